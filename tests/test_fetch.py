@@ -1,0 +1,355 @@
+"""Finding, downloading and refusing files, against a real server on the loopback interface."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import stat
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loopback import Loopback, closed_port, serve
+from tailored.datasets import SOURCES, ChecksumError, DownloadError, Source, get_data_home
+from tailored.datasets import _fetch as fetch_module
+from tailored.datasets._fetch import fetch, sha256_of
+from tailored.datasets._local import locate
+
+CONTENTS = {"a.txt": b"first" * 3000, "b.txt": random.Random(0).randbytes(5000)}
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+ARCHIVE = zipped({f"toy/{name}": content for name, content in CONTENTS.items()})
+
+
+def source_of(content: bytes, url: str, **changes: object) -> Source:
+    toy = Source(
+        name="toy",
+        file="toy.zip",
+        url=url,
+        sha256=hashlib.sha256(content).hexdigest(),
+        size=len(content),
+        licence="Free as in toy.",
+        citation="Nobody (2000).",
+        folders=("toy",),
+        layouts=(("a.txt", "b.txt"),),
+    )
+    return replace(toy, **changes)
+
+
+@pytest.fixture(autouse=True)
+def quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TAILORED_DATA", "TAILORED_DATA_HOME", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def server() -> Iterator[Loopback]:
+    with serve() as state:
+        state.files["toy.zip"] = ARCHIVE
+        yield state
+
+
+@pytest.fixture
+def toy(server: Loopback) -> Source:
+    return source_of(ARCHIVE, server.url("toy.zip"))
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("the network was touched")
+
+    monkeypatch.setattr("requests.get", refuse)
+
+
+def tree(folder: Path) -> set[str]:
+    return {str(p.relative_to(folder)) for p in folder.rglob("*")}
+
+
+# ------------------------------------------------------------------------------------------ the download
+
+
+def test_download_once(toy: Source, server: Loopback, tmp_path: Path) -> None:
+    found = locate(toy, data_home=tmp_path / "new" / "home")
+    assert found.files == CONTENTS
+    assert tree(tmp_path) == {"new", "new/home", "new/home/toy.zip"}
+    assert locate(toy, data_home=tmp_path / "new" / "home", download=False).files == CONTENTS
+    assert server.asked == [("toy.zip", None)]
+
+
+def test_data_home_of_the_environment(
+    toy: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_network: None
+) -> None:
+    monkeypatch.setenv("TAILORED_DATA_HOME", str(tmp_path))
+    (tmp_path / "toy.zip").write_bytes(ARCHIVE)
+    assert get_data_home() == tmp_path
+    assert locate(toy).origin == tmp_path / "toy.zip"
+    monkeypatch.delenv("TAILORED_DATA_HOME")
+    assert get_data_home().name == "tailored"
+
+
+def test_resume(toy: Source, server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_module, "CHUNK", 1000)
+    server.break_after = 7300
+    with pytest.raises(DownloadError, match=rf"7000 of {len(ARCHIVE)} bytes are kept in .*toy\.zip\.part"):
+        fetch(toy, tmp_path)
+    assert tree(tmp_path) == {"toy.zip.part"}
+    assert fetch(toy, tmp_path).read_bytes() == ARCHIVE
+    assert server.asked == [("toy.zip", None), ("toy.zip", "bytes=7000-")]
+    assert tree(tmp_path) == {"toy.zip"}
+
+
+def test_resume_where_the_server_knows_no_ranges(toy: Source, server: Loopback, tmp_path: Path) -> None:
+    server.ranges = False
+    (tmp_path / "toy.zip.part").write_bytes(ARCHIVE[:100])
+    assert fetch(toy, tmp_path).read_bytes() == ARCHIVE
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "asked"),
+    [
+        pytest.param(b"?" * 100, ["bytes=100-", None], id="of another version"),
+        pytest.param(ARCHIVE + b"more", [f"bytes={len(ARCHIVE) + 4}-", None], id="too long"),
+        pytest.param(ARCHIVE, [], id="whole"),
+        pytest.param(b"", [None], id="empty"),
+    ],
+)
+def test_a_part_left_behind(
+    part: bytes, asked: list[str | None], toy: Source, server: Loopback, tmp_path: Path
+) -> None:
+    (tmp_path / "toy.zip.part").write_bytes(part)
+    assert fetch(toy, tmp_path).read_bytes() == ARCHIVE
+    assert [wanted for _, wanted in server.asked] == asked
+    assert tree(tmp_path) == {"toy.zip"}
+
+
+@pytest.mark.parametrize(
+    "served",
+    [
+        pytest.param(ARCHIVE[:-1] + b"?", id="changed"),
+        pytest.param(ARCHIVE[:4000], id="truncated"),
+        pytest.param(ARCHIVE * 20, id="too long"),
+        pytest.param(b"<html>log in first</html>", id="some page"),
+    ],
+)
+def test_wrong_checksum(served: bytes, toy: Source, server: Loopback, tmp_path: Path) -> None:
+    server.files["toy.zip"] = served
+    with pytest.raises(ChecksumError) as refusal:
+        fetch(toy, tmp_path)
+    message = str(refusal.value)
+    assert "toy.zip" in message
+    assert f"expected {toy.sha256}, got" in message
+    assert f"bytes expected {len(ARCHIVE)}, got" in message
+    assert ("(truncated)" in message) == (len(served) < len(ARCHIVE))
+    assert toy.url in message
+    assert "path=" in message
+    if len(served) <= len(ARCHIVE):
+        assert hashlib.sha256(served).hexdigest() in message
+    assert tree(tmp_path) == set()
+
+
+def test_a_longer_file_is_not_read_to_its_end(
+    toy: Source, server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_module, "CHUNK", 1000)
+    server.files["toy.zip"] = ARCHIVE + bytes(10**6)
+    with pytest.raises(ChecksumError) as refusal:
+        fetch(toy, tmp_path)
+    got = int(str(refusal.value).split(f"bytes expected {len(ARCHIVE)}, got ")[1].split(".")[0])
+    assert len(ARCHIVE) < got <= len(ARCHIVE) + 1000
+
+
+def test_refused_connection(tmp_path: Path) -> None:
+    with closed_port() as port:
+        url = f"http://127.0.0.1:{port}/toy.zip"
+        with pytest.raises(DownloadError) as refusal:
+            fetch(source_of(ARCHIVE, url), tmp_path)
+    message = str(refusal.value)
+    for part in (url, str(tmp_path / "toy.zip"), "path=", "TAILORED_DATA", "ConnectionError"):
+        assert part in message
+    assert tree(tmp_path) == set()
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_http_errors_keep_the_part(status: int, toy: Source, server: Loopback, tmp_path: Path) -> None:
+    server.status = status
+    (tmp_path / "toy.zip.part").write_bytes(ARCHIVE[:50])
+    with pytest.raises(DownloadError, match=f"the server answered {status}"):
+        fetch(toy, tmp_path)
+    server.status = None
+    assert fetch(toy, tmp_path).read_bytes() == ARCHIVE
+    assert server.asked[-1] == ("toy.zip", "bytes=50-")
+
+
+@pytest.mark.parametrize("official", ["refused", "another file"])
+def test_mirror(official: str, toy: Source, server: Loopback, tmp_path: Path) -> None:
+    server.files["parked.zip"] = b"this domain is for sale"
+    with closed_port() as port:
+        url = f"http://127.0.0.1:{port}/toy.zip" if official == "refused" else server.url("parked.zip")
+        assert fetch(replace(toy, url=url, mirrors=(toy.url,)), tmp_path).read_bytes() == ARCHIVE
+    assert tree(tmp_path) == {"toy.zip"}
+
+
+def test_a_damaged_file_in_the_cache(toy: Source, server: Loopback, tmp_path: Path) -> None:
+    (tmp_path / "toy.zip").write_bytes(ARCHIVE[:500])
+    with pytest.raises(ChecksumError, match=r"\(truncated\)\. Delete it, or allow the download"):
+        fetch(toy, tmp_path, download=False)
+    assert server.asked == []
+    assert fetch(toy, tmp_path).read_bytes() == ARCHIVE
+
+
+def test_download_forbidden(toy: Source, tmp_path: Path, no_network: None) -> None:
+    with pytest.raises(FileNotFoundError, match=r"toy\.zip is missing and download=False.*path="):
+        fetch(toy, tmp_path, download=False)
+
+
+def test_home_that_cannot_be_written(toy: Source, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(DownloadError, match=r"cannot store .*data_home= or TAILORED_DATA_HOME"):
+        fetch(toy, tmp_path / "file" / "home")
+
+
+def test_progress(
+    toy: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fetch(toy, tmp_path / "silent", progress=True)
+    assert "(bytes)" not in capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    fetch(toy, tmp_path / "terminal", progress=True)
+    assert "toy.zip (bytes)" in capsys.readouterr().err
+
+
+def test_without_pooch(toy: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "toy.zip").write_bytes(ARCHIVE)
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    assert locate(toy, path=tmp_path).files == CONTENTS
+    with pytest.raises(ImportError, match=r"tailored\[data\].*path="):
+        fetch(toy, tmp_path / "empty")
+
+
+def test_import_is_light() -> None:
+    extras = ("pooch", "requests", "xlrd", "rich")
+    code = f"import sys, tailored.datasets; print([m for m in {extras} if m in sys.modules])"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert run.stdout.strip() == "[]"
+
+
+# --------------------------------------------------------------------------------------------- local data
+
+
+@pytest.mark.parametrize("sub", [".", "toy"])
+@pytest.mark.parametrize("kind", ["archive", "files"])
+@pytest.mark.parametrize("by", ["path", "variable"])
+def test_local_folder(
+    sub: str,
+    kind: str,
+    by: str,
+    toy: Source,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    no_network: None,
+) -> None:
+    place = tmp_path / sub
+    place.mkdir(exist_ok=True)
+    for name, content in ({"toy.zip": ARCHIVE} if kind == "archive" else CONTENTS).items():
+        (place / name).write_bytes(content)
+    if by == "variable":
+        monkeypatch.setenv("TAILORED_DATA", str(tmp_path))
+    found = locate(toy, path=tmp_path if by == "path" else None, data_home=tmp_path / "unused")
+    assert found.files == CONTENTS
+    assert not (tmp_path / "unused").exists()
+
+
+def test_local_files(toy: Source, tmp_path: Path, no_network: None) -> None:
+    (tmp_path / "renamed.zip").write_bytes(ARCHIVE)
+    assert locate(toy, path=tmp_path / "renamed.zip").files == CONTENTS
+    with pytest.raises(FileNotFoundError, match=r"path= names the folder .*toy\.zip.*a\.txt \+ b\.txt"):
+        locate(toy, path=tmp_path)
+    for name, content in CONTENTS.items():
+        (tmp_path / name).write_bytes(content)
+    assert locate(toy, path=str(tmp_path / "b.txt")).files == CONTENTS
+    (tmp_path / "c.txt").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"c\.txt is no toy data"):
+        locate(toy, path=tmp_path / "c.txt")
+    with pytest.raises(FileNotFoundError, match="no such file or folder"):
+        locate(toy, path=tmp_path / "nowhere")
+
+
+def test_the_variable_forbids_the_network(
+    toy: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_network: None
+) -> None:
+    monkeypatch.setenv("TAILORED_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="TAILORED_DATA names the folder"):
+        locate(toy, data_home=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(ARCHIVE[:-60], "not a whole zip archive", id="truncated"),
+        pytest.param(b"hello", "not a whole zip archive", id="no archive"),
+        pytest.param(ARCHIVE.replace(b"firstfirst", b"FIRSTfirst", 1), "damaged zip archive", id="damaged"),
+        pytest.param(zipped({"a.txt": b""}), r"holds no a\.txt \+ b\.txt; its members: a\.txt", id="others"),
+        pytest.param(zipped({}), "its members: none", id="empty"),
+    ],
+)
+def test_bad_archive(content: bytes, message: str, toy: Source, tmp_path: Path) -> None:
+    (tmp_path / "toy.zip").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        locate(toy, path=tmp_path / "toy.zip")
+
+
+ESCAPES = ["../evil.txt", "/evil.txt", "toy/../../evil.txt", "..\\evil.txt", "\\evil.txt", "C:\\evil.txt"]
+
+
+@pytest.mark.parametrize("name", [*ESCAPES, "link"])
+def test_escaping_member(name: str, server: Loopback, tmp_path: Path) -> None:
+    buffer = io.BytesIO(ARCHIVE)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        member = zipfile.ZipInfo("toy/a link")
+        if name == "link":
+            member.external_attr = (stat.S_IFLNK | 0o777) << 16
+        else:
+            member.filename = name
+        archive.writestr(member, "../../evil.txt")
+    content = buffer.getvalue()
+    server.files["toy.zip"] = content
+    home = tmp_path / "deep" / "home"
+    with pytest.raises(ValueError, match=r"refused: its member .* leads outside"):
+        locate(source_of(content, server.url("toy.zip")), data_home=home)
+    assert tree(tmp_path) == {"deep", "deep/home", "deep/home/toy.zip"}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_records(name: str) -> None:
+    source = SOURCES[name]
+    assert source.name == name
+    assert all(url.startswith("https://") for url in (source.url, *source.mirrors))
+    assert len(bytes.fromhex(source.sha256)) == 32
+    assert source.size > 0
+    assert source.licence
+    assert source.citation
+
+
+def test_sha256_of(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_bytes(b"abc")
+    # FIPS 180-2, appendix B.1
+    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sha256_of(tmp_path / "abc") == expected
