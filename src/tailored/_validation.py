@@ -1,0 +1,277 @@
+"""Small checks shared by the whole package: each names the argument and says what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import check_array, check_random_state, column_or_1d
+
+# --- scalars and names
+
+
+def check_choice(name: str, value: Any, registry: Iterable[str]) -> str:
+    """Return `value` if it is one of the names in `registry`; otherwise list them and suggest the nearest."""
+    valid = list(registry)
+    if isinstance(value, str) and value in valid:
+        return value
+    near = difflib.get_close_matches(value.lower(), valid, n=1) if isinstance(value, str) else []
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, valid))}; got {value!r}.{hint}")
+
+
+def check_real(
+    name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, strict: bool = False
+) -> float:
+    """Return `value` as a finite float between `low` and `high`, both excluded when `strict`."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number; got {value!r} of type {type(value).__name__}.")
+    number = float(value)
+    inside = low < number < high if strict else low <= number <= high
+    if not (math.isfinite(number) and inside):
+        raise ValueError(f"{name} must be a finite number{_interval(low, high, strict)}; got {value!r}.")
+    return number
+
+
+def _interval(low: float, high: float, strict: bool) -> str:
+    if high < math.inf:
+        return f" in {'(' if strict else '['}{low:g}, {high:g}{')' if strict else ']'}"
+    if low > -math.inf:
+        return f" {'>' if strict else '>='} {low:g}"
+    return ""
+
+
+def check_positive(name: str, value: Any) -> float:
+    """Return `value` as a finite float above zero."""
+    return check_real(name, value, 0.0, strict=True)
+
+
+def check_nonnegative(name: str, value: Any) -> float:
+    """Return `value` as a finite float that is zero or more."""
+    return check_real(name, value, 0.0)
+
+
+def check_fraction(name: str, value: Any) -> float:
+    """Return `value` as a float strictly between 0 and 1."""
+    return check_real(name, value, 0.0, 1.0, strict=True)
+
+
+def is_integer(value: Any) -> bool:
+    """Whether `value` is an integer of Python or NumPy; a boolean is not."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+
+
+def check_int(name: str, value: Any, minimum: int = 1) -> int:
+    """Return `value` as an int of at least `minimum`."""
+    if not is_integer(value):
+        raise TypeError(f"{name} must be an integer; got {value!r} of type {type(value).__name__}.")
+    if value < minimum:
+        raise ValueError(f"{name} must be an integer >= {minimum}; got {value!r}.")
+    return int(value)
+
+
+def check_rng(random_state: Any) -> np.random.RandomState | np.random.Generator:
+    """Return a random source: scikit-learn's reading of `random_state`, and a NumPy Generator as it is."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return check_random_state(random_state)
+
+
+# --- matrices
+
+
+def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarray:
+    """Return `theta` symmetrised, after checking that it is a (d, d) positive semidefinite matrix.
+
+    Rounding is forgiven: asymmetry up to 1e-8 of the largest entry, and a smallest eigenvalue down to
+    -1e-8 times the largest.
+    """
+    theta = np.array(check_array(theta, ensure_all_finite=False, input_name=name), dtype=np.float64)
+    want = theta.shape[0] if d is None else d
+    if theta.shape != (want, want):
+        raise ValueError(f"{name} must be a ({want}, {want}) matrix; got shape {theta.shape}.")
+    if not np.isfinite(theta).all():
+        raise ValueError(f"{name} contains NaN or infinity; every entry must be finite.")
+    gap, size = float(np.abs(theta - theta.T).max()), float(np.abs(theta).max())
+    if gap > 1e-8 * size:
+        raise ValueError(
+            f"{name} must be symmetric, but {name} - {name}.T has an entry of size {gap:.3g} "
+            f"(largest entry of {name}: {size:.3g}). Pass ({name} + {name}.T) / 2 if that is what you mean."
+        )
+    # halves first: the sum of two entries near the largest float would overflow
+    theta = 0.5 * theta + 0.5 * theta.T
+    values = np.linalg.eigvalsh(theta)
+    if values[0] < -1e-8 * max(values[-1], 0.0):
+        raise ValueError(
+            f"{name} must be positive semidefinite, but its smallest eigenvalue is {values[0]:.3g} "
+            f"(largest: {values[-1]:.3g}). Set the negative ones to zero, or add {-values[0]:.3g} to the "
+            "diagonal."
+        )
+    return theta
+
+
+# --- rows and targets
+
+
+def check_features(X: Any, min_rows: int = 1) -> Any:
+    """Return `X` as a 2-D C-contiguous float64 array, or as a canonical float64 CSR array if it is sparse.
+
+    NaN and infinity pass: `check_finite` reports them, once the task they belong to is known.
+    A dense result may share memory with `X`; a sparse one never does.
+    """
+    # scikit-learn's check costs more than adapting a small task; skip it where it would change nothing
+    if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[0] >= min_rows and X.size:
+        return np.ascontiguousarray(X)
+    X = check_array(
+        X, accept_sparse="csr", ensure_all_finite=False, ensure_min_samples=min_rows, input_name="X"
+    )
+    if X.dtype.kind not in "biuf":
+        raise ValueError(f"X must hold numbers, but its dtype is {X.dtype}. Encode its columns as numbers.")
+    return canonical_csr(X) if sp.issparse(X) else np.ascontiguousarray(X, dtype=np.float64)
+
+
+def canonical_csr(X: Any) -> sp.csr_array:
+    """Return a float64 copy of `X` with sorted, unique column indices, 32 bits wide where they fit."""
+    X = sp.csr_array(X, dtype=np.float64, copy=True)
+    X.sum_duplicates()
+    # one index type wherever possible, so that compiled code needs one specialisation
+    if X.indices.dtype != np.int32 and max(X.nnz, *X.shape) < np.iinfo(np.int32).max:
+        X = sp.csr_array((X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), shape=X.shape)
+        X.sum_duplicates()
+    return X
+
+
+def check_target(y: Any, n_rows: int) -> np.ndarray:
+    """Return `y` as a 1-D float64 array of `n_rows` values; NaN and infinity are left to `check_finite`."""
+    if y is None:
+        raise ValueError("y should be a 1d array of numbers, but the target y is None. Pass a value per row.")
+    if type(y) is not np.ndarray or y.dtype != np.float64 or y.ndim != 1:
+        y = np.asarray(y)
+        if y.dtype.kind == "c":
+            raise ValueError(f"Complex data not supported: y has dtype {y.dtype}.")
+        texts = y.dtype.kind == "O" and any(isinstance(v, str | bytes) for v in y.ravel())
+        if y.dtype.kind not in "biufO" or texts:
+            kind = "strings" if texts else f"dtype {y.dtype}"
+            raise ValueError(f"y must hold numbers; got {kind}. Encode the target as numbers.")
+        try:
+            y = y.astype(np.float64, copy=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"y must hold numbers, but its dtype is object: {error}.") from error
+        y = column_or_1d(y, warn=True)
+    if y.shape[0] != n_rows:
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: X has {n_rows} rows, "
+            f"y has {y.shape[0]}."
+        )
+    return y
+
+
+def check_finite(
+    values: Any,
+    name: str,
+    where: Callable[[int], str] = "row {}".format,
+    columns: Sequence[Any] | np.ndarray | None = None,
+) -> None:
+    """Refuse NaN and infinity in a 1-D or 2-D array, saying where the first one is.
+
+    Parameters
+    ----------
+    values : array of shape (n,) or (n, d), or CSR array
+    name : str
+        The argument to blame.
+    where : callable
+        Words for the place of a row, given its index.
+    columns : sequence, optional
+        Names of the columns; their numbers are used otherwise.
+    """
+    flat = values.data if sp.issparse(values) else values
+    # the sum finds almost every clean array without a boolean copy of it
+    with np.errstate(over="ignore", invalid="ignore"):
+        if math.isfinite(flat.sum()):
+            return
+    bad = ~np.isfinite(flat)
+    count = int(bad.sum())
+    if count == 0:
+        return
+    if sp.issparse(values):
+        entry = int(np.argmax(bad))
+        row, column = int(np.searchsorted(values.indptr, entry, "right")) - 1, int(values.indices[entry])
+        value = flat[entry]
+    else:
+        row, *rest = (int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+        column = rest[0] if rest else -1
+        value = flat[(row, *rest)]
+    place = where(row)
+    if column >= 0:
+        place += f", column {column if columns is None else repr(columns[column])}"
+    what = "NaN" if np.isnan(value) else "infinity or a value too large for dtype('float64')"
+    more = f" ({count} such values in all)" if count > 1 else ""
+    raise ValueError(f"Input {name} contains {what}: {place}{more}. Drop those rows, or fill the values in.")
+
+
+# --- positions and labels of tasks
+
+
+def check_positions(key: Any, n_tasks: int) -> np.ndarray:
+    """Return positions of tasks, none negative, for a list or 1-D array of integers or a boolean mask."""
+    if isinstance(key, str | bytes | tuple | Mapping) or np.ndim(key) != 1:
+        raise TypeError(
+            "tasks are taken by position: an integer, a slice, a list or 1-D array of integers, or a boolean "
+            f"mask; got {key!r}. For labels, use tasks[tasks.index_of(labels)]."
+        )
+    index = np.asarray(key)
+    if index.dtype == bool:
+        if len(index) != n_tasks:
+            raise IndexError(f"the boolean mask has {len(index)} entries for {n_tasks} tasks.")
+        return np.flatnonzero(index)
+    if len(index) and index.dtype.kind not in "iu":
+        raise TypeError(f"positions of tasks must be integers; got dtype {index.dtype}.")
+    index = index.astype(np.int64)
+    outside = (index < -n_tasks) | (index >= n_tasks)
+    if outside.any():
+        raise IndexError(f"position {index[outside][0]} is out of range: there are {n_tasks} tasks.")
+    return np.where(index < 0, index + n_tasks, index)
+
+
+def native(labels: np.ndarray) -> list[Any]:
+    """Return labels as Python objects, which hash and print as a user would write them."""
+    # datetime64 would come back as an integer or a datetime, depending on its unit
+    return list(labels) if labels.dtype.kind in "mM" else labels.tolist()
+
+
+def name_some(labels: Iterable[Any], limit: int = 5) -> str:
+    """Spell out the first few labels and count the others."""
+    labels = list(labels)
+    rest = len(labels) - limit
+    return ", ".join(repr(v) for v in labels[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def is_missing(value: Any) -> bool:
+    """Whether `value` is None, NaN, NaT or pandas' NA (which refuses to be compared)."""
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):
+        return not isinstance(value, np.ndarray)
+
+
+def label_array(values: list[Any]) -> np.ndarray:
+    """Return labels as the narrowest 1-D array that keeps them distinct: integers, strings, else objects."""
+    kinds = {type(v) for v in values}
+    if kinds and all(issubclass(k, int | np.integer) and k is not bool for k in kinds):
+        tight = np.asarray(values)
+        if tight.dtype.kind in "iu":
+            return tight
+    elif kinds and all(issubclass(k, str) for k in kinds):
+        tight = np.asarray(values, dtype=np.str_)
+        # NumPy strips trailing NULs, which could merge two labels
+        if tight.tolist() == values:
+            return tight
+    elif kinds and all(issubclass(k, float | np.floating) for k in kinds):
+        return np.asarray(values, dtype=np.float64)
+    # not np.asarray: it would spread tuples over a second axis
+    return np.fromiter(values, dtype=object, count=len(values))
