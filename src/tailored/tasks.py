@@ -9,8 +9,10 @@ from typing import Any, NamedTuple, Self, overload
 import numpy as np
 import scipy.sparse as sp
 
-from . import _frames
-from ._frames import Grouping, Rows, Side
+from . import _frames, _side
+from ._frames import Grouping, Rows
+from ._long import read_long
+from ._side import Side
 from ._validation import (
     canonical_csr,
     check_finite,
@@ -80,7 +82,7 @@ class TaskSet:
         rows, names = _frames.read_features(X)
         target = check_target(_frames.read_target(y), rows.shape[0])
         grouping = _frames.group_rows(groups, len(target))
-        side = _frames.read_side(side_info, grouping, anonymous=groups is None)
+        side = _side.read_side(side_info, grouping, anonymous=groups is None)
         self._gather(rows, target, grouping, side, names)
 
     @classmethod
@@ -110,7 +112,7 @@ class TaskSet:
             Columns of `frame` itself, constant within each task, as the side information.
         """
         self = cls.__new__(cls)
-        self._gather(*_frames.read_long(frame, task, target, features, side_info, side_columns))
+        self._gather(*read_long(frame, task, target, features, side_info, side_columns))
         return self
 
     @classmethod
@@ -141,7 +143,7 @@ class TaskSet:
             raise ValueError(
                 f"side information is missing for task {name_some(lost)}: give it to all or none."
             )
-        side = Side() if lost else _frames.side_from_rows(sides, keys)
+        side = Side() if lost else _side.side_from_rows(sides, keys)
         X, y, offsets = _stack(rows), np.concatenate(targets), _offsets([len(y) for y in targets])
 
         def where(row: int) -> str:

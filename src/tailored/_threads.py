@@ -1,0 +1,20 @@
+"""One BLAS thread, so that results are the same bits for any number of jobs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import cache
+
+from threadpoolctl import ThreadpoolController
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    # Scanning the loaded libraries costs a millisecond; they do not change once NumPy is in.
+    return ThreadpoolController()
+
+
+def single_threaded_blas() -> AbstractContextManager[None]:
+    """A context in which BLAS and LAPACK use one thread (process-wide, restored on exit)."""
+    context: AbstractContextManager[None] = _controller().limit(limits=1, user_api="blas")
+    return context
