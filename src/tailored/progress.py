@@ -8,9 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress_bar(
-    description: str, total: int, *, enabled: bool
-) -> Iterator[Callable[[int], None] | None]:
+def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Callable[[int], None] | None]:
     """Yield a function that advances the bar, or None when there is no bar to show.
 
     A bar is shown when ``enabled``, standard error is a terminal and rich is installed (the ``cli``

@@ -1,0 +1,67 @@
+"""The prior mean of a task's weights: b(s) = B φ(s) + b₀.
+
+`"none"` keeps it at zero (the paper), `"shared"` learns b₀, `"conditional"` learns both (the
+companion method of biased regularisation).  Plain gradient steps: the mean is unconstrained.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+#: Valid values of a learner's ``bias``: does the mean exist, and does it depend on φ?
+BIASES = {"none": (False, False), "shared": (True, False), "conditional": (True, True)}
+
+
+class Bias:
+    """b(s) = B φ(s) + b₀ with the parts that ``kind`` allows to move.
+
+    Parameters
+    ----------
+    kind : {"none", "shared", "conditional"}
+    n_features, n_side : int
+        d and k: b₀ is (d,), B is (d, k).
+    """
+
+    def __init__(self, kind: str, n_features: int, n_side: int) -> None:
+        self.kind = kind
+        self.moves, self.conditional = BIASES[kind]
+        self.constant = np.zeros(n_features)
+        self.linear = np.zeros((n_features, n_side if self.conditional else 0))
+
+    def __call__(self, phi: Array) -> Array:
+        return self.constant + self.linear @ phi if self.conditional else self.constant
+
+    def evaluate(self, phis: Array) -> Array:
+        """b at many feature vectors (T, k): an array (T, d)."""
+        if self.conditional:
+            return self.constant + phis @ self.linear.T
+        return np.broadcast_to(self.constant, (len(phis), len(self.constant)))
+
+    def step(
+        self,
+        gradient: Array,
+        phi: Array,
+        step_constant: float,
+        step_linear: float,
+        columns: NDArray[np.intp] | None = None,
+    ) -> None:
+        if not self.moves or step_constant == 0:
+            return
+        where = slice(None) if columns is None else columns
+        self.constant[where] -= step_constant * gradient
+        if self.conditional:
+            self.linear[where] -= step_linear * np.outer(gradient, phi)
+        if not (np.isfinite(self.constant).all() and np.isfinite(self.linear).all()):
+            raise OverflowError("the iterate b is no longer finite")
+
+    def accumulate(self, other: Bias, weight: float) -> None:
+        """Running average, in place."""
+        if self.moves:
+            self.constant = (1.0 - weight) * self.constant + weight * other.constant
+            self.linear = (1.0 - weight) * self.linear + weight * other.linear
+
+    def arrays(self) -> dict[str, Array]:
+        return {"constant": self.constant, "linear": self.linear}

@@ -1,0 +1,68 @@
+"""Independent learning: every task on its own, under one fixed representation."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from ..bias import Bias
+from ..conditioning import Constant
+from ._base import MetaLearner
+
+
+class IndependentLearner(MetaLearner):
+    """Each task by itself, θ = I (ITL in the paper): the baseline that learns nothing across tasks.
+
+    Parameters
+    ----------
+    initial_representation : float or array (d, d), optional
+        θ for every task; the identity by default, a number stands for a multiple of it.
+    loss : str or Loss, default="absolute"
+    inner : {"exact", "online"}, default="exact"
+    fit_intercept : bool, default=False
+    tol, max_iter
+        Of the within-task solver, see `TaskRegressor`.
+    n_jobs : int, optional
+        Threads for many tasks at once; results do not depend on it.
+    random_state : int, RandomState or None, default=0
+        For the support/query split of `score`.
+    """
+
+    def __init__(
+        self,
+        *,
+        initial_representation: Any = None,
+        loss: Any = "absolute",
+        inner: str = "exact",
+        fit_intercept: bool = False,
+        tol: float = 1e-8,
+        max_iter: int = 1000,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.initial_representation = initial_representation
+        self.loss = loss
+        self.inner = inner
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
+        """Solve the given tasks; there is nothing to learn across them."""
+        return self._fit(X, y, groups, side_info, reset=True)
+
+    def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
+        """As `fit`: there is no state to continue."""
+        return self._fit(X, y, groups, side_info, reset=not hasattr(self, "conditioning_"))
+
+    def _fit(self, X: Any, y: Any, groups: Any, side_info: Any, *, reset: bool) -> Self:
+        self._check_common()
+        tasks = self._tasks(X, y, groups, side_info, reset=reset)
+        theta = self._initial_representation(self.initial_representation)
+        self.feature_map_ = None
+        self.conditioning_ = Constant(theta)
+        self.bias_ = Bias("none", len(theta), 0)
+        self.n_iter_ = 1
+        self._remember(tasks)
+        return self

@@ -1,0 +1,496 @@
+"""Learners trained by projected SGD over a stream of tasks (the paper's Alg. meta_alg)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from .. import optimizers, search
+from .._threads import single_threaded_blas
+from .._validation import check_choice, check_fraction, check_int, check_nonnegative, check_positive
+from ..bias import BIASES
+from ..feature_maps import get_feature_map
+from ..objectives import OBJECTIVES, Objective, Query, Surrogate
+from ..optimizers import StepSizes, TaskBatch, Trajectory
+from ..progress import progress_bar
+from ..search import ValidationPool
+from ..tasks import TaskSet
+from ._base import MetaLearner, predict_rows, task_means
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class _Stream:
+    """Where a stream of tasks stands: all that `partial_fit` needs to go on."""
+
+    seed: int
+    trajectories: list[Trajectory]
+    pool: ValidationPool | None
+    n_tasks: int = 0
+    # running sums behind the scale of φ and the stand-in for a Lipschitz constant
+    squared_phi: float = 0.0
+    n_phi: int = 0
+    squared_y: float = 0.0
+    n_y: int = 0
+
+
+class _StreamingLearner(MetaLearner):
+    """Fit and partial_fit by Algorithm 1; the subclasses say whether there is an H."""
+
+    _conditional: bool
+    feature_map: Any
+    rank: int | None
+    objective: str
+    bias: str
+    step_size: Any
+    step_sizes: Any
+    step_ratios: Any
+    theory_constants: Any
+    initial_representation: Any
+    lipschitz: float | None
+    scale_features: bool
+    validation_fraction: float
+    support: float
+    progress: bool
+    random_state: Any
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        validation: TaskSet | None = None,
+    ) -> Self:
+        """Learn from many tasks.
+
+        Parameters
+        ----------
+        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+            The training tasks, in the order in which they are visited.
+        y, groups, side_info
+            See `TaskSet`; without ``groups`` all rows are one task.
+        validation : TaskSet, optional
+            Tasks to choose the step size on; by default some of the training tasks are held out.
+        """
+        self._stream: _Stream | None = None
+        return self._learn(X, y, groups, side_info, validation, reset=True)
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        validation: TaskSet | None = None,
+    ) -> Self:
+        """Go on with more tasks of the stream.
+
+        Giving a stream in pieces gives the same representation, bit for bit, as giving it to `fit`
+        at once (feature maps that learn from data, such as category encoders, are fitted on the
+        first piece).  `predict` then serves the tasks of the last piece.
+        """
+        fresh = getattr(self, "_stream", None) is None
+        if fresh and hasattr(self, "conditioning_"):
+            raise ValueError(
+                "partial_fit: this learner was loaded from a file, which holds the result and not the "
+                "state of the stream; fit a new one, or keep it with pickle"
+            )
+        return self._learn(X, y, groups, side_info, validation, reset=fresh)
+
+    # ------------------------------------------------------------------ the stream
+
+    def _learn(
+        self, X: Any, y: Any, groups: Any, side_info: Any, validation: TaskSet | None, *, reset: bool
+    ) -> Self:
+        self._check_parameters()
+        tasks = self._tasks(X, y, groups, side_info, reset=reset)
+        if reset:
+            self._begin(tasks)
+        if validation is not None:
+            if self._stream is not None and self._stream.pool is None:
+                raise ValueError("validation: these tasks are only used with step_size='search'")
+            validation = self._tasks(validation, reset=False)
+        stream = self._stream
+        assert stream is not None
+        train = tasks
+        if stream.pool is not None:
+            if validation is not None:
+                stream.pool.add(validation, stream.pool.n_held_out)
+            else:
+                mask = stream.pool.partition(tasks, stream.n_tasks)
+                train = tasks[np.flatnonzero(mask)]
+        batch = self._batch(train, stream)
+        if not stream.trajectories:
+            stream.trajectories = [self._start(steps) for steps in self._candidates(train, batch)]
+        with progress_bar("Learning from tasks", len(batch), enabled=self.progress) as tick:
+            stream.trajectories = optimizers.run(
+                stream.trajectories, batch, self._objective(), n_jobs=self.n_jobs, tick=tick
+            )
+        stream.n_tasks += len(tasks)
+        self._choose(stream)
+        self._remember(tasks)
+        return self
+
+    def _begin(self, tasks: TaskSet) -> None:
+        # RandomState.randint exists in every form that scikit-learn accepts for random_state.
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self.feature_map_ = None
+        if self._conditional:
+            spec = get_feature_map(self.feature_map, has_side_info=tasks.side_info is not None)
+            self.feature_map_ = spec.fit(tasks)
+        for stale in ("n_side_", "conditioning_"):
+            if hasattr(self, stale):
+                delattr(self, stale)
+        pool = None
+        if isinstance(self.step_size, str) and self.step_size == "search":
+            pool = ValidationPool(self.validation_fraction, self.support, seed)
+        self._stream = _Stream(seed, [], pool)
+
+    def _batch(self, tasks: TaskSet, stream: _Stream) -> TaskBatch:
+        objective = OBJECTIVES[self.objective]
+        support, query = tasks, None
+        if objective.needs_query:
+            # Positions count training tasks: held-out tasks have their own draw.
+            positions = range(stream.n_phi, stream.n_phi + len(tasks))
+            support, query = search.split_rows(tasks, positions, self.support, (stream.seed, 2))
+        phis = self._features(support)
+        self.n_side_ = phis.shape[1]
+        norms = np.einsum("ij,ij->i", phis, phis)
+        # cumsum adds one term after the other, so a stream cut anywhere sums to the same bits
+        sums = np.cumsum(np.concatenate([[stream.squared_phi], norms]))
+        counts = stream.n_phi + np.arange(1, len(tasks) + 1)
+        squared_scale = sums[1:] / counts if self.scale_features else np.ones(len(tasks))
+        rows = self._rows(support)
+        lipschitz = self._running_lipschitz(support, stream)
+        stream.squared_phi, stream.n_phi = float(sums[-1]), stream.n_phi + len(tasks)
+        return TaskBatch(
+            rows,
+            None if query is None else self._rows(query),
+            phis,
+            squared_scale,
+            self._columns(rows) if tasks.is_sparse else None,
+            lipschitz,
+        )
+
+    def _running_lipschitz(self, tasks: TaskSet, stream: _Stream) -> Array | None:
+        """Root mean square of the targets so far, for losses without a Lipschitz constant.
+
+        The dual solution of the squared loss satisfies ‖α‖ ≤ ‖y‖, so this is what L² stands for in
+        the surrogate: a bound on the mean square of the slopes.
+        """
+        if self.objective != "surrogate" or self.lipschitz is not None or np.isfinite(self.loss_.lipschitz):
+            return None
+        squares = np.array([float(task.y @ task.y) for task in tasks])
+        sums = np.cumsum(np.concatenate([[stream.squared_y], squares]))
+        counts = stream.n_y + np.cumsum(tasks.sizes)
+        stream.squared_y, stream.n_y = float(sums[-1]), int(counts[-1])
+        return np.sqrt(sums[1:] / np.maximum(counts, 1))
+
+    def _start(self, steps: StepSizes) -> Trajectory:
+        C0 = self._initial_representation(self.initial_representation)
+        return Trajectory.start(
+            steps, C0, self.n_side_, rank=self.rank, bias=self.bias, conditional=self._conditional
+        )
+
+    def _objective(self) -> Objective:
+        if self.objective == "query":
+            return Query(self.loss_, self.tol, self.max_iter)
+        lipschitz = self.loss_.lipschitz if self.lipschitz is None else float(self.lipschitz)
+        return Surrogate(self.loss_, lipschitz, self.inner, self.tol, self.max_iter)
+
+    # ------------------------------------------------------------------ step sizes
+
+    def _candidates(self, train: TaskSet, batch: TaskBatch) -> list[StepSizes]:
+        if isinstance(self.step_size, str):
+            if self.step_size == "search":
+                sizes = search.PAPER_STEP_SIZES if self.step_sizes is None else self.step_sizes
+                return search.candidate_steps(sizes, self.step_ratios, conditional=self._conditional)
+            step = search.theory_step(**self._theory_constants(train, batch))
+            return [StepSizes(step, step, step)]
+        if np.ndim(self.step_size) == 0:
+            return [StepSizes(*[float(self.step_size)] * 3)]
+        step_C, step_H = map(float, self.step_size)
+        return [StepSizes(step_C, step_H, step_C)]
+
+    def _theory_constants(self, train: TaskSet, batch: TaskBatch) -> dict[str, float]:
+        """Constants of Thm. bound_estimated_feature: those stated, the others estimated."""
+        stated = dict(self.theory_constants or {})
+        unknown = set(stated) - {"distance", "K", "L", "R", "n", "T"}
+        if unknown:
+            raise ValueError(
+                f"theory_constants: unknown {sorted(unknown)}; valid names are distance, K, L, R, n, T"
+            )
+        for name, value in stated.items():
+            check_positive(f"theory_constants[{name!r}]", value)
+        rows = self._rows(train)
+        X = rows.X.toarray() if train.is_sparse else rows.X
+        norms = np.einsum("ij,ij->i", batch.phis, batch.phis)
+        scale = batch.squared_scale[-1] if self.scale_features and batch.squared_scale[-1] > 0 else 1.0
+        lipschitz = self.lipschitz or self.loss_.lipschitz
+        if not np.isfinite(lipschitz):
+            lipschitz = float(np.sqrt(np.mean(train.y**2)))
+        estimates: dict[str, Any] = {
+            "K": lambda: float(np.sqrt(norms.max(initial=0.0) / scale)) if self._conditional else 0.0,
+            "L": lambda: float(lipschitz),
+            "R": lambda: float(np.sqrt(np.einsum("ij,ij->i", X, X).max(initial=0.0))),
+            "n": lambda: float(np.mean(train.sizes)),
+            "T": lambda: len(train),
+        }
+        constants = {name: stated.get(name) or estimate() for name, estimate in estimates.items()}
+        C0 = self._initial_representation(self.initial_representation)
+        constants["distance"] = stated.get("distance") or search.oracle_distance(
+            X, rows.y, rows.offsets, C0, constants["L"]
+        )
+        self.theory_constants_ = constants
+        return constants
+
+    def _choose(self, stream: _Stream) -> None:
+        """Set the fitted attributes from the trajectory that does best on the held-out tasks."""
+        trajectories = stream.trajectories
+        errors = np.array([np.inf if run.failure else 0.0 for run in trajectories])
+        if np.isinf(errors).all():
+            steps = ", ".join(str(run.steps) for run in trajectories)
+            raise ValueError(
+                f"step_size: the iterates overflow with step {steps} ({trajectories[0].failure}); "
+                "give a smaller step, or rescale X and y"
+            )
+        if stream.pool is not None:
+            support, query = stream.pool.tasks()
+            phis = self._features(support)
+            with single_threaded_blas():
+                for c, run in enumerate(trajectories):
+                    if not run.failure:
+                        errors[c] = self._validation_error(run, support, query, phis)
+            self.search_results_ = [
+                {"step_C": r.steps.C, "step_H": r.steps.H, "step_bias": r.steps.bias, "error": float(e)}
+                for r, e in zip(trajectories, errors, strict=True)
+            ]
+        best = trajectories[int(np.argmin(errors))]
+        self.step_size_ = best.steps
+        self.validation_error_ = float(errors.min()) if stream.pool is not None else None
+        self.conditioning_ = best.average
+        self.bias_ = best.bias_average
+        self.n_tasks_seen_ = stream.n_tasks
+        self.n_iter_ = max(best.n_steps, 1)
+
+    def _validation_error(self, run: Trajectory, support: TaskSet, query: TaskSet, phis: Array) -> float:
+        weights = self._solve_batch(self._rows(support), phis, run.average, run.bias_average)
+        losses = self.loss_.value(predict_rows(self._rows(query), weights), query.y)
+        error = float(np.nanmean(task_means(losses, query.offsets)))
+        return error if np.isfinite(error) else np.inf
+
+    # ------------------------------------------------------------------ parameters
+
+    def _check_parameters(self) -> None:
+        self._check_common()
+        check_choice("objective", self.objective, OBJECTIVES)
+        check_choice("bias", self.bias, BIASES)
+        check_fraction("validation_fraction", self.validation_fraction)
+        check_fraction("support", self.support)
+        if self.rank is not None:
+            check_int("rank", self.rank)
+        if self.lipschitz is not None:
+            check_positive("lipschitz", self.lipschitz)
+        if self.objective == "query" and self.inner != "exact":
+            raise ValueError(
+                "inner: the query objective differentiates the exact solution; use inner='exact'"
+            )
+        if isinstance(self.step_size, str):
+            check_choice("step_size", self.step_size, ["search", "theory"])
+        elif np.ndim(self.step_size) == 0:
+            check_nonnegative("step_size", self.step_size)
+        else:
+            if len(self.step_size) != 2:
+                raise ValueError(f"step_size: a pair is (step of C, step of H), got {self.step_size!r}")
+            for value in self.step_size:
+                check_nonnegative("step_size", value)
+        for name in ("step_sizes", "step_ratios"):
+            values = getattr(self, name)
+            if values is not None:
+                if len(values) == 0:
+                    raise ValueError(f"{name}: give at least one value")
+                for value in values:
+                    check_nonnegative(name, value)
+
+
+class UnconditionalLearner(_StreamingLearner):
+    """One representation θ = C for all tasks, learned from the stream of tasks.
+
+    The unconditional counterpart of `ConditionalLearner`: the same algorithm with H = 0.
+
+    Parameters
+    ----------
+    loss, inner, objective, bias, fit_intercept, step_size, step_sizes, theory_constants, \
+initial_representation, lipschitz, validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
+        As for `ConditionalLearner` (``bias`` is "none" or "shared").
+    """
+
+    _conditional = False
+    feature_map = None
+    rank = None
+    step_ratios = (0.0,)
+    scale_features = True
+
+    def __init__(
+        self,
+        *,
+        loss: Any = "absolute",
+        inner: str = "exact",
+        objective: str = "surrogate",
+        bias: str = "none",
+        fit_intercept: bool = False,
+        step_size: Any = "search",
+        step_sizes: Any = None,
+        theory_constants: dict[str, float] | None = None,
+        initial_representation: Any = None,
+        lipschitz: float | None = None,
+        validation_fraction: float = 0.2,
+        support: float = 0.5,
+        tol: float = 1e-8,
+        max_iter: int = 1000,
+        n_jobs: int | None = None,
+        progress: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.loss = loss
+        self.inner = inner
+        self.objective = objective
+        self.bias = bias
+        self.fit_intercept = fit_intercept
+        self.step_size = step_size
+        self.step_sizes = step_sizes
+        self.theory_constants = theory_constants
+        self.initial_representation = initial_representation
+        self.lipschitz = lipschitz
+        self.validation_fraction = validation_fraction
+        self.support = support
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.progress = progress
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.bias == "conditional":
+            raise ValueError(
+                "bias: 'conditional' needs side information; use ConditionalLearner, or 'shared'"
+            )
+
+
+class ConditionalLearner(_StreamingLearner):
+    """A representation for each task, inferred from the task's side information.
+
+    Learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` by projected SGD on the convex surrogate (the paper's
+    Alg. meta_alg), one task per step, and returns the average of the iterates.
+
+    Parameters
+    ----------
+    feature_map : str, callable, transformer or FeatureMap, default="auto"
+        "mean", "ridge", "angle", "fourier" read the task's own rows; "vector" reads its side
+        information; "auto" is "vector" where there is side information and "mean" otherwise.
+    loss : str or Loss, default="absolute"
+    inner : {"exact", "online"}, default="exact"
+        Within-task algorithm: certified minimiser, or the paper's one-pass variant.
+    objective : {"surrogate", "query"}, default="surrogate"
+        The paper's convex surrogate, or the risk of the support solution on held-out query rows.
+    rank : int or None, default=32
+        Directions of H that are kept; None keeps all of them (exact, slower).
+    bias : {"none", "shared", "conditional"}, default="none"
+        Prior mean of a task's weights: zero, a learned vector, or one that is linear in φ(s).
+    fit_intercept : bool, default=False
+        Append a constant column: the intercept is one more weight whose prior is learned.
+    step_size : "search", "theory", float or pair of floats, default="search"
+        A pair is (step of C, step of H).  "search" chooses on held-out tasks, all candidates sharing
+        one pass.  "theory" is the step of Thm. bound_estimated_feature.
+    step_sizes : sequence of floats, optional
+        Candidates of the search for C; the paper's 14 values from 1e-5 to 1e5 by default.
+    step_ratios : sequence of floats, default=(0, 1)
+        Candidates for (step of H) / (step of C); 0, "H does not move", is always among them.
+    theory_constants : dict, optional
+        Stated constants for "theory": any of distance, K, L, R, n, T; the rest is estimated.
+    initial_representation : float or array (d, d), optional
+        C₀; the identity by default.
+    lipschitz : float, optional
+        L in the surrogate; the loss's own by default, and the root mean square of the targets for
+        losses that have none (squared).
+    scale_features : bool, default=True
+        Act as if φ had unit root-mean-square norm over the training tasks.
+    validation_fraction : float, default=0.2
+        Part of the tasks held out by the search (at most 300 tasks).
+    support : float, default=0.5
+        Part of a task's rows to adapt on, in validation and in the query objective.
+    tol, max_iter
+        Of the within-task solver, see `TaskRegressor`.
+    n_jobs : int, optional
+        Parallel candidates (joblib); results do not depend on it.
+    progress : bool, default=False
+        Show a progress bar on a terminal.
+    random_state : int, RandomState or None, default=0
+        Draws the held-out tasks and rows.
+
+    Attributes
+    ----------
+    conditioning_ : Conditioning
+        The learned (H, C), for the features as ``feature_map_`` gives them.
+    step_size_ : StepSizes
+    search_results_ : list of dict
+        Error of every candidate on the held-out tasks.
+    """
+
+    _conditional = True
+
+    def __init__(
+        self,
+        feature_map: Any = "auto",
+        *,
+        loss: Any = "absolute",
+        inner: str = "exact",
+        objective: str = "surrogate",
+        rank: int | None = 32,
+        bias: str = "none",
+        fit_intercept: bool = False,
+        step_size: Any = "search",
+        step_sizes: Any = None,
+        step_ratios: Any = (0.0, 1.0),
+        theory_constants: dict[str, float] | None = None,
+        initial_representation: Any = None,
+        lipschitz: float | None = None,
+        scale_features: bool = True,
+        validation_fraction: float = 0.2,
+        support: float = 0.5,
+        tol: float = 1e-8,
+        max_iter: int = 1000,
+        n_jobs: int | None = None,
+        progress: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.feature_map = feature_map
+        self.loss = loss
+        self.inner = inner
+        self.objective = objective
+        self.rank = rank
+        self.bias = bias
+        self.fit_intercept = fit_intercept
+        self.step_size = step_size
+        self.step_sizes = step_sizes
+        self.step_ratios = step_ratios
+        self.theory_constants = theory_constants
+        self.initial_representation = initial_representation
+        self.lipschitz = lipschitz
+        self.scale_features = scale_features
+        self.validation_fraction = validation_fraction
+        self.support = support
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.progress = progress
+        self.random_state = random_state

@@ -1,0 +1,135 @@
+"""One task's fitted linear model: an ordinary scikit-learn regressor."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from . import within
+from ._threads import single_threaded_blas
+from ._validation import check_choice, check_psd
+from .losses import get_loss
+
+Array = NDArray[np.float64]
+
+
+class TaskRegressor(RegressorMixin, BaseEstimator):
+    """Linear model of one task under a given representation.
+
+    Minimises ``1/n Σ ℓ(<x_i, w>, y_i) + ½ (w − b)ᵀ θ† (w − b)`` over w in b + Ran(θ) (the paper's
+    Eq. RERM_feature, with a prior mean b).  `adapt` of a meta-learner returns one of these, fitted.
+
+    Parameters
+    ----------
+    representation : array (d, d), optional
+        θ, positive semidefinite; the identity when absent.
+    bias : array (d,), optional
+        The prior mean b; zero when absent.
+    loss : str or Loss, default="absolute"
+    inner : {"exact", "online"}, default="exact"
+        Certified minimisation in the dual, or the paper's one-pass variant.
+    fit_intercept : bool, default=False
+        Append a constant column, the last feature of ``representation`` and ``bias``.
+    tol : float, default=1e-8
+        The exact solve stops when ``dual_gap_ <= tol * P(0)``, P(0) being the objective at w = b.
+    max_iter : int, default=1000
+
+    Attributes
+    ----------
+    coef_ : array (d,)
+    intercept_ : float
+    representation_ : array (d, d), or (d + 1, d + 1) with an intercept
+    dual_gap_ : float
+        Certificate: the objective of this model is at most this far from the minimum.
+    n_iter_ : int
+    """
+
+    def __init__(
+        self,
+        representation: ArrayLike | None = None,
+        bias: ArrayLike | None = None,
+        *,
+        loss: Any = "absolute",
+        inner: str = "exact",
+        fit_intercept: bool = False,
+        tol: float = 1e-8,
+        max_iter: int = 1000,
+    ) -> None:
+        self.representation = representation
+        self.bias = bias
+        self.loss = loss
+        self.inner = inner
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        # With θ = I and a Lipschitz loss the model is heavily regularised by construction.
+        tags.regressor_tags.poor_score = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the task's rows ``X`` (n, d), ``y`` (n,)."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
+        loss = get_loss(self.loss)
+        loss.check_targets(y)
+        check_choice("inner", self.inner, within.WITHIN)
+        rows = with_constant(_dense(X)) if self.fit_intercept else _dense(X)
+        d = rows.shape[1]
+        theta = (
+            np.eye(d) if self.representation is None else check_psd(self.representation, "representation", d)
+        )
+        bias = np.zeros(d) if self.bias is None else np.asarray(self.bias, dtype=float)
+        if bias.shape != (d,) or not np.isfinite(bias).all():
+            raise ValueError(f"bias: expected {d} finite numbers, got an array of shape {bias.shape}")
+        with single_threaded_blas():
+            self._solve(rows, np.ascontiguousarray(y), theta, bias, loss)
+        return self
+
+    def _solve(self, rows: Array, y: Array, theta: Array, bias: Array | None, loss: Any) -> None:
+        """Solve on clean arrays (with the constant column in place) and store the attributes."""
+        solution = within.solve(
+            rows,
+            y,
+            theta,
+            loss,
+            inner=self.inner,
+            offset=None if bias is None else rows @ bias,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+        self._store(
+            solution.coef if bias is None else solution.coef + bias, theta, solution.gap, solution.n_iter
+        )
+
+    def _store(self, weights: Array, theta: Array, gap: float, n_iter: int) -> None:
+        if self.fit_intercept:
+            self.coef_, self.intercept_ = weights[:-1], float(weights[-1])
+        else:
+            self.coef_, self.intercept_ = weights, 0.0
+        self.representation_ = theta
+        self.dual_gap_ = float(gap)
+        self.n_iter_ = int(n_iter)
+        self.n_features_in_ = len(self.coef_)
+
+    def predict(self, X: Any) -> Array:
+        """Predictions ``X @ coef_ + intercept_`` (decision values for classification losses)."""
+        check_is_fitted(self, "coef_")
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return np.asarray(X @ self.coef_ + self.intercept_)
+
+
+def with_constant(X: Array) -> Array:
+    """``[X, 1]``: the intercept is one more weight whose prior is learned with the others."""
+    return np.hstack([X, np.ones((len(X), 1))])
+
+
+def _dense(X: Any) -> Array:
+    return np.ascontiguousarray(X.toarray() if sparse.issparse(X) else X, dtype=float)

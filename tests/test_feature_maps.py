@@ -1,0 +1,132 @@
+"""Feature maps against loops written from the paper's formulas."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.preprocessing import PolynomialFeatures
+
+from tailored import TaskSet
+from tailored.feature_maps import (
+    FEATURE_MAPS,
+    AngleMap,
+    CallableMap,
+    FourierEmbedding,
+    MeanEmbedding,
+    RidgeEstimate,
+    SideVector,
+    Transformer,
+    get_feature_map,
+)
+
+
+@pytest.fixture
+def tasks():
+    rng = np.random.default_rng(0)
+    return TaskSet.from_tasks([(rng.normal(size=(n, 3)), rng.normal(size=n)) for n in (4, 1, 7, 0)])
+
+
+def test_mean_embedding(tasks):
+    phi = MeanEmbedding().transform(tasks)
+    for row, task in zip(phi, tasks, strict=True):
+        n = len(task.y)
+        expected = np.zeros(6)
+        for x, y in zip(task.X, task.y, strict=True):
+            expected += np.outer(x, (y, 1.0)).ravel(order="F") / n  # vec stacks the columns
+        np.testing.assert_allclose(row, expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.3])
+def test_ridge_estimate(tasks, alpha):
+    phi = RidgeEstimate(alpha).transform(tasks)
+    for row, task in zip(phi, tasks, strict=True):
+        X = np.column_stack([task.X, np.ones(len(task.y))])
+        np.testing.assert_allclose((X.T @ X + alpha * np.eye(4)) @ row, X.T @ task.y, atol=1e-12)
+
+
+def test_angle_map():
+    # two users, three items; ratings between m = 1 and M = 5
+    X = np.eye(3)
+    tasks = TaskSet.from_tasks([(X[[0, 2]], [5.0, 1.0]), (X[[1]], [3.0])])
+    phi = AngleMap(low=1.0, high=5.0).transform(tasks)
+    quarter = np.pi / 4
+    np.testing.assert_allclose(
+        phi[0], [1, 0, np.cos(quarter), 0, 0, np.sin(quarter), 1], atol=1e-15
+    )  # best rating: angle 0; worst: π/4; unseen item: (0, 0)
+    np.testing.assert_allclose(phi[1], [0, np.cos(quarter / 2), 0, 0, np.sin(quarter / 2), 0, 1], atol=1e-15)
+    learned = AngleMap().fit(tasks)
+    assert (learned.low, learned.high) == (1.0, 5.0)
+
+
+def test_fourier_embedding_approximates_the_gaussian_kernel():
+    rng = np.random.default_rng(1)
+    x, z = rng.normal(size=(2, 3))
+    tasks = TaskSet.from_tasks([(x[None], [2.0]), (z[None], [1.0])])
+    phi = FourierEmbedding(n_components=40_000, gamma=0.4, random_state=0).fit(tasks).transform(tasks)
+    kernel = np.exp(-0.4 * np.sum((x - z) ** 2))
+    plain = phi[:, 40_000:]
+    assert plain[0] @ plain[1] == pytest.approx(kernel, abs=0.03)
+    np.testing.assert_allclose(phi[0, :40_000], 2.0 * plain[0])
+
+
+@pytest.mark.parametrize("name", ["mean", "ridge", "angle", "fourier"])
+def test_data_set_maps_ignore_the_order_of_rows(name):
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(6, 3)), rng.normal(size=6)
+    order = rng.permutation(6)
+    a, b = TaskSet.from_tasks([(X, y)]), TaskSet.from_tasks([(X[order], y[order])])
+    feature_map = get_feature_map(name, has_side_info=False).fit(a)
+    np.testing.assert_allclose(feature_map.transform(a), feature_map.transform(b), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["mean", "ridge", "angle", "fourier"])
+def test_sparse_rows(name, tasks):
+    sparse = TaskSet.from_tasks([(sp.csr_array(t.X), t.y) for t in tasks])
+    feature_map = get_feature_map(name, has_side_info=False).fit(tasks)
+    np.testing.assert_allclose(feature_map.transform(sparse), feature_map.transform(tasks), atol=1e-12)
+
+
+def test_side_vector_encodes_categories():
+    rows = {"a": {"age": 20.0, "sex": "F"}, "b": {"age": 40.0, "sex": "M"}, "c": {"age": 30.0, "sex": "F"}}
+    tasks = TaskSet(np.ones((3, 1)), np.zeros(3), ["a", "b", "c"], rows)
+    side = SideVector().fit(tasks)
+    deviation = np.sqrt(200 / 3)
+    expected = [[-10 / deviation, 1, 0], [10 / deviation, 0, 1], [0, 1, 0]]
+    np.testing.assert_allclose(side.transform(tasks), expected)
+    unseen = TaskSet(np.ones((1, 1)), np.zeros(1), ["d"], {"d": {"age": 30.0, "sex": "X"}})
+    np.testing.assert_allclose(side.transform(unseen), [[0, 0, 0]])
+
+
+def test_side_vector_takes_numbers_as_they_are():
+    tasks = TaskSet(np.ones((2, 1)), np.zeros(2), [7, 8], {8: [3.0, 4.0], 7: [1.0, 2.0]})
+    np.testing.assert_array_equal(SideVector().fit(tasks).transform(tasks), [[1, 2], [3, 4]])
+
+
+def test_transformer_and_callable():
+    tasks = TaskSet(np.ones((2, 1)), np.array([5.0, 6.0]), [7, 8], {7: [2.0], 8: [3.0]})
+    spec = PolynomialFeatures(2)
+    mapped = get_feature_map(spec, has_side_info=True)
+    assert isinstance(mapped, Transformer)
+    np.testing.assert_allclose(mapped.fit(tasks).transform(tasks), [[1, 2, 4], [1, 3, 9]])
+    assert not hasattr(spec, "n_features_in_")  # the user's transformer is cloned, not fitted
+    function = get_feature_map(lambda task: [task.y.sum(), task.side_info[0]], has_side_info=True)
+    assert isinstance(function, CallableMap)
+    np.testing.assert_allclose(function.transform(tasks), [[5, 2], [6, 3]])
+
+
+def test_auto_follows_the_side_information():
+    assert isinstance(get_feature_map("auto", has_side_info=True), SideVector)
+    assert isinstance(get_feature_map("auto", has_side_info=False), MeanEmbedding)
+
+
+def test_messages(tasks):
+    with pytest.raises(ValueError, match=r"feature_map.*'mean'"):
+        get_feature_map("maen", has_side_info=False)
+    with pytest.raises(TypeError, match=r"feature_map"):
+        get_feature_map(3, has_side_info=False)
+    with pytest.raises(ValueError, match=r"side_info"):
+        SideVector().fit(tasks)
+    with pytest.raises(ValueError, match=r"task 1"):
+        CallableMap(lambda task: [1.0] if task.label == 0 else [np.nan]).transform(tasks)
+    with pytest.raises(ValueError, match=r"task 1.*1 for the first|2 features for task 1"):
+        CallableMap(lambda task: [1.0] * (1 + task.label)).transform(tasks)
+    assert set(FEATURE_MAPS) == {"mean", "ridge", "angle", "fourier", "vector"}
