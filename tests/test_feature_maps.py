@@ -115,7 +115,7 @@ def test_transformer_and_callable():
 
 def test_auto_follows_the_side_information():
     assert isinstance(get_feature_map("auto", has_side_info=True), SideVector)
-    assert isinstance(get_feature_map("auto", has_side_info=False), MeanEmbedding)
+    assert isinstance(get_feature_map("auto", has_side_info=False), RidgeEstimate)
 
 
 def test_messages(tasks):

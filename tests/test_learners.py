@@ -60,7 +60,7 @@ def test_nothing_moves_is_independent(seed):
 
 def test_factored_at_full_rank_is_exact(clusters):
     exact = ConditionalLearner(rank=None, step_size=0.3).fit(clusters)
-    factored = ConditionalLearner(rank=6 * 12, step_size=0.3).fit(clusters)
+    factored = ConditionalLearner(rank=6 * 7, step_size=0.3).fit(clusters)
     for task in list(clusters)[:5]:
         np.testing.assert_allclose(
             exact.representation(task.X, task.y), factored.representation(task.X, task.y), atol=1e-9
@@ -191,7 +191,16 @@ def test_validation_tasks_can_be_given(clusters):
     train, held_out = clusters[:30], clusters[30:]
     learner = ConditionalLearner(step_sizes=(0.01, 1.0)).fit(train, validation=held_out)
     fixed = ConditionalLearner(step_size=(learner.step_size_.C, learner.step_size_.H)).fit(train)
-    np.testing.assert_array_equal(learner.conditioning_.C, fixed.conditioning_.C)
+    np.testing.assert_array_equal(learner.conditioning_.C, learner.scale_ * fixed.conditioning_.C)
+
+
+def test_calibration_is_the_best_multiple_on_held_out_tasks(clusters):
+    learner = UnconditionalLearner(step_sizes=(1e-12,)).fit(clusters)  # τ = I: only the scale is learned
+    plain = UnconditionalLearner(step_sizes=(1e-12,), calibrate=False).fit(clusters)
+    np.testing.assert_array_equal(learner.conditioning_.C, learner.scale_ * plain.conditioning_.C)
+    errors = {r["scale"]: r["error"] for r in learner.search_results_}
+    assert errors[1.0] == plain.validation_error_
+    assert errors[learner.scale_] == min(errors.values()) < errors[1.0]
 
 
 def test_theory_step_uses_stated_constants(clusters):
@@ -377,4 +386,4 @@ def test_overflow_names_the_step(clusters):
         warnings.simplefilter("error")
         learner = UnconditionalLearner(step_sizes=(0.1, 1e308)).fit(clusters)
     assert learner.step_size_.C == 0.1
-    assert np.isinf(learner.search_results_[1]["error"])
+    assert all(np.isinf(r["error"]) for r in learner.search_results_ if r["step_C"] > 1)

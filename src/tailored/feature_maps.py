@@ -296,11 +296,11 @@ FEATURE_MAPS: dict[str, type[FeatureMap]] = {
 def get_feature_map(spec: Any, *, has_side_info: bool) -> FeatureMap:
     """The map that a learner's ``feature_map`` argument stands for, not yet fitted.
 
-    ``"auto"`` is "vector" when the tasks carry side information and "mean" otherwise.
+    ``"auto"`` is "vector" when the tasks carry side information and "ridge" otherwise.
     """
     if isinstance(spec, str):
         if spec == "auto":
-            spec = "vector" if has_side_info else "mean"
+            spec = "vector" if has_side_info else "ridge"
         return FEATURE_MAPS[check_choice("feature_map", spec, [*FEATURE_MAPS, "auto"])]()
     if isinstance(spec, FeatureMap):
         copied = spec.__class__.__new__(spec.__class__)

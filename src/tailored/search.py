@@ -18,6 +18,12 @@ Array = NDArray[np.float64]
 #: The paper's grid: 14 values, log-spaced over [1e-5, 1e5].
 PAPER_STEP_SIZES = tuple(float(step) for step in np.logspace(-5, 5, 14))
 
+#: The default grid of the search: coarser, because every step is tried with several ratios for H.
+STEP_SIZES = tuple(float(step) for step in np.logspace(-4, 4, 9))
+
+#: Multiples of τ that calibration tries; 1 first, so that a tie leaves τ as it was learned.
+CALIBRATION_SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
+
 
 def candidate_steps(
     step_sizes: Iterable[float], step_ratios: Sequence[float], *, conditional: bool

@@ -54,6 +54,7 @@ class _StreamingLearner(MetaLearner):
     initial_representation: Any
     lipschitz: float | None
     scale_features: bool
+    calibrate: bool
     validation_fraction: float
     support: float
     progress: bool
@@ -211,7 +212,7 @@ class _StreamingLearner(MetaLearner):
     def _candidates(self, train: TaskSet, batch: TaskBatch) -> list[StepSizes]:
         if isinstance(self.step_size, str):
             if self.step_size == "search":
-                sizes = search.PAPER_STEP_SIZES if self.step_sizes is None else self.step_sizes
+                sizes = search.STEP_SIZES if self.step_sizes is None else self.step_sizes
                 return search.candidate_steps(sizes, self.step_ratios, conditional=self._conditional)
             step = search.theory_step(**self._theory_constants(train, batch))
             return [StepSizes(step, step, step)]
@@ -265,24 +266,33 @@ class _StreamingLearner(MetaLearner):
         if stream.pool is not None:
             support, query = stream.pool.tasks()
             phis = self._features(support)
+            scales = search.CALIBRATION_SCALES if self.calibrate else (1.0,)
+            table = np.full((len(trajectories), len(scales)), np.inf)
             with single_threaded_blas():
                 for c, run in enumerate(trajectories):
-                    if not run.failure:
-                        errors[c] = self._validation_error(run, support, query, phis)
+                    for j, scale in enumerate(scales):
+                        if not run.failure:
+                            table[c, j] = self._validation_error(run, scale, support, query, phis)
             self.search_results_ = [
-                {"step_C": r.steps.C, "step_H": r.steps.H, "step_bias": r.steps.bias, "error": float(e)}
-                for r, e in zip(trajectories, errors, strict=True)
+                {"step_C": r.steps.C, "step_H": r.steps.H, "scale": scale, "error": float(error)}
+                for r, row in zip(trajectories, table, strict=True)
+                for scale, error in zip(scales, row, strict=True)
             ]
+            errors = table.min(axis=1)
+            self.scale_ = float(scales[int(np.argmin(table[int(np.argmin(errors))]))])
         best = trajectories[int(np.argmin(errors))]
         self.step_size_ = best.steps
         self.validation_error_ = float(errors.min()) if stream.pool is not None else None
-        self.conditioning_ = best.average
+        self.conditioning_ = best.average if stream.pool is None else best.average.scale(self.scale_)
         self.bias_ = best.bias_average
         self.n_tasks_seen_ = stream.n_tasks
         self.n_iter_ = max(best.n_steps, 1)
 
-    def _validation_error(self, run: Trajectory, support: TaskSet, query: TaskSet, phis: Array) -> float:
-        weights = self._solve_batch(self._rows(support), phis, run.average, run.bias_average)
+    def _validation_error(
+        self, run: Trajectory, scale: float, support: TaskSet, query: TaskSet, phis: Array
+    ) -> float:
+        conditioning = run.average.scale(scale)
+        weights = self._solve_batch(self._rows(support), phis, conditioning, run.bias_average)
         losses = self.loss_.value(predict_rows(self._rows(query), weights), query.y)
         error = float(np.nanmean(task_means(losses, query.offsets)))
         return error if np.isfinite(error) else np.inf
@@ -329,7 +339,7 @@ class UnconditionalLearner(_StreamingLearner):
     Parameters
     ----------
     loss, inner, objective, bias, fit_intercept, step_size, step_sizes, theory_constants, \
-initial_representation, lipschitz, validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
+initial_representation, lipschitz, calibrate, validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
         As for `ConditionalLearner` (``bias`` is "none" or "shared").
     """
 
@@ -352,6 +362,7 @@ initial_representation, lipschitz, validation_fraction, support, tol, max_iter, 
         theory_constants: dict[str, float] | None = None,
         initial_representation: Any = None,
         lipschitz: float | None = None,
+        calibrate: bool = True,
         validation_fraction: float = 0.2,
         support: float = 0.5,
         tol: float = 1e-8,
@@ -370,6 +381,7 @@ initial_representation, lipschitz, validation_fraction, support, tol, max_iter, 
         self.theory_constants = theory_constants
         self.initial_representation = initial_representation
         self.lipschitz = lipschitz
+        self.calibrate = calibrate
         self.validation_fraction = validation_fraction
         self.support = support
         self.tol = tol
@@ -396,7 +408,7 @@ class ConditionalLearner(_StreamingLearner):
     ----------
     feature_map : str, callable, transformer or FeatureMap, default="auto"
         "mean", "ridge", "angle", "fourier" read the task's own rows; "vector" reads its side
-        information; "auto" is "vector" where there is side information and "mean" otherwise.
+        information; "auto" is "vector" where there is side information and "ridge" otherwise.
     loss : str or Loss, default="absolute"
     inner : {"exact", "online"}, default="exact"
         Within-task algorithm: certified minimiser, or the paper's one-pass variant.
@@ -412,8 +424,9 @@ class ConditionalLearner(_StreamingLearner):
         A pair is (step of C, step of H).  "search" chooses on held-out tasks, all candidates sharing
         one pass.  "theory" is the step of Thm. bound_estimated_feature.
     step_sizes : sequence of floats, optional
-        Candidates of the search for C; the paper's 14 values from 1e-5 to 1e5 by default.
-    step_ratios : sequence of floats, default=(0, 1)
+        Candidates of the search for C; by default 9 values from 1e-4 to 1e4 (the paper's 14 are
+        `tailored.search.PAPER_STEP_SIZES`).
+    step_ratios : sequence of floats, default=(0, 1, 10)
         Candidates for (step of H) / (step of C); 0, "H does not move", is always among them.
     theory_constants : dict, optional
         Stated constants for "theory": any of distance, K, L, R, n, T; the rest is estimated.
@@ -424,6 +437,9 @@ class ConditionalLearner(_StreamingLearner):
         losses that have none (squared).
     scale_features : bool, default=True
         Act as if φ had unit root-mean-square norm over the training tasks.
+    calibrate : bool, default=True
+        With the step, choose a scalar multiple of τ on the held-out tasks: the surrogate bounds the risk
+        from above, and its own scale is cautious.
     validation_fraction : float, default=0.2
         Part of the tasks held out by the search (at most 300 tasks).
     support : float, default=0.5
@@ -442,6 +458,8 @@ class ConditionalLearner(_StreamingLearner):
     conditioning_ : Conditioning
         The learned (H, C), for the features as ``feature_map_`` gives them.
     step_size_ : StepSizes
+    scale_ : float
+        The calibrated multiple that is part of ``conditioning_``.
     search_results_ : list of dict
         Error of every candidate on the held-out tasks.
     """
@@ -460,11 +478,12 @@ class ConditionalLearner(_StreamingLearner):
         fit_intercept: bool = False,
         step_size: Any = "search",
         step_sizes: Any = None,
-        step_ratios: Any = (0.0, 1.0),
+        step_ratios: Any = (0.0, 1.0, 10.0),
         theory_constants: dict[str, float] | None = None,
         initial_representation: Any = None,
         lipschitz: float | None = None,
         scale_features: bool = True,
+        calibrate: bool = True,
         validation_fraction: float = 0.2,
         support: float = 0.5,
         tol: float = 1e-8,
@@ -487,6 +506,7 @@ class ConditionalLearner(_StreamingLearner):
         self.initial_representation = initial_representation
         self.lipschitz = lipschitz
         self.scale_features = scale_features
+        self.calibrate = calibrate
         self.validation_fraction = validation_fraction
         self.support = support
         self.tol = tol
