@@ -1,0 +1,874 @@
+"""Compiled loops of the within-task algorithms.
+
+The exact kernels solve, for one task after another,
+
+    min over w in R^r of  1/n sum_i l_i(o_i + <z_i, w>) + 1/2 |w|^2         (Z = X R', theta = R'R, R (r, d))
+
+which is the within-task problem after the change of variables ``v = R'w``: ``v' theta^+ v = |w|^2`` and
+``X theta X' = Z Z'``, so that no pseudo-inverse is formed. For every dual point ``a``
+
+    primal(w) - dual(a) = 1/n sum_i [l_i(z_i) + l*_i(a_i) - a_i z_i] + 1/2 |w + Z'a/n|^2
+
+is a sum of non-negative terms. Gaps are computed in this form, because the difference of two nearly equal
+values has no digits left where a certificate needs them.
+
+Losses are named tuples, told apart by their type at compile time, so that every loop is written once. There
+is no BLAS: its results may change with the number of threads, and one call costs as much as a small task.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numba.extending import overload
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Outcome = tuple[float, float, int, bool]  # value, gap, iterations, converged
+
+# Reassociation puts dot products into vector registers. NaN and infinity keep their meaning: no nnan, no ninf.
+_ENTRY: dict[str, Any] = {
+    "nogil": True,
+    "cache": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "arcp", "nsz"},
+}
+# Only the entries are called from Python and cached; wrappers for the rest would be half of the compile time.
+_INNER: dict[str, Any] = {**_ENTRY, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+_EPS = float(np.finfo(np.float64).eps)
+_PATIENCE = 30  # iterations without a smaller gap, after which only rounding is left to remove
+_RIDGE = 1e-10  # proximal term, relative to the diagonal, of a singular block of free variables
+
+
+class Box(NamedTuple):
+    """l_i(p) = max over lower_i <= a <= upper_i of a (p - linear_i) - quadratic/2 a^2 - kink |a|."""
+
+    linear: Floats
+    lower: Floats
+    upper: Floats
+    quadratic: float
+    kink: float
+
+
+class Logit(NamedTuple):
+    """l_i(p) = log(1 + exp(-sign_i p))."""
+
+    sign: Floats
+
+
+class Problem(NamedTuple):
+    """Task t has the rows starts[t]:starts[t+1]; thetas is (T, d, d), or (1, d, d) if all tasks share it."""
+
+    X: Floats
+    offset: Floats
+    starts: Integers
+    thetas: Floats
+
+
+class Output(NamedTuple):
+    """coef (T, d), alpha (N,) and one number per task of the rest."""
+
+    coef: Floats
+    alpha: Floats
+    value: Floats
+    gap: Floats
+    n_iter: Integers
+    converged: NDArray[np.bool_]
+
+
+class Work(NamedTuple):
+    """Scratch memory, allocated once per call: flat matrices, then vectors over rows, then over features."""
+
+    features: Floats
+    gathered: Floats
+    square: Floats
+    free: Integers
+    norms: Floats
+    residual: Floats
+    step: Floats
+    total: Floats
+    gradient: Floats
+    direction: Floats
+
+
+# --- losses ------------------------------------------------------------------------------------------------
+
+
+def _slope(loss: Any, i: int, z: float) -> float:
+    """Derivative of l_i at z; at a kink the admissible value nearest 0."""
+    raise NotImplementedError
+
+
+def _value(loss: Any, i: int, z: float) -> float:
+    """l_i(z)."""
+    raise NotImplementedError
+
+
+def _curvature(loss: Any, i: int, z: float) -> float:
+    """Second derivative of l_i at z, one of its limits where it jumps."""
+    raise NotImplementedError
+
+
+def _young(loss: Any, i: int, z: float, a: float) -> float:
+    """l_i(z) + l*_i(a) - a z: at least 0, and 0 exactly where a is a subgradient at z."""
+    raise NotImplementedError
+
+
+def _part(loss: Any, start: int, stop: int) -> Any:
+    """The loss of the rows start:stop."""
+    raise NotImplementedError
+
+
+def _box_slope(loss: Any, i: int, z: float) -> float:
+    t = z - loss.linear[i]
+    if t > loss.kink:
+        t -= loss.kink
+    elif t < -loss.kink:
+        t += loss.kink
+    else:
+        return 0.0
+    if loss.quadratic > 0.0:
+        return min(max(t / loss.quadratic, loss.lower[i]), loss.upper[i])
+    return loss.upper[i] if t > 0.0 else loss.lower[i]
+
+
+def _box_value(loss: Any, i: int, z: float) -> float:
+    a = _slope(loss, i, z)
+    return a * (z - loss.linear[i] - 0.5 * loss.quadratic * a) - loss.kink * abs(a)
+
+
+def _box_curvature(loss: Any, i: int, z: float) -> float:
+    a = _slope(loss, i, z)
+    inside = a > loss.lower[i] and a < loss.upper[i] and abs(z - loss.linear[i]) >= loss.kink
+    return 1.0 / loss.quadratic if inside else 0.0
+
+
+def _box_young(loss: Any, i: int, z: float, a: float) -> float:
+    b = _slope(loss, i, z)
+    tilt = z - loss.linear[i] - 0.5 * loss.quadratic * (a + b)
+    return max((b - a) * tilt - loss.kink * (abs(b) - abs(a)), 0.0)
+
+
+def _box_part(loss: Any, start: int, stop: int) -> Any:
+    linear, lower, upper = loss.linear[start:stop], loss.lower[start:stop], loss.upper[start:stop]
+    return Box(linear, lower, upper, loss.quadratic, loss.kink)
+
+
+def _logit_slope(loss: Any, i: int, z: float) -> float:
+    m = loss.sign[i] * z
+    e = np.exp(-abs(m))
+    return -loss.sign[i] * (e if m > 0.0 else 1.0) / (1.0 + e)
+
+
+def _logit_value(loss: Any, i: int, z: float) -> float:
+    m = loss.sign[i] * z
+    return max(-m, 0.0) + np.log1p(np.exp(-abs(m)))
+
+
+def _logit_curvature(loss: Any, i: int, z: float) -> float:
+    e = np.exp(-abs(z))
+    return e / ((1.0 + e) * (1.0 + e))
+
+
+def _logit_young(loss: Any, i: int, z: float, a: float) -> float:
+    b = -loss.sign[i] * a
+    entropy = 0.0
+    if b > 0.0 and b < 1.0:
+        entropy = b * np.log(b) + (1.0 - b) * np.log1p(-b)
+    return max(_value(loss, i, z) + entropy - a * z, 0.0)
+
+
+def _logit_part(loss: Any, start: int, stop: int) -> Any:
+    return Logit(loss.sign[start:stop])
+
+
+@overload(_slope)
+def _slope_version(loss: Any, i: int, z: float) -> Any:
+    return {Box: _box_slope, Logit: _logit_slope}[loss.instance_class]
+
+
+@overload(_value)
+def _value_version(loss: Any, i: int, z: float) -> Any:
+    return {Box: _box_value, Logit: _logit_value}[loss.instance_class]
+
+
+@overload(_curvature)
+def _curvature_version(loss: Any, i: int, z: float) -> Any:
+    return {Box: _box_curvature, Logit: _logit_curvature}[loss.instance_class]
+
+
+@overload(_young)
+def _young_version(loss: Any, i: int, z: float, a: float) -> Any:
+    return {Box: _box_young, Logit: _logit_young}[loss.instance_class]
+
+
+@overload(_part)
+def _part_version(loss: Any, start: int, stop: int) -> Any:
+    return {Box: _box_part, Logit: _logit_part}[loss.instance_class]
+
+
+# --- small dense linear algebra ----------------------------------------------------------------------------
+
+
+@njit(**_INNER)
+def _product(A: Floats, B: Floats, C: Floats) -> None:
+    """C = A B'. Tiles of two by two rows halve the loads, which are what limits short dot products."""
+    n, d = A.shape
+    m = B.shape[0]
+    for i in range(0, n, 2):
+        k = min(i + 1, n - 1)  # an odd last row is computed twice rather than coded twice
+        for j in range(0, m, 2):
+            l = min(j + 1, m - 1)
+            s = 0.0
+            t = 0.0
+            u = 0.0
+            v = 0.0
+            for h in range(d):
+                s += A[i, h] * B[j, h]
+                t += A[i, h] * B[l, h]
+                u += A[k, h] * B[j, h]
+                v += A[k, h] * B[l, h]
+            C[i, j] = s
+            C[i, l] = t
+            C[k, j] = u
+            C[k, l] = v
+
+
+@njit(**_INNER)
+def _gram(A: Floats, scale: float, C: Floats) -> None:
+    """Lower triangle of C = scale A A'."""
+    n, d = A.shape
+    for i in range(0, n, 2):
+        k = min(i + 1, n - 1)
+        for j in range(0, i + 1, 2):
+            l = min(j + 1, n - 1)
+            s = 0.0
+            t = 0.0
+            u = 0.0
+            v = 0.0
+            for h in range(d):
+                s += A[i, h] * A[j, h]
+                t += A[i, h] * A[l, h]
+                u += A[k, h] * A[j, h]
+                v += A[k, h] * A[l, h]
+            C[i, j] = s * scale
+            C[i, l] = t * scale
+            C[k, j] = u * scale
+            C[k, l] = v * scale
+
+
+@njit(**_INNER)
+def _dot(A: Floats, i: int, x: Floats) -> float:
+    """<A_i, x>, for an x at least as long as a row of A."""
+    s = 0.0
+    for k in range(A.shape[1]):
+        s += A[i, k] * x[k]
+    return s
+
+
+@njit(**_INNER)
+def _add_row(A: Floats, i: int, c: float, x: Floats) -> None:
+    """x += c A_i."""
+    for k in range(A.shape[1]):
+        x[k] += c * A[i, k]
+
+
+@njit(**_INNER)
+def _cholesky(C: Floats, floor: float) -> bool:
+    """C = LL' in place, lower triangle. False where a pivot is at most floor times its diagonal entry."""
+    for i in range(C.shape[0]):
+        for j in range(i):
+            s = C[i, j]
+            for k in range(j):
+                s -= C[i, k] * C[j, k]
+            C[i, j] = s / C[j, j]
+        s = C[i, i]
+        for k in range(i):
+            s -= C[i, k] * C[i, k]
+        if not s > floor * C[i, i]:
+            return False
+        C[i, i] = np.sqrt(s)
+    return True
+
+
+@njit(**_INNER)
+def _cholesky_solve(L: Floats, m: int, x: Floats) -> None:
+    """x <- (LL')^-1 x with the leading m rows of L."""
+    for i in range(m):
+        s = x[i]
+        for k in range(i):
+            s -= L[i, k] * x[k]
+        x[i] = s / L[i, i]
+    for i in range(m - 1, -1, -1):
+        s = x[i] / L[i, i]
+        x[i] = s
+        for k in range(i):
+            x[k] -= L[i, k] * s
+
+
+@njit(**_INNER)
+def _cholesky_delete(L: Floats, m: int, j: int) -> None:
+    """Take row and column j out of LL', given the leading m rows of L, by Givens rotations."""
+    for i in range(j, m - 1):
+        for k in range(i + 2):
+            L[i, k] = L[i + 1, k]
+    for k in range(j, m - 1):
+        x = L[k, k]
+        y = L[k, k + 1]
+        h = np.sqrt(x * x + y * y)
+        x /= h
+        y /= h
+        L[k, k] = h
+        for i in range(k + 1, m - 1):
+            s = L[i, k]
+            t = L[i, k + 1]
+            L[i, k] = x * s + y * t
+            L[i, k + 1] = x * t - y * s
+
+
+@njit(**_INNER)
+def _semidefinite_root(S: Floats, R: Floats, diagonal: Floats, rest: Floats, order: Integers) -> int:
+    """S = R'R for a positive semidefinite S (d, d), by Cholesky with diagonal pivoting; returns the rank r.
+
+    Fills R[:r, :d] and order[:r], with R[k, order[j]] = 0 for j < k. A pivot is compared with its own
+    diagonal entry, so that the rank does not depend on the units of the features.
+    """
+    d = S.shape[0]
+    for i in range(d):
+        diagonal[i] = S[i, i]
+        rest[i] = S[i, i]
+        order[i] = i
+    for k in range(d):
+        largest = d * _EPS
+        at = -1
+        for j in range(k, d):
+            i = order[j]
+            if rest[i] > largest * diagonal[i]:
+                largest = rest[i] / diagonal[i]
+                at = j
+        if at < 0:
+            return k
+        p = order[at]
+        order[at] = order[k]
+        order[k] = p
+        pivot = np.sqrt(rest[p])
+        for i in range(d):
+            R[k, i] = S[p, i]
+        for h in range(k):
+            c = R[h, p]
+            for i in range(d):
+                R[k, i] -= c * R[h, i]
+        for i in range(d):
+            R[k, i] /= pivot
+            rest[i] -= R[k, i] * R[k, i]
+        for j in range(k):
+            R[k, order[j]] = 0.0
+        R[k, p] = pivot
+    return d
+
+
+# --- exact, smooth losses ----------------------------------------------------------------------------------
+
+
+@njit(**_INNER)
+def _newton_matrix(loss: Any, Z: Floats, z: Floats, work: Work) -> Floats:
+    """Lower triangle of I + 1/n Z' diag(curvature) Z."""
+    n, r = Z.shape
+    m = 0
+    for i in range(n):
+        work.step[i] = np.sqrt(_curvature(loss, i, z[i]) / n)
+        if work.step[i] > 0.0:
+            m += 1
+    columns = work.gathered[: r * m].reshape((r, m))
+    j = 0
+    for i in range(n):
+        if work.step[i] > 0.0:
+            for k in range(r):
+                columns[k, j] = work.step[i] * Z[i, k]
+            j += 1
+    H = work.square[: r * r].reshape((r, r))
+    _gram(columns, 1.0, H)
+    for k in range(r):
+        H[k, k] += 1.0
+    return H
+
+
+@njit(**_INNER)
+def _newton(
+    loss: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
+) -> Outcome:
+    """Exact solution for a smooth loss from w = 0, by damped Newton steps on the primal.
+
+    With a = l'(z) the sum over the rows in the gap vanishes: what is left is half the squared gradient.
+    """
+    n, r = Z.shape
+    z, dz, gradient, direction = work.residual, work.total, work.gradient, work.direction
+    target = np.inf
+    best = np.inf
+    stalled = 0
+    n_iter = 0
+    while True:
+        value = 0.0
+        for k in range(r):
+            gradient[k] = w[k]
+            value += 0.5 * w[k] * w[k]
+        risk = 0.0
+        for i in range(n):
+            z[i] = offset[i] + _dot(Z, i, w)
+            a[i] = _slope(loss, i, z[i])
+            risk += _value(loss, i, z[i])
+            _add_row(Z, i, a[i] / n, gradient)
+        value += risk / n
+        if n_iter == 0:
+            target = tol * value
+        gap = 0.0
+        for k in range(r):
+            gap += 0.5 * gradient[k] * gradient[k]
+        stalled = 0 if gap < best else stalled + 1
+        best = min(best, gap)
+        if not gap > target or n_iter >= max_iter or stalled >= _PATIENCE:
+            return value, gap, n_iter, gap <= target
+        n_iter += 1
+
+        H = _newton_matrix(loss, Z, z, work)
+        if not _cholesky(H, 0.0):
+            return value, gap, n_iter, False
+        for k in range(r):
+            direction[k] = -gradient[k]
+        _cholesky_solve(H, r, direction)
+        descent = 0.0
+        for k in range(r):
+            descent += direction[k] * gradient[k]
+        for i in range(n):
+            dz[i] = _dot(Z, i, direction)
+        length = 1.0
+        while length > 1e-9:
+            risk = 0.0
+            for i in range(n):
+                risk += _value(loss, i, z[i] + length * dz[i])
+            trial = risk / n
+            for k in range(r):
+                trial += 0.5 * (w[k] + length * direction[k]) ** 2
+            if trial <= value * (1.0 + 16.0 * _EPS) + 1e-4 * length * descent:
+                break
+            length *= 0.5
+        for k in range(r):
+            w[k] += length * direction[k]
+
+
+# --- exact, piecewise-linear losses ------------------------------------------------------------------------
+
+
+@njit(**_INNER)
+def _certify(
+    loss: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, mismatch: Floats
+) -> tuple[float, float]:
+    """Value at w, and the gap between w and a; mismatch is scratch."""
+    n, r = Z.shape
+    value = 0.0
+    gap = 0.0
+    for k in range(r):
+        mismatch[k] = w[k]
+    for i in range(n):
+        z = offset[i] + _dot(Z, i, w)
+        value += _value(loss, i, z)
+        gap += _young(loss, i, z, a[i])
+        _add_row(Z, i, a[i] / n, mismatch)
+    value /= n
+    gap /= n
+    for k in range(r):
+        value += 0.5 * w[k] * w[k]
+        gap += 0.5 * mismatch[k] * mismatch[k]
+    return value, gap
+
+
+@njit(**_INNER)
+def _sweep(box: Any, Z: Floats, offset: Floats, norms: Floats, w: Floats, a: Floats) -> None:
+    """Minimise the dual exactly in one coordinate after another, keeping w = -Z'a/n."""
+    n = Z.shape[0]
+    for i in range(n):
+        z = offset[i] + _dot(Z, i, w)
+        h = norms[i]
+        if h > 0.0:
+            t = h * a[i] + (z - box.linear[i])
+            if t > box.kink:
+                t = (t - box.kink) / h
+            elif t < -box.kink:
+                t = (t + box.kink) / h
+            else:
+                t = 0.0
+            t = min(max(t, box.lower[i]), box.upper[i])
+        else:  # nothing moves the prediction of this row
+            t = _slope(box, i, z)
+        c = (a[i] - t) / n
+        if c != 0.0:
+            a[i] = t
+            _add_row(Z, i, c, w)
+
+
+@njit(**_INNER)
+def _collect_free(box: Any, norms: Floats, a: Floats, limit: int, free: Integers) -> int:
+    """Up to limit variables strictly inside a piece of their conjugate: not at a bound, nor at a kink."""
+    m = 0
+    for i in range(a.shape[0]):
+        inside = a[i] > box.lower[i] and a[i] < box.upper[i] and (box.kink == 0.0 or a[i] != 0.0)
+        if inside and norms[i] > 0.0 and m < limit:
+            free[m] = i
+            m += 1
+    return m
+
+
+@njit(**_INNER)
+def _free_residual(
+    box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, free: Integers, m: int, out: Floats
+) -> float:
+    """Minus the dual gradient in the free variables, 0 at the minimum of their face; returns its 1-norm."""
+    norm = 0.0
+    for j in range(m):
+        i = free[j]
+        t = offset[i] + _dot(Z, i, w) - box.linear[i]
+        t -= box.kink if a[i] > 0.0 else -box.kink
+        out[j] = t
+        norm += abs(t)
+    return norm
+
+
+@njit(**_INNER)
+def _first_bound(box: Any, a: Floats, free: Integers, m: int, step: Floats) -> tuple[float, int, float]:
+    """How much of a step the free variables can go, which of them ends it (-1: none) and at which value."""
+    length = 1.0
+    hit = -1
+    bound = 0.0
+    for j in range(m):
+        i = free[j]
+        edge = box.lower[i] if step[j] < 0.0 else box.upper[i]
+        if box.kink > 0.0 and (a[i] > 0.0) != (step[j] > 0.0):
+            edge = 0.0
+        if step[j] != 0.0 and length * abs(step[j]) >= abs(edge - a[i]):
+            length = (edge - a[i]) / step[j]
+            hit = j
+            bound = edge
+    return length, hit, bound
+
+
+@njit(**_INNER)
+def _polish(
+    box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, m: int, enough: float, work: Work
+) -> None:
+    """Newton on the m free variables: to the minimum of their face, losing a variable at every bound met.
+
+    w is moved along with the unrounded steps instead of being recomputed from a. Where theta is large, w then
+    carries digits that rounding takes from a, and the gap reaches targets that -Z'a/n would not.
+    """
+    n, r = Z.shape
+    free, residual, step, total = work.free, work.residual, work.step, work.total
+    rows = work.gathered[: m * r].reshape((m, r))
+    for j in range(m):
+        total[j] = 0.0
+        for k in range(r):
+            rows[j, k] = Z[free[j], k]
+    L = work.square[: m * m].reshape((m, m))
+    ridge = 0.0
+    _gram(rows, 1.0 / n, L)
+    if m > r or not _cholesky(L, 0.1 * _RIDGE):
+        # Along directions that change no prediction the ridge turns any slope into a step to a bound.
+        ridge = _RIDGE
+        _gram(rows, 1.0 / n, L)
+        for j in range(m):
+            L[j, j] *= 1.0 + ridge
+        if not _cholesky(L, 0.01 * _RIDGE):
+            return
+    before = _free_residual(box, Z, offset, w, a, free, m, residual)
+    refinements = 0
+    while m > 0:
+        for j in range(m):
+            step[j] = residual[j]
+        _cholesky_solve(L, m, step)
+        length, hit, bound = _first_bound(box, a, free, m, step)
+        for j in range(m):
+            i = free[j]
+            total[j] += length * step[j]
+            a[i] = min(max(a[i] + length * step[j], box.lower[i]), box.upper[i])
+            # what is left of the gradient, without a product: L is the factor of the block plus the ridge
+            residual[j] += length * (ridge * work.norms[i] * step[j] - residual[j])
+        if hit < 0:
+            for j in range(m):
+                _add_row(Z, free[j], -total[j] / n, w)
+                total[j] = 0.0
+            left = _free_residual(box, Z, offset, w, a, free, m, residual)
+            if left <= enough or left > 0.5 * before or refinements == 5:
+                return
+            before = left
+            refinements += 1
+        else:
+            i = free[hit]
+            _add_row(Z, i, -(total[hit] + (bound - a[i])) / n, w)
+            a[i] = bound
+            _cholesky_delete(L, m, hit)
+            m -= 1
+            for j in range(hit, m):
+                free[j] = free[j + 1]
+                residual[j] = residual[j + 1]
+                total[j] = total[j + 1]
+
+
+@njit(**_INNER)
+def _active_set(
+    box: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
+) -> Outcome:
+    """Exact solution for a piecewise-linear loss from w = 0; an iteration is a few sweeps and one polish.
+
+    Sweeps alone converge, but slowly where theta is large; a polish alone moves few variables to their bounds.
+    """
+    n, r = Z.shape
+    norms = work.norms
+    value = 0.0
+    for i in range(n):
+        a[i] = 0.0
+        value += _value(box, i, offset[i])
+        s = 0.0
+        for k in range(r):
+            s += Z[i, k] * Z[i, k]
+        norms[i] = s / n
+    value /= n
+    target = tol * value
+    gap = value  # the dual value of a = 0 is 0
+    best = gap
+    stalled = 0
+    n_iter = 0
+    limit = min(n, 2 * r + 16)  # at the optimum at most about r variables are free: more are taken in turns
+    while gap > target and n_iter < max_iter and stalled < _PATIENCE:
+        for _ in range(3 if n_iter else 5):
+            _sweep(box, Z, offset, norms, w, a)
+        m = _collect_free(box, norms, a, limit, work.free)
+        _polish(box, Z, offset, w, a, m, 0.1 * n * target, work)
+        n_iter += 1
+        value, gap = _certify(box, Z, offset, w, a, work.gradient)
+        stalled = 0 if gap < best else stalled + 1
+        best = min(best, gap)
+    return value, gap, n_iter, gap <= target
+
+
+# --- online ------------------------------------------------------------------------------------------------
+
+
+@njit(**_INNER)
+def _one_pass(
+    loss: Any, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats, work: Work
+) -> Outcome:
+    """v = mean of w_2 .. w_{n+1} with w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and a = s; images = X theta.
+
+    v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>, and likewise for the
+    distance of v to -theta X's/n, the point that belongs to the dual point s.
+    """
+    n, d = X.shape
+    running = work.direction  # i times the iterate
+    for k in range(d):
+        running[k] = 0.0
+        v[k] = 0.0
+    for i in range(n):
+        z = offset[i]
+        if i > 0:
+            z += _dot(X, i, running) / i
+        s = _slope(loss, i, z)
+        a[i] = s
+        share = 1.0 / (i + 1)
+        for k in range(d):
+            running[k] -= s * images[i, k]
+            v[k] += share * running[k]
+    for k in range(d):
+        v[k] /= n
+        running[k] = v[k] - running[k] / n
+    value = 0.0
+    gap = 0.0
+    square = 0.0
+    distance = 0.0
+    harmonic = 0.0
+    for i in range(n - 1, -1, -1):
+        harmonic += 1.0 / (i + 1)
+        z = _dot(X, i, v)
+        square -= harmonic * a[i] * z
+        distance -= (harmonic - 1.0) * a[i] * _dot(X, i, running)
+        value += _value(loss, i, offset[i] + z)
+        gap += _young(loss, i, offset[i] + z, a[i])
+    value = (value + 0.5 * max(square, 0.0)) / n
+    gap = (gap + 0.5 * max(distance, 0.0)) / n
+    return value, gap, 1, np.isfinite(value)
+
+
+# --- tasks -------------------------------------------------------------------------------------------------
+
+
+def _solve_one(
+    loss: Any, Z: Any, offset: Any, tol: float, max_iter: int, w: Any, a: Any, work: Any
+) -> Outcome:
+    """Exact solution of one task from w = 0; a is overwritten."""
+    raise NotImplementedError
+
+
+def _solve_box(
+    loss: Any, Z: Any, offset: Any, tol: float, max_iter: int, w: Any, a: Any, work: Any
+) -> Outcome:
+    if loss.quadratic > 0.0:
+        return _newton(loss, Z, offset, tol, max_iter, w, a, work)
+    return _active_set(loss, Z, offset, tol, max_iter, w, a, work)
+
+
+def _solve_logit(
+    loss: Any, Z: Any, offset: Any, tol: float, max_iter: int, w: Any, a: Any, work: Any
+) -> Outcome:
+    return _newton(loss, Z, offset, tol, max_iter, w, a, work)
+
+
+@overload(_solve_one, inline="always")
+def _solve_version(
+    loss: Any, Z: Any, offset: Any, tol: float, max_iter: int, w: Any, a: Any, work: Any
+) -> Any:
+    return {Box: _solve_box, Logit: _solve_logit}[loss.instance_class]
+
+
+@njit(**_INNER)
+def _workspace(starts: Integers, d: int) -> Work:
+    """Scratch memory for the longest of the tasks."""
+    n = 1
+    for t in range(starts.shape[0] - 1):
+        n = max(n, starts[t + 1] - starts[t])
+    side = max(d, min(n, 2 * d + 16))
+    return Work(
+        np.empty(n * d),
+        np.empty(n * d),
+        np.empty(side * side),
+        np.empty(n, np.int64),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n),
+        np.empty(d),
+        np.empty(d),
+    )
+
+
+@njit(**_INNER)
+def _gram_features(X: Floats, theta: Floats, images: Floats, R: Floats, order: Integers, work: Work) -> int:
+    """Features with ZZ' = X theta X' = R'R (n, n), for tasks so short that factoring theta would cost the most."""
+    n = X.shape[0]
+    gram = work.square[: n * n].reshape((n, n))
+    _product(X, theta, images)
+    _product(images, X, gram)
+    r = _semidefinite_root(gram, R, work.norms, work.residual, order)
+    Z = work.features[: n * r].reshape((n, r))
+    for i in range(n):
+        for k in range(r):
+            Z[i, k] = R[k, i]
+    return r
+
+
+@njit(**_INNER)
+def _gram_coefficients(images: Floats, R: Floats, r: int, order: Integers, w: Floats, coef: Floats) -> None:
+    """coef = theta X'b, where Z'b = w and b is 0 off the pivots, on which Z' is triangular; w becomes b."""
+    for j in range(r - 1, -1, -1):
+        for k in range(j + 1, r):
+            w[j] -= R[j, order[k]] * w[k]
+        w[j] /= R[j, order[j]]
+        _add_row(images, order[j], w[j], coef)
+
+
+@njit(inline="always", **_INNER)
+def _exact_tasks(loss: Any, tol: float, max_iter: int, problem: Problem, out: Output) -> None:
+    X, offset, starts, thetas = problem
+    coef, alpha, value, gap, n_iter, converged = out
+    n_tasks, d = coef.shape
+    work = _workspace(starts, d)
+    order = np.empty(d, np.int64)
+    w = np.empty(d)
+    R = np.empty((d, d))
+    images = np.empty((d // 2 + 1, d))
+    rank = -1
+    for t in range(n_tasks):
+        n = starts[t + 1] - starts[t]
+        rows = X[starts[t] : starts[t + 1]]
+        theta = thetas[t if thetas.shape[0] > 1 else 0]
+        for k in range(d):
+            coef[t, k] = 0.0
+            w[k] = 0.0
+        if n == 0:
+            value[t], gap[t], n_iter[t], converged[t] = 0.0, 0.0, 0, True
+            continue
+        # By the shape of the task alone, so that its digits do not depend on the company it is solved in.
+        by_gram = 2 * n < d
+        if by_gram:
+            r = _gram_features(rows, theta, images, R, order, work)
+            rank = -1
+        else:
+            if rank < 0 or thetas.shape[0] > 1:
+                rank = _semidefinite_root(theta, R, work.gradient, work.direction, order)
+            r = rank
+            _product(rows, R[:r], work.features[: n * r].reshape((n, r)))
+        value[t], gap[t], n_iter[t], converged[t] = _solve_one(
+            _part(loss, starts[t], starts[t + 1]),
+            work.features[: n * r].reshape((n, r)),
+            offset[starts[t] : starts[t + 1]],
+            tol,
+            max_iter,
+            w,
+            alpha[starts[t] : starts[t + 1]],
+            work,
+        )
+        if by_gram:
+            _gram_coefficients(images, R, r, order, w, coef[t])
+        else:
+            for j in range(r):
+                _add_row(R, j, w[j], coef[t])
+
+
+@njit(inline="always", **_INNER)
+def _online_tasks(loss: Any, problem: Problem, out: Output) -> None:
+    X, offset, starts, thetas = problem
+    coef, alpha, value, gap, n_iter, converged = out
+    n_tasks, d = coef.shape
+    work = _workspace(starts, d)
+    for t in range(n_tasks):
+        n = starts[t + 1] - starts[t]
+        rows = X[starts[t] : starts[t + 1]]
+        images = work.features[: n * d].reshape((n, d))
+        if n == 0:
+            for k in range(d):
+                coef[t, k] = 0.0
+            value[t], gap[t], n_iter[t], converged[t] = 0.0, 0.0, 0, True
+            continue
+        _product(rows, thetas[t if thetas.shape[0] > 1 else 0], images)
+        value[t], gap[t], n_iter[t], converged[t] = _one_pass(
+            _part(loss, starts[t], starts[t + 1]),
+            rows,
+            images,
+            offset[starts[t] : starts[t + 1]],
+            coef[t],
+            alpha[starts[t] : starts[t + 1]],
+            work,
+        )
+
+
+@njit(**_ENTRY)
+def exact_box(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+    """Exact solutions for a loss with a dual box; the tuples are the fields of Box, Problem and Output."""
+    _exact_tasks(Box(*parameters), tol, max_iter, problem, out)
+
+
+@njit(**_ENTRY)
+def exact_logit(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+    """Exact solutions for the logistic loss; parameters is (sign,)."""
+    _exact_tasks(Logit(*parameters), tol, max_iter, problem, out)
+
+
+@njit(**_ENTRY)
+def online_box(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+    """One pass for a loss with a dual box. There is no accuracy to ask for: tol and max_iter are not read."""
+    _online_tasks(Box(*parameters), problem, out)
+
+
+@njit(**_ENTRY)
+def online_logit(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+    """One pass for the logistic loss."""
+    _online_tasks(Logit(*parameters), problem, out)

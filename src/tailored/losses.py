@@ -1,0 +1,315 @@
+"""Losses l(p, y) of a prediction p and a target y, with what the within-task dual needs of them.
+
+Each loss knows its value, a subgradient in p, its Lipschitz constant in p, and its conjugate in p,
+
+    l*(a, y) = sup over p of  a p - l(p, y) ,
+
+which for all but the logistic loss has one shape, the dual box
+
+    l*(a, y) = a linear + 1/2 quadratic a^2 + kink |a|   on [lower, upper], infinity elsewhere.
+
+``LOSSES`` maps the names to the classes.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ._validation import check_choice
+
+Floats = NDArray[np.float64]
+
+
+class DualBox(NamedTuple):
+    """Conjugates of n targets: linear, lower and upper are (n,), quadratic and kink are numbers."""
+
+    linear: Floats
+    lower: Floats
+    upper: Floats
+    quadratic: float
+    kink: float
+
+
+@dataclass(frozen=True)
+class Loss(ABC):
+    """A loss, convex in the prediction. Everything is elementwise and broadcasts."""
+
+    name: ClassVar[str]
+    dual: ClassVar[str]  # the family of the conjugate, by which a within-task kernel is found
+    piecewise_linear: ClassVar[bool] = False
+
+    @property
+    def lipschitz(self) -> float:
+        """Lipschitz constant in the prediction."""
+        return 1.0
+
+    @abstractmethod
+    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        """l(p, y)."""
+
+    @abstractmethod
+    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        """A subgradient of l(., y) at p: at a kink the admissible value nearest 0."""
+
+    @abstractmethod
+    def conjugate(self, alpha: ArrayLike, y: ArrayLike) -> Floats:
+        """l*(alpha, y) = sup over p of alpha p - l(p, y), infinite outside its domain."""
+
+    @abstractmethod
+    def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
+        """What a within-task kernel of this family needs: a flat tuple of (n,) arrays and numbers."""
+
+    @abstractmethod
+    def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
+        """Where alpha is strictly inside a smooth piece of l*(., y), and the second derivative of l* there."""
+
+    def check_targets(self, y: ArrayLike, name: str = "y") -> None:  # noqa: B027  (most losses take any number)
+        """Raise a ValueError if a target is outside the loss's domain."""
+
+
+class _BoxLoss(Loss):
+    """Base of the losses whose conjugate is a dual box."""
+
+    dual: ClassVar[str] = "box"
+
+    @abstractmethod
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        """The conjugates of the targets y (n,)."""
+
+    def dual_parameters(self, y: ArrayLike) -> DualBox:
+        return self.dual_box(y)
+
+    def conjugate(self, alpha: ArrayLike, y: ArrayLike) -> Floats:
+        alpha = np.asarray(alpha, dtype=np.float64)
+        linear, lower, upper, quadratic, kink = self.dual_box(y)
+        inside = alpha * linear + 0.5 * quadratic * alpha**2 + kink * np.abs(alpha)
+        return np.where((alpha >= lower) & (alpha <= upper), inside, np.inf)
+
+    def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
+        alpha = np.asarray(alpha, dtype=np.float64)
+        _, lower, upper, quadratic, kink = self.dual_box(y)
+        free = (alpha > lower) & (alpha < upper)
+        if kink > 0.0:
+            free &= alpha != 0.0
+        return free, np.full(free.shape, quadratic)
+
+    def _box(self, y: ArrayLike, lower: float, upper: float, quadratic: float, kink: float) -> DualBox:
+        linear = np.asarray(y, dtype=np.float64)
+        return DualBox(linear, np.full(linear.shape, lower), np.full(linear.shape, upper), quadratic, kink)
+
+
+class _Binary(Loss):
+    """Mixed into the losses of a margin y p, whose targets are signs."""
+
+    def check_targets(self, y: ArrayLike, name: str = "y") -> None:
+        found = np.unique(np.asarray(y))
+        bad = found[~np.isin(found, (-1, 1))]
+        if bad.size:
+            shown = ", ".join(str(value) for value in bad[:5]) + (", ..." if bad.size > 5 else "")
+            raise ValueError(
+                f"The {self.name} loss needs targets -1 and +1, but {name} also contains {shown}. "
+                f"Recode two classes first, for example with np.where({name} == positive, 1, -1)."
+            )
+
+
+def _residual(p: ArrayLike, y: ArrayLike) -> Floats:
+    return np.subtract(p, y, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Absolute(_BoxLoss):
+    """l(p, y) = |p - y|."""
+
+    name: ClassVar[str] = "absolute"
+    piecewise_linear: ClassVar[bool] = True
+
+    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        return np.abs(_residual(p, y))
+
+    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        return np.sign(_residual(p, y))
+
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        return self._box(y, -1.0, 1.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Pinball(_BoxLoss):
+    """l(p, y) = q (y - p)_+ + (1 - q) (p - y)_+, minimised in expectation by the q-quantile of y."""
+
+    quantile: float = 0.5
+
+    name: ClassVar[str] = "pinball"
+    piecewise_linear: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.quantile < 1.0:
+            raise ValueError(f"quantile must be strictly between 0 and 1, got {self.quantile!r}.")
+
+    @property
+    def lipschitz(self) -> float:
+        return max(self.quantile, 1.0 - self.quantile)
+
+    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        r = _residual(p, y)
+        return np.maximum(-self.quantile * r, (1.0 - self.quantile) * r)
+
+    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        r = _residual(p, y)
+        return np.where(r > 0.0, 1.0 - self.quantile, np.where(r < 0.0, -self.quantile, 0.0))
+
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        return self._box(y, -self.quantile, 1.0 - self.quantile, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class EpsilonInsensitive(_BoxLoss):
+    """l(p, y) = (|p - y| - epsilon)_+."""
+
+    epsilon: float = 0.1
+
+    name: ClassVar[str] = "epsilon_insensitive"
+    piecewise_linear: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.epsilon < np.inf:
+            raise ValueError(f"epsilon must be a finite number of at least 0, got {self.epsilon!r}.")
+
+    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        return np.maximum(np.abs(_residual(p, y)) - self.epsilon, 0.0)
+
+    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        r = _residual(p, y)
+        return np.where(np.abs(r) > self.epsilon, np.sign(r), 0.0)
+
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        return self._box(y, -1.0, 1.0, 0.0, float(self.epsilon))
+
+
+@dataclass(frozen=True)
+class Huber(_BoxLoss):
+    """l(p, y) = 1/2 (p - y)^2 where |p - y| <= delta, and delta |p - y| - delta^2/2 beyond."""
+
+    delta: float = 1.35
+
+    name: ClassVar[str] = "huber"
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.delta < np.inf:
+            raise ValueError(f"delta must be a finite number above 0, got {self.delta!r}.")
+
+    @property
+    def lipschitz(self) -> float:
+        return float(self.delta)
+
+    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        size = np.abs(_residual(p, y))
+        near = np.minimum(size, self.delta)
+        return near * (size - 0.5 * near)
+
+    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        return np.clip(_residual(p, y), -self.delta, self.delta)
+
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        return self._box(y, -self.delta, self.delta, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Squared(_BoxLoss):
+    """l(p, y) = 1/2 (p - y)^2."""
+
+    name: ClassVar[str] = "squared"
+
+    @property
+    def lipschitz(self) -> float:
+        return np.inf
+
+    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        return 0.5 * _residual(p, y) ** 2
+
+    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        return _residual(p, y)
+
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        return self._box(y, -np.inf, np.inf, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Logistic(_Binary):
+    """l(p, y) = log(1 + exp(-y p)) for targets y in {-1, +1}.
+
+    With b = -a y in [0, 1] the conjugate is b log b + (1 - b) log(1 - b).
+    """
+
+    name: ClassVar[str] = "logistic"
+    dual: ClassVar[str] = "logit"
+
+    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        return np.logaddexp(0.0, -np.multiply(p, y, dtype=np.float64))
+
+    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        margin = np.multiply(p, y, dtype=np.float64)
+        return -np.asarray(y, dtype=np.float64) * np.exp(-np.logaddexp(0.0, margin))
+
+    def conjugate(self, alpha: ArrayLike, y: ArrayLike) -> Floats:
+        b = -np.multiply(alpha, y, dtype=np.float64)
+        inside = (b >= 0.0) & (b <= 1.0)
+        b = np.where(inside, b, 0.0)
+        # log(1) where the factor in front is 0, so that the ends of the interval need no limit
+        entropy = b * np.log(np.where(b > 0.0, b, 1.0)) + (1.0 - b) * np.log(np.where(b < 1.0, 1.0 - b, 1.0))
+        return np.where(inside, entropy, np.inf)
+
+    def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
+        b = -np.multiply(alpha, y, dtype=np.float64)
+        free = (b > 0.0) & (b < 1.0)
+        return free, 1.0 / np.where(free, b * (1.0 - b), 1.0)
+
+    def dual_parameters(self, y: ArrayLike) -> tuple[Floats]:
+        return (np.asarray(y, dtype=np.float64),)
+
+
+@dataclass(frozen=True)
+class Hinge(_Binary, _BoxLoss):
+    """l(p, y) = (1 - y p)_+ for targets y in {-1, +1}."""
+
+    name: ClassVar[str] = "hinge"
+    piecewise_linear: ClassVar[bool] = True
+
+    def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        return np.maximum(1.0 - np.multiply(p, y, dtype=np.float64), 0.0)
+
+    def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        return np.where(np.multiply(p, y, dtype=np.float64) < 1.0, np.negative(y, dtype=np.float64), 0.0)
+
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        sign = np.asarray(y, dtype=np.float64)
+        return DualBox(sign, np.minimum(-sign, 0.0), np.maximum(-sign, 0.0), 0.0, 0.0)
+
+
+LOSSES: dict[str, type[Loss]] = {
+    loss.name: loss for loss in (Absolute, Pinball, EpsilonInsensitive, Huber, Squared, Logistic, Hinge)
+}
+
+
+def get_loss(loss: str | Loss | tuple[str, Mapping[str, Any]]) -> Loss:
+    """A loss as it is, from its name, or from a pair such as ``("pinball", {"quantile": 0.9})``."""
+    if isinstance(loss, Loss):
+        return loss
+    name, parameters = loss if isinstance(loss, tuple) and len(loss) == 2 else (loss, {})
+    if not isinstance(name, str) or not isinstance(parameters, Mapping):
+        raise TypeError(
+            f"loss must be a name, a pair (name, parameters) or a Loss; got {loss!r}. "
+            f"Names: {', '.join(map(repr, LOSSES))}."
+        )
+    kind = LOSSES[check_choice("loss", name, LOSSES)]
+    valid = [field.name for field in fields(kind)]
+    for key in parameters:
+        if key not in valid:
+            raise ValueError(
+                f"The {name} loss has no parameter {key!r}; it has {', '.join(map(repr, valid)) or 'none'}."
+            )
+    return kind(**parameters)
