@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Outcome = tuple[float, float, int, bool]  # value, gap, iterations, converged
 
-# Reassociation puts dot products into vector registers. NaN and infinity keep their meaning: no nnan, no ninf.
+# Reassociation puts dot products into vector registers. NaN and infinity stay themselves: no nnan, no ninf.
 _ENTRY: dict[str, Any] = {
     "nogil": True,
     "cache": True,
@@ -59,7 +59,7 @@ class Logit(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Task t has the rows starts[t]:starts[t+1]; thetas is (T, d, d), or (1, d, d) if all tasks share it."""
+    """Rows starts[t]:starts[t+1] are task t; offset is (N,), or (0,) if 0; thetas (T, d, d) or (1, d, d)."""
 
     X: Floats
     offset: Floats
@@ -620,7 +620,7 @@ def _active_set(
 ) -> Outcome:
     """Exact solution for a piecewise-linear loss from w = 0; an iteration is a few sweeps and one polish.
 
-    Sweeps alone converge, but slowly where theta is large; a polish alone moves few variables to their bounds.
+    Sweeps alone converge, but slowly where theta is large; a polish alone frees no variable from its bound.
     """
     n, r = Z.shape
     norms = work.norms
@@ -752,7 +752,7 @@ def _workspace(starts: Integers, d: int) -> Work:
 
 @njit(**_INNER)
 def _gram_features(X: Floats, theta: Floats, images: Floats, R: Floats, order: Integers, work: Work) -> int:
-    """Features with ZZ' = X theta X' = R'R (n, n), for tasks so short that factoring theta would cost the most."""
+    """Features with ZZ' = X theta X' = R'R (n, n), for tasks so short that factoring theta costs more."""
     n = X.shape[0]
     gram = work.square[: n * n].reshape((n, n))
     _product(X, theta, images)
@@ -781,6 +781,7 @@ def _exact_tasks(loss: Any, tol: float, max_iter: int, problem: Problem, out: Ou
     coef, alpha, value, gap, n_iter, converged = out
     n_tasks, d = coef.shape
     work = _workspace(starts, d)
+    zeros = np.zeros(work.norms.shape[0])
     order = np.empty(d, np.int64)
     w = np.empty(d)
     R = np.empty((d, d))
@@ -809,7 +810,7 @@ def _exact_tasks(loss: Any, tol: float, max_iter: int, problem: Problem, out: Ou
         value[t], gap[t], n_iter[t], converged[t] = _solve_one(
             _part(loss, starts[t], starts[t + 1]),
             work.features[: n * r].reshape((n, r)),
-            offset[starts[t] : starts[t + 1]],
+            offset[starts[t] : starts[t + 1]] if offset.shape[0] else zeros[:n],
             tol,
             max_iter,
             w,
@@ -829,6 +830,7 @@ def _online_tasks(loss: Any, problem: Problem, out: Output) -> None:
     coef, alpha, value, gap, n_iter, converged = out
     n_tasks, d = coef.shape
     work = _workspace(starts, d)
+    zeros = np.zeros(work.norms.shape[0])
     for t in range(n_tasks):
         n = starts[t + 1] - starts[t]
         rows = X[starts[t] : starts[t + 1]]
@@ -843,7 +845,7 @@ def _online_tasks(loss: Any, problem: Problem, out: Output) -> None:
             _part(loss, starts[t], starts[t + 1]),
             rows,
             images,
-            offset[starts[t] : starts[t + 1]],
+            offset[starts[t] : starts[t + 1]] if offset.shape[0] else zeros[:n],
             coef[t],
             alpha[starts[t] : starts[t + 1]],
             work,
@@ -852,23 +854,29 @@ def _online_tasks(loss: Any, problem: Problem, out: Output) -> None:
 
 @njit(**_ENTRY)
 def exact_box(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
-    """Exact solutions for a loss with a dual box; the tuples are the fields of Box, Problem and Output."""
-    _exact_tasks(Box(*parameters), tol, max_iter, problem, out)
+    """Exact solutions for a loss with a dual box.
+
+    Parameters are ((linear, lower, upper) as rows of one array, quadratic, kink); problem and out hold the
+    fields of Problem and Output.
+    """
+    table, quadratic, kink = parameters
+    _exact_tasks(Box(table[0], table[1], table[2], quadratic, kink), tol, max_iter, problem, out)
 
 
 @njit(**_ENTRY)
 def exact_logit(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
     """Exact solutions for the logistic loss; parameters is (sign,)."""
-    _exact_tasks(Logit(*parameters), tol, max_iter, problem, out)
+    _exact_tasks(Logit(parameters[0]), tol, max_iter, problem, out)
 
 
 @njit(**_ENTRY)
 def online_box(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
     """One pass for a loss with a dual box. There is no accuracy to ask for: tol and max_iter are not read."""
-    _online_tasks(Box(*parameters), problem, out)
+    table, quadratic, kink = parameters
+    _online_tasks(Box(table[0], table[1], table[2], quadratic, kink), problem, out)
 
 
 @njit(**_ENTRY)
 def online_logit(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
     """One pass for the logistic loss."""
-    _online_tasks(Logit(*parameters), problem, out)
+    _online_tasks(Logit(parameters[0]), problem, out)

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-#: Eigenvalues of H below this fraction of the largest one are rounding noise and are dropped.
-RANK_TOLERANCE = 1e-15
+#: Eigenvalues below this fraction of the largest one, in size, are rounding noise and are dropped.
+RANK_TOLERANCE = 1e-14
 
 
 def project_psd(matrix: Array) -> Array:
     """Nearest positive semidefinite matrix in Frobenius norm (of the symmetric part)."""
-    matrix = 0.5 * (matrix + matrix.T)
+    # halves first: the sum of two entries near the largest float would overflow
+    matrix = 0.5 * matrix + 0.5 * matrix.T
     try:
         # Most steps of C stay inside the cone; a Cholesky factorisation proves it for a tenth of an eigh.
         np.linalg.cholesky(matrix)
@@ -94,13 +95,16 @@ class Conditioning(ABC):
 
     def dense_H(self) -> Array:
         """H as a (dk, dk) matrix (Prop. matricial_rewriting); for tests and small problems."""
-        unfolded = self.tensor().reshape(-1, self.n_features * self.n_side)
+        unfolded = self._unfolded()
         return unfolded.T @ unfolded
+
+    def _unfolded(self) -> Array:
+        M = self.tensor()
+        return M.reshape(len(M), self.n_features * self.n_side)
 
     def spectrum(self) -> Array:
         """Eigenvalues of H in decreasing order (non-zero ones)."""
-        unfolded = self.tensor().reshape(-1, self.n_features * self.n_side)
-        return np.asarray(np.linalg.svd(unfolded, compute_uv=False) ** 2)
+        return np.asarray(np.linalg.svd(self._unfolded(), compute_uv=False) ** 2)
 
     def _step_C(self, gradient: Array, step: float, columns: NDArray[np.intp] | None) -> None:
         if step == 0:
@@ -110,7 +114,7 @@ class Conditioning(ABC):
             moved -= step * gradient
         else:
             moved[np.ix_(columns, columns)] -= step * gradient
-        self.C = project_psd(_finite(moved, "C"))
+        self.C = _finite(project_psd(_finite(moved, "C")), "C")
 
     def _C_block(self, columns: NDArray[np.intp] | None) -> Array:
         return self.C if columns is None else self.C[np.ix_(columns, columns)]
@@ -202,7 +206,7 @@ class Dense(Conditioning):
         moved[np.ix_(rows, np.arange(k), rows, np.arange(k))] -= step_H * np.einsum(
             "ij,hz->ihjz", gradient, outer
         )
-        self.H = project_psd(_finite(moved.reshape(d * k, d * k), "H"))
+        self.H = _finite(project_psd(_finite(moved.reshape(d * k, d * k), "H")), "H")
 
     def accumulate(self, other: Conditioning, weight: float) -> None:
         self.C = (1.0 - weight) * self.C + weight * other.C
@@ -256,7 +260,9 @@ class Factored(Conditioning):
     def from_tensor(cls, M: Array, C: Array, rank: int | None = None) -> Factored:
         p, d, k = M.shape
         out = cls.zero(C, k, rank)
-        out._compress(M.reshape(p, d * k).T)
+        # Not through the Gram matrix: steps need the directions of small eigenvalues orthonormal too.
+        vectors, singular, _ = np.linalg.svd(M.reshape(p, d * k).T, full_matrices=False)
+        out._keep(singular[::-1] ** 2, vectors[:, ::-1])
         return out
 
     def _slices(self, phi: Array) -> Array:
@@ -334,7 +340,11 @@ class Factored(Conditioning):
         return Factored(self.basis, factor * self.eigenvalues, factor * self.C, self.n_side, self.rank)
 
     def _compress(self, root: Array) -> None:
-        """Store ``root @ root.T`` through the (small) Gram matrix of ``root``."""
+        """Store ``root @ root.T`` through the (small) Gram matrix of ``root``.
+
+        Good enough for averages, which are evaluated and averaged again but never take a step: directions
+        of tiny eigenvalues may lose their orthogonality, the product keeps its accuracy.
+        """
         values, vectors = np.linalg.eigh(root.T @ root)
         keep = values > RANK_TOLERANCE * values.max(initial=0.0)
         values, vectors = values[keep], vectors[:, keep]
@@ -342,12 +352,13 @@ class Factored(Conditioning):
 
     def _keep(self, values: Array, vectors: Array, basis: Array | None = None) -> None:
         """Keep the leading eigenpairs (ascending ``values``); the rest is projected away."""
-        first = int(np.searchsorted(values, RANK_TOLERANCE * values.max(initial=0.0), side="right"))
+        noise = RANK_TOLERANCE * np.abs(values).max(initial=0.0)
+        first = int(np.searchsorted(values, noise, side="right"))
         if self.rank is not None:
             first = max(first, len(values) - self.rank)
         vectors = vectors[:, first:]
         self.basis = vectors if basis is None else basis @ vectors
-        self.eigenvalues = values[first:]
+        self.eigenvalues = _finite(values[first:], "H")
 
     def tensor(self) -> Array:
         unfolded = (self.basis * np.sqrt(self.eigenvalues)).T

@@ -61,27 +61,44 @@ class Loss(ABC):
 
     @abstractmethod
     def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
-        """What a within-task kernel of this family needs: a flat tuple of (n,) arrays and numbers."""
+        """What a within-task kernel of this family needs of the targets, in arrays of its own."""
 
     @abstractmethod
     def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
-        """Where alpha is strictly inside a smooth piece of l*(., y), and the second derivative of l* there."""
+        """Where alpha is strictly inside a smooth piece of l*(., y), and the curvature of that piece."""
 
-    def check_targets(self, y: ArrayLike, name: str = "y") -> None:  # noqa: B027  (most losses take any number)
+    def check_targets(self, y: ArrayLike, name: str = "y") -> None:  # noqa: B027
         """Raise a ValueError if a target is outside the loss's domain."""
 
 
 class _BoxLoss(Loss):
-    """Base of the losses whose conjugate is a dual box."""
+    """Base of the losses whose conjugate is a dual box around 0."""
 
     dual: ClassVar[str] = "box"
+    _quadratic: ClassVar[float] = 0.0
+
+    @property
+    def _kink(self) -> float:
+        return 0.0
 
     @abstractmethod
+    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+        """Ends of the domain of l*(., y)."""
+
+    def _table(self, y: ArrayLike) -> Floats:
+        y = np.asarray(y)
+        table = np.empty((3, *y.shape))
+        table[0] = y
+        table[1], table[2] = self._interval(table[0])
+        return table
+
     def dual_box(self, y: ArrayLike) -> DualBox:
         """The conjugates of the targets y (n,)."""
+        linear, lower, upper = self._table(y)
+        return DualBox(linear, lower, upper, self._quadratic, self._kink)
 
-    def dual_parameters(self, y: ArrayLike) -> DualBox:
-        return self.dual_box(y)
+    def dual_parameters(self, y: ArrayLike) -> tuple[Floats, float, float]:
+        return self._table(y), self._quadratic, self._kink
 
     def conjugate(self, alpha: ArrayLike, y: ArrayLike) -> Floats:
         alpha = np.asarray(alpha, dtype=np.float64)
@@ -96,10 +113,6 @@ class _BoxLoss(Loss):
         if kink > 0.0:
             free &= alpha != 0.0
         return free, np.full(free.shape, quadratic)
-
-    def _box(self, y: ArrayLike, lower: float, upper: float, quadratic: float, kink: float) -> DualBox:
-        linear = np.asarray(y, dtype=np.float64)
-        return DualBox(linear, np.full(linear.shape, lower), np.full(linear.shape, upper), quadratic, kink)
 
 
 class _Binary(Loss):
@@ -133,8 +146,8 @@ class Absolute(_BoxLoss):
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return np.sign(_residual(p, y))
 
-    def dual_box(self, y: ArrayLike) -> DualBox:
-        return self._box(y, -1.0, 1.0, 0.0, 0.0)
+    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+        return -1.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -162,8 +175,8 @@ class Pinball(_BoxLoss):
         r = _residual(p, y)
         return np.where(r > 0.0, 1.0 - self.quantile, np.where(r < 0.0, -self.quantile, 0.0))
 
-    def dual_box(self, y: ArrayLike) -> DualBox:
-        return self._box(y, -self.quantile, 1.0 - self.quantile, 0.0, 0.0)
+    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+        return -self.quantile, 1.0 - self.quantile
 
 
 @dataclass(frozen=True)
@@ -186,8 +199,12 @@ class EpsilonInsensitive(_BoxLoss):
         r = _residual(p, y)
         return np.where(np.abs(r) > self.epsilon, np.sign(r), 0.0)
 
-    def dual_box(self, y: ArrayLike) -> DualBox:
-        return self._box(y, -1.0, 1.0, 0.0, float(self.epsilon))
+    @property
+    def _kink(self) -> float:
+        return float(self.epsilon)
+
+    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+        return -1.0, 1.0
 
 
 @dataclass(frozen=True)
@@ -197,6 +214,7 @@ class Huber(_BoxLoss):
     delta: float = 1.35
 
     name: ClassVar[str] = "huber"
+    _quadratic: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         if not 0.0 < self.delta < np.inf:
@@ -214,8 +232,8 @@ class Huber(_BoxLoss):
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return np.clip(_residual(p, y), -self.delta, self.delta)
 
-    def dual_box(self, y: ArrayLike) -> DualBox:
-        return self._box(y, -self.delta, self.delta, 1.0, 0.0)
+    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+        return -self.delta, self.delta
 
 
 @dataclass(frozen=True)
@@ -223,6 +241,7 @@ class Squared(_BoxLoss):
     """l(p, y) = 1/2 (p - y)^2."""
 
     name: ClassVar[str] = "squared"
+    _quadratic: ClassVar[float] = 1.0
 
     @property
     def lipschitz(self) -> float:
@@ -234,8 +253,8 @@ class Squared(_BoxLoss):
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return _residual(p, y)
 
-    def dual_box(self, y: ArrayLike) -> DualBox:
-        return self._box(y, -np.inf, np.inf, 1.0, 0.0)
+    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+        return -np.inf, np.inf
 
 
 @dataclass(frozen=True)
@@ -269,7 +288,7 @@ class Logistic(_Binary):
         return free, 1.0 / np.where(free, b * (1.0 - b), 1.0)
 
     def dual_parameters(self, y: ArrayLike) -> tuple[Floats]:
-        return (np.asarray(y, dtype=np.float64),)
+        return (np.array(y, dtype=np.float64),)
 
 
 @dataclass(frozen=True)
@@ -285,9 +304,8 @@ class Hinge(_Binary, _BoxLoss):
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return np.where(np.multiply(p, y, dtype=np.float64) < 1.0, np.negative(y, dtype=np.float64), 0.0)
 
-    def dual_box(self, y: ArrayLike) -> DualBox:
-        sign = np.asarray(y, dtype=np.float64)
-        return DualBox(sign, np.minimum(-sign, 0.0), np.maximum(-sign, 0.0), 0.0, 0.0)
+    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
+        return np.minimum(-y, 0.0), np.maximum(-y, 0.0)
 
 
 LOSSES: dict[str, type[Loss]] = {

@@ -40,7 +40,8 @@ def save(learner: Any, path: Any) -> None:
             arrays[name] = value
             return {"array": name}
         if isinstance(value, np.ndarray | list | tuple):
-            return [put(f"{name}.{i}", item) for i, item in enumerate(value)]
+            items = [put(f"{name}.{i}", item) for i, item in enumerate(value)]
+            return {"tuple": items} if isinstance(value, tuple) else items
         if isinstance(value, dict):
             return {"dict": {key: put(f"{name}.{key}", item) for key, item in value.items()}}
         if isinstance(value, losses.Loss):
@@ -119,6 +120,8 @@ def load(path: Any) -> Any:
         ((kind, body),) = value.items()
         if kind == "array":
             return arrays[body]
+        if kind == "tuple":
+            return tuple(get(item) for item in body)
         if kind == "dict":
             return {key: get(item) for key, item in body.items()}
         if kind == "loss":

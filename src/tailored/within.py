@@ -1,48 +1,59 @@
-"""Within-task algorithms A(θ, Z): a task's rows and a representation in, its weights out.
+"""Within-task algorithms: one task's weights from its rows, given its representation theta.
 
-    v = argmin over v in Ran(θ) of  1/n Σ ℓ(o_i + <x_i, v>, y_i) + ½ vᵀ θ† v        (Eq. RERM_feature)
+With predictions ``o_i + <x_i, v>``, where the offset ``o`` is the prediction of a prior mean (0 without one),
 
-o is an optional offset, the prediction of a prior mean b; the task's weights are then b + v.  Dual:
-maximise ``-1/n Σ (ℓ*_i(α_i) − α_i o_i) − αᵀKα / (2n²)``, K = X θ Xᵀ, and ``v = −θ Xᵀα / n``: θ† is never
-formed, so that singular and zero θ need no special case.
+    v(theta) = argmin over v in Ran(theta) of  P(v) = 1/n sum_i l(o_i + <x_i, v>, y_i) + 1/2 v' theta^+ v
 
-`exact` stops when ``gap <= tol * P(0)``, the gap being primal minus dual value and P(0) the objective at
-v = 0.  `online` is the paper's one-pass variant (Eq. online_inner_algorithm): the estimate is the mean of
-w_2 .. w_{n+1}, and α holds the subgradients it met, which are dual feasible and so give a gap as well.
+The dual maximises ``D(a) = 1/n sum_i (a_i o_i - l*_i(a_i)) - a'Ka / (2 n^2)`` with ``K = X theta X'``. At its
+solution ``v = -theta X'a/n``, and ``a_i`` is a subgradient of ``l(., y_i)`` at the prediction of row i.
+
+- ``"exact"`` solves the pair and stops as soon as ``P(v) - D(a) <= tol * P(0)``.
+- ``"online"`` is the paper's Eq. (online_inner_algorithm): one pass over the rows in their order, from
+  ``w_1 = 0``, with ``s_i`` a subgradient at the prediction of ``w_i`` and
+  ``w_{i+1} = (1 - 1/i) w_i - theta x_i s_i / i``; v is the mean of ``w_2 .. w_{n+1}``, and ``a = s``.
+
+Arguments are taken as clean: finite, of matching shapes, theta symmetric positive semidefinite, targets in
+the domain of the loss. Of sparse rows the caller passes the columns that are not zero throughout the task.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-import joblib
 import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from . import _kernels
-from .losses import Logistic, Loss
+from ._validation import check_choice
+from .losses import Loss
 
-Array = NDArray[np.float64]
+Floats = NDArray[np.float64]
+_FLOAT = np.dtype(np.float64)
+_INTEGER = np.dtype(np.int64)
 
-#: Valid values of ``inner``: for each the kernel of the losses with a dual box, and that of the logistic loss.
-WITHIN: dict[str, tuple[Callable[..., None], Callable[..., None]]] = {
-    "exact": (_kernels.exact_box, _kernels.exact_logit),
-    "online": (_kernels.online_box, _kernels.online_logit),
+#: Valid values of ``inner``, each with its kernel for every family of conjugates (`Loss.dual`).
+WITHIN: dict[str, dict[str, Callable[..., None]]] = {
+    "exact": {"box": _kernels.exact_box, "logit": _kernels.exact_logit},
+    "online": {"box": _kernels.online_box, "logit": _kernels.online_logit},
+}
+
+_COMPLAINT = {
+    "exact": "stopped with a duality gap above tol times the objective at zero. Raise tol or max_iter, "
+    "or bring theta and the features to a common scale.",
+    "online": "overflowed: theta is too large for one pass with this loss. Scale it down.",
 }
 
 
 class WithinSolution(NamedTuple):
-    """The solution of one task.
+    """Solution of one task: v, a, P(v), the certificate P(v) - D(a) >= 0, and how the algorithm ended."""
 
-    ``coef`` (d,) is v; ``alpha`` (n,) the dual variables; ``value`` the objective at v with its
-    regulariser; ``gap`` the certificate, at least 0.
-    """
-
-    coef: Array
-    alpha: Array
+    coef: Floats  # (d,)
+    alpha: Floats  # (n,)
     value: float
     gap: float
     n_iter: int
@@ -50,162 +61,151 @@ class WithinSolution(NamedTuple):
 
 
 class WithinSolutions(NamedTuple):
-    """Solutions of T tasks with N rows in all: ``coef`` (T, d), ``alpha`` (N,), the others (T,)."""
+    """Solutions of T tasks with N rows in all, in the order of the tasks."""
 
-    coef: Array
-    alpha: Array
-    value: Array
-    gap: Array
-    n_iter: NDArray[np.int64]
-    converged: NDArray[np.bool_]
+    coef: Floats  # (T, d)
+    alpha: Floats  # (N,)
+    value: Floats  # (T,)
+    gap: Floats  # (T,)
+    n_iter: NDArray[np.int64]  # (T,)
+    converged: NDArray[np.bool_]  # (T,)
 
 
 def solve(
-    X: Array,
-    y: Array,
-    theta: Array,
+    X: Floats,
+    y: Floats,
+    theta: Floats,
     loss: Loss,
     *,
     inner: str = "exact",
-    offset: Array | None = None,
+    offset: Floats | None = None,
     tol: float = 1e-8,
     max_iter: int = 1000,
 ) -> WithinSolution:
-    """Solve one task: ``X`` (n, d), ``y`` (n,), ``theta`` (d, d) positive semidefinite."""
-    starts = np.array([0, len(y)])
-    many = _solve(X, y, starts, theta, loss, inner, offset, tol, max_iter)
-    _warn(many.converged, many.gap, tol)
-    return WithinSolution(
-        many.coef[0],
-        many.alpha,
-        float(many.value[0]),
-        float(many.gap[0]),
-        int(many.n_iter[0]),
-        bool(many.converged[0]),
-    )
+    """Solve one task.
+
+    Parameters
+    ----------
+    X, y : arrays (n, d), (n,)
+        The rows; there may be none.
+    theta : array (d, d)
+        Positive semidefinite, of any rank.
+    loss : Loss
+    inner : {"exact", "online"}
+    offset : array (n,), optional
+        Predictions of the prior mean.
+    tol, max_iter
+        The exact algorithm stops when ``gap <= tol * P(0)``; if it has not after max_iter iterations, or if
+        rounding keeps it from going on, it warns `ConvergenceWarning`. Not read by "online".
+    """
+    kernel, parameters = _kernel(inner, loss, y)
+    out = _allocate(1, *X.shape)
+    starts = np.array((0, len(X)))
+    kernel(parameters, float(tol), int(max_iter), _problem(X, starts, theta, offset), out)
+    coef, alpha, value, gap, n_iter, converged = out
+    if not converged[0]:
+        message = f"The {inner} within-task algorithm {_COMPLAINT[inner]} Gap: {gap[0]:.3g}."
+        warnings.warn(message, ConvergenceWarning, stacklevel=2)
+    return WithinSolution(coef[0], alpha, value.item(), gap.item(), n_iter.item(), converged.item())
 
 
 def solve_many(
-    X: Array,
-    y: Array,
+    X: Floats,
+    y: Floats,
     offsets: NDArray[np.int64],
-    thetas: Array,
+    thetas: Floats,
     loss: Loss,
     *,
     inner: str = "exact",
-    offset: Array | None = None,
+    offset: Floats | None = None,
     tol: float = 1e-8,
     max_iter: int = 1000,
     n_jobs: int | None = None,
+    labels: Sequence[Any] | None = None,
 ) -> WithinSolutions:
-    """Solve many tasks of any sizes, none of which depends on its company.
+    """Solve T tasks of any sizes; the digits of a task depend neither on the other tasks nor on n_jobs.
 
     Parameters
     ----------
     X, y : arrays (N, d), (N,)
-        Rows of task t are ``offsets[t] : offsets[t + 1]``; a task may have none.
+        Task t has the rows ``offsets[t] : offsets[t + 1]``.
     offsets : array (T + 1,)
     thetas : array (T, d, d), or (d, d) for all tasks
-    loss : Loss
-    inner : {"exact", "online"}
-    offset : array (N,), optional
-        Predictions of the prior mean.
-    tol, max_iter
-        See the module's text; not read by "online".
+    loss, inner, offset, tol, max_iter
+        As in `solve`, with an offset for each of the N rows.
     n_jobs : int, optional
-        Threads; the result does not depend on it.
+        Number of threads.
+    labels : sequence of length T, optional
+        What a warning calls the tasks; their positions by default.
     """
+    kernel, parameters = _kernel(inner, loss, y)
     n_tasks = len(offsets) - 1
-    n_parts = min(joblib.effective_n_jobs(n_jobs), n_tasks) if n_jobs is not None else 1
-    if n_parts <= 1:
-        solution = _solve(X, y, offsets, thetas, loss, inner, offset, tol, max_iter)
-    else:
-        bounds = np.linspace(0, n_tasks, n_parts + 1).astype(int)
-        parts = joblib.Parallel(n_jobs=n_parts, prefer="threads")(
-            joblib.delayed(_solve_part)(a, b, X, y, offsets, thetas, loss, inner, offset, tol, max_iter)
-            for a, b in zip(bounds[:-1], bounds[1:], strict=True)
+    rows, shift, starts, theta = _problem(X, offsets, thetas, offset)
+    coef, alpha, *rest = out = _allocate(n_tasks, *X.shape)
+
+    def solve_part(first: int, stop: int) -> None:
+        part = theta if len(theta) == 1 else theta[first:stop]
+        problem = rows, shift, starts[first : stop + 1], part
+        target = coef[first:stop], alpha, *(array[first:stop] for array in rest)
+        kernel(parameters, float(tol), int(max_iter), problem, target)
+
+    n_threads = min(effective_n_jobs(n_jobs), n_tasks)
+    if n_threads > 1:
+        # a few parts per thread even out tasks of different sizes
+        edges = np.linspace(0, n_tasks, min(4 * n_threads, n_tasks) + 1).astype(int).tolist()
+        Parallel(n_jobs=n_threads, require="sharedmem")(
+            delayed(solve_part)(*part) for part in pairwise(edges)
         )
-        solution = WithinSolutions(*[np.concatenate(column) for column in zip(*parts, strict=True)])
-    _warn(solution.converged, solution.gap, tol)
-    return solution
-
-
-def _solve_part(
-    first: int,
-    last: int,
-    X: Array,
-    y: Array,
-    offsets: NDArray[np.int64],
-    thetas: Array,
-    loss: Loss,
-    inner: str,
-    offset: Array | None,
-    tol: float,
-    max_iter: int,
-) -> WithinSolutions:
-    """Tasks first .. last - 1."""
-    starts = offsets[first : last + 1]
-    rows = slice(starts[0], starts[-1])
-    return _solve(
-        X[rows],
-        y[rows],
-        starts - starts[0],
-        thetas if thetas.ndim == 2 else thetas[first:last],
-        loss,
-        inner,
-        None if offset is None else offset[rows],
-        tol,
-        max_iter,
-    )
-
-
-def _solve(
-    X: Array,
-    y: Array,
-    starts: NDArray[np.int64],
-    thetas: Array,
-    loss: Loss,
-    inner: str,
-    offset: Array | None,
-    tol: float,
-    max_iter: int,
-) -> WithinSolutions:
-    n_tasks, (n_rows, d) = len(starts) - 1, X.shape
-    if offset is None:
-        offset = np.zeros(n_rows)
-    thetas = thetas.reshape(-1, d, d)
-    solution = WithinSolutions(
-        np.empty((n_tasks, d)),
-        np.empty(n_rows),
-        np.empty(n_tasks),
-        np.empty(n_tasks),
-        np.empty(n_tasks, dtype=np.int64),
-        np.empty(n_tasks, dtype=np.bool_),
-    )
-    problem = (_frozen(X), _frozen(offset), _frozen(starts, np.int64), _frozen(thetas))
-    box, logit = WITHIN[inner]
-    if isinstance(loss, Logistic):
-        logit((_frozen(y),), float(tol), int(max_iter), problem, tuple(solution))
     else:
-        linear, lower, upper, quadratic, kink = loss.dual_box(y)  # type: ignore[attr-defined]
-        parameters = (_frozen(linear), _frozen(lower), _frozen(upper), float(quadratic), float(kink))
-        box(parameters, float(tol), int(max_iter), problem, tuple(solution))
-    return solution
+        solve_part(0, n_tasks)
+    solutions = WithinSolutions(*out)
+    if not solutions.converged.all():
+        _warn(inner, solutions, range(n_tasks) if labels is None else labels)
+    return solutions
 
 
-def _frozen(array: Any, dtype: Any = np.float64) -> Any:
-    """A read-only C-contiguous view: compiled code then sees one type, whoever owns the array."""
-    view = np.ascontiguousarray(array, dtype=dtype).view()
+def _kernel(inner: str, loss: Loss, y: Floats) -> tuple[Callable[..., None], tuple[Any, ...]]:
+    kernels = WITHIN[check_choice("inner", inner, WITHIN)]
+    return kernels[loss.dual], loss.dual_parameters(y)
+
+
+def _problem(
+    X: Floats, starts: NDArray[np.int64], thetas: Floats, offset: Floats | None
+) -> tuple[NDArray[Any], ...]:
+    if thetas.ndim == 2:
+        thetas = thetas[None]
+    elif thetas.strides[0] == 0:  # a theta broadcast over the tasks is still one theta
+        thetas = thetas[:1]
+    shift = _NO_OFFSET if offset is None else _frozen(offset)
+    return _frozen(X), shift, _frozen(starts, _INTEGER), _frozen(thetas)
+
+
+def _frozen(array: NDArray[Any], dtype: np.dtype[Any] = _FLOAT) -> NDArray[Any]:
+    """The array as read-only and C-contiguous: compiled code then sees one type, whoever owns the memory."""
+    if array.dtype != dtype or not array.flags.c_contiguous or type(array) is not np.ndarray:
+        array = np.array(array, dtype=dtype, order="C", copy=None, subok=False)
+    elif not array.flags.writeable:
+        return array
+    view = array.view()
     view.flags.writeable = False
     return view
 
 
-def _warn(converged: NDArray[np.bool_], gap: Array, tol: float) -> None:
-    if not converged.all():
-        failed = np.flatnonzero(~converged)
-        warnings.warn(
-            f"{len(failed)} of {len(converged)} tasks did not reach gap <= tol * P(0) with tol={tol:g} (first: "
-            f"number {failed[0]}, gap {gap[failed[0]]:.3g}); raise max_iter or tol, or scale the inputs",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+def _allocate(n_tasks: int, n_rows: int, d: int) -> tuple[NDArray[Any], ...]:
+    numbers = np.empty((2, n_tasks))
+    n_iter, converged = np.empty(n_tasks, dtype=np.int64), np.empty(n_tasks, dtype=np.bool_)
+    return np.empty((n_tasks, d)), np.empty(n_rows), numbers[0], numbers[1], n_iter, converged
+
+
+# the kernels read a length of 0 as "no prior mean"
+_NO_OFFSET = _frozen(np.empty(0))
+
+
+def _warn(inner: str, solutions: WithinSolutions, labels: Sequence[Any]) -> None:
+    failed = np.flatnonzero(~solutions.converged)
+    named = ", ".join(str(labels[t]) for t in failed[:5]) + (", ..." if len(failed) > 5 else "")
+    message = (
+        f"In {len(failed)} of {len(solutions.converged)} tasks ({named}) the {inner} within-task algorithm "
+        f"{_COMPLAINT[inner]} Largest gap: {solutions.gap[failed].max():.3g}."
+    )
+    warnings.warn(message, ConvergenceWarning, stacklevel=3)

@@ -1,0 +1,343 @@
+"""Objectives: values against the paper's formulas, gradients against finite differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference as ref
+from tailored import losses
+from tailored.objectives import OBJECTIVES, MetaGradient, Query, Rows, Surrogate
+
+#: The library's loss, the reference's, and L (stated for the squared loss, which has none of its own).
+CASES = {
+    "absolute": (losses.LOSSES["absolute"](), ref.absolute(), 1.0),
+    "pinball": (losses.LOSSES["pinball"](quantile=0.3), ref.pinball(0.3), 0.7),
+    "epsilon_insensitive": (
+        losses.LOSSES["epsilon_insensitive"](epsilon=0.2),
+        ref.epsilon_insensitive(0.2),
+        1.0,
+    ),
+    "huber": (losses.LOSSES["huber"](delta=0.6), ref.huber(0.6), 0.6),
+    "squared": (losses.LOSSES["squared"](), ref.squared(), 1.3),
+    "logistic": (losses.LOSSES["logistic"](), ref.logistic(), 1.0),
+    "hinge": (losses.LOSSES["hinge"](), ref.hinge(), 1.0),
+}
+every_loss = pytest.mark.parametrize("name", CASES)
+with_and_without_bias = pytest.mark.parametrize("biased", [False, True])
+#: A gap of g leaves an error of √g in smooth solutions; Newton's method of the logistic loss goes further.
+TOL = dict.fromkeys(CASES, 1e-13) | {"logistic": 1e-15}
+
+
+def test_every_loss_has_a_case():
+    assert set(CASES) == set(losses.LOSSES)
+
+
+def random_rows(rng, sizes, d, name, noise=0.3):
+    """Ragged tasks: linear targets with noise, or labels ±1."""
+    X, y = [], []
+    for n in sizes:
+        rows = rng.normal(size=(n, d))
+        target = rows @ rng.normal(size=d) + noise * rng.normal(size=n)
+        X.append(rows)
+        y.append(np.where(target > 0, 1.0, -1.0) if name in ("logistic", "hinge") else target)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Rows(np.concatenate(X).reshape(-1, d), np.concatenate(y), offsets)
+
+
+def random_thetas(rng, T, d, rank=None):
+    roots = rng.normal(size=(T, d, d if rank is None else rank)) / np.sqrt(d)
+    return np.matmul(roots, roots.transpose(0, 2, 1)) + (0.1 * np.eye(d) if rank is None else 0.0)
+
+
+def task(rows, t):
+    part = slice(rows.offsets[t], rows.offsets[t + 1])
+    return rows.X[part], rows.y[part]
+
+
+def offset_of(X, biases, t):
+    return None if biases is None else X @ biases[t]
+
+
+def symmetric_direction(rng, d):
+    direction = rng.normal(size=(d, d))
+    return (direction + direction.T) / 2
+
+
+def central(function, step):
+    """Two central differences and Richardson's extrapolation: an error of order step⁴."""
+    wide = (function(step) - function(-step)) / (2 * step)
+    narrow = (function(step / 2) - function(-step / 2)) / step
+    return (4 * narrow - wide) / 3
+
+
+def one_sided(function, step):
+    """A forward difference of third order, for points on the border of the cone."""
+    f = [function(i * step) for i in range(4)]
+    return (-11 * f[0] + 18 * f[1] - 9 * f[2] + 2 * f[3]) / (6 * step)
+
+
+SIZES = [6, 1, 0, 13, 3]
+
+
+# --- surrogate ----------------------------------------------------------------------------------------------
+
+
+@every_loss
+@with_and_without_bias
+@pytest.mark.parametrize("rank", [None, 2])
+def test_surrogate_value_and_gradients_are_those_of_the_paper(name, biased, rank):
+    loss, reference, L = CASES[name]
+    rng = np.random.default_rng(7)
+    d, T = 4, len(SIZES)
+    rows, thetas = random_rows(rng, SIZES, d, name), random_thetas(rng, T, d, rank)
+    biases = 0.5 * rng.normal(size=(T, d)) if biased else None
+    result = Surrogate(loss, L, tol=TOL[name])(rows, None, thetas, biases)
+    assert result.value.shape == result.gram.shape == (T,)
+    assert result.left.shape == result.right.shape == result.bias.shape == (T, d)
+    for t in range(T):
+        X, y = task(rows, t)
+        offset = offset_of(X, biases, t)
+        expected = ref.surrogate(thetas[t], X, y, reference, L, offset)
+        assert result.value[t] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+        alpha = ref.exact(X, y, thetas[t], reference, offset).alpha
+        gradient = ref.surrogate_gradient(X, alpha, L)
+        np.testing.assert_allclose(result.theta(t, X), gradient, rtol=0, atol=1e-8)
+        u = X.T @ alpha / max(len(y), 1)
+        np.testing.assert_allclose(result.bias[t], u, rtol=0, atol=1e-8)
+    empty = SIZES.index(0)
+    assert result.value[empty] == 0
+    assert not result.theta(empty, np.zeros((0, d))).any()
+
+
+@every_loss
+@with_and_without_bias
+def test_surrogate_with_the_online_algorithm_uses_its_subgradients(name, biased):
+    loss, reference, L = CASES[name]
+    rng = np.random.default_rng(8)
+    d, T = 4, len(SIZES)
+    rows, thetas = random_rows(rng, SIZES, d, name), random_thetas(rng, T, d)
+    biases = 0.5 * rng.normal(size=(T, d)) if biased else None
+    result = Surrogate(loss, L, inner="online")(rows, None, thetas, biases)
+    for t in range(T):
+        X, y = task(rows, t)
+        s = ref.online(X, y, thetas[t], reference.subgradient, offset_of(X, biases, t)).alpha
+        np.testing.assert_allclose(result.theta(t, X), ref.surrogate_gradient(X, s, L), rtol=0, atol=1e-10)
+        np.testing.assert_allclose(result.bias[t], X.T @ s / max(len(y), 1), rtol=0, atol=1e-10)
+    assert np.isfinite(result.value).all()
+
+
+@every_loss
+@with_and_without_bias
+def test_surrogate_gradients_are_finite_differences(name, biased):
+    loss, _, L = CASES[name]
+    rng = np.random.default_rng(9)
+    d, sizes = 3, [7, 1, 12]
+    rows, thetas = random_rows(rng, sizes, d, name), random_thetas(rng, len(sizes), d)
+    biases = 0.3 * rng.normal(size=(len(sizes), d)) if biased else np.zeros((len(sizes), d))
+    objective = Surrogate(loss, L, tol=TOL[name])
+    result = objective(rows, None, thetas, biases)
+    E, e = symmetric_direction(rng, d), rng.normal(size=d)
+    in_theta = central(lambda h: objective(rows, None, thetas + h * E, biases).value, 1e-3)
+    in_bias = central(lambda h: objective(rows, None, thetas, biases + h * e).value, 1e-3)
+    for t in range(len(sizes)):
+        G = result.theta(t, task(rows, t)[0])
+        np.testing.assert_array_equal(G, G.T)
+        assert in_theta[t] == pytest.approx(np.sum(G * E), rel=2e-7, abs=2e-7)
+        assert in_bias[t] == pytest.approx(result.bias[t] @ e, rel=2e-7, abs=2e-7)
+
+
+@every_loss
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_surrogate_gradient_is_one_sided_on_the_border_of_the_cone(name, rank):
+    """θ of rank 0, 1, 2 < d: differences into the cone, also out of Ran(θ)."""
+    loss, _, L = CASES[name]
+    rng = np.random.default_rng(10 + rank)
+    d = 4
+    rows, thetas = random_rows(rng, [9], d, name), random_thetas(rng, 1, d, rank)
+    objective = Surrogate(loss, L, tol=TOL[name])
+    result = objective(rows, None, thetas, None)
+    for _ in range(3):
+        z = rng.normal(size=d)
+        E = np.outer(z, z)
+        slope = one_sided(lambda h, E=E: objective(rows, None, thetas + h * E, None).value[0], 1e-4)
+        assert slope == pytest.approx(np.sum(result.theta(0, rows.X) * E), rel=1e-6, abs=1e-6)
+
+
+@every_loss
+def test_the_form_through_the_pseudo_inverse_only_sees_the_range(name):
+    """The two forms agree inside Ran(θ); at θ = 0 the printed one never points away from 0."""
+    loss, reference, L = CASES[name]
+    rng = np.random.default_rng(11)
+    d = 3
+    rows = random_rows(rng, [30], d, name, noise=0.0)
+    L = 0.1 * L  # strong signal, so that leaving 0 lowers the objective
+    full = random_thetas(rng, 1, d)
+    X, y = rows.X, rows.y
+    dual = Surrogate(loss, L, tol=TOL[name])(rows, None, full, None).theta(0, X)
+    w = ref.exact(X, y, full[0], reference).w
+    np.testing.assert_allclose(ref.surrogate_gradient_primal(X, w, full[0], L), dual, rtol=0, atol=1e-7)
+
+    zero = np.zeros((d, d))
+    dual = Surrogate(loss, L, tol=TOL[name])(rows, None, zero[None], None).theta(0, X)
+    assert np.linalg.eigvalsh(dual)[0] < -1e-3
+    assert np.abs(ref.project_psd(-dual)).max() > 1e-3
+    w = ref.exact(X, y, zero, reference).w
+    printed = ref.surrogate_gradient_primal(X, w, zero, L)
+    assert np.abs(ref.project_psd(-printed)).max() < 1e-15
+
+
+@settings(max_examples=15, deadline=None)
+@given(name=st.sampled_from(list(CASES)), seed=st.integers(0, 2**32 - 1), share=st.floats(0, 1))
+def test_surrogate_is_convex_and_lies_above_its_tangents(name, seed, share):
+    loss, _, L = CASES[name]
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(1, 5))
+    rows = random_rows(rng, [int(rng.integers(1, 9))], d, name)
+    ends = random_thetas(rng, 2, d, int(rng.integers(0, d + 1)))
+    objective = Surrogate(loss, L, tol=1e-12)
+
+    def at(theta):
+        return objective(rows, None, theta[None], None)
+
+    middle = at(share * ends[0] + (1 - share) * ends[1])
+    values = at(ends[0]).value[0], at(ends[1]).value[0]
+    slack = 1e-9 * (1 + max(values))
+    assert middle.value[0] <= share * values[0] + (1 - share) * values[1] + slack
+    tangent = at(ends[0]).value[0] + np.sum(at(ends[0]).theta(0, rows.X) * (ends[1] - ends[0]))
+    assert tangent <= values[1] + slack
+
+
+# --- query --------------------------------------------------------------------------------------------------
+
+
+QUERY_SIZES = [4, 9, 5, 0, 2]
+
+
+@every_loss
+@with_and_without_bias
+def test_query_value_and_gradients_are_finite_differences_of_the_reference(name, biased):
+    """Ragged tasks at once: a single support row, no support rows, no query rows."""
+    loss, reference, _ = CASES[name]
+    rng = np.random.default_rng(12)
+    d, T = 3, len(SIZES)
+    support, query = random_rows(rng, SIZES, d, name), random_rows(rng, QUERY_SIZES, d, name)
+    thetas = random_thetas(rng, T, d)
+    biases = 0.5 * rng.normal(size=(T, d)) if biased else None
+    result = Query(loss, tol=TOL[name])(support, query, thetas, biases)
+    E, e = symmetric_direction(rng, d), rng.normal(size=d)
+    for t in range(T):
+        rows = *task(support, t), *task(query, t)
+        mean = np.zeros(d) if biases is None else biases[t]
+
+        def risk(theta, mean, rows=rows):
+            return ref.query_risk(theta, *rows, reference, mean)
+
+        assert result.value[t] == pytest.approx(risk(thetas[t], mean), rel=1e-8, abs=1e-10)
+        G = result.theta(t, rows[0])
+        np.testing.assert_array_equal(G, G.T)
+        in_theta = central(lambda h, t=t, m=mean, f=risk: f(thetas[t] + h * E, m), 2e-5)
+        in_bias = central(lambda h, t=t, m=mean, f=risk: f(thetas[t], m + h * e), 2e-5)
+        assert in_theta == pytest.approx(np.sum(G * E), rel=1e-6, abs=1e-6)
+        assert in_bias == pytest.approx(result.bias[t] @ e, rel=1e-6, abs=1e-6)
+    without_query = QUERY_SIZES.index(0)
+    assert result.value[without_query] == 0
+    assert not result.bias[without_query].any()
+    without_support = SIZES.index(0)
+    assert not result.theta(without_support, np.zeros((0, d))).any()
+
+
+@every_loss
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_query_gradient_is_one_sided_on_the_border_of_the_cone(name, rank):
+    loss, reference, _ = CASES[name]
+    rng = np.random.default_rng(20 + rank)
+    d = 4
+    support, query = random_rows(rng, [8], d, name), random_rows(rng, [6], d, name)
+    thetas = random_thetas(rng, 1, d, rank)
+    G = Query(loss, tol=TOL[name])(support, query, thetas, None).theta(0, support.X)
+    rows = *task(support, 0), *task(query, 0)
+    for _ in range(3):
+        z = rng.normal(size=d)
+        E = np.outer(z, z)
+        slope = one_sided(lambda h, E=E: ref.query_risk(thetas[0] + h * E, *rows, reference), 2e-5)
+        assert slope == pytest.approx(np.sum(G * E), rel=1e-5, abs=1e-6)
+
+
+def test_query_gradient_of_the_squared_loss_is_the_closed_form():
+    name = "squared"
+    loss, _, _ = CASES[name]
+    rng = np.random.default_rng(13)
+    d, sizes = 5, [3, 11, 1]
+    support, query = random_rows(rng, sizes, d, name), random_rows(rng, [4, 2, 6], d, name)
+    thetas = random_thetas(rng, 3, d, rank=3)
+    result = Query(loss, tol=TOL[name])(support, query, thetas, None)
+    for t in range(3):
+        expected = ref.query_gradient_squared(thetas[t], *task(support, t), *task(query, t))
+        np.testing.assert_allclose(result.theta(t, task(support, t)[0]), expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["absolute", "pinball", "epsilon_insensitive", "hinge"])
+def test_query_gradient_with_duplicated_support_rows(name):
+    """Their kernel matrix is singular and their dual variables are not unique; the gradient is."""
+    loss, reference, _ = CASES[name]
+    rng = np.random.default_rng(14)
+    d = 3
+    once = random_rows(rng, [5], d, name)
+    support = Rows(np.repeat(once.X, 2, axis=0), np.repeat(once.y, 2), np.array([0, 10]))
+    query = random_rows(rng, [6], d, name)
+    thetas = random_thetas(rng, 1, d)
+    result = Query(loss, tol=TOL[name])(support, query, thetas, None)
+    rows = *task(support, 0), *task(query, 0)
+    E = symmetric_direction(rng, d)
+    slope = central(lambda h: ref.query_risk(thetas[0] + h * E, *rows, reference), 1e-4)
+    assert abs(slope) > 1e-3
+    assert slope == pytest.approx(np.sum(result.theta(0, support.X) * E), rel=1e-5, abs=1e-6)
+
+
+def test_query_without_query_rows_is_refused():
+    loss, _, _ = CASES["absolute"]
+    rows = random_rows(np.random.default_rng(0), [3], 2, "absolute")
+    with pytest.raises(ValueError, match="query rows"):
+        Query(loss)(rows, None, np.eye(2)[None], None)
+
+
+# --- all objectives -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@with_and_without_bias
+def test_tasks_do_not_know_of_each_other(objective, biased):
+    """A batch is the same as its tasks one by one, also when θ is shared memory."""
+    name = "absolute"
+    loss, _, L = CASES[name]
+    rng = np.random.default_rng(15)
+    d, T = 3, len(SIZES)
+    support, query = random_rows(rng, SIZES, d, name), random_rows(rng, QUERY_SIZES, d, name)
+    thetas = np.broadcast_to(random_thetas(rng, 1, d)[0], (T, d, d))
+    biases = rng.normal(size=(T, d)) if biased else None
+    compute = Surrogate(loss, L, tol=TOL[name]) if objective == "surrogate" else Query(loss, tol=TOL[name])
+    assert compute.needs_query == (objective == "query")
+    together = compute(support, query, thetas, biases)
+    for t in range(T):
+        alone = [Rows(*task(r, t), np.array([0, len(task(r, t)[1])])) for r in (support, query)]
+        one = compute(*alone, thetas[t][None], None if biases is None else biases[t][None])
+        X = alone[0].X
+        np.testing.assert_allclose(together.value[t], one.value[0], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(together.theta(t, X), one.theta(0, X), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(together.bias[t], one.bias[0], rtol=0, atol=1e-9)
+
+
+def test_meta_gradient_is_a_symmetric_pair_plus_a_multiple_of_the_gram_matrix():
+    rng = np.random.default_rng(16)
+    left, right, X = rng.normal(size=(2, 3)), rng.normal(size=(2, 3)), rng.normal(size=(5, 3))
+    gradient = MetaGradient(np.zeros(2), left, right, np.array([0.0, 0.7]), np.zeros((2, 3)))
+    for t, gram in enumerate([0.0, 0.7]):
+        expected = np.zeros((3, 3))
+        for i in range(3):
+            for j in range(3):
+                pair = left[t, i] * right[t, j] + left[t, j] * right[t, i]
+                expected[i, j] = pair / 2 + gram * sum(X[n, i] * X[n, j] for n in range(5))
+        np.testing.assert_allclose(gradient.theta(t, X), expected, rtol=1e-12, atol=1e-14)
