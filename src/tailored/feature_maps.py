@@ -83,16 +83,22 @@ class RidgeEstimate(FeatureMap):
         self.alpha = alpha
 
     def transform(self, tasks: TaskSet) -> Array:
-        out = np.zeros((len(tasks), tasks.n_features + 1))
-        for t, task in enumerate(tasks):
-            n = len(task.y)
-            if n == 0:
-                continue
-            X = np.hstack([_dense(task.X), np.ones((n, 1))])
-            if n <= X.shape[1]:
-                out[t] = X.T @ np.linalg.solve(X @ X.T + self.alpha * np.eye(n), task.y)
+        d = tasks.n_features
+        out = np.zeros((len(tasks), d + 1))
+        # Tasks of one size at a time: a batched solve costs a fraction of a loop, and because the shapes
+        # are the task's own, its bits do not depend on the other tasks.
+        for n in np.unique(tasks.sizes[tasks.sizes > 0]):
+            which = np.flatnonzero(tasks.sizes == n)
+            rows = (tasks.offsets[which][:, None] + np.arange(n)).ravel()
+            X = np.ones((len(which), n, d + 1))
+            X[:, :, :d] = _dense(tasks.X[rows]).reshape(len(which), n, d)
+            y = tasks.y[rows].reshape(len(which), n, 1)
+            Xt = np.ascontiguousarray(X.transpose(0, 2, 1))
+            if n <= d:
+                dual = np.linalg.solve(X @ Xt + self.alpha * np.eye(n), y)
+                out[which] = (Xt @ dual)[:, :, 0]
             else:
-                out[t] = np.linalg.solve(X.T @ X + self.alpha * np.eye(X.shape[1]), X.T @ task.y)
+                out[which] = np.linalg.solve(Xt @ X + self.alpha * np.eye(d + 1), Xt @ y)[:, :, 0]
         return out
 
 
