@@ -1,0 +1,63 @@
+"""The paper's claims as computable quantities: oracles, bounds, environments in which both can be checked.
+
+Every bound is a function of named quantities that returns a `Bound`; `bound_from_tasks` estimates the
+quantities from a `TaskSet` and says which ones, `Environment.quantities` knows them exactly.
+"""
+
+from .bounds import (
+    BOUNDS,
+    Bound,
+    conditional_optimum,
+    convergence_rate,
+    fixed_function,
+    gradient_norm,
+    independent_learning,
+    learned_function,
+    previous_optimum,
+    trace_constrained_oracle,
+    unconditional_optimum,
+    within_task_generalization,
+)
+from .displays import DISPLAYS, AdvantageDisplay, BoundsDisplay, RatesDisplay
+from .environment import Environment, Sample
+from .estimates import Quantities, bound_from_quantities, bound_from_tasks, estimate_quantities
+from .oracles import VariationalMinimum, oracle_representation, previous_oracle, variational_trace_norm
+from .risks import RiskEstimate, excess_risk
+from .studies import STUDIES, Study, write_study
+from .surrogate import MeanSurrogate, SurrogateMinimum
+
+__all__ = [
+    "BOUNDS",
+    "DISPLAYS",
+    "STUDIES",
+    "AdvantageDisplay",
+    "Bound",
+    "BoundsDisplay",
+    "Environment",
+    "MeanSurrogate",
+    "Quantities",
+    "RatesDisplay",
+    "RiskEstimate",
+    "Sample",
+    "Study",
+    "SurrogateMinimum",
+    "VariationalMinimum",
+    "bound_from_quantities",
+    "bound_from_tasks",
+    "conditional_optimum",
+    "convergence_rate",
+    "estimate_quantities",
+    "excess_risk",
+    "fixed_function",
+    "gradient_norm",
+    "independent_learning",
+    "learned_function",
+    "oracle_representation",
+    "previous_optimum",
+    "previous_oracle",
+    "trace_constrained_oracle",
+    "unconditional_optimum",
+    "variational_trace_norm",
+    "within_task_generalization",
+    "write_study",
+]

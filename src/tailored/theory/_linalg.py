@@ -1,0 +1,124 @@
+"""Square roots, ranges and checks of positive semidefinite matrices, for the closed forms of the theory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._validation import check_positive, check_psd
+
+Array = NDArray[np.float64]
+
+#: Eigenvalues below this fraction of the largest one are rounding noise.  A square root would turn noise of
+#: 1e-16 into 1e-8, so they are set to zero before any root is taken.
+RANK_TOLERANCE = 1e-12
+
+#: How much of a root may stick out of a range that should contain it, relative to its norm.
+RANGE_TOLERANCE = 1e-6
+
+
+def spectrum(matrix: Array) -> tuple[Array, Array]:
+    """The non-zero eigenvalues (r,) of a positive semidefinite matrix and their eigenvectors (d, r)."""
+    values, vectors = np.linalg.eigh(matrix)
+    keep = values > RANK_TOLERANCE * max(float(values[-1]), 0.0)
+    return values[keep], vectors[:, keep]
+
+
+def power(matrix: Array, exponent: float) -> Array:
+    """``A^p`` on the range of A and zero elsewhere: ``A^½``, ``A†`` (-1), ``A^{†/2}`` (-½), projector (0)."""
+    values, vectors = spectrum(matrix)
+    return (vectors * values**exponent) @ vectors.T
+
+
+def trace_norm(A: Array, B: Array) -> float:
+    """``‖A^½ B^½‖_*`` of two positive semidefinite matrices."""
+    # Thin roots: a rank-one A costs a 1 x d product, and zero eigenvalues cannot come back as noise.
+    roots = [vectors * np.sqrt(values) for values, vectors in (spectrum(A), spectrum(B))]
+    return float(np.linalg.svd(roots[0].T @ roots[1], compute_uv=False).sum())
+
+
+def outside(A: Array, B: Array) -> float:
+    """How much of ``A^½`` lies outside ``Ran(B)``, relative to its norm: 0 inside, at most 1."""
+    values, vectors = spectrum(A)
+    if len(values) == 0:
+        return 0.0
+    root = vectors * np.sqrt(values)
+    _, basis = spectrum(B)
+    return float(np.linalg.norm(root - basis @ (basis.T @ root)) / np.linalg.norm(root))
+
+
+# --- checks: each names the quantity and the assumption that it breaks
+
+
+def check_constant(name: str, value: Any, assumption: str) -> float:
+    """Return a constant above zero; the error says which assumption needs it."""
+    try:
+        return check_positive(name, value)
+    except ValueError as error:
+        raise ValueError(f"{error} {assumption}") from None
+
+
+def check_rows(n: Any) -> float:
+    """The number of rows per task; a mean over ragged tasks need not be whole."""
+    return check_constant("n", n, "Every bound is for tasks with at least one row.")
+
+
+def check_lipschitz(L: Any) -> float:
+    return check_constant("L", L, "Asm. 1 of the paper needs a Lipschitz loss; the squared loss is not one.")
+
+
+def check_radius(R: Any) -> float:
+    return check_constant("R", R, "Asm. 1 of the paper needs bounded inputs, ‖x‖ <= R.")
+
+
+def check_covariance(name: str, matrix: Any, d: int | None = None) -> Array:
+    """Return a symmetric positive semidefinite matrix; the error says what it should have been."""
+    try:
+        return check_psd(matrix, name, d)
+    except ValueError as error:
+        raise ValueError(f"{error} ({_MEANING.get(name, 'It is a positive semidefinite matrix')}.)") from None
+
+
+_MEANING = {
+    "W": "W is the second moment E w wᵀ of the tasks' weight vectors",
+    "C": "C is the second moment E x xᵀ of the inputs",
+    "theta": "A representation is positive semidefinite",
+    "tau": "A conditioning function takes positive semidefinite values",
+}
+
+
+def check_range(inner: Array, outer: Array, names: tuple[str, str], assumption: str) -> None:
+    """Refuse matrices with ``Ran(inner)`` not within ``Ran(outer)``."""
+    share = outside(inner, outer)
+    if share > RANGE_TOLERANCE:
+        a, b = names
+        raise ValueError(
+            f"Ran({a}) must be contained in Ran({b}) ({assumption}), but a share of {share:.2g} of "
+            f"{a}^(1/2) lies outside it. Project {a} on the range of {b}, or add a small multiple of the "
+            f"identity to {b}."
+        )
+
+
+def check_stack(name: str, matrices: Any, d: int | None = None) -> Array:
+    """One covariance (d, d) or one per value of the side information (m, d, d), always as a stack."""
+    array = np.asarray(matrices, dtype=np.float64)
+    if array.ndim not in (2, 3):
+        raise ValueError(f"{name} must be a (d, d) matrix or a stack (m, d, d); got shape {array.shape}.")
+    if array.ndim == 2:
+        array = array[None]
+    return np.array([check_covariance(name, matrix, d) for matrix in array])
+
+
+def check_probabilities(probabilities: Any, m: int) -> Array:
+    """Probabilities of m values of the side information, uniform when absent."""
+    if probabilities is None:
+        return np.full(m, 1.0 / m)
+    p = np.asarray(probabilities, dtype=np.float64)
+    if p.shape != (m,) or not np.isfinite(p).all() or (p < 0).any() or abs(p.sum() - 1.0) > 1e-8:
+        raise ValueError(
+            f"probabilities must be {m} non-negative numbers with sum 1, one per value of the side "
+            f"information; got {probabilities!r}."
+        )
+    return p / p.sum()

@@ -1,0 +1,325 @@
+"""The paper's bounds as functions of named quantities.
+
+Every function returns a `Bound`: its value, the terms it is the sum of, and the names of the arguments that
+were estimates.  `estimates.bound_from_tasks` calls any of them with what it finds in a `TaskSet`.
+
+Side information enters through stacks: ``W`` and ``C`` are one (d, d) matrix, or (m, d, d) with a matrix
+for each of m values of s, which have the given ``probabilities`` (uniform by default).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .._validation import check_choice, check_nonnegative
+from ..search import theory_step
+from ._linalg import (
+    Array,
+    check_constant,
+    check_lipschitz,
+    check_probabilities,
+    check_radius,
+    check_range,
+    check_rows,
+    check_stack,
+    power,
+    trace_norm,
+)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An upper bound and how it came about.
+
+    Attributes
+    ----------
+    value : float
+    terms : dict of str to float
+        The summands of ``value`` (or, for a minimum, what it is the minimum of).
+    step : float or None
+        The meta-step size for which the bound holds, where there is one.
+    estimated : dict of str to str
+        Arguments that were estimated from data, and how: with any of them the value is an estimate too.
+    """
+
+    value: float
+    terms: dict[str, float] = field(default_factory=dict)
+    step: float | None = None
+    estimated: dict[str, str] = field(default_factory=dict)
+
+    def __float__(self) -> float:
+        return self.value
+
+
+# --- within a task
+
+
+def within_task_generalization(*, theta: Any, C: Any, n: float, L: float) -> Bound:
+    """``E [R_μ(w) - R_Z(w)] <= 2L²/n · Tr(θC)`` for ``w = A(θ, Z)`` (Prop. generalization_error_RERM).
+
+    Parameters
+    ----------
+    theta : array (d, d)
+        The representation.
+    C : array (d, d)
+        ``E x xᵀ`` of the task's inputs.
+    n : float
+        Rows of the task.
+    L : float
+        Lipschitz constant of the loss.
+    """
+    n, L = check_rows(n), check_lipschitz(L)
+    C = check_stack("C", C)
+    theta = check_stack("theta", theta, C.shape[-1])
+    if len(C) != 1 or len(theta) != 1:
+        raise ValueError("theta and C must be single (d, d) matrices: the bound is for one task.")
+    return Bound(_capacity(theta, C, n, L, np.ones(1)))
+
+
+# --- a conditioning function that was not learned
+
+
+def fixed_function(*, tau: Any, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
+    """``E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))``: excess risk of a given τ (Thm. bound_fixed_feature).
+
+    Parameters
+    ----------
+    tau : array (d, d) or (m, d, d)
+        Values of the conditioning function; a single matrix is a constant one.
+    W, C : array (d, d) or (m, d, d)
+        Second moments of weight vectors and inputs given s; ``Ran(W(s)) ⊆ Ran(τ(s))``.
+    n : float
+        Rows per task.
+    L : float
+        Lipschitz constant of the loss.
+    probabilities : array (m,), optional
+    """
+    n, L = check_rows(n), check_lipschitz(L)
+    W, C, p = _moments(W, C, probabilities)
+    tau = check_stack("tau", tau, W.shape[-1])
+    if len(tau) not in (1, len(p)):
+        raise ValueError(f"tau has {len(tau)} values, W and C have {len(p)}: give one for each value of s.")
+    tau = np.broadcast_to(tau, W.shape)
+    for theta, one_W in zip(tau, W, strict=True):
+        check_range(one_W, theta, ("W", "tau"), "Thm. bound_fixed_feature")
+    inverses = np.array([power(theta, -1.0) for theta in tau])
+    terms = {
+        "approximation": 0.5 * _mean_trace(inverses, W, p),
+        "generalization": _capacity(tau, C, n, L, p),
+    }
+    return Bound(sum(terms.values()), terms)
+
+
+def conditional_optimum(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
+    """``2L/√n · E_s ‖W(s)^½ C(s)^½‖_*``: excess risk of the best τ in hindsight (Prop. oracle_function).
+
+    Parameters
+    ----------
+    W, C : arrays (m, d, d)
+        Second moments given each value of s, ``Ran(W(s)) ⊆ Ran(C(s))``.
+    n : float
+        Rows per task.
+    L : float
+        Lipschitz constant of the loss.
+    probabilities : array (m,), optional
+    """
+    n, L = check_rows(n), check_lipschitz(L)
+    W, C, p = _moments(W, C, probabilities)
+    for one_W, one_C in zip(W, C, strict=True):
+        check_range(one_W, one_C, ("W", "C"), "Cor. conditional-covariance-ranges")
+    mean = sum(q * trace_norm(a, b) for q, a, b in zip(p, W, C, strict=True))
+    return Bound(float(2.0 * L * mean / np.sqrt(n)))
+
+
+def unconditional_optimum(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
+    """``2L/√n · ‖W_ρ^½ C_ρ^½‖_*``: excess risk of the best single θ (Eq. optimal_unconditional_bound).
+
+    Parameters
+    ----------
+    W, C : arrays (d, d) or (m, d, d)
+        Second moments over the whole environment, or given each value of s, which are then averaged.
+    n : float
+        Rows per task.
+    L : float
+        Lipschitz constant of the loss.
+    probabilities : array (m,), optional
+    """
+    W, C, p = _moments(W, C, probabilities)
+    return conditional_optimum(W=np.tensordot(p, W, 1), C=np.tensordot(p, C, 1), n=n, L=L)
+
+
+def independent_learning(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
+    """``2L/√n · ‖W_ρ^½‖_F ‖C_ρ^½‖_F``: the best multiple of the identity, no transfer between tasks.
+
+    Parameters as for `unconditional_optimum`.
+    """
+    return previous_optimum(W=W, C=C, n=n, L=L, probabilities=probabilities, only="independent learning")
+
+
+def trace_constrained_oracle(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
+    """``2L/√n · ‖W_ρ^½‖_* ‖C_ρ^½‖_∞``: the previous literature's oracle at its best regularisation.
+
+    Parameters as for `unconditional_optimum`.
+    """
+    return previous_optimum(W=W, C=C, n=n, L=L, probabilities=probabilities, only="previous oracle")
+
+
+def previous_optimum(
+    *, W: Any, C: Any, n: float, L: float, probabilities: Any = None, only: str | None = None
+) -> Bound:
+    """``2L/√n · min{‖W_ρ^½‖_* ‖C_ρ^½‖_∞, ‖W_ρ^½‖_F ‖C_ρ^½‖_F}``, never below `unconditional_optimum`.
+
+    The better of the previous oracle and independent learning (Sec. 3, by the duality of trace and operator
+    norm): one representation without a trace constraint is at least as good as either.
+
+    Parameters
+    ----------
+    W, C, n, L, probabilities
+        As for `unconditional_optimum`.
+    only : {"previous oracle", "independent learning"}, optional
+        One of the two instead of the minimum; ``terms`` holds both.
+    """
+    n, L = check_rows(n), check_lipschitz(L)
+    W, C, p = _moments(W, C, probabilities)
+    W, C = np.tensordot(p, W, 1), np.tensordot(p, C, 1)
+    factor = 2.0 * L / np.sqrt(n)
+    largest = max(float(np.linalg.eigvalsh(C)[-1]), 0.0)
+    terms = {
+        "previous oracle": float(factor * np.trace(power(W, 0.5)) * np.sqrt(largest)),
+        "independent learning": float(factor * np.sqrt(np.trace(W) * np.trace(C))),
+    }
+    if only is not None:
+        return Bound(terms[check_choice("only", only, terms)], terms)
+    return Bound(min(terms.values()), terms)
+
+
+# --- a conditioning function that was learned
+
+
+def gradient_norm(*, R: float, L: float, n: float, K: float = 0.0) -> Bound:
+    """``‖∇L(H, C)‖_F <= (1 + K²)(LR)²(½ + 2/n)`` for the surrogate of one task (Prop. properties_surrogate).
+
+    Parameters
+    ----------
+    R, K : float
+        Bounds on the norms of inputs and of side-information features, ``‖x‖ <= R`` and ``‖Φ(s)‖ <= K``;
+        ``K = 0`` is the unconditional case.
+    L : float
+        Lipschitz constant of the loss.
+    n : float
+        Rows of the task.
+    """
+    R, L, n, K = check_radius(R), check_lipschitz(L), check_rows(n), _check_K(K)
+    return Bound((1.0 + K**2) * (L * R) ** 2 * (0.5 + 2.0 / n))
+
+
+def convergence_rate(
+    *, distance: float, R: float, L: float, n: float, T: int, K: float = 0.0, step: float | None = None
+) -> Bound:
+    """``γ/2 · G² + ‖(H - H₀, C - C₀)‖_F² / (2γT)``: surrogate of Alg. meta_alg over that of any (H, C).
+
+    Prop. convergence_surrogate with ``G`` the value of `gradient_norm` (the λ left in the paper's
+    statement is 1).  Without a step it is the one that minimises the sum, and the sum is
+    ``G · distance / √T``.
+
+    Parameters
+    ----------
+    distance : float
+        ``‖(H - H₀, C - C₀)‖_F`` from the start to the function one competes with.
+    R, K, L, n
+        As for `gradient_norm`.
+    T : int
+        Number of training tasks.
+    step : float, optional
+        The constant step γ; that of Thm. bound_estimated_feature by default.
+    """
+    distance = check_constant("distance", distance, "It is ‖(H - H₀, C - C₀)‖_F.")
+    T = int(check_constant("T", T, "The learned function needs at least one training task."))
+    G = gradient_norm(R=R, L=L, n=n, K=K).value
+    if step is None:
+        step = theory_step(distance=distance, K=K, L=L, R=R, n=n, T=T)
+    step = check_constant("step", step, "Alg. meta_alg moves by a positive step.")
+    terms = {"gradients": step / 2.0 * G**2, "start": distance**2 / (2.0 * step * T)}
+    return Bound(sum(terms.values()), terms, step)
+
+
+def learned_function(
+    *,
+    tau: Any,
+    W: Any,
+    C: Any,
+    n: float,
+    L: float,
+    R: float,
+    T: int,
+    distance: float,
+    K: float = 0.0,
+    probabilities: Any = None,
+) -> Bound:
+    """Excess risk of the output of Alg. meta_alg after T tasks (Thm. bound_estimated_feature).
+
+    ``E_s ½ Tr(τ†W) + 2L²/n E_s Tr(τC) + (½ + 2/n)(1 + K²)(LR)² ‖(H - H₀, C - C₀)‖_F / √T``, in expectation
+    over the training tasks, for the step that is returned with it.  It holds for every function
+    ``τ = τ_{H,C}`` one may compare with; the oracle gives the paper's rates.
+
+    Parameters
+    ----------
+    tau, W, C, n, L, probabilities
+        As for `fixed_function`: the function one competes with and the environment.
+    R, K, T, distance
+        As for `convergence_rate`.
+    """
+    fixed = fixed_function(tau=tau, W=W, C=C, n=n, L=L, probabilities=probabilities)
+    rate = convergence_rate(distance=distance, R=R, L=L, n=n, T=T, K=K)
+    return Bound(fixed.value + rate.value, {**fixed.terms, "estimation": rate.value}, rate.step)
+
+
+#: Every bound by the name of its function.
+BOUNDS: dict[str, Callable[..., Bound]] = {
+    bound.__name__: bound
+    for bound in (
+        within_task_generalization,
+        fixed_function,
+        conditional_optimum,
+        unconditional_optimum,
+        independent_learning,
+        trace_constrained_oracle,
+        previous_optimum,
+        gradient_norm,
+        convergence_rate,
+        learned_function,
+    )
+}
+
+
+# --- sums over the side information
+
+
+def _check_K(K: Any) -> float:
+    try:
+        return check_nonnegative("K", K)
+    except ValueError as error:
+        raise ValueError(f"{error} Asm. 3 of the paper needs bounded features, ‖Φ(s)‖ <= K.") from None
+
+
+def _moments(W: Any, C: Any, probabilities: Any) -> tuple[Array, Array, Array]:
+    """Stacks of the same length; a single matrix is the same for every value of s."""
+    W = check_stack("W", W)
+    C = check_stack("C", C, W.shape[-1])
+    m = max(len(W), len(C))
+    if {len(W), len(C)} - {1, m}:
+        raise ValueError(f"W and C must be stacks of the same length; got {len(W)} and {len(C)} matrices.")
+    shape = (m, *W.shape[1:])
+    return np.broadcast_to(W, shape), np.broadcast_to(C, shape), check_probabilities(probabilities, m)
+
+
+def _mean_trace(A: Array, B: Array, p: Array) -> float:
+    return float(p @ np.einsum("mij,mji->m", A, B))
+
+
+def _capacity(tau: Array, C: Array, n: float, L: float, p: Array) -> float:
+    return 2.0 * L**2 / n * _mean_trace(tau, C, p)

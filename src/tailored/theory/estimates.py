@@ -1,0 +1,252 @@
+"""The quantities that the bounds are functions of, known or estimated from tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from .._validation import check_choice
+from ..losses import get_loss
+from ..tasks import TaskSet
+from ._linalg import Array, check_lipschitz, check_radius, check_rows, power
+from .bounds import BOUNDS, Bound
+from .oracles import oracle_representation
+
+#: Ridge parameter of the estimated weights, relative to the mean eigenvalue of XᵀX; as in `search`.
+RIDGE = 1e-3
+
+
+@dataclass(frozen=True)
+class Quantities:
+    """What the bounds of an environment depend on.
+
+    Attributes
+    ----------
+    W, C : arrays (m, d, d)
+        Second moments of weight vectors and inputs given each of m values of the side information.
+    probabilities : array (m,)
+    n, T, L, R, K : float
+        Rows per task, training tasks, Lipschitz constant, bounds on ‖x‖ and on ‖Φ(s)‖.
+    initial : array (d, d)
+        C₀, where Alg. meta_alg starts (with H₀ = 0).
+    estimated : dict of str to str
+        The quantities that are estimates, and how each was made; empty when all are known.
+
+    Notes
+    -----
+    The function one competes with is the oracle.  With m > 1 values the features are taken to be the
+    indicator of the value, for which Asm. 2 holds: ``K = 1``, ``C_ρ = 0``, and ``H_ρ`` has the m matrices
+    ``τ_ρ(s)`` as its blocks.  With m = 1 there is no H and ``K = 0``.
+    """
+
+    W: Array
+    C: Array
+    probabilities: Array
+    n: float
+    T: int
+    L: float
+    R: float
+    K: float
+    initial: Array
+    estimated: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def tau(self) -> Array:
+        """The oracle of Prop. oracle_function at each value of the side information, (m, d, d)."""
+        pairs = zip(self.W, self.C, strict=True)
+        return np.array([oracle_representation(W, C, self.n, self.L) for W, C in pairs])
+
+    @property
+    def theta(self) -> Array:
+        """The unconditional oracle, (d, d)."""
+        W, C = (np.tensordot(self.probabilities, stack, 1) for stack in (self.W, self.C))
+        return oracle_representation(W, C, self.n, self.L)
+
+    @property
+    def distance(self) -> float:
+        """``‖(H_ρ - H₀, C_ρ - C₀)‖_F`` from the start to the oracle."""
+        tau = self.tau
+        if len(tau) == 1:
+            return float(np.linalg.norm(tau[0] - self.initial))
+        return float(np.hypot(np.linalg.norm(tau), np.linalg.norm(self.initial)))
+
+    def unconditional(self) -> Quantities:
+        """The same environment without side information."""
+        W, C = (np.tensordot(self.probabilities, stack, 1)[None] for stack in (self.W, self.C))
+        estimated = {name: how for name, how in self.estimated.items() if name not in ("K", "probabilities")}
+        return Quantities(W, C, np.ones(1), self.n, self.T, self.L, self.R, 0.0, self.initial, estimated)
+
+    def provenance(self, names: set[str]) -> dict[str, str]:
+        """How the estimates among ``names`` were made, derived quantities included."""
+        made = {name: self.estimated[name] for name in sorted(names) if name in self.estimated}
+        roots = [name for name in ("W", "C", "n", "L") if name in self.estimated]
+        for name in ("tau", "theta", "distance"):
+            if name in names and roots:
+                made[name] = f"oracle at the estimates of {', '.join(roots)}"
+        return made
+
+
+def estimate_quantities(
+    tasks: TaskSet,
+    *,
+    weights: Any = None,
+    contexts: Any = None,
+    loss: Any = "absolute",
+    n: float | None = None,
+    L: float | None = None,
+    R: float | None = None,
+    K: float | None = None,
+    initial: Any = None,
+) -> Quantities:
+    """Estimate what the bounds need from tasks.
+
+    Parameters
+    ----------
+    tasks : TaskSet
+        Tasks without rows are left out.
+    weights : array (T, d), optional
+        The weight vectors of the tasks, where the environment is synthetic.  Otherwise they are lightly
+        regularised least-squares solutions, whose noise makes W, and every bound with it, too large.
+    contexts : array (T,), optional
+        A value of the side information per task: moments are then taken given each value.
+    loss : str or Loss, default="absolute"
+        Gives L.  For a loss without a Lipschitz constant the root mean square of the targets stands in, as
+        in the learners.
+    n, L, R, K : float, optional
+        Stated constants.
+    initial : array (d, d), optional
+        C₀; the identity by default.
+
+    Returns
+    -------
+    Quantities
+    """
+    filled = np.flatnonzero(tasks.sizes)
+    if len(filled) == 0:
+        raise ValueError("tasks: every task is without rows; n must be at least 1 for every bound.")
+    rows = [_dense(tasks[int(t)].X) for t in filled]
+    known = None if weights is None else _check_weights(weights, len(tasks), tasks.n_features)[filled]
+    used = known if known is not None else _ridge_weights(rows, [tasks[int(t)].y for t in filled])
+    groups = _groups(contexts, len(tasks))[filled]
+    how = {
+        "W": f"mean of w wᵀ over {len(filled)} {'known' if known is not None else 'ridge-estimated'} weights",
+        "C": f"mean of x xᵀ over {sum(map(len, rows))} rows",
+    }
+    values = np.unique(groups)
+    W, C = np.empty((2, len(values), tasks.n_features, tasks.n_features))
+    for j, value in enumerate(values):
+        members = np.flatnonzero(groups == value)
+        X = np.concatenate([rows[t] for t in members])
+        C[j] = X.T @ X / len(X)
+        # Lemma ortoghonal_w_task: what lies outside the range of the inputs changes no prediction.
+        w = used[members] @ power(C[j], 0.0)
+        W[j] = w.T @ w / len(members)
+    if len(values) > 1:
+        how["probabilities"] = f"shares of the {len(values)} contexts"
+    if R is None:
+        how["R"] = "largest ‖x‖ seen: at most the true bound"
+        R = max(float(np.linalg.norm(X, axis=1).max()) for X in rows)
+    if L is None:
+        L = get_loss(loss).lipschitz
+        if not np.isfinite(L):
+            how["L"] = "root mean square of the targets: the loss is not Lipschitz"
+            L = float(np.sqrt(np.mean(tasks.y**2)))
+    return Quantities(
+        W,
+        C,
+        np.array([np.mean(groups == value) for value in values]),
+        check_rows(float(np.mean(tasks.sizes[filled])) if n is None else n),
+        len(filled),
+        check_lipschitz(L),
+        check_radius(R),
+        float(K) if K is not None else (1.0 if len(values) > 1 else 0.0),
+        np.eye(tasks.n_features) if initial is None else np.asarray(initial, dtype=float),
+        how,
+    )
+
+
+def bound_from_tasks(
+    bound: str,
+    tasks: TaskSet,
+    *,
+    weights: Any = None,
+    contexts: Any = None,
+    loss: Any = "absolute",
+    **stated: Any,
+) -> Bound:
+    """Any bound of `bounds`, with everything that is not stated estimated from tasks.
+
+    Parameters
+    ----------
+    bound : str
+        A key of `BOUNDS`.
+    tasks : TaskSet
+    weights : array (T, d), optional
+        The true weight vectors, where they are known; estimated by ridge regression otherwise.
+    contexts : array (T,), optional
+        A value of the side information for each task (a cluster, a category): moments are then taken
+        given each value.
+    loss : str or Loss, default="absolute"
+    **stated
+        Arguments of the bound that are known: they are used as they are.
+
+    Returns
+    -------
+    Bound
+        ``estimated`` names the arguments that came from the data.
+    """
+    function = BOUNDS[check_choice("bound", bound, BOUNDS)]
+    wanted = set(signature(function).parameters)
+    unknown = set(stated) - wanted
+    if unknown:
+        raise TypeError(f"{bound} has no argument {sorted(unknown)}; it takes {sorted(wanted)}.")
+    known = {name: stated[name] for name in ("L", "R", "K", "n") if stated.get(name) is not None}
+    quantities = estimate_quantities(tasks, weights=weights, contexts=contexts, loss=loss, **known)
+    return bound_from_quantities(bound, quantities, **stated)
+
+
+def bound_from_quantities(bound: str, quantities: Quantities, **stated: Any) -> Bound:
+    """Any bound of `bounds` at the given quantities; ``stated`` arguments come first."""
+    function = BOUNDS[check_choice("bound", bound, BOUNDS)]
+    if bound == "within_task_generalization":
+        quantities = quantities.unconditional()
+    given = {name: value for name, value in stated.items() if value is not None}
+    # `only` and `step` are choices, not quantities: they have none to look up.
+    missing = {
+        name for name in signature(function).parameters if name not in given and hasattr(quantities, name)
+    }
+    given.update({name: getattr(quantities, name) for name in missing})
+    return replace(function(**given), estimated=quantities.provenance(missing))
+
+
+def _dense(X: Any) -> Array:
+    return X.toarray() if sparse.issparse(X) else X
+
+
+def _ridge_weights(rows: list[Array], targets: list[Array]) -> Array:
+    out = []
+    for X, y in zip(rows, targets, strict=True):
+        gram = X.T @ X
+        ridge = RIDGE * max(np.trace(gram) / len(gram), 1e-12)
+        out.append(np.linalg.solve(gram + ridge * np.eye(len(gram)), X.T @ y))
+    return np.array(out)
+
+
+def _check_weights(weights: Any, n_tasks: int, d: int) -> Array:
+    weights = np.asarray(weights, dtype=float)
+    if weights.shape != (n_tasks, d) or not np.isfinite(weights).all():
+        raise ValueError(f"weights must be finite and of shape ({n_tasks}, {d}); got {weights.shape}.")
+    return weights
+
+
+def _groups(contexts: Any, n_tasks: int) -> np.ndarray:
+    if contexts is None:
+        return np.zeros(n_tasks, dtype=int)
+    contexts = np.asarray(contexts)
+    if contexts.shape != (n_tasks,):
+        raise ValueError(f"contexts must have one value for each of {n_tasks} tasks; got {contexts.shape}.")
+    return contexts

@@ -1,0 +1,102 @@
+"""Closed forms: the representation that minimises the bound of Thm. bound_fixed_feature, and its rivals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._linalg import (
+    Array,
+    check_covariance,
+    check_lipschitz,
+    check_range,
+    check_rows,
+    power,
+    spectrum,
+    trace_norm,
+)
+
+
+@dataclass(frozen=True)
+class VariationalMinimum:
+    """Result of `variational_trace_norm`.
+
+    Attributes
+    ----------
+    minimiser : array (d, d)
+        The only minimiser whose range lies in that of B.
+    minimum : float
+    """
+
+    minimiser: Array
+    minimum: float
+
+
+def variational_trace_norm(A: Any, B: Any) -> VariationalMinimum:
+    """``min over θ ⪰ 0, Ran(A) ⊆ Ran(θ) of Tr(θ†A) + Tr(θB) = 2 ‖B^½ A^½‖_*``.
+
+    Attained at ``θ = B^{†/2} (B^½ A B^½)^½ B^{†/2}`` (Prop. generalization-variational-trace-norm).
+
+    Parameters
+    ----------
+    A, B : arrays (d, d)
+        Positive semidefinite, ``Ran(A) ⊆ Ran(B)``; otherwise the infimum is not attained.
+
+    Returns
+    -------
+    VariationalMinimum
+    """
+    B = check_covariance("B", B)
+    A = check_covariance("A", A, len(B))
+    check_range(A, B, ("A", "B"), "Prop. generalization-variational-trace-norm")
+    return VariationalMinimum(_weighted_root(A, B), 2.0 * trace_norm(A, B))
+
+
+def oracle_representation(W: Any, C: Any, n: float, L: float) -> Array:
+    """``√n/(2L) · C^{†/2} (C^½ W C^½)^½ C^{†/2}``: the best representation in hindsight.
+
+    The minimiser over θ of ``½ Tr(θ†W) + 2L²/n Tr(θC)``, the bound of Thm. bound_fixed_feature
+    (Prop. oracle_function).  With ``W(s)``, ``C(s)`` it is the conditional oracle τ_ρ(s); with the averages
+    of both over the environment it is the unconditional θ_ρ of Eq. oracle_unconditional.
+
+    Parameters
+    ----------
+    W : array (d, d)
+        Second moment ``E w wᵀ`` of the weight vectors.
+    C : array (d, d)
+        Second moment ``E x xᵀ`` of the inputs, of any rank, with ``Ran(W) ⊆ Ran(C)``: a weight vector
+        outside that range can be projected on it without changing a prediction.
+    n : float
+        Rows per task.
+    L : float
+        Lipschitz constant of the loss.
+    """
+    C = check_covariance("C", C)
+    W = check_covariance("W", W, len(C))
+    n, L = check_rows(n), check_lipschitz(L)
+    check_range(W, C, ("W", "C"), "Cor. conditional-covariance-ranges")
+    return np.sqrt(n) / (2.0 * L) * _weighted_root(W, C)
+
+
+def previous_oracle(W: Any) -> Array:
+    """``W^½ / Tr(W^½)``: the minimiser of ``Tr(θ†W)`` over ``θ ⪰ 0, Ran(W) ⊆ Ran(θ), Tr(θ) <= 1``.
+
+    The oracle of the earlier, trace-constrained methods (Eq. previous_unconditional_oracle).  It looks at
+    half of the bound only and leaves its scale to a regularisation parameter.
+    """
+    root = power(check_covariance("W", W), 0.5)
+    trace = float(np.trace(root))
+    # No task needs any weight: every feasible θ is a minimiser, and zero is the cautious one.
+    return root / trace if trace > 0 else root
+
+
+def _weighted_root(A: Array, B: Array) -> Array:
+    """``B^{†/2} (B^½ A B^½)^½ B^{†/2}``."""
+    # (B^½ A B^½)^½ through the singular values of A^½ B^½: eigenvalues of the product would square the
+    # condition number.  The thin root of A leaves exactly rank(A) of them, all of them signal.
+    values, vectors = spectrum(A)
+    _, sizes, right = np.linalg.svd((vectors * np.sqrt(values)).T @ power(B, 0.5), full_matrices=False)
+    half = power(B, -0.5) @ (right.T * np.sqrt(sizes))
+    return half @ half.T

@@ -1,0 +1,373 @@
+"""Every bound against what it bounds: in Monte-Carlo, at its sharpest, and along real training runs.
+
+The Monte-Carlo tests show a bound: an upper confidence limit of the measured quantity lies below it.  Limits
+are joint over all environments of a test (Bonferroni), so that each test as a whole errs with probability
+below 1e-3.  Seeds are fixed.
+
+How tight each bound is, by the sharpest instance below (measured / bound):
+
+    within_task_generalization   9/16    the constant 2 cannot be halved
+    fixed_function               1/2     R_Z(w) <= R_Z(w_μ) + ¼ w_μᵀθ†w_μ already follows from convexity
+    conditional_optimum          0.275   loose by 3.6 where it is tightest
+    gradient_norm                1       as n grows
+    convergence_rate             1       after one task, as n grows
+    learned_function             1       after one task, as n grows
+"""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from tailored import ConditionalLearner, TaskSet, UnconditionalLearner, within
+from tailored.conditioning import Dense
+from tailored.losses import get_loss
+from tailored.objectives import Rows, Surrogate
+from tailored.search import oracle_distance, theory_step
+from tailored.theory import (
+    BOUNDS,
+    Environment,
+    bound_from_quantities,
+    conditional_optimum,
+    convergence_rate,
+    excess_risk,
+    fixed_function,
+    gradient_norm,
+    independent_learning,
+    learned_function,
+    previous_optimum,
+    trace_constrained_oracle,
+    unconditional_optimum,
+    within_task_generalization,
+)
+from tailored.theory.risks import RiskEstimate, task_risk
+
+N_ENVIRONMENTS = 12
+CONFIDENCE = 1 - 1e-3 / N_ENVIRONMENTS
+
+
+def random_psd(rng, d):
+    F = rng.standard_normal((d, d))
+    return F @ F.T
+
+
+# --- relations between the bounds
+
+
+@pytest.mark.parametrize("m", range(1, 11))
+def test_example_clusters_gains_the_square_root_of_m(m):
+    rng = np.random.default_rng(m)
+    Q, _ = np.linalg.qr(rng.standard_normal((20, 20)))
+    C = (Q * np.geomspace(0.1, 10.0, 20)) @ Q.T
+    environment = Environment.example(m, d=20, rank=2, C=C, spread=1.0, random_state=m)
+    exact = environment.quantities(n=40)
+    ratio = (
+        bound_from_quantities("unconditional_optimum", exact).value
+        / bound_from_quantities("conditional_optimum", exact).value
+    )
+    assert abs(ratio - np.sqrt(m)) < 1e-10
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_bounds_are_ordered(seed):
+    exact = Environment.random(seed).quantities(n=7)
+    values = {name: bound_from_quantities(name, exact).value for name in BOUNDS if "optimum" in name}
+    assert values["conditional_optimum"] <= values["unconditional_optimum"] * (1 + 1e-12)
+    assert values["unconditional_optimum"] <= values["previous_optimum"] * (1 + 1e-12)
+    moments = {"W": exact.W, "C": exact.C, "n": 7, "L": 1.0, "probabilities": exact.probabilities}
+    both = independent_learning(**moments), trace_constrained_oracle(**moments)
+    assert values["previous_optimum"] == min(bound.value for bound in both)
+
+
+def test_independent_bound_is_that_of_the_best_multiple_of_the_identity():
+    rng = np.random.default_rng(0)
+    W, C = random_psd(rng, 4), random_psd(rng, 4)
+    scales = np.geomspace(1e-2, 1e2, 301)
+    best = min(fixed_function(tau=c * np.eye(4), W=W, C=C, n=9, L=0.5).value for c in scales)
+    assert independent_learning(W=W, C=C, n=9, L=0.5).value == pytest.approx(best, rel=1e-3)
+
+
+def test_oracles_attain_the_optima():
+    exact = Environment.random(3).quantities(n=11)
+    for quantities, name in (
+        (exact, "conditional_optimum"),
+        (exact.unconditional(), "unconditional_optimum"),
+    ):
+        at_oracle = bound_from_quantities("fixed_function", quantities)
+        assert at_oracle.value == pytest.approx(bound_from_quantities(name, quantities).value, rel=1e-10)
+        # balance of the two terms: what an optimal scale means
+        assert at_oracle.terms["approximation"] == pytest.approx(at_oracle.terms["generalization"])
+
+
+def test_step_of_the_theorem_minimises_the_rate():
+    constants = {"distance": 3.0, "R": 2.0, "L": 0.5, "n": 10, "T": 77, "K": 1.5}
+    best = convergence_rate(**constants)
+    assert best.step == theory_step(**constants)
+    assert best.value == pytest.approx(gradient_norm(R=2.0, L=0.5, n=10, K=1.5).value * 3.0 / np.sqrt(77))
+    for factor in (0.5, 0.99, 1.01, 2.0):
+        assert convergence_rate(**constants, step=factor * best.step).value > best.value
+
+
+def test_learned_bound_is_fixed_bound_plus_rate():
+    exact = Environment.random(4).quantities(n=6, T=50)
+    parts = [bound_from_quantities(name, exact).value for name in ("fixed_function", "convergence_rate")]
+    learned = bound_from_quantities("learned_function", exact)
+    assert learned.value == pytest.approx(sum(parts))
+    assert sum(learned.terms.values()) == pytest.approx(learned.value)
+
+
+# --- Monte-Carlo over random environments
+
+
+@pytest.mark.parametrize("loss", ["absolute", "pinball"])
+def test_fixed_functions_stay_under_their_bound(loss):
+    for seed in range(N_ENVIRONMENTS):
+        environment = Environment.random([1, seed])
+        rng = np.random.default_rng([2, seed])
+        n = int(rng.integers(1, 15))
+        exact = environment.quantities(n, loss=loss)
+        other = np.array([random_psd(rng, environment.d) for _ in range(environment.m)])
+        for tau in (exact.tau, exact.theta, other):
+            bound = bound_from_quantities("fixed_function", exact, tau=tau).value
+            measured = excess_risk(environment, tau, n=n, n_tasks=150, loss=loss, random_state=[3, seed])
+            assert measured.upper(1 - (1 - CONFIDENCE) / 3) <= bound, (seed, measured.mean, bound)
+
+
+def test_generalization_error_stays_under_its_bound():
+    for seed in range(N_ENVIRONMENTS):
+        environment = Environment.random([4, seed], max_clusters=1)
+        n = 1 + seed % 6
+        sample = environment.sample(300, n, [5, seed])
+        theta = random_psd(np.random.default_rng([6, seed]), environment.d)
+        tasks = sample.tasks
+        thetas = np.broadcast_to(theta, (len(tasks), *theta.shape))
+        coef = within.solve_many(tasks.X, tasks.y, tasks.offsets, thetas, get_loss("absolute")).coef
+        residuals = np.abs(
+            np.einsum("tnd,td->tn", tasks.X.reshape(len(tasks), n, -1), coef) - tasks.y.reshape(-1, n)
+        )
+        gap = RiskEstimate.from_values(task_risk(environment, sample, coef) - residuals.mean(axis=1))
+        bound = within_task_generalization(theta=theta, C=environment.C[0], n=n, L=1.0).value
+        assert gap.upper(CONFIDENCE) <= bound, (seed, gap.mean, bound)
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+def test_learned_functions_stay_under_their_bounds(conditional):
+    """Excess risk (Thm. bound_estimated_feature) and surrogate (Prop. convergence_surrogate)."""
+    n, T, draws = 8, 12, 10
+    for seed in range(4):
+        environment = Environment.random([7, seed], max_clusters=3 if conditional else 1, max_d=4)
+        exact = environment.quantities(n, T, initial=np.zeros((environment.d, environment.d)))
+        learned, rate = (
+            bound_from_quantities(name, exact) for name in ("learned_function", "convergence_rate")
+        )
+        excess, surrogate = np.empty((2, draws))
+        for draw in range(draws):
+            train = environment.sample(T, n, [8, seed, draw]).tasks
+            learner = _learner(environment, conditional, learned.step).fit(train)
+            excess[draw] = excess_risk(
+                environment, learner, n=n, n_tasks=60, random_state=[9, seed, draw]
+            ).mean
+            test = environment.sample(60, n, [9, seed, draw])
+            thetas = learner.conditioning_.evaluate(learner._features(test.tasks))
+            rival = exact.tau[test.clusters]
+            surrogate[draw] = _surrogate(test.tasks, thetas) - _surrogate(test.tasks, rival)
+        level = 1 - 1e-3 / 8
+        assert RiskEstimate.from_values(excess).upper(level) <= learned.value
+        assert RiskEstimate.from_values(surrogate).upper(level) <= rate.value
+
+
+def _learner(environment, conditional, step):
+    options = {"step_size": step, "initial_representation": 0.0}
+    if conditional:
+        return ConditionalLearner(environment.indicator, rank=None, **options)
+    return UnconditionalLearner(**options)
+
+
+def _surrogate(tasks, thetas):
+    rows = Rows(tasks.X, tasks.y, tasks.offsets)
+    return Surrogate(get_loss("absolute"), 1.0)(rows, None, thetas, None).value.mean()
+
+
+# --- how sharp: the constants cannot be (much) smaller
+
+
+def test_generalization_bound_cannot_be_halved():
+    """One row per task, inputs 1 or 3, labels ±x²: the exact gap is 9/16 of the bound."""
+    x = np.array([1.0, 1.0, 3.0, 3.0])
+    y = np.array([1.0, -1.0, 9.0, -9.0])
+    p = np.array([3, 3, 1, 1]) / 8
+    w = within.solve_many(x[:, None], y, np.arange(5), np.ones((4, 1, 1)), get_loss("absolute")).coef[:, 0]
+    losses = np.abs(np.outer(w, x) - y)  # fitted on i, measured on j
+    gap = p @ losses @ p - p @ np.diag(losses)
+    bound = within_task_generalization(theta=np.eye(1), C=[[p @ x**2]], n=1, L=1.0).value
+    assert gap == pytest.approx(9 / 16 * bound, rel=1e-6)
+
+
+def test_fixed_bound_is_loose_by_two_at_its_sharpest():
+    """One noiseless task, x = 1, y = 1: θ = 1/2 has excess 1/2 under a bound of 1 + 1/n."""
+    n = 400
+    tasks = TaskSet.from_tasks([(np.ones((n, 1)), np.ones(n))])
+    coef = within.solve(tasks.X, tasks.y, np.full((1, 1), 0.5), get_loss("absolute")).coef
+    excess = abs(coef[0] - 1.0)
+    bound = fixed_function(tau=[[0.5]], W=[[1.0]], C=[[1.0]], n=n, L=1.0).value
+    assert 0.495 * bound <= excess <= 0.5 * bound
+
+
+def test_optimal_bound_is_loose_by_less_than_four_at_its_sharpest():
+    """x = 1, y = ±1 with a slightly better chance of +1: all data sets enumerated."""
+    n, edge = 100, 0.117
+    k = np.arange(n + 1)
+    y = np.where(np.arange(n) < k[:, None], 1.0, -1.0).ravel()
+    theta = np.sqrt(n) / 2  # the oracle: w_μ = 1, C = 1
+    offsets = n * np.arange(n + 2)
+    thetas = np.full((n + 1, 1, 1), theta)
+    w = within.solve_many(np.ones((len(y), 1)), y, offsets, thetas, get_loss("absolute")).coef[:, 0]
+    excess = edge * (1.0 - binom.pmf(k, n, (1 + edge) / 2) @ w)
+    bound = conditional_optimum(W=[[1.0]], C=[[1.0]], n=n, L=1.0).value
+    assert 0.27 * bound <= excess <= 0.5 * bound
+
+
+@pytest.mark.parametrize("K", [0.0, 2.0])
+def test_gradient_bound_is_sharp(K):
+    """Equal inputs and hopeless labels: all dual variables are at the end of their interval."""
+    n, x = 400, np.array([3.0, 4.0])
+    rows = Rows(np.tile(x, (n, 1)), np.full(n, 1e6), np.array([0, n]))
+    G = Surrogate(get_loss("absolute"), 1.0)(rows, None, np.eye(2)[None], None).theta(0, rows.X)
+    norm = np.linalg.norm(G) * np.sqrt(1 + K**4)
+    bound = gradient_norm(R=5.0, L=1.0, n=n, K=K).value
+    sharp = np.sqrt(1 + K**4) / (1 + K**2)  # 1 without features: A and C of the proof are parallel
+    assert 0.98 * sharp * bound <= norm <= bound
+
+
+def test_convergence_rate_is_sharp_after_one_task():
+    """The average of one iterate is the start, and the surrogate of hopeless labels is linear."""
+    n, distance = 400, 2.0
+    rows = Rows(np.ones((n, 1)), np.full(n, 1e3), np.array([0, n]))
+    surrogate = Surrogate(get_loss("absolute"), 1.0)
+    start, other = (surrogate(rows, None, np.full((1, 1, 1), t), None).value[0] for t in (0.0, distance))
+    bound = convergence_rate(distance=distance, R=1.0, L=1.0, n=n, T=1).value
+    assert 0.98 * bound <= start - other <= bound
+
+
+def test_learned_bound_is_sharp_after_one_task():
+    """y = 1 without noise: one task teaches nothing, and no function to compete with promises less."""
+    n = 400
+    tasks = TaskSet.from_tasks([(np.ones((n, 1)), np.ones(n))])
+    values = [
+        learned_function(tau=[[t]], W=[[1.0]], C=[[1.0]], n=n, L=1.0, R=1.0, T=1, distance=t)
+        for t in np.geomspace(0.1, 10, 201)
+    ]
+    best = min(values, key=float)
+    learner = UnconditionalLearner(step_size=best.step, initial_representation=0.0).fit(tasks)
+    excess = 1.0 - learner.adapt_many(tasks)[0, 0]
+    assert 0.98 * best.value <= excess <= best.value
+
+
+# --- real training runs
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+def test_gradients_of_real_runs_stay_under_the_bound(conditional, monkeypatch):
+    environment = Environment.clusters(3, d=6, rank=2, norm=3.0, side_info="center", random_state=0)
+    n, norms = 5, []
+    original = Surrogate.__call__
+
+    def spy(self, support, query, thetas, biases):
+        result = original(self, support, query, thetas, biases)
+        norms.extend(np.linalg.norm(result.theta(t, support.X)) for t in range(len(thetas)))
+        return result
+
+    monkeypatch.setattr(Surrogate, "__call__", spy)
+    train = environment.sample(150, n, 1).tasks
+    for step in (0.1, 10.0):
+        _learner(environment, conditional, step).fit(train)
+    K = 1.0 if conditional else 0.0
+    bound = gradient_norm(R=environment.R, L=1.0, n=n, K=K).value
+    assert len(norms) == 300
+    assert np.sqrt(1 + K**4) * max(norms) <= bound
+
+
+def test_gradient_bound_holds_with_kronecker_products():
+    """‖(∇_H, ∇_C)‖_F with ∇_H formed by np.kron, on data that is nothing special."""
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 7):
+        X, y, phi = rng.standard_normal((n, 3)), rng.standard_normal(n), rng.standard_normal(2)
+        tau = Dense(random_psd(rng, 6), random_psd(rng, 3))
+        rows = Rows(X, y, np.array([0, n]))
+        G = Surrogate(get_loss("absolute"), 1.0)(rows, None, tau(phi)[None], None).theta(0, X)
+        lift = np.kron(np.eye(3), phi[:, None])
+        norm = np.sqrt(np.sum(G**2) + np.sum((lift @ G @ lift.T) ** 2))
+        R, K = np.linalg.norm(X, axis=1).max(), np.linalg.norm(phi)
+        assert norm <= gradient_norm(R=R, L=1.0, n=n, K=K).value
+
+
+def test_theory_step_of_the_learner_is_that_of_the_bound():
+    environment = Environment.clusters(1, d=4, rank=2, norm=3.0)
+    tasks = environment.sample(30, 8, 0).tasks
+    learner = UnconditionalLearner(step_size="theory").fit(tasks)
+    constants = {name: learner.theory_constants_[name] for name in ("distance", "R", "L", "n", "T", "K")}
+    assert convergence_rate(**constants).step == learner.step_size_.C
+    assert constants["distance"] == oracle_distance(tasks.X, tasks.y, tasks.offsets, np.eye(4), 1.0)
+
+
+# --- bad input
+
+
+GOOD = {
+    "W": np.eye(2),
+    "C": np.eye(2),
+    "theta": np.eye(2),
+    "tau": np.eye(2),
+    "n": 10,
+    "L": 1.0,
+    "R": 1.0,
+    "T": 5,
+    "distance": 1.0,
+    "K": 1.0,
+}
+BAD = [
+    ("W", np.array([[1.0, 1.0], [0.0, 1.0]]), "W must be symmetric.*second moment"),
+    ("W", np.diag([1.0, -1.0]), "W must be positive semidefinite.*second moment"),
+    ("C", np.diag([1.0, -1.0]), "C must be positive semidefinite.*second moment"),
+    ("W", np.ones((2, 2, 2, 2)), "W must be a .d, d. matrix or a stack"),
+    ("tau", np.diag([1.0, -1.0]), "tau must be positive semidefinite"),
+    ("tau", np.diag([1.0, 0.0]), r"Ran\(W\) must be contained in Ran\(tau\).*bound_fixed_feature"),
+    ("theta", np.diag([1.0, -1.0]), "theta must be positive semidefinite"),
+    ("n", 0, "n must be .* at least one row"),
+    ("L", -1.0, "L must be .*Asm. 1"),
+    ("R", 0.0, "R must be .*Asm. 1"),
+    ("K", -1.0, "K must be .*Asm. 3"),
+    ("T", 0, "T must be .*at least one training task"),
+    ("distance", 0.0, "distance must be"),
+]
+
+
+@pytest.mark.parametrize("name", sorted(BOUNDS))
+@pytest.mark.parametrize(("argument", "value", "words"), BAD)
+def test_bounds_name_the_quantity_and_the_assumption(name, argument, value, words):
+    import inspect
+
+    wanted = inspect.signature(BOUNDS[name]).parameters
+    if argument not in wanted:
+        return
+    arguments = {key: value for key, value in GOOD.items() if key in wanted}
+    BOUNDS[name](**arguments)
+    with pytest.raises(ValueError, match=f"(?s){words}"):
+        BOUNDS[name](**{**arguments, argument: value})
+
+
+@pytest.mark.parametrize("bound", [conditional_optimum, unconditional_optimum])
+def test_optima_need_weights_in_the_range_of_the_inputs(bound):
+    with pytest.raises(ValueError, match=r"Ran\(W\) must be contained in Ran\(C\)"):
+        bound(W=np.eye(2), C=np.diag([1.0, 0.0]), n=10, L=1.0)
+
+
+def test_stacks_must_match():
+    three, two = np.tile(np.eye(2), (3, 1, 1)), np.tile(np.eye(2), (2, 1, 1))
+    with pytest.raises(ValueError, match="same length"):
+        conditional_optimum(W=three, C=two, n=1, L=1.0)
+    with pytest.raises(ValueError, match="tau has 3 values"):
+        fixed_function(tau=three, W=two, C=two, n=1, L=1.0)
+    with pytest.raises(ValueError, match="probabilities"):
+        conditional_optimum(W=two, C=two, n=1, L=1.0, probabilities=[0.2, 0.2])
+    with pytest.raises(ValueError, match="only"):
+        previous_optimum(W=np.eye(2), C=np.eye(2), n=1, L=1.0, only="ours")

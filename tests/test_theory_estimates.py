@@ -1,0 +1,123 @@
+"""Quantities estimated from tasks: against the truth, and with their origin."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from tailored import TaskSet
+from tailored.search import oracle_distance
+from tailored.theory import (
+    BOUNDS,
+    Environment,
+    bound_from_quantities,
+    bound_from_tasks,
+    estimate_quantities,
+    gradient_norm,
+)
+
+
+@pytest.fixture(scope="module")
+def environment():
+    return Environment.example(3, d=6, rank=2, norm=2.0, spread=0.5, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def sample(environment):
+    return environment.sample(3000, 20, 1)
+
+
+def test_known_weights_and_contexts_give_the_true_moments(environment, sample):
+    found = estimate_quantities(sample.tasks, weights=sample.weights, contexts=sample.clusters)
+    np.testing.assert_allclose(found.W, environment.W, atol=0.1 * np.abs(environment.W).max())
+    np.testing.assert_allclose(found.C, environment.C, atol=0.02)
+    assert found.R <= environment.R * (1 + 1e-12)
+    assert (found.n, found.T, found.L, found.K) == (20.0, 3000, 1.0, 1.0)
+    assert set(found.estimated) == {"W", "C", "R", "probabilities"}
+    assert "known" in found.estimated["W"]
+
+
+@pytest.mark.parametrize("bound", sorted(BOUNDS))
+def test_every_bound_can_be_estimated_and_says_so(bound, environment, sample):
+    exact = bound_from_quantities(bound, environment.quantities(20, 3000)).value
+    found = bound_from_tasks(bound, sample.tasks, weights=sample.weights, contexts=sample.clusters)
+    assert found.value == pytest.approx(exact, rel=0.1)
+    assert found.estimated
+    assert not bound_from_quantities(bound, environment.quantities(20, 3000)).estimated
+
+
+def test_estimated_weights_make_the_bound_larger(environment, sample):
+    # Noise in the estimated weights adds to W: the estimate is a cautious one.
+    known = bound_from_tasks("unconditional_optimum", sample.tasks, weights=sample.weights)
+    guessed = bound_from_tasks("unconditional_optimum", sample.tasks)
+    assert known.value < guessed.value < 1.5 * known.value
+    assert "ridge-estimated" in guessed.estimated["W"]
+
+
+def test_stated_quantities_are_taken_as_they_are(sample):
+    found = bound_from_tasks("gradient_norm", sample.tasks, R=5.0, n=3, K=2.0)
+    assert found.value == gradient_norm(R=5.0, L=1.0, n=3, K=2.0).value
+    assert found.estimated == {}
+    with pytest.raises(TypeError, match="no argument"):
+        bound_from_tasks("gradient_norm", sample.tasks, W=np.eye(6))
+
+
+def test_derived_quantities_carry_the_origin(sample):
+    found = bound_from_tasks("learned_function", sample.tasks[:100])
+    assert set(found.estimated) == {"W", "C", "R", "tau", "distance"}
+    assert found.estimated["distance"] == "oracle at the estimates of W, C"
+
+
+def test_distance_is_that_of_the_learners(sample):
+    tasks = sample.tasks[:50]
+    expected = oracle_distance(tasks.X, tasks.y, tasks.offsets, np.eye(6), 1.0)
+    assert estimate_quantities(tasks).distance == pytest.approx(expected, rel=1e-8)
+
+
+def test_ragged_sparse_and_empty_tasks():
+    rng = np.random.default_rng(0)
+    parts = [(rng.standard_normal((n, 3)), rng.standard_normal(n)) for n in (1, 4, 0, 7)]
+    dense = estimate_quantities(TaskSet.from_tasks(parts))
+    thin = estimate_quantities(TaskSet.from_tasks([(sparse.csr_array(X), y) for X, y in parts]))
+    assert (dense.n, dense.T) == (4.0, 3)
+    np.testing.assert_allclose(dense.W, thin.W)
+    np.testing.assert_allclose(dense.C, thin.C)
+
+
+def test_weights_outside_the_inputs_are_projected():
+    X = np.array([[1.0, 0.0], [2.0, 0.0]])
+    tasks = TaskSet.from_tasks([(X, np.ones(2))])
+    found = estimate_quantities(tasks, weights=[[3.0, 7.0]])
+    np.testing.assert_allclose(found.W, [np.diag([9.0, 0.0])])
+    assert np.isfinite(bound_from_quantities("unconditional_optimum", found).value)
+
+
+def test_losses_without_a_constant_get_a_stand_in(sample):
+    found = estimate_quantities(sample.tasks, loss="squared")
+    np.testing.assert_allclose(found.L, np.sqrt(np.mean(sample.tasks.y**2)))
+    assert "not Lipschitz" in found.estimated["L"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"weights": np.zeros((2, 6))}, "weights must be finite and of shape"),
+        ({"weights": np.full((3000, 6), np.nan)}, "weights must be finite"),
+        ({"contexts": [1, 2]}, "contexts must have one value"),
+        ({"n": 0}, "n must be"),
+        ({"L": -1.0}, "L must be"),
+    ],
+)
+def test_bad_input(arguments, words, sample):
+    with pytest.raises(ValueError, match=words):
+        estimate_quantities(sample.tasks, **arguments)
+
+
+def test_tasks_without_rows_cannot_be_bounded():
+    tasks = TaskSet.from_tasks([(np.empty((0, 2)), np.empty(0))])
+    with pytest.raises(ValueError, match="n must be at least 1"):
+        estimate_quantities(tasks)
+
+
+def test_unknown_bounds_are_listed(sample):
+    with pytest.raises(ValueError, match="learned_function"):
+        bound_from_tasks("learned", sample.tasks)
