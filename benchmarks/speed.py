@@ -21,7 +21,6 @@ from sklearn.linear_model import Ridge
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import reference
-
 from tailored import ConditionalLearner
 from tailored.conditioning import Factored
 from tailored.datasets import make_clusters

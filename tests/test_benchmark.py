@@ -1,0 +1,77 @@
+"""The benchmark: cells are reused, clipped and cold errors are what they say, the table pairs seeds."""
+
+import numpy as np
+import pytest
+
+from tailored.benchmark import SUITES, Cell, CellResult, run_benchmark, run_cell
+from tailored.benchmark import run as module
+from tailored.benchmark.report import CurveDisplay, markdown, summarise, to_csv
+from tailored.benchmark.suites import Split, Suite
+from tailored.datasets import make_clusters
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    def load(seed, data):
+        tasks = make_clusters(30, n_clusters=2, n_rows=12, n_features=6, rank=2, random_state=seed)
+        support, query = tasks.support_query(8, shuffle=False)
+        return Split(support[:20], support[20:], query[20:], (-0.1, 0.1))
+
+    monkeypatch.setitem(SUITES, "tiny", Suite("a test", load))
+
+
+def test_a_cell_by_hand(tiny):
+    result = run_cell(Cell("tiny", "task mean", 0))
+    split = SUITES["tiny"].load(0, None)
+    errors, clipped, cold = [], [], []
+    for support, query in zip(split.support, split.query, strict=True):
+        mean = support.y.mean()
+        errors.append(np.abs(query.y - mean).mean())
+        clipped.append(np.abs(query.y - np.clip(mean, -0.1, 0.1)).mean())
+        cold.append(np.abs(query.y - split.train.y.mean()).mean())
+    assert result.error == pytest.approx(np.mean(errors))
+    assert result.clipped == pytest.approx(np.mean(clipped))
+    assert result.cold["0"] == pytest.approx(np.mean(cold))
+    assert result.cold["10"] == pytest.approx(result.error)  # only eight rows to take
+    assert result.cold["5"] != result.cold["10"]
+
+
+def test_finished_cells_are_kept(tiny, tmp_path, monkeypatch):
+    first = run_benchmark(["tiny"], ["task mean", "ridge per task"], [0, 1], tmp_path)
+    assert len(first) == 4
+    (tmp_path / Cell("tiny", "task mean", 0).file).write_text("{damaged")
+    ran = []
+    real = module.run_cell
+    monkeypatch.setattr(module, "run_cell", lambda cell, data: ran.append(cell) or real(cell, data))
+    again = run_benchmark(["tiny"], ["task mean", "ridge per task"], [0, 1], tmp_path)
+    assert ran == [Cell("tiny", "task mean", 0)]
+    assert [(c, r.error) for c, r in again] == [(c, r.error) for c, r in first]
+
+
+def test_unknown_names(tmp_path):
+    with pytest.raises(ValueError, match="clusters-2"):
+        run_benchmark(["cluster-2"], ["task mean"], [0], tmp_path)
+    with pytest.raises(ValueError, match="mixed model"):
+        run_benchmark(["clusters-2"], ["mixed modal"], [0], tmp_path)
+
+
+def test_summary_pairs_the_seeds():
+    ours, theirs = [1.0, 2.0, 3.0], [1.1, 2.3, 3.2]
+    results = [(Cell("s", "conditional", i), CellResult(e, 1.0)) for i, e in enumerate(ours)]
+    results += [
+        (Cell("s", "task mean", i), CellResult(e, 0.1, cold={"0": 9.0})) for i, e in enumerate(theirs)
+    ]
+    lines = {line.method: line for line in summarise(results)}
+    assert lines["conditional"].best_baseline == "task mean"
+    assert lines["conditional"].difference == pytest.approx(-100 * 0.6 / 6.6)
+    differences = np.subtract(ours, theirs)
+    t = differences.mean() / (differences.std(ddof=1) / np.sqrt(3))
+    from scipy.stats import t as student
+
+    assert lines["conditional"].p_value == pytest.approx(2 * student.sf(abs(t), 2))
+    page = markdown(list(lines.values()))
+    assert "**conditional**" in page
+    assert "against task mean" in page
+    assert to_csv(results).count("\n") == 1 + 3 + 6
+    curves = CurveDisplay(results, "rows").curves()
+    assert curves["s"]["task mean"][1].tolist() == [9.0]
