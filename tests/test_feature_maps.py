@@ -68,7 +68,7 @@ def test_fourier_embedding_approximates_the_gaussian_kernel():
     np.testing.assert_allclose(phi[0, :40_000], 2.0 * plain[0])
 
 
-@pytest.mark.parametrize("name", ["mean", "ridge", "angle", "fourier"])
+@pytest.mark.parametrize("name", ["mean", "ridge", "angle", "fourier", "posterior"])
 def test_data_set_maps_ignore_the_order_of_rows(name):
     rng = np.random.default_rng(2)
     X, y = rng.normal(size=(6, 3)), rng.normal(size=6)
@@ -78,7 +78,7 @@ def test_data_set_maps_ignore_the_order_of_rows(name):
     np.testing.assert_allclose(feature_map.transform(a), feature_map.transform(b), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["mean", "ridge", "angle", "fourier"])
+@pytest.mark.parametrize("name", ["mean", "ridge", "angle", "fourier", "posterior"])
 def test_sparse_rows(name, tasks):
     sparse = TaskSet.from_tasks([(sp.csr_array(t.X), t.y) for t in tasks])
     feature_map = get_feature_map(name, has_side_info=False).fit(tasks)
@@ -129,4 +129,4 @@ def test_messages(tasks):
         CallableMap(lambda task: [1.0] if task.label == 0 else [np.nan]).transform(tasks)
     with pytest.raises(ValueError, match=r"task 1.*1 for the first|2 features for task 1"):
         CallableMap(lambda task: [1.0] * (1 + task.label)).transform(tasks)
-    assert set(FEATURE_MAPS) == {"mean", "ridge", "angle", "fourier", "vector"}
+    assert set(FEATURE_MAPS) == {"mean", "ridge", "angle", "fourier", "vector", "posterior"}

@@ -114,8 +114,10 @@ def test_permuting_features_permutes_the_representation(seed):
 
 def test_relabelling_tasks_changes_nothing(clusters):
     groups = np.repeat(clusters.labels, clusters.sizes)
-    a = ConditionalLearner(step_sizes=(0.1, 1.0)).fit(clusters.X, clusters.y, groups=groups)
-    b = ConditionalLearner(step_sizes=(0.1, 1.0)).fit(
+    a = ConditionalLearner(step_size="search", step_sizes=(0.1, 1.0)).fit(
+        clusters.X, clusters.y, groups=groups
+    )
+    b = ConditionalLearner(step_size="search", step_sizes=(0.1, 1.0)).fit(
         clusters.X, clusters.y, groups=[f"task {97 - g}" for g in groups]
     )
     np.testing.assert_array_equal(a.conditioning_.C, b.conditioning_.C)
@@ -144,7 +146,7 @@ def test_rescaling_y(seed, c):
     "options", [{}, {"objective": "query"}, {"bias": "conditional"}, {"loss": "squared"}]
 )
 def test_stream_in_pieces_is_the_same_bits(clusters, options):
-    settings_ = {"step_sizes": (0.03, 0.3), "rank": 5, **options}
+    settings_ = {"step_size": "search", "step_sizes": (0.03, 0.3), "rank": 5, **options}
     whole = ConditionalLearner(**settings_).fit(clusters)
     pieces = ConditionalLearner(**settings_)
     for cut in np.split(np.arange(len(clusters)), [1, 2, 9, 10, 31]):
@@ -159,8 +161,8 @@ def test_stream_in_pieces_is_the_same_bits(clusters, options):
 
 @pytest.mark.parametrize("n_jobs", [2, 3])
 def test_jobs_do_not_change_a_bit(clusters, n_jobs):
-    one = ConditionalLearner(step_sizes=(0.03, 0.3, 3.0), n_jobs=1).fit(clusters)
-    many = ConditionalLearner(step_sizes=(0.03, 0.3, 3.0), n_jobs=n_jobs).fit(clusters)
+    one = ConditionalLearner(step_size="search", step_sizes=(0.03, 0.3, 3.0), n_jobs=1).fit(clusters)
+    many = ConditionalLearner(step_size="search", step_sizes=(0.03, 0.3, 3.0), n_jobs=n_jobs).fit(clusters)
     np.testing.assert_array_equal(one.conditioning_.tensor(), many.conditioning_.tensor())
     np.testing.assert_array_equal(one.adapt_many(clusters), many.adapt_many(clusters))
     assert one.search_results_ == many.search_results_
@@ -169,9 +171,9 @@ def test_jobs_do_not_change_a_bit(clusters, n_jobs):
 def test_processes_do_not_change_a_bit(clusters):
     import joblib
 
-    one = ConditionalLearner(step_sizes=(0.03, 0.3)).fit(clusters)
+    one = ConditionalLearner(step_size="search", step_sizes=(0.03, 0.3)).fit(clusters)
     with joblib.parallel_config(backend="loky", n_jobs=2):
-        many = ConditionalLearner(step_sizes=(0.03, 0.3)).fit(clusters)
+        many = ConditionalLearner(step_size="search", step_sizes=(0.03, 0.3)).fit(clusters)
     np.testing.assert_array_equal(one.conditioning_.tensor(), many.conditioning_.tensor())
 
 
@@ -180,7 +182,7 @@ def test_processes_do_not_change_a_bit(clusters):
 
 def test_search_never_does_worse_than_the_unconditional_twin(clusters):
     grid = (0.01, 0.1, 1.0)
-    conditional = ConditionalLearner(step_sizes=grid).fit(clusters)
+    conditional = ConditionalLearner(step_size="search", step_sizes=grid).fit(clusters)
     unconditional = UnconditionalLearner(step_sizes=grid).fit(clusters)
     assert conditional.validation_error_ <= unconditional.validation_error_ + 1e-15
     still = [r["error"] for r in conditional.search_results_ if r["step_H"] == 0]
@@ -189,7 +191,7 @@ def test_search_never_does_worse_than_the_unconditional_twin(clusters):
 
 def test_validation_tasks_can_be_given(clusters):
     train, held_out = clusters[:30], clusters[30:]
-    learner = ConditionalLearner(step_sizes=(0.01, 1.0)).fit(train, validation=held_out)
+    learner = ConditionalLearner(step_size="search", step_sizes=(0.01, 1.0)).fit(train, validation=held_out)
     fixed = ConditionalLearner(step_size=(learner.step_size_.C, learner.step_size_.H)).fit(train)
     np.testing.assert_array_equal(learner.conditioning_.C, learner.scale_ * fixed.conditioning_.C)
 
@@ -275,7 +277,7 @@ def test_tiny_and_odd_tasks(n):
     X[:, 3] = 2.0  # constant column
     y = rng.normal(size=len(X))
     tasks = TaskSet.from_tasks([(X[:1], y[:1])] * 3 + [(X, y)] * 3)
-    learner = ConditionalLearner(step_sizes=(0.1,)).fit(tasks)
+    learner = ConditionalLearner(step_size="search", step_sizes=(0.1,)).fit(tasks)
     assert np.isfinite(learner.adapt_many(tasks)).all()
 
 
@@ -304,7 +306,7 @@ def test_conditioning_helps_where_it_should():
     """On clusters with orthogonal supports: conditional, then unconditional, then θ = I, on new tasks."""
     tasks = make_clusters(260, n_clusters=4, n_rows=80, random_state=0)
     train, test = tasks[:200], tasks[200:]
-    options = {"step_sizes": (10.0, 100.0)}
+    options = {"step_size": "search", "step_sizes": (10.0, 100.0)}
     errors = {
         kind.__name__: kind(**kw).fit(train).task_errors(test).mean()
         for kind, kw in [
@@ -320,7 +322,7 @@ def test_conditioning_helps_where_it_should():
 
 
 def start_at(C0):
-    return ConditionalLearner(initial_representation=C0)
+    return ConditionalLearner(step_size="search", initial_representation=C0)
 
 
 def theory_with(constants):
@@ -332,23 +334,41 @@ def test_messages(clusters):
     groups = np.repeat(clusters.labels, clusters.sizes)
     fitted = ConditionalLearner(step_size=0.1).fit(clusters)
     cases = [
-        (lambda: ConditionalLearner("meen").fit(clusters), ValueError, "feature_map.*'mean'"),
-        (lambda: ConditionalLearner(loss="abs").fit(clusters), ValueError, "loss.*absolute"),
-        (lambda: ConditionalLearner(inner="exakt").fit(clusters), ValueError, "inner.*exact"),
+        (
+            lambda: ConditionalLearner("meen", step_size="search").fit(clusters),
+            ValueError,
+            "feature_map.*'mean'",
+        ),
+        (
+            lambda: ConditionalLearner(loss="abs", step_size="search").fit(clusters),
+            ValueError,
+            "loss.*absolute",
+        ),
+        (
+            lambda: ConditionalLearner(inner="exakt", step_size="search").fit(clusters),
+            ValueError,
+            "inner.*exact",
+        ),
         (lambda: ConditionalLearner(step_size=-1.0).fit(clusters), ValueError, "step_size"),
         (lambda: ConditionalLearner(step_size="best").fit(clusters), ValueError, "step_size.*search"),
-        (lambda: ConditionalLearner(rank=0).fit(clusters), ValueError, "rank"),
-        (lambda: ConditionalLearner(bias="some").fit(clusters), ValueError, "bias.*shared"),
-        (lambda: UnconditionalLearner(bias="conditional").fit(clusters), ValueError, "bias"),
-        (lambda: ConditionalLearner("vector").fit(clusters), ValueError, "side_info"),
-        (lambda: ConditionalLearner(loss="logistic").fit(clusters), ValueError, "task 0"),
+        (lambda: ConditionalLearner(rank=0, step_size="search").fit(clusters), ValueError, "rank"),
         (
-            lambda: ConditionalLearner(initial_representation=-np.eye(6)).fit(clusters),
+            lambda: ConditionalLearner(bias="some", step_size="search").fit(clusters),
+            ValueError,
+            "bias.*shared",
+        ),
+        (lambda: UnconditionalLearner(bias="conditional").fit(clusters), ValueError, "bias"),
+        (lambda: ConditionalLearner("vector", step_size="search").fit(clusters), ValueError, "side_info"),
+        (lambda: ConditionalLearner(loss="logistic", step_size="search").fit(clusters), ValueError, "task 0"),
+        (
+            lambda: ConditionalLearner(initial_representation=-np.eye(6), step_size="search").fit(clusters),
             ValueError,
             "semidefinite",
         ),
         (
-            lambda: ConditionalLearner(initial_representation=np.triu(np.ones((6, 6)))).fit(clusters),
+            lambda: ConditionalLearner(
+                initial_representation=np.triu(np.ones((6, 6))), step_size="search"
+            ).fit(clusters),
             ValueError,
             "symmetric",
         ),

@@ -1,136 +1,251 @@
-"""Losses: derivatives by finite differences, conjugates by brute force, Lipschitz constants, domains."""
+"""Losses against their definitions: finite differences, the supremum in the conjugate, Fenchel-Young."""
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
 
-from tailored.losses import LOSSES, get_loss
+from tailored.losses import LOSSES, Absolute, Loss, Pinball, get_loss
 
-CASES = [
-    "absolute",
-    ("pinball", {"quantile": 0.2}),
-    ("epsilon_insensitive", {"epsilon": 0.3}),
-    ("huber", {"delta": 0.7}),
-    "squared",
-    "logistic",
-    "hinge",
-]
-LOSS_CASES = pytest.mark.parametrize("loss", [get_loss(case) for case in CASES], ids=str)
-
-
-def targets(loss, rng, size):
-    y = rng.normal(size=size)
-    return np.where(y > 0, 1.0, -1.0) if type(loss).__name__ in ("Logistic", "Hinge") else y
+CASES = {
+    "absolute": get_loss("absolute"),
+    "pinball": get_loss(("pinball", {"quantile": 0.3})),
+    "epsilon_insensitive": get_loss(("epsilon_insensitive", {"epsilon": 0.5})),
+    "huber": get_loss(("huber", {"delta": 0.7})),
+    "squared": get_loss("squared"),
+    "logistic": get_loss("logistic"),
+    "hinge": get_loss("hinge"),
+}
+BINARY = {"logistic", "hinge"}
+losses = pytest.mark.parametrize("loss", CASES.values(), ids=CASES.keys())
 
 
-def test_every_loss_is_here():
-    assert {case if isinstance(case, str) else case[0] for case in CASES} == set(LOSSES)
+def targets(loss, rng, n):
+    return rng.choice([-1.0, 1.0], n) if loss.name in BINARY else rng.normal(scale=2.0, size=n)
 
 
-@LOSS_CASES
-def test_subgradient_by_finite_differences(loss):
+def kinks(loss, y):
+    """Predictions at which the loss is not differentiable."""
+    if loss.name == "hinge":
+        return [y]
+    if loss.name == "epsilon_insensitive":
+        return [y - loss.epsilon, y + loss.epsilon]
+    return [y] if loss.piecewise_linear else []
+
+
+def test_every_loss_is_a_case():
+    assert set(CASES) == set(LOSSES)
+    assert [name for name in CASES if CASES[name].dual == "logit"] == ["logistic"]
+    assert all(LOSSES[name].name == name for name in LOSSES)
+
+
+@losses
+def test_values_of_the_definition(loss):
     rng = np.random.default_rng(0)
-    y, p = targets(loss, rng, 400), 2.0 * rng.normal(size=400)
-    h = 1e-6
-    slopes = [(loss.value(p + s, y) - loss.value(p, y)) / s for s in (h, -h)]
-    smooth = np.abs(slopes[0] - slopes[1]) < 1e-4  # away from kinks
-    assert smooth.mean() > 0.95
-    np.testing.assert_allclose(loss.subgradient(p, y)[smooth], np.mean(slopes, axis=0)[smooth], atol=1e-5)
+    p, y = rng.normal(scale=3.0, size=200), targets(loss, rng, 200)
+    by_hand = {
+        "absolute": lambda p, y: abs(p - y),
+        "pinball": lambda p, y: 0.3 * max(y - p, 0) + 0.7 * max(p - y, 0),
+        "epsilon_insensitive": lambda p, y: max(abs(p - y) - 0.5, 0),
+        "huber": lambda p, y: 0.5 * (p - y) ** 2 if abs(p - y) <= 0.7 else 0.7 * abs(p - y) - 0.245,
+        "squared": lambda p, y: 0.5 * (p - y) ** 2,
+        "logistic": lambda p, y: np.log(1 + np.exp(-y * p)),
+        "hinge": lambda p, y: max(0, 1 - y * p),
+    }[loss.name]
+    np.testing.assert_allclose(
+        loss.value(p, y), [by_hand(*pair) for pair in zip(p, y, strict=True)], rtol=1e-13
+    )
 
 
-@LOSS_CASES
-def test_subgradient_supports_the_loss_everywhere_and_is_smallest_at_a_kink(loss):
+@losses
+def test_subgradient_against_finite_differences(loss):
     rng = np.random.default_rng(1)
-    y = targets(loss, rng, 50)
-    kinks = [y, y + getattr(loss, "epsilon", 0.0), y - getattr(loss, "epsilon", 0.0)]
-    grid = np.linspace(-5, 5, 301)[:, None]
-    for p in [*kinks, rng.normal(size=50)]:
-        g = loss.subgradient(p, y)
-        # convexity: ℓ(q) ≥ ℓ(p) + g (q − p)
-        assert (loss.value(grid, y) - loss.value(p, y) - g * (grid - p)).min() > -1e-12
-    if loss.piecewise_linear:
-        # 0 is a subgradient wherever the loss vanishes, and is then the one chosen
-        flat = loss.value(y, y) == 0
-        np.testing.assert_array_equal(loss.subgradient(y, y)[flat], 0.0)
+    p, y = rng.normal(scale=3.0, size=500), targets(loss, rng, 500)
+    step = 1e-6
+    smooth = np.ones(500, dtype=bool)
+    for k in kinks(loss, y):
+        smooth &= np.abs(p - k) > 2 * step
+    difference = (loss.value(p + step, y) - loss.value(p - step, y)) / (2 * step)
+    assert smooth.sum() > 400
+    np.testing.assert_allclose(loss.subgradient(p, y)[smooth], difference[smooth], atol=2e-6)
 
 
-@LOSS_CASES
+@losses
+def test_subgradient_at_a_kink_is_the_admissible_value_nearest_zero(loss):
+    y = np.round(targets(loss, np.random.default_rng(2), 7) * 4) / 4  # so that y - epsilon is exact
+    for p in kinks(loss, y):
+        step = 1e-7
+        left = (loss.value(p, y) - loss.value(p - step, y)) / step
+        right = (loss.value(p + step, y) - loss.value(p, y)) / step
+        np.testing.assert_allclose(loss.subgradient(p, y), np.clip(0.0, left, right), atol=1e-6)
+
+
+@losses
 def test_conjugate_is_the_supremum(loss):
-    rng = np.random.default_rng(2)
-    y = targets(loss, rng, 30)
-    width = getattr(loss, "epsilon", 0.0)
-    grid = np.concatenate([np.linspace(-60, 60, 240_001), y - width, y, y + width])
-    for alpha in (-0.15, -0.05, 0.0, 0.05, 0.15):
-        a = (
-            alpha * np.sign(-y) * np.sign(-alpha or 1.0)
-            if type(loss).__name__ in ("Logistic", "Hinge")
-            else alpha
-        )
-        a = np.broadcast_to(np.asarray(a, dtype=float), y.shape)
-        inside = np.isfinite(loss.conjugate(a, y))
-        brute = np.array([(ai * grid - loss.value(grid, yi)).max() for ai, yi in zip(a, y, strict=True)])
-        np.testing.assert_allclose(loss.conjugate(a, y)[inside], brute[inside], atol=2e-5)
-        assert (brute[~inside] > 2.0).all()  # unbounded: it grows with the grid
-
-
-@LOSS_CASES
-def test_fenchel_young_is_an_equality_at_subgradients(loss):
     rng = np.random.default_rng(3)
-    y, p = targets(loss, rng, 200), 3.0 * rng.normal(size=200)
-    a = loss.subgradient(p, y)
-    np.testing.assert_allclose(loss.value(p, y) + loss.conjugate(a, y), a * p, atol=1e-12)
-    other = loss.subgradient(rng.normal(size=200), y)
-    assert (loss.value(p, y) + loss.conjugate(other, y) - other * p).min() > -1e-12
+    for y in targets(loss, rng, 5):
+        domain = loss.subgradient(np.array([-60.0, 60.0]), y)
+        for share in (0.02, 0.3, 0.5, 0.9, 0.98):
+            a = domain[0] + share * (domain[1] - domain[0])
+            # bounded wide around the only places where the supremum can be
+            found = minimize_scalar(
+                lambda p, a=a, y=y: loss.value(p, y) - a * p,
+                bounds=(-80, 80),
+                method="bounded",
+                options={"xatol": 1e-11},
+            )
+            supremum = max(-found.fun, *(a * k - loss.value(k, y) for k in kinks(loss, y)), -np.inf)
+            np.testing.assert_allclose(loss.conjugate(a, y), supremum, atol=1e-8)
 
 
-@LOSS_CASES
-def test_conjugate_derivative_by_finite_differences(loss):
-    """free_curvature: where the conjugate is smooth, and its second derivative there."""
-    rng = np.random.default_rng(4)
-    y = targets(loss, rng, 100)
-    a = loss.subgradient(rng.normal(size=100), y) * rng.uniform(0.2, 0.8, size=100)
-    free, curvature = loss.free_curvature(a, y)
-    assert free.any()
-    h = 1e-4
-    second = (loss.conjugate(a + h, y) - 2 * loss.conjugate(a, y) + loss.conjugate(a - h, y)) / h**2
-    usable = free & np.isfinite(second)
-    np.testing.assert_allclose(second[usable], curvature[usable], rtol=1e-3, atol=1e-3)
+@losses
+def test_conjugate_is_infinite_outside_its_domain(loss):
+    y = targets(loss, np.random.default_rng(4), 6)
+    for side in (-1e4, 1e4):
+        end = loss.subgradient(np.full(6, side), y)
+        outside = end + np.sign(side) * 1e-6
+        if loss.name == "squared":
+            assert np.isfinite(loss.conjugate(outside, y)).all()
+        else:
+            assert (loss.conjugate(outside, y) == np.inf).all()
+            assert np.isfinite(loss.conjugate(end, y)).all()
+    assert (loss.conjugate(np.zeros(6), y) == 0).all()  # the infimum of every loss is 0
 
 
-@LOSS_CASES
-def test_lipschitz_constant_is_reached_and_never_passed(loss):
+@losses
+def test_fenchel_young(loss):
     rng = np.random.default_rng(5)
-    y, p = targets(loss, rng, 2000), 50.0 * rng.normal(size=2000)
-    largest = np.abs(loss.subgradient(p, y)).max()
-    if np.isinf(loss.lipschitz):
-        assert largest > 50
+    p, y = rng.normal(scale=3.0, size=300), targets(loss, rng, 300)
+    a = loss.subgradient(p, y)
+    np.testing.assert_allclose(loss.value(p, y) + loss.conjugate(a, y), a * p, atol=1e-12, rtol=1e-12)
+    other = loss.subgradient(rng.normal(scale=3.0, size=300), y)
+    assert (loss.value(p, y) + loss.conjugate(other, y) - other * p > -1e-12).all()
+
+
+@losses
+def test_biconjugate_is_the_loss(loss):
+    rng = np.random.default_rng(6)
+    for p, y in zip(rng.normal(scale=2.0, size=6), targets(loss, rng, 6), strict=True):
+        ends = loss.subgradient(np.array([-60.0, 60.0]), y)
+        grid = np.linspace(*ends, 200_001)
+        assert abs((grid * p - loss.conjugate(grid, y)).max() - loss.value(p, y)) < 1e-5
+
+
+@losses
+def test_lipschitz_constant(loss):
+    rng = np.random.default_rng(7)
+    p, y = rng.normal(scale=50.0, size=2000), targets(loss, rng, 2000)
+    steepest = np.abs(loss.subgradient(p, y)).max()
+    if loss.name == "squared":
+        assert loss.lipschitz == np.inf
     else:
-        assert largest == pytest.approx(loss.lipschitz, rel=1e-6)
-        assert largest <= loss.lipschitz + 1e-12
+        assert steepest <= loss.lipschitz
+        assert steepest > 0.99 * loss.lipschitz
 
 
-@pytest.mark.parametrize("name", ["logistic", "hinge"])
-def test_labels_outside_the_domain(name):
-    get_loss(name).check_targets(np.array([-1.0, 1.0]))
-    with pytest.raises(ValueError, match=r"-1.*1"):
-        get_loss(name).check_targets(np.array([0.0, 1.0]), "y")
+@losses
+def test_piecewise_linear_means_constant_slopes(loss):
+    rng = np.random.default_rng(8)
+    p, y = rng.normal(scale=3.0, size=1000), targets(loss, rng, 1000)
+    slopes = np.unique(loss.subgradient(p, y))
+    assert (len(slopes) <= 3) == loss.piecewise_linear
 
 
-def test_large_arguments_do_not_overflow():
+@pytest.mark.parametrize("loss", [c for c in CASES.values() if c.dual != "logit"], ids=lambda loss: loss.name)
+def test_dual_box_is_the_conjugate(loss):
+    rng = np.random.default_rng(9)
+    y = targets(loss, rng, 50)
+    linear, lower, upper, quadratic, kink = loss.dual_box(y)
+    assert (lower <= 0).all()
+    assert (upper >= 0).all()
+    a = np.clip(rng.normal(size=50), lower, upper)
+    np.testing.assert_allclose(loss.conjugate(a, y), a * linear + quadratic * a**2 / 2 + kink * np.abs(a))
+    table, *numbers = loss.dual_parameters(y)
+    np.testing.assert_array_equal(table, [linear, lower, upper])
+    assert numbers == [quadratic, kink]
+    table[0] = 0.0  # its own memory
+    np.testing.assert_array_equal(loss.dual_box(y).linear, y)
+
+
+@losses
+def test_free_curvature_is_the_second_derivative_of_the_conjugate(loss):
+    rng = np.random.default_rng(10)
+    p, y = rng.normal(scale=2.0, size=100), targets(loss, rng, 100)
+    a = 0.9 * loss.subgradient(p, y) if loss.piecewise_linear else loss.subgradient(p, y)
+    free, curvature = loss.free_curvature(a, y)
+    step = 1e-4
+    values = [loss.conjugate(a + h, y) for h in (-step, 0.0, step)]
+    with np.errstate(invalid="ignore"):
+        second = (values[0] - 2 * values[1] + values[2]) / step**2
+    inside = free & np.isfinite(second) & (np.abs(a) > 0.01) & (np.abs(np.abs(a) - 1) > 0.01)
+    assert inside.sum() > 10
+    np.testing.assert_allclose(curvature[inside], second[inside], rtol=2e-2, atol=1e-5)
+    ends = loss.subgradient(np.array([-1e9, 1e9]), 1.0)
+    assert loss.free_curvature(ends, np.ones(2))[0].tolist() == [loss.name == "squared"] * 2
+
+
+def test_logistic_does_not_overflow():
     loss = get_loss("logistic")
-    p, y = np.array([-1e4, 1e4]), np.array([1.0, 1.0])
-    np.testing.assert_allclose(loss.value(p, y), [1e4, 0.0])
-    np.testing.assert_allclose(loss.subgradient(p, y), [-1.0, 0.0])
+    p = np.array([-1e4, 1e4])
+    np.testing.assert_array_equal(loss.value(p, 1.0), [1e4, 0.0])
+    np.testing.assert_array_equal(loss.subgradient(p, 1.0), [-1.0, 0.0])
 
 
-def test_names_and_parameters():
-    assert get_loss(get_loss("huber")) == get_loss("huber")
-    assert get_loss(("pinball", {"quantile": 0.9})).quantile == 0.9
-    with pytest.raises(ValueError, match=r"absolute.*hinge"):
-        get_loss("abs")
-    for bad in [
-        ("pinball", {"quantile": 1.5}),
-        ("huber", {"delta": 0.0}),
-        ("epsilon_insensitive", {"epsilon": -1.0}),
-    ]:
-        with pytest.raises(ValueError, match=next(iter(bad[1]))):
-            get_loss(bad)
+def test_get_loss():
+    assert get_loss("absolute") == Absolute()
+    assert get_loss(("pinball", {"quantile": 0.9})) == Pinball(0.9)
+    loss = Pinball(0.2)
+    assert get_loss(loss) is loss
+    assert isinstance(get_loss("huber"), Loss)
+
+
+def test_names_and_parameters_that_do_not_exist():
+    with pytest.raises(ValueError, match=r"'absolute'.*'hinge'.*Did you mean 'squared'"):
+        get_loss("squarred")
+    with pytest.raises(ValueError, match="pinball loss has no parameter 'q'; it has 'quantile'"):
+        get_loss(("pinball", {"q": 0.5}))
+    with pytest.raises(ValueError, match="absolute loss has no parameter 'q'; it has none"):
+        get_loss(("absolute", {"q": 0.5}))
+    with pytest.raises(TypeError, match="loss must be a name"):
+        get_loss(3)
+    with pytest.raises(TypeError, match="loss must be a name"):
+        get_loss(("pinball", 0.5))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "argument"),
+    [
+        ("pinball", {"quantile": 0.0}, "quantile"),
+        ("pinball", {"quantile": 1.0}, "quantile"),
+        ("pinball", {"quantile": np.nan}, "quantile"),
+        ("epsilon_insensitive", {"epsilon": -0.1}, "epsilon"),
+        ("epsilon_insensitive", {"epsilon": np.inf}, "epsilon"),
+        ("huber", {"delta": 0.0}, "delta"),
+        ("huber", {"delta": np.inf}, "delta"),
+    ],
+)
+def test_parameters_out_of_range(name, parameters, argument):
+    with pytest.raises(ValueError, match=f"{argument} must be"):
+        get_loss((name, parameters))
+
+
+@losses
+def test_targets(loss):
+    loss.check_targets(np.array([-1, 1, 1]))
+    loss.check_targets(np.empty(0))
+    if loss.name in BINARY:
+        with pytest.raises(
+            ValueError, match=rf"{loss.name} loss needs targets.*ratings also contains 0\.0.*np.where"
+        ):
+            loss.check_targets([0.0, 1.0], name="ratings")
+        with pytest.raises(ValueError, match=r"0, 2, 3, 4, 5, \.\.\."):
+            loss.check_targets(np.arange(9))
+    else:
+        loss.check_targets([0.0, 0.5])
+
+
+def test_losses_are_values():
+    assert Pinball(0.3) == Pinball(0.3)
+    assert hash(Pinball(0.3)) == hash(Pinball(0.3))
+    assert Pinball(0.3) != Pinball(0.4)
+    with pytest.raises(AttributeError):
+        Pinball(0.3).quantile = 0.5  # type: ignore[misc]

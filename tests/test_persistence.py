@@ -24,7 +24,7 @@ def tasks():
         UnconditionalLearner(step_size=0.1, bias="shared", fit_intercept=True),
         ConditionalLearner(step_size=0.1, rank=4, bias="conditional"),
         ConditionalLearner("fourier", step_size=(0.1, 0.3), rank=None, loss=("pinball", {"quantile": 0.3})),
-        ConditionalLearner(RidgeEstimate(0.5), step_sizes=(0.1, 1.0), loss="squared"),
+        ConditionalLearner(RidgeEstimate(0.5), step_size="search", step_sizes=(0.1, 1.0), loss="squared"),
         ConditionalLearner("angle", step_size=0.1, inner="online"),
     ],
     ids=lambda learner: type(learner).__name__,

@@ -15,12 +15,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from tailored import ConditionalLearner, IndependentLearner, TaskRegressor, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
 
-FAST = {"step_sizes": (1e-2, 1.0)}
+FAST = {"step_size": "search", "step_sizes": (1e-2, 1.0)}
 ESTIMATORS = [
     TaskRegressor(),
     TaskRegressor(loss="squared", fit_intercept=True),
     IndependentLearner(),
     UnconditionalLearner(**FAST),
+    ConditionalLearner(),
+    ConditionalLearner(fit_intercept=True, clip="train"),
     ConditionalLearner(**FAST),
     ConditionalLearner("ridge", step_size=0.1, fit_intercept=True, bias="conditional"),
 ]

@@ -14,6 +14,7 @@ values has no digits left where a certificate needs them.
 
 Losses are named tuples, told apart by their type at compile time, so that every loop is written once. There
 is no BLAS: its results may change with the number of threads, and one call costs as much as a small task.
+All of it is in one file, because Numba's cache notices changes only in the file of the function it stores.
 """
 
 from typing import Any, NamedTuple
@@ -35,15 +36,25 @@ _ENTRY: dict[str, Any] = {
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},
 }
 # Only the entries are called from Python and cached; wrappers for the rest would be half of the compile time.
-_INNER: dict[str, Any] = {**_ENTRY, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_INNER: Any = {**_ENTRY, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 _EPS = float(np.finfo(np.float64).eps)
 _PATIENCE = 30  # iterations without a smaller gap, after which only rounding is left to remove
-_RIDGE = 1e-10  # proximal term, relative to the diagonal, of a singular block of free variables
+_RIDGE = 1e-10  # proximal term of a free variable that depends on the others, relative to its diagonal
 
 
-class Box(NamedTuple):
-    """l_i(p) = max over lower_i <= a <= upper_i of a (p - linear_i) - quadratic/2 a^2 - kink |a|."""
+class Piecewise(NamedTuple):
+    """l_i(p) = max over lower_i <= a <= upper_i of a (p - linear_i) - quadratic/2 a^2 - kink |a|, quadratic = 0."""
+
+    linear: Floats
+    lower: Floats
+    upper: Floats
+    quadratic: float
+    kink: float
+
+
+class Smooth(NamedTuple):
+    """The same with any quadratic; one above 0 makes the loss smooth."""
 
     linear: Floats
     lower: Floats
@@ -85,6 +96,9 @@ class Work(NamedTuple):
     gathered: Floats
     square: Floats
     free: Integers
+    is_free: NDArray[np.bool_]
+    side: Floats
+    proximal: Floats
     norms: Floats
     residual: Floats
     step: Floats
@@ -151,9 +165,14 @@ def _box_young(loss: Any, i: int, z: float, a: float) -> float:
     return max((b - a) * tilt - loss.kink * (abs(b) - abs(a)), 0.0)
 
 
-def _box_part(loss: Any, start: int, stop: int) -> Any:
+def _piecewise_part(loss: Any, start: int, stop: int) -> Any:
     linear, lower, upper = loss.linear[start:stop], loss.lower[start:stop], loss.upper[start:stop]
-    return Box(linear, lower, upper, loss.quadratic, loss.kink)
+    return Piecewise(linear, lower, upper, loss.quadratic, loss.kink)
+
+
+def _smooth_part(loss: Any, start: int, stop: int) -> Any:
+    linear, lower, upper = loss.linear[start:stop], loss.lower[start:stop], loss.upper[start:stop]
+    return Smooth(linear, lower, upper, loss.quadratic, loss.kink)
 
 
 def _logit_slope(loss: Any, i: int, z: float) -> float:
@@ -186,27 +205,27 @@ def _logit_part(loss: Any, start: int, stop: int) -> Any:
 
 @overload(_slope)
 def _slope_version(loss: Any, i: int, z: float) -> Any:
-    return {Box: _box_slope, Logit: _logit_slope}[loss.instance_class]
+    return {Piecewise: _box_slope, Smooth: _box_slope, Logit: _logit_slope}[loss.instance_class]
 
 
 @overload(_value)
 def _value_version(loss: Any, i: int, z: float) -> Any:
-    return {Box: _box_value, Logit: _logit_value}[loss.instance_class]
+    return {Piecewise: _box_value, Smooth: _box_value, Logit: _logit_value}[loss.instance_class]
 
 
 @overload(_curvature)
 def _curvature_version(loss: Any, i: int, z: float) -> Any:
-    return {Box: _box_curvature, Logit: _logit_curvature}[loss.instance_class]
+    return {Smooth: _box_curvature, Logit: _logit_curvature}[loss.instance_class]
 
 
 @overload(_young)
 def _young_version(loss: Any, i: int, z: float, a: float) -> Any:
-    return {Box: _box_young, Logit: _logit_young}[loss.instance_class]
+    return {Piecewise: _box_young, Smooth: _box_young, Logit: _logit_young}[loss.instance_class]
 
 
 @overload(_part)
 def _part_version(loss: Any, start: int, stop: int) -> Any:
-    return {Box: _box_part, Logit: _logit_part}[loss.instance_class]
+    return {Piecewise: _piecewise_part, Smooth: _smooth_part, Logit: _logit_part}[loss.instance_class]
 
 
 # --- small dense linear algebra ----------------------------------------------------------------------------
@@ -276,8 +295,8 @@ def _add_row(A: Floats, i: int, c: float, x: Floats) -> None:
 
 
 @njit(**_INNER)
-def _cholesky(C: Floats, floor: float) -> bool:
-    """C = LL' in place, lower triangle. False where a pivot is at most floor times its diagonal entry."""
+def _cholesky(C: Floats) -> bool:
+    """C = LL' in place, lower triangle; False if C is not positive definite."""
     for i in range(C.shape[0]):
         for j in range(i):
             s = C[i, j]
@@ -287,7 +306,7 @@ def _cholesky(C: Floats, floor: float) -> bool:
         s = C[i, i]
         for k in range(i):
             s -= C[i, k] * C[i, k]
-        if not s > floor * C[i, i]:
+        if not s > 0.0:
             return False
         C[i, i] = np.sqrt(s)
     return True
@@ -326,6 +345,26 @@ def _cholesky_delete(L: Floats, m: int, j: int) -> None:
             t = L[i, k + 1]
             L[i, k] = x * s + y * t
             L[i, k + 1] = x * t - y * s
+
+
+@njit(**_INNER)
+def _invert(S: Floats) -> None:
+    """S <- S^-1 for a positive definite S given by its lower triangle, by Gauss-Jordan elimination."""
+    d = S.shape[0]
+    for i in range(d):
+        for j in range(i):
+            S[j, i] = S[i, j]
+    for k in range(d):
+        c = 1.0 / S[k, k]
+        S[k, k] = 1.0
+        for j in range(d):
+            S[k, j] *= c
+        for i in range(d):
+            if i != k:
+                c = S[i, k]
+                S[i, k] = 0.0
+                for j in range(d):
+                    S[i, j] -= c * S[k, j]
 
 
 @njit(**_INNER)
@@ -395,7 +434,6 @@ def _newton_matrix(loss: Any, Z: Floats, z: Floats, work: Work) -> Floats:
     return H
 
 
-@njit(**_INNER)
 def _newton(
     loss: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
 ) -> Outcome:
@@ -408,6 +446,7 @@ def _newton(
     target = np.inf
     best = np.inf
     stalled = 0
+    extra = 0
     n_iter = 0
     while True:
         value = 0.0
@@ -428,12 +467,15 @@ def _newton(
             gap += 0.5 * gradient[k] * gradient[k]
         stalled = 0 if gap < best else stalled + 1
         best = min(best, gap)
-        if not gap > target or n_iter >= max_iter or stalled >= _PATIENCE:
+        # |w - w*| goes with the root of the gap: a step or two more make coefficients as good as the value
+        extra += gap <= target
+        done = not gap > 1e-6 * target or extra == 3
+        if done or n_iter >= max_iter or stalled >= _PATIENCE:
             return value, gap, n_iter, gap <= target
         n_iter += 1
 
         H = _newton_matrix(loss, Z, z, work)
-        if not _cholesky(H, 0.0):
+        if not _cholesky(H):
             return value, gap, n_iter, False
         for k in range(r):
             direction[k] = -gradient[k]
@@ -444,7 +486,7 @@ def _newton(
         for i in range(n):
             dz[i] = _dot(Z, i, direction)
         length = 1.0
-        while length > 1e-9:
+        while length > 1e-20:
             risk = 0.0
             for i in range(n):
                 risk += _value(loss, i, z[i] + length * dz[i])
@@ -509,42 +551,51 @@ def _sweep(box: Any, Z: Floats, offset: Floats, norms: Floats, w: Floats, a: Flo
 
 
 @njit(**_INNER)
-def _collect_free(box: Any, norms: Floats, a: Floats, limit: int, free: Integers) -> int:
-    """Up to limit variables strictly inside a piece of their conjugate: not at a bound, nor at a kink."""
+def _primal_point(Z: Floats, a: Floats, w: Floats) -> None:
+    """w = -Z'a/n."""
+    n, r = Z.shape
+    for k in range(r):
+        w[k] = 0.0
+    for i in range(n):
+        _add_row(Z, i, -a[i] / n, w)
+
+
+@njit(**_INNER)
+def _collect_free(box: Any, a: Floats, work: Work) -> int:
+    """Find the variables strictly inside a smooth piece of their conjugate; side says in which one."""
     m = 0
     for i in range(a.shape[0]):
         inside = a[i] > box.lower[i] and a[i] < box.upper[i] and (box.kink == 0.0 or a[i] != 0.0)
-        if inside and norms[i] > 0.0 and m < limit:
-            free[m] = i
+        work.is_free[i] = inside and work.norms[i] > 0.0
+        work.side[i] = 1.0 if a[i] > 0.0 else -1.0
+        if work.is_free[i]:
+            work.free[m] = i
             m += 1
     return m
 
 
 @njit(**_INNER)
-def _free_residual(
-    box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, free: Integers, m: int, out: Floats
-) -> float:
+def _free_residual(box: Any, Z: Floats, offset: Floats, w: Floats, m: int, out: Floats, work: Work) -> float:
     """Minus the dual gradient in the free variables, 0 at the minimum of their face; returns its 1-norm."""
     norm = 0.0
     for j in range(m):
-        i = free[j]
-        t = offset[i] + _dot(Z, i, w) - box.linear[i]
-        t -= box.kink if a[i] > 0.0 else -box.kink
-        out[j] = t
-        norm += abs(t)
+        i = work.free[j]
+        out[j] = offset[i] + _dot(Z, i, w) - box.linear[i] - box.kink * work.side[i]
+        norm += abs(out[j])
     return norm
 
 
 @njit(**_INNER)
-def _first_bound(box: Any, a: Floats, free: Integers, m: int, step: Floats) -> tuple[float, int, float]:
-    """How much of a step the free variables can go, which of them ends it (-1: none) and at which value."""
-    length = 1.0
+def _first_bound(
+    box: Any, a: Floats, m: int, step: Floats, length: float, work: Work
+) -> tuple[float, int, float]:
+    """How much of a step (at most length) is possible, which free variable ends it (-1: none), and where."""
     hit = -1
     bound = 0.0
     for j in range(m):
-        i = free[j]
+        i = work.free[j]
         edge = box.lower[i] if step[j] < 0.0 else box.upper[i]
-        if box.kink > 0.0 and (a[i] > 0.0) != (step[j] > 0.0):
+        if box.kink > 0.0 and (work.side[i] > 0.0) != (step[j] > 0.0):
             edge = 0.0
         if step[j] != 0.0 and length * abs(step[j]) >= abs(edge - a[i]):
             length = (edge - a[i]) / step[j]
@@ -554,80 +605,220 @@ def _first_bound(box: Any, a: Floats, free: Integers, m: int, step: Floats) -> t
 
 
 @njit(**_INNER)
-def _polish(
+def _price(box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, work: Work) -> tuple[int, float, float]:
+    """The variable off the face that pulls hardest inwards (-1: none), how hard, and n times the gap."""
+    entering = -1
+    slope = 0.0
+    best = 0.0
+    gap = 0.0
+    for i in range(Z.shape[0]):
+        z = offset[i] + _dot(Z, i, w)
+        gap += _young(box, i, z, a[i])
+        if not work.is_free[i] and work.norms[i] > 0.0:
+            t = z - box.linear[i]
+            up = t - box.kink if a[i] >= 0.0 else t + box.kink
+            down = t + box.kink if a[i] <= 0.0 else t - box.kink
+            t = 0.0
+            if a[i] < box.upper[i] and up > 0.0:
+                t = up
+            elif a[i] > box.lower[i] and down < 0.0:
+                t = down
+            if t * t > best * work.norms[i]:
+                best = t * t / work.norms[i]
+                entering = i
+                slope = t
+    return entering, slope, gap
+
+
+@njit(**_INNER)
+def _regress(Z: Floats, free: Integers, m: int, step: Floats, work: Work) -> Floats:
+    """Replace the step by its residual after regression on the free rows of Z; returns (Z_F' Z_F)^-1."""
+    r = Z.shape[1]
+    columns = work.gathered[: r * m].reshape((r, m))
+    for j in range(m):
+        for k in range(r):
+            columns[k, j] = Z[free[j], k]
+    inverse = work.square[: r * r].reshape((r, r))
+    _gram(columns, 1.0, inverse)
+    for k in range(r):
+        inverse[k, k] = inverse[k, k] * (1.0 + 1e-12) if inverse[k, k] > 0.0 else 1.0
+    _invert(inverse)
+    for _ in range(2):  # the second time takes out what rounding and the ridge left in
+        for k in range(r):
+            work.gradient[k] = _dot(columns, k, step)
+        for k in range(r):
+            work.direction[k] = _dot(inverse, k, work.gradient)
+        for j in range(m):
+            step[j] -= _dot(Z, free[j], work.direction)
+    return inverse
+
+
+@njit(**_INNER)
+def _thin_out(box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, m: int, work: Work) -> int:
+    """Move the m > r free variables along directions that change no prediction until r of them are left.
+
+    Along such a direction the dual is linear. It falls fastest along the residual of its gradient after
+    regression on the free rows of Z, down to a bound. Where theta is large, sweeps leave nearly all of the n
+    variables free, and this takes O(m r) for each that goes: the regression without a row follows from that
+    with it.
+    """
+    r = Z.shape[1]
+    free, step, influence = work.free, work.step, work.direction
+    fresh = 0
+    while m > r:
+        if fresh == 0:
+            size = _free_residual(box, Z, offset, w, m, step, work)
+            inverse = _regress(Z, free, m, step, work)
+            fresh = r + 8
+        largest = 0.0
+        for j in range(m):
+            largest = max(largest, abs(step[j]))
+        length, hit, bound = _first_bound(box, a, m, step, np.inf, work)
+        if m * largest <= 1e-7 * size or hit < 0:  # the gradient is a combination of the rows
+            break
+        for j in range(m):
+            i = free[j]
+            a[i] = min(max(a[i] + length * step[j], box.lower[i]), box.upper[i])
+        gone = free[hit]
+        a[gone] = bound
+        work.is_free[gone] = False
+        residual = step[hit]
+        m -= 1
+        free[hit] = free[m]
+        step[hit] = step[m]
+        left = 1.0
+        for k in range(r):
+            s = 0.0
+            for l in range(r):
+                s += inverse[k, l] * Z[gone, l]
+            influence[k] = s
+            left -= s * Z[gone, k]
+        fresh = fresh - 1 if left > 0.01 else 0
+        if fresh > 0:
+            for k in range(r):
+                c = influence[k] / left
+                for l in range(r):
+                    inverse[k, l] += c * influence[l]
+            for j in range(m):
+                step[j] += residual / left * _dot(Z, free[j], influence)
+        else:
+            _primal_point(Z, a, w)
+    _primal_point(Z, a, w)
+    return m
+
+
+@njit(**_INNER)
+def _append(Z: Floats, i: int, m: int, L: Floats, work: Work) -> float:
+    """Row m of the Cholesky factor L of Z_F Z_F'/n for variable i; returns its pivot, 0 if i is dependent."""
+    n, r = Z.shape
+    pivot = work.norms[i]
+    for j in range(m):
+        s = 0.0
+        for k in range(r):
+            s += Z[work.free[j], k] * Z[i, k]
+        s /= n
+        for k in range(j):
+            s -= L[j, k] * L[m, k]
+        s /= L[j, j]
+        L[m, j] = s
+        pivot -= s * s
+    if pivot <= 0.1 * _RIDGE * work.norms[i]:
+        return 0.0
+    L[m, m] = np.sqrt(pivot)
+    work.free[m] = i
+    work.proximal[m] = 0.0
+    work.total[m] = 0.0
+    return pivot
+
+
+@njit(**_INNER)
+def _descend(
     box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, m: int, enough: float, work: Work
 ) -> None:
-    """Newton on the m free variables: to the minimum of their face, losing a variable at every bound met.
+    """Active-set steps from m free variables until n times the gap is at most enough.
 
-    w is moved along with the unrounded steps instead of being recomputed from a. Where theta is large, w then
-    carries digits that rounding takes from a, and the gap reaches targets that -Z'a/n would not.
+    To the minimum of the face of the free variables by Newton, losing a variable at every bound that is met;
+    then the variable that pulls hardest towards the inside joins, and so on. w moves along with the unrounded
+    steps instead of being recomputed from a: where theta is large it carries digits that rounding takes from
+    a, and the gap reaches targets that -Z'a/n would not.
     """
     n, r = Z.shape
     free, residual, step, total = work.free, work.residual, work.step, work.total
-    rows = work.gathered[: m * r].reshape((m, r))
-    for j in range(m):
-        total[j] = 0.0
-        for k in range(r):
-            rows[j, k] = Z[free[j], k]
-    L = work.square[: m * m].reshape((m, m))
-    ridge = 0.0
-    _gram(rows, 1.0 / n, L)
-    if m > r or not _cholesky(L, 0.1 * _RIDGE):
-        # Along directions that change no prediction the ridge turns any slope into a step to a bound.
-        ridge = _RIDGE
-        _gram(rows, 1.0 / n, L)
-        for j in range(m):
-            L[j, j] *= 1.0 + ridge
-        if not _cholesky(L, 0.01 * _RIDGE):
-            return
-    before = _free_residual(box, Z, offset, w, a, free, m, residual)
+    capacity = r + 8
+    L = work.square[: capacity * capacity].reshape((capacity, capacity))
+    candidates = m
+    m = np.int64(0)  # a literal would compile every callee twice
+    for j in range(candidates):  # one that depends on the others can wait until it is wanted
+        i = free[j]
+        work.is_free[i] = m < capacity and _append(Z, i, m, L, work) > 0.0
+        m += work.is_free[i]
+    before = _free_residual(box, Z, offset, w, m, residual, work)
     refinements = 0
-    while m > 0:
+    entered = 0
+    while True:
         for j in range(m):
             step[j] = residual[j]
         _cholesky_solve(L, m, step)
-        length, hit, bound = _first_bound(box, a, free, m, step)
+        length, hit, bound = _first_bound(box, a, m, step, 1.0, work)
         for j in range(m):
             i = free[j]
             total[j] += length * step[j]
             a[i] = min(max(a[i] + length * step[j], box.lower[i]), box.upper[i])
-            # what is left of the gradient, without a product: L is the factor of the block plus the ridge
-            residual[j] += length * (ridge * work.norms[i] * step[j] - residual[j])
-        if hit < 0:
-            for j in range(m):
-                _add_row(Z, free[j], -total[j] / n, w)
-                total[j] = 0.0
-            left = _free_residual(box, Z, offset, w, a, free, m, residual)
-            if left <= enough or left > 0.5 * before or refinements == 5:
-                return
-            before = left
-            refinements += 1
-        else:
+            # L is the factor of the block plus the proximal term, so what is left of the gradient is known
+            residual[j] += length * (work.proximal[j] * step[j] - residual[j])
+        if hit >= 0:
             i = free[hit]
             _add_row(Z, i, -(total[hit] + (bound - a[i])) / n, w)
             a[i] = bound
+            work.is_free[i] = False
             _cholesky_delete(L, m, hit)
             m -= 1
             for j in range(hit, m):
                 free[j] = free[j + 1]
                 residual[j] = residual[j + 1]
                 total[j] = total[j + 1]
+                work.proximal[j] = work.proximal[j + 1]
+            continue
+        for j in range(m):
+            _add_row(Z, free[j], -total[j] / n, w)
+            total[j] = 0.0
+        left = _free_residual(box, Z, offset, w, m, residual, work)
+        if left > 0.1 * enough and left < 0.5 * before and refinements < 5:
+            before = left
+            refinements += 1
+            continue
+        entering, slope, gap = _price(box, Z, offset, w, a, work)
+        if gap <= enough or entering < 0 or m == capacity or entered > 2 * n + 50:
+            return
+        if _append(Z, entering, m, L, work) == 0.0:
+            # along a direction that changes no prediction, this turns the slope into a step to a bound
+            free[m] = entering
+            total[m] = 0.0
+            work.proximal[m] = _RIDGE * work.norms[entering]
+            L[m, m] = np.sqrt(work.proximal[m])
+        work.is_free[entering] = True
+        work.side[entering] = 1.0 if a[entering] > 0.0 or (a[entering] == 0.0 and slope > 0.0) else -1.0
+        residual[m] = slope
+        m += 1
+        entered += 1
+        refinements = 0
+        before = np.inf
 
 
-@njit(**_INNER)
 def _active_set(
-    box: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
+    loss: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
 ) -> Outcome:
-    """Exact solution for a piecewise-linear loss from w = 0; an iteration is a few sweeps and one polish.
+    """Exact solution for a piecewise-linear loss from w = 0, by sweeps and active-set steps on the dual.
 
-    Sweeps alone converge, but slowly where theta is large; a polish alone frees no variable from its bound.
+    A few sweeps find most of the bounds when theta is small; active-set steps find the rest, and all digits.
+    One round of both is the rule. Another, from a fresh factor, is for what rounding left over.
     """
     n, r = Z.shape
     norms = work.norms
     value = 0.0
     for i in range(n):
         a[i] = 0.0
-        value += _value(box, i, offset[i])
+        value += _value(loss, i, offset[i])
         s = 0.0
         for k in range(r):
             s += Z[i, k] * Z[i, k]
@@ -638,14 +829,15 @@ def _active_set(
     best = gap
     stalled = 0
     n_iter = 0
-    limit = min(n, 2 * r + 16)  # at the optimum at most about r variables are free: more are taken in turns
     while gap > target and n_iter < max_iter and stalled < _PATIENCE:
-        for _ in range(3 if n_iter else 5):
-            _sweep(box, Z, offset, norms, w, a)
-        m = _collect_free(box, norms, a, limit, work.free)
-        _polish(box, Z, offset, w, a, m, 0.1 * n * target, work)
+        for _ in range(5):
+            _sweep(loss, Z, offset, norms, w, a)
+        m = _collect_free(loss, a, work)
+        if m > r:
+            m = _thin_out(loss, Z, offset, w, a, m, work)
+        _descend(loss, Z, offset, w, a, m, 0.9 * n * target, work)
         n_iter += 1
-        value, gap = _certify(box, Z, offset, w, a, work.gradient)
+        value, gap = _certify(loss, Z, offset, w, a, work.gradient)
         stalled = 0 if gap < best else stalled + 1
         best = min(best, gap)
     return value, gap, n_iter, gap <= target
@@ -701,32 +893,18 @@ def _one_pass(
 # --- tasks -------------------------------------------------------------------------------------------------
 
 
-def _solve_one(
-    loss: Any, Z: Any, offset: Any, tol: float, max_iter: int, w: Any, a: Any, work: Any
+def _solve(
+    loss: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
 ) -> Outcome:
     """Exact solution of one task from w = 0; a is overwritten."""
     raise NotImplementedError
 
 
-def _solve_box(
-    loss: Any, Z: Any, offset: Any, tol: float, max_iter: int, w: Any, a: Any, work: Any
-) -> Outcome:
-    if loss.quadratic > 0.0:
-        return _newton(loss, Z, offset, tol, max_iter, w, a, work)
-    return _active_set(loss, Z, offset, tol, max_iter, w, a, work)
-
-
-def _solve_logit(
-    loss: Any, Z: Any, offset: Any, tol: float, max_iter: int, w: Any, a: Any, work: Any
-) -> Outcome:
-    return _newton(loss, Z, offset, tol, max_iter, w, a, work)
-
-
-@overload(_solve_one, inline="always")
+@overload(_solve, jit_options=_INNER)
 def _solve_version(
-    loss: Any, Z: Any, offset: Any, tol: float, max_iter: int, w: Any, a: Any, work: Any
+    loss: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
 ) -> Any:
-    return {Box: _solve_box, Logit: _solve_logit}[loss.instance_class]
+    return {Piecewise: _active_set, Smooth: _newton, Logit: _newton}[loss.instance_class]
 
 
 @njit(**_INNER)
@@ -735,12 +913,15 @@ def _workspace(starts: Integers, d: int) -> Work:
     n = 1
     for t in range(starts.shape[0] - 1):
         n = max(n, starts[t + 1] - starts[t])
-    side = max(d, min(n, 2 * d + 16))
+    side = d + 8
     return Work(
         np.empty(n * d),
         np.empty(n * d),
         np.empty(side * side),
         np.empty(n, np.int64),
+        np.empty(n, np.bool_),
+        np.empty(n),
+        np.empty(n),
         np.empty(n),
         np.empty(n),
         np.empty(n),
@@ -807,7 +988,7 @@ def _exact_tasks(loss: Any, tol: float, max_iter: int, problem: Problem, out: Ou
                 rank = _semidefinite_root(theta, R, work.gradient, work.direction, order)
             r = rank
             _product(rows, R[:r], work.features[: n * r].reshape((n, r)))
-        value[t], gap[t], n_iter[t], converged[t] = _solve_one(
+        value[t], gap[t], n_iter[t], converged[t] = _solve(
             _part(loss, starts[t], starts[t + 1]),
             work.features[: n * r].reshape((n, r)),
             offset[starts[t] : starts[t + 1]] if offset.shape[0] else zeros[:n],
@@ -853,14 +1034,21 @@ def _online_tasks(loss: Any, problem: Problem, out: Output) -> None:
 
 
 @njit(**_ENTRY)
-def exact_box(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
-    """Exact solutions for a loss with a dual box.
+def exact_piecewise(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+    """Exact solutions for a piecewise-linear loss.
 
     Parameters are ((linear, lower, upper) as rows of one array, quadratic, kink); problem and out hold the
     fields of Problem and Output.
     """
     table, quadratic, kink = parameters
-    _exact_tasks(Box(table[0], table[1], table[2], quadratic, kink), tol, max_iter, problem, out)
+    _exact_tasks(Piecewise(table[0], table[1], table[2], quadratic, kink), tol, max_iter, problem, out)
+
+
+@njit(**_ENTRY)
+def exact_smooth(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+    """Exact solutions for a smooth loss with a dual box; arguments as for exact_piecewise."""
+    table, quadratic, kink = parameters
+    _exact_tasks(Smooth(table[0], table[1], table[2], quadratic, kink), tol, max_iter, problem, out)
 
 
 @njit(**_ENTRY)
@@ -873,7 +1061,7 @@ def exact_logit(parameters: Any, tol: float, max_iter: int, problem: Any, out: A
 def online_box(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
     """One pass for a loss with a dual box. There is no accuracy to ask for: tol and max_iter are not read."""
     table, quadratic, kink = parameters
-    _online_tasks(Box(table[0], table[1], table[2], quadratic, kink), problem, out)
+    _online_tasks(Smooth(table[0], table[1], table[2], quadratic, kink), problem, out)
 
 
 @njit(**_ENTRY)

@@ -82,6 +82,21 @@ def check_rng(random_state: Any) -> np.random.RandomState | np.random.Generator:
     return check_random_state(random_state)
 
 
+def check_clip(clip: Any, targets: np.ndarray) -> tuple[float, float] | None:
+    """Return the range that predictions are clipped to: given, that of the targets ("train"), or None."""
+    if clip is None:
+        return None
+    if isinstance(clip, str):
+        check_choice("clip", clip, ["train"])
+        return (float(targets.min()), float(targets.max())) if len(targets) else None
+    if np.ndim(clip) != 1 or len(clip) != 2:
+        raise ValueError(f"clip must be None, 'train' or a pair (low, high); got {clip!r}.")
+    low, high = check_real("clip[0]", clip[0]), check_real("clip[1]", clip[1])
+    if low > high:
+        raise ValueError(f"clip must be a pair (low, high) with low <= high; got {clip!r}.")
+    return low, high
+
+
 # --- matrices
 
 

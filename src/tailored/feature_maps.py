@@ -289,7 +289,8 @@ def _side_table(tasks: TaskSet) -> NDArray[Any]:
     return tasks.side_info
 
 
-#: Valid names of a learner's ``feature_map`` (besides "auto", a callable or a transformer).
+#: Valid names of a learner's ``feature_map`` (besides "auto", a callable or a transformer); "posterior" joins
+#: them in `tailored.posterior_map`, which stands on models that stand on feature maps.
 FEATURE_MAPS: dict[str, type[FeatureMap]] = {
     "mean": MeanEmbedding,
     "ridge": RidgeEstimate,

@@ -74,8 +74,8 @@ class Loss(ABC):
 class _BoxLoss(Loss):
     """Base of the losses whose conjugate is a dual box around 0."""
 
-    dual: ClassVar[str] = "box"
-    _quadratic: ClassVar[float] = 0.0
+    dual: ClassVar[str] = "smooth"
+    _quadratic: ClassVar[float] = 1.0
 
     @property
     def _kink(self) -> float:
@@ -115,6 +115,14 @@ class _BoxLoss(Loss):
         return free, np.full(free.shape, quadratic)
 
 
+class _PiecewiseLinear(_BoxLoss):
+    """Base of those whose box has no curvature."""
+
+    dual: ClassVar[str] = "piecewise"
+    piecewise_linear: ClassVar[bool] = True
+    _quadratic: ClassVar[float] = 0.0
+
+
 class _Binary(Loss):
     """Mixed into the losses of a margin y p, whose targets are signs."""
 
@@ -134,11 +142,10 @@ def _residual(p: ArrayLike, y: ArrayLike) -> Floats:
 
 
 @dataclass(frozen=True)
-class Absolute(_BoxLoss):
+class Absolute(_PiecewiseLinear):
     """l(p, y) = |p - y|."""
 
     name: ClassVar[str] = "absolute"
-    piecewise_linear: ClassVar[bool] = True
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return np.abs(_residual(p, y))
@@ -151,13 +158,12 @@ class Absolute(_BoxLoss):
 
 
 @dataclass(frozen=True)
-class Pinball(_BoxLoss):
+class Pinball(_PiecewiseLinear):
     """l(p, y) = q (y - p)_+ + (1 - q) (p - y)_+, minimised in expectation by the q-quantile of y."""
 
     quantile: float = 0.5
 
     name: ClassVar[str] = "pinball"
-    piecewise_linear: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0.0 < self.quantile < 1.0:
@@ -180,13 +186,12 @@ class Pinball(_BoxLoss):
 
 
 @dataclass(frozen=True)
-class EpsilonInsensitive(_BoxLoss):
+class EpsilonInsensitive(_PiecewiseLinear):
     """l(p, y) = (|p - y| - epsilon)_+."""
 
     epsilon: float = 0.1
 
     name: ClassVar[str] = "epsilon_insensitive"
-    piecewise_linear: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.epsilon < np.inf:
@@ -214,7 +219,6 @@ class Huber(_BoxLoss):
     delta: float = 1.35
 
     name: ClassVar[str] = "huber"
-    _quadratic: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         if not 0.0 < self.delta < np.inf:
@@ -241,7 +245,6 @@ class Squared(_BoxLoss):
     """l(p, y) = 1/2 (p - y)^2."""
 
     name: ClassVar[str] = "squared"
-    _quadratic: ClassVar[float] = 1.0
 
     @property
     def lipschitz(self) -> float:
@@ -292,11 +295,10 @@ class Logistic(_Binary):
 
 
 @dataclass(frozen=True)
-class Hinge(_Binary, _BoxLoss):
+class Hinge(_Binary, _PiecewiseLinear):
     """l(p, y) = (1 - y p)_+ for targets y in {-1, +1}."""
 
     name: ClassVar[str] = "hinge"
-    piecewise_linear: ClassVar[bool] = True
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return np.maximum(1.0 - np.multiply(p, y, dtype=np.float64), 0.0)

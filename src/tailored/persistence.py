@@ -80,6 +80,13 @@ def save(learner: Any, path: Any) -> None:
                 "n_side_",
                 "validation_error_",
                 "n_tasks_seen_",
+                "within_loss_",
+                "size_exponent_",
+                "clip_",
+                "scale_",
+                "n_components_",
+                "form_",
+                "bias_penalty_",
             )
             if hasattr(learner, key)
         },
@@ -138,6 +145,9 @@ def load(path: Any) -> Any:
     if hasattr(learner, "feature_names_in_"):
         learner.feature_names_in_ = np.asarray(learner.feature_names_in_, dtype=object)
     learner.loss_ = losses.get_loss(learner.loss)
+    for key, default in (("within_loss_", learner.loss_), ("size_exponent_", 0), ("clip_", None)):
+        if not hasattr(learner, key):
+            setattr(learner, key, default)  # a file from before there was a practical algorithm
     learner.feature_map_ = get(content["feature_map"])
     stored_conditioning = content["conditioning"]
     parts = {key: get(value) for key, value in stored_conditioning["arrays"].items()}

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import within
 from ._threads import single_threaded_blas
-from ._validation import check_choice, check_psd
+from ._validation import check_choice, check_clip, check_psd
 from .losses import get_loss
 
 Array = NDArray[np.float64]
@@ -38,6 +38,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     tol : float, default=1e-8
         The exact solve stops when ``dual_gap_ <= tol * P(0)``, P(0) being the objective at w = b.
     max_iter : int, default=1000
+    clip : None, "train" or pair (low, high), default=None
+        Clip predictions to this range, or to that of the targets in `fit`.
 
     Attributes
     ----------
@@ -59,6 +61,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         fit_intercept: bool = False,
         tol: float = 1e-8,
         max_iter: int = 1000,
+        clip: Any = None,
     ) -> None:
         self.representation = representation
         self.bias = bias
@@ -67,6 +70,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         self.fit_intercept = fit_intercept
         self.tol = tol
         self.max_iter = max_iter
+        self.clip = clip
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -81,6 +85,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         loss = get_loss(self.loss)
         loss.check_targets(y)
         check_choice("inner", self.inner, within.WITHIN)
+        self.clip_ = check_clip(self.clip, y)
         rows = with_constant(_dense(X)) if self.fit_intercept else _dense(X)
         d = rows.shape[1]
         theta = (
@@ -120,10 +125,15 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         self.n_features_in_ = len(self.coef_)
 
     def predict(self, X: Any) -> Array:
-        """Predictions ``X @ coef_ + intercept_`` (decision values for classification losses)."""
+        """``X @ coef_ + intercept_``, clipped on request (decision values for classification losses)."""
         check_is_fitted(self, "coef_")
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        return np.asarray(X @ self.coef_ + self.intercept_)
+        return clipped(np.asarray(X @ self.coef_ + self.intercept_), self.clip_)
+
+
+def clipped(predictions: Array, clip: tuple[float, float] | None) -> Array:
+    """The predictions inside the range, where there is one."""
+    return predictions if clip is None else np.clip(predictions, *clip)
 
 
 def with_constant(X: Array) -> Array:

@@ -38,8 +38,16 @@ _INTEGER = np.dtype(np.int64)
 
 #: Valid values of ``inner``, each with its kernel for every family of conjugates (`Loss.dual`).
 WITHIN: dict[str, dict[str, Callable[..., None]]] = {
-    "exact": {"box": _kernels.exact_box, "logit": _kernels.exact_logit},
-    "online": {"box": _kernels.online_box, "logit": _kernels.online_logit},
+    "exact": {
+        "piecewise": _kernels.exact_piecewise,
+        "smooth": _kernels.exact_smooth,
+        "logit": _kernels.exact_logit,
+    },
+    "online": {
+        "piecewise": _kernels.online_box,
+        "smooth": _kernels.online_box,
+        "logit": _kernels.online_logit,
+    },
 }
 
 _COMPLAINT = {

@@ -1,7 +1,8 @@
 """Meta-learners: from many tasks to a representation for each."""
 
 from ._base import MetaLearner
+from ._conditional import ConditionalLearner
 from ._independent import IndependentLearner
-from ._streaming import ConditionalLearner, UnconditionalLearner
+from ._streaming import UnconditionalLearner
 
 __all__ = ["ConditionalLearner", "IndependentLearner", "MetaLearner", "UnconditionalLearner"]

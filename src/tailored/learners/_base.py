@@ -14,14 +14,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import within
 from .._threads import single_threaded_blas
-from .._validation import check_choice, check_int, check_positive, check_psd
+from .._validation import check_choice, check_clip, check_int, check_positive, check_psd
 from ..bias import Bias
 from ..conditioning import Conditioning
 from ..feature_maps import FeatureMap
 from ..losses import Loss, get_loss
 from ..objectives import Rows, prior_predictions, segment_sums
 from ..optimizers import compress
-from ..regressor import TaskRegressor, with_constant
+from ..regressor import TaskRegressor, clipped, with_constant
 from ..tasks import TaskSet
 
 Array = NDArray[np.float64]
@@ -31,7 +31,12 @@ BATCH_FLOATS = 8_000_000
 
 
 class MetaLearner(RegressorMixin, BaseEstimator):
-    """Base of the meta-learners.  A fitted one holds these, and no training rows:
+    """Base of the meta-learners.
+
+    **Tasks of different sizes.**  A task with n rows is solved under ``θ = n^p τ(s)`` and prior mean b(s),
+    p = ``size_exponent_``.  The paper's algorithm has p = 0: θ = τ(s) whatever n.  The practical one has
+    p = 1: its τ(s) is W / σ², prior covariance over noise variance, and because the within-task objective
+    averages over the rows, ``w ~ N(b, W)`` is the prior that θ = n W / σ² stands for (squared loss).
 
     Attributes
     ----------
@@ -41,6 +46,13 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         The prior mean b(s).
     feature_map_ : FeatureMap or None
     loss_ : Loss
+        What errors are measured with.
+    within_loss_ : Loss
+        What a task is fitted with; the same, except in the practical algorithm.
+    size_exponent_ : int
+        p in the rule above.
+    clip_ : (low, high) or None
+        Range of the predictions.
     task_labels_, task_weights_ : arrays (T,), (T, d)
         Tasks of the last call of `fit` or `partial_fit` and their adapted weights, for `predict`.
     n_features_in_, feature_names_in_
@@ -50,6 +62,9 @@ class MetaLearner(RegressorMixin, BaseEstimator):
     bias_: Bias
     feature_map_: FeatureMap | None
     loss_: Loss
+    within_loss_: Loss
+    size_exponent_: int
+    clip_: tuple[float, float] | None
     # set by the subclasses' constructors
     loss: Any
     inner: str
@@ -130,10 +145,18 @@ class MetaLearner(RegressorMixin, BaseEstimator):
 
     def _check_common(self) -> None:
         """Check the constructor's arguments that all learners share."""
-        self.loss_ = get_loss(self.loss)
+        self.loss_ = self.within_loss_ = get_loss(self.loss)
+        self.size_exponent_ = 0
         check_choice("inner", self.inner, within.WITHIN)
         check_positive("tol", self.tol)
         check_int("max_iter", self.max_iter)
+
+    def _set_clip(self, tasks: TaskSet, *, reset: bool) -> None:
+        """Read ``clip``; "train" is the range of all targets since the last reset."""
+        before = None if reset else self.clip_
+        self.clip_ = check_clip(getattr(self, "clip", None), tasks.y)
+        if before is not None and self.clip_ is not None:
+            self.clip_ = min(before[0], self.clip_[0]), max(before[1], self.clip_[1])
 
     def _initial_representation(self, value: Any) -> Array:
         """C₀ (or θ) as a (d, d) matrix: None is the identity, a number a multiple of it."""
@@ -209,12 +232,14 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         """Weights (T, d) of the tasks under the given conditioning function and prior mean."""
         means = bias.evaluate(phis) if bias.moves else None
         options: dict[str, Any] = {"inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
+        factors = self._size_factors(np.diff(rows.offsets))
         if not sparse.issparse(rows.X):
             offset = prior_predictions(rows, means)
+            thetas = conditioning.evaluate(phis)
             solution = within.solve_many(
                 *rows,
-                conditioning.evaluate(phis),
-                self.loss_,
+                thetas * factors[:, None, None] if self.size_exponent_ else thetas,
+                self.within_loss_,
                 offset=offset,
                 n_jobs=self.n_jobs,
                 **options,
@@ -227,13 +252,17 @@ class MetaLearner(RegressorMixin, BaseEstimator):
             if n:
                 one = compress(Rows(rows.X[start:stop], rows.y[start:stop], np.array([0, n])), columns)
                 offset = None if means is None else one.X @ means[t, columns]
-                theta = conditioning(phis[t], columns)
-                solution = within.solve(one.X, one.y, theta, self.loss_, offset=offset, **options)
-                dual = self._dual_direction(solution, one.X, theta)
-                weights[t] = conditioning.multiply(phis[t], columns, dual)
+                theta = factors[t] * conditioning(phis[t], columns)
+                solved = within.solve(one.X, one.y, theta, self.within_loss_, offset=offset, **options)
+                dual = self._dual_direction(solved, one.X, theta)
+                weights[t] = factors[t] * conditioning.multiply(phis[t], columns, dual)
             if means is not None:
                 weights[t] += means[t]
         return weights
+
+    def _size_factors(self, sizes: NDArray[np.int64]) -> Array:
+        """n^p of each task; a task without rows is its prior mean, and its θ is shown as τ(s)."""
+        return np.maximum(sizes, 1).astype(float) ** self.size_exponent_
 
     def _dual_direction(self, solution: within.WithinSolution, X: Array, theta: Array) -> Array:
         """g with ``w = θ g``: the block of w that was solved determines the rest of it through g."""
@@ -263,19 +292,20 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         model = TaskRegressor.__new__(TaskRegressor)
         model.representation = theta
         model.bias = mean
-        model.loss = self.loss
+        model.loss = self.loss if self.within_loss_ == self.loss_ else self.within_loss_.name
         model.inner = self.inner
         model.fit_intercept = self.fit_intercept
         model.tol = self.tol
         model.max_iter = self.max_iter
-        model._solve(rows.X, rows.y, theta, mean, self.loss_)
+        model.clip = model.clip_ = getattr(self, "clip_", None)
+        model._solve(rows.X, rows.y, theta, mean, self.within_loss_)
         names = getattr(self, "feature_names_in_", None)
         if names is not None:
             model.feature_names_in_ = names
         return model
 
     def representation(self, X: Any = None, y: Any = None, *, side_info: Any = None) -> Array:
-        """τ(s): the (d, d) representation tailored to the task."""
+        """θ = n^p τ(s): the (d, d) representation tailored to the task (p: see `size_exponent_`)."""
         return np.array(self._prior(X, y, side_info)[1])
 
     def _prior(self, X: Any, y: Any, side_info: Any) -> tuple[Rows, Array, Array | None]:
@@ -286,7 +316,10 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         rows = self._rows(task)
         if sparse.issparse(rows.X):
             rows = Rows(rows.X.toarray(), rows.y, rows.offsets)
-        return rows, self.conditioning_(phi), self.bias_(phi) if self.bias_.moves else None
+        theta = self.conditioning_(phi)
+        if self.size_exponent_:
+            theta = self._size_factors(task.sizes)[0] * theta
+        return rows, theta, self.bias_(phi) if self.bias_.moves else None
 
     def _one_task(self, X: Any, y: Any, side_info: Any) -> TaskSet:
         if X is None:
@@ -348,7 +381,9 @@ class MetaLearner(RegressorMixin, BaseEstimator):
             prediction = np.asarray(X.multiply(weights[:, :d]).sum(axis=1)).ravel()
         else:
             prediction = np.einsum("ij,ij->i", X, weights[:, :d])
-        return prediction + weights[:, d] if self.fit_intercept else prediction
+        if self.fit_intercept:
+            prediction = prediction + weights[:, d]
+        return clipped(prediction, getattr(self, "clip_", None))
 
     def _positions(self, groups: Any, n_rows: int) -> NDArray[np.intp]:
         groups = np.asarray(groups)
@@ -396,8 +431,8 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         return task_means(measure.value(self._predict_rows(tasks, query), query.y), query.offsets)
 
     def _predict_rows(self, support: TaskSet, query: TaskSet) -> Array:
-        weights = self.adapt_many(support)
-        return predict_rows(self._rows(query), weights)
+        prediction = predict_rows(self._rows(query), self.adapt_many(support))
+        return clipped(prediction, getattr(self, "clip_", None))
 
     def score(
         self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, support: float | int = 0.5

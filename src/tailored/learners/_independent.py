@@ -19,6 +19,8 @@ class IndependentLearner(MetaLearner):
     loss : str or Loss, default="absolute"
     inner : {"exact", "online"}, default="exact"
     fit_intercept : bool, default=False
+    clip : None, "train" or pair (low, high), default=None
+        Clip predictions to this range, or to that of the training targets.
     tol, max_iter
         Of the within-task solver, see `TaskRegressor`.
     n_jobs : int, optional
@@ -34,6 +36,7 @@ class IndependentLearner(MetaLearner):
         loss: Any = "absolute",
         inner: str = "exact",
         fit_intercept: bool = False,
+        clip: Any = None,
         tol: float = 1e-8,
         max_iter: int = 1000,
         n_jobs: int | None = None,
@@ -43,6 +46,7 @@ class IndependentLearner(MetaLearner):
         self.loss = loss
         self.inner = inner
         self.fit_intercept = fit_intercept
+        self.clip = clip
         self.tol = tol
         self.max_iter = max_iter
         self.n_jobs = n_jobs
@@ -59,6 +63,7 @@ class IndependentLearner(MetaLearner):
     def _fit(self, X: Any, y: Any, groups: Any, side_info: Any, *, reset: bool) -> Self:
         self._check_common()
         tasks = self._tasks(X, y, groups, side_info, reset=reset)
+        self._set_clip(tasks, reset=reset)
         theta = self._initial_representation(self.initial_representation)
         self.feature_map_ = None
         self.conditioning_ = Constant(theta)

@@ -17,6 +17,7 @@ from ..feature_maps import get_feature_map
 from ..objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..optimizers import StepSizes, TaskBatch, Trajectory
 from ..progress import progress_bar
+from ..regressor import clipped
 from ..search import ValidationPool
 from ..tasks import TaskSet
 from ._base import MetaLearner, predict_rows, task_means
@@ -113,6 +114,7 @@ class _StreamingLearner(MetaLearner):
     ) -> Self:
         self._check_parameters()
         tasks = self._tasks(X, y, groups, side_info, reset=reset)
+        self._set_clip(tasks, reset=reset)
         if reset:
             self._begin(tasks)
         if validation is not None:
@@ -221,7 +223,7 @@ class _StreamingLearner(MetaLearner):
         step_C, step_H = map(float, self.step_size)
         return [StepSizes(step_C, step_H, step_C)]
 
-    def _theory_constants(self, train: TaskSet, batch: TaskBatch) -> dict[str, float]:
+    def _theory_constants(self, train: TaskSet, batch: TaskBatch) -> dict[str, Any]:
         """Constants of Thm. bound_estimated_feature: those stated, the others estimated."""
         stated = dict(self.theory_constants or {})
         unknown = set(stated) - {"distance", "K", "L", "R", "n", "T"}
@@ -293,7 +295,8 @@ class _StreamingLearner(MetaLearner):
     ) -> float:
         conditioning = run.average.scale(scale)
         weights = self._solve_batch(self._rows(support), phis, conditioning, run.bias_average)
-        losses = self.loss_.value(predict_rows(self._rows(query), weights), query.y)
+        prediction = clipped(predict_rows(self._rows(query), weights), self.clip_)
+        losses = self.loss_.value(prediction, query.y)
         error = float(np.nanmean(task_means(losses, query.offsets)))
         return error if np.isfinite(error) else np.inf
 
@@ -313,6 +316,16 @@ class _StreamingLearner(MetaLearner):
             raise ValueError(
                 "inner: the query objective differentiates the exact solution; use inner='exact'"
             )
+        self._check_step_size()
+        for name in ("step_sizes", "step_ratios"):
+            values = getattr(self, name)
+            if values is not None:
+                if len(values) == 0:
+                    raise ValueError(f"{name}: give at least one value")
+                for value in values:
+                    check_nonnegative(name, value)
+
+    def _check_step_size(self) -> None:
         if isinstance(self.step_size, str):
             check_choice("step_size", self.step_size, ["search", "theory"])
         elif np.ndim(self.step_size) == 0:
@@ -322,13 +335,6 @@ class _StreamingLearner(MetaLearner):
                 raise ValueError(f"step_size: a pair is (step of C, step of H), got {self.step_size!r}")
             for value in self.step_size:
                 check_nonnegative("step_size", value)
-        for name in ("step_sizes", "step_ratios"):
-            values = getattr(self, name)
-            if values is not None:
-                if len(values) == 0:
-                    raise ValueError(f"{name}: give at least one value")
-                for value in values:
-                    check_nonnegative(name, value)
 
 
 class UnconditionalLearner(_StreamingLearner):
@@ -338,8 +344,9 @@ class UnconditionalLearner(_StreamingLearner):
 
     Parameters
     ----------
-    loss, inner, objective, bias, fit_intercept, step_size, step_sizes, theory_constants, \
-initial_representation, lipschitz, calibrate, validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
+    loss, inner, objective, bias, fit_intercept, clip, step_size, step_sizes, theory_constants, \
+initial_representation, lipschitz, calibrate, validation_fraction, support, tol, max_iter, n_jobs, \
+progress, random_state
         As for `ConditionalLearner` (``bias`` is "none" or "shared").
     """
 
@@ -357,6 +364,7 @@ initial_representation, lipschitz, calibrate, validation_fraction, support, tol,
         objective: str = "surrogate",
         bias: str = "none",
         fit_intercept: bool = False,
+        clip: Any = None,
         step_size: Any = "search",
         step_sizes: Any = None,
         theory_constants: dict[str, float] | None = None,
@@ -376,6 +384,7 @@ initial_representation, lipschitz, calibrate, validation_fraction, support, tol,
         self.objective = objective
         self.bias = bias
         self.fit_intercept = fit_intercept
+        self.clip = clip
         self.step_size = step_size
         self.step_sizes = step_sizes
         self.theory_constants = theory_constants
@@ -396,121 +405,3 @@ initial_representation, lipschitz, calibrate, validation_fraction, support, tol,
             raise ValueError(
                 "bias: 'conditional' needs side information; use ConditionalLearner, or 'shared'"
             )
-
-
-class ConditionalLearner(_StreamingLearner):
-    """A representation for each task, inferred from the task's side information.
-
-    Learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` by projected SGD on the convex surrogate (the paper's
-    Alg. meta_alg), one task per step, and returns the average of the iterates.
-
-    Parameters
-    ----------
-    feature_map : str, callable, transformer or FeatureMap, default="auto"
-        "mean", "ridge", "angle", "fourier" read the task's own rows; "vector" reads its side
-        information; "auto" is "vector" where there is side information and "ridge" otherwise.
-    loss : str or Loss, default="absolute"
-    inner : {"exact", "online"}, default="exact"
-        Within-task algorithm: certified minimiser, or the paper's one-pass variant.
-    objective : {"surrogate", "query"}, default="surrogate"
-        The paper's convex surrogate, or the risk of the support solution on held-out query rows.
-    rank : int or None, default=32
-        Directions of H that are kept; None keeps all of them (exact, slower).
-    bias : {"none", "shared", "conditional"}, default="none"
-        Prior mean of a task's weights: zero, a learned vector, or one that is linear in φ(s).
-    fit_intercept : bool, default=False
-        Append a constant column: the intercept is one more weight whose prior is learned.
-    step_size : "search", "theory", float or pair of floats, default="search"
-        A pair is (step of C, step of H).  "search" chooses on held-out tasks, all candidates sharing
-        one pass.  "theory" is the step of Thm. bound_estimated_feature.
-    step_sizes : sequence of floats, optional
-        Candidates of the search for C; by default 9 values from 1e-4 to 1e4 (the paper's 14 are
-        `tailored.search.PAPER_STEP_SIZES`).
-    step_ratios : sequence of floats, default=(0, 1, 10)
-        Candidates for (step of H) / (step of C); 0, "H does not move", is always among them.
-    theory_constants : dict, optional
-        Stated constants for "theory": any of distance, K, L, R, n, T; the rest is estimated.
-    initial_representation : float or array (d, d), optional
-        C₀; the identity by default.
-    lipschitz : float, optional
-        L in the surrogate; the loss's own by default, and the root mean square of the targets for
-        losses that have none (squared).
-    scale_features : bool, default=True
-        Act as if φ had unit root-mean-square norm over the training tasks.
-    calibrate : bool, default=True
-        With the step, choose a scalar multiple of τ on the held-out tasks: the surrogate bounds the risk
-        from above, and its own scale is cautious.
-    validation_fraction : float, default=0.2
-        Part of the tasks held out by the search (at most 300 tasks).
-    support : float, default=0.5
-        Part of a task's rows to adapt on, in validation and in the query objective.
-    tol, max_iter
-        Of the within-task solver, see `TaskRegressor`.
-    n_jobs : int, optional
-        Parallel candidates (joblib); results do not depend on it.
-    progress : bool, default=False
-        Show a progress bar on a terminal.
-    random_state : int, RandomState or None, default=0
-        Draws the held-out tasks and rows.
-
-    Attributes
-    ----------
-    conditioning_ : Conditioning
-        The learned (H, C), for the features as ``feature_map_`` gives them.
-    step_size_ : StepSizes
-    scale_ : float
-        The calibrated multiple that is part of ``conditioning_``.
-    search_results_ : list of dict
-        Error of every candidate on the held-out tasks.
-    """
-
-    _conditional = True
-
-    def __init__(
-        self,
-        feature_map: Any = "auto",
-        *,
-        loss: Any = "absolute",
-        inner: str = "exact",
-        objective: str = "surrogate",
-        rank: int | None = 32,
-        bias: str = "none",
-        fit_intercept: bool = False,
-        step_size: Any = "search",
-        step_sizes: Any = None,
-        step_ratios: Any = (0.0, 1.0, 10.0),
-        theory_constants: dict[str, float] | None = None,
-        initial_representation: Any = None,
-        lipschitz: float | None = None,
-        scale_features: bool = True,
-        calibrate: bool = True,
-        validation_fraction: float = 0.2,
-        support: float = 0.5,
-        tol: float = 1e-8,
-        max_iter: int = 1000,
-        n_jobs: int | None = None,
-        progress: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        self.feature_map = feature_map
-        self.loss = loss
-        self.inner = inner
-        self.objective = objective
-        self.rank = rank
-        self.bias = bias
-        self.fit_intercept = fit_intercept
-        self.step_size = step_size
-        self.step_sizes = step_sizes
-        self.step_ratios = step_ratios
-        self.theory_constants = theory_constants
-        self.initial_representation = initial_representation
-        self.lipschitz = lipschitz
-        self.scale_features = scale_features
-        self.calibrate = calibrate
-        self.validation_fraction = validation_fraction
-        self.support = support
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.progress = progress
-        self.random_state = random_state

@@ -1,0 +1,1 @@
+"""Experiments: a configuration in, a tidy table out, figures from the table."""

@@ -1,0 +1,193 @@
+"""Run the cells of experiments in parallel, keep what is finished, and write the table.
+
+The cells go through `joblib.Parallel`, so that ``with joblib.parallel_config(backend="dask")`` (or Ray's)
+around `reproduce` moves them to a cluster; the workers then need the results folder on a shared disk, because
+each stores its own cells.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+from joblib.parallel import get_active_backend
+
+from .cells import Cell, CellResult, list_cells, run_cell
+from .config import ExperimentConfig
+from .manifest import add_session
+from .protocol import data_digest
+from .store import REPRESENTATION_FILE, ExperimentStore, make_folder, write_atomically
+from .table import TABLE_FILE, Row, cell_rows, merge, read_rows, write_table
+
+#: How long the cells of a method take, relative to the others; only the time left is guessed from it.
+COSTS = {"independent": 0.01, "unconditional": 0.2, "conditional": 1.0}
+
+Tick = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One experiment of a run: its store, all of its cells, and those that are not there yet."""
+
+    config: ExperimentConfig
+    store: ExperimentStore
+    cells: list[Cell]
+    missing: list[Cell]
+    damaged: list[str]
+
+    def cost(self, cell: Cell) -> float:
+        return COSTS[cell.method] * self.config.tasks.train
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run did."""
+
+    table: Path
+    computed: int
+    kept: int
+    seconds: float
+
+
+def plan(
+    configs: Sequence[ExperimentConfig], out: Path, *, data: str | None = None, resume: bool = False
+) -> list[Plan]:
+    """Open the results folder for every experiment, before anything is computed.
+
+    Raises `ResultsError` when the folder holds another configuration, or cells and ``resume`` is False.
+    """
+    make_folder(out)
+    plans = []
+    for config in configs:
+        identity = config.identity() | {"data_sha256": data_digest(config, data)}
+        store = ExperimentStore(out / config.name, identity)
+        store.open(resume=resume)
+        cells = list_cells(config)
+        plans.append(Plan(config, store, cells, *store.missing(cells)))
+    return plans
+
+
+def execute(
+    plans: Sequence[Plan],
+    out: Path,
+    *,
+    data: str | None = None,
+    n_jobs: int | None = None,
+    tick: Tick = lambda cost: None,
+) -> Summary:
+    """Compute the missing cells, then write representations, table and manifest.
+
+    ``tick`` is called with the cost of each finished cell. An interrupt or an error leaves the finished
+    cells where they are.
+    """
+    start = time.perf_counter()
+    seconds: dict[str, float] = {p.config.name: 0.0 for p in plans}
+    computed = 0
+    finished = False
+    try:
+        for cell, cost, took in _run(plans, data, n_jobs):
+            seconds[cell.experiment] += took
+            computed += 1
+            tick(cost)
+        _write_results(plans, out)
+        finished = True
+    finally:
+        wall = time.perf_counter() - start
+        # A manifest that cannot be written must not hide why the run stopped.
+        add_session(
+            out,
+            {p.config.name: p.store.identity | {"seeds": p.config.grid.seeds} for p in plans},
+            {
+                "finished": finished,
+                "cells": computed,
+                "jobs": joblib.effective_n_jobs(n_jobs),
+                "wall_seconds": round(wall, 2),
+                "cell_seconds": {name: round(value, 2) for name, value in seconds.items()},
+                "versions": versions(),
+            },
+            strict=finished,
+        )
+    kept = sum(len(p.cells) for p in plans) - computed
+    return Summary(out / TABLE_FILE, computed, kept, wall)
+
+
+def _run(plans: Sequence[Plan], data: str | None, n_jobs: int | None) -> Iterator[tuple[Cell, float, float]]:
+    # Long experiments first: the last cells of a run are then short ones, and no core waits for another.
+    ordered = sorted(plans, key=lambda p: -p.config.tasks.train)
+    calls = [
+        joblib.delayed(compute_and_store)(p.config, p.store, cell, p.cost(cell), data)
+        for p in ordered
+        for cell in p.missing
+    ]
+    parallel = joblib.Parallel(n_jobs=n_jobs, batch_size=1, return_as=_return_as())
+    results: Iterable[Any] = parallel(calls)
+    yield from results
+
+
+def _return_as() -> str:
+    """A generator where the backend can give one; others (Ray's) report when everything is done."""
+    backend, _ = get_active_backend()
+    return "generator_unordered" if getattr(backend, "supports_return_generator", False) else "list"
+
+
+def compute_and_store(
+    config: ExperimentConfig, store: ExperimentStore, cell: Cell, cost: float, data: str | None
+) -> tuple[Cell, float, float]:
+    """What a worker does; the cell is on disk before anybody hears of it."""
+    start = time.perf_counter()
+    result = run_cell(config, cell, data)
+    took = time.perf_counter() - start
+    store.save(cell, result, took)
+    return cell, cost, took
+
+
+def _write_results(plans: Sequence[Plan], out: Path) -> None:
+    rows: list[Row] = []
+    for p in plans:
+        results = {cell: p.store.load(cell)[0] for cell in p.cells}
+        rows += chain.from_iterable(cell_rows(p.config, cell, result) for cell, result in results.items())
+        _write_representation(p, results)
+    path = out / TABLE_FILE
+    write_table(path, merge(read_rows(path) if path.exists() else [], rows))
+
+
+def _write_representation(p: Plan, results: Mapping[Cell, CellResult]) -> None:
+    """Keep what seed 0 learned with the step size it chose, for each method that learns."""
+    arrays: dict[str, Any] = {}
+    for method in p.config.learning.methods:
+        candidates = [cell for cell in p.cells if cell.method == method and results[cell].arrays]
+        if candidates:
+            # Cells come in order of their steps: `min` gives a tie to the smaller one, as the table does.
+            best = min(candidates, key=lambda cell: results[cell].validation)
+            assert best.step is not None
+            arrays[f"{method}/step_size"] = np.array(p.config.grid.step_sizes[best.step])
+            arrays |= {f"{method}/{name}": value for name, value in results[best].arrays.items()}
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    write_atomically(p.store.folder / REPRESENTATION_FILE, buffer.getvalue())
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers come from."""
+    names = ("tailored", "numpy", "scipy", "numba", "scikit-learn", "joblib")
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return found | {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": str(os.cpu_count()),
+    }

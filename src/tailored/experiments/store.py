@@ -1,0 +1,191 @@
+"""Results on disk: one small file per finished cell, written whole or not at all.
+
+::
+
+    RESULTS/
+        results.csv.gz          the tidy table (see `table`)
+        manifest.json           configurations, library versions, wall times
+        <experiment>/
+            config.json         what the cells depend on; a run with another one is refused
+            cells/*.npz         finished cells
+            representation.npz  what the figures show of the learned τ, H and C
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import time
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .cells import Cell, CellResult
+
+FORMAT = 1
+REPRESENTATION_FILE = "representation.npz"
+ASIDE = ".aside"
+#: A file left aside for longer than this belongs to no process that is still writing it.
+STALE_SECONDS = 600.0
+
+
+class ResultsError(Exception):
+    """The results folder cannot be used; the message says why and what to do."""
+
+
+class WriteError(ResultsError):
+    """A file of the results folder could not be written."""
+
+
+class DamagedCell(ResultsError):
+    """A cell's file cannot be read, or is not what its name says."""
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file aside and move it into place: a reader, or a kill, sees the old file or the new one."""
+    # Not ending as the file does, so that nobody takes it for one.
+    aside = path.with_name(f"{path.name}.{os.getpid()}{ASIDE}")
+    try:
+        try:
+            with open(aside, "wb") as handle:
+                handle.write(content)
+                handle.flush()
+                os.fsync(handle.fileno())
+            os.replace(aside, path)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        raise WriteError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError(f"cannot make the folder {path}: {error.strerror or error}") from error
+
+
+class ExperimentStore:
+    """The finished cells of one experiment under one configuration.
+
+    Parameters
+    ----------
+    folder : Path
+        Of this experiment, inside the results folder.
+    identity : mapping
+        Everything the numbers depend on, as plain values.
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.identity = json.loads(json.dumps(identity))  # tuples become lists, as they will on disk
+        self.digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def cells_folder(self) -> Path:
+        return self.folder / "cells"
+
+    def path(self, cell: Cell) -> Path:
+        return self.cells_folder / f"{cell}.npz"
+
+    def open(self, *, resume: bool) -> None:
+        """Make the folder, or check that an existing one may be continued."""
+        config_file = self.folder / "config.json"
+        if config_file.exists():
+            self._refuse_difference(config_file)
+            found = sum(1 for _ in self.cells_folder.glob("*.npz"))
+            if found and not resume:
+                raise ResultsError(
+                    f"{self.folder} already holds {found} finished cells of this configuration: "
+                    "add --resume to keep them and compute the rest, or choose another --out"
+                )
+        make_folder(self.cells_folder)
+        self._sweep()
+        if not config_file.exists():
+            content = {"format": FORMAT, "identity": self.identity}
+            write_atomically(config_file, (json.dumps(content, indent=1) + "\n").encode())
+
+    def _refuse_difference(self, config_file: Path) -> None:
+        try:
+            stored = json.loads(config_file.read_bytes())
+            kept, version = stored["identity"], stored["format"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ResultsError(
+                f"{config_file} is damaged ({error}): without it nobody knows what the cells beside it "
+                "are. Choose another --out, or remove the folder"
+            ) from error
+        lines = list(differences(kept, self.identity))
+        if version != FORMAT:
+            lines.insert(0, f"format of the folder: {version} there, {FORMAT} now")
+        if lines:
+            raise ResultsError(
+                f"{self.folder} holds results of another configuration, and they are not mixed:\n  "
+                + "\n  ".join(lines)
+                + "\nChoose another --out, or repeat the configuration of that folder"
+            )
+
+    def _sweep(self) -> None:
+        """Remove what killed runs left aside."""
+        for path in self.cells_folder.glob(f"*{ASIDE}"):
+            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                path.unlink(missing_ok=True)
+
+    def save(self, cell: Cell, result: CellResult, seconds: float) -> None:
+        """Store a finished cell."""
+        buffer = io.BytesIO()
+        arrays: dict[str, Any] = {f"array_{name}": value for name, value in result.arrays.items()}
+        np.savez(
+            buffer,
+            digest=np.array(self.digest),
+            cell=np.array(str(cell)),
+            test=result.test,
+            validation=np.array(result.validation),
+            seconds=np.array(seconds),
+            **arrays,
+        )
+        write_atomically(self.path(cell), buffer.getvalue())
+
+    def load(self, cell: Cell) -> tuple[CellResult, float]:
+        """A finished cell and the seconds it took; `DamagedCell` names the file that is not one."""
+        path = self.path(cell)
+        try:
+            # Read whole: every member's checksum is verified, and nothing is unpickled.
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+                values = {name: stored[name] for name in stored.files}
+            if str(values["digest"]) != self.digest or str(values["cell"]) != str(cell):
+                raise ValueError("it belongs to another cell or configuration")
+            arrays = {name[6:]: value for name, value in values.items() if name.startswith("array_")}
+            result = CellResult(values["test"], float(values["validation"]), arrays)
+            return result, float(values["seconds"])
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise DamagedCell(f"{path} is damaged ({error})") from error
+
+    def missing(self, cells: Iterable[Cell]) -> tuple[list[Cell], list[str]]:
+        """Cells to compute, and a message for each stored one that turned out damaged."""
+        wanted, messages = [], []
+        for cell in cells:
+            if not self.path(cell).exists():
+                wanted.append(cell)
+                continue
+            try:
+                self.load(cell)
+            except DamagedCell as error:
+                wanted.append(cell)
+                messages.append(f"{error}; it is computed again")
+        return wanted, messages
+
+
+def differences(kept: Any, new: Any, key: str = "") -> Iterable[str]:
+    """Say where two nested configurations differ, one line per key."""
+    if isinstance(kept, dict) and isinstance(new, dict):
+        for name in [*kept, *(name for name in new if name not in kept)]:
+            inner = f"{key}.{name}" if key else name
+            yield from differences(kept.get(name, "nothing"), new.get(name, "nothing"), inner)
+    elif kept != new:
+        yield f"{key}: {kept} there, {new} now"

@@ -1,0 +1,134 @@
+"""The practical training routine: a Gaussian model of all tasks by EM, its form chosen on held-out tasks.
+
+1. Fit the forms of `tailored.mixed_models.forms`, from "every task alone" to a mixture of mixed models, to
+   some of the tasks; choose the one, and a multiple of its τ, that predicts the other tasks best.
+2. Fit that form to all tasks: this is τ(s) and the mean part of b(s).
+3. Learn the conditional part of b(s) on the query risk, with the penalty chosen on the same held-out
+   tasks; leave it out where it does not pay.
+
+The result is of the paper's form, ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀`` for the features
+of `tailored.posterior_map`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._threads import single_threaded_blas
+from ..bias import Bias
+from ..conditioning import RANK_TOLERANCE, Conditioning, Constant, Factored
+from ..feature_maps import FeatureMap
+from ..mixed_models import Units
+from ..mixed_models.forms import Form, FormFitter, chains
+from ..mixed_models.query_bias import PENALTIES
+from ..posterior_map import Level, PosteriorMap
+from ..progress import progress_bar
+from ..tasks import TaskSet
+from ._bias_stage import LevelBias, learn_bias
+from ._selection import choose
+from ._training_tasks import FORM_STARTS, Model, Settings, TrainingTasks
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training ends in, and what was tried on the way."""
+
+    feature_map: PosteriorMap
+    conditioning: Conditioning
+    bias: Bias
+    form: Form
+    scale: float
+    penalty: float | None
+    validation_error: float
+    results: list[dict[str, Any]]
+
+
+def train(
+    tasks: TaskSet,
+    settings: Settings,
+    *,
+    encoder: FeatureMap | None = None,
+    n_validation: int = 0,
+    progress: bool = False,
+) -> Trained:
+    """Run the routine of the module's text; see `TrainingTasks` for the parameters."""
+    at_hand = TrainingTasks(tasks, encoder, n_validation, settings)
+    steps = len(at_hand.folds) * len(chains(2, True)) + 3 * len(PENALTIES)
+    with progress_bar("Learning from tasks", steps, enabled=progress) as tick:
+        return _train(at_hand, tick)
+
+
+def _train(at_hand: TrainingTasks, tick: Callable[[int], None] | None) -> Trained:
+    best, candidates = choose(at_hand, tick)
+    with single_threaded_blas():
+        fitter = FormFitter(at_hand.statistics, at_hand.seed(FORM_STARTS))
+        model = Model(fitter.fit(best.form), best.scale)
+    results = [{**c.form.describe(), "scale": c.scale, "error": c.error} for c in candidates]
+    biases: list[LevelBias] = []
+    if len(at_hand) > 1:
+        fits = [Model(mixture, best.scale) for mixture in best.fits]
+        biases, path = learn_bias(at_hand, model, fits, tick)
+        results += path
+    learned = any(level.B is not None for level in biases)
+    feature_map = PosteriorMap.of_model(
+        at_hand.units,
+        model.mixture,
+        model.scale,
+        fit_intercept=at_hand.settings.fit_intercept,
+        levels=[Level(level.rows, level.summary) for level in biases] if learned else [],
+        encoder=at_hand.encoder,
+    )
+    conditioning, bias = assemble(model, at_hand.units, biases)
+    return Trained(
+        feature_map,
+        conditioning,
+        bias,
+        best.form,
+        best.scale,
+        biases[-1].penalty if biases else None,
+        biases[-1].error if biases else best.error,
+        results,
+    )
+
+
+def assemble(model: Model, units: Units, biases: list[LevelBias]) -> tuple[Conditioning, Bias]:
+    """(H, C) and (B, b₀) in raw units, for the features of `PosteriorMap`.
+
+    H is block diagonal over the √r features, ``H = Σ_k e_k e_kᵀ ⊗ W_k / σ²``, and B acts on the others.
+    A single component needs no H: C is its W / σ².
+    """
+    mixture = model.mixture
+    K, d = mixture.means.shape
+    blocks = [np.zeros((d, K)), mixture.means.T, *(level.B for level in biases if level.B is not None)]
+    linear = np.hstack(blocks) * units.weights[:, None]
+    n_side = linear.shape[1]
+    taus = model.scale * mixture.covariances / mixture.noise / np.outer(units.columns, units.columns)
+    conditioning = Constant(taus[0], n_side) if K == 1 else _block_diagonal(taus, n_side)
+    if n_side == 2 and mixture.means.any():
+        # One component and nothing else: its mean is shared by all tasks.
+        bias = Bias("shared", d, n_side)
+        bias.constant[:] = linear[:, 1]
+    else:
+        bias = Bias("conditional" if linear.any() else "none", d, n_side)
+        bias.linear[:] = linear[:, : bias.linear.shape[1]]
+    return conditioning, bias
+
+
+def _block_diagonal(taus: Array, n_side: int) -> Factored:
+    """The eigenbasis of H, straight from those of its blocks."""
+    K, d, _ = taus.shape
+    values, vectors = np.linalg.eigh(taus)
+    basis = np.zeros((d, n_side, K, d))
+    for k in range(K):
+        basis[:, k, k] = vectors[k]
+    flat = values.ravel()
+    order = np.argsort(flat, kind="stable")
+    order = order[flat[order] > RANK_TOLERANCE * flat.max()]
+    return Factored(basis.reshape(d * n_side, K * d)[:, order], flat[order], np.zeros((d, d)), n_side)

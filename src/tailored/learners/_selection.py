@@ -1,0 +1,151 @@
+"""Which form of the prior, and which multiple of its τ: what predicts held-out tasks best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, NamedTuple
+
+import joblib
+import numpy as np
+
+from .._threads import single_threaded_blas
+from ..mixed_models import Mixture, TaskStatistics, adapt, fit_mixed_model, fit_mixture
+from ..mixed_models.episodes import rotate
+from ..mixed_models.forms import Form, FormFitter, chains
+from ..tasks import TaskSet
+from ._training_tasks import COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, Fold, TrainingTasks
+
+#: Multiples of τ that calibration tries; 1 first, so that a tie leaves τ as it was learned.
+SCALES = (1.0, 0.5, 0.7, 1.4, 2.0)
+#: A multiple other than 1, and more components, must lower the held-out error by this fraction.
+LEAST_GAIN = 1e-3
+#: Numbers of components tried, until two in a row do not help.
+COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
+#: Training tasks that a component needs to be tried, and how many are used to count components.
+TASKS_PER_COMPONENT, COUNTING_TASKS = 10, 1200
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A form with one multiple of τ, its held-out error, and its fit to each fold's training tasks."""
+
+    form: Form
+    scale: float
+    error: float
+    fits: list[Mixture]
+
+    @property
+    def handicapped(self) -> float:
+        return self.error if self.scale == 1.0 else self.error * (1.0 + LEAST_GAIN)
+
+
+def choose(tasks: TrainingTasks, tick: Callable[[int], None] | None) -> tuple[Candidate, list[Candidate]]:
+    """The best candidate (the simplest of equals) and all of them."""
+    with single_threaded_blas():
+        if len(tasks) == 1:
+            # Nothing is shared with a single task: only "every task alone" can be judged by its own rows.
+            listed = chains(1, False)[:1]
+        else:
+            listed = chains(*count_components(tasks))
+        parallel = joblib.Parallel(n_jobs=tasks.settings.n_jobs, prefer="threads", return_as="generator")
+        boards = list(parallel(joblib.delayed(_prepare)(tasks, fold, listed) for fold in tasks.folds))
+        scored = []
+        jobs = (joblib.delayed(_score)(tasks, board, chain) for board in boards for chain in listed)
+        for entries in parallel(jobs):
+            scored.append(entries)
+            if tick is not None:
+                tick(1)
+    n = len(listed)
+    by_fold = [list(chain.from_iterable(scored[i : i + n])) for i in range(0, len(scored), n)]
+    candidates = []
+    for entries in zip(*by_fold, strict=True):
+        form, fits = entries[0].form, [entry.mixture for entry in entries]
+        errors = np.mean([entry.errors for entry in entries], axis=0)
+        for scale, error in zip(_scales(tasks, form), errors, strict=True):
+            candidates.append(Candidate(form, scale, float(error), fits))
+    return min(candidates, key=lambda candidate: candidate.handicapped), candidates
+
+
+@dataclass(frozen=True)
+class Board:
+    """What all chains share in one fold: the plain mixed model, and the episodes to predict."""
+
+    fitter: FormFitter
+    query: TaskSet
+    support: TaskStatistics
+
+
+class Scored(NamedTuple):
+    """A form's fit to one fold and its held-out error at every scale."""
+
+    form: Form
+    mixture: Mixture
+    errors: list[float]
+
+
+def _prepare(tasks: TrainingTasks, fold: Fold, listed: list[list[Form]]) -> Board:
+    with single_threaded_blas():
+        fitter = FormFitter(tasks.statistics.take(fold.train), tasks.seed(FORM_STARTS, fold.number))
+        for plain in {forms[0].plain for forms in listed}:
+            if plain is not None:
+                fitter.fit(plain)
+        return _board(tasks, fold, fitter)
+
+
+def _board(tasks: TrainingTasks, fold: Fold, fitter: FormFitter) -> Board:
+    episodes = rotate(tasks.tasks[fold.held_out], tasks.seed(HELD_OUT_ROWS, fold.number))
+    return Board(fitter, episodes.query, tasks.statistics_of(episodes.support))
+
+
+def _score(tasks: TrainingTasks, board: Board, forms: list[Form]) -> list[Scored]:
+    with single_threaded_blas():
+        fitter = replace(board.fitter, fitted=dict(board.fitter.fitted))
+        out = []
+        for form in forms:
+            mixture = fitter.fit(form)
+            out.append(Scored(form, mixture, _errors(tasks, board, mixture, _scales(tasks, form))))
+        return out
+
+
+def _errors(tasks: TrainingTasks, board: Board, mixture: Mixture, scales: tuple[float, ...]) -> list[float]:
+    """Held-out errors at every multiple of τ."""
+    tau, b = mixture.prior(mixture.responsibilities(board.support))
+    predictions = (tasks.predict(board.query, adapt(scale * tau, b, board.support)) for scale in scales)
+    return [tasks.error(board.query, prediction) for prediction in predictions]
+
+
+def _scales(tasks: TrainingTasks, form: Form) -> tuple[float, ...]:
+    # The ridge of independent tasks is a scale of τ already.
+    return SCALES if tasks.settings.calibrate and form.kind != "independent" else SCALES[:1]
+
+
+def count_components(tasks: TrainingTasks) -> tuple[int, bool]:
+    """How many components, and whether the prior has a mean, judged on held-out tasks.
+
+    Evidence alone would count components without end where weights are not Gaussian, and errors alone are
+    too noisy where tasks are few: more components must raise the one by its standard error and lower the
+    other.
+    """
+    fold = tasks.folds[0]
+    train = tasks.statistics.take(fold.train[:COUNTING_TASKS])
+    held_out = tasks.statistics.take(fold.held_out)
+    board = _board(tasks, fold, FormFitter(train, tasks.seed(COMPONENT_STARTS)))
+    singles = [fit_mixed_model(train, max_iter=100, tol=1e-6, learn_mean=mean) for mean in (False, True)]
+    evidences = [model.expect(held_out).log_evidence for model in singles]
+    learn_mean = bool(evidences[1].mean() > evidences[0].mean())
+    single, evidence = singles[learn_mean], evidences[learn_mean]
+    n_components, failures, (error,) = 1, 0, _errors(tasks, board, single, (1.0,))
+    short: dict[str, Any] = {"n_starts": 2, "short_iter": 6, "max_iter": 15, "learn_mean": learn_mean}
+    for K in COMPONENTS:
+        if failures == 2 or len(train) < TASKS_PER_COMPONENT * K:
+            break
+        mixture = fit_mixture(train, single, K, seed=tasks.seed(COMPONENT_STARTS, K), **short)
+        found = mixture.expect(held_out).log_evidence
+        (found_error,) = _errors(tasks, board, mixture, (1.0,))
+        gain = found - evidence
+        failures += 1
+        if gain.mean() > gain.std() / np.sqrt(len(gain)) and found_error < error * (1.0 - LEAST_GAIN):
+            n_components, failures, evidence, error = K, 0, found, found_error
+    return n_components, learn_mean

@@ -1,0 +1,152 @@
+"""EM for the mixture of linear mixed models, with an inverse-Wishart prior where it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._em_kernels import sum_inverses
+from .evidence import Expectation, Mixture
+from .statistics import TaskStatistics
+
+Array = NDArray[np.float64]
+
+#: The noise is at least this fraction of the targets' mean square: interpolating models stay finite.
+NOISE_FLOOR = 1e-8
+#: Responsibilities below this are left out of a component's covariance.
+NEGLIGIBLE = 1e-6
+
+
+@dataclass(frozen=True)
+class Shrinkage:
+    """An inverse-Wishart prior on every W_k, worth ``n_tasks`` tasks whose covariance is ``target``."""
+
+    n_tasks: float
+    target: Array
+
+
+@dataclass(frozen=True)
+class EMResult:
+    """The fitted model, its log evidence per task before the last step, and the steps taken."""
+
+    mixture: Mixture
+    log_evidence: float
+    n_iter: int
+
+
+def em(
+    statistics: TaskStatistics,
+    start: Mixture,
+    *,
+    max_iter: int,
+    tol: float = 1e-6,
+    learn_mean: bool = True,
+    shrinkage: Shrinkage | None = None,
+    pseudo_tasks: float = 1.0,
+    responsibilities: Array | None = None,
+) -> EMResult:
+    """Climb the evidence of the tasks from ``start``.
+
+    Without ``shrinkage`` and ``pseudo_tasks`` no step lowers the evidence.  W_k keeps its range: a
+    direction that is absent from the start stays absent.
+
+    Parameters
+    ----------
+    max_iter, tol
+        Stop after so many steps, or when one changes the log evidence per row by less than ``tol``.
+    learn_mean : bool
+        False keeps the means of the start.
+    shrinkage : Shrinkage, optional
+    pseudo_tasks : float
+        Added to every component's number of tasks in its proportion, so that none dies out.
+    responsibilities : array (T, K), optional
+        Used by the first step instead of those that follow from ``start``.
+    """
+    mixture, previous, n_iter = start, -np.inf, 0
+    threshold = tol * statistics.n_rows / max(len(statistics), 1)
+    while True:
+        expectation = mixture.expect(statistics)
+        current = float(expectation.log_evidence.mean())
+        if n_iter == max_iter or (n_iter > 3 and abs(current - previous) < threshold):
+            return EMResult(mixture, current, n_iter)
+        if responsibilities is not None and n_iter == 0:
+            expectation = expectation._replace(responsibilities=responsibilities)
+        mixture = _maximise(statistics, mixture, expectation, learn_mean, shrinkage, pseudo_tasks)
+        previous, n_iter = current, n_iter + 1
+
+
+def _maximise(
+    statistics: TaskStatistics,
+    mixture: Mixture,
+    expectation: Expectation,
+    learn_mean: bool,
+    shrinkage: Shrinkage | None,
+    pseudo_tasks: float,
+) -> Mixture:
+    """The M-step: moments of the posterior weights, and the noise that they leave."""
+    T, K = expectation.responsibilities.shape
+    counts = expectation.responsibilities.sum(axis=0)
+    proportions = (counts + pseudo_tasks) / (T + K * pseudo_tasks)
+    means, covariances = mixture.means.copy(), np.empty_like(mixture.covariances)
+    residual = 0.0
+    for k, part in enumerate(expectation.components):
+        r = np.ascontiguousarray(expectation.responsibilities[:, k])
+        if learn_mean and counts[k] > NEGLIGIBLE:
+            means[k] = r @ part.mean / counts[k]
+        inverses, traces = sum_inverses(part.factors, r, NEGLIGIBLE)
+        centred = part.mean - means[k]
+        scatter = (centred * r[:, None]).T @ centred + mixture.noise * part.root @ inverses @ part.root.T
+        weight = counts[k] + NEGLIGIBLE
+        if shrinkage is not None:
+            scatter += shrinkage.n_tasks * shrinkage.target
+            weight += shrinkage.n_tasks
+        covariances[k] = 0.5 * (scatter + scatter.T) / weight
+        uncertainty = mixture.noise * (part.root.shape[1] - mixture.noise * traces)
+        residual += float(r @ (part.squared_residuals + uncertainty))
+    noise = max(residual / statistics.n_rows, noise_floor(statistics))
+    return Mixture(proportions, means, covariances, noise)
+
+
+def noise_floor(statistics: TaskStatistics) -> float:
+    """The least noise variance that EM allows (targets that are all zero count as being of size one)."""
+    return NOISE_FLOOR * (float(statistics.square.sum()) / statistics.n_rows or 1.0)
+
+
+def fit_mixed_model(
+    statistics: TaskStatistics, *, max_iter: int = 300, tol: float = 1e-7, learn_mean: bool = True
+) -> Mixture:
+    """The linear mixed model with full covariance, by EM from a pooled fit (K = 1).
+
+    ``learn_mean=False`` keeps b at zero: d parameters fewer where tasks have no common direction.
+    """
+    d = statistics.n_features
+    gram = statistics.gram.sum(axis=0)
+    energy = max(float(np.trace(gram)), np.finfo(float).tiny)
+    b = np.zeros(d)
+    if learn_mean:
+        b = np.linalg.solve(gram + 1e-6 * energy / d * np.eye(d), statistics.cross.sum(axis=0))
+    # Half of what the pooled fit leaves goes to the noise, half to differences between tasks.
+    half = float(statistics.squared_residuals(b).sum()) / statistics.n_rows / 2.0
+    half = max(half, noise_floor(statistics))
+    W = half * statistics.n_rows / energy * np.eye(d)
+    start = Mixture(np.ones(1), b[None], W[None], half)
+    return em(statistics, start, max_iter=max_iter, tol=tol, learn_mean=learn_mean).mixture
+
+
+def factor_target(W: Array, rank: int) -> Array:
+    """W with its correlations reduced to ``rank`` common factors: leading directions plus a diagonal."""
+    values, vectors = np.linalg.eigh(W)
+    first = len(values) - min(rank, len(values))
+    factors = vectors[:, first:] * np.sqrt(np.maximum(values[first:], 0.0))
+    common = factors @ factors.T
+    return common + np.diag(np.maximum(np.diag(W) - np.diag(common), 0.0))
+
+
+def truncate(mixture: Mixture, threshold: float) -> Mixture:
+    """Drop the directions of each W_k whose eigenvalue is below ``threshold`` times its largest."""
+    values, vectors = np.linalg.eigh(mixture.covariances)
+    kept = np.where(values < threshold * values[:, -1:], 0.0, np.maximum(values, 0.0))
+    covariances = np.matmul(vectors * kept[:, None, :], vectors.transpose(0, 2, 1))
+    return Mixture(mixture.proportions, mixture.means, covariances, mixture.noise)

@@ -1,0 +1,152 @@
+"""The Gaussian model of an environment of tasks, and what a task's rows say under it.
+
+A task's weights come from a mixture of K Gaussians, its targets from the weights:
+
+    w ~ Σ_k π_k N(b_k, W_k) ,    y = Xw + noise of variance σ² .
+
+K = 1 is the linear mixed model with a full covariance of the random slopes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._em_kernels import factor_and_solve
+from .statistics import TaskStatistics
+
+Array = NDArray[np.float64]
+
+#: Directions of W below this fraction of its largest eigenvalue are taken as absent.
+ROOT_TOLERANCE = 1e-6
+
+
+def root(W: Array) -> Array:
+    """L (d, p) with ``L Lᵀ = W`` up to `ROOT_TOLERANCE`; p is the numerical rank."""
+    values, vectors = np.linalg.eigh(W)
+    keep = values > ROOT_TOLERANCE * max(values[-1], np.finfo(float).tiny)
+    return vectors[:, keep] * np.sqrt(values[keep])
+
+
+class Posterior(NamedTuple):
+    """What T tasks say under one component.
+
+    ``log_evidence`` (T,) is log N(y; Xb, XWXᵀ + σ²I), ``mean`` (T, d) the posterior mean m of w and
+    ``squared_residuals`` (T,) is ‖y − Xm‖².  The posterior covariance is ``σ² L F⁻¹ Lᵀ`` with L = ``root``
+    and F = LᵀXᵀXL + σ²I, of which ``factors`` are the Cholesky factors in the form of
+    `tailored._em_kernels`.
+    """
+
+    log_evidence: Array
+    mean: Array
+    squared_residuals: Array
+    root: Array
+    factors: Array
+
+
+def posterior(statistics: TaskStatistics, b: Array, W: Array, noise: float) -> Posterior:
+    """Evidence and posterior of each task under ``w ~ N(b, W)``, by p × p systems, p = rank W."""
+    L = root(W)
+    T, d, p = len(statistics), *L.shape
+    # (LᵀXᵀX) and then (LᵀXᵀX)L as two large products: a batch of small ones costs several times as much.
+    half = (statistics.gram.reshape(T * d, d) @ L).reshape(T, d, p)
+    systems = (half.transpose(0, 2, 1).reshape(T * p, d) @ L).reshape(T, p, p)
+    systems[:, np.arange(p), np.arange(p)] += noise
+    right = (statistics.cross - (statistics.gram.reshape(T * d, d) @ b).reshape(T, d)) @ L
+    log_determinants, solutions = factor_and_solve(systems, right)
+    explained = np.einsum("tp,tp->t", right, solutions)
+    quadratic = np.maximum(statistics.squared_residuals(b) - explained, 0.0)
+    residuals = np.maximum(quadratic - noise * np.einsum("tp,tp->t", solutions, solutions), 0.0)
+    log_evidence = -0.5 * (
+        (statistics.sizes - p) * np.log(noise)
+        + log_determinants
+        + quadratic / noise
+        + statistics.sizes * np.log(2.0 * np.pi)
+    )
+    return Posterior(log_evidence, b + solutions @ L.T, residuals, L, systems)
+
+
+class Expectation(NamedTuple):
+    """The E-step: log evidence (T,) of the mixture, responsibilities (T, K), posterior per component."""
+
+    log_evidence: Array
+    responsibilities: Array
+    components: list[Posterior]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Parameters π (K,), b (K, d), W (K, d, d) and σ² of the model in the module's text."""
+
+    proportions: Array
+    means: Array
+    covariances: Array
+    noise: float
+
+    @property
+    def n_components(self) -> int:
+        return len(self.proportions)
+
+    def expect(self, statistics: TaskStatistics) -> Expectation:
+        """Which component each task comes from, and its weights under each."""
+        parts = [
+            posterior(statistics, b, W, self.noise) for b, W in zip(self.means, self.covariances, strict=True)
+        ]
+        joint = np.stack([part.log_evidence for part in parts], axis=1) + np.log(self.proportions)
+        largest = joint.max(axis=1, keepdims=True)
+        total = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
+        return Expectation(total[:, 0], np.exp(joint - total), parts)
+
+    def responsibilities(self, statistics: TaskStatistics) -> Array:
+        """r (T, K): probability of each component given the task's rows."""
+        if self.n_components == 1:
+            return np.ones((len(statistics), 1))
+        return self.expect(statistics).responsibilities
+
+    def prior(self, responsibilities: Array) -> tuple[Array, Array]:
+        """τ(s) = Σ_k r_k W_k / σ² (T, d, d) and b(s) = Σ_k r_k b_k (T, d).
+
+        One Gaussian with the mixture's second moment about the means: as good as averaging the
+        components' predictions on every data set tried, and of the paper's form.
+        """
+        if self.n_components == 1:
+            T, d = len(responsibilities), self.means.shape[1]
+            tau = np.broadcast_to(self.covariances[0] / self.noise, (T, d, d))
+            return tau, np.broadcast_to(self.means[0], (T, d))
+        return np.tensordot(responsibilities, self.covariances / self.noise, 1), responsibilities @ self.means
+
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and covariance of w over all tasks."""
+        mean = self.proportions @ self.means
+        centred = self.means - mean
+        spread = self.covariances + np.einsum("ki,kj->kij", centred, centred)
+        return mean, np.tensordot(self.proportions, spread, 1)
+
+    def arrays(self) -> dict[str, Any]:
+        """What has to be stored to rebuild the model."""
+        return dict(vars(self))
+
+
+def adapt(tau: Array, b: Array, statistics: TaskStatistics) -> Array:
+    """Posterior means ``(I + τXᵀX)⁻¹ (b + τXᵀy)``, (T, d).
+
+    With the squared within-task loss, θ = n τ and prior mean b, this is the minimiser of the paper's
+    Eq. RERM_feature, in a form that needs neither the rows nor an inverse of τ.
+    """
+    right = b + np.matmul(tau, statistics.cross[:, :, None])[:, :, 0]
+    return np.asarray(np.linalg.solve(_systems(tau, statistics), right[:, :, None])[:, :, 0])
+
+
+def influence(tau: Array, statistics: TaskStatistics) -> Array:
+    """``R = (I + τXᵀX)⁻¹`` (T, d, d): how far the prior mean still matters once the rows are seen."""
+    return np.asarray(np.linalg.inv(_systems(tau, statistics)))
+
+
+def _systems(tau: Array, statistics: TaskStatistics) -> Array:
+    systems = np.matmul(tau, statistics.gram)
+    diagonal = np.arange(statistics.n_features)
+    systems[:, diagonal, diagonal] += 1.0
+    return systems

@@ -1,0 +1,138 @@
+"""The forms a prior may take, from "every task alone" to a mixture, and how each is fitted to tasks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .em import Shrinkage, em, factor_target, fit_mixed_model, truncate
+from .evidence import Mixture
+from .mixture import fit_mixture
+from .statistics import TaskStatistics
+
+Array = NDArray[np.float64]
+
+#: τ = ridge · I for tasks that share nothing; 1 first, so that a tie leaves the plainest one.
+RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
+#: Factors of the covariance that full correlations are shrunk to, and the tasks that the target is worth.
+FACTORS = (0, 1, 2, 4)
+PSEUDO_TASKS = (10.0, 30.0, 100.0, 300.0)
+#: Directions of W below this fraction of its largest are dropped and the rest is fitted again.
+TRUNCATIONS = (0.0, 0.01, 0.05)
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to learn the prior of a task's weights.
+
+    Attributes
+    ----------
+    kind : {"independent", "mixed model", "mixture"}
+        Independent: W = ``ridge`` σ² I, b = 0.  Mixed model: one Gaussian.  Mixture: several.
+    n_components : int
+    learn_mean : bool
+        Whether b is learned or zero.
+    ridge : float or None
+    n_factors, pseudo_tasks
+        Shrink W to ``n_factors`` common factors plus a diagonal, a target worth ``pseudo_tasks`` tasks.
+    truncation : float
+        Least eigenvalue of W kept, relative to its largest.
+    """
+
+    kind: str
+    n_components: int = 1
+    learn_mean: bool = False
+    ridge: float | None = None
+    n_factors: int | None = None
+    pseudo_tasks: float = 0.0
+    truncation: float = 0.0
+
+    @property
+    def plain(self) -> Form | None:
+        """The mixed model that the fit of this form starts from."""
+        return None if self.kind == "independent" else Form("mixed model", learn_mean=self.learn_mean)
+
+    def describe(self) -> dict[str, Any]:
+        """The fields that say something about this form."""
+        told = {name: value for name, value in asdict(self).items() if value not in (None, 0.0)}
+        if self.pseudo_tasks:
+            told["n_factors"] = self.n_factors
+        return told
+
+
+def chains(n_components: int, learn_mean: bool) -> list[list[Form]]:
+    """All forms, simplest first, in chains whose members start from the one before."""
+    single = Form("mixed model", learn_mean=learn_mean)
+    listed = [
+        [Form("independent", ridge=ridge) for ridge in RIDGES],
+        [replace(single, truncation=threshold) for threshold in TRUNCATIONS],
+    ]
+    for n_factors in FACTORS:
+        listed.append([replace(single, n_factors=n_factors, pseudo_tasks=nu) for nu in PSEUDO_TASKS])
+    if n_components > 1:
+        mixture = Form("mixture", n_components, learn_mean)
+        listed.append([replace(mixture, truncation=threshold) for threshold in TRUNCATIONS])
+    return listed
+
+
+@dataclass
+class FormFitter:
+    """Fits forms to the same tasks, each from what was fitted before.
+
+    Parameters
+    ----------
+    statistics : TaskStatistics
+        In units in which columns and targets have mean square one.
+    seed : list of int
+        Draws the starts of mixtures.
+    fitted : dict
+        Results by form; filled as they are asked for.
+    """
+
+    statistics: TaskStatistics
+    seed: list[int]
+    fitted: dict[Form, Mixture] = field(default_factory=dict)
+
+    def fit(self, form: Form) -> Mixture:
+        if form not in self.fitted:
+            self.fitted[form] = self._fit(form)
+        return self.fitted[form]
+
+    def _fit(self, form: Form) -> Mixture:
+        if form.kind == "independent":
+            return self._independent(form)
+        if form.truncation:
+            # EM keeps the range of W, so this refits the directions that are left.
+            start = truncate(self.fit(replace(form, truncation=0.0)), form.truncation)
+            return em(self.statistics, start, max_iter=15, learn_mean=form.learn_mean).mixture
+        if form.pseudo_tasks:
+            return self._shrunk(form)
+        if form.kind == "mixture":
+            assert form.plain is not None
+            return fit_mixture(
+                self.statistics,
+                self.fit(form.plain),
+                form.n_components,
+                seed=self.seed,
+                learn_mean=form.learn_mean,
+            )
+        return fit_mixed_model(self.statistics, max_iter=150, tol=1e-6, learn_mean=form.learn_mean)
+
+    def _independent(self, form: Form) -> Mixture:
+        d = self.statistics.n_features
+        assert form.ridge is not None
+        # Half of the targets' mean square is as good a guess of the noise as any: τ only sees the ratio.
+        return Mixture(np.ones(1), np.zeros((1, d)), 0.5 * form.ridge * np.eye(d)[None], 0.5)
+
+    def _shrunk(self, form: Form) -> Mixture:
+        """A few steps from the next weaker shrinkage; the first starts from the plain mixed model."""
+        assert form.plain is not None
+        assert form.n_factors is not None
+        plain = self.fit(form.plain)
+        weaker = [nu for nu in PSEUDO_TASKS if nu < form.pseudo_tasks]
+        start = self.fit(replace(form, pseudo_tasks=weaker[-1])) if weaker else plain
+        shrinkage = Shrinkage(form.pseudo_tasks, factor_target(plain.covariances[0], form.n_factors))
+        return em(self.statistics, start, max_iter=8, learn_mean=form.learn_mean, shrinkage=shrinkage).mixture

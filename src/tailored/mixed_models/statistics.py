@@ -1,0 +1,121 @@
+"""What a Gaussian model needs to know of a task: XᵀX, Xᵀy, yᵀy and the number of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..regressor import with_constant
+from ..tasks import TaskSet
+
+Array = NDArray[np.float64]
+
+#: Floats that the second moments of all tasks may take (1 GB).
+LARGEST_STATISTICS = 125_000_000
+
+
+@dataclass(frozen=True)
+class Units:
+    """Root mean squares of the columns (d,) and of the targets.
+
+    Rows are divided by these before anything is learned from them, so that nothing depends on the
+    units in which a user measures; weights are brought back by ``target / columns``.
+    """
+
+    columns: Array
+    target: float
+
+    @property
+    def weights(self) -> Array:
+        """Factor (d,) from weights in these units to weights of the raw columns."""
+        return self.target / self.columns
+
+    @classmethod
+    def of(cls, tasks: TaskSet, fit_intercept: bool) -> Units:
+        n = max(len(tasks.y), 1)
+        squares = tasks.X.multiply(tasks.X) if tasks.is_sparse else tasks.X * tasks.X
+        columns = np.sqrt(np.asarray(squares.sum(axis=0), dtype=float).ravel() / n)
+        if fit_intercept:
+            columns = np.append(columns, 1.0)
+        target = float(np.sqrt(tasks.y @ tasks.y / n))
+        # A column of zeros has no unit, and neither has a target that is always zero.
+        return cls(np.where(columns > 0, columns, 1.0), target if target > 0 else 1.0)
+
+
+@dataclass(frozen=True)
+class TaskStatistics:
+    """Sufficient statistics of T tasks under ``y = Xw + Gaussian noise``, whatever their sizes.
+
+    Attributes
+    ----------
+    gram : array (T, d, d)
+        XᵀX.
+    cross : array (T, d)
+        Xᵀy.
+    square : array (T,)
+        yᵀy.
+    sizes : array (T,)
+        Rows n, as floats.
+    """
+
+    gram: Array
+    cross: Array
+    square: Array
+    sizes: Array
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def n_features(self) -> int:
+        return self.cross.shape[1]
+
+    @property
+    def n_rows(self) -> float:
+        """Rows of all tasks (1 when there are none, because it is divided by)."""
+        return max(float(self.sizes.sum()), 1.0)
+
+    @classmethod
+    def of(cls, tasks: TaskSet, fit_intercept: bool = False, units: Units | None = None) -> TaskStatistics:
+        """Statistics of the tasks' rows (with a constant column), one task after the other."""
+        T, d = len(tasks), tasks.n_features + fit_intercept
+        if T * d * d > LARGEST_STATISTICS:
+            raise ValueError(
+                f"X: second moments of {T} tasks with {d} columns do not fit into memory; "
+                "give step_size='search' and a rank, for instance rank=32, which never forms them"
+            )
+        gram, cross, square = np.empty((T, d, d)), np.empty((T, d)), np.empty(T)
+        for t, task in enumerate(tasks):
+            X = dense_rows(task.X, fit_intercept)
+            np.matmul(X.T, X, out=gram[t])
+            cross[t] = X.T @ task.y
+            square[t] = task.y @ task.y
+        if units is not None:
+            gram /= np.outer(units.columns, units.columns)
+            cross /= units.columns * units.target
+            square /= units.target**2
+        return cls(gram, cross, square, tasks.sizes.astype(float))
+
+    def take(self, index: NDArray[np.intp]) -> TaskStatistics:
+        """The tasks at these positions."""
+        return TaskStatistics(self.gram[index], self.cross[index], self.square[index], self.sizes[index])
+
+    def squared_residuals(self, weights: Array) -> Array:
+        """‖y − Xw‖² of each task, (T,), for one w (d,) or one for each task (T, d)."""
+        if weights.ndim == 1:
+            fitted = (self.gram.reshape(-1, self.n_features) @ weights).reshape(self.cross.shape)
+            residuals = self.square + (fitted - 2.0 * self.cross) @ weights
+        else:
+            fitted = np.matmul(self.gram, weights[:, :, None])[:, :, 0]
+            residuals = self.square + np.einsum("td,td->t", fitted - 2.0 * self.cross, weights)
+        return np.maximum(residuals, 0.0)
+
+
+def dense_rows(X: Any, fit_intercept: bool) -> Array:
+    """Rows, dense or CSR, as a dense array, with the constant column where there is an intercept."""
+    dense: Array = X.toarray() if sparse.issparse(X) else X
+    return with_constant(dense) if fit_intercept else dense

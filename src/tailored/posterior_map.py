@@ -1,0 +1,241 @@
+"""A feature map of the task's own rows through a Gaussian model of all tasks.
+
+``φ(s) = [√r_1 .. √r_K, r_1 .. r_K, h_1(n) (1, ψ_1(s)), h_2(n) (1, ψ_2(s)), ..]``: the probabilities r(s) of
+the model's components given the rows, and summaries ψ(s) of what the rows say beyond that, each of which
+has its say at some numbers n of rows.  With H non-zero on the first block only,
+``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) = Σ_k r_k W_k / σ²`` is of the paper's form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from .feature_maps import FEATURE_MAPS, FeatureMap
+from .mixed_models import Mixture, TaskStatistics, Units, adapt, fit_mixed_model, fit_mixture
+from .tasks import TaskSet
+
+Array = NDArray[np.float64]
+
+#: Rows of average noise that steady the estimate of a task's own noise.
+NOISE_ROWS = 5.0
+#: Floats that the statistics of a batch of tasks may take (64 MB).
+BATCH_FLOATS = 8_000_000
+
+
+@dataclass(frozen=True)
+class TaskSummary:
+    """ψ(s): coordinates of the first-pass weights, two log noise levels, encoded side information.
+
+    Centred over the training tasks and divided by one number, so that ‖ψ‖ has root mean square one and
+    the coordinates keep their relative sizes: principal directions in which tasks hardly differ stay
+    small, and a penalty on B hardly lets them speak.
+    """
+
+    centre: Array  # mean of w over all tasks
+    axes: Array  # its principal directions, in units of the first
+    noise: float
+    spread: float  # mean squared residual about the centre
+    noise_mean: Array
+    noise_deviation: Array
+    side_mean: Array
+    side_deviation: Array
+    mean: Array
+    norm: float
+
+    @classmethod
+    def fit(
+        cls, mixture: Mixture, statistics: TaskStatistics, weights: Array, side: Array | None
+    ) -> TaskSummary:
+        """Learn the centre and the scales from tasks with first-pass ``weights`` (T, d)."""
+        centre, covariance = mixture.moments()
+        axes = np.linalg.eigh(covariance)[1][:, ::-1]
+        first = np.sqrt(np.mean(((weights - centre) @ axes[:, 0]) ** 2))
+        spread = statistics.squared_residuals(centre).sum() / statistics.n_rows
+        side_mean, side_deviation = _side_scales(side)
+        blank = cls(
+            centre,
+            axes / (first if first > 0 else 1.0),
+            mixture.noise,
+            max(float(spread), mixture.noise),
+            np.zeros(2),
+            np.ones(2),
+            side_mean,
+            side_deviation,
+            np.zeros(0),
+            1.0,
+        )
+        levels = blank._noise_levels(statistics, weights)
+        deviation = levels.std(axis=0)
+        deviation = np.where(deviation > 1e-9, deviation, 1.0)
+        blank = cls(**{**vars(blank), "noise_mean": levels.mean(axis=0), "noise_deviation": deviation})
+        parts = blank._parts(statistics, weights, side)
+        mean = parts.mean(axis=0)
+        norm = float(np.sqrt(np.mean(np.sum((parts - mean) ** 2, axis=1))))
+        return cls(**{**vars(blank), "mean": mean, "norm": norm if norm > 1e-9 else 1.0})
+
+    def __call__(self, statistics: TaskStatistics, weights: Array, side: Array | None) -> Array:
+        return (self._parts(statistics, weights, side) - self.mean) / self.norm
+
+    def _parts(self, statistics: TaskStatistics, weights: Array, side: Array | None) -> Array:
+        levels = (self._noise_levels(statistics, weights) - self.noise_mean) / self.noise_deviation
+        parts = [(weights - self.centre) @ self.axes, levels]
+        if side is not None:
+            parts.append((side - self.side_mean) / self.side_deviation)
+        return np.hstack(parts)
+
+    def _noise_levels(self, statistics: TaskStatistics, weights: Array) -> Array:
+        """Log mean squares of what the task's own weights, and what the centre, leave of its targets."""
+        rows = statistics.sizes + NOISE_ROWS
+        own = statistics.squared_residuals(weights) + NOISE_ROWS * self.noise
+        common = statistics.squared_residuals(self.centre) + NOISE_ROWS * self.spread
+        return np.log(np.stack([own, common], axis=1) / rows[:, None])
+
+
+def _side_scales(side: Array | None) -> tuple[Array, Array]:
+    """Mean and divisor of each column; the divisors also make the block as large as one coordinate."""
+    if side is None or side.shape[1] == 0:
+        return np.zeros(0), np.ones(0)
+    low, high = side.min(axis=0), side.max(axis=0)
+    # A rare category must not become a large number: indicators are divided by half their range.
+    indicator = ((side == low) | (side == high)).all(axis=0)
+    deviation = np.where(indicator, (high - low) / 2.0, side.std(axis=0))
+    deviation = np.where(deviation > 0, deviation, 1.0)
+    return side.mean(axis=0), deviation * np.sqrt(side.shape[1])
+
+
+@dataclass(frozen=True)
+class Level:
+    """A number of rows, and the summary of tasks with about so many (None: they get none)."""
+
+    rows: float
+    summary: TaskSummary | None
+
+
+class PosteriorMap(FeatureMap):
+    """Component probabilities and posterior summaries of the task: ``φ = [√r, r, h_1 (1, ψ_1), ..]``.
+
+    The h_i(n) are hat functions of log(1 + n) with their tips at the levels' numbers of rows; they add up to
+    one, so that neighbouring levels hand over to each other.
+
+    Defined for a task without rows, too: the prior is then all there is to say.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Components of the mixture that `fit` learns.
+    fit_intercept : bool, default=False
+        Whether the model sees a constant column.
+    random_state : int, RandomState or None, default=0
+        Draws the starts of a mixture.
+
+    Attributes
+    ----------
+    units, mixture, scale, levels, encoder
+        The model (in ``units``), the multiple of τ that the first-pass weights are computed with, the ψ_i by
+        increasing number of rows, and the map whose features join them (None: no side information).
+    """
+
+    def __init__(self, n_components: int = 1, fit_intercept: bool = False, random_state: Any = 0) -> None:
+        self.n_components = n_components
+        self.fit_intercept = fit_intercept
+        self.random_state = random_state
+        self.units: Units | None = None
+        self.mixture: Mixture | None = None
+        self.scale = 1.0
+        self.levels: list[Level] = []
+        self.encoder: FeatureMap | None = None
+
+    @property
+    def needs_rows(self) -> bool:  # type: ignore[override]
+        return self.encoder is None or self.encoder.needs_rows
+
+    @property
+    def needs_side_info(self) -> bool:  # type: ignore[override]
+        return self.encoder is not None and self.encoder.needs_side_info
+
+    @classmethod
+    def of_model(
+        cls,
+        units: Units,
+        mixture: Mixture,
+        scale: float,
+        *,
+        fit_intercept: bool,
+        levels: list[Level],
+        encoder: FeatureMap | None = None,
+    ) -> PosteriorMap:
+        """The map of a model that was fitted elsewhere."""
+        made = cls(mixture.n_components, fit_intercept)
+        made.units, made.mixture, made.scale = units, mixture, scale
+        made.levels, made.encoder = levels, encoder
+        return made
+
+    def fit(self, tasks: TaskSet) -> PosteriorMap:
+        """Fit the mixed model (or mixture) of the tasks by EM, and ψ on the same tasks."""
+        self.units = Units.of(tasks, self.fit_intercept)
+        statistics = TaskStatistics.of(tasks, self.fit_intercept, self.units)
+        self.mixture = fit_mixed_model(statistics)
+        if self.n_components > 1:
+            seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+            self.mixture = fit_mixture(statistics, self.mixture, self.n_components, seed=[seed])
+        weights = adapt(*self.mixture.prior(self.mixture.responsibilities(statistics)), statistics)
+        self.levels = [Level(0.0, TaskSummary.fit(self.mixture, statistics, weights, None))]
+        return self
+
+    def transform(self, tasks: TaskSet) -> Array:
+        return np.concatenate([self._transform(batch) for batch in batches(tasks)])
+
+    def _transform(self, tasks: TaskSet) -> Array:
+        if self.mixture is None or self.units is None:
+            raise ValueError("feature_map: this PosteriorMap is not fitted; call fit(tasks) first")
+        statistics = TaskStatistics.of(tasks, self.fit_intercept, self.units)
+        r = self.mixture.responsibilities(statistics)
+        parts = [np.sqrt(r), r]
+        # Read even where no level uses it, so that what has to be passed does not depend on what was learned.
+        side = None if self.encoder is None else self.encoder.transform(tasks)
+        if any(level.summary is not None for level in self.levels):
+            tau, b = self.mixture.prior(r)
+            weights = adapt(self.scale * tau, b, statistics)
+            for level, hat in zip(self.levels, hats(self.levels, tasks.sizes), strict=True):
+                if level.summary is not None:
+                    psi = level.summary(statistics, weights, side)
+                    parts.append(hat[:, None] * np.hstack([np.ones((len(psi), 1)), psi]))
+        return np.hstack(parts)
+
+    def state(self) -> dict[str, Any]:
+        own = dict(vars(self))
+        for name in ("units", "mixture"):
+            own[name] = None if own[name] is None else asdict(own[name])
+        own["levels"] = [asdict(level) for level in self.levels]
+        return own
+
+    def restore(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.units = None if state["units"] is None else Units(**state["units"])
+        self.mixture = None if state["mixture"] is None else Mixture(**state["mixture"])
+        self.levels = [
+            Level(level["rows"], None if level["summary"] is None else TaskSummary(**level["summary"]))
+            for level in state["levels"]
+        ]
+
+
+def hats(levels: list[Level], sizes: NDArray[np.int64]) -> Array:
+    """h_i(n), (levels, T): one at the level's number of rows, zero at its neighbours'."""
+    knots = np.log1p([level.rows for level in levels])
+    return np.array([np.interp(np.log1p(sizes), knots, tip) for tip in np.eye(len(knots))])
+
+
+def batches(tasks: TaskSet) -> Iterator[TaskSet]:
+    """The tasks in pieces whose statistics fit into `BATCH_FLOATS`."""
+    size = max(1, BATCH_FLOATS // (tasks.n_features + 1) ** 2)
+    for start in range(0, len(tasks), size):
+        yield tasks[start : start + size]
+
+
+FEATURE_MAPS["posterior"] = PosteriorMap

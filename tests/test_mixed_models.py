@@ -1,0 +1,384 @@
+"""Mixed models: evidence against scipy, EM's ascent, posterior means against the exact solver, gradients."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+
+from tailored import TaskSet, within
+from tailored._em_kernels import factor_and_solve, sum_inverses
+from tailored.datasets import make_clusters
+from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
+from tailored.mixed_models import (
+    Mixture,
+    Shrinkage,
+    TaskStatistics,
+    Units,
+    adapt,
+    em,
+    factor_target,
+    fit_mixed_model,
+    fit_mixture,
+    influence,
+    posterior,
+    truncate,
+)
+from tailored.mixed_models.episodes import draw, rotate
+from tailored.mixed_models.forms import FACTORS, PSEUDO_TASKS, RIDGES, Form, FormFitter, chains
+from tailored.mixed_models.query_bias import QueryBias, smoothed
+
+seeds = st.integers(0, 10_000)
+
+
+def random_psd(rng, d, rank=None):
+    A = rng.normal(size=(d, rank or d))
+    return A @ A.T
+
+
+def gaussian_tasks(rng, n_tasks, b, W, noise=0.3, low=0, high=8):
+    """Tasks of the model itself: w ~ N(b, W), y = Xw + noise."""
+    entries = []
+    for _ in range(n_tasks):
+        X = rng.normal(size=(int(rng.integers(low, high)), len(b)))
+        w = rng.multivariate_normal(b, W)
+        entries.append((X, X @ w + noise * rng.normal(size=len(X))))
+    return TaskSet.from_tasks(entries)
+
+
+def random_mixture(rng, K, d, rank=None):
+    proportions = rng.dirichlet(np.ones(K))
+    covariances = np.array([random_psd(rng, d, rank) for _ in range(K)])
+    return Mixture(proportions, rng.normal(size=(K, d)), covariances, float(rng.uniform(0.1, 2.0)))
+
+
+# ---------------------------------------------------------------- kernels
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds, p=st.integers(1, 7))
+def test_kernels(seed, p):
+    rng = np.random.default_rng(seed)
+    systems = np.array([random_psd(rng, p) + 0.1 * np.eye(p) for _ in range(5)])
+    right, weights = rng.normal(size=(5, p)), rng.uniform(size=5)
+    weights[2] = 0.0
+    factors = systems.copy()
+    log_determinants, solutions = factor_and_solve(factors, right)
+    np.testing.assert_allclose(log_determinants, np.linalg.slogdet(systems)[1], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        np.einsum("tij,tj->ti", systems, solutions), right, atol=1e-8 * np.abs(systems).max()
+    )
+    total, traces = sum_inverses(factors, weights, 0.0)
+    inverses = np.linalg.inv(systems)
+    np.testing.assert_allclose(total, np.tensordot(weights, inverses, 1), rtol=1e-7, atol=1e-9)
+    expected = np.trace(inverses, axis1=1, axis2=2)
+    expected[2] = 0.0  # skipped
+    np.testing.assert_allclose(traces, expected, rtol=1e-7)
+
+
+# ---------------------------------------------------------------- evidence and posterior
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds, rank=st.integers(1, 3))
+def test_evidence_is_the_marginal_density(seed, rank):
+    rng = np.random.default_rng(seed)
+    b, W, noise = rng.normal(size=3), random_psd(rng, 3, rank), rng.uniform(0.1, 2.0)
+    tasks = gaussian_tasks(rng, 6, b, W)
+    found = posterior(TaskStatistics.of(tasks), b, W, noise)
+    for t, task in enumerate(tasks):
+        n = len(task.y)
+        covariance = task.X @ W @ task.X.T + noise * np.eye(n)
+        expected = multivariate_normal(task.X @ b, covariance).logpdf(task.y) if n else 0.0
+        assert found.log_evidence[t] == pytest.approx(expected, rel=1e-7, abs=1e-7)
+        gain = W @ task.X.T @ np.linalg.inv(covariance) if n else np.zeros((3, 0))
+        mean = b + gain @ (task.y - task.X @ b)
+        np.testing.assert_allclose(found.mean[t], mean, atol=1e-6)
+        residual = np.sum((task.y - task.X @ mean) ** 2)
+        assert found.squared_residuals[t] == pytest.approx(residual, rel=1e-5, abs=1e-5)
+        # the posterior covariance, through the factors: σ² L F⁻¹ Lᵀ
+        F = found.root.T @ task.X.T @ task.X @ found.root + noise * np.eye(found.root.shape[1])
+        spread = noise * found.root @ np.linalg.inv(F) @ found.root.T
+        np.testing.assert_allclose(spread, W - gain @ task.X @ W, atol=1e-5 * np.trace(W))
+
+
+def test_mixture_evidence_and_responsibilities():
+    rng = np.random.default_rng(0)
+    mixture = random_mixture(rng, 3, 2)
+    tasks = gaussian_tasks(rng, 9, np.zeros(2), np.eye(2))
+    found = mixture.expect(TaskStatistics.of(tasks))
+    for t, task in enumerate(tasks):
+        if len(task.y) == 0:
+            np.testing.assert_allclose(found.responsibilities[t], mixture.proportions)
+            continue
+        densities = [
+            pi
+            * multivariate_normal(
+                task.X @ b, task.X @ W @ task.X.T + mixture.noise * np.eye(len(task.y))
+            ).pdf(task.y)
+            for pi, b, W in zip(mixture.proportions, mixture.means, mixture.covariances, strict=True)
+        ]
+        assert found.log_evidence[t] == pytest.approx(np.log(np.sum(densities)), rel=1e-7)
+        np.testing.assert_allclose(found.responsibilities[t], densities / np.sum(densities), atol=1e-7)
+    tau, b = mixture.prior(found.responsibilities)
+    r = found.responsibilities[4]
+    np.testing.assert_allclose(tau[4], sum(r[k] * mixture.covariances[k] for k in range(3)) / mixture.noise)
+    np.testing.assert_allclose(b[4], r @ mixture.means)
+    mean, covariance = mixture.moments()
+    draws = rng.choice(3, size=200_000, p=mixture.proportions)
+    sample = mixture.means[draws] + np.einsum(
+        "tij,tj->ti", np.linalg.cholesky(mixture.covariances)[draws], rng.normal(size=(200_000, 2))
+    )
+    np.testing.assert_allclose(mean, sample.mean(axis=0), atol=0.05)
+    np.testing.assert_allclose(covariance, np.cov(sample.T), atol=0.05 * np.trace(covariance))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds, rank=st.integers(1, 4))
+def test_posterior_mean_is_the_exact_solution_at_n_W_over_noise(seed, rank):
+    """The rule for task sizes: with the squared loss, θ = n W / σ² is the prior N(b, W)."""
+    rng = np.random.default_rng(seed)
+    b, W, noise = rng.normal(size=4), random_psd(rng, 4, rank), rng.uniform(0.2, 2.0)
+    tasks = gaussian_tasks(rng, 5, b, W, low=1)
+    statistics = TaskStatistics.of(tasks)
+    tau = np.broadcast_to(W / noise, statistics.gram.shape)
+    weights = adapt(tau, np.broadcast_to(b, statistics.cross.shape), statistics)
+    for w, task in zip(weights, tasks, strict=True):
+        solution = within.solve(
+            task.X, task.y, len(task.y) * W / noise, Squared(), offset=task.X @ b, tol=1e-13
+        )
+        np.testing.assert_allclose(w, solution.coef + b, atol=1e-6)
+    np.testing.assert_allclose(weights, posterior(statistics, b, W, noise).mean, atol=1e-6)
+
+
+def test_influence_is_the_derivative_in_the_prior_mean():
+    rng = np.random.default_rng(1)
+    statistics = TaskStatistics.of(gaussian_tasks(rng, 4, np.zeros(3), np.eye(3)))
+    tau = np.array([random_psd(rng, 3) for _ in range(4)])
+    b, step = rng.normal(size=(4, 3)), rng.normal(size=(4, 3))
+    moved = adapt(tau, b + step, statistics) - adapt(tau, b, statistics)
+    np.testing.assert_allclose(moved, np.einsum("tij,tj->ti", influence(tau, statistics), step), atol=1e-12)
+
+
+# ---------------------------------------------------------------- statistics
+
+
+def test_statistics_and_units():
+    rng = np.random.default_rng(2)
+    tasks = gaussian_tasks(rng, 5, np.ones(3), np.eye(3))
+    X = tasks.X * np.array([1.0, 1e6, 0.0])
+    raw = TaskSet._from_arrays(X, 1e-3 * tasks.y, tasks.offsets, tasks.labels)
+    units = Units.of(raw, fit_intercept=True)
+    n = len(raw.y)
+    np.testing.assert_allclose(units.columns[:2], np.sqrt((X[:, :2] ** 2).sum(axis=0) / n))
+    np.testing.assert_array_equal(units.columns[2:], 1.0)  # a column of zeros, and the constant
+    scaled = np.hstack([X, np.ones((n, 1))]) / units.columns
+    found = TaskStatistics.of(raw, True, units)
+    weights = rng.normal(size=4)
+    for t, (a, b) in enumerate(zip(raw.offsets[:-1], raw.offsets[1:], strict=True)):
+        Xt, yt = scaled[a:b], raw.y[a:b] / units.target
+        np.testing.assert_allclose(found.gram[t], Xt.T @ Xt, atol=1e-12)
+        np.testing.assert_allclose(found.cross[t], Xt.T @ yt, atol=1e-12)
+        residual = np.sum((yt - Xt @ weights) ** 2)
+        assert found.squared_residuals(weights)[t] == pytest.approx(residual, abs=1e-10)
+        each = found.squared_residuals(np.tile(weights, (5, 1)))
+        assert each[t] == pytest.approx(residual, abs=1e-10)
+    sparse = TaskSet.from_tasks([(sp.csr_array(t.X), t.y) for t in raw])
+    np.testing.assert_allclose(TaskStatistics.of(sparse, True, units).gram, found.gram)
+    np.testing.assert_allclose(Units.of(sparse, True).columns, units.columns)
+
+
+def test_statistics_that_do_not_fit_are_refused():
+    tasks = TaskSet.from_tasks([(sp.csr_array((1, 20_000)), [1.0])])
+    with pytest.raises(ValueError, match=r"step_size='search'.*rank"):
+        TaskStatistics.of(tasks)
+
+
+# ---------------------------------------------------------------- EM
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=seeds, K=st.integers(1, 3), learn_mean=st.booleans())
+def test_em_never_lowers_the_evidence(seed, K, learn_mean):
+    rng = np.random.default_rng(seed)
+    statistics = TaskStatistics.of(gaussian_tasks(rng, 25, rng.normal(size=3), random_psd(rng, 3)))
+    mixture = random_mixture(rng, K, 3)
+    evidence = -np.inf
+    for _ in range(12):
+        result = em(statistics, mixture, max_iter=1, learn_mean=learn_mean, pseudo_tasks=0.0)
+        before = float(mixture.expect(statistics).log_evidence.mean())
+        assert before >= evidence - 1e-6 * max(1.0, abs(evidence))
+        assert result.log_evidence >= before - 1e-6 * max(1.0, abs(before))
+        evidence, mixture = before, result.mixture
+
+
+def test_em_recovers_the_model():
+    rng = np.random.default_rng(3)
+    b, W = np.array([1.0, -2.0, 0.5]), np.diag([1.0, 0.25, 0.0]) + 0.1
+    statistics = TaskStatistics.of(gaussian_tasks(rng, 3000, b, W, noise=0.5, low=3, high=9))
+    model = fit_mixed_model(statistics)
+    np.testing.assert_allclose(model.means[0], b, atol=0.06)
+    np.testing.assert_allclose(model.covariances[0], W, atol=0.1)
+    assert model.noise == pytest.approx(0.25, rel=0.05)
+    assert not fit_mixed_model(statistics, learn_mean=False).means.any()
+
+
+def test_mixture_finds_the_clusters():
+    tasks, truth = make_clusters(
+        120, n_clusters=3, n_rows=40, n_features=9, rank=2, random_state=0, return_truth=True
+    )
+    statistics = TaskStatistics.of(tasks)
+    mixture = fit_mixture(statistics, fit_mixed_model(statistics), 3, seed=[0], learn_mean=False)
+    found = mixture.responsibilities(statistics).argmax(axis=1)
+    table = np.zeros((3, 3))
+    np.add.at(table, (truth.clusters, found), 1)
+    assert table.max(axis=1).sum() == 120  # every cluster is one component
+    assert len(set(table.argmax(axis=1))) == 3
+
+
+def test_shrinkage_pulls_to_its_target():
+    rng = np.random.default_rng(4)
+    statistics = TaskStatistics.of(gaussian_tasks(rng, 40, np.zeros(3), np.eye(3)))
+    start, target = fit_mixed_model(statistics), np.diag([1.0, 2.0, 3.0])
+    strong = em(statistics, start, max_iter=5, shrinkage=Shrinkage(1e9, target)).mixture
+    np.testing.assert_allclose(strong.covariances[0], target, atol=1e-5)
+    weak = em(statistics, start, max_iter=5, shrinkage=Shrinkage(1e-9, target)).mixture
+    plain = em(statistics, start, max_iter=5).mixture
+    np.testing.assert_allclose(weak.covariances, plain.covariances, atol=1e-6)
+
+
+def test_factor_target_and_truncation():
+    rng = np.random.default_rng(5)
+    W = random_psd(rng, 5)
+    np.testing.assert_allclose(factor_target(W, 0), np.diag(np.diag(W)))
+    np.testing.assert_allclose(factor_target(W, 5), W, atol=1e-12)
+    np.testing.assert_allclose(np.diag(factor_target(W, 2)), np.diag(W))
+    values = np.linalg.eigvalsh(W)
+    threshold = (values[1] + values[2]) / 2 / values[-1]
+    cut = truncate(Mixture(np.ones(1), np.zeros((1, 5)), W[None], 1.0), threshold).covariances[0]
+    np.testing.assert_allclose(np.linalg.eigvalsh(cut), [0, 0, *values[2:]], atol=1e-12)
+    # EM fits what is left and brings nothing back
+    statistics = TaskStatistics.of(gaussian_tasks(rng, 30, np.zeros(5), W))
+    refitted = em(statistics, Mixture(np.ones(1), np.zeros((1, 5)), cut[None], 1.0), max_iter=4).mixture
+    assert np.linalg.matrix_rank(refitted.covariances[0], tol=1e-8) == 3
+
+
+def test_interpolating_and_degenerate_tasks_stay_finite():
+    rng = np.random.default_rng(6)
+    no_noise = [(X, X @ np.ones(4)) for X in rng.normal(size=(5, 2, 4))]
+    zero = [(np.zeros((3, 4)), np.zeros(3))] * 2
+    for entries in (no_noise, zero, [(np.zeros((0, 4)), np.zeros(0))]):
+        model = fit_mixed_model(TaskStatistics.of(TaskSet.from_tasks(entries)))
+        assert model.noise > 0
+        assert all(np.isfinite(part).all() for part in model.arrays().values())
+
+
+# ---------------------------------------------------------------- forms
+
+
+def test_every_form_can_be_fitted():
+    tasks = make_clusters(30, n_clusters=2, n_rows=12, n_features=4, rank=1, random_state=0)
+    units = Units.of(tasks, False)
+    fitter = FormFitter(TaskStatistics.of(tasks, False, units), [0])
+    forms = [form for chain in chains(2, True) for form in chain]
+    assert len(forms) == len(set(forms)) == len(RIDGES) + 3 + len(FACTORS) * len(PSEUDO_TASKS) + 3
+    for form in forms:
+        mixture = fitter.fit(form)
+        assert mixture.n_components == form.n_components
+        assert np.linalg.eigvalsh(mixture.covariances).min() > -1e-9
+    np.testing.assert_allclose(
+        fitter.fit(Form("independent", ridge=3.0)).prior(np.ones((1, 1)))[0][0], 3.0 * np.eye(4)
+    )
+
+
+def test_stronger_shrinkage_is_nearer_to_factors():
+    tasks = gaussian_tasks(np.random.default_rng(7), 40, np.zeros(4), random_psd(np.random.default_rng(8), 4))
+    fitter = FormFitter(TaskStatistics.of(tasks), [0])
+    off = []
+    for nu in PSEUDO_TASKS:
+        W = fitter.fit(Form("mixed model", learn_mean=True, n_factors=0, pseudo_tasks=nu)).covariances[0]
+        off.append(np.linalg.norm(W - np.diag(np.diag(W))))
+    assert off == sorted(off, reverse=True)
+
+
+# ---------------------------------------------------------------- episodes
+
+
+def test_rotation_asks_for_every_row_once():
+    rng = np.random.default_rng(9)
+    sizes = (7, 1, 0, 3, 12)
+    tasks = TaskSet.from_tasks(
+        [(np.arange(n)[:, None] + 100.0 * t, np.zeros(n)) for t, n in enumerate(sizes)]
+    )
+    support, query = rotate(tasks, [int(rng.integers(100))])
+    assert sorted(query.X.ravel()) == sorted(tasks.X.ravel())
+    assert (query.sizes > 0).all()
+    for given_rows, asked in zip(support, query, strict=True):
+        t = int(asked.X[0, 0] // 100)
+        together = sorted([*given_rows.X.ravel(), *asked.X.ravel()])
+        assert together == [100.0 * t + i for i in range(sizes[t])]
+    assert len(rotate(tasks, [0], n_repeats=2).query) == 2 * len(query)
+
+
+def test_draw_gives_so_many_rows():
+    tasks = TaskSet.from_tasks([(np.arange(float(n))[:, None], np.zeros(n)) for n in (20, 4, 1, 0)])
+    support, query = draw(tasks, 6, [0], n_repeats=1)
+    assert list(support.sizes) == [6, 3, 0]
+    assert list(query.sizes) == [5, 1, 1]
+    for given_rows, asked in zip(support, query, strict=True):
+        assert not set(given_rows.X.ravel()) & set(asked.X.ravel())
+
+
+# ---------------------------------------------------------------- the query bias
+
+LOSSES = [Absolute(), Pinball(0.8), EpsilonInsensitive(0.3), Huber(0.7), Squared()]
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+def test_smoothed_loss(loss):
+    rng = np.random.default_rng(10)
+    y, p = rng.normal(size=50), rng.normal(size=50)
+    values, _ = smoothed(loss.dual_box(y), p, 1e-9)
+    np.testing.assert_allclose(values, loss.value(p, y), atol=1e-6)
+    step = 1e-6
+    value, slope = smoothed(loss.dual_box(y), p, 0.2)
+    up, down = (smoothed(loss.dual_box(y), p + sign * step, 0.2)[0] for sign in (1, -1))
+    np.testing.assert_allclose((up - down) / (2 * step), slope, atol=1e-5)
+    assert (value <= loss.value(p, y) + 1e-12).all()
+
+
+def random_problem(loss, seed=0):
+    rng = np.random.default_rng(seed)
+    weight = rng.uniform(size=40)
+    return QueryBias(
+        rng.normal(size=(40, 3)),
+        np.hstack([np.ones((40, 1)), rng.normal(size=(40, 2))]),
+        rng.normal(size=40),
+        rng.normal(size=40),
+        weight / weight.sum(),
+        loss,
+        unit=1.7,
+    )
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+def test_gradient_of_the_query_bias(loss):
+    problem = random_problem(loss)
+    B = np.random.default_rng(11).normal(size=9)
+    _, gradient = problem.value_and_gradient(B, 0.3)
+    for i in range(9):
+        step = np.zeros(9)
+        step[i] = 1e-6
+        up, down = problem.value_and_gradient(B + step, 0.3)[0], problem.value_and_gradient(B - step, 0.3)[0]
+        assert (up - down) / 2e-6 == pytest.approx(gradient[i], abs=1e-6)
+
+
+def test_query_bias_is_minimised():
+    problem = random_problem(Absolute())
+    B = problem.fit(0.1, max_iter=500)
+    value, gradient = problem.value_and_gradient(B.ravel(), 0.1)
+    assert np.abs(gradient).max() < 1e-4
+    assert value < problem.value_and_gradient(np.zeros(9), 0.1)[0]
+    moved = problem.prediction + np.einsum("ni,ik,nk->n", problem.directions, B, problem.features)
+    np.testing.assert_allclose(problem.predict(B), moved)
