@@ -733,9 +733,9 @@ def _append(Z: Floats, i: int, m: int, L: Floats, work: Work) -> float:
 
 @njit(**_INNER)
 def _descend(
-    box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, m: int, enough: float, work: Work
+    box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, candidates: int, enough: float, work: Work
 ) -> None:
-    """Active-set steps from m free variables until n times the gap is at most enough.
+    """Active-set steps from the given free variables until n times the gap is at most enough.
 
     To the minimum of the face of the free variables by Newton, losing a variable at every bound that is met;
     then the variable that pulls hardest towards the inside joins, and so on. w moves along with the unrounded
@@ -746,7 +746,6 @@ def _descend(
     free, residual, step, total = work.free, work.residual, work.step, work.total
     capacity = r + 8
     L = work.square[: capacity * capacity].reshape((capacity, capacity))
-    candidates = m
     m = np.int64(0)  # a literal would compile every callee twice
     for j in range(candidates):  # one that depends on the others can wait until it is wanted
         i = free[j]
@@ -789,7 +788,7 @@ def _descend(
             continue
         entering, slope, gap = _price(box, Z, offset, w, a, work)
         if gap <= enough or entering < 0 or m == capacity or entered > 2 * n + 50:
-            return
+            return  # more entries than that are rounding going round in circles
         if _append(Z, entering, m, L, work) == 0.0:
             # along a direction that changes no prediction, this turns the slope into a step to a bound
             free[m] = entering

@@ -6,11 +6,16 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from ._cli_studies import benchmark, theory
+
+if TYPE_CHECKING:
+    from .experiments.demo import DemoResult
 
 app = typer.Typer(
     help="Conditional meta-learning of linear representations.", no_args_is_help=True, add_completion=False
@@ -33,7 +38,7 @@ def demo(
     tasks: Annotated[int, typer.Option(min=10, help="Number of training tasks.")] = 500,
     jobs: Annotated[int, typer.Option(help="Parallel candidates; -1 uses all cores.")] = -1,
 ) -> None:
-    """Learn from six clusters of tasks with five methods; print a table, draw a figure."""
+    """Learn from six clusters of tasks with six methods; print a table, draw a figure."""
     from .display import DemoDisplay
     from .experiments.demo import run_demo
 
@@ -56,9 +61,17 @@ def demo(
     console.print(table)
     out.mkdir(parents=True, exist_ok=True)
     (out / "demo.csv").write_text("\n".join(lines) + "\n")
+    (out / "demo.md").write_text(_demo_markdown(result), encoding="utf-8")
     figure = DemoDisplay.from_result(result).plot()
     figure.savefig(out / "demo.png", dpi=150)
     console.print(f"figure: {out / 'demo.png'}   table: {out / 'demo.csv'}")
+
+
+def _demo_markdown(result: DemoResult) -> str:
+    """The demo's table as it stands in the README."""
+    lines = ["| method | mean absolute error on new tasks | ± s.e. |", "|---|---|---|"]
+    lines += [f"| {m.name} | {m.mean:.4f} | {m.standard_error:.4f} |" for m in result.methods]
+    return "\n".join(lines) + "\n"
 
 
 @app.command()
@@ -175,6 +188,10 @@ def report(
             results, out, published=published, limited=limited, more_seeds=more_seeds, figures=folder
         )
         console.print(f"page: {out}")
+
+
+app.command()(theory)
+app.command()(benchmark)
 
 
 @app.command()

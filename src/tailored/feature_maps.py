@@ -52,6 +52,10 @@ class FeatureMap(ABC):
     def transform(self, tasks: TaskSet) -> Array:
         """Features of every task, (T, k)."""
 
+    def transform_one(self, task: TaskSet) -> Array:
+        """Features of a set of one task, (1, k); a map may do this faster than `transform`."""
+        return self.transform(task)
+
     def state(self) -> dict[str, Any]:
         """Constructor arguments and fitted numbers that rebuild the map (for saving)."""
         return dict(vars(self))
@@ -100,6 +104,18 @@ class RidgeEstimate(FeatureMap):
             else:
                 out[which] = np.linalg.solve(Xt @ X + self.alpha * np.eye(d + 1), Xt @ y)[:, :, 0]
         return out
+
+    def transform_one(self, task: TaskSet) -> Array:
+        n, d = task.X.shape
+        if task.is_sparse or n <= d:
+            return self.transform(task)
+        gram = np.empty((d + 1, d + 1))
+        gram[:d, :d] = task.X.T @ task.X
+        gram[d, :d] = gram[:d, d] = task.X.sum(axis=0)
+        gram[d, d] = n
+        gram.flat[:: d + 2] += self.alpha
+        right = np.append(task.y @ task.X, task.y.sum())
+        return np.linalg.solve(gram, right)[None]
 
 
 class AngleMap(FeatureMap):

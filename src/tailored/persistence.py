@@ -86,6 +86,7 @@ def save(learner: Any, path: Any) -> None:
                 "scale_",
                 "n_components_",
                 "form_",
+                "side_penalty_",
                 "bias_penalty_",
             )
             if hasattr(learner, key)
@@ -104,7 +105,7 @@ def save(learner: Any, path: Any) -> None:
 
 def load(path: Any) -> Any:
     """Read a learner written by `save`: it adapts, represents and scores; it cannot go on learning."""
-    from . import learners
+    from . import learners, rivals
 
     try:
         with zipfile.ZipFile(path) as archive:
@@ -137,9 +138,8 @@ def load(path: Any) -> Any:
         feature_map.restore({key: get(item) for key, item in body[1].items()})
         return feature_map
 
-    learner = getattr(learners, content["learner"])(
-        **{key: get(value) for key, value in content["parameters"].items()}
-    )
+    kind = getattr(learners, content["learner"], None) or getattr(rivals, content["learner"])
+    learner = kind(**{key: get(value) for key, value in content["parameters"].items()})
     for key, value in content["attributes"].items():
         setattr(learner, key, get(value))
     if hasattr(learner, "feature_names_in_"):

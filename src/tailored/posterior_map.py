@@ -1,8 +1,8 @@
 """A feature map of the task's own rows through a Gaussian model of all tasks.
 
-``φ(s) = [√r_1 .. √r_K, r_1 .. r_K, h_1(n) (1, ψ_1(s)), h_2(n) (1, ψ_2(s)), ..]``: the probabilities r(s) of
-the model's components given the rows, and summaries ψ(s) of what the rows say beyond that, each of which
-has its say at some numbers n of rows.  With H non-zero on the first block only,
+``φ(s) = [√r_1 .. √r_K, r_1 .. r_K, v(s), h_1(n) (1, ψ_1(s)), h_2(n) (1, ψ_2(s)), ..]``: the probabilities r(s)
+of the model's components given the rows, features v(s) of the task's description, and summaries ψ(s) of what
+the rows say beyond that, each of which has its say at some numbers n of rows.  With H non-zero on the first block only,
 ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) = Σ_k r_k W_k / σ²`` is of the paper's form.
 """
 
@@ -30,7 +30,7 @@ BATCH_FLOATS = 8_000_000
 
 @dataclass(frozen=True)
 class TaskSummary:
-    """ψ(s): coordinates of the first-pass weights, two log noise levels, encoded side information.
+    """ψ(s): coordinates of the first-pass weights, two log noise levels, other features of the rows.
 
     Centred over the training tasks and divided by one number, so that ‖ψ‖ has root mean square one and
     the coordinates keep their relative sizes: principal directions in which tasks hardly differ stay
@@ -43,21 +43,19 @@ class TaskSummary:
     spread: float  # mean squared residual about the centre
     noise_mean: Array
     noise_deviation: Array
-    side_mean: Array
-    side_deviation: Array
+    with_side: bool  # whether v(s) is part of ψ(s)
     mean: Array
     norm: float
 
     @classmethod
     def fit(
-        cls, mixture: Mixture, statistics: TaskStatistics, weights: Array, side: Array | None
+        cls, mixture: Mixture, statistics: TaskStatistics, weights: Array, with_side: bool = False
     ) -> TaskSummary:
         """Learn the centre and the scales from tasks with first-pass ``weights`` (T, d)."""
         centre, covariance = mixture.moments()
         axes = np.linalg.eigh(covariance)[1][:, ::-1]
         first = np.sqrt(np.mean(((weights - centre) @ axes[:, 0]) ** 2))
         spread = statistics.squared_residuals(centre).sum() / statistics.n_rows
-        side_mean, side_deviation = _side_scales(side)
         blank = cls(
             centre,
             axes / (first if first > 0 else 1.0),
@@ -65,8 +63,7 @@ class TaskSummary:
             max(float(spread), mixture.noise),
             np.zeros(2),
             np.ones(2),
-            side_mean,
-            side_deviation,
+            with_side,
             np.zeros(0),
             1.0,
         )
@@ -74,19 +71,19 @@ class TaskSummary:
         deviation = levels.std(axis=0)
         deviation = np.where(deviation > 1e-9, deviation, 1.0)
         blank = cls(**{**vars(blank), "noise_mean": levels.mean(axis=0), "noise_deviation": deviation})
-        parts = blank._parts(statistics, weights, side)
+        parts = blank._parts(statistics, weights)
         mean = parts.mean(axis=0)
         norm = float(np.sqrt(np.mean(np.sum((parts - mean) ** 2, axis=1))))
         return cls(**{**vars(blank), "mean": mean, "norm": norm if norm > 1e-9 else 1.0})
 
-    def __call__(self, statistics: TaskStatistics, weights: Array, side: Array | None) -> Array:
-        return (self._parts(statistics, weights, side) - self.mean) / self.norm
+    def __call__(self, statistics: TaskStatistics, weights: Array) -> Array:
+        return (self._parts(statistics, weights) - self.mean) / self.norm
 
-    def _parts(self, statistics: TaskStatistics, weights: Array, side: Array | None) -> Array:
+    def _parts(self, statistics: TaskStatistics, weights: Array) -> Array:
         levels = (self._noise_levels(statistics, weights) - self.noise_mean) / self.noise_deviation
         parts = [(weights - self.centre) @ self.axes, levels]
-        if side is not None:
-            parts.append((side - self.side_mean) / self.side_deviation)
+        if self.with_side and statistics.side is not None:
+            parts.append(statistics.side)
         return np.hstack(parts)
 
     def _noise_levels(self, statistics: TaskStatistics, weights: Array) -> Array:
@@ -97,16 +94,41 @@ class TaskSummary:
         return np.log(np.stack([own, common], axis=1) / rows[:, None])
 
 
-def _side_scales(side: Array | None) -> tuple[Array, Array]:
-    """Mean and divisor of each column; the divisors also make the block as large as one coordinate."""
-    if side is None or side.shape[1] == 0:
-        return np.zeros(0), np.ones(0)
-    low, high = side.min(axis=0), side.max(axis=0)
-    # A rare category must not become a large number: indicators are divided by half their range.
-    indicator = ((side == low) | (side == high)).all(axis=0)
-    deviation = np.where(indicator, (high - low) / 2.0, side.std(axis=0))
-    deviation = np.where(deviation > 0, deviation, 1.0)
-    return side.mean(axis=0), deviation * np.sqrt(side.shape[1])
+@dataclass(frozen=True)
+class SideFeatures:
+    """v(s): features beside those of the posterior, centred and of comparable size.
+
+    Columns are divided by their deviation, and by √q, so that all together are as large as one.  Those of the
+    task's description enter the prior mean of the model itself; those of its rows, which the model has
+    seen, join ψ(s).
+    """
+
+    encoder: FeatureMap
+    mean: Array
+    deviation: Array
+
+    @property
+    def describe(self) -> bool:
+        """Whether they come from the task's description and not from its rows."""
+        return self.encoder.needs_side_info
+
+    @classmethod
+    def fit(cls, encoder: FeatureMap, tasks: TaskSet) -> SideFeatures:
+        features = encoder.fit(tasks).transform(tasks)
+        low, high = features.min(axis=0), features.max(axis=0)
+        # A rare category must not become a large number: indicators are divided by half their range.
+        indicator = ((features == low) | (features == high)).all(axis=0)
+        deviation = np.where(indicator, (high - low) / 2.0, features.std(axis=0))
+        deviation = np.where(deviation > 0, deviation, 1.0) * np.sqrt(max(features.shape[1], 1))
+        return cls(encoder, features.mean(axis=0), deviation)
+
+    def __call__(self, tasks: TaskSet) -> Array:
+        features = self.encoder.transform(tasks)
+        if features.shape[1] != len(self.mean):
+            raise ValueError(
+                f"side_info: expected {len(self.mean)} columns as in fit, got {features.shape[1]}"
+            )
+        return (features - self.mean) / self.deviation
 
 
 @dataclass(frozen=True)
@@ -118,7 +140,7 @@ class Level:
 
 
 class PosteriorMap(FeatureMap):
-    """Component probabilities and posterior summaries of the task: ``φ = [√r, r, h_1 (1, ψ_1), ..]``.
+    """Component probabilities and posterior summaries of the task: ``φ = [√r, r, v, h_1 (1, ψ_1), ..]``.
 
     The h_i(n) are hat functions of log(1 + n) with their tips at the levels' numbers of rows; they add up to
     one, so that neighbouring levels hand over to each other.
@@ -136,9 +158,10 @@ class PosteriorMap(FeatureMap):
 
     Attributes
     ----------
-    units, mixture, scale, levels, encoder
+    units, mixture, scale, levels, side
         The model (in ``units``), the multiple of τ that the first-pass weights are computed with, the ψ_i by
-        increasing number of rows, and the map whose features join them (None: no side information).
+        increasing number of rows, and v (None: no other features; v is a block of φ only where the model's
+        mean is linear in it).
     """
 
     def __init__(self, n_components: int = 1, fit_intercept: bool = False, random_state: Any = 0) -> None:
@@ -149,15 +172,15 @@ class PosteriorMap(FeatureMap):
         self.mixture: Mixture | None = None
         self.scale = 1.0
         self.levels: list[Level] = []
-        self.encoder: FeatureMap | None = None
+        self.side: SideFeatures | None = None
 
     @property
     def needs_rows(self) -> bool:  # type: ignore[override]
-        return self.encoder is None or self.encoder.needs_rows
+        return self.side is None or not self.side.describe
 
     @property
     def needs_side_info(self) -> bool:  # type: ignore[override]
-        return self.encoder is not None and self.encoder.needs_side_info
+        return self.side is not None and self.side.describe
 
     @classmethod
     def of_model(
@@ -168,12 +191,12 @@ class PosteriorMap(FeatureMap):
         *,
         fit_intercept: bool,
         levels: list[Level],
-        encoder: FeatureMap | None = None,
+        side: SideFeatures | None = None,
     ) -> PosteriorMap:
         """The map of a model that was fitted elsewhere."""
         made = cls(mixture.n_components, fit_intercept)
         made.units, made.mixture, made.scale = units, mixture, scale
-        made.levels, made.encoder = levels, encoder
+        made.levels, made.side = levels, side
         return made
 
     def fit(self, tasks: TaskSet) -> PosteriorMap:
@@ -184,8 +207,9 @@ class PosteriorMap(FeatureMap):
         if self.n_components > 1:
             seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
             self.mixture = fit_mixture(statistics, self.mixture, self.n_components, seed=[seed])
-        weights = adapt(*self.mixture.prior(self.mixture.responsibilities(statistics)), statistics)
-        self.levels = [Level(0.0, TaskSummary.fit(self.mixture, statistics, weights, None))]
+        _, tau, b = self.mixture.prior(statistics)
+        weights = adapt(tau, b, statistics)
+        self.levels = [Level(0.0, TaskSummary.fit(self.mixture, statistics, weights))]
         return self
 
     def transform(self, tasks: TaskSet) -> Array:
@@ -194,17 +218,18 @@ class PosteriorMap(FeatureMap):
     def _transform(self, tasks: TaskSet) -> Array:
         if self.mixture is None or self.units is None:
             raise ValueError("feature_map: this PosteriorMap is not fitted; call fit(tasks) first")
-        statistics = TaskStatistics.of(tasks, self.fit_intercept, self.units)
-        r = self.mixture.responsibilities(statistics)
+        # Read even where nothing uses it, so that what has to be passed does not depend on what was learned.
+        side = None if self.side is None else self.side(tasks)
+        statistics = TaskStatistics.of(tasks, self.fit_intercept, self.units, side)
+        r, tau, b = self.mixture.prior(statistics)
         parts = [np.sqrt(r), r]
-        # Read even where no level uses it, so that what has to be passed does not depend on what was learned.
-        side = None if self.encoder is None else self.encoder.transform(tasks)
+        if self.mixture.side is not None and side is not None:
+            parts.append(side)
         if any(level.summary is not None for level in self.levels):
-            tau, b = self.mixture.prior(r)
             weights = adapt(self.scale * tau, b, statistics)
             for level, hat in zip(self.levels, hats(self.levels, tasks.sizes), strict=True):
                 if level.summary is not None:
-                    psi = level.summary(statistics, weights, side)
+                    psi = level.summary(statistics, weights)
                     parts.append(hat[:, None] * np.hstack([np.ones((len(psi), 1)), psi]))
         return np.hstack(parts)
 
@@ -213,6 +238,7 @@ class PosteriorMap(FeatureMap):
         for name in ("units", "mixture"):
             own[name] = None if own[name] is None else asdict(own[name])
         own["levels"] = [asdict(level) for level in self.levels]
+        own["side"] = None if self.side is None else dict(vars(self.side))
         return own
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -223,6 +249,7 @@ class PosteriorMap(FeatureMap):
             Level(level["rows"], None if level["summary"] is None else TaskSummary(**level["summary"]))
             for level in state["levels"]
         ]
+        self.side = None if state["side"] is None else SideFeatures(**state["side"])
 
 
 def hats(levels: list[Level], sizes: NDArray[np.int64]) -> Array:

@@ -109,7 +109,7 @@ def solve(
     kernel, parameters = _kernel(inner, loss, y)
     out = _allocate(1, *X.shape)
     starts = np.array((0, len(X)))
-    kernel(parameters, float(tol), int(max_iter), _problem(X, starts, theta, offset), out)
+    kernel(parameters, float(tol), int(max_iter), _problem(X, y, starts, theta, offset), out)
     coef, alpha, value, gap, n_iter, converged = out
     if not converged[0]:
         message = f"The {inner} within-task algorithm {_COMPLAINT[inner]} Gap: {gap[0]:.3g}."
@@ -148,7 +148,7 @@ def solve_many(
     """
     kernel, parameters = _kernel(inner, loss, y)
     n_tasks = len(offsets) - 1
-    rows, shift, starts, theta = _problem(X, offsets, thetas, offset)
+    rows, shift, starts, theta = _problem(X, y, offsets, thetas, offset)
     coef, alpha, *rest = out = _allocate(n_tasks, *X.shape)
 
     def solve_part(first: int, stop: int) -> None:
@@ -178,12 +178,18 @@ def _kernel(inner: str, loss: Loss, y: Floats) -> tuple[Callable[..., None], tup
 
 
 def _problem(
-    X: Floats, starts: NDArray[np.int64], thetas: Floats, offset: Floats | None
+    X: Floats, y: Floats, starts: NDArray[np.int64], thetas: Floats, offset: Floats | None
 ) -> tuple[NDArray[Any], ...]:
     if thetas.ndim == 2:
         thetas = thetas[None]
     elif thetas.strides[0] == 0:  # a theta broadcast over the tasks is still one theta
         thetas = thetas[:1]
+    (n, d), n_tasks = X.shape, len(starts) - 1
+    # the one check here: compiled code would read beyond the ends of arrays that do not match
+    fits = len(y) == n >= starts[-1] and (offset is None or len(offset) == n)
+    if not fits or thetas.shape[1:] != (d, d) or len(thetas) not in (1, n_tasks):
+        shapes = f"X {X.shape}, y {y.shape}, thetas {thetas.shape}, offsets up to {starts[-1]}"
+        raise ValueError(f"The shapes of {n_tasks} tasks do not match: {shapes}.")
     shift = _NO_OFFSET if offset is None else _frozen(offset)
     return _frozen(X), shift, _frozen(starts, _INTEGER), _frozen(thetas)
 

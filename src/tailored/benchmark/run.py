@@ -119,6 +119,7 @@ def run_benchmark(
         for seed in seeds
         for n_train in (None, *task_counts)
         for method in methods
+        if method not in SUITES[suite].excludes
     ]
     missing = [cell for cell in cells if _read(out / cell.file) is None]
     if tick is not None:

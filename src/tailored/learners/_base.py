@@ -185,10 +185,10 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         pointers = X.indptr[rows.offsets]
         return [np.unique(X.indices[a:b]).astype(np.intp) for a, b in pairwise(pointers)]
 
-    def _features(self, tasks: TaskSet) -> Array:
+    def _features(self, tasks: TaskSet, *, one: bool = False) -> Array:
         if self.feature_map_ is None:
             return np.zeros((len(tasks), 0))
-        phis = self.feature_map_.transform(tasks)
+        phis = (self.feature_map_.transform_one if one else self.feature_map_.transform)(tasks)
         expected = getattr(self, "n_side_", phis.shape[1])
         if phis.shape[1] != expected:
             raise ValueError(
@@ -310,9 +310,10 @@ class MetaLearner(RegressorMixin, BaseEstimator):
 
     def _prior(self, X: Any, y: Any, side_info: Any) -> tuple[Rows, Array, Array | None]:
         """Dense rows of one task, its representation and its prior mean."""
-        check_is_fitted(self, "conditioning_")
+        if not hasattr(self, "conditioning_"):  # scikit-learn's check alone costs as much as the solve
+            check_is_fitted(self, "conditioning_")
         task = self._one_task(X, y, side_info)
-        phi = self._features(task)[0]
+        phi = self._features(task, one=True)[0]
         rows = self._rows(task)
         if sparse.issparse(rows.X):
             rows = Rows(rows.X.toarray(), rows.y, rows.offsets)

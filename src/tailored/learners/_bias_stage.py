@@ -165,14 +165,14 @@ def query_bias(
     for start in range(0, len(query_rows), size):
         support, query = (part[start : start + size] for part in episodes)
         statistics = tasks.statistics_of(support)
-        tau, b = model.mixture.prior(model.mixture.responsibilities(statistics))
+        _, tau, b = model.mixture.prior(statistics)
         weights = adapt(model.scale * tau, b, statistics)
         R = influence(model.scale * tau, statistics)
-        side = None if tasks.encoder is None else tasks.encoder.transform(support)
         if summary is None:
             # The first batch has plenty of tasks for means and scales.
-            summary = TaskSummary.fit(model.mixture, statistics, weights, side)
-        psi = summary(statistics, weights, side)
+            with_side = tasks.side is not None and not tasks.side.describe
+            summary = TaskSummary.fit(model.mixture, statistics, weights, with_side)
+        psi = summary(statistics, weights)
         features.append(np.repeat(np.hstack([np.ones((len(psi), 1)), psi]), query.sizes, axis=0))
         for t, task in enumerate(query):
             rows = slice(query_rows.offsets[start + t], query_rows.offsets[start + t + 1])

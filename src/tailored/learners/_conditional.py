@@ -10,8 +10,9 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._validation import check_fraction
-from ..feature_maps import FeatureMap, get_feature_map
+from ..feature_maps import get_feature_map
 from ..losses import _Binary, _BoxLoss, get_loss
+from ..posterior_map import SideFeatures
 from ..search import PAPER_STEP_SIZES, _join
 from ..tasks import TaskSet
 from ._evidence import Settings, train
@@ -123,9 +124,10 @@ class ConditionalLearner(_StreamingLearner):
         Error of every candidate on the held-out tasks.
     validation_error_ : float
         The least of them.
-    n_components_, form_, bias_penalty_
-        Of the practical algorithm: components of the mixture, a description of the form that was chosen, and
-        the penalty on B (None: b(s) needs no conditional part beyond the components' means).
+    n_components_, form_, side_penalty_, bias_penalty_
+        Of the practical algorithm: components of the mixture, a description of the form that was chosen, the
+        penalty on the part of b(s) that is linear in the side information (None: without it), and the one on
+        the part learned on query rows (likewise).
     step_size_ : StepSizes
         Of Algorithm 1.
     """
@@ -266,7 +268,7 @@ class ConditionalLearner(_StreamingLearner):
         trained = train(
             tasks,
             settings,
-            encoder=self._encoder(tasks),
+            side=self._side_features(tasks),
             n_validation=sum(len(piece) for piece in seen.validation),
             progress=self.progress,
         )
@@ -274,14 +276,18 @@ class ConditionalLearner(_StreamingLearner):
         self.conditioning_, self.bias_ = trained.conditioning, trained.bias
         self.n_side_ = trained.conditioning.n_side
         self.form_, self.n_components_ = trained.form.describe(), trained.form.n_components
-        self.scale_, self.bias_penalty_ = trained.scale, trained.penalty
+        self.scale_, self.side_penalty_, self.bias_penalty_ = (
+            trained.scale,
+            trained.side_penalty,
+            trained.penalty,
+        )
         self.search_results_, self.validation_error_ = trained.results, trained.validation_error
         self.n_tasks_seen_, self.n_iter_ = len(tasks), 1
 
-    def _encoder(self, tasks: TaskSet) -> FeatureMap | None:
-        """The map whose features join those of the posterior."""
+    def _side_features(self, tasks: TaskSet) -> SideFeatures | None:
+        """The features that join those of the posterior."""
         has_side_info = tasks.side_info is not None
         nothing = ("posterior",) if has_side_info else ("posterior", "auto")
         if isinstance(self.feature_map, str) and self.feature_map in nothing:
             return None
-        return get_feature_map(self.feature_map, has_side_info=has_side_info).fit(tasks)
+        return SideFeatures.fit(get_feature_map(self.feature_map, has_side_info=has_side_info), tasks)

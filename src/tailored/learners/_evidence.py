@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 from .._threads import single_threaded_blas
 from ..bias import Bias
 from ..conditioning import RANK_TOLERANCE, Conditioning, Constant, Factored
-from ..feature_maps import FeatureMap
 from ..mixed_models import Units
 from ..mixed_models.forms import Form, FormFitter, chains
 from ..mixed_models.query_bias import PENALTIES
-from ..posterior_map import Level, PosteriorMap
+from ..posterior_map import Level, PosteriorMap, SideFeatures
 from ..progress import progress_bar
 from ..tasks import TaskSet
 from ._bias_stage import LevelBias, learn_bias
@@ -45,6 +44,7 @@ class Trained:
     bias: Bias
     form: Form
     scale: float
+    side_penalty: float | None
     penalty: float | None
     validation_error: float
     results: list[dict[str, Any]]
@@ -54,23 +54,23 @@ def train(
     tasks: TaskSet,
     settings: Settings,
     *,
-    encoder: FeatureMap | None = None,
+    side: SideFeatures | None = None,
     n_validation: int = 0,
     progress: bool = False,
 ) -> Trained:
     """Run the routine of the module's text; see `TrainingTasks` for the parameters."""
-    at_hand = TrainingTasks(tasks, encoder, n_validation, settings)
+    at_hand = TrainingTasks(tasks, side, n_validation, settings)
     steps = len(at_hand.folds) * len(chains(2, True)) + 3 * len(PENALTIES)
     with progress_bar("Learning from tasks", steps, enabled=progress) as tick:
         return _train(at_hand, tick)
 
 
 def _train(at_hand: TrainingTasks, tick: Callable[[int], None] | None) -> Trained:
-    best, candidates = choose(at_hand, tick)
+    choice = choose(at_hand, tick)
+    best, results = choice.best, choice.results
     with single_threaded_blas():
-        fitter = FormFitter(at_hand.statistics, at_hand.seed(FORM_STARTS))
+        fitter = FormFitter.of(at_hand.statistics, at_hand.seed(FORM_STARTS), choice.side_penalty)
         model = Model(fitter.fit(best.form), best.scale)
-    results = [{**c.form.describe(), "scale": c.scale, "error": c.error} for c in candidates]
     biases: list[LevelBias] = []
     if len(at_hand) > 1:
         fits = [Model(mixture, best.scale) for mixture in best.fits]
@@ -83,7 +83,7 @@ def _train(at_hand: TrainingTasks, tick: Callable[[int], None] | None) -> Traine
         model.scale,
         fit_intercept=at_hand.settings.fit_intercept,
         levels=[Level(level.rows, level.summary) for level in biases] if learned else [],
-        encoder=at_hand.encoder,
+        side=at_hand.side,
     )
     conditioning, bias = assemble(model, at_hand.units, biases)
     return Trained(
@@ -92,6 +92,7 @@ def _train(at_hand: TrainingTasks, tick: Callable[[int], None] | None) -> Traine
         bias,
         best.form,
         best.scale,
+        choice.side_penalty,
         biases[-1].penalty if biases else None,
         biases[-1].error if biases else best.error,
         results,
@@ -106,7 +107,9 @@ def assemble(model: Model, units: Units, biases: list[LevelBias]) -> tuple[Condi
     """
     mixture = model.mixture
     K, d = mixture.means.shape
-    blocks = [np.zeros((d, K)), mixture.means.T, *(level.B for level in biases if level.B is not None)]
+    blocks = [np.zeros((d, K)), mixture.means.T]
+    blocks += [] if mixture.side is None else [mixture.side]
+    blocks += [level.B for level in biases if level.B is not None]
     linear = np.hstack(blocks) * units.weights[:, None]
     n_side = linear.shape[1]
     taus = model.scale * mixture.covariances / mixture.noise / np.outer(units.columns, units.columns)

@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..feature_maps import FeatureMap
 from ..losses import Loss
 from ..mixed_models import Mixture, TaskStatistics, Units
 from ..mixed_models.statistics import dense_rows
 from ..objectives import segment_sums
+from ..posterior_map import SideFeatures
 from ..tasks import TaskSet
 
 Array = NDArray[np.float64]
@@ -64,15 +64,15 @@ class TrainingTasks:
     Parameters
     ----------
     tasks : TaskSet
-    encoder : FeatureMap or None
-        Fitted map whose features join ψ(s).
+    side : SideFeatures or None
+        Features of the tasks' descriptions.
     n_validation : int
         The last so many tasks are the held-out ones; 0 leaves the choice to the folds.
     settings : Settings
     """
 
     tasks: TaskSet
-    encoder: FeatureMap | None
+    side: SideFeatures | None
     n_validation: int
     settings: Settings
 
@@ -88,8 +88,9 @@ class TrainingTasks:
         return self.statistics_of(self.tasks)
 
     def statistics_of(self, tasks: TaskSet) -> TaskStatistics:
-        """Statistics in the units of the training tasks."""
-        return TaskStatistics.of(tasks, self.settings.fit_intercept, self.units)
+        """Statistics in the units of the training tasks, and features of the descriptions."""
+        side = None if self.side is None else self.side(tasks)
+        return TaskStatistics.of(tasks, self.settings.fit_intercept, self.units, side)
 
     def seed(self, purpose: int, number: int = 0) -> list[int]:
         return [self.settings.seed, purpose, number]

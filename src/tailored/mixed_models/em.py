@@ -123,7 +123,7 @@ def fit_mixed_model(
     """
     d = statistics.n_features
     gram = statistics.gram.sum(axis=0)
-    energy = max(float(np.trace(gram)), np.finfo(float).tiny)
+    energy = float(np.trace(gram)) or 1.0
     b = np.zeros(d)
     if learn_mean:
         b = np.linalg.solve(gram + 1e-6 * energy / d * np.eye(d), statistics.cross.sum(axis=0))

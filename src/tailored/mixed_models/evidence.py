@@ -2,9 +2,10 @@
 
 A task's weights come from a mixture of K Gaussians, its targets from the weights:
 
-    w ~ Σ_k π_k N(b_k, W_k) ,    y = Xw + noise of variance σ² .
+    w ~ Σ_k π_k N(b_k + Γ v(s), W_k) ,    y = Xw + noise of variance σ² ,
 
-K = 1 is the linear mixed model with a full covariance of the random slopes.
+where v(s) are features of a task's description, if it has one.  K = 1 is the linear mixed model with a full
+covariance of the random slopes.
 """
 
 from __future__ import annotations
@@ -77,21 +78,31 @@ class Expectation(NamedTuple):
     components: list[Posterior]
 
 
+class Prior(NamedTuple):
+    """What the model knows of T tasks: responsibilities (T, K), τ(s) (T, d, d) and b(s) (T, d)."""
+
+    responsibilities: Array
+    tau: Array
+    b: Array
+
+
 @dataclass(frozen=True)
 class Mixture:
-    """Parameters π (K,), b (K, d), W (K, d, d) and σ² of the model in the module's text."""
+    """Parameters π (K,), b (K, d), W (K, d, d), σ² and Γ (d, q) (None: zero) of the module's text."""
 
     proportions: Array
     means: Array
     covariances: Array
     noise: float
+    side: Array | None = None
 
     @property
     def n_components(self) -> int:
         return len(self.proportions)
 
     def expect(self, statistics: TaskStatistics) -> Expectation:
-        """Which component each task comes from, and its weights under each."""
+        """Which component each task comes from, and its weights (without Γv) under each."""
+        statistics = self.without_side(statistics)
         parts = [
             posterior(statistics, b, W, self.noise) for b, W in zip(self.means, self.covariances, strict=True)
         ]
@@ -100,26 +111,34 @@ class Mixture:
         total = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
         return Expectation(total[:, 0], np.exp(joint - total), parts)
 
-    def responsibilities(self, statistics: TaskStatistics) -> Array:
-        """r (T, K): probability of each component given the task's rows."""
-        if self.n_components == 1:
-            return np.ones((len(statistics), 1))
-        return self.expect(statistics).responsibilities
+    def without_side(self, statistics: TaskStatistics) -> TaskStatistics:
+        """The tasks with what their description predicts taken off their targets."""
+        if self.side is None:
+            return statistics
+        assert statistics.side is not None
+        return statistics.shifted(statistics.side @ self.side.T)
 
-    def prior(self, responsibilities: Array) -> tuple[Array, Array]:
-        """τ(s) = Σ_k r_k W_k / σ² (T, d, d) and b(s) = Σ_k r_k b_k (T, d).
+    def prior(self, statistics: TaskStatistics) -> Prior:
+        """τ(s) = Σ_k r_k W_k / σ² and b(s) = Σ_k r_k b_k + Γ v(s).
 
         One Gaussian with the mixture's second moment about the means: as good as averaging the
         components' predictions on every data set tried, and of the paper's form.
         """
+        T, d = statistics.cross.shape
         if self.n_components == 1:
-            T, d = len(responsibilities), self.means.shape[1]
+            r = np.ones((T, 1))
             tau = np.broadcast_to(self.covariances[0] / self.noise, (T, d, d))
-            return tau, np.broadcast_to(self.means[0], (T, d))
-        return np.tensordot(responsibilities, self.covariances / self.noise, 1), responsibilities @ self.means
+        else:
+            r = self.expect(statistics).responsibilities
+            tau = np.tensordot(r, self.covariances / self.noise, 1)
+        b = r @ self.means
+        if self.side is not None:
+            assert statistics.side is not None
+            b = b + statistics.side @ self.side.T
+        return Prior(r, tau, b)
 
     def moments(self) -> tuple[Array, Array]:
-        """Mean and covariance of w over all tasks."""
+        """Mean and covariance of w, without Γv, over all tasks."""
         mean = self.proportions @ self.means
         centred = self.means - mean
         spread = self.covariances + np.einsum("ki,kj->kij", centred, centred)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .em import Shrinkage, em, factor_target, fit_mixed_model, truncate
 from .evidence import Mixture
 from .mixture import fit_mixture
+from .side import fit_side
 from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]
@@ -85,18 +86,34 @@ class FormFitter:
     Parameters
     ----------
     statistics : TaskStatistics
-        In units in which columns and targets have mean square one.
+        In units in which columns and targets have mean square one, less what ``side`` predicts.
     seed : list of int
         Draws the starts of mixtures.
+    side : array (d, q), optional
+        Γ, which all forms but "independent" have in common.
     fitted : dict
-        Results by form; filled as they are asked for.
+        Results by form, without Γ; filled as they are asked for.
     """
 
     statistics: TaskStatistics
     seed: list[int]
+    side: Array | None = None
     fitted: dict[Form, Mixture] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, statistics: TaskStatistics, seed: list[int], side_penalty: float | None) -> FormFitter:
+        """For tasks as they are; a ``side_penalty`` makes the prior mean linear in their description."""
+        if side_penalty is None:
+            return cls(statistics, seed)
+        assert statistics.side is not None
+        Gamma = fit_side(statistics, side_penalty)
+        return cls(statistics.shifted(statistics.side @ Gamma.T), seed, Gamma)
+
     def fit(self, form: Form) -> Mixture:
+        """The form's model of the tasks as they are."""
+        return self._bare(form) if form.kind == "independent" else replace(self._bare(form), side=self.side)
+
+    def _bare(self, form: Form) -> Mixture:
         if form not in self.fitted:
             self.fitted[form] = self._fit(form)
         return self.fitted[form]
@@ -106,7 +123,7 @@ class FormFitter:
             return self._independent(form)
         if form.truncation:
             # EM keeps the range of W, so this refits the directions that are left.
-            start = truncate(self.fit(replace(form, truncation=0.0)), form.truncation)
+            start = truncate(self._bare(replace(form, truncation=0.0)), form.truncation)
             return em(self.statistics, start, max_iter=15, learn_mean=form.learn_mean).mixture
         if form.pseudo_tasks:
             return self._shrunk(form)
@@ -114,7 +131,7 @@ class FormFitter:
             assert form.plain is not None
             return fit_mixture(
                 self.statistics,
-                self.fit(form.plain),
+                self._bare(form.plain),
                 form.n_components,
                 seed=self.seed,
                 learn_mean=form.learn_mean,
@@ -131,8 +148,8 @@ class FormFitter:
         """A few steps from the next weaker shrinkage; the first starts from the plain mixed model."""
         assert form.plain is not None
         assert form.n_factors is not None
-        plain = self.fit(form.plain)
+        plain = self._bare(form.plain)
         weaker = [nu for nu in PSEUDO_TASKS if nu < form.pseudo_tasks]
-        start = self.fit(replace(form, pseudo_tasks=weaker[-1])) if weaker else plain
+        start = self._bare(replace(form, pseudo_tasks=weaker[-1])) if weaker else plain
         shrinkage = Shrinkage(form.pseudo_tasks, factor_target(plain.covariances[0], form.n_factors))
         return em(self.statistics, start, max_iter=8, learn_mean=form.learn_mean, shrinkage=shrinkage).mixture

@@ -60,12 +60,15 @@ class TaskStatistics:
         yᵀy.
     sizes : array (T,)
         Rows n, as floats.
+    side : array (T, q), optional
+        Features v(s) of the tasks that a prior mean may be linear in.
     """
 
     gram: Array
     cross: Array
     square: Array
     sizes: Array
+    side: Array | None = None
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -80,7 +83,13 @@ class TaskStatistics:
         return max(float(self.sizes.sum()), 1.0)
 
     @classmethod
-    def of(cls, tasks: TaskSet, fit_intercept: bool = False, units: Units | None = None) -> TaskStatistics:
+    def of(
+        cls,
+        tasks: TaskSet,
+        fit_intercept: bool = False,
+        units: Units | None = None,
+        side: Array | None = None,
+    ) -> TaskStatistics:
         """Statistics of the tasks' rows (with a constant column), one task after the other."""
         T, d = len(tasks), tasks.n_features + fit_intercept
         if T * d * d > LARGEST_STATISTICS:
@@ -98,21 +107,27 @@ class TaskStatistics:
             gram /= np.outer(units.columns, units.columns)
             cross /= units.columns * units.target
             square /= units.target**2
-        return cls(gram, cross, square, tasks.sizes.astype(float))
+        return cls(gram, cross, square, tasks.sizes.astype(float), side)
 
     def take(self, index: NDArray[np.intp]) -> TaskStatistics:
         """The tasks at these positions."""
-        return TaskStatistics(self.gram[index], self.cross[index], self.square[index], self.sizes[index])
+        side = None if self.side is None else self.side[index]
+        return TaskStatistics(
+            self.gram[index], self.cross[index], self.square[index], self.sizes[index], side
+        )
+
+    def shifted(self, weights: Array) -> TaskStatistics:
+        """The same tasks with ``y − Xw`` for targets, w one of ``weights`` (T, d) for each."""
+        fitted = np.matmul(self.gram, weights[:, :, None])[:, :, 0]
+        square = np.maximum(self.square + np.einsum("td,td->t", fitted - 2.0 * self.cross, weights), 0.0)
+        return TaskStatistics(self.gram, self.cross - fitted, square, self.sizes, self.side)
 
     def squared_residuals(self, weights: Array) -> Array:
         """‖y − Xw‖² of each task, (T,), for one w (d,) or one for each task (T, d)."""
-        if weights.ndim == 1:
-            fitted = (self.gram.reshape(-1, self.n_features) @ weights).reshape(self.cross.shape)
-            residuals = self.square + (fitted - 2.0 * self.cross) @ weights
-        else:
-            fitted = np.matmul(self.gram, weights[:, :, None])[:, :, 0]
-            residuals = self.square + np.einsum("td,td->t", fitted - 2.0 * self.cross, weights)
-        return np.maximum(residuals, 0.0)
+        if weights.ndim == 2:
+            return self.shifted(weights).square
+        fitted = (self.gram.reshape(-1, self.n_features) @ weights).reshape(self.cross.shape)
+        return np.maximum(self.square + (fitted - 2.0 * self.cross) @ weights, 0.0)
 
 
 def dense_rows(X: Any, fit_intercept: bool) -> Array:
