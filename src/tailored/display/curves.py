@@ -87,6 +87,18 @@ class CurvesDisplay:
                     linestyle="none",
                     clip_on=False,
                 )
+        if self.published:
+            # Outside the axes' data, for the legend alone.
+            ax.plot(
+                [],
+                [],
+                marker="o",
+                markerfacecolor="white",
+                markeredgecolor="0.4",
+                linestyle="none",
+                markersize=5,
+                label="published, end of curve",
+            )
         low, high = self._limits()
         ax.set_ylim(low, high)
         ax.set_title(self.title)

@@ -72,30 +72,40 @@ class RepresentationDisplay:
             spectra,
         )
 
+    @property
+    def beyond_mean(self) -> Array:
+        """What each group's τ has more of than the mean of the groups, (m, d, d), where it has more."""
+        return np.maximum(self.taus - self.taus.mean(axis=0), 0.0)
+
     def plot(self) -> Any:
-        """Draw a heat map per group, one of the unconditional τ, and the spectra; returns the figure."""
+        """Draw τ and what it has beyond the mean, group by group, and the spectra; returns the figure."""
         import matplotlib.pyplot as plt
 
-        maps = [*zip(self.group_names, self.taus, strict=True)]
+        n_columns = len(self.taus) + (self.shared is not None)
+        side = 2.1 if n_columns < 5 else 1.55
+        figure = plt.figure(figsize=(side * n_columns + 3.4, 2 * side + 0.9), layout="constrained")
+        left, right = figure.subfigures(1, 2, width_ratios=[side * n_columns, 3.4])  # type: ignore[misc]
+        axes = left.subplots(2, n_columns, squeeze=False)
+        beyond = self.beyond_mean
+        for column, name in enumerate(self.group_names):
+            # One scale per row: a group that differs little from the others is to look like it.
+            self._heat_map(axes[0, column], name, np.abs(self.taus[column]), np.abs(self.taus).max())
+            self._heat_map(axes[1, column], "", beyond[column], beyond.max())
         if self.shared is not None:
-            maps.append(("unconditional", self.shared))
-        n_columns = min(len(maps), 4)
-        n_rows = -(-len(maps) // n_columns)
-        figure = plt.figure(figsize=(2.1 * n_columns + 3.4, 2.3 * n_rows + 0.5), layout="constrained")
-        left, right = figure.subfigures(1, 2, width_ratios=[2.1 * n_columns, 3.4])  # type: ignore[misc]
-        axes = left.subplots(n_rows, n_columns, squeeze=False).ravel()
-        for ax in axes[len(maps) :]:
-            ax.set_visible(False)
-        for ax, (name, tau) in zip(axes, maps, strict=False):
-            self._heat_map(ax, name, tau)
+            shared = np.abs(self.shared)
+            self._heat_map(axes[0, -1], "unconditional", shared, shared.max())
+            axes[1, -1].set_axis_off()
+        axes[0, 0].set_ylabel("|τ|", fontsize=9)
+        axes[1, 0].set_ylabel("beyond the mean τ", fontsize=9)
         self._plot_spectra(right.subplots())
         figure.suptitle(self.title, fontsize=11)
         return figure
 
-    def _heat_map(self, ax: Any, name: str, tau: Array) -> None:
-        # Each map has its own scale: what matters is the shape of τ, and its size is in the spectra.
-        shown = np.abs(tau) / max(float(np.nanmax(np.abs(tau))), 1e-300)
-        ax.imshow(shown, cmap="Greys", vmin=0.0, vmax=1.0, interpolation="nearest")
+    def _heat_map(self, ax: Any, name: str, values: Array, top: float) -> None:
+        ax.imshow(values, cmap="Greys", vmin=0.0, vmax=max(top, 1e-300), interpolation="nearest")
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.8}
+        label = f"max {values.max():.2g}"
+        ax.text(0.97, 0.96, label, transform=ax.transAxes, fontsize=7, ha="right", va="top", bbox=box)
         ax.set_title(name, fontsize=9)
         ax.spines[:].set_visible(True)
         ax.set_xticks([])

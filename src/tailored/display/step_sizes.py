@@ -53,37 +53,26 @@ class StepSizeDisplay:
         """Draw on ``ax`` (made when absent): lines for the seeds' mean, marks for every seed's choice."""
         ax = new_axes() if ax is None else ax
         top = 0.0
-        for method, errors in self.validation.items():
-            style = STYLES[method]
-            ax.plot(
-                self.step_sizes,
-                errors.mean(axis=0),
-                color=style.color,
-                linestyle=style.linestyle,
-                linewidth=1.6,
-                label=method,
-            )
-            for seed, place in enumerate(self.chosen[method]):
-                ax.plot(
-                    [self.step_sizes[place]],
-                    [errors[seed, place]],
-                    marker=style.marker,
-                    markersize=5,
-                    markerfacecolor="white",
-                    markeredgecolor=style.color,
-                    linestyle="none",
-                )
-            top = max(top, float(errors[:, 0].mean()))
         if self.baseline is not None:
             style = STYLES["independent"]
-            ax.axhline(
-                self.baseline,
-                color=style.color,
-                linestyle=style.linestyle,
-                linewidth=1.6,
-                label="independent",
+            line = {"color": style.color, "linestyle": style.linestyle, "linewidth": 1.6}
+            ax.axhline(self.baseline, label="independent", **line)
+            top = self.baseline
+        for method, errors in self.validation.items():
+            style = STYLES[method]
+            line = {"color": style.color, "linestyle": style.linestyle, "linewidth": 1.6}
+            ax.plot(self.step_sizes, errors.mean(axis=0), label=method, **line)
+            chosen = self.chosen[method]
+            ax.plot(
+                self.step_sizes[chosen],
+                errors[np.arange(len(errors)), chosen],
+                marker=style.marker,
+                markersize=5,
+                markerfacecolor="white",
+                markeredgecolor=style.color,
+                linestyle="none",
             )
-            top = max(top, self.baseline)
+            top = max(top, float(errors[:, 0].mean()))
         ax.set_xscale("log")
         low = min(float(errors.min()) for errors in self.validation.values()) if self.validation else 0.0
         # Steps that diverge would hide the ones worth looking at.

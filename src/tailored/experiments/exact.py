@@ -126,7 +126,9 @@ class ExactIterate:
         E = self._columns[:, :n]
         VT = np.asfortranarray(V @ T)
         # In place: E is by far the largest array here, and every copy of it counts.
-        dgemm(-1.0, E @ VT, V, trans_b=True, beta=1.0, c=E, overwrite_c=True)
+        E_turned = dgemm(-1.0, E @ VT, V, trans_b=True, beta=1.0, c=E, overwrite_c=True)
+        if not np.may_share_memory(E_turned, E):
+            E[...] = E_turned
         self.removed = E[:, kept:][:, ::-1] * np.sign(np.diag(factored))
         self.removed_values = values
         X = M @ VT

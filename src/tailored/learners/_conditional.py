@@ -55,6 +55,8 @@ class ConditionalLearner(_StreamingLearner):
       representation for all tasks and to every task alone, so that it need not lose to them.
     - The paper's Algorithm 1 (any other ``step_size``): projected SGD on the convex surrogate, one task
       per step, and the average of the iterates.  `ConditionalLearner.paper` has all its settings.
+      An argument or a loss that only Algorithm 1 can honour (``inner``, ``objective``, ``rank``, ``bias``,
+      ``step_sizes``, ..., logistic, hinge) implies ``step_size="search"``.
 
     Parameters
     ----------
@@ -204,20 +206,42 @@ class ConditionalLearner(_StreamingLearner):
 
     # ------------------------------------------------------------------ the practical algorithm
 
+    @property
+    def _steps_asked(self) -> Any:
+        """``step_size``; None asks for the practical algorithm, unless only Algorithm 1 can do what is asked."""
+        if self.step_size is None and (self._algorithm_1_arguments() or not self._has_practical_form()):
+            return "search"
+        return self.step_size
+
+    def _algorithm_1_arguments(self) -> list[str]:
+        """Arguments that differ from their defaults and that only Algorithm 1 reads."""
+        defaults = signature(type(self)).parameters
+        given = []
+        for name in ALGORITHM_1_ONLY:
+            value, default = getattr(self, name), defaults[name].default
+            if value is not None if default is None else not np.array_equal(value, default):
+                given.append(name)
+        return given
+
+    def _has_practical_form(self) -> bool:
+        loss = get_loss(self.loss)
+        return isinstance(loss, _BoxLoss) and not isinstance(loss, _Binary)
+
     def _check_step_size(self) -> None:
-        if self.step_size is not None:
+        if self._steps_asked is not None:
             super()._check_step_size()
 
     def _learn(
         self, X: Any, y: Any, groups: Any, side_info: Any, validation: TaskSet | None, *, reset: bool
     ) -> Self:
-        kind = _Stream if self.step_size is not None else _Seen
+        practical = self._steps_asked is None
+        kind = _Seen if practical else _Stream
         if not reset and not isinstance(self._stream, kind):
             raise ValueError(
                 "step_size: it was changed between two calls of partial_fit from None (the practical "
                 "algorithm) or to it; call fit to start over"
             )
-        if self.step_size is not None:
+        if not practical:
             return super()._learn(X, y, groups, side_info, validation, reset=reset)
         self._check_practical()
         tasks = self._tasks(X, y, groups, side_info, reset=reset)
@@ -235,19 +259,6 @@ class ConditionalLearner(_StreamingLearner):
 
     def _check_practical(self) -> None:
         self._check_parameters()
-        defaults = signature(type(self)).parameters
-        for name in ALGORITHM_1_ONLY:
-            value, default = getattr(self, name), defaults[name].default
-            if value is not None if default is None else not np.array_equal(value, default):
-                raise ValueError(
-                    f"{name}: only Algorithm 1 reads it, and step_size=None asks for the practical "
-                    f"algorithm; give step_size='search' with {name}={value!r}, or leave {name} out"
-                )
-        if isinstance(self.loss_, _Binary) or not isinstance(self.loss_, _BoxLoss):
-            raise ValueError(
-                f"loss: the practical algorithm (step_size=None) has no form for the {self.loss_.name} loss; "
-                "give step_size='search' for Algorithm 1, which has"
-            )
         check_fraction("validation_fraction", self.validation_fraction)
         self.within_loss_ = get_loss("squared")
         self.size_exponent_ = 1

@@ -34,6 +34,9 @@ from ._training_tasks import FORM_STARTS, Model, Settings, TrainingTasks
 
 Array = NDArray[np.float64]
 
+#: Each step of EM costs about T d³ operations, and there are several hundred of them.
+LARGEST_WORK = 4e9
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -59,6 +62,12 @@ def train(
     progress: bool = False,
 ) -> Trained:
     """Run the routine of the module's text; see `TrainingTasks` for the parameters."""
+    T, d = len(tasks), tasks.n_features + settings.fit_intercept
+    if T * d**3 > LARGEST_WORK:
+        raise ValueError(
+            f"X: learning from {T} tasks with {d} columns by the practical algorithm would take hours; "
+            "give step_size='search' and a rank, for instance rank=32"
+        )
     at_hand = TrainingTasks(tasks, side, n_validation, settings)
     steps = len(at_hand.folds) * len(chains(2, True)) + 3 * len(PENALTIES)
     with progress_bar("Learning from tasks", steps, enabled=progress) as tick:

@@ -25,6 +25,8 @@ Array = NDArray[np.float64]
 SCALES = (1.0, 0.5, 0.7, 1.4, 2.0)
 #: A multiple other than 1, and more components, must lower the held-out error by this fraction.
 LEAST_GAIN = 1e-3
+#: Γ has many parameters, and must lower the product of the errors with and without rows by this fraction.
+SIDE_GAIN = 1e-2
 #: Numbers of components tried, until two in a row do not help.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
 #: Training tasks that a component needs to be tried, and how many are used to count components.
@@ -108,7 +110,7 @@ def _choose_side(tasks: TrainingTasks, parallel: Any) -> tuple[float | None, lis
         results.append({"kind": "side information", **told})
     products = [entry["error"] * entry["error without rows"] for entry in results]
     best = int(np.argmin(products))
-    return results[best if products[best] < products[0] * (1.0 - LEAST_GAIN) else 0]["penalty"], results
+    return results[best if products[best] < products[0] * (1.0 - SIDE_GAIN) else 0]["penalty"], results
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,11 @@ class _StreamingLearner(MetaLearner):
             )
         return self._learn(X, y, groups, side_info, validation, reset=fresh)
 
+    @property
+    def _steps_asked(self) -> Any:
+        """``step_size`` as Algorithm 1 reads it."""
+        return self.step_size
+
     # ------------------------------------------------------------------ the stream
 
     def _learn(
@@ -153,7 +158,7 @@ class _StreamingLearner(MetaLearner):
             if hasattr(self, stale):
                 delattr(self, stale)
         pool = None
-        if isinstance(self.step_size, str) and self.step_size == "search":
+        if isinstance(self._steps_asked, str) and self._steps_asked == "search":
             pool = ValidationPool(self.validation_fraction, self.support, seed)
         self._stream = _Stream(seed, [], pool)
 
@@ -212,15 +217,15 @@ class _StreamingLearner(MetaLearner):
     # ------------------------------------------------------------------ step sizes
 
     def _candidates(self, train: TaskSet, batch: TaskBatch) -> list[StepSizes]:
-        if isinstance(self.step_size, str):
-            if self.step_size == "search":
+        if isinstance(self._steps_asked, str):
+            if self._steps_asked == "search":
                 sizes = search.STEP_SIZES if self.step_sizes is None else self.step_sizes
                 return search.candidate_steps(sizes, self.step_ratios, conditional=self._conditional)
             step = search.theory_step(**self._theory_constants(train, batch))
             return [StepSizes(step, step, step)]
-        if np.ndim(self.step_size) == 0:
-            return [StepSizes(*[float(self.step_size)] * 3)]
-        step_C, step_H = map(float, self.step_size)
+        if np.ndim(self._steps_asked) == 0:
+            return [StepSizes(*[float(self._steps_asked)] * 3)]
+        step_C, step_H = map(float, self._steps_asked)
         return [StepSizes(step_C, step_H, step_C)]
 
     def _theory_constants(self, train: TaskSet, batch: TaskBatch) -> dict[str, Any]:
@@ -326,14 +331,14 @@ class _StreamingLearner(MetaLearner):
                     check_nonnegative(name, value)
 
     def _check_step_size(self) -> None:
-        if isinstance(self.step_size, str):
-            check_choice("step_size", self.step_size, ["search", "theory"])
-        elif np.ndim(self.step_size) == 0:
-            check_nonnegative("step_size", self.step_size)
+        if isinstance(self._steps_asked, str):
+            check_choice("step_size", self._steps_asked, ["search", "theory"])
+        elif np.ndim(self._steps_asked) == 0:
+            check_nonnegative("step_size", self._steps_asked)
         else:
-            if len(self.step_size) != 2:
-                raise ValueError(f"step_size: a pair is (step of C, step of H), got {self.step_size!r}")
-            for value in self.step_size:
+            if len(self._steps_asked) != 2:
+                raise ValueError(f"step_size: a pair is (step of C, step of H), got {self._steps_asked!r}")
+            for value in self._steps_asked:
                 check_nonnegative("step_size", value)
 
 

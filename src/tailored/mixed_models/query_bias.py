@@ -88,9 +88,8 @@ class QueryBias:
         B = flat.reshape(self.directions.shape[1], self.features.shape[1])
         values, slopes = smoothed(self._box, self.predict(B), SMOOTHING * self.residual)
         slopes *= self.weight / self.risk
-        pull = np.full(B.shape[1], penalty)
-        pull[0] = CONSTANT_PENALTY if CONSTANT_PENALTY > 0 else -CONSTANT_PENALTY * penalty
-        pull *= (self.unit / self.residual) ** 2
+        pull = np.full(B.shape[1], penalty * (self.unit / self.residual) ** 2)
+        pull[0] *= CONSTANT_PENALTY
         value = self.weight @ values / self.risk + 0.5 * np.sum(pull * B * B)
         gradient = (self.directions * slopes[:, None]).T @ self.features + pull * B
         return float(value), gradient.ravel()
