@@ -381,6 +381,12 @@ def test_other_features_join():
     assert np.isfinite(ConditionalLearner("mean").fit(tasks).adapt_many(tasks)).all()
 
 
+def test_a_callable_may_read_the_description(with_side):
+    tasks, _ = with_side
+    learner = ConditionalLearner(lambda task: task.side_info).fit(tasks[:20])
+    assert np.isfinite(learner.adapt(side_info=tasks[0].side_info).coef_).all()
+
+
 def test_posterior_map_serves_algorithm_1(clusters):
     learner = ConditionalLearner("posterior", step_size=0.3).fit(clusters)
     assert learner.n_side_ == 2 + 1 + 6 + 2
@@ -505,6 +511,7 @@ def test_algorithms_do_not_mix(clusters):
         learner.partial_fit(clusters[20:])
     learner.fit(clusters)
     assert learner.size_exponent_ == 0
+    assert not hasattr(learner, "form_")
 
 
 def test_wide_rows_are_refused():

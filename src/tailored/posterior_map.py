@@ -1,15 +1,17 @@
 """A feature map of the task's own rows through a Gaussian model of all tasks.
 
-``φ(s) = [√r_1 .. √r_K, r_1 .. r_K, v(s), h_1(n) (1, ψ_1(s)), h_2(n) (1, ψ_2(s)), ..]``: the probabilities r(s)
-of the model's components given the rows, features v(s) of the task's description, and summaries ψ(s) of what
-the rows say beyond that, each of which has its say at some numbers n of rows.  With H non-zero on the first block only,
-``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) = Σ_k r_k W_k / σ²`` is of the paper's form.
+    φ(s) = [√r_1 .. √r_K,  r_1 .. r_K,  v(s),  h_1(n) (1, ψ_1(s)),  h_2(n) (1, ψ_2(s)),  ..]
+
+holds the probabilities r(s) of the model's components given the rows, features v(s) of the task's
+description, and summaries ψ(s) of what the rows say beyond that, each of which has its say at some numbers n
+of rows.  With H non-zero on the first block only, ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) = Σ_k r_k W_k / σ²`` is of
+the paper's form; b(s) = Bφ uses the other blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,11 +72,11 @@ class TaskSummary:
         levels = blank._noise_levels(statistics, weights)
         deviation = levels.std(axis=0)
         deviation = np.where(deviation > 1e-9, deviation, 1.0)
-        blank = cls(**{**vars(blank), "noise_mean": levels.mean(axis=0), "noise_deviation": deviation})
+        blank = replace(blank, noise_mean=levels.mean(axis=0), noise_deviation=deviation)
         parts = blank._parts(statistics, weights)
         mean = parts.mean(axis=0)
         norm = float(np.sqrt(np.mean(np.sum((parts - mean) ** 2, axis=1))))
-        return cls(**{**vars(blank), "mean": mean, "norm": norm if norm > 1e-9 else 1.0})
+        return replace(blank, mean=mean, norm=norm if norm > 1e-9 else 1.0)
 
     def __call__(self, statistics: TaskStatistics, weights: Array) -> Array:
         return (self._parts(statistics, weights) - self.mean) / self.norm
@@ -108,7 +110,7 @@ class SideFeatures:
     deviation: Array
 
     @property
-    def describe(self) -> bool:
+    def from_description(self) -> bool:
         """Whether they come from the task's description and not from its rows."""
         return self.encoder.needs_side_info
 
@@ -176,11 +178,11 @@ class PosteriorMap(FeatureMap):
 
     @property
     def needs_rows(self) -> bool:  # type: ignore[override]
-        return self.side is None or not self.side.describe
+        return self.side is None or self.side.encoder.needs_rows
 
     @property
     def needs_side_info(self) -> bool:  # type: ignore[override]
-        return self.side is not None and self.side.describe
+        return self.side is not None and self.side.encoder.needs_side_info
 
     @classmethod
     def of_model(

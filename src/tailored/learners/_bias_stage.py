@@ -170,7 +170,7 @@ def query_bias(
         R = influence(model.scale * tau, statistics)
         if summary is None:
             # The first batch has plenty of tasks for means and scales.
-            with_side = tasks.side is not None and not tasks.side.describe
+            with_side = tasks.side is not None and not tasks.side.from_description
             summary = TaskSummary.fit(model.mixture, statistics, weights, with_side)
         psi = summary(statistics, weights)
         features.append(np.repeat(np.hstack([np.ones((len(psi), 1)), psi]), query.sizes, axis=0))

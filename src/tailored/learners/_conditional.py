@@ -241,19 +241,23 @@ class ConditionalLearner(_StreamingLearner):
                 "step_size: it was changed between two calls of partial_fit from None (the practical "
                 "algorithm) or to it; call fit to start over"
             )
+        if reset:
+            for stale in ("form_", "n_components_", "side_penalty_", "bias_penalty_", "step_size_"):
+                self.__dict__.pop(stale, None)
         if not practical:
             return super()._learn(X, y, groups, side_info, validation, reset=reset)
         self._check_practical()
         tasks = self._tasks(X, y, groups, side_info, reset=reset)
         self._set_clip(tasks, reset=reset)
-        seen: Any = getattr(self, "_stream", None)
+        before: Any = getattr(self, "_stream", None)
         if reset:
             seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-            self._stream = seen = _Seen(seed)  # type: ignore[assignment]
-        seen.tasks.append(tasks)
-        if validation is not None:
-            seen.validation.append(self._tasks(validation, reset=False))
+            before = _Seen(seed)
+        held_out = [] if validation is None else [self._tasks(validation, reset=False)]
+        seen = _Seen(before.seed, [*before.tasks, tasks], [*before.validation, *held_out])
         self._train(seen)
+        # Only now: a piece that cannot be learned from is not part of the stream.
+        self._stream = seen  # type: ignore[assignment]
         self._remember(tasks)
         return self
 

@@ -94,7 +94,7 @@ def _choose_side(tasks: TrainingTasks, parallel: Any) -> tuple[float | None, lis
     Judged with rows to adapt on and without, where a description matters most: by the product of the errors.
     Features that read the task's rows are no description: Γ would learn the rows' own noise from them.
     """
-    if tasks.side is None or not tasks.side.describe:
+    if tasks.side is None or not tasks.side.from_description:
         return None, []
     form = Form("mixed model", learn_mean=True)
     results: list[dict[str, Any]] = []

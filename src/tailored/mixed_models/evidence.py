@@ -11,7 +11,8 @@ covariance of the random slopes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,9 +49,8 @@ class Posterior(NamedTuple):
     factors: Array
 
 
-def posterior(statistics: TaskStatistics, b: Array, W: Array, noise: float) -> Posterior:
-    """Evidence and posterior of each task under ``w ~ N(b, W)``, by p × p systems, p = rank W."""
-    L = root(W)
+def posterior(statistics: TaskStatistics, b: Array, L: Array, noise: float) -> Posterior:
+    """Evidence and posterior of each task under ``w ~ N(b, L Lᵀ)``, by p × p systems, L (d, p)."""
     T, d, p = len(statistics), *L.shape
     # (LᵀXᵀX) and then (LᵀXᵀX)L as two large products: a batch of small ones costs several times as much.
     half = (statistics.gram.reshape(T * d, d) @ L).reshape(T, d, p)
@@ -100,12 +100,15 @@ class Mixture:
     def n_components(self) -> int:
         return len(self.proportions)
 
+    @cached_property
+    def roots(self) -> list[Array]:
+        """`root` of each W_k: adapting to a single task would cost more in these than in anything else."""
+        return [root(W) for W in self.covariances]
+
     def expect(self, statistics: TaskStatistics) -> Expectation:
         """Which component each task comes from, and its weights (without Γv) under each."""
         statistics = self.without_side(statistics)
-        parts = [
-            posterior(statistics, b, W, self.noise) for b, W in zip(self.means, self.covariances, strict=True)
-        ]
+        parts = [posterior(statistics, b, L, self.noise) for b, L in zip(self.means, self.roots, strict=True)]
         joint = np.stack([part.log_evidence for part in parts], axis=1) + np.log(self.proportions)
         largest = joint.max(axis=1, keepdims=True)
         total = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
@@ -143,10 +146,6 @@ class Mixture:
         centred = self.means - mean
         spread = self.covariances + np.einsum("ki,kj->kij", centred, centred)
         return mean, np.tensordot(self.proportions, spread, 1)
-
-    def arrays(self) -> dict[str, Any]:
-        """What has to be stored to rebuild the model."""
-        return dict(vars(self))
 
 
 def adapt(tau: Array, b: Array, statistics: TaskStatistics) -> Array:
