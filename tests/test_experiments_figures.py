@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import os
+import re
 from pathlib import Path
 
 import matplotlib as mpl
