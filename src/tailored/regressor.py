@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import within
 from ._threads import single_threaded_blas
-from ._validation import check_choice, check_clip, check_psd
+from ._validation import check_choice, check_clip, check_fraction, check_psd
+from .intervals import Calibration, spreads
 from .losses import get_loss
 
 Array = NDArray[np.float64]
@@ -50,6 +51,10 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         Certificate: the objective of this model is at most this far from the minimum.
     n_iter_ : int
     """
+
+    # Of a task that a meta-learner adapted to: its calibration, and the rows it was adapted on.
+    _calibration: Calibration | None = None
+    _support: tuple[Array, Array]
 
     def __init__(
         self,
@@ -129,6 +134,43 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "coef_")
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         return clipped(np.asarray(X @ self.coef_ + self.intercept_), self.clip_)
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+        """Intervals that contain the target of a new row with probability ``coverage``.
+
+        Conformal over tasks (`tailored.intervals`): the probability is that of a new row of a new task from
+        the environment of the calibration tasks, averaged over such tasks.
+
+        Parameters
+        ----------
+        X : array (n, d)
+        coverage : float, default=0.9
+            Between 0 and 1.
+
+        Returns
+        -------
+        array (n, 2)
+            Lower and upper ends, inside ``clip``; infinite where the calibration tasks are too few for the
+            coverage (about 2 / (1 - coverage) are needed).
+        """
+        prediction = self.predict(X)
+        check_fraction("coverage", coverage)
+        if self._calibration is None:
+            raise ValueError(
+                "predict_interval: the learner that adapted this model has no calibration; call "
+                "calibrate_intervals(tasks) on it with tasks it was not fitted to, and adapt again "
+                "(ConditionalLearner() with its default algorithm is calibrated by fit, from two tasks on)"
+            )
+        x = _dense(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
+        weights = self.coef_
+        if self.fit_intercept:
+            x, weights = with_constant(x), np.append(weights, self.intercept_)
+        rows, y = self._support
+        # From the unclipped prediction: the errors of the calibration are those of unclipped ones, too.
+        centre = x @ weights if self.clip_ is not None else prediction
+        width = spreads(rows, y, self.representation_, weights, x, self._calibration.noise)
+        low, high = self._calibration.reach(len(y), coverage)
+        return clipped(np.stack([centre + low * width, centre + high * width], axis=1), self.clip_)
 
 
 def clipped(predictions: Array, clip: tuple[float, float] | None) -> Array:

@@ -56,26 +56,33 @@ class Path:
     train: QueryBias
     held_out: QueryBias
     query: TaskSet
+    summary: TaskSummary
     B: Array | None = None
 
 
-def learn_bias(
-    tasks: TrainingTasks, model: Model, fits: list[Model], tick: Tick
-) -> tuple[list[LevelBias], list[dict[str, Any]]]:
-    """The B of every level, by increasing number of rows, and the errors of all that was tried.
+@dataclass(frozen=True)
+class LearnedBias:
+    """The B of every level, by increasing number of rows.
 
-    Parameters
-    ----------
-    model : Model
-        Fitted to all tasks; ``fits`` are those of the folds.
+    ``levels`` are learned from all tasks, ``folds[i]`` with the same penalties from those of fold i alone, and
+    ``results`` are the errors of all that was tried.
     """
-    levels: list[LevelBias] = []
-    results: list[dict[str, Any]] = []
+
+    levels: list[LevelBias]
+    folds: list[list[LevelBias]]
+    results: list[dict[str, Any]]
+
+
+def learn_bias(tasks: TrainingTasks, model: Model, fits: list[Model], tick: Tick) -> LearnedBias:
+    """Learn the B of every level; ``model`` is fitted to all tasks, ``fits`` are those of the folds."""
+    learned = LearnedBias([], [[] for _ in fits], [])
     for rows in support_sizes(tasks.tasks):
-        level, path = _learn_level(tasks, model, fits, rows, tick)
-        levels.append(level)
-        results += path
-    return levels, results
+        in_folds, results = _choose_penalty(tasks, fits, rows, tick)
+        learned.levels.append(_learn_level(tasks, model, in_folds[0]))
+        for fold, level in zip(learned.folds, in_folds, strict=True):
+            fold.append(level)
+        learned.results.extend(results)
+    return learned
 
 
 def support_sizes(tasks: TaskSet) -> list[int]:
@@ -84,23 +91,21 @@ def support_sizes(tasks: TaskSet) -> list[int]:
     return sorted({0, round(rows / 4), round(rows * 3 / 4)})
 
 
-def _learn_level(
-    tasks: TrainingTasks, model: Model, fits: list[Model], rows: int, tick: Tick
-) -> tuple[LevelBias, list[dict[str, Any]]]:
-    penalty, error, results = _choose_penalty(tasks, fits, rows, tick)
-    if penalty is None:
-        return LevelBias(rows, None, None, None, error), results
+def _learn_level(tasks: TrainingTasks, model: Model, chosen: LevelBias) -> LevelBias:
+    """B from all tasks, with the penalty that was chosen in the folds."""
+    if chosen.penalty is None:
+        return chosen
     with single_threaded_blas():
         order = np.random.default_rng(tasks.seed(ALL_BIAS_ROWS)).permutation(len(tasks))
-        chosen = tasks.tasks[np.sort(order[:BIAS_TASKS])]
+        learned_from = tasks.tasks[np.sort(order[:BIAS_TASKS])]
         more = 2 if len(tasks) < MANY_TASKS else 1
-        episodes = _episodes(tasks, chosen, rows, tasks.seed(ALL_BIAS_ROWS, 1), more)
+        episodes = _episodes(tasks, learned_from, chosen.rows, tasks.seed(ALL_BIAS_ROWS, 1), more)
         problem, summary = query_bias(tasks, episodes, model, None)
         B = None
         for value in PENALTIES:
-            if value >= penalty:
-                B = problem.fit(value, B, max_iter=60 if value > penalty else 200)
-    return LevelBias(rows, B, summary, penalty, error), results
+            if value >= chosen.penalty:
+                B = problem.fit(value, B, max_iter=60 if value > chosen.penalty else 200)
+    return replace(chosen, B=B, summary=summary)
 
 
 def _episodes(tasks: TrainingTasks, chosen: TaskSet, rows: int, seed: list[int], more: int = 1) -> Episodes:
@@ -111,8 +116,8 @@ def _episodes(tasks: TrainingTasks, chosen: TaskSet, rows: int, seed: list[int],
 
 def _choose_penalty(
     tasks: TrainingTasks, fits: list[Model], rows: int, tick: Tick
-) -> tuple[float | None, float, list[dict[str, Any]]]:
-    """Follow the path of penalties in all folds until it stops paying; the penalty, its error, the path."""
+) -> tuple[list[LevelBias], list[dict[str, Any]]]:
+    """Follow the path of penalties in all folds until it stops paying; each fold's B there, and the path."""
     with single_threaded_blas():
         parallel = joblib.Parallel(n_jobs=tasks.settings.n_jobs, prefer="threads")
         jobs = zip(tasks.folds, fits, strict=True)
@@ -120,21 +125,22 @@ def _choose_penalty(
         without = float(np.mean([tasks.error(path.query, path.held_out.prediction) for path in paths]))
         results: list[dict[str, Any]] = []
         results.append({"kind": "conditional bias", "rows": rows, "penalty": None, "error": without})
-        failures = 0
+        best, best_paths, failures = results[0], paths, 0
         for penalty in PENALTIES:
             if failures == PATIENCE:
                 break
             done = parallel(joblib.delayed(_advance)(tasks, path, penalty) for path in paths)
             paths = [path for path, _ in done]
             found = float(np.mean([error for _, error in done]))
-            failures = 0 if found < min(entry["error"] for entry in results) else failures + 1
             results.append({"kind": "conditional bias", "rows": rows, "penalty": penalty, "error": found})
+            failures += 1
+            if found < best["error"]:
+                best, best_paths, failures = results[-1], paths, 0
             if tick is not None:
                 tick(1)
-    best = min(results, key=lambda entry: entry["error"])
     if best["error"] >= without * (1.0 - LEAST_GAIN):
-        best = results[0]
-    return best["penalty"], best["error"], results
+        return [LevelBias(rows, None, None, None, without) for _ in fits], results
+    return [LevelBias(rows, p.B, p.summary, best["penalty"], best["error"]) for p in best_paths], results
 
 
 def _start(tasks: TrainingTasks, fold: Fold, fit: Model, rows: int) -> Path:
@@ -145,7 +151,7 @@ def _start(tasks: TrainingTasks, fold: Fold, fit: Model, rows: int) -> Path:
             for part, seed in zip((fold.train, fold.held_out), seeds, strict=True)
         )
         train, summary = query_bias(tasks, trained, fit, None)
-        return Path(train, query_bias(tasks, held_out, fit, summary)[0], held_out.query)
+        return Path(train, query_bias(tasks, held_out, fit, summary)[0], held_out.query, summary)
 
 
 def _advance(tasks: TrainingTasks, path: Path, penalty: float) -> tuple[Path, float]:

@@ -4,7 +4,9 @@
    some of the tasks; choose the one, and a multiple of its τ, that predicts the other tasks best.
 2. Fit that form to all tasks: this is τ(s) and the mean part of b(s).
 3. Learn the conditional part of b(s) on the query risk, with the penalty chosen on the same held-out
-   tasks; leave it out where it does not pay.
+   tasks; leave it out where it does not pay.  Its features are the weights that a task is given without it:
+   a refinement of the first model by a second one.
+4. Count how far the predictions of held-out tasks miss, for intervals.
 
 The result is of the paper's form, ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀`` for the features
 of `tailored.posterior_map`.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +24,17 @@ from numpy.typing import NDArray
 from .._threads import single_threaded_blas
 from ..bias import Bias
 from ..conditioning import RANK_TOLERANCE, Conditioning, Constant, Factored
-from ..mixed_models import Units
+from ..intervals import Calibration
+from ..mixed_models import TaskStatistics, Units, adapt
 from ..mixed_models.forms import Form, FormFitter, chains
 from ..mixed_models.query_bias import PENALTIES
 from ..posterior_map import Level, PosteriorMap, SideFeatures
 from ..progress import progress_bar
 from ..tasks import TaskSet
 from ._bias_stage import LevelBias, learn_bias
+from ._calibration import AdaptTasks, calibrate_on
 from ._selection import choose
-from ._training_tasks import FORM_STARTS, Model, Settings, TrainingTasks
+from ._training_tasks import FORM_STARTS, INTERVAL_ROWS, Model, Settings, TrainingTasks
 
 Array = NDArray[np.float64]
 
@@ -45,6 +49,7 @@ class Trained:
     feature_map: PosteriorMap
     conditioning: Conditioning
     bias: Bias
+    calibration: Calibration | None
     form: Form
     scale: float
     side_penalty: float | None
@@ -81,24 +86,16 @@ def _train(at_hand: TrainingTasks, tick: Callable[[int], None] | None) -> Traine
         fitter = FormFitter.of(at_hand.statistics, at_hand.seed(FORM_STARTS), choice.side_penalty)
         model = Model(fitter.fit(best.form), best.scale)
     biases: list[LevelBias] = []
+    calibration = None
     if len(at_hand) > 1:
         fits = [Model(mixture, best.scale) for mixture in best.fits]
-        biases, path = learn_bias(at_hand, model, fits, tick)
-        results += path
-    learned = any(level.B is not None for level in biases)
-    feature_map = PosteriorMap.of_model(
-        at_hand.units,
-        model.mixture,
-        model.scale,
-        fit_intercept=at_hand.settings.fit_intercept,
-        levels=[Level(level.rows, level.summary) for level in biases] if learned else [],
-        side=at_hand.side,
-    )
-    conditioning, bias = assemble(model, at_hand.units, biases)
+        learned = learn_bias(at_hand, model, fits, tick)
+        biases = learned.levels
+        results += learned.results
+        calibration = _calibrate(at_hand, fits, learned.folds)
     return Trained(
-        feature_map,
-        conditioning,
-        bias,
+        *assemble(at_hand, model, biases),
+        calibration,
         best.form,
         best.scale,
         choice.side_penalty,
@@ -108,7 +105,54 @@ def _train(at_hand: TrainingTasks, tick: Callable[[int], None] | None) -> Traine
     )
 
 
-def assemble(model: Model, units: Units, biases: list[LevelBias]) -> tuple[Conditioning, Bias]:
+class Assembled(NamedTuple):
+    """The result in the paper's form."""
+
+    feature_map: PosteriorMap
+    conditioning: Conditioning
+    bias: Bias
+
+
+def assemble(at_hand: TrainingTasks, model: Model, biases: list[LevelBias]) -> Assembled:
+    """φ, (H, C) and (B, b₀) of a fitted model."""
+    learned = any(level.B is not None for level in biases)
+    feature_map = PosteriorMap.of_model(
+        at_hand.units,
+        model.mixture,
+        model.scale,
+        fit_intercept=at_hand.settings.fit_intercept,
+        levels=[Level(level.rows, level.summary) for level in biases] if learned else [],
+        side=at_hand.side,
+    )
+    return Assembled(feature_map, *_in_raw_units(model, at_hand.units, biases))
+
+
+def _calibrate(
+    at_hand: TrainingTasks, fits: list[Model], biases: list[list[LevelBias]]
+) -> Calibration | None:
+    """For intervals: each fold's model is asked about the tasks that it was not fitted to."""
+    fit_intercept = at_hand.settings.fit_intercept
+    held_out = (
+        (at_hand.tasks[fold.held_out], _adapter(assemble(at_hand, fit, bias), fit_intercept))
+        for fold, fit, bias in zip(at_hand.folds, fits, biases, strict=True)
+    )
+    with single_threaded_blas():
+        return calibrate_on(held_out, fit_intercept, at_hand.seed(INTERVAL_ROWS))
+
+
+def _adapter(model: Assembled, fit_intercept: bool) -> AdaptTasks:
+    """Weights and representations of tasks under the model, in raw units and closed form."""
+
+    def adapt_tasks(tasks: TaskSet) -> tuple[Array, Array]:
+        phis = model.feature_map.transform(tasks)
+        taus = model.conditioning.evaluate(phis)
+        weights = adapt(taus, model.bias.evaluate(phis), TaskStatistics.of(tasks, fit_intercept))
+        return weights, taus * np.maximum(tasks.sizes, 1)[:, None, None]
+
+    return adapt_tasks
+
+
+def _in_raw_units(model: Model, units: Units, biases: list[LevelBias]) -> tuple[Conditioning, Bias]:
     """(H, C) and (B, b₀) in raw units, for the features of `PosteriorMap`.
 
     H is block diagonal over the √r features, ``H = Σ_k e_k e_kᵀ ⊗ W_k / σ²``, and B acts on the others.
