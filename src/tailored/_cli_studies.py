@@ -45,7 +45,7 @@ def benchmark(
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 10,
     first_seed: Annotated[int, typer.Option(help="First seed.")] = 100,
     tasks: Annotated[
-        list[int] | None, typer.Option(help="Also with so many training tasks (repeat for a curve).")
+        list[int] | None, typer.Option(help="Also so many training tasks, for a curve (repeat).")
     ] = None,
     jobs: Annotated[int, typer.Option(help="Parallel cells; -1 uses all cores.")] = -1,
     data: Annotated[Path | None, typer.Option(help="Folder with the data sets instead of downloads.")] = None,
@@ -59,6 +59,7 @@ def benchmark(
     from .benchmark import METHODS, SUITES, run_benchmark
     from .benchmark.page import page
     from .benchmark.report import CurveDisplay, summarise, to_csv
+    from .benchmark.run import list_cells
     from .progress import progress_bar
 
     if show_list:
@@ -74,7 +75,7 @@ def benchmark(
             if name not in valid:
                 raise typer.BadParameter(f"{name!r} is not a {kind}; valid names: {', '.join(valid)}")
     seed_list = list(range(first_seed, first_seed + seeds))
-    total = len(suites) * len(methods) * seeds * (1 + len(tasks or ()))
+    total = len(list_cells(suites, methods, seed_list, tasks or ()))
     with progress_bar("Benchmark", total, enabled=True) as tick:
         results = run_benchmark(
             suites, methods, seed_list, out / "cells", task_counts=tasks or (), n_jobs=jobs, tick=tick
@@ -96,10 +97,13 @@ def benchmark(
             end_section=line is lines[-1] or lines[lines.index(line) + 1].suite != line.suite,
         )
     console.print(table)
-    for kind in ("rows", "tasks"):
-        display = CurveDisplay(results, kind)
-        if display.curves():
-            display.plot().savefig(out / f"benchmark-{kind}.png", dpi=150)
+    folder = out if report is None else report.parent / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    figures = {}
+    for kind in ("rows", *(["tasks"] if tasks else [])):
+        path = folder / f"benchmark-{kind}.png"
+        CurveDisplay(results, kind).plot().savefig(path, dpi=150)
+        figures[kind] = f"{folder.name}/{path.name}"
     if report is not None:
-        report.write_text(page(results), encoding="utf-8")
-    console.print(f"table: {out / 'benchmark.csv'}   figures: {out}")
+        report.write_text(page(results, figures), encoding="utf-8")
+    console.print(f"table: {out / 'benchmark.csv'}   figures: {folder}")

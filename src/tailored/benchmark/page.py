@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from .report import Line, Results, markdown, summarise
-from .run import COLD_ROWS
+from .run import COLD_ROWS, COVERAGE, CellResult
 from .suites import SUITES
 
 _OPENING = """# Benchmark
@@ -37,15 +37,49 @@ _ADVICE = """## When to use which
 """
 
 
-def page(results: Results) -> str:
-    """The whole page."""
+_INTERVALS = f"""## Prediction intervals
+
+Share of query rows inside the {100 * COVERAGE:.0f} % intervals of `TaskRegressor.predict_interval`, and their mean width,
+after adapting on 0, on 5 and on all support rows: means over seeds and tasks (± standard deviation over seeds).
+"""
+
+
+def page(results: Results, figures: Mapping[str, str] | None = None) -> str:
+    """The whole page; ``figures`` are the paths, from the page, of the figures by kind ("rows", "tasks")."""
+    figures = figures or {}
     lines = summarise(results)
-    parts = [_OPENING, "## Results\n", markdown(lines)]
+    parts = [_OPENING, "## In short\n", _short(lines), _ADVICE, "## Results\n", markdown(lines)]
     clipped = [line for line in summarise(results, clipped=True) if line.method in _shown(lines)]
     if clipped:
         parts += ["## Predictions clipped to the rating scale\n", markdown(clipped)]
-    parts += ["## Cold start\n", _cold(results), _ADVICE]
+    parts += ["## Cold start\n", _cold(results)]
+    if "rows" in figures:
+        parts.append(f"![Error against support rows]({figures['rows']})\n")
+    if "tasks" in figures:
+        parts += ["## Few training tasks\n", f"![Error against training tasks]({figures['tasks']})\n"]
+    intervals = _intervals(results)
+    if intervals:
+        parts += [_INTERVALS, intervals]
     return "\n".join(parts)
+
+
+def _short(lines: Sequence[Line]) -> str:
+    """One line per data set: the best baseline and the default learner."""
+    rows = [
+        "| data set | | best baseline | `ConditionalLearner()` | difference | p | fit (median) |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    by_name = {(line.suite, line.method): line for line in lines}
+    for suite in dict.fromkeys(line.suite for line in lines):
+        ours = by_name.get((suite, "conditional"))
+        if ours is None or not ours.best_baseline:
+            continue
+        best = by_name[suite, ours.best_baseline]
+        rows.append(
+            f"| {suite} | {SUITES[suite].description} | {best.mean:.4f} ({best.method}) | {ours.mean:.4f} "
+            f"| {ours.difference:+.1f} % | {ours.p_value:.1g} | {ours.seconds:.0f} s |"
+        )
+    return "\n".join(rows) + "\n"
 
 
 def _shown(lines: Sequence[Line]) -> set[str]:
@@ -53,13 +87,35 @@ def _shown(lines: Sequence[Line]) -> set[str]:
 
 
 def _cold(results: Results) -> str:
-    """Error after adapting on 0, 1, 2, 5, 10 rows, for the strongest baseline and the default learner."""
+    """Error after adapting on 0, 1, 2, 5, 10 rows, for the strongest baselines and the default learner."""
     head = "| data set | method | " + " | ".join(f"{rows} rows" for rows in COLD_ROWS) + " |"
     rows = [head, "|" + "---|" * (2 + len(COLD_ROWS))]
     for suite in SUITES:
-        for method in ("task mean", "mixed model", "conditional"):
-            cells = [r for c, r in results if (c.suite, c.method, c.n_train) == (suite, method, None)]
+        for method in ("task mean", "item and user bias", "mixed model", "conditional"):
+            cells = _full(results, suite, method)
             if cells:
                 means = [np.mean([cell.cold[str(n)] for cell in cells]) for n in COLD_ROWS]
                 rows.append(f"| {suite} | {method} | " + " | ".join(f"{mean:.4f}" for mean in means) + " |")
     return "\n".join(rows) + "\n"
+
+
+def _intervals(results: Results) -> str:
+    rows = []
+    for suite in SUITES:
+        cells = [cell for cell in _full(results, suite, "conditional") if cell.coverage]
+        if cells:
+            shown = []
+            for support in cells[0].coverage:
+                coverage, width = np.array([cell.coverage[support] for cell in cells]).T
+                deviation = coverage.std(ddof=1) if len(coverage) > 1 else 0.0
+                shown += [f"{100 * coverage.mean():.1f} ± {100 * deviation:.1f} %", f"{width.mean():.3g}"]
+            rows.append(f"| {suite} | " + " | ".join(shown) + " |")
+    if not rows:
+        return ""
+    head = "| data set | 0 rows | width | 5 rows | width | all rows | width |"
+    return "\n".join([head, "|" + "---|" * 7, *rows]) + "\n"
+
+
+def _full(results: Results, suite: str, method: str) -> list[CellResult]:
+    """Results of a method on all training tasks of a data set."""
+    return [r for c, r in results if (c.suite, c.method, c.n_train) == (suite, method, None)]

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .methods import is_baseline
-from .run import Cell, CellResult
+from .run import CURVE_METHODS, Cell, CellResult
+from .suites import SUITES
 
 Array = NDArray[np.float64]
 Results = Sequence[tuple[Cell, CellResult]]
@@ -85,16 +86,19 @@ def _paired(ours: dict[int, float], theirs: dict[int, float]) -> tuple[float, fl
 
 
 def to_csv(results: Results) -> str:
-    """The tidy table: data set, method, seed, n_train, support, error, clipped, seconds."""
+    """The tidy table: one line per data set, method, seed, number of training tasks and of support rows."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["data_set", "method", "seed", "n_train", "support", "error", "clipped", "seconds"])
+    head = ["data_set", "method", "seed", "n_train", "support"]
+    writer.writerow([*head, "error", "clipped", "seconds", "coverage", "width"])
     for cell, result in results:
-        head = [cell.suite, cell.method, cell.seed, "all" if cell.n_train is None else cell.n_train]
-        clipped = "" if result.clipped is None else f"{result.clipped:.6f}"
-        writer.writerow([*head, "all", f"{result.error:.6f}", clipped, f"{result.seconds:.3f}"])
-        for rows, error in result.cold.items():
-            writer.writerow([*head, rows, f"{error:.6f}", "", ""])
+        for rows in ("all", *result.cold):
+            first = rows == "all"
+            error = result.error if first else result.cold[rows]
+            clipped = result.clipped if first else None
+            numbers = [error, clipped, result.seconds if first else None, *result.coverage.get(rows, ())]
+            name = [cell.suite, cell.method, cell.seed, "all" if cell.n_train is None else cell.n_train, rows]
+            writer.writerow([*name, *("" if value is None else f"{value:.6f}" for value in numbers)])
     return text.getvalue()
 
 
@@ -127,8 +131,9 @@ class CurveDisplay:
         """data set -> method -> (positions, mean errors)."""
         points: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for cell, result in self.results:
-            if self.kind == "tasks" and cell.n_train is not None:
-                points[cell.suite, cell.method][cell.n_train].append(result.error)
+            if self.kind == "tasks":
+                n_train = SUITES[cell.suite].n_train if cell.n_train is None else cell.n_train
+                points[cell.suite, cell.method][n_train].append(result.error)
             elif self.kind == "rows" and cell.n_train is None:
                 for rows, error in result.cold.items():
                     points[cell.suite, cell.method][int(rows)].append(error)
@@ -138,7 +143,7 @@ class CurveDisplay:
             out[suite][method] = (np.array(places), np.array([np.mean(values[p]) for p in places]))
         return dict(out)
 
-    def plot(self, methods: Sequence[str] = ("task mean", "mixed model", "conditional")) -> Any:
+    def plot(self, methods: Sequence[str] = CURVE_METHODS) -> Any:
         """Draw the named methods; returns the figure."""
         import matplotlib.pyplot as plt
 
@@ -153,6 +158,16 @@ class CurveDisplay:
             for style, method, dash in zip(styles, methods, (":", "--", "-"), strict=False):
                 if method in by_method:
                     axis.plot(*by_method[method], dash, color=style, marker="o", markersize=4, label=method)
+            others = [by_method[m][1] for m in methods[1:] if m in by_method]
+            if others:
+                # Ridge alone may be off by a factor; the methods to compare keep most of the panel.
+                low, high = min(map(np.min, others)), max(map(np.max, others))
+                axis.set_ylim(low - 0.1 * (high - low), high + 0.6 * (high - low))
+            if self.kind == "tasks":
+                axis.set_xscale("log")
+                ticks = sorted({int(x) for places, _ in by_method.values() for x in places})
+                axis.set_xticks(ticks, [str(tick) for tick in ticks])
+                axis.minorticks_off()
             axis.set_title(suite, fontsize=10)
             axis.spines[["top", "right"]].set_visible(False)
         for axis in list(axes.flat)[len(curves) :]:

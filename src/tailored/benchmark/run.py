@@ -18,10 +18,14 @@ from ..experiments.store import make_folder, write_atomically
 from ..learners._base import task_means
 from ..tasks import TaskSet
 from .methods import METHODS, predictions
-from .suites import SUITES
+from .suites import SUITES, Split
 
 #: Support rows of the cold-start curve.
 COLD_ROWS = (0, 1, 2, 5, 10)
+#: Support rows that intervals are judged with (None: all), and the coverage they are asked for.
+INTERVAL_ROWS, COVERAGE = (0, 5, None), 0.9
+#: Methods of the curves against the number of training tasks.
+CURVE_METHODS = ("ridge per task", "mixed model", "conditional")
 
 
 class Cell(NamedTuple):
@@ -45,12 +49,15 @@ class CellResult:
 
     ``clipped``: with predictions clipped to the target's known range (None where there is none).
     ``cold``: error after adapting on 0, 1, 2, 5, 10 random support rows.  ``seconds``: of the fit.
+    ``coverage``: share of query rows inside their intervals, and the intervals' mean width, after adapting on
+    0, 5 and all support rows; for methods that give intervals.
     """
 
     error: float
     seconds: float
     clipped: float | None = None
     cold: dict[str, float] = field(default_factory=dict)
+    coverage: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def run_cell(cell: Cell, data: str | None = None) -> CellResult:
@@ -67,14 +74,31 @@ def run_cell(cell: Cell, data: str | None = None) -> CellResult:
         for rows in COLD_ROWS:
             fewer = _some_rows(split.support, rows, cell.seed)
             cold[str(rows)] = _error(predictions(method, fewer, split.query), split.query)
+        coverage = _coverage(method, split, cell.seed) if hasattr(method, "calibration_") else {}
     clipped = None
     if split.target_range is not None:
         clipped = _error(np.clip(predicted, *split.target_range), split.query)
-    return CellResult(_error(predicted, split.query), seconds, clipped, cold)
+    return CellResult(_error(predicted, split.query), seconds, clipped, cold, coverage)
 
 
 def _error(predicted: Any, query: TaskSet) -> float:
     return float(task_means(np.abs(predicted - query.y), query.offsets).mean())
+
+
+def _coverage(method: Any, split: Split, seed: int) -> dict[str, tuple[float, float]]:
+    """Means over tasks, by the number of support rows, of models as a user gets them."""
+    out = {}
+    for rows in INTERVAL_ROWS:
+        support = split.support if rows is None else _some_rows(split.support, rows, seed)
+        inside, widths = [], []
+        for given, asked in zip(support, split.query, strict=True):
+            described = {} if given.side_info is None else {"side_info": given.side_info}
+            model = method.adapt(*((given.X, given.y) if len(given.y) else ()), **described)
+            low, high = model.predict_interval(asked.X, COVERAGE).T
+            inside.append(np.mean((low <= asked.y) & (asked.y <= high)))
+            widths.append(np.mean(high - low))
+        out["all" if rows is None else str(rows)] = (float(np.mean(inside)), float(np.mean(widths)))
+    return out
 
 
 def _some_rows(tasks: TaskSet, rows: int, seed: int) -> TaskSet:
@@ -84,6 +108,20 @@ def _some_rows(tasks: TaskSet, rows: int, seed: int) -> TaskSet:
     place = np.empty(len(task), dtype=int)
     place[order] = np.arange(len(task)) - tasks.offsets[task]
     return tasks._pick(place < rows, np.minimum(tasks.sizes, rows))
+
+
+def list_cells(
+    suites: Sequence[str], methods: Sequence[str], seeds: Sequence[int], task_counts: Sequence[int] = ()
+) -> list[Cell]:
+    """All cells, data set by data set; what does not apply to a data set is left out."""
+    return [
+        Cell(suite, method, seed, n_train)
+        for suite in suites
+        for seed in seeds
+        for n_train in (None, *(n for n in task_counts if n < SUITES[suite].n_train))
+        for method in methods
+        if method not in SUITES[suite].excludes and (n_train is None or method in CURVE_METHODS)
+    ]
 
 
 def run_benchmark(
@@ -105,7 +143,7 @@ def run_benchmark(
     seeds : of the splits
     out : Path
         Folder of the finished cells, one JSON file each.
-    task_counts : also run with only so many training tasks (for the curve)
+    task_counts : also run `CURVE_METHODS` with only so many training tasks, where there are more
     data : folder with the data sets instead of downloads
     """
     for name in suites:
@@ -113,14 +151,7 @@ def run_benchmark(
     for name in methods:
         check_choice("method", name, METHODS)
     make_folder(out)
-    cells = [
-        Cell(suite, method, seed, n_train)
-        for suite in suites
-        for seed in seeds
-        for n_train in (None, *task_counts)
-        for method in methods
-        if method not in SUITES[suite].excludes
-    ]
+    cells = list_cells(suites, methods, seeds, task_counts)
     missing = [cell for cell in cells if _read(out / cell.file) is None]
     if tick is not None:
         tick(len(cells) - len(missing))
