@@ -106,3 +106,75 @@ def sum_inverses(factors: Array, weights: Array, floor: float) -> tuple[Array, A
         for j in range(i):
             total[j, i] = total[i, j]
     return total, traces
+
+
+@njit(**_OPTIONS)
+def log_evidences(
+    images: Array,
+    points: Array,
+    starts: NDArray[np.int64],
+    cross: Array,
+    square: float,
+    n: int,
+    noise: float,
+) -> Array:
+    """``log N(y; X b_k, X L_k L_kᵀ Xᵀ + σ²I)`` of one task under K components, an array (K,).
+
+    Parameters
+    ----------
+    images : array (P + K + .., d)
+        ``points @ XᵀX``.
+    points : array (P + K + .., d)
+        The columns of L_1, .., L_K, P in all, as rows; then b_1, .., b_K; what follows is not read.
+    starts : array (K + 1,)
+        The rows of L_k are ``starts[k]:starts[k + 1]``.
+    cross, square, n
+        Xᵀy, yᵀy and the number of rows.
+    noise : float
+        σ².
+    """
+    K, d = len(starts) - 1, points.shape[1]
+    out = np.empty(K)
+    widest = 0
+    for k in range(K):
+        widest = max(widest, starts[k + 1] - starts[k])
+    factor = np.empty((widest, widest))
+    solution = np.empty(widest)
+    for k in range(K):
+        first = starts[k]
+        p = starts[k + 1] - first
+        mean, fitted = points[starts[K] + k], images[starts[K] + k]
+        left = square
+        for j in range(d):
+            left += (fitted[j] - 2.0 * cross[j]) * mean[j]
+        left = max(left, 0.0)
+        half = 0.0
+        # Row i of the Cholesky factor of LᵀXᵀXL + σ²I, and with it the forward substitution: the evidence
+        # needs the norm of its result and never the solution itself.
+        for i in range(p):
+            image, row = images[first + i], factor[i]
+            value = 0.0
+            for j in range(d):
+                value += points[first + i, j] * (cross[j] - fitted[j])
+            right = value
+            for c in range(i + 1):
+                point, above = points[first + c], factor[c]
+                value = 0.0
+                for j in range(d):
+                    value += image[j] * point[j]
+                for j in range(c):
+                    value -= row[j] * above[j]
+                if c < i:
+                    row[c] = value * above[c]
+                else:
+                    pivot = np.sqrt(value + noise)
+                    half += np.log(pivot)
+                    row[i] = 1.0 / pivot
+            for j in range(i):
+                right -= row[j] * solution[j]
+            solution[i] = right * row[i]
+            left -= solution[i] * solution[i]
+        out[k] = -0.5 * (
+            (n - p) * np.log(noise) + 2.0 * half + max(left, 0.0) / noise + n * np.log(2.0 * np.pi)
+        )
+    return out

@@ -18,14 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from ._one_task import NOISE_ROWS, OneTask
 from .feature_maps import FEATURE_MAPS, FeatureMap
 from .mixed_models import Mixture, TaskStatistics, Units, adapt, fit_mixed_model, fit_mixture
 from .tasks import TaskSet
 
 Array = NDArray[np.float64]
 
-#: Rows of average noise that steady the estimate of a task's own noise.
-NOISE_ROWS = 5.0
 #: Floats that the statistics of a batch of tasks may take (64 MB).
 BATCH_FLOATS = 8_000_000
 
@@ -235,8 +234,26 @@ class PosteriorMap(FeatureMap):
                     parts.append(hat[:, None] * np.hstack([np.ones((len(psi), 1)), psi]))
         return np.hstack(parts)
 
+    def transform_one(self, task: TaskSet) -> Array:
+        if task.is_sparse or self.mixture is None or self.units is None:
+            return self.transform(task)
+        side = None if self.side is None else self.side(task)[0]
+        return self._layout()(task.X, task.y, side)[None]
+
+    def _layout(self) -> OneTask:
+        """The arrays that `transform_one` works with, made anew when a part of the model was replaced."""
+        parts = (self.units, self.mixture, self.scale, self.levels, self.side, self.fit_intercept)
+        cached = vars(self).get("_one_task")
+        if cached is None or any(a is not b for a, b in zip(parts, cached[0], strict=True)):
+            cached = self._one_task = (parts, OneTask.of(self))
+        layout: OneTask = cached[1]
+        return layout
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_one_task"}
+
     def state(self) -> dict[str, Any]:
-        own = dict(vars(self))
+        own = self.__getstate__()
         for name in ("units", "mixture"):
             own[name] = None if own[name] is None else asdict(own[name])
         own["levels"] = [asdict(level) for level in self.levels]

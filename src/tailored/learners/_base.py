@@ -23,6 +23,7 @@ from ..objectives import Rows, prior_predictions, segment_sums
 from ..optimizers import compress
 from ..regressor import TaskRegressor, clipped, with_constant
 from ..tasks import TaskSet
+from ._blocks import representation
 
 Array = NDArray[np.float64]
 
@@ -317,9 +318,9 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         rows = self._rows(task)
         if sparse.issparse(rows.X):
             rows = Rows(rows.X.toarray(), rows.y, rows.offsets)
-        theta = self.conditioning_(phi)
+        theta = representation(self.conditioning_, phi)
         if self.size_exponent_:
-            theta = self._size_factors(task.sizes)[0] * theta
+            theta = theta * float(max(len(rows.y), 1) ** self.size_exponent_)
         return rows, theta, self.bias_(phi) if self.bias_.moves else None
 
     def _one_task(self, X: Any, y: Any, side_info: Any) -> TaskSet:
