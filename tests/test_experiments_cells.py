@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import reference
+from tailored import ConditionalLearner, TaskSet
 from tailored.conditioning import Dense
 from tailored.experiments import cells as cells_module
 from tailored.experiments.averages import ChangeMeans, DirectMeans, evaluate_dense, start_means
 from tailored.experiments.cells import Cell, list_cells, run_cell
-from tailored.experiments.config import ExperimentConfig
-from tailored.experiments.config_files import load_config, parse_config
+from tailored.experiments.config import METHODS, ExperimentConfig
+from tailored.experiments.config_files import load_config, parse_config, select_configs
 from tailored.experiments.exact import ExactIterate, eigenpairs_below
 from tailored.experiments.protocol import prepare
 
@@ -271,3 +272,32 @@ def test_needs_a_lipschitz_loss():
 
     with pytest.raises(ValueError, match="Lipschitz"):
         cells_module._lipschitz(Squared())
+
+
+def test_practical_preset_is_the_recommended_methods_on_the_same_tasks():
+    """The end of each curve, recomputed from task sets and the public interface."""
+    from tailored.baselines import MixedModel, RidgePerTask
+    from tailored.experiments.practical import refits
+
+    (config,) = select_configs(["clusters-2"], preset="practical", quick=True)
+    cells = list_cells(config)
+    assert {(cell.method, cell.step) for cell in cells} == {(name, None) for name in METHODS}
+    part = prepare(config, 0).test
+    train = prepare(config, 0).train.support
+    groups = np.repeat(np.arange(config.tasks.train), np.diff(train.offsets))
+    methods = {"independent": RidgePerTask, "unconditional": MixedModel, "conditional": ConditionalLearner}
+    for cell in cells[:3]:
+        result = run_cell(config, cell)
+        method = methods[cell.method]().fit(TaskSet(train.X, train.y, groups))
+        errors = []
+        for t in range(config.tasks.test):
+            support = slice(part.support.offsets[t], part.support.offsets[t + 1])
+            query = slice(part.query.offsets[t], part.query.offsets[t + 1])
+            model = method.adapt(part.support.X[support], part.support.y[support])
+            errors.append(np.abs(model.predict(part.query.X[query]) - part.query.y[query]).mean())
+        assert result.test.shape == (config.tasks.train,)
+        np.testing.assert_allclose(result.test[-1], np.mean(errors), rtol=1e-6)
+        # Nothing is learned between two fits.
+        assert len(np.unique(result.test)) <= len(refits(config.tasks.train))
+    assert refits(60) == [1, 2, 5, 10, 20, 50, 60]
+    assert refits(1) == [1]

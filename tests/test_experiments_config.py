@@ -104,8 +104,8 @@ def test_unknown_names():
         load_config("lenc")
     with pytest.raises(ConfigError, match="preset must be one of 'paper', 'practical'"):
         load_config("lenk", preset="fast")
-    with pytest.raises(ConfigError, match="'practical' is not available yet; valid now: 'paper'"):
-        load_config("lenk", preset="practical")
+    with pytest.raises(ConfigError, match="step_sizes: the practical preset has none"):
+        select_configs(["lenk"], preset="practical", step_sizes=3)
     with pytest.raises(ConfigError, match=r"nowhere\.toml: No such file"):
         load_config("nowhere.toml")
     with pytest.raises(ConfigError, match="method must be one of 'independent'"):

@@ -14,6 +14,7 @@ from ..losses import Loss, get_loss
 from ..objectives import Rows, Surrogate
 from .averages import Means, evaluate_dense, start_means
 from .config import ExperimentConfig
+from .practical import run_practical
 from .protocol import Part, Prepared, prepare
 
 Array = NDArray[np.float64]
@@ -57,7 +58,8 @@ def list_cells(config: ExperimentConfig) -> list[Cell]:
     cells = []
     for seed in range(config.grid.seeds):
         for method in reversed(config.learning.methods):
-            steps = [None] if method == "independent" else range(config.grid.step_count)
+            alone = method == "independent" or config.preset == "practical"
+            steps = [None] if alone else range(config.grid.step_count)
             cells += [Cell(config.name, seed, method, step) for step in steps]
     return cells
 
@@ -67,6 +69,8 @@ def run_cell(config: ExperimentConfig, cell: Cell, data: str | None = None) -> C
     # Overflow is an expected end of the largest steps, and is handled where it is met.
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
         prepared = prepare(config, cell.seed, data)
+        if config.preset == "practical":
+            return CellResult(*run_practical(config, prepared, cell.method))
         if cell.step is None:
             return _independent(config, prepared)
         step_size = config.grid.step_sizes[cell.step]

@@ -16,6 +16,9 @@ EXPERIMENTS = ("clusters-2", "clusters-6", "lenk", "movielens", "jester")
 
 METHODS = ("independent", "unconditional", "conditional")
 
+#: Algorithm 1 as in the paper with its grid of step sizes, or what this library recommends.
+PRESETS = ("paper", "practical")
+
 
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message names the file, the key and what is valid."""
@@ -105,6 +108,7 @@ class ExperimentConfig:
     features: Features
     learning: Learning
     grid: Grid
+    preset: str = "paper"
 
     def identity(self) -> dict[str, Any]:
         """What the numbers of a cell depend on, as plain values.
@@ -114,6 +118,11 @@ class ExperimentConfig:
         """
         values = dataclasses.asdict(self)
         del values["title"], values["target"]
+        if self.preset == "paper":
+            del values["preset"]
+        else:
+            # The practical methods have neither features nor steps to be told.
+            del values["features"]
         values["data"] = {"source": self.data.source, **dict(self.data.options)}
         values["learning"]["methods"] = list(self.learning.methods)
         del values["grid"]["seeds"]
@@ -139,6 +148,9 @@ class ExperimentConfig:
     ) -> ExperimentConfig:
         """The same experiment with another grid (``step_sizes`` is their number), methods or rank limit."""
         grid, learning = self.grid, self.learning
+        for name, value in (("step_sizes", step_sizes), ("rank", rank)):
+            if value is not None and self.preset == "practical":
+                raise ConfigError(f"{name}: the practical preset has none; leave it out, or use the paper preset")
         if seeds is not None:
             grid = replace(grid, seeds=check_int("seeds", seeds))
         if step_sizes is not None:

@@ -15,6 +15,7 @@ from ..feature_maps import FEATURE_MAPS
 from .config import (
     EXPERIMENTS,
     METHODS,
+    PRESETS,
     ConfigError,
     Data,
     ExperimentConfig,
@@ -25,9 +26,6 @@ from .config import (
     Tasks,
     read_rank,
 )
-
-#: Presets by name; None marks one that is announced and not built yet.
-PRESETS: dict[str, str | None] = {"paper": "configs", "practical": None}
 
 #: What each source of data may be told, with the type of each option.
 DATA_OPTIONS: dict[str, dict[str, type]] = {
@@ -76,14 +74,13 @@ def select_configs(
 def load_config(name: str | Path, preset: str = "paper") -> ExperimentConfig:
     """Read an experiment: one of `EXPERIMENTS` by name, or any ``.toml`` file by its path."""
     try:
-        folder = PRESETS[check_choice("preset", preset, PRESETS)]
+        check_choice("preset", preset, PRESETS)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    if folder is None:
-        raise ConfigError(
-            f"the preset {preset!r} is not available yet; valid now: "
-            + ", ".join(repr(known) for known, place in PRESETS.items() if place is not None)
-        )
+    return dataclasses.replace(_read_config(name), preset=preset)
+
+
+def _read_config(name: str | Path) -> ExperimentConfig:
     if str(name).endswith(".toml"):
         path = Path(name)
         try:
@@ -95,7 +92,7 @@ def load_config(name: str | Path, preset: str = "paper") -> ExperimentConfig:
         check_choice("experiment", str(name), EXPERIMENTS)
     except ValueError as error:
         raise ConfigError(f"{error} ('all' and the path of a .toml file are taken as well.)") from error
-    content = (resources.files(__package__) / folder / f"{name}.toml").read_bytes()
+    content = (resources.files(__package__) / "configs" / f"{name}.toml").read_bytes()
     return parse_config(content, str(name), f"{name}.toml")
 
 

@@ -172,6 +172,8 @@ def _write_representation(p: Plan, results: Mapping[Cell, CellResult]) -> None:
             assert best.step is not None
             arrays[f"{method}/step_size"] = np.array(p.config.grid.step_sizes[best.step])
             arrays |= {f"{method}/{name}": value for name, value in results[best].arrays.items()}
+    if not arrays:
+        return
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     write_atomically(p.store.folder / REPRESENTATION_FILE, buffer.getvalue())
