@@ -48,7 +48,7 @@ def save(learner: Any, path: Any) -> None:
             return {"loss": [_name_of(losses.LOSSES, value), vars(value)]}
         if isinstance(value, feature_maps.FeatureMap):
             state = {key: put(f"{name}.{key}", item) for key, item in value.state().items()}
-            return {"feature_map": [_name_of(feature_maps.FEATURE_MAPS, value), state]}
+            return {"feature_map": [_name_of(feature_maps.kinds(), value), state]}
         if isinstance(value, np.generic):
             return value.item()
         if value is None or isinstance(value, str | int | float | bool):
@@ -134,7 +134,7 @@ def load(path: Any) -> Any:
             return {key: get(item) for key, item in body.items()}
         if kind == "loss":
             return losses.LOSSES[body[0]](**body[1])
-        feature_map = feature_maps.FEATURE_MAPS[body[0]]()
+        feature_map = feature_maps.kinds()[body[0]]()
         feature_map.restore({key: get(item) for key, item in body[1].items()})
         return feature_map
 

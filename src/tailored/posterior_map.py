@@ -10,7 +10,6 @@ the paper's form; b(s) = Bφ uses the other blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -21,12 +20,20 @@ from sklearn.utils import check_random_state
 from ._one_task import NOISE_ROWS, OneTask
 from .feature_maps import FEATURE_MAPS, FeatureMap
 from .mixed_models import Mixture, TaskStatistics, Units, adapt, fit_mixed_model, fit_mixture
+from .mixed_models.statistics import BATCH_FLOATS, batches
 from .tasks import TaskSet
 
-Array = NDArray[np.float64]
+__all__ = [
+    "BATCH_FLOATS",
+    "Level",
+    "PosteriorMap",
+    "SideFeatures",
+    "TaskSummary",
+    "batches",
+    "hats",
+]
 
-#: Floats that the statistics of a batch of tasks may take (64 MB).
-BATCH_FLOATS = 8_000_000
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ class SideFeatures:
     @property
     def from_description(self) -> bool:
         """Whether they come from the task's description and not from its rows."""
-        return self.encoder.needs_side_info
+        return self.encoder.needs_side_info and not self.encoder.needs_rows
 
     @classmethod
     def fit(cls, encoder: FeatureMap, tasks: TaskSet) -> SideFeatures:
@@ -275,13 +282,6 @@ def hats(levels: list[Level], sizes: NDArray[np.int64]) -> Array:
     """h_i(n), (levels, T): one at the level's number of rows, zero at its neighbours'."""
     knots = np.log1p([level.rows for level in levels])
     return np.array([np.interp(np.log1p(sizes), knots, tip) for tip in np.eye(len(knots))])
-
-
-def batches(tasks: TaskSet) -> Iterator[TaskSet]:
-    """The tasks in pieces whose statistics fit into `BATCH_FLOATS`."""
-    size = max(1, BATCH_FLOATS // (tasks.n_features + 1) ** 2)
-    for start in range(0, len(tasks), size):
-        yield tasks[start : start + size]
 
 
 FEATURE_MAPS["posterior"] = PosteriorMap

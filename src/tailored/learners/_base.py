@@ -327,8 +327,8 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         if X is None:
             if y is not None:
                 raise ValueError("y: got targets without rows; pass X as well")
-            needs_rows = self.feature_map_ is not None and self.feature_map_.needs_rows
-            if needs_rows and side_info is not None:
+            known = self.feature_map_
+            if side_info is not None and known is not None and known.needs_rows and not known.needs_side_info:
                 raise ValueError(
                     "side_info: this learner reads the task's own rows, not side information; pass X and y"
                 )

@@ -1,0 +1,91 @@
+"""What all feature maps share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..tasks import TaskSet
+
+Array = NDArray[np.float64]
+
+#: Floats that the rows of a batch of tasks may take (64 MB).
+BATCH_FLOATS = 8_000_000
+
+
+class FeatureMap(ABC):
+    """Base of all maps: ``fit`` on the training tasks, ``transform`` to (T, k)."""
+
+    #: What the map reads; `adapt` uses it to say what is missing.
+    needs_rows: bool = True
+    needs_side_info: bool = False
+
+    def fit(self, tasks: TaskSet) -> FeatureMap:
+        """Learn what has to be learned from the tasks (most maps: nothing)."""
+        return self
+
+    @abstractmethod
+    def transform(self, tasks: TaskSet) -> Array:
+        """Features of every task, (T, k)."""
+
+    def transform_one(self, task: TaskSet) -> Array:
+        """Features of a set of one task, (1, k); a map may do this faster than `transform`."""
+        return self.transform(task)
+
+    def state(self) -> dict[str, Any]:
+        """Constructor arguments and fitted numbers that rebuild the map (for saving)."""
+        return dict(vars(self))
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back what `state` gave."""
+        vars(self).update(state)
+
+
+def dense(matrix: Any) -> Array:
+    """A dense array of a dense or sparse one."""
+    return np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix, dtype=float)
+
+
+def task_means(tasks: TaskSet) -> sparse.csr_array:
+    """The (T, N) matrix that averages the rows of each task (zero for a task without rows)."""
+    sizes = tasks.sizes
+    weights = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
+    shape = (len(tasks), len(weights))
+    return sparse.csr_array((weights, np.arange(len(weights)), tasks.offsets), shape=shape)
+
+
+class SameSize(NamedTuple):
+    """Tasks with the same number n of rows: positions (m,), rows with a last column of ones, targets."""
+
+    which: NDArray[np.intp]
+    X: Array  # (m, n, d + 1)
+    y: Array  # (m, n)
+
+
+def by_size(tasks: TaskSet) -> Iterator[SameSize]:
+    """Tasks of one size at a time, those without rows left out.
+
+    A batched solve costs a fraction of a loop, and because the shapes are the task's own, its bits do not
+    depend on the other tasks.
+    """
+    d = tasks.n_features
+    for n in np.unique(tasks.sizes[tasks.sizes > 0]):
+        same = np.flatnonzero(tasks.sizes == n)
+        at_once = max(1, BATCH_FLOATS // int(n * (d + 1)))
+        for start in range(0, len(same), at_once):
+            which = same[start : start + at_once]
+            rows = (tasks.offsets[which][:, None] + np.arange(n)).ravel()
+            X = np.ones((len(which), n, d + 1))
+            X[:, :, :d] = dense(tasks.X[rows]).reshape(len(which), n, d)
+            yield SameSize(which, X, tasks.y[rows].reshape(len(which), n))
+
+
+def mean_norm(features: Array) -> float:
+    """Root mean square of the norms of the rows; 1 where it is zero, because features are divided by it."""
+    norm = float(np.sqrt(np.mean(np.einsum("tk,tk->t", features, features)))) if features.size else 0.0
+    return norm if norm > 0 else 1.0

@@ -1,0 +1,302 @@
+"""Feature maps for tasks with few rows, against loops and dense formulas."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import tailored
+from tailored import ConditionalLearner, TaskSet
+from tailored.datasets import make_clusters
+from tailored.feature_maps import (
+    FourierEstimate,
+    JoinedMaps,
+    PosteriorMean,
+    RidgeEstimate,
+    SecondOrder,
+    get_feature_map,
+)
+from tailored.feature_maps._ridge import leave_one_out
+from tailored.posterior_map import SideFeatures
+
+MAPS = {
+    "tuned ridge": "tuned ridge",
+    "posterior mean": "posterior mean",
+    "second-order": "second-order",
+    "second-order of ridge": SecondOrder("tuned ridge", n_axes=2),
+    "fourier estimate": "fourier estimate",
+    "fourier of ridge": FourierEstimate("tuned ridge", n_components=7),
+    "joined": ["mean", RidgeEstimate(0.3), "posterior mean"],
+}
+
+
+def some_tasks(seed=0, sizes=(4, 1, 7, 0, 3, 7, 12, 2), side=False):
+    rng = np.random.default_rng(seed)
+    entries = []
+    for n in sizes:
+        X = rng.normal(size=(n, 3)) * (1.0, 3.0, 0.5)
+        y = X @ (rng.normal(size=3) * (1.0, 1.0, 0.1)) + 1.0 + 0.2 * rng.normal(size=n)
+        entries.append((X, y, rng.normal(loc=(5.0, 0.0), size=2)) if side else (X, y))
+    return TaskSet.from_tasks(entries)
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return some_tasks()
+
+
+def fitted(spec, tasks):
+    return get_feature_map(spec, has_side_info=tasks.side_info is not None).fit(tasks)
+
+
+# ---------------------------------------------------------------- what all of them promise
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_order_of_rows(name, tasks):
+    feature_map = fitted(MAPS[name], tasks)
+    rng = np.random.default_rng(1)
+    orders = [rng.permutation(len(task.y)) for task in tasks]
+    mixed = TaskSet.from_tasks([(t.X[o], t.y[o]) for t, o in zip(tasks, orders, strict=True)])
+    np.testing.assert_allclose(feature_map.transform(mixed), feature_map.transform(tasks), atol=1e-10)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_other_tasks_do_not_change_a_bit(name, tasks):
+    feature_map = fitted(MAPS[name], tasks)
+    together = feature_map.transform(tasks)
+    assert np.isfinite(together).all()  # one of them has no rows
+    alone = np.concatenate([feature_map.transform(tasks[t : t + 1]) for t in range(len(tasks))])
+    np.testing.assert_array_equal(alone, together)
+    backwards = feature_map.transform(tasks[np.arange(len(tasks))[::-1]])
+    np.testing.assert_array_equal(backwards[::-1], together)
+    assert feature_map.transform(tasks[:0]).shape == (0, together.shape[1])
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_one_task(name, tasks):
+    feature_map = fitted(MAPS[name], tasks)
+    for t in range(len(tasks)):
+        one = tasks[t : t + 1]
+        np.testing.assert_allclose(
+            feature_map.transform_one(one), feature_map.transform(one), rtol=1e-10, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_sparse_rows(name, tasks):
+    sparse = TaskSet.from_tasks([(sp.csr_array(t.X), t.y) for t in tasks])
+    dense_map, sparse_map = fitted(MAPS[name], tasks), fitted(MAPS[name], sparse)
+    np.testing.assert_allclose(dense_map.transform(sparse), dense_map.transform(tasks), atol=1e-10)
+    np.testing.assert_allclose(sparse_map.transform(sparse), dense_map.transform(tasks), atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"step_size": 0.1}, {}], ids=["Algorithm 1", "practical"])
+@pytest.mark.parametrize("name", MAPS)
+def test_learning_and_saving(name, options, tasks, tmp_path):
+    if not options and name in ("second-order of ridge", "fourier of ridge"):
+        pytest.skip("the other estimate is enough here")
+    learner = ConditionalLearner(MAPS[name], **options).fit(tasks)
+    weights = learner.adapt_many(tasks)
+    assert np.isfinite(weights).all()
+    np.testing.assert_allclose(learner.adapt(tasks[0].X, tasks[0].y).coef_, weights[0], atol=1e-7)
+    assert np.isfinite(learner.adapt().coef_).all()
+    learner.save(tmp_path / "a")
+    again = tailored.load(tmp_path / "a")
+    np.testing.assert_array_equal(again.adapt_many(tasks), weights)
+    np.testing.assert_array_equal(again.representation(), learner.representation())
+
+
+def test_a_map_given_by_the_user_is_not_fitted(tasks):
+    mine = [PosteriorMean(), RidgeEstimate("auto"), SecondOrder(), FourierEstimate(), JoinedMaps(["mean"])]
+    ConditionalLearner(mine, step_size=0.1).fit(tasks)
+    ConditionalLearner(JoinedMaps(mine), step_size=0.1).fit(tasks)
+    assert mine[0].mixture is None
+    assert mine[1].penalty is None
+    assert mine[2].axes is None
+    assert mine[3].phases is None
+    assert mine[4].parts == []
+    for feature_map in mine:
+        with pytest.raises(ValueError, match="not fitted"):
+            feature_map.transform(tasks)
+
+
+# ---------------------------------------------------------------- tuned ridge
+
+
+def left_out(task, penalty):
+    """Squared errors of every row, predicted by a ridge estimate from the others."""
+    X = np.column_stack([task.X, np.ones(len(task.y))])
+    total = 0.0
+    for i in range(len(task.y)):
+        keep = np.arange(len(task.y)) != i
+        gram = X[keep].T @ X[keep] + penalty * np.eye(X.shape[1])
+        w = np.linalg.solve(gram, X[keep].T @ task.y[keep])
+        total += (task.y[i] - X[i] @ w) ** 2
+    return total
+
+
+def test_leave_one_out_errors(tasks):
+    penalties = np.array([1e-3, 0.2, 4.0, 1e3])
+    expected = [sum(left_out(task, penalty) for task in tasks) for penalty in penalties]
+    np.testing.assert_allclose(leave_one_out(tasks, penalties), expected, rtol=1e-9)
+
+
+def test_tuned_ridge_is_the_best_ridge(tasks):
+    rng = np.random.default_rng(3)
+    tasks = TaskSet.from_tasks([(t.X, t.y + rng.normal(size=len(t.y))) for t in tasks])
+    tuned = RidgeEstimate("auto").fit(tasks)
+    np.testing.assert_array_equal(tuned.transform(tasks), RidgeEstimate(tuned.penalty).transform(tasks))
+    best = sum(left_out(task, tuned.penalty) for task in tasks)
+    for factor in (0.01, 0.1, 10.0, 100.0):
+        assert best <= sum(left_out(task, factor * tuned.penalty) for task in tasks)
+    scaled = TaskSet.from_tasks([(t.X, 1e3 * t.y) for t in tasks])
+    assert RidgeEstimate("auto").fit(scaled).penalty == pytest.approx(tuned.penalty)
+
+
+def test_penalties_are_checked(tasks):
+    assert get_feature_map("ridge", has_side_info=False).fit(tasks).penalty == 1.0
+    for alpha in ("best", -1.0, 0.0):
+        with pytest.raises(ValueError, match="alpha"):
+            RidgeEstimate(alpha).fit(tasks)
+    silent = TaskSet.from_tasks([(np.empty((0, 3)), np.empty(0))])
+    np.testing.assert_array_equal(RidgeEstimate("auto").fit(silent).transform(silent), np.zeros((1, 4)))
+
+
+# ---------------------------------------------------------------- posterior mean
+
+
+def test_posterior_mean(tasks):
+    """The conditional mean of w given y, from the joint covariance of both."""
+    feature_map = PosteriorMean().fit(tasks)
+    phi = feature_map.transform(tasks)
+    model, units = feature_map.mixture, feature_map.units
+    b, W = model.means[0], model.covariances[0]
+    expected = []
+    for task in tasks:
+        X = np.column_stack([task.X, np.ones(len(task.y))]) / units.columns
+        covariance = X @ W @ X.T + model.noise * np.eye(len(task.y))
+        y = task.y / units.target
+        expected.append(b + W @ X.T @ np.linalg.solve(covariance, y - X @ b))
+    expected = np.array(expected)
+    np.testing.assert_allclose(phi[:, :-1] * feature_map.norm, expected, atol=1e-9)
+    np.testing.assert_array_equal(phi[:, -1], 1.0)
+    assert np.mean(np.sum(phi[:, :-1] ** 2, axis=1)) == pytest.approx(1.0)
+    np.testing.assert_allclose(phi[3, :-1] * feature_map.norm, b)  # no rows: the prior mean
+    assert PosteriorMean(fit_intercept=False).fit(tasks).transform(tasks).shape == (8, 4)
+
+
+# ---------------------------------------------------------------- second order
+
+
+def test_second_order(tasks):
+    feature_map = SecondOrder(n_axes=2).fit(tasks)
+    source = PosteriorMean().fit(tasks)
+    w = source.transform(tasks)[:, :-1] * source.norm
+    axes = np.linalg.svd(w)[2][:2]
+    c = np.array([t.X.T @ t.y / max(len(t.y), 1) for t in tasks])
+    blocks = []
+    for z in w @ axes.T:
+        outer = np.outer(z, z)
+        blocks.append([outer[0, 0], np.sqrt(2) * outer[0, 1], outer[1, 1]])
+    u = np.array(blocks)
+    phi = feature_map.transform(tasks)
+    assert phi.shape == (8, 3 + 3 + 1)
+    np.testing.assert_allclose(phi[:, :3], c / np.sqrt(np.mean(np.sum(c**2, axis=1))), atol=1e-12)
+    # axes have no sign: compare what does not depend on it
+    u /= np.sqrt(np.mean(np.sum(u**2, axis=1)))
+    np.testing.assert_allclose(np.abs(phi[:, 3:6]), np.abs(u), atol=1e-9)
+    np.testing.assert_allclose(phi[:, 3:6] @ phi[:, 3:6].T, u @ u.T, atol=1e-9)
+    np.testing.assert_array_equal(phi[:, 6], 1.0)
+
+
+def test_second_order_sees_subspaces():
+    """Clusters that are symmetric about zero: their means agree in the weights, not in the squares."""
+    tasks = make_clusters(400, n_clusters=2, n_rows=15, n_features=8, rank=2, random_state=0)
+    cluster = make_labels(tasks)
+    w = PosteriorMean(fit_intercept=False).fit(tasks).transform(tasks)[:, :-1]
+    u = SecondOrder(n_axes=8).fit(tasks).transform(tasks)[:, 8:-1]
+    w_gap, u_gap = (
+        np.linalg.norm(features[cluster].mean(axis=0) - features[~cluster].mean(axis=0))
+        for features in (w, u)
+    )
+    assert u_gap > 3.0 * w_gap
+
+
+def make_labels(tasks):
+    """Which of two orthogonal planes a task's weights lie in, from its own rows."""
+    w = np.array([np.linalg.lstsq(t.X, t.y, rcond=None)[0] for t in tasks])
+    first = w[0] / np.linalg.norm(w[0])
+    affinity = np.abs(w @ first) / np.linalg.norm(w, axis=1)
+    plane = np.linalg.svd(w[affinity > 0.5])[2][:2]
+    return np.linalg.norm(w @ plane.T, axis=1) > 0.6 * np.linalg.norm(w, axis=1)
+
+
+# ---------------------------------------------------------------- fourier features of the estimate
+
+
+def test_fourier_estimate_approximates_the_kernel(tasks):
+    feature_map = FourierEstimate("tuned ridge", n_components=40_000).fit(tasks)
+    w = RidgeEstimate("auto").fit(tasks).transform(tasks)
+    everything = np.column_stack([tasks.X, np.ones(len(tasks.y))])
+    w *= np.sqrt(np.mean(everything**2, axis=0)) / np.sqrt(np.mean(tasks.y**2))
+    distances = np.linalg.norm(w[:, None] - w, axis=2)
+    bandwidth = np.median(distances[np.triu_indices(len(w), 1)])
+    phi = feature_map.transform(tasks)
+    np.testing.assert_allclose(phi @ phi.T, np.exp(-((distances / bandwidth) ** 2) / 2), atol=0.03)
+
+
+# ---------------------------------------------------------------- joined maps
+
+
+def test_joined_maps():
+    tasks = some_tasks(side=True)
+    joined = fitted(["vector", "ridge"], tasks)
+    vector, ridge = fitted("vector", tasks).transform(tasks), fitted("ridge", tasks).transform(tasks)
+    expected = np.hstack([block / np.sqrt(np.mean(np.sum(block**2, axis=1))) for block in (vector, ridge)])
+    np.testing.assert_allclose(joined.transform(tasks), expected, rtol=1e-12)
+    assert joined.needs_rows
+    assert joined.needs_side_info
+    with pytest.raises(ValueError, match="at least one map"):
+        JoinedMaps().fit(tasks)
+
+
+@pytest.mark.parametrize("options", [{"step_size": 0.1, "bias": "conditional"}, {}])
+def test_description_joined_with_the_data_set(options):
+    tasks = some_tasks(side=True)
+    learner = ConditionalLearner(["vector", "ridge"], **options).fit(tasks)
+    task = tasks[0]
+    np.testing.assert_allclose(
+        learner.adapt(task.X, task.y, side_info=task.side_info).coef_, learner.adapt_many(tasks)[0], atol=1e-7
+    )
+    # without rows the description alone speaks
+    assert np.isfinite(learner.adapt(side_info=task.side_info).coef_).all()
+    with pytest.raises(ValueError, match="side_info"):
+        learner.adapt(task.X, task.y)
+
+
+def test_joined_features_are_no_description():
+    """A prior mean that is linear in features of the rows would learn the rows' own noise."""
+    tasks = some_tasks(side=True)
+    both, alone = (
+        SideFeatures.fit(get_feature_map(spec, has_side_info=True), tasks)
+        for spec in (["vector", "ridge"], ["vector"])
+    )
+    assert not both.from_description
+    assert alone.from_description
+
+
+def test_parts_of_a_list_are_checked(tasks):
+    with pytest.raises(ValueError, match=r"feature_map.*'ridge'"):
+        ConditionalLearner(["rigde"], step_size=0.1).fit(tasks)
+    with pytest.raises(TypeError, match="feature_map"):
+        ConditionalLearner([3.0], step_size=0.1).fit(tasks)
+    with pytest.raises(ValueError, match="estimate"):
+        SecondOrder("ridge").fit(tasks)
+    with pytest.raises(ValueError, match="n_axes"):
+        SecondOrder(n_axes=0).fit(tasks)
+
+
+def test_code_inside_a_list_is_not_saved(tasks, tmp_path):
+    learner = ConditionalLearner(["mean", lambda task: task.y[:1].sum()], step_size=0.1).fit(tasks)
+    with pytest.raises(TypeError, match=r"feature_map.*pickle"):
+        learner.save(tmp_path / "a")
