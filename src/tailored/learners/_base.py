@@ -54,6 +54,9 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         p in the rule above.
     clip_ : (low, high) or None
         Range of the predictions.
+    calibration_ : Calibration
+        Errors of held-out tasks that intervals are made from, where `calibrate_intervals` or the practical
+        algorithm has counted them.
     task_labels_, task_weights_ : arrays (T,), (T, d)
         Tasks of the last call of `fit` or `partial_fit` and their adapted weights, for `predict`.
     n_features_in_, feature_names_in_
@@ -300,10 +303,48 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         model.max_iter = self.max_iter
         model.clip = model.clip_ = getattr(self, "clip_", None)
         model._solve(rows.X, rows.y, theta, mean, self.within_loss_)
+        calibration = getattr(self, "calibration_", None)
+        if calibration is not None:
+            # Copies: the rows are the user's, who may change them before asking for intervals.
+            model._calibration, model._support = calibration, (rows.X.copy(), rows.y.copy())
         names = getattr(self, "feature_names_in_", None)
         if names is not None:
             model.feature_names_in_ = names
         return model
+
+    def calibrate_intervals(
+        self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None
+    ) -> Self:
+        """Count how far predictions miss on held-out tasks, for `TaskRegressor.predict_interval`.
+
+        `adapt` then returns models that give intervals with the coverage asked for, averaged over new tasks
+        like these.  ``ConditionalLearner()`` does this in `fit` by itself, with tasks that take turns in
+        being held out.
+
+        Parameters
+        ----------
+        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+            Tasks that the learner was not fitted to.
+        y, groups, side_info
+            See `TaskSet`.
+        """
+        from ._calibration import calibrate_on
+
+        check_is_fitted(self, "conditioning_")
+        tasks = self._tasks(X, y, groups, side_info, reset=False)
+
+        def adapt_tasks(support: TaskSet) -> tuple[Array, Array]:
+            rows, phis = self._rows(support), self._features(support)
+            weights = self._solve_batch(rows, phis, self.conditioning_, self.bias_)
+            factors = self._size_factors(support.sizes)[:, None, None]
+            return weights, self.conditioning_.evaluate(phis) * factors
+
+        with single_threaded_blas():
+            calibration = calibrate_on([(tasks, adapt_tasks)], bool(self.fit_intercept), [0])
+        if calibration is None:
+            raise ValueError("X: no task has a row that can be held out; give tasks with rows")
+        self.calibration_ = calibration
+        return self
 
     def representation(self, X: Any = None, y: Any = None, *, side_info: Any = None) -> Array:
         """θ = n^p τ(s): the (d, d) representation tailored to the task (p: see `size_exponent_`)."""
@@ -403,6 +444,8 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         """Adapt the tasks at hand so that `predict` can serve them."""
         self.task_labels_ = tasks.labels
         self.task_weights_ = self.adapt_many(tasks)
+        # What was counted for intervals belongs to the representation before this one.
+        self.__dict__.pop("calibration_", None)
 
     def task_errors(
         self, tasks: TaskSet, query: TaskSet | None = None, *, support: float | int = 0.5, loss: Any = None
