@@ -2,13 +2,15 @@
 
 Data set maps read the task's own rows: averages over them ("mean", "angle", "fourier"), an estimate of the
 weights ("ridge", "tuned ridge", "posterior mean"), or functions of such an estimate ("second-order",
-"fourier estimate").  "vector" and transformers read the side information that came with the task; a callable
-reads both; a list of maps joins them.  All of them are invariant to the order of the rows, and defined for a
-task without rows.  Scaling φ to unit root-mean-square norm over the training tasks is the learners' business:
-the raw norm of a mean embedding can be as small as 0.06, and the effect of a step of H on τ goes with its
-fourth power.
+"fourier estimate"); a meta-learner stands for the weights that it gives the task.  "vector" and transformers
+read the side information that came with the task; a callable reads both; a list of maps joins them.  The
+named ones are invariant to the order of the rows, and defined for a task without rows.
+
+Scaling φ to unit root-mean-square norm over the training tasks is the learners' business: the raw norm of a
+mean embedding can be as small as 0.06, and the effect of a step of H on τ goes with its fourth power.
 """
 
+from ._adapted import AdaptedWeights
 from ._base import FeatureMap
 from ._description import CallableMap, SideVector, Transformer
 from ._estimates import FourierEstimate, PosteriorMean, SecondOrder
@@ -18,6 +20,7 @@ from ._rows import AngleMap, FourierEmbedding, MeanEmbedding
 
 __all__ = [
     "FEATURE_MAPS",
+    "AdaptedWeights",
     "AngleMap",
     "CallableMap",
     "FeatureMap",

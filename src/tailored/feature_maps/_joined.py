@@ -10,6 +10,7 @@ import numpy as np
 
 from .._validation import check_choice
 from ..tasks import TaskSet
+from ._adapted import AdaptedWeights
 from ._base import Array, FeatureMap, mean_norm
 from ._description import CallableMap, SideVector, Transformer
 from ._estimates import FourierEstimate, PosteriorMean, SecondOrder
@@ -79,7 +80,8 @@ class JoinedMaps(FeatureMap):
 def get_feature_map(spec: Any, *, has_side_info: bool) -> FeatureMap:
     """The map that a learner's ``feature_map`` argument stands for, not yet fitted.
 
-    ``"auto"`` is "vector" when the tasks carry side information and "ridge" otherwise; a list is `JoinedMaps`.
+    ``"auto"`` is "vector" when the tasks carry side information and "ridge" otherwise; a list is `JoinedMaps`,
+    and a meta-learner stands for its `AdaptedWeights`.
     """
     if isinstance(spec, str):
         if spec == "auto":
@@ -91,16 +93,18 @@ def get_feature_map(spec: Any, *, has_side_info: bool) -> FeatureMap:
         return copied
     if isinstance(spec, list | tuple):
         return JoinedMaps(spec)
+    if hasattr(spec, "adapt_many") and not isinstance(spec, type):
+        return AdaptedWeights(spec)
     if hasattr(spec, "transform") and hasattr(spec, "fit"):
         return Transformer(spec)
     if callable(spec):
         return CallableMap(spec)
     raise TypeError(
         f"feature_map: expected one of {sorted(FEATURE_MAPS)}, 'auto', a FeatureMap, a callable, a "
-        f"scikit-learn transformer or a list of these, got {type(spec).__name__}"
+        f"scikit-learn transformer, a meta-learner or a list of these, got {type(spec).__name__}"
     )
 
 
 def kinds() -> dict[str, Callable[[], FeatureMap]]:
     """The maps that are numbers and no code, by the names that they are saved under."""
-    return {**FEATURE_MAPS, "joined": JoinedMaps}
+    return {**FEATURE_MAPS, "joined": JoinedMaps, "adapted weights": AdaptedWeights}

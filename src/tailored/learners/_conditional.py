@@ -60,9 +60,11 @@ class ConditionalLearner(_StreamingLearner):
 
     Parameters
     ----------
-    feature_map : str, callable, transformer or FeatureMap, default="auto"
-        "mean", "ridge", "angle", "fourier", "posterior" read the task's own rows; "vector" reads its side
-        information.  In the practical algorithm these features join those of the posterior in b(s), and
+    feature_map : str, callable, transformer, FeatureMap, meta-learner or list of these, default="auto"
+        "mean", "ridge", "tuned ridge", "posterior mean", "second-order", "fourier estimate", "angle",
+        "fourier", "posterior" read the task's own rows; "vector" reads its side information; a list joins
+        several; a meta-learner stands for the weights that it gives the task (`tailored.feature_maps`).
+        In the practical algorithm these features join those of the posterior in b(s), and
         "auto" is "vector" where there is side information and nothing otherwise; "posterior" ignores side
         information.  In Algorithm 1 they are φ, and "auto" is "vector" or "ridge".
     loss : str or Loss, default="absolute"
