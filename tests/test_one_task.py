@@ -89,6 +89,16 @@ def test_features_are_those_of_the_batch(n_components, levels, side, fit_interce
         np.testing.assert_allclose(one, many, rtol=1e-10, atol=1e-12)
 
 
+def test_a_single_level_speaks_at_all_sizes():
+    feature_map = made_map(3, 1, None, False)
+    feature_map.levels = [Level(5.0, feature_map.levels[0].summary)]
+    for n in (0, 5, 9):
+        task = some_tasks(n, [n])
+        np.testing.assert_allclose(
+            feature_map.transform_one(task), feature_map.transform(task), rtol=1e-10, atol=1e-12
+        )
+
+
 def test_sparse_rows_take_the_batched_path():
     feature_map = made_map(3, 2, None, False)
     task = some_tasks(1, [9], side=False)

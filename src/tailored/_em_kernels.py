@@ -178,3 +178,98 @@ def log_evidences(
             (n - p) * np.log(noise) + 2.0 * half + max(left, 0.0) / noise + n * np.log(2.0 * np.pi)
         )
     return out
+
+
+@njit(**_OPTIONS)
+def first_pass(tau: Array, b: Array, gram: Array, cross: Array) -> Array:
+    """Posterior mean ``(I + τXᵀX)⁻¹ (b + τXᵀy)`` of one task, (d,), by elimination with partial pivoting."""
+    d = len(cross)
+    system = np.zeros((d, d + 1))
+    for i in range(d):
+        row = system[i]
+        row[i] = 1.0
+        row[d] = b[i]
+        for k in range(d):
+            value, other = tau[i, k], gram[k]
+            row[d] += value * cross[k]
+            for j in range(d):
+                row[j] += value * other[j]
+    for i in range(d):
+        largest = i
+        for k in range(i + 1, d):
+            if abs(system[k, i]) > abs(system[largest, i]):
+                largest = k
+        if largest != i:
+            for j in range(i, d + 1):
+                system[i, j], system[largest, j] = system[largest, j], system[i, j]
+        pivot = system[i]
+        inverse = 1.0 / pivot[i]
+        for k in range(i + 1, d):
+            row = system[k]
+            factor = row[i] * inverse
+            for j in range(i + 1, d + 1):
+                row[j] -= factor * pivot[j]
+    weights = np.empty(d)
+    for i in range(d - 1, -1, -1):
+        value = system[i, d]
+        for j in range(i + 1, d):
+            value -= system[i, j] * weights[j]
+        weights[i] = value / system[i, i]
+    return weights
+
+
+@njit(**_OPTIONS)
+def summarise(
+    weights: Array,
+    gram: Array,
+    cross: Array,
+    square: float,
+    n: int,
+    side: Array,
+    images: Array,
+    centres: Array,
+    noises: Array,
+    noise_rows: float,
+    matrix: Array,
+    constant: Array,
+) -> Array:
+    """``matrix @ [w, log noise levels, v] + constant`` of one task with first-pass weights w.
+
+    Parameters
+    ----------
+    weights, gram, cross, square, n, side
+        w (d,), XᵀX, Xᵀy, yᵀy, the number of rows, and v (q,).
+    images, centres : arrays (L, d)
+        Points c_l and ``c_l XᵀX``.
+    noises : array (2L,)
+        Added to ‖y − Xw‖² (the first half) and to the ‖y − Xc_l‖² before they are divided by
+        ``n + noise_rows``.
+    matrix, constant : arrays (m, d + 2L + q), (m,)
+    """
+    L, d = centres.shape
+    known = np.empty(matrix.shape[1])
+    own = square
+    for i in range(d):
+        known[i] = weights[i]
+        value = -2.0 * cross[i]
+        for j in range(d):
+            value += gram[i, j] * weights[j]
+        own += value * weights[i]
+    own = max(own, 0.0)
+    for level in range(L):
+        common = square
+        for i in range(d):
+            common += (images[level, i] - 2.0 * cross[i]) * centres[level, i]
+        common = max(common, 0.0)
+        known[d + level] = np.log((own + noises[level]) / (n + noise_rows))
+        known[d + L + level] = np.log((common + noises[L + level]) / (n + noise_rows))
+    for i in range(len(side)):
+        known[d + 2 * L + i] = side[i]
+    out = constant.copy()
+    for i in range(len(out)):
+        row = matrix[i]
+        value = 0.0
+        for j in range(len(known)):
+            value += row[j] * known[j]
+        out[i] += value
+    return out

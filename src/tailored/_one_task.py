@@ -7,13 +7,15 @@ matrix product, one compiled loop over the components, and one more product for 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from math import log1p
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._em_kernels import log_evidences
+from ._em_kernels import first_pass, log_evidences, summarise
 from .regressor import with_constant
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ Array = NDArray[np.float64]
 
 #: Rows of average noise that steady the estimate of a task's own noise.
 NOISE_ROWS = 5.0
+
+_NOTHING = np.empty(0)
 
 
 class _Statistics(NamedTuple):
@@ -39,16 +43,15 @@ class _Statistics(NamedTuple):
 class _Summaries:
     """The summaries of L levels: ``(1, ψ_1, 1, ψ_2, ..) = matrix @ [w, 2L log noise levels, v] + constant``.
 
-    ``noises`` (2L,) steady the noise levels, ``knots`` and ``tips`` are the hat functions, and ``hat`` says
-    by which of them an entry is multiplied.
+    ``noises`` (2L,) steady the noise levels, ``knots`` are the tips of the hat functions, and ``hat`` says by
+    which of them an entry is multiplied.
     """
 
     matrix: Array
     constant: Array
     centres: Array
     noises: Array
-    knots: Array
-    tips: Array
+    knots: list[float]
     hat: NDArray[np.intp]
 
     @classmethod
@@ -83,23 +86,39 @@ class _Summaries:
             np.concatenate(constants),
             np.stack([summary.centre for summary in summaries]),
             NOISE_ROWS * np.array(noises),
-            np.log1p([level.rows for level in feature_map.levels]),
-            np.eye(len(feature_map.levels)),
+            [log1p(level.rows) for level in feature_map.levels],
             np.array(hat),
         )
 
     def __call__(self, task: _Statistics, weights: Array, images: Array) -> Array:
         """Products of the hats and the summaries; ``images`` are the centres times XᵀX."""
-        L = len(self.centres)
-        squares = np.empty(2 * L)
-        squares[:L] = (task.gram @ weights - 2.0 * task.cross) @ weights
-        squares[L:] = np.einsum("ld,ld->l", images - 2.0 * task.cross, self.centres)
-        squares = np.maximum(squares + task.square, 0.0)
-        levels = np.log((squares + self.noises) / (task.n + NOISE_ROWS))
-        known = [weights, levels] if task.side is None else [weights, levels, task.side]
-        at = np.log1p(task.n)
-        hats = np.array([np.interp(at, self.knots, tip) for tip in self.tips])
-        return np.asarray(hats[self.hat] * (self.matrix @ np.concatenate(known) + self.constant))
+        told = summarise(
+            weights,
+            task.gram,
+            task.cross,
+            task.square,
+            task.n,
+            _NOTHING if task.side is None else task.side,
+            images,
+            self.centres,
+            self.noises,
+            NOISE_ROWS,
+            self.matrix,
+            self.constant,
+        )
+        return np.asarray(self._hats(task.n)[self.hat] * told)
+
+    def _hats(self, n: int) -> Array:
+        """All h_i(n), as `tailored.posterior_map.hats` has them."""
+        knots, at = self.knots, log1p(n)
+        out = np.zeros(len(knots))
+        if len(knots) == 1 or at >= knots[-1]:
+            out[-1] = 1.0
+        else:
+            after = max(bisect_right(knots, at), 1)
+            out[after] = max((at - knots[after - 1]) / (knots[after] - knots[after - 1]), 0.0)
+            out[after - 1] = 1.0 - out[after]
+        return out
 
 
 @dataclass(frozen=True)
@@ -162,9 +181,7 @@ class OneTask:
             d = len(self.columns)
             b = r @ self.means if shift is None else r @ self.means + shift
             tau = (r @ self.taus).reshape(d, d)
-            system = tau @ task.gram
-            system.flat[:: d + 1] += 1.0
-            weights = np.asarray(np.linalg.solve(system, b + tau @ task.cross), dtype=np.float64)
+            weights = first_pass(tau, b, task.gram, task.cross)
             centres = images[len(images) - len(self.summaries.centres) :]
             parts.append(self.summaries(task, weights, centres))
         return np.concatenate(parts)

@@ -384,8 +384,8 @@ class MetaLearner(RegressorMixin, BaseEstimator):
             and X.ndim == 2
             and X.shape == (len(y), self.n_features_in_)
             and y.ndim == 1
-            and side_info is None
             and len(y) > 0
+            and (side_info is None or _is_vector(side_info))
         )
         if clean and np.isfinite(X.sum()) and np.isfinite(y.sum()):
             # The ordinary case, checked by hand: scikit-learn's validation costs more than the fit.
@@ -393,7 +393,8 @@ class MetaLearner(RegressorMixin, BaseEstimator):
             offsets = np.array([0, len(y)])
             # Views, because a TaskSet freezes its arrays and these are the user's.
             clean_X, clean_y = np.ascontiguousarray(X)[:], np.ascontiguousarray(y)[:]
-            return TaskSet._from_arrays(clean_X, clean_y, offsets, np.zeros(1, dtype=int))
+            side = None if side_info is None else side_info[None].copy()
+            return TaskSet._from_arrays(clean_X, clean_y, offsets, np.zeros(1, dtype=int), side)
         return self._tasks(X, y, None, side_info, reset=False)
 
     # ------------------------------------------------------------------ using
@@ -502,6 +503,17 @@ class MetaLearner(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
         raise NotImplementedError
+
+
+def _is_vector(side_info: Any) -> bool:
+    """Whether the side information of one task is a clean vector of numbers, which needs no reading."""
+    return (
+        type(side_info) is np.ndarray
+        and side_info.ndim == 1
+        and side_info.dtype == np.float64
+        and side_info.size > 0
+        and bool(np.isfinite(side_info).all())
+    )
 
 
 def predict_rows(rows: Rows, weights: Array) -> Array:
