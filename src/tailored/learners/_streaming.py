@@ -184,7 +184,8 @@ class _StreamingLearner(MetaLearner):
             None if query is None else self._rows(query),
             phis,
             squared_scale,
-            self._columns(rows) if tasks.is_sparse else None,
+            # of the query rows too: a rating to be predicted is of an item that was not rated before
+            self._columns(self._rows(tasks)) if tasks.is_sparse else None,
             lipschitz,
         )
 
