@@ -15,6 +15,7 @@ from typing import NamedTuple
 import joblib
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from ._threads import single_threaded_blas
 from .bias import Bias
@@ -71,11 +72,54 @@ class TaskBatch:
             None if self.lipschitz is None else self.lipschitz[start:stop],
         )
 
+    def take(self, index: NDArray[np.intp]) -> TaskBatch:
+        """The tasks at these positions, in this order."""
+        return TaskBatch(
+            _take_rows(self.support, index),
+            None if self.query is None else _take_rows(self.query, index),
+            self.phis[index],
+            self.squared_scale[index],
+            None if self.columns is None else [self.columns[t] for t in index],
+            None if self.lipschitz is None else self.lipschitz[index],
+        )
+
 
 def _slice_rows(rows: Rows, start: int, stop: int) -> Rows:
     offsets = rows.offsets[start : stop + 1]
     span = slice(offsets[0], offsets[-1])
     return Rows(rows.X[span], rows.y[span], offsets - offsets[0])
+
+
+def concatenated(batches: Sequence[TaskBatch]) -> TaskBatch:
+    """The tasks of several batches, one batch after the other."""
+    if len(batches) == 1:
+        return batches[0]
+    queries = [batch.query for batch in batches if batch.query is not None]
+    constants = [batch.lipschitz for batch in batches if batch.lipschitz is not None]
+    return TaskBatch(
+        _join_rows([batch.support for batch in batches]),
+        _join_rows(queries) if queries else None,
+        np.concatenate([batch.phis for batch in batches]),
+        np.concatenate([batch.squared_scale for batch in batches]),
+        [own for batch in batches for own in batch.columns or ()] or None,
+        np.concatenate(constants) if constants else None,
+    )
+
+
+def _join_rows(parts: Sequence[Rows]) -> Rows:
+    sizes = np.concatenate([np.diff(part.offsets) for part in parts])
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    X = [part.X for part in parts]
+    stacked = sparse.vstack(X, format="csr") if sparse.issparse(X[0]) else np.concatenate(X)
+    return Rows(stacked, np.concatenate([part.y for part in parts]), offsets)
+
+
+def _take_rows(rows: Rows, index: NDArray[np.intp]) -> Rows:
+    sizes = np.diff(rows.offsets)[index]
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    # position within the task plus where the task starts
+    where = np.arange(offsets[-1]) + np.repeat(rows.offsets[index] - offsets[:-1], sizes)
+    return Rows(rows.X[where], rows.y[where], offsets)
 
 
 @dataclass
