@@ -24,6 +24,9 @@ ALGORITHM_1_ONLY = (
     "objective",
     "rank",
     "bias",
+    "solver",
+    "batch_size",
+    "max_passes",
     "step_sizes",
     "step_ratios",
     "theory_constants",
@@ -56,7 +59,8 @@ class ConditionalLearner(_StreamingLearner):
     - The paper's Algorithm 1 (any other ``step_size``): projected SGD on the convex surrogate, one task
       per step, and the average of the iterates.  `ConditionalLearner.paper` has all its settings.
       An argument or a loss that only Algorithm 1 can honour (``inner``, ``objective``, ``rank``, ``bias``,
-      ``step_sizes``, ..., logistic, hinge) implies ``step_size="search"``.
+      ``step_sizes``, ..., logistic, hinge) implies ``step_size="search"``.  ``solver`` replaces its projected
+      steps by direct optimisation of the same objective over factors of H and C (`tailored.factored`).
 
     Parameters
     ----------
@@ -82,6 +86,16 @@ class ConditionalLearner(_StreamingLearner):
         Append a constant column: the intercept is one more weight whose prior is learned.
     clip : None, "train" or pair (low, high), default=None
         Clip predictions to the known range of the target, or to that of the training targets.
+    solver : {"projected", "lbfgs", "adam"}, default="projected"
+        How Algorithm 1's objective is minimised.  "projected" is Algorithm 1.  The others need no step size:
+        from the C and b₀ of a linear mixed model and a small random M, "lbfgs" (all tasks at once) and "adam"
+        (mini-batches of tasks) move the factors of H = MMᵀ and C = FFᵀ and the prior mean, and keep the
+        iterate that does best on the held-out tasks.  With ``objective="query"`` support rows are drawn
+        anew for every pass of "adam"; it is the faster and the better of the two.
+    batch_size : int, default=32
+        Tasks in a step of "adam".
+    max_passes : int, default=50
+        Passes of "adam" over the tasks, iterations of "lbfgs".
     step_size : None, "search", "theory", float or pair of floats, default=None
         None is the practical algorithm.  A pair is (step of C, step of H).  "search" chooses on held-out
         tasks, all candidates sharing one pass.  "theory" is the step of Thm. bound_estimated_feature.
@@ -93,7 +107,7 @@ class ConditionalLearner(_StreamingLearner):
     theory_constants : dict, optional
         Stated constants for "theory": any of distance, K, L, R, n, T; the rest is estimated.
     initial_representation : float or array (d, d), optional
-        C₀; the identity by default.
+        C₀; the identity by default, and with another ``solver`` than "projected" that of a mixed model.
     lipschitz : float, optional
         L in the surrogate; the loss's own by default, and the root mean square of the targets for
         losses that have none (squared).
@@ -110,11 +124,11 @@ class ConditionalLearner(_StreamingLearner):
     tol, max_iter
         Of the within-task solver, see `TaskRegressor`.
     n_jobs : int, optional
-        Parallel candidates (joblib); results do not depend on it.
+        Parallel candidates or parts of the tasks (joblib); results do not depend on it.
     progress : bool, default=False
         Show a progress bar on a terminal.
     random_state : int, RandomState or None, default=0
-        Draws the held-out tasks and rows, and the starts of mixtures.
+        Draws the held-out tasks and rows, and the starts of mixtures and of M.
 
     Attributes
     ----------
@@ -125,7 +139,8 @@ class ConditionalLearner(_StreamingLearner):
     scale_ : float
         The calibrated multiple that is part of ``conditioning_``.
     search_results_ : list of dict
-        Error of every candidate on the held-out tasks.
+        Error of every candidate on the held-out tasks, or of every iterate with the multiple of τ it was
+        judged with.
     validation_error_ : float
         The least of them.
     n_components_, form_, side_penalty_, bias_penalty_
@@ -133,7 +148,7 @@ class ConditionalLearner(_StreamingLearner):
         penalty on the part of b(s) that is linear in the side information (None: without it), and the one on
         the part learned on query rows (likewise).
     step_size_ : StepSizes
-        Of Algorithm 1.
+        Of Algorithm 1 (``solver="projected"``).
     """
 
     _conditional = True
@@ -149,6 +164,9 @@ class ConditionalLearner(_StreamingLearner):
         bias: str = "none",
         fit_intercept: bool = False,
         clip: Any = None,
+        solver: str = "projected",
+        batch_size: int = 32,
+        max_passes: int = 50,
         step_size: Any = None,
         step_sizes: Any = None,
         step_ratios: Any = (0.0, 1.0, 10.0),
@@ -173,6 +191,9 @@ class ConditionalLearner(_StreamingLearner):
         self.bias = bias
         self.fit_intercept = fit_intercept
         self.clip = clip
+        self.solver = solver
+        self.batch_size = batch_size
+        self.max_passes = max_passes
         self.step_size = step_size
         self.step_sizes = step_sizes
         self.step_ratios = step_ratios

@@ -1,18 +1,21 @@
-"""Learners trained by projected SGD over a stream of tasks (the paper's Alg. meta_alg)."""
+"""Learners trained by projected SGD over a stream of tasks (the paper's Alg. meta_alg), or on factors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 
 from .. import optimizers, search
 from .._threads import single_threaded_blas
 from .._validation import check_choice, check_fraction, check_int, check_nonnegative, check_positive
-from ..bias import BIASES
+from ..bias import BIASES, Bias
+from ..conditioning import Conditioning
+from ..factored import Factors
 from ..feature_maps import get_feature_map
 from ..objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..optimizers import StepSizes, TaskBatch, Trajectory
@@ -20,6 +23,7 @@ from ..progress import progress_bar
 from ..regressor import clipped
 from ..search import ValidationPool
 from ..tasks import TaskSet
+from . import _factored
 from ._base import MetaLearner, predict_rows, task_means
 
 Array = NDArray[np.float64]
@@ -32,12 +36,22 @@ class _Stream:
     seed: int
     trajectories: list[Trajectory]
     pool: ValidationPool | None
+    solver: str
+    factored: _factored.State | None = None
     n_tasks: int = 0
     # running sums behind the scale of φ and the stand-in for a Lipschitz constant
     squared_phi: float = 0.0
     n_phi: int = 0
     squared_y: float = 0.0
     n_y: int = 0
+
+
+def _takes_tasks_in_pieces(learner: _StreamingLearner) -> bool:
+    if learner.solver == "lbfgs":
+        raise AttributeError(
+            "partial_fit: solver='lbfgs' needs all tasks at once; use solver='adam' or 'projected'"
+        )
+    return True
 
 
 class _StreamingLearner(MetaLearner):
@@ -48,6 +62,9 @@ class _StreamingLearner(MetaLearner):
     rank: int | None
     objective: str
     bias: str
+    solver: str
+    batch_size: int
+    max_passes: int
     step_size: Any
     step_sizes: Any
     step_ratios: Any
@@ -84,6 +101,7 @@ class _StreamingLearner(MetaLearner):
         self._stream: _Stream | None = None
         return self._learn(X, y, groups, side_info, validation, reset=True)
 
+    @available_if(_takes_tasks_in_pieces)
     def partial_fit(
         self,
         X: Any,
@@ -98,6 +116,9 @@ class _StreamingLearner(MetaLearner):
         Giving a stream in pieces gives the same representation, bit for bit, as giving it to `fit`
         at once (feature maps that learn from data, such as category encoders, are fitted on the
         first piece).  `predict` then serves the tasks of the last piece.
+
+        With ``solver="adam"`` a piece is learned from in several passes, from where the last one ended,
+        and how the stream is cut does matter.  With ``solver="lbfgs"`` there is no `partial_fit`.
         """
         fresh = getattr(self, "_stream", None) is None
         if fresh and hasattr(self, "conditioning_"):
@@ -118,6 +139,11 @@ class _StreamingLearner(MetaLearner):
         self, X: Any, y: Any, groups: Any, side_info: Any, validation: TaskSet | None, *, reset: bool
     ) -> Self:
         self._check_parameters()
+        if not reset and self._stream is not None and self._stream.solver != self.solver:
+            raise ValueError(
+                f"solver: it was changed between two calls of partial_fit from {self._stream.solver!r} to "
+                f"{self.solver!r}; call fit to start over"
+            )
         tasks = self._tasks(X, y, groups, side_info, reset=reset)
         self._set_clip(tasks, reset=reset)
         if reset:
@@ -136,16 +162,24 @@ class _StreamingLearner(MetaLearner):
                 mask = stream.pool.partition(tasks, stream.n_tasks)
                 train = tasks[np.flatnonzero(mask)]
         batch = self._batch(train, stream)
+        stream.n_tasks += len(tasks)
+        if self.solver == "projected":
+            self._run_projected(train, batch, stream)
+        else:
+            self._run_factored(train, batch, stream)
+        self.n_tasks_seen_ = stream.n_tasks
+        self._remember(tasks)
+        return self
+
+    def _run_projected(self, train: TaskSet, batch: TaskBatch, stream: _Stream) -> None:
+        """Algorithm 1 with every candidate for the steps, and the choice between them."""
         if not stream.trajectories:
             stream.trajectories = [self._start(steps) for steps in self._candidates(train, batch)]
         with progress_bar("Learning from tasks", len(batch), enabled=self.progress) as tick:
             stream.trajectories = optimizers.run(
                 stream.trajectories, batch, self._objective(), n_jobs=self.n_jobs, tick=tick
             )
-        stream.n_tasks += len(tasks)
         self._choose(stream)
-        self._remember(tasks)
-        return self
 
     def _begin(self, tasks: TaskSet) -> None:
         # RandomState.randint exists in every form that scikit-learn accepts for random_state.
@@ -154,13 +188,13 @@ class _StreamingLearner(MetaLearner):
         if self._conditional:
             spec = get_feature_map(self.feature_map, has_side_info=tasks.side_info is not None)
             self.feature_map_ = spec.fit(tasks)
-        for stale in ("n_side_", "conditioning_"):
+        for stale in ("n_side_", "conditioning_", "step_size_"):
             if hasattr(self, stale):
                 delattr(self, stale)
         pool = None
         if isinstance(self._steps_asked, str) and self._steps_asked == "search":
             pool = ValidationPool(self.validation_fraction, self.support, seed)
-        self._stream = _Stream(seed, [], pool)
+        self._stream = _Stream(seed, [], pool, self.solver)
 
     def _batch(self, tasks: TaskSet, stream: _Stream) -> TaskBatch:
         objective = OBJECTIVES[self.objective]
@@ -280,7 +314,9 @@ class _StreamingLearner(MetaLearner):
                 for c, run in enumerate(trajectories):
                     for j, scale in enumerate(scales):
                         if not run.failure:
-                            table[c, j] = self._validation_error(run, scale, support, query, phis)
+                            table[c, j] = self._validation_error(
+                                run.average.scale(scale), run.bias_average, support, query, phis
+                            )
             self.search_results_ = [
                 {"step_C": r.steps.C, "step_H": r.steps.H, "scale": scale, "error": float(error)}
                 for r, row in zip(trajectories, table, strict=True)
@@ -293,18 +329,90 @@ class _StreamingLearner(MetaLearner):
         self.validation_error_ = float(errors.min()) if stream.pool is not None else None
         self.conditioning_ = best.average if stream.pool is None else best.average.scale(self.scale_)
         self.bias_ = best.bias_average
-        self.n_tasks_seen_ = stream.n_tasks
         self.n_iter_ = max(best.n_steps, 1)
 
     def _validation_error(
-        self, run: Trajectory, scale: float, support: TaskSet, query: TaskSet, phis: Array
+        self, conditioning: Conditioning, bias: Bias, support: TaskSet, query: TaskSet, phis: Array
     ) -> float:
-        conditioning = run.average.scale(scale)
-        weights = self._solve_batch(self._rows(support), phis, conditioning, run.bias_average)
+        weights = self._solve_batch(self._rows(support), phis, conditioning, bias)
         prediction = clipped(predict_rows(self._rows(query), weights), self.clip_)
         losses = self.loss_.value(prediction, query.y)
         error = float(np.nanmean(task_means(losses, query.offsets)))
         return error if np.isfinite(error) else np.inf
+
+    # ------------------------------------------------------------------ factors
+
+    def _run_factored(self, train: TaskSet, batch: TaskBatch, stream: _Stream) -> None:
+        """Optimise factors of H and C, judged on the held-out tasks, and set the fitted attributes."""
+        assert stream.pool is not None
+        support, query = stream.pool.tasks()
+        phis = self._features(support)
+
+        def error(conditioning: Conditioning, bias: Bias) -> float:
+            return self._validation_error(conditioning, bias, support, query, phis)
+
+        def error_of(factors: Factors, scale: float) -> float:
+            return error(factors.conditioning(self.rank).scale(scale), factors.bias(self.bias))
+
+        objective = self._objective()
+        if batch.lipschitz is not None:
+            # all tasks are at hand: one constant for all of them
+            objective = replace(objective, lipschitz=float(batch.lipschitz[-1]))  # type: ignore[type-var]
+        rng = np.random.default_rng([stream.seed, 3, stream.n_phi])
+        with (
+            single_threaded_blas(),
+            progress_bar("Passes over the tasks", self.max_passes, enabled=self.progress) as tick,
+        ):
+            state = stream.factored or self._factored_start(train, batch, objective, error, rng)
+            trained = _factored.train(
+                self.solver,
+                objective,
+                state,
+                lambda number: self._redrawn(train, batch, stream, number),
+                error_of,
+                max_passes=self.max_passes,
+                batch_size=self.batch_size,
+                calibrate=bool(self.calibrate),
+                n_jobs=self.n_jobs,
+                rng=rng,
+                tick=tick,
+            )
+        stream.factored = replace(state, factors=trained.factors, scale=trained.scale)
+        factors = state.coordinates.leave(trained.factors)
+        self.conditioning_ = factors.conditioning(self.rank).scale(trained.scale)
+        self.bias_ = factors.bias(self.bias)
+        self.scale_, self.validation_error_ = trained.scale, trained.error
+        self.search_results_ = trained.history
+        self.n_iter_ = max(trained.history[-1]["iteration"], 1)
+
+    def _redrawn(self, train: TaskSet, batch: TaskBatch, stream: _Stream, number: int) -> TaskBatch:
+        """The batch with other support rows in every pass: a task of n rows is many."""
+        if batch.query is None or number == 0:
+            return batch
+        positions = range(stream.n_phi - len(train), stream.n_phi)
+        support, query = search.split_rows(train, positions, self.support, (stream.seed, 4, number))
+        return replace(
+            batch, support=self._rows(support), query=self._rows(query), phis=self._features(support)
+        )
+
+    def _factored_start(
+        self, train: TaskSet, batch: TaskBatch, objective: Objective, error: Any, rng: np.random.Generator
+    ) -> _factored.State:
+        given = self.initial_representation
+        d = self.n_features_in_ + bool(self.fit_intercept)
+        return _factored.start(
+            train,
+            batch,
+            self.loss_,
+            objective,
+            Bias(self.bias, d, self.n_side_),
+            C0=None if given is None else self._initial_representation(given),
+            rank=0 if self.rank is None else self.rank,
+            fit_intercept=bool(self.fit_intercept),
+            calibrate=bool(self.calibrate),
+            held_out=error,
+            rng=rng,
+        )
 
     # ------------------------------------------------------------------ parameters
 
@@ -323,6 +431,7 @@ class _StreamingLearner(MetaLearner):
                 "inner: the query objective differentiates the exact solution; use inner='exact'"
             )
         self._check_step_size()
+        self._check_solver()
         for name in ("step_sizes", "step_ratios"):
             values = getattr(self, name)
             if values is not None:
@@ -330,6 +439,27 @@ class _StreamingLearner(MetaLearner):
                     raise ValueError(f"{name}: give at least one value")
                 for value in values:
                     check_nonnegative(name, value)
+
+    def _check_solver(self) -> None:
+        check_choice("solver", self.solver, _factored.SOLVERS)
+        check_int("batch_size", self.batch_size)
+        check_int("max_passes", self.max_passes)
+        if self.solver == "projected":
+            return
+        if not (isinstance(self._steps_asked, str) and self._steps_asked == "search"):
+            raise ValueError(
+                f"step_size: solver={self.solver!r} finds its own steps and stops by held-out tasks; "
+                f"use step_size='search', got {self.step_size!r}"
+            )
+        if self.inner != "exact":
+            raise ValueError(
+                f"inner: solver={self.solver!r} differentiates the exact solution; use inner='exact'"
+            )
+        if self._conditional and self.rank is None:
+            raise ValueError(
+                f"rank: solver={self.solver!r} works on a factor of H with so many columns; give a rank, for "
+                "instance rank=32"
+            )
 
     def _check_step_size(self) -> None:
         if isinstance(self._steps_asked, str):
@@ -350,9 +480,9 @@ class UnconditionalLearner(_StreamingLearner):
 
     Parameters
     ----------
-    loss, inner, objective, bias, fit_intercept, clip, step_size, step_sizes, theory_constants, \
-initial_representation, lipschitz, calibrate, validation_fraction, support, tol, max_iter, n_jobs, \
-progress, random_state
+    loss, inner, objective, bias, fit_intercept, clip, solver, batch_size, max_passes, step_size, step_sizes, \
+theory_constants, initial_representation, lipschitz, calibrate, validation_fraction, support, tol, max_iter, \
+n_jobs, progress, random_state
         As for `ConditionalLearner` (``bias`` is "none" or "shared").
     """
 
@@ -371,6 +501,9 @@ progress, random_state
         bias: str = "none",
         fit_intercept: bool = False,
         clip: Any = None,
+        solver: str = "projected",
+        batch_size: int = 32,
+        max_passes: int = 50,
         step_size: Any = "search",
         step_sizes: Any = None,
         theory_constants: dict[str, float] | None = None,
@@ -391,6 +524,9 @@ progress, random_state
         self.bias = bias
         self.fit_intercept = fit_intercept
         self.clip = clip
+        self.solver = solver
+        self.batch_size = batch_size
+        self.max_passes = max_passes
         self.step_size = step_size
         self.step_sizes = step_sizes
         self.theory_constants = theory_constants
