@@ -441,10 +441,10 @@ class MetaLearner(RegressorMixin, BaseEstimator):
                 f"groups: task {error.args[0]!r} was not seen in fit; use adapt(X_few, y_few) for a new task"
             ) from None
 
-    def _remember(self, tasks: TaskSet) -> None:
-        """Adapt the tasks at hand so that `predict` can serve them."""
+    def _remember(self, tasks: TaskSet, weights: Array | None = None) -> None:
+        """Adapt the tasks at hand (unless that was done already) so that `predict` can serve them."""
         self.task_labels_ = tasks.labels
-        self.task_weights_ = self.adapt_many(tasks)
+        self.task_weights_ = self.adapt_many(tasks) if weights is None else weights
         # What was counted for intervals belongs to the representation before this one.
         self.__dict__.pop("calibration_", None)
 

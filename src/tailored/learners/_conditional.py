@@ -15,7 +15,7 @@ from ..losses import _Binary, _BoxLoss, get_loss
 from ..posterior_map import SideFeatures
 from ..search import PAPER_STEP_SIZES, _join
 from ..tasks import TaskSet
-from ._evidence import Settings, train
+from ._evidence import Settings, Trained, adapt_in_closed_form, train
 from ._streaming import _Stream, _StreamingLearner
 
 #: Arguments that only Algorithm 1 reads.
@@ -278,10 +278,12 @@ class ConditionalLearner(_StreamingLearner):
             before = _Seen(seed)
         held_out = [] if validation is None else [self._tasks(validation, reset=False)]
         seen = _Seen(before.seed, [*before.tasks, tasks], [*before.validation, *held_out])
-        self._train(seen)
+        trained = self._train(seen)
         # Only now: a piece that cannot be learned from is not part of the stream.
         self._stream = seen  # type: ignore[assignment]
-        self._remember(tasks)
+        self._remember(tasks, adapt_in_closed_form(trained, tasks, bool(self.fit_intercept)))
+        if trained.calibration is not None:
+            self.calibration_ = trained.calibration
         return self
 
     def _check_practical(self) -> None:
@@ -290,7 +292,7 @@ class ConditionalLearner(_StreamingLearner):
         self.within_loss_ = get_loss("squared")
         self.size_exponent_ = 1
 
-    def _train(self, seen: _Seen) -> None:
+    def _train(self, seen: _Seen) -> Trained:
         """Learn from all tasks seen so far and store the result."""
         pieces = [*seen.tasks, *seen.validation]
         tasks = pieces[0] if len(pieces) == 1 else _join(pieces)
@@ -321,6 +323,7 @@ class ConditionalLearner(_StreamingLearner):
         )
         self.search_results_, self.validation_error_ = trained.results, trained.validation_error
         self.n_tasks_seen_, self.n_iter_ = len(tasks), 1
+        return trained
 
     def _side_features(self, tasks: TaskSet) -> SideFeatures | None:
         """The features that join those of the posterior."""

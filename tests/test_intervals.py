@@ -1,0 +1,194 @@
+"""Prediction intervals: the spread against Bayes' rule, the ends against a count, the coverage against draws."""
+
+import numpy as np
+import pytest
+
+import tailored
+from tailored import ConditionalLearner, IndependentLearner, TaskSet
+from tailored.datasets import make_clusters
+from tailored.intervals import Adapted, Calibration, calibrate, uncertainty
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 25])
+def test_uncertainty_is_that_of_a_gaussian_posterior(n):
+    rng = np.random.default_rng(n)
+    d, noise = 4, 0.3
+    root = rng.normal(size=(d, d))
+    W = root @ root.T
+    X, x = rng.normal(size=(n, d)), rng.normal(size=(6, d))
+    # Bayes' rule by precisions, none of which the code forms.
+    covariance = np.linalg.inv(np.linalg.inv(W) + X.T @ X / noise)
+    expected = np.einsum("ij,jk,ik->i", x, covariance, x) / noise
+    theta = max(n, 1) * W / noise
+    np.testing.assert_allclose(uncertainty(X, theta, x), expected, rtol=1e-9)
+
+
+def test_uncertainty_of_a_singular_representation_outside_its_range_is_zero():
+    theta = np.diag([2.0, 0.0])
+    np.testing.assert_allclose(uncertainty(np.ones((1, 2)), theta, np.array([[0.0, 5.0]])), 0.0, atol=1e-12)
+
+
+def _count(scores, n_tasks, miss):
+    """Ends by counting: tasks have one row each, and one more task could be anything."""
+    scores = np.sort(scores)
+    needed = int(np.ceil((1.0 - miss) * (n_tasks + 1) - 1e-9))
+    if needed > n_tasks:
+        return -np.inf, np.inf
+    return scores[n_tasks - needed], scores[needed - 1]
+
+
+@pytest.mark.parametrize("n_tasks", [5, 19, 20, 39, 200])
+@pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9, 0.95])
+def test_ends_are_order_statistics_when_tasks_have_one_row(n_tasks, coverage):
+    rng = np.random.default_rng(n_tasks)
+    scores = np.sort(rng.standard_cauchy(n_tasks))
+    weights = np.full(n_tasks, 1.0 / (n_tasks + 1))
+    calibration = Calibration(np.array([3.0]), [scores], [weights], 1.0)
+    assert calibration.reach(7, coverage) == _count(scores, n_tasks, 0.5 * (1.0 - coverage))
+
+
+def test_every_task_has_the_same_say():
+    """A task with a thousand rows far out moves the ends no more than one with a single row there."""
+
+    def reach(far_rows):
+        def task(n, value):
+            zero = np.zeros(1)
+            return Adapted(
+                np.zeros((0, 1)), np.zeros(0), zero[None], zero, np.zeros((n, 1)), np.full(n, value)
+            )
+
+        tasks = [task(2, float(value)) for value in range(40)] + [task(far_rows, 100.0)]
+        found = calibrate([(0, tasks)])
+        low, high = found.reach(0, 0.8)
+        return low * np.sqrt(found.noise), high * np.sqrt(found.noise)
+
+    np.testing.assert_allclose(reach(1), reach(1000))
+
+
+def test_reach_is_interpolated_between_numbers_of_rows_and_constant_beyond():
+    score = np.linspace(-1.0, 1.0, 101)
+    weights = np.full(101, 1.0 / 102)
+    calibration = Calibration(np.array([0.0, 9.0]), [score, 3.0 * score], [weights, weights], 1.0)
+    low, high = calibration.reach(0, 0.9)
+    assert calibration.reach(9, 0.9) == (3 * low, 3 * high) == calibration.reach(1000, 0.9)
+    # log(1 + n) is half way at √10 − 1; the nearest whole number is 2.
+    share = np.log(3.0) / np.log(10.0)
+    np.testing.assert_allclose(calibration.reach(2, 0.9)[1], (1 + 2 * share) * high)
+
+
+def _skewed_tasks(n_tasks, rng):
+    """Targets with skewed, heavy noise of a level that differs from task to task, and tasks of different sizes."""
+    tasks = []
+    for _ in range(n_tasks):
+        n = int(rng.integers(6, 16))
+        X = rng.normal(size=(n, 3))
+        y = X @ rng.normal(size=3) + rng.lognormal(sigma=1.0) * (rng.exponential(size=n) ** 1.5)
+        tasks.append((X, y))
+    return TaskSet.from_tasks(tasks)
+
+
+@pytest.mark.parametrize("n_rows", [0, 3, 5])
+def test_coverage_holds_for_a_learner_that_knows_nothing(n_rows):
+    """Mean coverage over many draws of calibration and test tasks; the model is wrong in every respect."""
+    covered = []
+    for repeat in range(30):
+        rng = np.random.default_rng([repeat, n_rows])
+        learner = IndependentLearner().fit(_skewed_tasks(2, rng))
+        learner.calibrate_intervals(_skewed_tasks(60, rng))
+        for task in _skewed_tasks(20, rng):
+            given = (task.X[:n_rows], task.y[:n_rows]) if n_rows else ()
+            low, high = learner.adapt(*given).predict_interval(task.X[5:], 0.8).T
+            covered.append(np.mean((low <= task.y[5:]) & (task.y[5:] <= high)))
+    # 600 tasks that share 30 calibrations: the standard error is about 0.01; 0.8 is the guarantee at the
+    # numbers of rows of the calibration (0 and about 2 and 7) and an interpolation in between.
+    assert 0.77 < np.mean(covered) < 0.87
+
+
+@pytest.fixture(scope="module")
+def practical():
+    tasks = make_clusters(150, n_clusters=2, random_state=3)
+    return ConditionalLearner().fit(tasks[:90]), tasks[90:]
+
+
+def test_default_learner_is_calibrated_by_fit(practical):
+    learner, new = practical
+    covered, widths = [], []
+    for task in new:
+        model = learner.adapt(task.X[:20], task.y[:20])
+        interval = model.predict_interval(task.X[40:], 0.9)
+        assert interval.shape == (40, 2)
+        prediction = model.predict(task.X[40:])
+        assert ((interval[:, 0] < prediction) & (prediction < interval[:, 1])).all()
+        covered.append(np.mean((interval[:, 0] <= task.y[40:]) & (task.y[40:] <= interval[:, 1])))
+        widths.append(np.mean(interval[:, 1] - interval[:, 0]))
+    assert 0.85 < np.mean(covered) < 0.96
+    # Noise of 0.1 alone needs ± 0.16 for 90 %; an interval as wide as the targets would be no use.
+    assert np.mean(widths) < 0.6
+
+
+def test_intervals_grow_with_coverage_and_shrink_with_rows(practical):
+    learner, new = practical
+    task = new[0]
+    model = learner.adapt(task.X[:20], task.y[:20])
+    narrow, wide = (model.predict_interval(task.X[40:], coverage) for coverage in (0.5, 0.9))
+    assert (wide[:, 0] < narrow[:, 0]).all()
+    assert (narrow[:, 1] < wide[:, 1]).all()
+    cold = learner.adapt().predict_interval(task.X[40:])
+    assert np.ptp(cold, axis=1).mean() > np.ptp(wide, axis=1).mean()
+
+
+def test_too_few_tasks_for_a_coverage_give_infinite_ends(practical):
+    learner, new = practical
+    model = learner.adapt(new[0].X[:5], new[0].y[:5])
+    assert np.isinf(model.predict_interval(new[0].X, 0.999)).all()
+
+
+def test_saved_learners_keep_their_intervals(practical, tmp_path):
+    learner, new = practical
+    learner.save(tmp_path / "learner.tailored")
+    loaded = tailored.load(tmp_path / "learner.tailored")
+    task = new[1]
+    expected, found = (
+        each.adapt(task.X[:9], task.y[:9]).predict_interval(task.X) for each in (learner, loaded)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_intercept_and_clip():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    groups = np.repeat(np.arange(40), 10)
+    y = X @ [1.0, 0.5, 0.0] + 3.0 + rng.normal(size=40)[groups] + 0.3 * rng.normal(size=400)
+    learner = ConditionalLearner(fit_intercept=True, clip=(2.0, 4.0)).fit(X, y, groups=groups)
+    interval = learner.adapt(X[:5], y[:5]).predict_interval(X[5:10], 0.8)
+    assert (interval >= 2.0).all()
+    assert (interval <= 4.0).all()
+    unclipped = ConditionalLearner(fit_intercept=True).fit(X, y, groups=groups)
+    inside = unclipped.adapt(X[:5], y[:5]).predict_interval(X[5:10], 0.8)
+    assert (np.ptp(inside, axis=1) > 0.3).all()
+
+
+def test_new_fit_forgets_the_calibration():
+    tasks = make_clusters(30, n_clusters=1, random_state=0)
+    learner = IndependentLearner().fit(tasks[:10]).calibrate_intervals(tasks[10:])
+    assert np.isfinite(learner.adapt(tasks[0].X, tasks[0].y).predict_interval(tasks[0].X[:2], 0.8)).all()
+    learner.fit(tasks[:10])
+    with pytest.raises(ValueError, match="calibrate_intervals"):
+        learner.adapt(tasks[0].X, tasks[0].y).predict_interval(tasks[0].X)
+
+
+def test_rows_changed_after_adapting_do_not_matter(practical):
+    learner, new = practical
+    X, y = new[0].X[:10].copy(), new[0].y[:10].copy()
+    model = learner.adapt(X, y)
+    before = model.predict_interval(new[0].X)
+    X[:], y[:] = 0.0, 0.0
+    np.testing.assert_array_equal(model.predict_interval(new[0].X), before)
+
+
+def test_a_coverage_outside_of_zero_and_one_is_refused(practical):
+    learner, new = practical
+    model = learner.adapt(new[0].X[:5], new[0].y[:5])
+    for coverage in (0.0, 1.0, 90):
+        with pytest.raises(ValueError, match="coverage"):
+            model.predict_interval(new[0].X, coverage)
