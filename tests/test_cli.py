@@ -76,7 +76,10 @@ def test_help_of_each_command(command, words):
             "experiment must be one of 'clusters-2', 'clusters-6', 'lenk', 'movielens', 'jester'",
         ),
         (["reproduce", "lenk", "--preset", "fast"], "preset must be one of 'paper', 'practical'"),
-        (["reproduce", "lenk", "--preset", "practical", "--rank", "8"], "rank: the practical preset has none"),
+        (
+            ["reproduce", "lenk", "--preset", "practical", "--rank", "8"],
+            "rank: the practical preset has none",
+        ),
         (["reproduce", "lenk", "--method", "bayes"], "method must be one of 'independent', 'unconditional'"),
         (["reproduce", "lenk", "--rank", "some"], "rank must be an integer >= 1 or 'exact'"),
         (["reproduce", "nowhere.toml"], "nowhere.toml: No such file"),

@@ -95,7 +95,9 @@ def reproduce(
     ] = None,
     jobs: Annotated[int, typer.Option(help="Parallel cells; -1 uses all cores.")] = -1,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke run at a tenth of the size.")] = False,
-    preset: Annotated[str, typer.Option(help="paper: Algorithm 1; practical: what the library recommends.")] = "paper",
+    preset: Annotated[
+        str, typer.Option(help="paper: Algorithm 1; practical: what the library recommends.")
+    ] = "paper",
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     data: Annotated[

@@ -150,7 +150,9 @@ class ExperimentConfig:
         grid, learning = self.grid, self.learning
         for name, value in (("step_sizes", step_sizes), ("rank", rank)):
             if value is not None and self.preset == "practical":
-                raise ConfigError(f"{name}: the practical preset has none; leave it out, or use the paper preset")
+                raise ConfigError(
+                    f"{name}: the practical preset has none; leave it out, or use the paper preset"
+                )
         if seeds is not None:
             grid = replace(grid, seeds=check_int("seeds", seeds))
         if step_sizes is not None:
