@@ -24,22 +24,32 @@ def first(tasks):
 
 
 def test_features_are_adapted_weights(first, tasks):
+    norms = np.linalg.norm(first.adapt_many(tasks), axis=1)
+    whole = np.sqrt(np.mean(norms**2))
+    for options in ({}, {"constant": True}, {"unit_norm": True}, {"unit_norm": True, "constant": True}):
+        feature_map = AdaptedWeights(first, **options).fit(tasks)
+        assert feature_map.model is first
+        phi = feature_map.transform(tasks)
+        expected = first.adapt_many(tasks) / (norms[:, None] if "unit_norm" in options else whole)
+        if "constant" in options:
+            expected = np.column_stack([expected, np.ones(len(tasks))])
+        np.testing.assert_allclose(phi, expected, rtol=1e-12)
+        alone = np.concatenate([feature_map.transform(tasks[t : t + 1]) for t in range(len(tasks))])
+        np.testing.assert_array_equal(alone, phi)
+        one = np.concatenate([feature_map.transform_one(tasks[t : t + 1]) for t in range(len(tasks))])
+        np.testing.assert_allclose(one, phi, atol=1e-7)
+        assert feature_map.transform(tasks[:0]).shape == (0, phi.shape[1])
+
+
+def test_tasks_without_rows_and_sparse_ones(first, tasks):
     feature_map = AdaptedWeights(first).fit(tasks)
-    assert feature_map.model is first
-    phi = feature_map.transform(tasks)
-    weights = first.adapt_many(tasks)
-    norm = np.sqrt(np.mean(np.sum(weights**2, axis=1)))
-    np.testing.assert_allclose(phi, np.column_stack([weights / norm, np.ones(len(tasks))]), rtol=1e-12)
-    alone = np.concatenate([feature_map.transform(tasks[t : t + 1]) for t in range(len(tasks))])
-    np.testing.assert_array_equal(alone, phi)
-    one = np.concatenate([feature_map.transform_one(tasks[t : t + 1]) for t in range(len(tasks))])
-    np.testing.assert_allclose(one, phi, atol=1e-8)
-    assert feature_map.transform(tasks[:0]).shape == (0, phi.shape[1])
     empty = TaskSet.from_tasks([(np.empty((0, 5)), np.empty(0))])
-    prior = np.append(first.bias_.constant / norm, 1.0)
+    prior = first.bias_.constant / feature_map.norm
     np.testing.assert_allclose(feature_map.transform_one(empty)[0], prior)
+    unbiased = AdaptedWeights(UnconditionalLearner(step_size=0.5), unit_norm=True).fit(tasks)
+    np.testing.assert_array_equal(unbiased.transform(empty), np.zeros((1, 5)))
     sparse = TaskSet.from_tasks([(sp.csr_array(t.X), t.y) for t in tasks])
-    np.testing.assert_allclose(feature_map.transform(sparse), phi, atol=1e-6)
+    np.testing.assert_allclose(feature_map.transform(sparse), feature_map.transform(tasks), atol=1e-6)
 
 
 def test_an_unfitted_learner_is_cloned_and_fitted(tasks):
@@ -48,11 +58,11 @@ def test_an_unfitted_learner_is_cloned_and_fitted(tasks):
     assert not hasattr(spec, "conditioning_")
     expected = UnconditionalLearner(step_size=0.5).fit(tasks).adapt_many(tasks)
     phi = second.feature_map_.transform(tasks)
-    np.testing.assert_allclose(phi[:, :-1] * second.feature_map_.norm, expected, rtol=1e-12)
+    np.testing.assert_allclose(phi * second.feature_map_.norm, expected, rtol=1e-12)
     # other tasks, another first model
     again = second.feature_map_.fit(tasks[:10])
     half = UnconditionalLearner(step_size=0.5).fit(tasks[:10]).adapt_many(tasks)
-    np.testing.assert_allclose(again.transform(tasks)[:, :-1] * again.norm, half, rtol=1e-12)
+    np.testing.assert_allclose(again.transform(tasks) * again.norm, half, rtol=1e-12)
     with pytest.raises(ValueError, match="not fitted"):
         AdaptedWeights(UnconditionalLearner()).transform(tasks)
 
@@ -63,6 +73,7 @@ FIRST = {
     "conditional": ConditionalLearner("mean", step_size=0.1),
     "practical": ConditionalLearner(),
     "twice refined": ConditionalLearner(UnconditionalLearner(step_size=0.1), step_size=0.1),
+    "map": AdaptedWeights(UnconditionalLearner(step_size=0.1), unit_norm=True, constant=True),
 }
 
 
@@ -80,6 +91,9 @@ def test_search_and_saving(name, tasks, tmp_path):
     np.testing.assert_array_equal(again.adapt_many(tasks), weights)
     np.testing.assert_array_equal(again.adapt(X, y).coef_, second.adapt(X, y).coef_)
     assert type(again.feature_map) is type(FIRST[name])
+    if name == "map":
+        assert again.feature_map.learner.step_size == 0.1
+        assert again.feature_map.model is None
     assert again.score(tasks) == second.score(tasks)
     copied = pickle.loads(pickle.dumps(second))
     np.testing.assert_array_equal(copied.adapt_many(tasks), weights)

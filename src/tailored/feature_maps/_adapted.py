@@ -12,7 +12,7 @@ from ._base import Array, FeatureMap, mean_norm
 
 
 class AdaptedWeights(FeatureMap):
-    """``φ = (w(s) / c, 1)``: the weights that a first meta-learner gives the task, and a constant.
+    """``φ = w(s) / c``: the weights that a first meta-learner gives the task.
 
     c brings their norm to root mean square one over the training tasks.  The weights of a training task are a
     function of its rows and of a few meta-parameters, as those of a new task are, and so they need no
@@ -28,6 +28,11 @@ class AdaptedWeights(FeatureMap):
         An unfitted one is cloned and fitted to the training tasks.  A fitted one is used as it is, as long as
         nobody clones it: scikit-learn's `clone` of a learner also clones a learner among its arguments, which
         is then fitted again.  ``feature_map=AdaptedWeights(first)`` keeps it.
+    unit_norm : bool, default=False
+        Divide by the norm of the task's own weights instead: only their direction speaks.
+    constant : bool, default=False
+        Append a constant 1.  C is the constant part of τ(s) already; what a constant in φ adds are terms that
+        are odd in w(s), which only mislead where w and −w are equally likely.
 
     Attributes
     ----------
@@ -35,8 +40,10 @@ class AdaptedWeights(FeatureMap):
         The fitted one.
     """
 
-    def __init__(self, learner: Any = None) -> None:
+    def __init__(self, learner: Any = None, *, unit_norm: bool = False, constant: bool = False) -> None:
         self.learner = learner
+        self.unit_norm = unit_norm
+        self.constant = constant
         self.model: Any = learner if hasattr(learner, "conditioning_") else None
         self.norm = 1.0
 
@@ -56,18 +63,27 @@ class AdaptedWeights(FeatureMap):
             raise ValueError("feature_map: this AdaptedWeights is not fitted; call fit(tasks) first")
         d = tasks.n_features + bool(self.model.fit_intercept)
         weights = self.model.adapt_many(tasks) if len(tasks) else np.zeros((0, d))
-        return np.hstack([weights / self.norm, np.ones((len(tasks), 1))])
+        return self._scaled(weights)
 
     def transform_one(self, task: TaskSet) -> Array:
         if self.model is None or task.is_sparse or task.side_info is not None or not len(task.y):
             return self.transform(task)
         adapted = self.model.adapt(task.X, task.y)
         intercept = [adapted.intercept_] if self.model.fit_intercept else []
-        return np.concatenate([np.append(adapted.coef_, intercept) / self.norm, [1.0]])[None]
+        return self._scaled(np.append(adapted.coef_, intercept)[None])
+
+    def _scaled(self, weights: Array) -> Array:
+        if self.unit_norm:
+            norms = np.sqrt(np.einsum("td,td->t", weights, weights))
+            features = weights / np.where(norms > 0, norms, 1.0)[:, None]
+        else:
+            features = weights / self.norm
+        return np.hstack([features, np.ones((len(weights), 1))]) if self.constant else features
 
     def state(self) -> dict[str, Any]:
-        return {"model": self.model, "norm": self.norm}
+        # The fitted learner has the arguments of the unfitted one.
+        return {**vars(self), "learner": self.learner if self.model is None else None}
 
     def restore(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self.learner = self.model
+        self.learner = state["learner"] if self.model is None else self.model
