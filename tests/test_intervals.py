@@ -43,7 +43,7 @@ def test_ends_are_order_statistics_when_tasks_have_one_row(n_tasks, coverage):
     rng = np.random.default_rng(n_tasks)
     scores = np.sort(rng.standard_cauchy(n_tasks))
     weights = np.full(n_tasks, 1.0 / (n_tasks + 1))
-    calibration = Calibration(np.array([3.0]), [scores], [weights], 1.0)
+    calibration = Calibration(np.array([3.0]), [scores], [weights], 1.0, np.zeros(1))
     assert calibration.reach(7, coverage) == _count(scores, n_tasks, 0.5 * (1.0 - coverage))
 
 
@@ -68,12 +68,32 @@ def test_every_task_has_the_same_say():
 def test_reach_is_interpolated_between_numbers_of_rows_and_constant_beyond():
     score = np.linspace(-1.0, 1.0, 101)
     weights = np.full(101, 1.0 / 102)
-    calibration = Calibration(np.array([0.0, 9.0]), [score, 3.0 * score], [weights, weights], 1.0)
+    calibration = Calibration(
+        np.array([0.0, 9.0]), [score, 3.0 * score], [weights, weights], 1.0, np.zeros(2)
+    )
     low, high = calibration.reach(0, 0.9)
     assert calibration.reach(9, 0.9) == (3 * low, 3 * high) == calibration.reach(1000, 0.9)
     # log(1 + n) is half way at √10 − 1; the nearest whole number is 2.
     share = np.log(3.0) / np.log(10.0)
     np.testing.assert_allclose(calibration.reach(2, 0.9)[1], (1 + 2 * share) * high)
+
+
+def test_ends_move_out_by_the_drift_between_the_held_out_model_and_the_one_in_use():
+    def levels(step):
+        rng = np.random.default_rng(1)
+        tasks = []
+        for _ in range(50):
+            x, zero = np.ones((1, 1)), np.zeros(1)
+            y = rng.normal(size=1)
+            tasks.append(Adapted(np.zeros((0, 1)), np.zeros(0), zero[None], zero, x, y, np.array([step])))
+        return [(0, tasks)]
+
+    still, moved = calibrate(levels(0.0)), calibrate(levels(0.2))
+    (low, high), (lower, higher) = still.reach(0, 0.8), moved.reach(0, 0.8)
+    # No rows and θ = 0: the spread is the root of the noise.
+    shift = 0.2 / np.sqrt(still.noise)
+    np.testing.assert_allclose([lower, higher], [low - shift, high + shift])
+    assert still.drifts == 0.0
 
 
 def _skewed_tasks(n_tasks, rng):

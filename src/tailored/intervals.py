@@ -20,6 +20,9 @@ Array = NDArray[np.float64]
 
 #: Rows of average noise that steady the estimate of a task's own noise.
 NOISE_ROWS = 5.0
+#: Share of the query rows on which the model in use is nearer to the held-out one than the ends are moved.
+#: Where targets take few values, many scores are nearly equal, and a small drift would let all of them out.
+DRIFT = 0.9
 
 
 def uncertainty(X: Array, theta: Array, x: Array) -> Array:
@@ -62,12 +65,16 @@ class Calibration:
         which could be anything, add up to one.
     noise : float
         Mean square of the errors, steadying `spreads`.
+    drifts : array (L,)
+        How many spreads lie between the predictions of the model whose errors these are and of the model that
+        intervals are for; ends are moved out by so much.  Zero where the two are the same.
     """
 
     rows: Array
     scores: list[Array]
     weights: list[Array]
     noise: float
+    drifts: Array
 
     def reach(self, n_rows: int, coverage: float) -> tuple[float, float]:
         """How many spreads below and above the prediction an interval goes, for a task of ``n_rows`` rows.
@@ -78,6 +85,7 @@ class Calibration:
         ends = np.array(
             [_ends(s, w, 0.5 * (1.0 - coverage)) for s, w in zip(self.scores, self.weights, strict=True)]
         )
+        ends += self.drifts[:, None] * [-1.0, 1.0]
         place = float(np.interp(np.log1p(n_rows), np.log1p(self.rows), np.arange(len(self.rows))))
         below, above = int(np.floor(place)), int(np.ceil(place))
         share = place - below
@@ -101,7 +109,10 @@ def _ends(scores: Array, weights: Array, miss: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Adapted:
-    """One calibration task: support rows, what was adapted on them, and query rows with their targets."""
+    """One calibration task: support rows, what was adapted on them, and query rows with their targets.
+
+    ``later`` are the weights that the model in use gives the task, where it is not the one that was held out.
+    """
 
     X: Array
     y: Array
@@ -109,6 +120,7 @@ class Adapted:
     weights: Array
     query_X: Array
     query_y: Array
+    later: Array | None = None
 
 
 def calibrate(levels: Sequence[tuple[int, Sequence[Adapted]]]) -> Calibration:
@@ -117,16 +129,25 @@ def calibrate(levels: Sequence[tuple[int, Sequence[Adapted]]]) -> Calibration:
     noise = float(np.mean(np.concatenate(errors[-1]) ** 2))
     # Targets without any noise have no scale: any will do for a score of zero.
     noise = noise if noise > 0 else 1.0
-    scores, weights = [], []
+    scores, weights, drifts = [], [], []
     for (_, tasks), missed in zip(levels, errors, strict=True):
-        score = np.concatenate(
-            [
-                error / spreads(task.X, task.y, task.theta, task.weights, task.query_X, noise)
-                for task, error in zip(tasks, missed, strict=True)
-            ]
-        )
+        spread = [spreads(t.X, t.y, t.theta, t.weights, t.query_X, noise) for t in tasks]
+        score = np.concatenate(missed) / np.concatenate(spread)
         sizes = np.array([len(error) for error in missed])
         order = np.argsort(score, kind="stable")
         scores.append(score[order])
         weights.append(np.repeat(1.0 / (sizes * (len(tasks) + 1)), sizes)[order])
-    return Calibration(np.array([float(rows) for rows, _ in levels]), scores, weights, noise)
+        drifts.append(_drift(tasks, spread))
+    return Calibration(
+        np.array([float(rows) for rows, _ in levels]), scores, weights, noise, np.array(drifts)
+    )
+
+
+def _drift(tasks: Sequence[Adapted], spread: list[Array]) -> float:
+    """The `DRIFT` quantile of the distance between two models' predictions, in spreads."""
+    moved = [
+        np.abs(task.query_X @ (task.later - task.weights)) / width
+        for task, width in zip(tasks, spread, strict=True)
+        if task.later is not None
+    ]
+    return float(np.quantile(np.concatenate(moved), DRIFT)) if moved else 0.0

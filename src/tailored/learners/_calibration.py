@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +21,15 @@ AdaptTasks = Callable[[TaskSet], tuple[Array, Array]]
 
 
 def calibrate_on(
-    held_out: Iterable[tuple[TaskSet, AdaptTasks]], fit_intercept: bool, seed: list[int]
+    held_out: Iterable[tuple[TaskSet, AdaptTasks]],
+    fit_intercept: bool,
+    seed: list[int],
+    in_use: AdaptTasks | None = None,
 ) -> Calibration | None:
     """Calibrate on pairs of tasks and a way to adapt that has not seen them; None where no row can be asked.
 
     Each task gives some of its rows, once for each of a few numbers of rows, and is asked for others.
+    ``in_use`` is the way to adapt that intervals are for, if it is another one.
     """
     pairs = [(tasks, adapt) for tasks, adapt in held_out if len(tasks)]
     levels: list[tuple[int, list[Adapted]]] = []
@@ -32,21 +37,27 @@ def calibrate_on(
     for number in sorted({0, round(rows / 4), round(rows)}):
         asked: list[Adapted] = []
         for i, (tasks, adapt) in enumerate(pairs):
-            asked += _adapted(tasks, adapt, number, fit_intercept, [*seed, i])
+            asked += _adapted(tasks, adapt, in_use, number, fit_intercept, [*seed, i])
         levels.append((number, asked))
     return calibrate(levels) if levels[-1][1] else None
 
 
 def _adapted(
-    tasks: TaskSet, adapt: AdaptTasks, n_support: int, fit_intercept: bool, seed: list[int]
+    tasks: TaskSet,
+    adapt: AdaptTasks,
+    in_use: AdaptTasks | None,
+    n_support: int,
+    fit_intercept: bool,
+    seed: list[int],
 ) -> list[Adapted]:
     out = []
     episodes = draw(tasks, n_support, seed, n_repeats=1)
     queries = iter(episodes.query)
     for support in batches(episodes.support):
-        for given, weights, theta in zip(support, *adapt(support), strict=True):
+        later = repeat(None) if in_use is None else in_use(support)[0]
+        for given, weights, theta, moved in zip(support, *adapt(support), later, strict=False):
             query = next(queries)
             if len(query.y):
                 X, query_X = dense_rows(given.X, fit_intercept), dense_rows(query.X, fit_intercept)
-                out.append(Adapted(X, given.y, theta, weights, query_X, query.y))
+                out.append(Adapted(X, given.y, theta, weights, query_X, query.y, moved))
     return out

@@ -31,7 +31,7 @@ from ..mixed_models.query_bias import PENALTIES
 from ..posterior_map import Level, PosteriorMap, SideFeatures, batches
 from ..progress import progress_bar
 from ..tasks import TaskSet
-from ._bias_stage import LevelBias, learn_bias
+from ._bias_stage import LearnedBias, LevelBias, learn_bias
 from ._calibration import AdaptTasks, calibrate_on
 from ._selection import choose
 from ._training_tasks import FORM_STARTS, INTERVAL_ROWS, Model, Settings, TrainingTasks
@@ -85,23 +85,21 @@ def _train(at_hand: TrainingTasks, tick: Callable[[int], None] | None) -> Traine
     with single_threaded_blas():
         fitter = FormFitter.of(at_hand.statistics, at_hand.seed(FORM_STARTS), choice.side_penalty)
         model = Model(fitter.fit(best.form), best.scale)
-    biases: list[LevelBias] = []
-    calibration = None
-    if len(at_hand) > 1:
-        fits = [Model(mixture, best.scale) for mixture in best.fits]
-        learned = learn_bias(at_hand, model, fits, tick)
-        biases = learned.levels
-        results += learned.results
-        calibration = _calibrate(at_hand, fits, learned.folds)
+    fits = [Model(mixture, best.scale) for mixture in best.fits]
+    # A single task has nobody to be held out from.
+    learned = learn_bias(at_hand, model, fits, tick) if len(at_hand) > 1 else LearnedBias([], [], [])
+    biases = learned.levels
+    assembled = assemble(at_hand, model, biases)
+    calibration = _calibrate(at_hand, fits, learned.folds, assembled) if learned.folds else None
     return Trained(
-        *assemble(at_hand, model, biases),
+        *assembled,
         calibration,
         best.form,
         best.scale,
         choice.side_penalty,
         biases[-1].penalty if biases else None,
         biases[-1].error if biases else best.error,
-        results,
+        results + learned.results,
     )
 
 
@@ -128,7 +126,7 @@ def assemble(at_hand: TrainingTasks, model: Model, biases: list[LevelBias]) -> A
 
 
 def _calibrate(
-    at_hand: TrainingTasks, fits: list[Model], biases: list[list[LevelBias]]
+    at_hand: TrainingTasks, fits: list[Model], biases: list[list[LevelBias]], final: Assembled
 ) -> Calibration | None:
     """For intervals: each fold's model is asked about the tasks that it was not fitted to."""
     fit_intercept = at_hand.settings.fit_intercept
@@ -137,7 +135,8 @@ def _calibrate(
         for fold, fit, bias in zip(at_hand.folds, fits, biases, strict=True)
     )
     with single_threaded_blas():
-        return calibrate_on(held_out, fit_intercept, at_hand.seed(INTERVAL_ROWS))
+        in_use = _adapter(final, fit_intercept)
+        return calibrate_on(held_out, fit_intercept, at_hand.seed(INTERVAL_ROWS), in_use)
 
 
 def adapt_in_closed_form(trained: Trained, tasks: TaskSet, fit_intercept: bool) -> Array:
