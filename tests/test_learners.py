@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import reference
 from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
+from tailored.feature_maps import MeanEmbedding
 
 
 def random_tasks(seed, n_tasks=12, d=4, low=2, high=9, side=None):
@@ -407,3 +408,18 @@ def test_overflow_names_the_step(clusters):
         learner = UnconditionalLearner(step_sizes=(0.1, 1e308)).fit(clusters)
     assert learner.step_size_.C == 0.1
     assert all(np.isinf(r["error"]) for r in learner.search_results_ if r["step_C"] > 1)
+
+
+def test_a_map_that_learns_does_not_see_the_held_out_tasks():
+    class Spy(MeanEmbedding):
+        seen = 0
+
+        def fit(self, tasks):
+            type(self).seen = len(tasks)
+            return super().fit(tasks)
+
+    tasks = make_clusters(40, n_clusters=2, n_features=6, rank=2, n_rows=12, random_state=0)
+    ConditionalLearner(Spy(), step_size="search", step_sizes=(0.1,), validation_fraction=0.25).fit(tasks)
+    assert Spy.seen == 30
+    ConditionalLearner(Spy(), step_size=0.1).fit(tasks)
+    assert Spy.seen == 40

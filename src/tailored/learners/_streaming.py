@@ -147,7 +147,7 @@ class _StreamingLearner(MetaLearner):
         tasks = self._tasks(X, y, groups, side_info, reset=reset)
         self._set_clip(tasks, reset=reset)
         if reset:
-            self._begin(tasks)
+            self._begin()
         if validation is not None:
             if self._stream is not None and self._stream.pool is None:
                 raise ValueError("validation: these tasks are only used with step_size='search'")
@@ -161,6 +161,10 @@ class _StreamingLearner(MetaLearner):
             else:
                 mask = stream.pool.partition(tasks, stream.n_tasks)
                 train = tasks[np.flatnonzero(mask)]
+        if reset and self._conditional:
+            # On the training tasks alone: a map that learns must not have seen the held-out ones.
+            spec = get_feature_map(self.feature_map, has_side_info=tasks.side_info is not None)
+            self.feature_map_ = spec.fit(train)
         batch = self._batch(train, stream)
         stream.n_tasks += len(tasks)
         if self.solver == "projected":
@@ -181,13 +185,10 @@ class _StreamingLearner(MetaLearner):
             )
         self._choose(stream)
 
-    def _begin(self, tasks: TaskSet) -> None:
+    def _begin(self) -> None:
         # RandomState.randint exists in every form that scikit-learn accepts for random_state.
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self.feature_map_ = None
-        if self._conditional:
-            spec = get_feature_map(self.feature_map, has_side_info=tasks.side_info is not None)
-            self.feature_map_ = spec.fit(tasks)
         for stale in ("n_side_", "conditioning_", "step_size_"):
             if hasattr(self, stale):
                 delattr(self, stale)
