@@ -1,10 +1,15 @@
 """The benchmark: cells are reused, clipped and cold errors are what they say, the table pairs seeds."""
 
+import csv
+import io
+
 import numpy as np
 import pytest
 
+from tailored import ConditionalLearner
 from tailored.benchmark import SUITES, Cell, CellResult, run_benchmark, run_cell
 from tailored.benchmark import run as module
+from tailored.benchmark.page import page
 from tailored.benchmark.report import CurveDisplay, markdown, summarise, to_csv
 from tailored.benchmark.suites import Split, Suite
 from tailored.datasets import make_clusters
@@ -17,7 +22,7 @@ def tiny(monkeypatch):
         support, query = tasks.support_query(8, shuffle=False)
         return Split(support[:20], support[20:], query[20:], (-0.1, 0.1))
 
-    monkeypatch.setitem(SUITES, "tiny", Suite("a test", load))
+    monkeypatch.setitem(SUITES, "tiny", Suite("a test", 20, load))
 
 
 def test_a_cell_by_hand(tiny):
@@ -75,3 +80,39 @@ def test_summary_pairs_the_seeds():
     assert to_csv(results).count("\n") == 1 + 3 + 6
     curves = CurveDisplay(results, "rows").curves()
     assert curves["s"]["task mean"][1].tolist() == [9.0]
+
+
+def test_cells_of_the_curve_and_its_page(tiny, tmp_path):
+    """Curves take fewer methods and fewer tasks than there are; the page and the table say what was measured."""
+    methods = ["task mean", "ridge per task", "mixed model", "conditional"]
+    results = run_benchmark(["tiny"], methods, [0, 1], tmp_path, task_counts=(10, 25))
+    counts = {(cell.method, cell.n_train) for cell, _ in results}
+    assert counts == {(m, None) for m in methods} | {(m, 10) for m in methods[1:]}
+    curves = CurveDisplay(results, "tasks").curves()["tiny"]["conditional"]
+    np.testing.assert_array_equal(curves[0], [10, 20])
+    full = [r for c, r in results if c.method == "conditional" and c.n_train is None]
+    assert curves[1][1] == pytest.approx(np.mean([r.error for r in full]))
+    text = page(results, {"rows": "figures/rows.png"})
+    coverage = np.mean([r.coverage["all"][0] for r in full])
+    assert f"{100 * coverage:.1f} ±" in text
+    assert "figures/rows.png" in text
+    assert "Few training tasks" not in text
+    table = list(csv.DictReader(io.StringIO(to_csv(results))))
+    (line,) = (
+        row
+        for row in table
+        if (row["method"], row["seed"], row["n_train"], row["support"]) == ("conditional", "1", "all", "5")
+    )
+    assert float(line["coverage"]) == pytest.approx(full[1].coverage["5"][0], abs=1e-6)
+    assert float(line["error"]) == pytest.approx(full[1].cold["5"], abs=1e-6)
+
+
+def test_coverage_by_hand(tiny):
+    result = run_cell(Cell("tiny", "conditional", 0))
+    split = SUITES["tiny"].load(0, None)
+    learner = ConditionalLearner().fit(split.train)
+    inside = []
+    for support, query in zip(split.support, split.query, strict=True):
+        low, high = learner.adapt(support.X, support.y).predict_interval(query.X, 0.9).T
+        inside.append(np.mean((low <= query.y) & (query.y <= high)))
+    assert result.coverage["all"][0] == pytest.approx(np.mean(inside))

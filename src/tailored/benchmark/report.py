@@ -159,9 +159,9 @@ class CurveDisplay:
                 if method in by_method:
                     axis.plot(*by_method[method], dash, color=style, marker="o", markersize=4, label=method)
             others = [by_method[m][1] for m in methods[1:] if m in by_method]
-            if others:
+            low, high = (f([f(values) for values in others]) if others else 0.0 for f in (np.min, np.max))
+            if high > low:
                 # Ridge alone may be off by a factor; the methods to compare keep most of the panel.
-                low, high = min(map(np.min, others)), max(map(np.max, others))
                 axis.set_ylim(low - 0.1 * (high - low), high + 0.6 * (high - low))
             if self.kind == "tasks":
                 axis.set_xscale("log")
