@@ -1,5 +1,7 @@
 """Mixed models: evidence against scipy, EM's ascent, posterior means against the exact solver, gradients."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -30,6 +32,7 @@ from tailored.mixed_models.episodes import draw, rotate
 from tailored.mixed_models.evidence import root
 from tailored.mixed_models.forms import FACTORS, PSEUDO_TASKS, RIDGES, Form, FormFitter, chains
 from tailored.mixed_models.query_bias import QueryBias, smoothed
+from tailored.posterior_map import TaskSummary
 
 seeds = st.integers(0, 10_000)
 
@@ -408,3 +411,21 @@ def test_query_bias_is_minimised():
     assert value < problem.value_and_gradient(np.zeros(9), 0.1)[0]
     moved = problem.prediction + np.einsum("ni,ik,nk->n", problem.directions, B, problem.features)
     np.testing.assert_allclose(problem.predict(B), moved)
+
+
+def test_rounding_of_tasks_without_rows_is_no_unit():
+    """Without rows all weights are the centre; what rounding leaves of their spread must not be divided by."""
+    tasks = make_clusters(40, n_clusters=2, n_features=6, rank=2, n_rows=12, random_state=0)
+    statistics = TaskStatistics.of(tasks, False, Units.of(tasks, False))
+    rng = np.random.default_rng(0)
+    means, proportions = rng.normal(size=(3, 6)), np.array([0.2, 0.3, 0.5])
+    mixture = Mixture(proportions, means, np.stack([np.eye(6)] * 3), 0.1)
+    none = TaskStatistics.of(tasks.support_query(1)[0][np.arange(40)], False)
+    empty = replace(
+        none, gram=0 * none.gram, cross=0 * none.cross, square=0 * none.square, sizes=0 * none.sizes
+    )
+    # Means of equal rows in another order of summation: off by a few units in the last place.
+    weights = np.stack([(proportions * (1 + 1e-16 * t)) @ means for t in range(-20, 20)]) * (1 + 1e-15)
+    summary = TaskSummary.fit(mixture, empty, weights)
+    with_rows = adapt(*mixture.prior(statistics)[1:], statistics)
+    assert np.abs(summary(statistics, with_rows)).max() < 100.0

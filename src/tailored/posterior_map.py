@@ -35,6 +35,9 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
+#: Least spread of the first-pass weights over tasks, in units of the model's own, that says something.
+SMALLEST_SPREAD = 1e-6
+
 
 @dataclass(frozen=True)
 class TaskSummary:
@@ -61,12 +64,14 @@ class TaskSummary:
     ) -> TaskSummary:
         """Learn the centre and the scales from tasks with first-pass ``weights`` (T, d)."""
         centre, covariance = mixture.moments()
-        axes = np.linalg.eigh(covariance)[1][:, ::-1]
+        variances, axes = (part[..., ::-1] for part in np.linalg.eigh(covariance))
         first = np.sqrt(np.mean(((weights - centre) @ axes[:, 0]) ** 2))
+        # Tasks without rows all have the centre for weights, up to rounding, which must not become a unit.
+        told = first > SMALLEST_SPREAD * np.sqrt(max(float(variances[0]), 0.0))
         spread = statistics.squared_residuals(centre).sum() / statistics.n_rows
         blank = cls(
             centre,
-            axes / (first if first > 0 else 1.0),
+            axes / first if told else np.zeros_like(axes),
             mixture.noise,
             max(float(spread), mixture.noise),
             np.zeros(2),
