@@ -462,3 +462,24 @@ def test_kernels_are_cached():
     for kernels in WITHIN.values():
         for kernel in kernels.values():
             assert kernel.stats.cache_path
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_prior_mean_that_predicts_perfectly_is_no_reason_to_warn(many):
+    """P(0) is then the square of rounding errors, and no gap can be small beside it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 4))
+    w = rng.normal(size=4)
+    y = X @ w
+    offset = y * (1.0 + 4e-16 * rng.integers(-3, 4, size=12))
+    theta = 1e6 * np.eye(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for inner_tol in (1e-8, 1e-14):
+            if many:
+                found = solve_many(
+                    X, y, np.array([0, 5, 12]), theta, get_loss("squared"), offset=offset, tol=inner_tol
+                )
+                assert found.converged.all()
+            else:
+                assert solve(X, y, theta, get_loss("squared"), offset=offset, tol=inner_tol).converged
