@@ -31,6 +31,11 @@ _ADVICE = """## When to use which
 - **`ConditionalLearner(step_size="search")` and `UnconditionalLearner`** are the paper's algorithms: convex,
   streaming in constant memory, any of the losses, with guarantees. Use them for streams of tasks, for other
   losses, or to study the method.
+- **Side information** is used where it lowers the error on held-out tasks. MovieLens' age, sex and occupation
+  do not: the learner leaves them out by itself, and `movielens-side` equals `movielens`.
+- **Where the gain comes from**: on the clusters, from a representation that differs between tasks; on ratings, from a
+  prior mean that depends on the task and is fitted to the absolute error; on Lenk, from a better regularised
+  covariance alone, which a careful mixed model could have as well.
 - **Do not use this library** when every task has many more rows than features (ridge or gradient boosting per
   task will do), when there are only a handful of tasks, or when the relation inside a task is far from linear
   in the features you have.
