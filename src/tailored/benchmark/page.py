@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from .report import Line, Results, markdown, summarise
-from .run import COLD_ROWS, COVERAGE, CellResult
+from .run import COLD_ROWS, COVERAGE, CURVE_SEEDS, CellResult
 from .suites import SUITES
 
 _OPENING = """# Benchmark
@@ -61,7 +61,10 @@ def page(results: Results, figures: Mapping[str, str] | None = None) -> str:
     if "rows" in figures:
         parts.append(f"![Error against support rows]({figures['rows']})\n")
     if "tasks" in figures:
-        parts += ["## Few training tasks\n", f"![Error against training tasks]({figures['tasks']})\n"]
+        parts += [
+            f"## Few training tasks\n\nMeans over {CURVE_SEEDS} seeds.\n",
+            f"![Error against training tasks]({figures['tasks']})\n",
+        ]
     intervals = _intervals(results)
     if intervals:
         parts += [_INTERVALS, intervals]

@@ -130,8 +130,10 @@ class CurveDisplay:
     def curves(self) -> dict[str, dict[str, tuple[Array, Array]]]:
         """data set -> method -> (positions, mean errors)."""
         points: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        # A curve is of the same seeds at all of its points.
+        curved = {(cell.suite, cell.seed) for cell, _ in self.results if cell.n_train is not None}
         for cell, result in self.results:
-            if self.kind == "tasks":
+            if self.kind == "tasks" and (cell.suite, cell.seed) in curved:
                 n_train = SUITES[cell.suite].n_train if cell.n_train is None else cell.n_train
                 points[cell.suite, cell.method][n_train].append(result.error)
             elif self.kind == "rows" and cell.n_train is None:

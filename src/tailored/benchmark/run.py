@@ -24,8 +24,8 @@ from .suites import SUITES, Split
 COLD_ROWS = (0, 1, 2, 5, 10)
 #: Support rows that intervals are judged with (None: all), and the coverage they are asked for.
 INTERVAL_ROWS, COVERAGE = (0, 5, None), 0.9
-#: Methods of the curves against the number of training tasks.
-CURVE_METHODS = ("ridge per task", "mixed model", "conditional")
+#: Methods of the curves against the number of training tasks, and how many of the seeds they take.
+CURVE_METHODS, CURVE_SEEDS = ("ridge per task", "mixed model", "conditional"), 5
 
 
 class Cell(NamedTuple):
@@ -114,14 +114,16 @@ def list_cells(
     suites: Sequence[str], methods: Sequence[str], seeds: Sequence[int], task_counts: Sequence[int] = ()
 ) -> list[Cell]:
     """All cells, data set by data set; what does not apply to a data set is left out."""
-    return [
-        Cell(suite, method, seed, n_train)
-        for suite in suites
-        for seed in seeds
-        for n_train in (None, *(n for n in task_counts if n < SUITES[suite].n_train))
-        for method in methods
-        if method not in SUITES[suite].excludes and (n_train is None or method in CURVE_METHODS)
-    ]
+    cells = []
+    for suite in suites:
+        applicable = [method for method in methods if method not in SUITES[suite].excludes]
+        fewer = [n for n in task_counts if n < SUITES[suite].n_train]
+        for place, seed in enumerate(seeds):
+            cells += [Cell(suite, method, seed) for method in applicable]
+            if place < CURVE_SEEDS:
+                in_curves = [method for method in applicable if method in CURVE_METHODS]
+                cells += [Cell(suite, method, seed, n) for n in fewer for method in in_curves]
+    return cells
 
 
 def run_benchmark(
@@ -143,7 +145,8 @@ def run_benchmark(
     seeds : of the splits
     out : Path
         Folder of the finished cells, one JSON file each.
-    task_counts : also run `CURVE_METHODS` with only so many training tasks, where there are more
+    task_counts : also run `CURVE_METHODS` with only so many training tasks, where there are more, on the first
+        `CURVE_SEEDS` seeds
     data : folder with the data sets instead of downloads
     """
     for name in suites:
