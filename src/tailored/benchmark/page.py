@@ -96,7 +96,7 @@ def _shown(lines: Sequence[Line]) -> set[str]:
 
 def _cold(results: Results) -> str:
     """Error after adapting on 0, 1, 2, 5, 10 rows, for the strongest baselines and the default learner."""
-    head = "| data set | method | " + " | ".join(f"{rows} rows" for rows in COLD_ROWS) + " |"
+    head = "| data set | method | " + " | ".join(f"{n} row" + "s" * (n != 1) for n in COLD_ROWS) + " |"
     rows = [head, "|" + "---|" * (2 + len(COLD_ROWS))]
     for suite in SUITES:
         for method in ("task mean", "item and user bias", "mixed model", "conditional"):
