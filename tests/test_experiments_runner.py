@@ -58,7 +58,13 @@ def start(config: Path, out: Path, *extra: str) -> subprocess.Popen[str]:
         *extra,
     ]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A shell's background jobs, and all that they start, ignore Ctrl-C; the run under test must not.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

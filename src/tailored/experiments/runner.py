@@ -8,8 +8,10 @@ each stores its own cells.
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
 import platform
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -144,11 +146,18 @@ def compute_and_store(
     config: ExperimentConfig, store: ExperimentStore, cell: Cell, cost: float, data: str | None
 ) -> tuple[Cell, float, float]:
     """What a worker does; the cell is on disk before anybody hears of it."""
+    _leave_interrupts_to_the_parent()
     start = time.perf_counter()
     result = run_cell(config, cell, data)
     took = time.perf_counter() - start
     store.save(cell, result, took)
     return cell, cost, took
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    """A terminal sends Ctrl-C to the workers as well, who would only print where they were; the parent ends them."""
+    if multiprocessing.current_process().name.startswith("LokyProcess"):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _write_results(plans: Sequence[Plan], out: Path) -> None:
