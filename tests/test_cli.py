@@ -84,6 +84,10 @@ def test_help_of_each_command(command, words):
         (["reproduce", "lenk", "--rank", "some"], "rank must be an integer >= 1 or 'exact'"),
         (["reproduce", "nowhere.toml"], "nowhere.toml: No such file"),
         (["reproduce", "lenk", "--data", "nowhere"], "there is no such file or folder"),
+        (
+            ["benchmark", "lenk", "--method", "task mean", "--seeds", "1", "--data", "nowhere"],
+            "lenk_data.mat",
+        ),
         (["plot", "nowhere"], "there is no"),
         (["report", "nowhere"], "there is no"),
     ],

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from ._cli_errors import explained
 
 console = Console()
 
@@ -54,8 +58,6 @@ def benchmark(
     show_list: Annotated[bool, typer.Option("--list", help="List data sets and methods.")] = False,
 ) -> None:
     """Compare the learners with what a practitioner would use, on the same tasks."""
-    import os
-
     from .benchmark import METHODS, SUITES, run_benchmark
     from .benchmark.page import page
     from .benchmark.report import CurveDisplay, summarise, to_csv
@@ -67,8 +69,6 @@ def benchmark(
             console.print(f"{name:16} {suite.description}")
         console.print("methods: " + "; ".join(METHODS))
         return
-    if data is not None:
-        os.environ["TAILORED_DATA"] = str(data)
     suites, methods = data_sets or list(SUITES), method or list(METHODS)
     for kind, names, valid in (("data set", suites, SUITES), ("method", methods, METHODS)):
         for name in names:
@@ -76,9 +76,20 @@ def benchmark(
                 raise typer.BadParameter(f"{name!r} is not a {kind}; valid names: {', '.join(valid)}")
     seed_list = list(range(first_seed, first_seed + seeds))
     total = len(list_cells(suites, methods, seed_list, tasks or ()))
-    with progress_bar("Benchmark", total, enabled=True) as tick:
+    # Finished cells are reused, so that the same command goes on.
+    with (
+        explained(resume_command=shlex.join(["tailored", *sys.argv[1:]])),
+        progress_bar("Benchmark", total, enabled=True) as tick,
+    ):
         results = run_benchmark(
-            suites, methods, seed_list, out / "cells", task_counts=tasks or (), n_jobs=jobs, tick=tick
+            suites,
+            methods,
+            seed_list,
+            out / "cells",
+            task_counts=tasks or (),
+            data=None if data is None else str(data),
+            n_jobs=jobs,
+            tick=tick,
         )
     (out / "benchmark.csv").write_text(to_csv(results), encoding="utf-8")
     lines = summarise(results)

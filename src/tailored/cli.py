@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ._cli_errors import explained, note
 from ._cli_studies import benchmark, theory
 
 if TYPE_CHECKING:
@@ -21,9 +20,6 @@ app = typer.Typer(
     help="Conditional meta-learning of linear representations.", no_args_is_help=True, add_completion=False
 )
 console = Console()
-
-#: What a shell reports for a program ended by Ctrl-C.
-INTERRUPTED = 130
 
 
 @app.callback()
@@ -122,7 +118,7 @@ def reproduce(
         *([] if figures else ["--no-figures"]),
         "--resume",
     ]
-    with _explained(resume_command=shlex.join(command)):
+    with explained(resume_command=shlex.join(command)):
         from .experiments import runner
         from .experiments.config_files import select_configs
         from .experiments.ticker import ticker
@@ -139,10 +135,10 @@ def reproduce(
         place = None if data is None else str(data)
         plans = runner.plan(configs, out, data=place, resume=resume)
         for warning in (message for p in plans for message in p.damaged):
-            _note(f"warning: {warning}")
+            note(f"warning: {warning}")
         missing = [(p, cell) for p in plans for cell in p.missing]
         kept = sum(len(p.cells) for p in plans) - len(missing)
-        _note(f"{len(missing)} cells to compute" + (f", {kept} kept" if kept else "") + f" in {out}")
+        note(f"{len(missing)} cells to compute" + (f", {kept} kept" if kept else "") + f" in {out}")
         with ticker(len(missing), sum(p.cost(cell) for p, cell in missing)) as tick:
             summary = runner.execute(plans, out, data=place, n_jobs=jobs, tick=tick)
         _print_results(out, [config.name for config in configs])
@@ -159,7 +155,7 @@ def plot(
     ] = None,
 ) -> None:
     """Redraw the figures (PNG and SVG) from a results folder; nothing is computed again."""
-    with _explained():
+    with explained():
         _draw(results, out or results / "figures")
 
 
@@ -181,7 +177,7 @@ def report(
     ] = None,
 ) -> None:
     """Compare a results folder with the published numbers; write a Markdown page and its figures."""
-    with _explained():
+    with explained():
         from .experiments.report import write_report
 
         folder = figures or out.parent / "figures"
@@ -199,7 +195,7 @@ app.command()(benchmark)
 @app.command()
 def datasets() -> None:
     """List the real data sets: where they come from, their licence, where they are looked for."""
-    with _explained():
+    with explained():
         import os
 
         from .datasets import SOURCES, get_data_home
@@ -224,37 +220,6 @@ def datasets() -> None:
 
 def _given(option: str, value: object) -> list[str]:
     return [] if value is None else [option, str(value)]
-
-
-def _note(message: str) -> None:
-    # Plain text on standard error: paths and numbers are not markup, and a pipe must not see them.
-    typer.echo(message, err=True)
-
-
-@contextmanager
-def _explained(resume_command: str | None = None) -> Iterator[None]:
-    """Turn foreseeable failures into one message and an exit code; everything else keeps its traceback."""
-    again = f"\nFinished cells are kept. Continue with:\n  {resume_command}" if resume_command else ""
-    try:
-        # Imported here, so that an interrupt during the slow imports is explained as well.
-        from .datasets import ChecksumError, DownloadError
-        from .experiments.config import ConfigError
-        from .experiments.store import ResultsError, WriteError
-
-        try:
-            yield
-        except WriteError as error:
-            _note(f"error: {error}{again}")
-            raise typer.Exit(1) from error
-        except (ConfigError, ResultsError, ChecksumError, DownloadError, FileNotFoundError) as error:
-            _note(f"error: {error}")
-            raise typer.Exit(1) from error
-        except ImportError as error:
-            _note(f"error: {error}\nFigures and data sets need extras: pip install 'tailored[plot,cli,data]'")
-            raise typer.Exit(1) from error
-    except KeyboardInterrupt:
-        _note(f"interrupted.{again}")
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def _print_results(out: Path, names: list[str]) -> None:

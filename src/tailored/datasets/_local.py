@@ -62,8 +62,9 @@ def _from_folder(source: Source, folder: Path, named_by: str) -> Located:
             if all((place / name).is_file() for name in layout):
                 return Located(place, {name: (place / name).read_bytes() for name in layout})
     raise FileNotFoundError(
-        f"{named_by} names the folder {folder}, which holds no {source.name} data. Put {source.file}, or "
-        f"{source.wanted}, there or into its sub-folder {' or '.join(source.folders)}."
+        f"{named_by} names the folder {folder}, which holds no {source.name} data. Put "
+        f"{', or '.join(dict.fromkeys([source.file, source.wanted]))}, there or into its sub-folder "
+        f"{' or '.join(source.folders)}."
     )
 
 
