@@ -86,7 +86,7 @@ def test_help_of_each_command(command, words):
         (["reproduce", "lenk", "--data", "nowhere"], "there is no such file or folder"),
         (
             ["benchmark", "lenk", "--method", "task mean", "--seeds", "1", "--data", "nowhere"],
-            "lenk_data.mat",
+            "there is no such file or folder",
         ),
         (["plot", "nowhere"], "there is no"),
         (["report", "nowhere"], "there is no"),
