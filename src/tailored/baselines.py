@@ -19,8 +19,8 @@ from ._validation import check_clip
 from .learners._base import predict_rows, task_means
 from .losses import get_loss
 from .mixed_models import TaskStatistics, Units, adapt, fit_mixed_model
+from .mixed_models.statistics import batches
 from .objectives import Rows
-from .posterior_map import batches
 from .regressor import clipped, with_constant
 from .tasks import TaskSet
 

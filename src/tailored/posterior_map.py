@@ -20,18 +20,8 @@ from sklearn.utils import check_random_state
 from ._one_task import NOISE_ROWS, OneTask
 from .feature_maps import FEATURE_MAPS, FeatureMap
 from .mixed_models import Mixture, TaskStatistics, Units, adapt, fit_mixed_model, fit_mixture
-from .mixed_models.statistics import BATCH_FLOATS, batches
+from .mixed_models.statistics import batches
 from .tasks import TaskSet
-
-__all__ = [
-    "BATCH_FLOATS",
-    "Level",
-    "PosteriorMap",
-    "SideFeatures",
-    "TaskSummary",
-    "batches",
-    "hats",
-]
 
 Array = NDArray[np.float64]
 

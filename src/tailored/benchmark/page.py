@@ -33,7 +33,7 @@ _ADVICE = """## When to use which
   losses, or to study the method.
 - **Side information** is used where it lowers the error on held-out tasks. MovieLens' age, sex and occupation
   do not: the learner leaves them out by itself, and `movielens-side` equals `movielens`.
-- **Where the gain comes from**: on the clusters, from a representation that differs between tasks; on ratings, from a
+- **Where the gain comes from** (seen in development runs, not in this table): on the clusters, from a representation that differs between tasks; on ratings, from a
   prior mean that depends on the task and is fitted to the absolute error; on Lenk, from a better regularised
   covariance alone, which a careful mixed model could have as well.
 - **Do not use this library** when every task has many more rows than features (ridge or gradient boosting per

@@ -3,6 +3,6 @@
 from ._base import MetaLearner
 from ._conditional import ConditionalLearner
 from ._independent import IndependentLearner
-from ._streaming import UnconditionalLearner
+from ._unconditional import UnconditionalLearner
 
 __all__ = ["ConditionalLearner", "IndependentLearner", "MetaLearner", "UnconditionalLearner"]

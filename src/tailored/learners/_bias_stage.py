@@ -19,8 +19,8 @@ from .._threads import single_threaded_blas
 from ..mixed_models import adapt, influence
 from ..mixed_models.episodes import ROTATIONS, Episodes, draw, rotate
 from ..mixed_models.query_bias import PENALTIES, QueryBias
-from ..mixed_models.statistics import dense_rows
-from ..posterior_map import BATCH_FLOATS, TaskSummary
+from ..mixed_models.statistics import BATCH_FLOATS, dense_rows
+from ..posterior_map import TaskSummary
 from ..tasks import TaskSet
 from ._training_tasks import ALL_BIAS_ROWS, BIAS_ROWS, HELD_OUT_ROWS, MANY_TASKS, Fold, Model, TrainingTasks
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from ..intervals import Adapted, Calibration, calibrate
 from ..mixed_models.episodes import ROTATIONS, draw
-from ..mixed_models.statistics import dense_rows
-from ..posterior_map import batches
+from ..mixed_models.statistics import batches, dense_rows
 from ..tasks import TaskSet
 
 Array = NDArray[np.float64]

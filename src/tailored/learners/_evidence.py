@@ -28,7 +28,8 @@ from ..intervals import Calibration
 from ..mixed_models import TaskStatistics, Units, adapt
 from ..mixed_models.forms import Form, FormFitter, chains
 from ..mixed_models.query_bias import PENALTIES
-from ..posterior_map import Level, PosteriorMap, SideFeatures, batches
+from ..mixed_models.statistics import batches
+from ..posterior_map import Level, PosteriorMap, SideFeatures
 from ..progress import progress_bar
 from ..tasks import TaskSet
 from ._bias_stage import LearnedBias, LevelBias, learn_bias
