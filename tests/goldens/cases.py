@@ -1,0 +1,450 @@
+"""The table of cases for the golden values: all that depends on the names of the library's API.
+
+When the API changes, change the factories and the names of attributes here; names of cases and of quantities
+stay as they are, because the stored values are found by them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.preprocessing import PolynomialFeatures
+
+from tailored import ConditionalLearner, IndependentLearner, TaskRegressor, UnconditionalLearner
+from tailored.baselines import BASELINES
+from tailored.rivals import RIVALS
+
+# ---------------------------------------------------------------- the API
+
+#: Numbers stored of a fitted learner: neutral name -> attribute; those that a learner lacks are left out.
+NUMBERS = {
+    "validation error": "validation_error_",
+    "objective": "objective_",
+    "Frank-Wolfe gap": "gap_",
+}
+#: Choices stored of a fitted learner, as JSON.
+CHOICES = {
+    "form": "form_",
+    "components": "n_components_",
+    "scale": "scale_",
+    "side penalty": "side_penalty_",
+    "bias penalty": "bias_penalty_",
+    "steps": "step_size_",
+    "best parameters": "best_params_",
+    "clip": "clip_",
+    "tasks seen": "n_tasks_seen_",
+    "theory constants": "theory_constants_",
+    "penalty": "alpha_",
+    "centred": "centred_",
+    "shrinkage": "shrinkage_",
+    "user shrinkage": "user_shrinkage_",
+    "item shrinkage": "item_shrinkage_",
+}
+#: Where the errors of all candidates are, and their key.
+SEARCH = "search_results_", "error"
+
+
+def empirical_bayes(feature_map="auto", **options):
+    """The recommended learner; two folds instead of five, to be quick."""
+    return ConditionalLearner(feature_map, **{"validation_fraction": 0.5, **options})
+
+
+def projected(feature_map="auto", *, step="search", steps=(0.1, 1.0), **options):
+    """Algorithm 1: projected SGD."""
+    return ConditionalLearner(
+        feature_map, step_size=step, step_sizes=steps, step_ratios=(0.0, 1.0), **{"rank": 4, **options}
+    )
+
+
+def projected_default_grid():
+    return ConditionalLearner(step_size="search", step_ratios=(1.0, 10.0))
+
+
+def factored(solver, feature_map="auto", **options):
+    """Direct optimisation of factors of H and C."""
+    small = {"adam": {"batch_size": 8, "max_passes": 4}, "lbfgs": {"max_passes": 5}}[solver]
+    return ConditionalLearner(feature_map, solver=solver, **{"rank": 3, **small, **options})
+
+
+def unconditional(*, step="search", **options):
+    return UnconditionalLearner(step_size=step, step_sizes=(0.1, 1.0), **options)
+
+
+def unconditional_factored(solver, **options):
+    small = {"adam": {"batch_size": 8, "max_passes": 4}, "lbfgs": {"max_passes": 5}}[solver]
+    return UnconditionalLearner(solver=solver, **small, **options)
+
+
+def independent(**options):
+    return IndependentLearner(**options)
+
+
+def paper(**options):
+    return ConditionalLearner.paper(**options)
+
+
+def rival(name, **options):
+    return RIVALS[name](**options)
+
+
+def baseline(name, **options):
+    return BASELINES[name](**options)
+
+
+def task_alone(d, **options):
+    """One task's model under a given representation and prior mean (none for d = 0)."""
+    if d == 0:
+        return TaskRegressor(**options)
+    factor = np.random.default_rng(d).normal(size=(d, d - 1))
+    return TaskRegressor(factor @ factor.T, np.linspace(-0.5, 0.5, d), **options)
+
+
+# ---------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True)
+class Case:
+    """How a learner is made, what it learns from, and how.
+
+    ``pieces`` None is `fit`, 1 and 2 are `partial_fit` of a fresh learner in so many pieces.  ``validation``
+    passes the environment's held-out tasks, ``intervals`` calibrates intervals on them after the fit.
+    ``n_train`` keeps the first so many tasks.  ``tell`` passes `adapt` the side information where there is any.
+    ``alone`` fits the first new task's rows and nothing else.
+    """
+
+    make: Callable[[], Any]
+    environment: str = "clusters"
+    pieces: int | None = None
+    validation: bool = False
+    intervals: bool = False
+    n_train: int | None = None
+    tell: bool = True
+    alone: bool = False
+
+
+#: Neutral names of losses of numbers, and of signs.
+LOSSES = {
+    "absolute": "absolute",
+    "squared": "squared",
+    "huber": ("huber", {"delta": 0.5}),
+    "pinball 0.9": ("pinball", {"quantile": 0.9}),
+    "epsilon-insensitive": ("epsilon_insensitive", {"epsilon": 0.2}),
+}
+SIGN_LOSSES = {"logistic": "logistic", "hinge": "hinge"}
+#: Every loss, and the environment that it is tried in.
+EVERY_LOSS = [(name, loss, "clusters") for name, loss in LOSSES.items()] + [
+    (name, loss, "signs") for name, loss in SIGN_LOSSES.items()
+]
+
+
+def mean_target(task):
+    return np.array([1.0, task.y.mean() if len(task.y) else 0.0])
+
+
+# Settings avoid ties between candidates, which rounding would decide: with the absolute loss every large
+# multiple of a representation that interpolates the rows does equally well, hence the squared loss here and
+# there.
+CASES: dict[str, Case] = {}
+
+# The recommended learner.
+for name, loss in LOSSES.items():
+    for known, environment in (("", "clusters"), (", numbers", "described"), (", words", "words")):
+        CASES[f"empirical bayes, {name}{known}"] = Case(
+            lambda loss=loss: empirical_bayes(loss=loss), environment
+        )
+CASES |= {
+    "empirical bayes, all defaults": Case(lambda: empirical_bayes(validation_fraction=0.2)),
+    "empirical bayes, sparse": Case(lambda: empirical_bayes(), "ratings"),
+    "empirical bayes, sparse, intercept": Case(
+        lambda: empirical_bayes(fit_intercept=True, clip="train"), "ratings"
+    ),
+    "empirical bayes, ragged": Case(lambda: empirical_bayes(), "ragged"),
+    "empirical bayes, ragged, intercept": Case(lambda: empirical_bayes(fit_intercept=True), "ragged"),
+    "empirical bayes, ragged, huber, clip": Case(
+        lambda: empirical_bayes(loss="huber", clip="train"), "ragged"
+    ),
+    "empirical bayes, intercept": Case(lambda: empirical_bayes(fit_intercept=True)),
+    "empirical bayes, numbers, intercept": Case(lambda: empirical_bayes(fit_intercept=True), "described"),
+    "empirical bayes, clip": Case(lambda: empirical_bayes(clip=(-2.0, 2.0))),
+    "empirical bayes, clip to the training targets": Case(lambda: empirical_bayes(clip="train")),
+    "empirical bayes, side information ignored": Case(
+        lambda: empirical_bayes("posterior"), "described", tell=False
+    ),
+    "empirical bayes, ridge features": Case(lambda: empirical_bayes("ridge")),
+    "empirical bayes, joined features, words": Case(lambda: empirical_bayes(["vector", "ridge"]), "words"),
+    "empirical bayes, features of a learner": Case(lambda: empirical_bayes(unconditional(step=0.3))),
+    "empirical bayes, not calibrated": Case(lambda: empirical_bayes(calibrate=False)),
+    "empirical bayes, validation": Case(lambda: empirical_bayes(), validation=True),
+    "empirical bayes, validation, numbers": Case(lambda: empirical_bayes(), "described", validation=True),
+    "empirical bayes, intervals again": Case(lambda: empirical_bayes(), "described", intervals=True),
+    "empirical bayes, one piece": Case(lambda: empirical_bayes(), pieces=1),
+    "empirical bayes, two pieces": Case(lambda: empirical_bayes(), pieces=2),
+    "empirical bayes, two pieces, clip, words": Case(
+        lambda: empirical_bayes(clip="train"), "words", pieces=2
+    ),
+    "empirical bayes, two pieces, validation": Case(lambda: empirical_bayes(), pieces=2, validation=True),
+    "empirical bayes, one task": Case(lambda: empirical_bayes(), n_train=1),
+    "empirical bayes, another seed": Case(lambda: empirical_bayes(random_state=7)),
+}
+
+# Algorithm 1; each of these is a case by `fit`, by `partial_fit`, and in two pieces.
+ALGORITHM_1: dict[str, Case] = {}
+for name, loss, environment in EVERY_LOSS:
+    for inner in ("exact", "online"):
+        # One pass over the rows with the squared loss overflows where θ is large.
+        steps = (1e-4, 1e-3) if (name, inner) == ("squared", "online") else (0.1, 1.0)
+        ALGORITHM_1[f"projected, {name}, {inner}"] = Case(
+            lambda loss=loss, inner=inner, steps=steps: projected(loss=loss, inner=inner, steps=steps),
+            environment,
+        )
+    ALGORITHM_1[f"projected, {name}, query"] = Case(
+        lambda loss=loss: projected(loss=loss, objective="query"), environment
+    )
+for name in (
+    "mean",
+    "ridge",
+    "angle",
+    "fourier",
+    "tuned ridge",
+    "posterior mean",
+    "second-order",
+    "fourier estimate",
+    "posterior",
+):
+    ALGORITHM_1[f"projected, {name} features"] = Case(lambda name=name: projected(name, step=0.3))
+for bias in ("shared", "conditional"):
+    for objective in ("surrogate", "query"):
+        ALGORITHM_1[f"projected, {objective}, {bias} bias"] = Case(
+            lambda objective=objective, bias=bias: projected(objective=objective, bias=bias), "described"
+        )
+ALGORITHM_1 |= {
+    "projected, vector features": Case(lambda: projected("vector"), "described"),
+    "projected, words": Case(lambda: projected(), "words"),
+    "projected, words, query, conditional bias": Case(
+        lambda: projected(objective="query", bias="conditional"), "words"
+    ),
+    "projected, joined features": Case(lambda: projected(["vector", "ridge"]), "words"),
+    "projected, features of a learner": Case(lambda: projected(unconditional(step=0.3))),
+    "projected, features of a function": Case(lambda: projected(mean_target, step=0.3)),
+    "projected, features of a transformer": Case(
+        lambda: projected(PolynomialFeatures(2), step=0.3), "described"
+    ),
+    "projected, rank 32": Case(lambda: projected(rank=32)),
+    "projected, full rank": Case(lambda: projected(rank=None)),
+    "projected, full rank, query": Case(lambda: projected(rank=None, objective="query")),
+    "projected, full rank, online": Case(lambda: projected(rank=None, inner="online")),
+    "projected, full rank, conditional bias": Case(
+        lambda: projected(rank=None, bias="conditional"), "described"
+    ),
+    "projected, raw features": Case(lambda: projected(scale_features=False)),
+    "projected, raw features, query, shared bias": Case(
+        lambda: projected(scale_features=False, objective="query", bias="shared"), "ragged"
+    ),
+    "projected, intercept": Case(lambda: projected(fit_intercept=True)),
+    "projected, intercept, query, conditional bias": Case(
+        lambda: projected(loss="squared", fit_intercept=True, objective="query", bias="conditional"), "ragged"
+    ),
+    "projected, sparse": Case(lambda: projected(), "ratings"),
+    "projected, sparse, mean features, online": Case(
+        lambda: projected("mean", inner="online", step=0.3), "ratings"
+    ),
+    "projected, sparse, angle features": Case(lambda: projected("angle"), "ratings"),
+    "projected, sparse, full rank": Case(lambda: projected(rank=None), "ratings"),
+    "projected, sparse, intercept, query, conditional bias": Case(
+        lambda: projected(fit_intercept=True, objective="query", bias="conditional", clip="train"), "ratings"
+    ),
+    "projected, ragged": Case(lambda: projected(), "ragged"),
+    "projected, ragged, mean features, online": Case(lambda: projected("mean", inner="online"), "ragged"),
+    "projected, ragged, query": Case(lambda: projected(objective="query"), "ragged"),
+    "projected, ragged, squared, shared bias": Case(
+        lambda: projected(loss="squared", bias="shared"), "ragged"
+    ),
+    "projected, validation": Case(lambda: projected(), validation=True),
+    "projected, validation, query, words": Case(
+        lambda: projected(objective="query"), "words", validation=True
+    ),
+    "projected, fixed step": Case(lambda: projected(step=0.3), intervals=True),
+    "projected, fixed step, query": Case(lambda: projected(step=0.3, objective="query")),
+    "projected, pair of steps": Case(lambda: projected(step=(0.2, 0.7)), "described"),
+    "projected, step of the theory": Case(lambda: projected(step="theory")),
+    "projected, step of the theory, stated constants": Case(
+        lambda: projected(step="theory", theory_constants={"distance": 2.0, "K": 1.5}), "described"
+    ),
+    "projected, step of the theory, squared": Case(lambda: projected(step="theory", loss="squared")),
+    "projected, not calibrated": Case(lambda: projected(calibrate=False)),
+    "projected, start given": Case(lambda: projected(initial_representation=0.2)),
+    "projected, start given as a matrix, Lipschitz constant given": Case(
+        lambda: projected(initial_representation=np.diag([2.0, 1.0, 0.5, 0.0]), lipschitz=0.5)
+    ),
+    "projected, clip, intervals": Case(lambda: projected(clip="train"), "described", intervals=True),
+    "projected, other fractions and seed": Case(
+        lambda: projected(validation_fraction=0.3, support=0.3, random_state=5)
+    ),
+}
+MODES = {"": None, ", one piece": 1, ", two pieces": 2}
+for name, case in ALGORITHM_1.items():
+    for mode, pieces in MODES.items():
+        CASES[name + mode] = Case(
+            case.make, case.environment, pieces=pieces, validation=case.validation, intervals=case.intervals
+        )
+CASES |= {
+    "projected, default grid": Case(projected_default_grid),
+    "projected, one task": Case(lambda: projected(), n_train=1),
+    "paper": Case(lambda: paper()),
+    "paper, two pieces": Case(lambda: paper(), pieces=2),
+    "paper, sparse, angle features": Case(
+        lambda: paper(feature_map="angle", step_sizes=(0.1, 1.0)), "ratings"
+    ),
+}
+
+# The other solvers.
+for solver in ("lbfgs", "adam"):
+    for objective in ("surrogate", "query"):
+        for bias in ("none", "shared", "conditional"):
+            CASES[f"{solver}, {objective}, {bias} bias"] = Case(
+                lambda solver=solver, objective=objective, bias=bias: factored(
+                    solver, objective=objective, bias=bias
+                ),
+                "described",
+            )
+        CASES[f"{solver}, {objective}, ragged, intercept"] = Case(
+            lambda solver=solver, objective=objective: factored(
+                solver, loss="squared", objective=objective, fit_intercept=True
+            ),
+            "ragged",
+        )
+    CASES |= {
+        f"{solver}, squared, mean features": Case(
+            lambda solver=solver: factored(solver, "mean", loss="squared")
+        ),
+        f"{solver}, words, query": Case(lambda solver=solver: factored(solver, objective="query"), "words"),
+        f"{solver}, sparse": Case(lambda solver=solver: factored(solver), "ratings"),
+        f"{solver}, logistic": Case(lambda solver=solver: factored(solver, loss="logistic"), "signs"),
+        f"{solver}, not calibrated, validation": Case(
+            lambda solver=solver: factored(solver, calibrate=False), validation=True
+        ),
+        f"{solver}, start given": Case(lambda solver=solver: factored(solver, initial_representation=0.5)),
+    }
+for mode, pieces in (("one piece", 1), ("two pieces", 2)):
+    CASES[f"adam, surrogate, conditional bias, {mode}"] = Case(
+        lambda: factored("adam", bias="conditional"), "described", pieces=pieces
+    )
+    CASES[f"adam, query, {mode}"] = Case(lambda: factored("adam", objective="query"), pieces=pieces)
+
+# One representation for all tasks.
+CASES |= {
+    "unconditional, intercept": Case(lambda: unconditional(fit_intercept=True)),
+    "unconditional, query, shared bias": Case(
+        lambda: unconditional(objective="query", bias="shared"), "ragged"
+    ),
+    "unconditional, online": Case(lambda: unconditional(inner="online")),
+    "unconditional, sparse": Case(lambda: unconditional(), "ratings"),
+    "unconditional, hinge": Case(lambda: unconditional(loss="hinge"), "signs"),
+    "unconditional, fixed step, intervals": Case(lambda: unconditional(step=0.3), intervals=True),
+    "unconditional, step of the theory": Case(lambda: unconditional(step="theory")),
+    "unconditional, validation": Case(lambda: unconditional(), validation=True),
+    "unconditional, side information ignored": Case(lambda: unconditional(), "words"),
+    "unconditional, clip": Case(lambda: unconditional(clip="train")),
+}
+for mode, pieces in MODES.items():
+    CASES[f"unconditional, projected{mode}"] = Case(lambda: unconditional(), pieces=pieces)
+    CASES[f"unconditional, adam{mode}"] = Case(
+        lambda: unconditional_factored("adam", bias="shared"), "described", pieces=pieces
+    )
+for objective in ("surrogate", "query"):
+    CASES[f"unconditional, lbfgs, {objective}"] = Case(
+        lambda objective=objective: unconditional_factored("lbfgs", objective=objective, bias="shared")
+    )
+
+# Every task alone.
+for name, loss, environment in EVERY_LOSS:
+    for inner in ("exact", "online"):
+        CASES[f"independent, {name}, {inner}"] = Case(
+            lambda loss=loss, inner=inner: independent(loss=loss, inner=inner), environment
+        )
+        CASES[f"one task's model, {name}, {inner}"] = Case(
+            lambda loss=loss, inner=inner, d=4 if environment == "clusters" else 3: task_alone(
+                d, loss=loss, inner=inner
+            ),
+            environment,
+            alone=True,
+        )
+CASES |= {
+    "independent, representation given": Case(
+        lambda: independent(initial_representation=np.diag([2.0, 1.0, 0.5, 0.0]))
+    ),
+    "independent, ragged, intercept, clip": Case(
+        lambda: independent(initial_representation=3.0, fit_intercept=True, clip="train"), "ragged"
+    ),
+    "independent, sparse": Case(lambda: independent(), "ratings"),
+    "independent, intervals": Case(lambda: independent(), intervals=True),
+    "independent, two pieces": Case(lambda: independent(clip="train"), pieces=2),
+    "one task's model, plain": Case(lambda: task_alone(0), alone=True),
+    "one task's model, intercept, clip": Case(
+        lambda: task_alone(5, fit_intercept=True, clip="train"), alone=True
+    ),
+    "one task's model, sparse": Case(lambda: task_alone(0, loss="squared"), "ratings", alone=True),
+}
+
+# Methods to compare with.
+CASES |= {
+    f"rival, {name}": Case(lambda name=name, options=options: rival(name, **options))
+    for name, options in {
+        "trace-constrained": {},
+        "unconditional bias": {},
+        "conditional bias": {},
+        "Frank-Wolfe": {"n_iterations": 15},
+        "multi-task feature learning": {},
+    }.items()
+}
+CASES |= {
+    "rival, trace-constrained, given": Case(
+        lambda: rival("trace-constrained", step_size=0.1, regularization=[0.1, 1.0]), validation=True
+    ),
+    "rival, trace-constrained, online, intercept": Case(
+        lambda: rival(
+            "trace-constrained", inner="online", fit_intercept=True, step_size=0.1, regularization=0.1
+        ),
+        "ragged",
+    ),
+    "rival, unconditional bias, ragged, squared": Case(
+        lambda: rival("unconditional bias", loss="squared", step_size=[0.01, 0.1], regularization=0.1),
+        "ragged",
+    ),
+    "rival, conditional bias, words": Case(lambda: rival("conditional bias"), "words"),
+    "rival, conditional bias, numbers, validation": Case(
+        lambda: rival("conditional bias"), "described", validation=True
+    ),
+    "rival, Frank-Wolfe, numbers": Case(
+        lambda: rival("Frank-Wolfe", feature_map="vector", n_iterations=15), "described"
+    ),
+    "rival, Frank-Wolfe, ridge features, squared": Case(
+        lambda: rival("Frank-Wolfe", feature_map="ridge", n_iterations=10, radius=10.0, loss="squared")
+    ),
+    "rival, multi-task feature learning, intercept, huber": Case(
+        lambda: rival("multi-task feature learning", fit_intercept=True, loss="huber", n_rounds=10)
+    ),
+}
+for name in (
+    "global median",
+    "task mean",
+    "task median",
+    "ridge per task",
+    "pooled ridge + task offset",
+    "mixed model",
+):
+    CASES[f"baseline, {name}"] = Case(lambda name=name: baseline(name))
+    CASES[f"baseline, {name}, ragged, clip"] = Case(lambda name=name: baseline(name, clip="train"), "ragged")
+    # With an item in one row only, all penalties predict the other rows equally well: one is given.
+    options = {"alphas": (1.0,)} if name == "ridge per task" else {}
+    CASES[f"baseline, {name}, sparse"] = Case(
+        lambda name=name, options=options: baseline(name, **options), "ratings"
+    )
+CASES |= {
+    "baseline, item and user bias": Case(lambda: baseline("item and user bias"), "ratings"),
+    "baseline, item and user bias, clip": Case(
+        lambda: baseline("item and user bias", clip="train", support=0.7), "ratings"
+    ),
+    "baseline, mixed model, intercept": Case(lambda: baseline("mixed model", fit_intercept=True), "ragged"),
+}
