@@ -22,11 +22,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import reference
 from tailored import ConditionalLearner
-from tailored.conditioning import Factored
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
-from tailored.objectives import Rows, Surrogate
+from tailored.objectives import Surrogate
+from tailored.representation.conditioning import Factored
+from tailored.tasks import Rows
 from tailored.within import solve_many
 
 D, N = 20, 40

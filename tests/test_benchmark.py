@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from tailored import ConditionalLearner
-from tailored.benchmark import SUITES, Cell, CellResult, run_benchmark, run_cell
-from tailored.benchmark import run as module
-from tailored.benchmark.page import page
-from tailored.benchmark.report import CurveDisplay, markdown, summarise, to_csv
-from tailored.benchmark.suites import Split, Suite
 from tailored.datasets import make_clusters
+from tailored.studies.benchmark import SUITES, Cell, CellResult, run_benchmark, run_cell
+from tailored.studies.benchmark import run as module
+from tailored.studies.benchmark.page import page
+from tailored.studies.benchmark.report import CurveDisplay, markdown, summarise, to_csv
+from tailored.studies.benchmark.suites import Split, Suite
 
 
 @pytest.fixture

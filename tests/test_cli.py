@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tailored import cli
+from tailored.cli import app as cli
 from tailored.datasets import SOURCES
 from test_experiments_cells import TINY
 
@@ -128,7 +128,7 @@ def test_interrupt_before_anything_is_computed(tmp_path, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tailored.experiments.runner.plan", interrupt)
+    monkeypatch.setattr("tailored.studies.reproduction.runner.plan", interrupt)
     result = invoke("reproduce", "clusters-2", "--quick", "--seeds", "1", "--out", str(tmp_path / "my out"))
     assert result.exit_code == 130
     wanted = f"tailored reproduce clusters-2 --seeds 1 --quick --out '{tmp_path / 'my out'}' --resume"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference as ref
-from tailored.conditioning import Constant, Dense, Factored, project_psd
+from tailored.representation.conditioning import Constant, Dense, Factored, project_psd
 
 #: (d, k): never square, k = 1 and d = 1 included.
 SHAPES = [(3, 5), (5, 3), (4, 1), (1, 4), (2, 7), (7, 2)]

@@ -9,14 +9,14 @@ import pytest
 
 import reference
 from tailored import ConditionalLearner, TaskSet
-from tailored.conditioning import Dense
-from tailored.experiments import cells as cells_module
-from tailored.experiments.averages import ChangeMeans, DirectMeans, evaluate_dense, start_means
-from tailored.experiments.cells import Cell, list_cells, run_cell
-from tailored.experiments.config import METHODS, ExperimentConfig
-from tailored.experiments.config_files import load_config, parse_config, select_configs
-from tailored.experiments.exact import ExactIterate, eigenpairs_below
-from tailored.experiments.protocol import prepare
+from tailored.representation.conditioning import Dense
+from tailored.studies.reproduction import cells as cells_module
+from tailored.studies.reproduction.averages import ChangeMeans, DirectMeans, evaluate_dense, start_means
+from tailored.studies.reproduction.cells import Cell, list_cells, run_cell
+from tailored.studies.reproduction.config import METHODS, ExperimentConfig
+from tailored.studies.reproduction.config_files import load_config, parse_config, select_configs
+from tailored.studies.reproduction.exact import ExactIterate, eigenpairs_below
+from tailored.studies.reproduction.protocol import prepare
 
 TINY = b"""
 title = "tiny"
@@ -277,7 +277,7 @@ def test_needs_a_lipschitz_loss():
 def test_practical_preset_is_the_recommended_methods_on_the_same_tasks():
     """The end of each curve, recomputed from task sets and the public interface."""
     from tailored.baselines import MixedModel, RidgePerTask
-    from tailored.experiments.practical import refits
+    from tailored.studies.reproduction.practical import refits
 
     (config,) = select_configs(["clusters-2"], preset="practical", quick=True)
     cells = list_cells(config)

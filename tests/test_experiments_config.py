@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tailored.experiments.config import EXPERIMENTS, ConfigError
-from tailored.experiments.config_files import load_config, parse_config, select_configs
+from tailored.studies.reproduction.config import EXPERIMENTS, ConfigError
+from tailored.studies.reproduction.config_files import load_config, parse_config, select_configs
 from test_experiments_cells import TINY
 
 #: Section 4 of the design: tasks train/validation/test, support, feature map.

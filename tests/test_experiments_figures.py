@@ -11,13 +11,13 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from tailored.display import CurvesDisplay, RepresentationDisplay, StepSizeDisplay
-from tailored.display.figures import draw_all
-from tailored.experiments import runner, store
-from tailored.experiments.config_files import parse_config
-from tailored.experiments.published import read_published
-from tailored.experiments.report import Difference, Numbers, write_report
-from tailored.experiments.table import Results, Row
+from tailored.displays import CurvesDisplay, RepresentationDisplay, StepSizeDisplay
+from tailored.displays.figures import draw_all
+from tailored.studies.reproduction import runner, store
+from tailored.studies.reproduction.config_files import parse_config
+from tailored.studies.reproduction.published import read_published
+from tailored.studies.reproduction.report import Difference, Numbers, write_report
+from tailored.studies.reproduction.table import Results, Row
 from test_experiments_cells import TINY
 
 mpl.use("Agg")

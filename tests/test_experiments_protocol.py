@@ -12,9 +12,9 @@ import pytest
 import scipy.io
 
 import reference
-from tailored.experiments.config import ConfigError
-from tailored.experiments.config_files import load_config, parse_config
-from tailored.experiments.protocol import data_digest, load_real, prepare
+from tailored.studies.reproduction.config import ConfigError
+from tailored.studies.reproduction.config_files import load_config, parse_config
+from tailored.studies.reproduction.protocol import data_digest, load_real, prepare
 from test_experiments_cells import TINY
 
 REAL = Path(os.environ.get("TAILORED_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tailored.cli import app
-from tailored.experiments import runner, store
-from tailored.experiments.cells import Cell, CellResult
-from tailored.experiments.config_files import load_config
-from tailored.experiments.manifest import read_manifest
-from tailored.experiments.table import COLUMNS, Results, merge, read_rows, write_table
+from tailored.cli.app import app
+from tailored.studies.reproduction import runner, store
+from tailored.studies.reproduction.cells import Cell, CellResult
+from tailored.studies.reproduction.config_files import load_config
+from tailored.studies.reproduction.manifest import read_manifest
+from tailored.studies.reproduction.table import COLUMNS, Results, merge, read_rows, write_table
 from test_experiments_cells import TINY
 
 #: Many cells of a few hundredths of a second: long enough to be met in the middle.

@@ -12,13 +12,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import reference as ref
 import tailored
-from tailored import ConditionalLearner, TaskSet, UnconditionalLearner, factored, losses
-from tailored.bias import Bias
+from tailored import ConditionalLearner, TaskSet, UnconditionalLearner, losses
 from tailored.datasets import make_clusters
-from tailored.factored import FactoredObjective, Factors, transformed
-from tailored.learners import _factored
-from tailored.objectives import Query, Rows, Surrogate
-from tailored.optimizers import TaskBatch, concatenated
+from tailored.objectives import Query, Surrogate
+from tailored.representation.bias import Bias
+from tailored.solvers import factored as _factored
+from tailored.solvers import factors as factored
+from tailored.solvers.factors import FactoredObjective, Factors, transformed
+from tailored.solvers.trajectory import TaskBatch, concatenated
+from tailored.tasks import Rows
 
 L = 0.4
 SOLVERS = [name for name in _factored.SOLVERS if name != "projected"]

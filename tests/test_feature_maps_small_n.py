@@ -16,7 +16,7 @@ from tailored.feature_maps import (
     get_feature_map,
 )
 from tailored.feature_maps._ridge import leave_one_out
-from tailored.posterior_map import SideFeatures
+from tailored.feature_maps.posterior import SideFeatures
 
 MAPS = {
     "tuned ridge": "tuned ridge",

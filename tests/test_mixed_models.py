@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 from tailored import TaskSet, within
-from tailored._em_kernels import factor_and_solve, sum_inverses
 from tailored.datasets import make_clusters
+from tailored.empirical_bayes.query_risk import QueryBias, smoothed
+from tailored.feature_maps.posterior import TaskSummary
 from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
 from tailored.mixed_models import (
     Mixture,
@@ -28,11 +29,10 @@ from tailored.mixed_models import (
     posterior,
     truncate,
 )
-from tailored.mixed_models.episodes import draw, rotate
 from tailored.mixed_models.evidence import root
 from tailored.mixed_models.forms import FACTORS, PSEUDO_TASKS, RIDGES, Form, FormFitter, chains
-from tailored.mixed_models.query_bias import QueryBias, smoothed
-from tailored.posterior_map import TaskSummary
+from tailored.mixed_models.kernels import factor_and_solve, sum_inverses
+from tailored.tasks.episodes import draw, rotate
 
 seeds = st.integers(0, 10_000)
 
@@ -174,7 +174,7 @@ def test_statistics_and_units():
     rng = np.random.default_rng(2)
     tasks = gaussian_tasks(rng, 5, np.ones(3), np.eye(3))
     X = tasks.X * np.array([1.0, 1e6, 0.0])
-    raw = TaskSet._from_arrays(X, 1e-3 * tasks.y, tasks.offsets, tasks.labels)
+    raw = TaskSet.from_arrays(X, 1e-3 * tasks.y, tasks.offsets, tasks.labels)
     units = Units.of(raw, fit_intercept=True)
     n = len(raw.y)
     np.testing.assert_allclose(units.columns[:2], np.sqrt((X[:, :2] ** 2).sum(axis=0) / n))

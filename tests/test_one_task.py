@@ -10,14 +10,14 @@ import scipy.sparse as sp
 
 import tailored
 from tailored import ConditionalLearner, TaskSet
-from tailored._em_kernels import log_evidences
-from tailored.bias import Bias
-from tailored.conditioning import Factored
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding, SideVector
-from tailored.learners import _blocks
+from tailored.feature_maps.posterior import Level, PosteriorMap, SideFeatures, TaskSummary
 from tailored.mixed_models import TaskStatistics
-from tailored.posterior_map import Level, PosteriorMap, SideFeatures, TaskSummary
+from tailored.mixed_models.kernels import log_evidences
+from tailored.representation import blocks as _blocks
+from tailored.representation.bias import Bias
+from tailored.representation.conditioning import Factored
 
 D, Q = 6, 2
 

@@ -11,9 +11,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 import reference as ref
 from tailored import losses
-from tailored.conditioning import Constant, Dense, Factored
-from tailored.objectives import Query, Rows, Surrogate
-from tailored.optimizers import LARGEST_DENSE, StepSizes, TaskBatch, Trajectory, compress, run
+from tailored.objectives import Query, Surrogate
+from tailored.representation.conditioning import Constant, Dense, Factored
+from tailored.solvers.trajectory import LARGEST_DENSE, StepSizes, TaskBatch, Trajectory, compress, run
+from tailored.tasks import Rows
 
 LOSSES = {
     "absolute": (losses.LOSSES["absolute"](), ref.absolute(), 1.0),

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 import tailored
 from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner, within
 from tailored.baselines import MixedModel, RidgePerTask
-from tailored.conditioning import Constant, Factored
 from tailored.datasets import make_clusters
+from tailored.feature_maps.posterior import Level, PosteriorMap, hats
 from tailored.learners._conditional import ALGORITHM_1_ONLY
 from tailored.mixed_models import TaskStatistics, adapt
-from tailored.posterior_map import Level, PosteriorMap, hats
-from tailored.search import PAPER_STEP_SIZES
+from tailored.representation.conditioning import Constant, Factored
+from tailored.solvers.steps import PAPER_STEP_SIZES
 
 
 def skewed_tasks(seed, n_tasks=60, d=4, n_rows=12, side=False):
@@ -183,7 +183,7 @@ def test_no_row_of_another_task_leaks(clusters, mixture):
     y[own] = query.y[own]
     X = -3.0 * query.X
     X[own] = query.X[own]
-    other = TaskSet._from_arrays(X, y, query.offsets, query.labels)
+    other = TaskSet.from_arrays(X, y, query.offsets, query.labels)
     np.testing.assert_array_equal(mixture._predict_rows(support, other)[own], before[own])
     alone = mixture.adapt(support[7].X, support[7].y).predict(query[7].X)
     np.testing.assert_allclose(alone, before[own], atol=1e-9)
@@ -191,7 +191,7 @@ def test_no_row_of_another_task_leaks(clusters, mixture):
 
 def test_held_out_tasks_do_not_teach():
     """A fold's candidates see none of the tasks they are judged on."""
-    from tailored.learners._training_tasks import Settings, TrainingTasks
+    from tailored.empirical_bayes.environment import Settings, TrainingTasks
     from tailored.losses import Absolute
 
     for n_tasks, n_validation in ((11, 0), (600, 0), (30, 7)):

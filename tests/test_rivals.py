@@ -6,18 +6,19 @@ from scipy import sparse
 from sklearn.base import clone
 
 from tailored import IndependentLearner, TaskSet, within
-from tailored.losses import get_loss
-from tailored.objectives import Rows, Surrogate
-from tailored.rivals import (
-    RIVALS,
+from tailored.baselines import (
+    EARLIER_METHODS,
     ConditionalBiasLearner,
     FrankWolfeLearner,
     MultiTaskFeatureLearner,
     TraceConstrainedLearner,
     UnconditionalBiasLearner,
 )
-from tailored.rivals.frank_wolfe import _best_atom, _smallest
-from tailored.rivals.trace_constrained import project_trace_ball
+from tailored.baselines.frank_wolfe import _best_atom, _smallest
+from tailored.baselines.trace_constrained import project_trace_ball
+from tailored.losses import get_loss
+from tailored.objectives import Surrogate
+from tailored.tasks import Rows
 from tailored.theory import Environment, MeanSurrogate, excess_risk
 
 QUICK = {
@@ -55,7 +56,7 @@ def around_a_mean(n_tasks, seed, spread=0.1):
 # --- what all of them share
 
 
-@pytest.mark.parametrize("rival", RIVALS.values(), ids=RIVALS)
+@pytest.mark.parametrize("rival", EARLIER_METHODS.values(), ids=EARLIER_METHODS)
 def test_rivals_fit_choose_and_adapt(rival, environment, tasks):
     learner = rival(**QUICK[rival]).fit(tasks)
     errors = [result["error"] for result in learner.search_results_]
@@ -72,7 +73,7 @@ def test_rivals_fit_choose_and_adapt(rival, environment, tasks):
     np.testing.assert_array_equal(again.task_weights_, learner.task_weights_)
 
 
-@pytest.mark.parametrize("rival", RIVALS.values(), ids=RIVALS)
+@pytest.mark.parametrize("rival", EARLIER_METHODS.values(), ids=EARLIER_METHODS)
 def test_rivals_take_their_candidates_from_a_grid(rival):
     grid = rival._grid
     assert len(rival()._candidates()) == np.prod([len(values) for values in grid.values()])

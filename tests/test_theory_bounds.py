@@ -19,10 +19,11 @@ import pytest
 from scipy.stats import binom
 
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner, within
-from tailored.conditioning import Dense
 from tailored.losses import get_loss
-from tailored.objectives import Rows, Surrogate
-from tailored.search import oracle_distance, theory_step
+from tailored.objectives import Surrogate
+from tailored.representation.conditioning import Dense
+from tailored.solvers.steps import oracle_distance, theory_step
+from tailored.tasks import Rows
 from tailored.theory import (
     BOUNDS,
     Environment,

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from tailored import TaskSet
-from tailored.search import oracle_distance
+from tailored.solvers.steps import oracle_distance
 from tailored.theory import (
     BOUNDS,
     Environment,

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tailored.theory import DISPLAYS, STUDIES, Environment, MeanSurrogate, write_study
+from tailored.displays.theory import DISPLAYS
+from tailored.studies.theory import STUDIES, write_study
+from tailored.theory import Environment, MeanSurrogate
 
 
 @pytest.fixture(scope="module")

@@ -8,23 +8,17 @@ Neither the conditioning function nor the optimiser needs to know which objectiv
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import within
 from .losses import Loss
+from .tasks import Rows
+from .tasks.rows import segment_sums
 
 Array = NDArray[np.float64]
-
-
-class Rows(NamedTuple):
-    """Rows of several tasks: flat ``X`` (N, d), dense or CSR, ``y`` (N,), and ``offsets`` (T + 1,)."""
-
-    X: Any
-    y: Array
-    offsets: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -54,15 +48,6 @@ class Objective(Protocol):
     def __call__(
         self, support: Rows, query: Rows | None, thetas: Array, biases: Array | None
     ) -> MetaGradient: ...
-
-
-def segment_sums(values: Array, offsets: NDArray[np.int64]) -> Array:
-    """Sum the rows of each task; tasks without rows give zero (`np.add.reduceat` would not)."""
-    total = np.zeros((len(offsets) - 1, *values.shape[1:]))
-    filled = np.flatnonzero(np.diff(offsets))
-    if len(filled):
-        total[filled] = np.add.reduceat(values, offsets[:-1][filled], axis=0)
-    return total
 
 
 def prior_predictions(rows: Rows, biases: Array | None) -> Array | None:

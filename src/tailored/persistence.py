@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from . import __version__, feature_maps, losses
-from .bias import Bias
-from .conditioning import Conditioning, Constant, Dense, Factored
 from .intervals import Calibration
+from .representation.bias import Bias
+from .representation.conditioning import Conditioning, Constant, Dense, Factored
 
 FORMAT = 1
 
@@ -172,7 +172,8 @@ class _Reader:
         return {key: self.get(value) for key, value in values.items()}
 
     def learner(self, content: dict[str, Any]) -> Any:
-        from . import learners, rivals
+        from . import learners
+        from .baselines import earlier as rivals
 
         kind = getattr(learners, content["learner"], None) or getattr(rivals, content["learner"])
         learner = kind(**self._items(content["parameters"]))

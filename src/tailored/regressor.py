@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -15,6 +14,7 @@ from ._threads import single_threaded_blas
 from ._validation import check_choice, check_clip, check_fraction, check_psd
 from .intervals import Calibration, spreads
 from .losses import get_loss
+from .tasks.rows import clipped, dense, with_constant
 
 Array = NDArray[np.float64]
 
@@ -91,7 +91,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         loss.check_targets(y)
         check_choice("inner", self.inner, within.WITHIN)
         self.clip_ = check_clip(self.clip, y)
-        rows = with_constant(_dense(X)) if self.fit_intercept else _dense(X)
+        rows = with_constant(dense(X)) if self.fit_intercept else dense(X)
         d = rows.shape[1]
         theta = (
             np.eye(d) if self.representation is None else check_psd(self.representation, "representation", d)
@@ -161,7 +161,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
                 "calibrate_intervals(tasks) on it with tasks it was not fitted to, and adapt again "
                 "(ConditionalLearner() with its default algorithm is calibrated by fit, from two tasks on)"
             )
-        x = _dense(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
+        x = dense(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
         weights = self.coef_
         if self.fit_intercept:
             x, weights = with_constant(x), np.append(weights, self.intercept_)
@@ -171,17 +171,3 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         width = spreads(rows, y, self.representation_, weights, x, self._calibration.noise)
         low, high = self._calibration.reach(len(y), coverage)
         return clipped(np.stack([centre + low * width, centre + high * width], axis=1), self.clip_)
-
-
-def clipped(predictions: Array, clip: tuple[float, float] | None) -> Array:
-    """The predictions inside the range, where there is one."""
-    return predictions if clip is None else np.clip(predictions, *clip)
-
-
-def with_constant(X: Array) -> Array:
-    """``[X, 1]``: the intercept is one more weight whose prior is learned with the others."""
-    return np.hstack([X, np.ones((len(X), 1))])
-
-
-def _dense(X: Any) -> Array:
-    return np.ascontiguousarray(X.toarray() if sparse.issparse(X) else X, dtype=float)

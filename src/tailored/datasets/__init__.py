@@ -6,12 +6,12 @@ to a folder, to use local files without any network; downloads are kept in ``dat
 their SHA-256.
 """
 
-from tailored.datasets import _jester, _lenk, _movielens
-from tailored.datasets._clusters import ClusterTruth, make_clusters
-from tailored.datasets._fetch import ChecksumError, DownloadError, Source, get_data_home
-from tailored.datasets._jester import fetch_jester
-from tailored.datasets._lenk import fetch_lenk
-from tailored.datasets._movielens import fetch_movielens
+from . import _jester, _lenk, _movielens
+from ._clusters import ClusterTruth, make_clusters
+from ._fetch import ChecksumError, DownloadError, Source, get_data_home
+from ._jester import fetch_jester
+from ._lenk import fetch_lenk
+from ._movielens import fetch_movielens
 
 #: The published file behind each ``fetch_<name>``: address, SHA-256, size, licence, citation.
 SOURCES: dict[str, Source] = {module.SOURCE.name: module.SOURCE for module in (_lenk, _movielens, _jester)}

@@ -7,8 +7,8 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from tailored._validation import check_choice, check_int, check_nonnegative, is_integer
-from tailored.tasks import TaskSet
+from .._validation import check_choice, check_int, check_nonnegative, is_integer
+from ..tasks import TaskSet
 
 # What `side_noise` defaults to, and the names `side_info` may take.
 SIDE_NOISE = {"dataset": None, "index": 0.1, "center": 0.5}

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tailored.progress import progress_bar
+from ..progress import progress_bar
 
 DATA_VARIABLE = "TAILORED_DATA"
 HOME_VARIABLE = "TAILORED_DATA_HOME"

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-from tailored._validation import check_real
-from tailored.datasets._fetch import Source
-from tailored.datasets._local import Located, locate
-from tailored.datasets._ratings import one_hot_ratings
-from tailored.tasks import TaskSet
+from .._validation import check_real
+from ..tasks import TaskSet
+from ._fetch import Source
+from ._local import Located, locate
+from ._ratings import one_hot_ratings
 
 SOURCE = Source(
     name="jester",

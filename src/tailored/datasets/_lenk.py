@@ -8,9 +8,9 @@ import os
 import numpy as np
 from sklearn.utils import Bunch
 
-from tailored.datasets._fetch import Source
-from tailored.datasets._local import Located, locate
-from tailored.tasks import TaskSet
+from ..tasks import TaskSet
+from ._fetch import Source
+from ._local import Located, locate
 
 SOURCE = Source(
     name="lenk",

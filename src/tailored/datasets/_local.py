@@ -19,7 +19,7 @@ import zlib
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from tailored.datasets._fetch import DATA_VARIABLE, Source, fetch, get_data_home
+from ._fetch import DATA_VARIABLE, Source, fetch, get_data_home
 
 
 class Located(NamedTuple):

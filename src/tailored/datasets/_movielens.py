@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-from tailored.datasets._fetch import Source
-from tailored.datasets._local import locate
-from tailored.datasets._ratings import one_hot_ratings
-from tailored.tasks import TaskSet
+from ..tasks import TaskSet
+from ._fetch import Source
+from ._local import locate
+from ._ratings import one_hot_ratings
 
 SOURCE = Source(
     name="movielens",

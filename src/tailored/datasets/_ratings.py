@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse as sp
 
-from tailored._validation import check_int
+from .._validation import check_int
 
 # Above this many items a dense one-hot matrix is a waste that users notice.
 DENSE_ITEMS = 256

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ..tasks import TaskSet
+from ..tasks.rows import BATCH_FLOATS, dense
 
 Array = NDArray[np.float64]
-
-#: Floats that the rows of a batch of tasks may take (64 MB).
-BATCH_FLOATS = 8_000_000
 
 
 class FeatureMap(ABC):
@@ -46,12 +44,7 @@ class FeatureMap(ABC):
         vars(self).update(state)
 
 
-def dense(matrix: Any) -> Array:
-    """A dense array of a dense or sparse one."""
-    return np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix, dtype=float)
-
-
-def task_means(tasks: TaskSet) -> sparse.csr_array:
+def averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
     """The (T, N) matrix that averages the rows of each task (zero for a task without rows)."""
     sizes = tasks.sizes
     weights = np.repeat(1.0 / np.maximum(sizes, 1), sizes)

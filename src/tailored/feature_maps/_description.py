@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from ..tasks import Task, TaskSet
-from ._base import Array, FeatureMap, dense
+from ..tasks.rows import dense
+from ._base import Array, FeatureMap
 
 
 class SideVector(FeatureMap):

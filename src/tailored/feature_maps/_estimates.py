@@ -18,8 +18,8 @@ from sklearn.utils import check_random_state
 
 from .._validation import check_choice, check_int
 from ..mixed_models import Mixture, TaskStatistics, Units, adapt, fit_mixed_model
-from ..mixed_models.statistics import BATCH_FLOATS, batches
 from ..tasks import TaskSet
+from ..tasks.rows import BATCH_FLOATS, batches
 from ._base import Array, FeatureMap, mean_norm
 from ._ridge import RidgeEstimate
 from ._rows import MeanEmbedding

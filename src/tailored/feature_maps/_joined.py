@@ -16,9 +16,9 @@ from ._description import CallableMap, SideVector, Transformer
 from ._estimates import FourierEstimate, PosteriorMean, SecondOrder
 from ._ridge import RidgeEstimate
 from ._rows import AngleMap, FourierEmbedding, MeanEmbedding
+from .posterior import PosteriorMap
 
-#: Valid names of a learner's ``feature_map`` (besides "auto", and besides objects); "posterior" joins them in
-#: `tailored.posterior_map`, which stands on feature maps.
+#: Valid names of a learner's ``feature_map`` (besides "auto", and besides objects).
 FEATURE_MAPS: dict[str, Callable[[], FeatureMap]] = {
     "mean": MeanEmbedding,
     "ridge": RidgeEstimate,
@@ -29,6 +29,7 @@ FEATURE_MAPS: dict[str, Callable[[], FeatureMap]] = {
     "posterior mean": PosteriorMean,
     "second-order": SecondOrder,
     "fourier estimate": FourierEstimate,
+    "posterior": PosteriorMap,
 }
 
 

@@ -9,14 +9,15 @@ from scipy import sparse
 from sklearn.utils import check_random_state
 
 from ..tasks import TaskSet
-from ._base import Array, FeatureMap, dense, task_means
+from ..tasks.rows import dense
+from ._base import Array, FeatureMap, averaging_matrix
 
 
 class MeanEmbedding(FeatureMap):
     """``φ = 1/n Σ vec(x_i (y_i, 1)ᵀ)`` in R^{2d}: the paper's map for clusters and MovieLens."""
 
     def transform(self, tasks: TaskSet) -> Array:
-        mean = task_means(tasks)
+        mean = averaging_matrix(tasks)
         weighted = mean @ sparse.diags_array(tasks.y)
         return np.hstack([dense(weighted @ tasks.X), dense(mean @ tasks.X)])
 
@@ -49,7 +50,7 @@ class AngleMap(FeatureMap):
         assert self.high is not None
         span = self.high - self.low
         angle = (np.pi / 4) * (self.high - tasks.y) / (span if span > 0 else 1.0)
-        total = task_means(tasks)
+        total = averaging_matrix(tasks)
         total.data[:] = 1.0
         count = dense(total @ tasks.X)
         angles = dense((total @ sparse.diags_array(angle)) @ tasks.X)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Self
 
@@ -15,20 +14,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import within
 from .._threads import single_threaded_blas
 from .._validation import check_choice, check_clip, check_int, check_positive, check_psd
-from ..bias import Bias
-from ..conditioning import Conditioning
 from ..feature_maps import FeatureMap
 from ..losses import Loss, get_loss
-from ..objectives import Rows, prior_predictions, segment_sums
-from ..optimizers import compress
-from ..regressor import TaskRegressor, clipped, with_constant
-from ..tasks import TaskSet
-from ._blocks import representation
+from ..objectives import prior_predictions
+from ..regressor import TaskRegressor
+from ..representation.bias import Bias
+from ..representation.blocks import representation
+from ..representation.conditioning import Conditioning
+from ..solvers.trajectory import compress
+from ..tasks import Rows, TaskSet
+from ..tasks.rows import batches, clipped, predictions, task_means, with_constant
 
 Array = NDArray[np.float64]
-
-#: Floats that a batch of representations may take at once (64 MB).
-BATCH_FLOATS = 8_000_000
 
 
 class MetaLearner(RegressorMixin, BaseEstimator):
@@ -206,12 +203,6 @@ class MetaLearner(RegressorMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ adapting
 
-    def _batches(self, tasks: TaskSet) -> Iterator[TaskSet]:
-        d = tasks.n_features + 1
-        size = max(1, BATCH_FLOATS // (d * max(d, getattr(self, "rank", None) or d)))
-        for start in range(0, len(tasks), size):
-            yield tasks[start : start + size]
-
     def adapt_many(self, tasks: TaskSet) -> Array:
         """Fit many new tasks at once.
 
@@ -227,7 +218,9 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "conditioning_")
         tasks = self._tasks(tasks, reset=False)
         with single_threaded_blas():
-            return np.concatenate([self._adapt_batch(batch) for batch in self._batches(tasks)])
+            return np.concatenate(
+                [self._adapt_batch(batch) for batch in batches(tasks, getattr(self, "rank", None))]
+            )
 
     def _adapt_batch(self, tasks: TaskSet) -> Array:
         return self._solve_batch(self._rows(tasks), self._features(tasks), self.conditioning_, self.bias_)
@@ -328,7 +321,7 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         y, groups, side_info
             See `TaskSet`.
         """
-        from ._calibration import calibrate_on
+        from ..calibration import calibrate_on
 
         check_is_fitted(self, "conditioning_")
         tasks = self._tasks(X, y, groups, side_info, reset=False)
@@ -394,7 +387,7 @@ class MetaLearner(RegressorMixin, BaseEstimator):
             # Views, because a TaskSet freezes its arrays and these are the user's.
             clean_X, clean_y = np.ascontiguousarray(X)[:], np.ascontiguousarray(y)[:]
             side = None if side_info is None else side_info[None].copy()
-            return TaskSet._from_arrays(clean_X, clean_y, offsets, np.zeros(1, dtype=int), side)
+            return TaskSet.from_arrays(clean_X, clean_y, offsets, np.zeros(1, dtype=int), side)
         return self._tasks(X, y, None, side_info, reset=False)
 
     # ------------------------------------------------------------------ using
@@ -477,7 +470,7 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         return task_means(measure.value(self._predict_rows(tasks, query), query.y), query.offsets)
 
     def _predict_rows(self, support: TaskSet, query: TaskSet) -> Array:
-        prediction = predict_rows(self._rows(query), self.adapt_many(support))
+        prediction = predictions(self._rows(query), self.adapt_many(support))
         return clipped(prediction, getattr(self, "clip_", None))
 
     def score(
@@ -514,18 +507,3 @@ def _is_vector(side_info: Any) -> bool:
         and side_info.size > 0
         and bool(np.isfinite(side_info).all())
     )
-
-
-def predict_rows(rows: Rows, weights: Array) -> Array:
-    """Prediction of every row by its own task's weights."""
-    per_row = np.repeat(weights, np.diff(rows.offsets), axis=0)
-    if sparse.issparse(rows.X):
-        return np.asarray(rows.X.multiply(per_row).sum(axis=1)).ravel()
-    return np.einsum("ij,ij->i", rows.X, per_row)
-
-
-def task_means(values: Array, offsets: NDArray[np.int64]) -> Array:
-    """Mean of the values of each task (NaN for a task without rows)."""
-    sizes = np.diff(offsets)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(sizes > 0, segment_sums(values, offsets) / sizes, np.nan)

@@ -10,12 +10,12 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._validation import check_fraction
+from ..empirical_bayes.training import Settings, Trained, adapt_in_closed_form, train
 from ..feature_maps import get_feature_map
+from ..feature_maps.posterior import SideFeatures
 from ..losses import _Binary, _BoxLoss, get_loss
-from ..posterior_map import SideFeatures
-from ..search import PAPER_STEP_SIZES, _join
+from ..solvers.steps import PAPER_STEP_SIZES
 from ..tasks import TaskSet
-from ._evidence import Settings, Trained, adapt_in_closed_form, train
 from ._streaming import _Stream, _StreamingLearner
 
 #: Arguments that only Algorithm 1 reads.
@@ -297,7 +297,7 @@ class ConditionalLearner(_StreamingLearner):
     def _train(self, seen: _Seen) -> Trained:
         """Learn from all tasks seen so far and store the result."""
         pieces = [*seen.tasks, *seen.validation]
-        tasks = pieces[0] if len(pieces) == 1 else _join(pieces)
+        tasks = pieces[0] if len(pieces) == 1 else TaskSet.concat(pieces, relabel=True)
         settings = Settings(
             self.loss_,
             bool(self.fit_intercept),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from ..bias import Bias
-from ..conditioning import Constant
+from ..representation.bias import Bias
+from ..representation.conditioning import Constant
 from ._base import MetaLearner
 
 

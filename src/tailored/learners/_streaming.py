@@ -10,21 +10,22 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
-from .. import optimizers, search
 from .._threads import single_threaded_blas
 from .._validation import check_choice, check_fraction, check_int, check_nonnegative, check_positive
-from ..bias import BIASES, Bias
-from ..conditioning import Conditioning
-from ..factored import Factors
 from ..feature_maps import get_feature_map
 from ..objectives import OBJECTIVES, Objective, Query, Surrogate
-from ..optimizers import StepSizes, TaskBatch, Trajectory
 from ..progress import progress_bar
-from ..regressor import clipped
-from ..search import ValidationPool
+from ..representation.bias import BIASES, Bias
+from ..representation.conditioning import Conditioning
+from ..solvers import factored as _factored
+from ..solvers import steps as search
+from ..solvers import trajectory as optimizers
+from ..solvers.factors import Factors
+from ..solvers.steps import ValidationPool
+from ..solvers.trajectory import StepSizes, TaskBatch, Trajectory
 from ..tasks import TaskSet
-from . import _factored
-from ._base import MetaLearner, predict_rows, task_means
+from ..tasks.rows import clipped, predictions, task_means
+from ._base import MetaLearner
 
 Array = NDArray[np.float64]
 
@@ -336,7 +337,7 @@ class _StreamingLearner(MetaLearner):
         self, conditioning: Conditioning, bias: Bias, support: TaskSet, query: TaskSet, phis: Array
     ) -> float:
         weights = self._solve_batch(self._rows(support), phis, conditioning, bias)
-        prediction = clipped(predict_rows(self._rows(query), weights), self.clip_)
+        prediction = clipped(predictions(self._rows(query), weights), self.clip_)
         losses = self.loss_.value(prediction, query.y)
         error = float(np.nanmean(task_means(losses, query.offsets)))
         return error if np.isfinite(error) else np.inf

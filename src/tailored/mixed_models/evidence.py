@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._em_kernels import factor_and_solve
+from .kernels import factor_and_solve
 from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
-from ..regressor import with_constant
 from ..tasks import TaskSet
+from ..tasks.rows import dense_rows
 
 Array = NDArray[np.float64]
 
 #: Floats that the second moments of all tasks may take (1 GB).
 LARGEST_STATISTICS = 125_000_000
-#: Floats that the statistics of a batch of tasks may take (64 MB).
-BATCH_FLOATS = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -131,16 +126,3 @@ class TaskStatistics:
             return self.shifted(weights).square
         fitted = (self.gram.reshape(-1, self.n_features) @ weights).reshape(self.cross.shape)
         return np.maximum(self.square + (fitted - 2.0 * self.cross) @ weights, 0.0)
-
-
-def dense_rows(X: Any, fit_intercept: bool) -> Array:
-    """Rows, dense or CSR, as a dense array, with the constant column where there is an intercept."""
-    dense: Array = X.toarray() if sparse.issparse(X) else X
-    return with_constant(dense) if fit_intercept else dense
-
-
-def batches(tasks: TaskSet) -> Iterator[TaskSet]:
-    """The tasks in pieces whose statistics fit into `BATCH_FLOATS`; no tasks are one empty piece."""
-    size = max(1, BATCH_FLOATS // (tasks.n_features + 1) ** 2)
-    for start in range(0, max(len(tasks), 1), size):
-        yield tasks[start : start + size]

@@ -18,28 +18,20 @@ from .bounds import (
     unconditional_optimum,
     within_task_generalization,
 )
-from .displays import DISPLAYS, AdvantageDisplay, BoundsDisplay, RatesDisplay
 from .environment import Environment, Sample
 from .estimates import Quantities, bound_from_quantities, bound_from_tasks, estimate_quantities
 from .oracles import VariationalMinimum, oracle_representation, previous_oracle, variational_trace_norm
 from .risks import RiskEstimate, excess_risk
-from .studies import STUDIES, Study, write_study
 from .surrogate import MeanSurrogate, SurrogateMinimum
 
 __all__ = [
     "BOUNDS",
-    "DISPLAYS",
-    "STUDIES",
-    "AdvantageDisplay",
     "Bound",
-    "BoundsDisplay",
     "Environment",
     "MeanSurrogate",
     "Quantities",
-    "RatesDisplay",
     "RiskEstimate",
     "Sample",
-    "Study",
     "SurrogateMinimum",
     "VariationalMinimum",
     "bound_from_quantities",
@@ -59,5 +51,4 @@ __all__ = [
     "unconditional_optimum",
     "variational_trace_norm",
     "within_task_generalization",
-    "write_study",
 ]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .._validation import check_choice, check_nonnegative
-from ..search import theory_step
+from ..solvers.steps import theory_step
 from ._linalg import (
     Array,
     check_constant,

@@ -236,7 +236,7 @@ class Environment:
         if self.side_info == "center":
             side = self.centers[clusters] + for_side.uniform(-0.5, 0.5, size=(n_tasks, 1))
         labels, offsets = np.arange(n_tasks), n * np.arange(n_tasks + 1)
-        tasks = TaskSet._from_arrays(X.reshape(-1, self.d), y.ravel(), offsets, labels, side)
+        tasks = TaskSet.from_arrays(X.reshape(-1, self.d), y.ravel(), offsets, labels, side)
         return Sample(tasks, weights, clusters)
 
 

@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 
 from .._threads import single_threaded_blas
 from ..losses import get_loss
-from ..objectives import Rows, Surrogate
-from ..tasks import TaskSet
+from ..objectives import Surrogate
+from ..tasks import Rows, TaskSet
 from ._linalg import Array
 
 

@@ -1,0 +1,51 @@
+"""What a practitioner would try first, and what the paper argues against or builds on.
+
+All stand behind the learners' ``fit`` / ``adapt`` interface.  `BASELINES` are the simple ones, fitted in closed
+form or by a mixed model; `EARLIER_METHODS` are meta-learners of the literature, each ending in a representation
+τ(s) and a prior mean b(s), with hyper-parameters chosen on held-out tasks.
+"""
+
+from .bias_learning import ConditionalBiasLearner, UnconditionalBiasLearner
+from .frank_wolfe import FrankWolfeLearner
+from .multi_task import MultiTaskFeatureLearner
+from .simple import (
+    BASELINES,
+    Baseline,
+    GlobalMedian,
+    ItemUserBias,
+    LinearTask,
+    MixedModel,
+    PooledRidge,
+    RidgePerTask,
+    TaskMean,
+    TaskMedian,
+)
+from .trace_constrained import TraceConstrainedLearner
+
+#: Names of the earlier methods for tables and the command line.
+EARLIER_METHODS = {
+    "trace-constrained": TraceConstrainedLearner,
+    "unconditional bias": UnconditionalBiasLearner,
+    "conditional bias": ConditionalBiasLearner,
+    "Frank-Wolfe": FrankWolfeLearner,
+    "multi-task feature learning": MultiTaskFeatureLearner,
+}
+
+__all__ = [
+    "BASELINES",
+    "EARLIER_METHODS",
+    "Baseline",
+    "ConditionalBiasLearner",
+    "FrankWolfeLearner",
+    "GlobalMedian",
+    "ItemUserBias",
+    "LinearTask",
+    "MixedModel",
+    "MultiTaskFeatureLearner",
+    "PooledRidge",
+    "RidgePerTask",
+    "TaskMean",
+    "TaskMedian",
+    "TraceConstrainedLearner",
+    "UnconditionalBiasLearner",
+]

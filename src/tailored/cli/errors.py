@@ -1,0 +1,42 @@
+"""Foreseeable failures of a command: one message and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+#: What a shell reports for a program ended by Ctrl-C.
+INTERRUPTED = 130
+
+
+def note(message: str) -> None:
+    # Plain text on standard error: paths and numbers are not markup, and a pipe must not see them.
+    typer.echo(message, err=True)
+
+
+@contextmanager
+def explained(resume_command: str | None = None) -> Iterator[None]:
+    """Turn foreseeable failures into one message and an exit code; everything else keeps its traceback."""
+    again = f"\nFinished cells are kept. Continue with:\n  {resume_command}" if resume_command else ""
+    try:
+        # Imported here, so that an interrupt during the slow imports is explained as well.
+        from ..datasets import ChecksumError, DownloadError
+        from ..studies.reproduction.config import ConfigError
+        from ..studies.reproduction.store import ResultsError, WriteError
+
+        try:
+            yield
+        except WriteError as error:
+            note(f"error: {error}{again}")
+            raise typer.Exit(1) from error
+        except (ConfigError, ResultsError, ChecksumError, DownloadError, FileNotFoundError) as error:
+            note(f"error: {error}")
+            raise typer.Exit(1) from error
+        except ImportError as error:
+            note(f"error: {error}\nFigures and data sets need extras: pip install 'tailored[plot,cli,data]'")
+            raise typer.Exit(1) from error
+    except KeyboardInterrupt:
+        note(f"interrupted.{again}")
+        raise typer.Exit(INTERRUPTED) from None

@@ -1,0 +1,127 @@
+"""The tasks of the practical training routine: their units, statistics, folds, and errors on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..feature_maps.posterior import SideFeatures
+from ..losses import Loss
+from ..mixed_models import Mixture, TaskStatistics, Units
+from ..tasks import TaskSet
+from ..tasks.rows import dense_rows, segment_sums
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+#: From this number of tasks on, one held-out part says enough and the others are not rotated through.
+MANY_TASKS = 500
+#: Tasks used to choose a form: to train on and to hold out, at most.
+SELECTION_TRAIN, SELECTION_HELD_OUT = 4000, 1000
+
+# What a seed is drawn for; each draw is a function of the user's seed, its purpose and a number.
+FOLDS, COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, BIAS_ROWS, ALL_BIAS_ROWS, INTERVAL_ROWS = range(7)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user decides; `ConditionalLearner` says what the names mean."""
+
+    loss: Loss
+    fit_intercept: bool
+    calibrate: bool
+    clip: tuple[float, float] | None
+    validation_fraction: float
+    seed: int
+    n_jobs: int | None
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Positions of the tasks to train on and of those to predict."""
+
+    number: int
+    train: Index
+    held_out: Index
+
+
+@dataclass(frozen=True)
+class Model:
+    """A fitted form, in the units of the training tasks, and the multiple of its τ."""
+
+    mixture: Mixture
+    scale: float
+
+
+@dataclass(frozen=True)
+class TrainingTasks:
+    """All tasks at hand.
+
+    Parameters
+    ----------
+    tasks : TaskSet
+    side : SideFeatures or None
+        Features of the tasks' descriptions.
+    n_validation : int
+        The last so many tasks are the held-out ones; 0 leaves the choice to the folds.
+    settings : Settings
+    """
+
+    tasks: TaskSet
+    side: SideFeatures | None
+    n_validation: int
+    settings: Settings
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @cached_property
+    def units(self) -> Units:
+        return Units.of(self.tasks, self.settings.fit_intercept)
+
+    @cached_property
+    def statistics(self) -> TaskStatistics:
+        return self.statistics_of(self.tasks)
+
+    def statistics_of(self, tasks: TaskSet) -> TaskStatistics:
+        """Statistics in the units of the training tasks, and features of the descriptions."""
+        side = None if self.side is None else self.side(tasks)
+        return TaskStatistics.of(tasks, self.settings.fit_intercept, self.units, side)
+
+    def seed(self, purpose: int, number: int = 0) -> list[int]:
+        return [self.settings.seed, purpose, number]
+
+    @cached_property
+    def folds(self) -> list[Fold]:
+        """Several for few tasks, one for many; a single task can only be asked about itself."""
+        T = len(self)
+        if self.n_validation:
+            first = T - self.n_validation
+            return [Fold(0, np.arange(first), np.arange(first, T))]
+        if T == 1:
+            return [Fold(0, np.arange(1), np.arange(1))]
+        n_folds = min(max(2, round(1.0 / self.settings.validation_fraction)), T)
+        order = np.random.default_rng(self.seed(FOLDS)).permutation(T)
+        place = np.arange(T) % n_folds
+        if T < MANY_TASKS:
+            return [Fold(i, np.sort(order[place != i]), np.sort(order[place == i])) for i in range(n_folds)]
+        train, held_out = order[place != 0][:SELECTION_TRAIN], order[place == 0][:SELECTION_HELD_OUT]
+        return [Fold(0, np.sort(train), np.sort(held_out))]
+
+    def predict(self, query: TaskSet, weights: Array) -> Array:
+        """Predictions of the query rows by weights (T, d) in the units of the training tasks."""
+        rows = dense_rows(query.X, self.settings.fit_intercept)
+        per_row = np.repeat(weights * self.units.weights, query.sizes, axis=0)
+        return np.einsum("ij,ij->i", rows, per_row)
+
+    def error(self, query: TaskSet, prediction: Array) -> float:
+        """Mean over tasks of the mean loss of their query rows; infinite rather than NaN."""
+        if self.settings.clip is not None:
+            prediction = np.clip(prediction, *self.settings.clip)
+        losses = self.settings.loss.value(prediction, query.y)
+        means = segment_sums(losses, query.offsets) / np.maximum(query.sizes, 1)
+        error = float(means.mean())
+        return error if np.isfinite(error) else np.inf

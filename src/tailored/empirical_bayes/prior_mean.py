@@ -1,0 +1,198 @@
+"""The conditional part of b(s): learned on query rows, its penalty chosen on held-out tasks.
+
+A change of the prior mean moves the weights of a task with no rows as it is and those of a task with many
+rows hardly at all.  What is learned at one number of rows is therefore wrong at another, and one B is
+learned for each of a few levels; `tailored.posterior_map` lets them hand over to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import joblib
+import numpy as np
+from numpy.typing import NDArray
+
+from .._threads import single_threaded_blas
+from ..feature_maps.posterior import TaskSummary
+from ..mixed_models import adapt, influence
+from ..tasks import TaskSet
+from ..tasks.episodes import ROTATIONS, Episodes, draw, rotate
+from ..tasks.rows import BATCH_FLOATS, dense_rows
+from .environment import ALL_BIAS_ROWS, BIAS_ROWS, HELD_OUT_ROWS, MANY_TASKS, Fold, Model, TrainingTasks
+from .query_risk import PENALTIES, QueryBias
+
+Array = NDArray[np.float64]
+Tick = Callable[[int], None] | None
+
+#: The conditional bias must lower the held-out error by this fraction.
+LEAST_GAIN = 1e-3
+#: Penalties in a row without a gain after which the path ends.
+PATIENCE = 3
+#: Tasks that B is learned from at most.
+BIAS_TASKS = 5000
+
+
+@dataclass(frozen=True)
+class LevelBias:
+    """B (d, 1 + m) for the features (1, ψ) of tasks with about ``rows`` rows; None where it does not pay.
+
+    In the units of the training tasks.  ``error`` is that on held-out tasks with this B.
+    """
+
+    rows: int
+    B: Array | None
+    summary: TaskSummary | None
+    penalty: float | None
+    error: float
+
+
+@dataclass(frozen=True)
+class Path:
+    """Where a fold stands on the path of penalties."""
+
+    train: QueryBias
+    held_out: QueryBias
+    query: TaskSet
+    summary: TaskSummary
+    B: Array | None = None
+
+
+@dataclass(frozen=True)
+class LearnedBias:
+    """The B of every level, by increasing number of rows.
+
+    ``levels`` are learned from all tasks, ``folds[i]`` with the same penalties from those of fold i alone, and
+    ``results`` are the errors of all that was tried.
+    """
+
+    levels: list[LevelBias]
+    folds: list[list[LevelBias]]
+    results: list[dict[str, Any]]
+
+
+def learn_bias(tasks: TrainingTasks, model: Model, fits: list[Model], tick: Tick) -> LearnedBias:
+    """Learn the B of every level; ``model`` is fitted to all tasks, ``fits`` are those of the folds."""
+    learned = LearnedBias([], [[] for _ in fits], [])
+    for rows in support_sizes(tasks.tasks):
+        in_folds, results = _choose_penalty(tasks, fits, rows, tick)
+        learned.levels.append(_learn_level(tasks, model, in_folds[0]))
+        for fold, level in zip(learned.folds, in_folds, strict=True):
+            fold.append(level)
+        learned.results.extend(results)
+    return learned
+
+
+def support_sizes(tasks: TaskSet) -> list[int]:
+    """Numbers of rows at which a B is learned; the last stands for the rotations and all larger tasks."""
+    rows = float(np.median(tasks.sizes)) * (1.0 - 1.0 / ROTATIONS)
+    return sorted({0, round(rows / 4), round(rows * 3 / 4)})
+
+
+def _learn_level(tasks: TrainingTasks, model: Model, chosen: LevelBias) -> LevelBias:
+    """B from all tasks, with the penalty that was chosen in the folds."""
+    if chosen.penalty is None:
+        return chosen
+    with single_threaded_blas():
+        order = np.random.default_rng(tasks.seed(ALL_BIAS_ROWS)).permutation(len(tasks))
+        learned_from = tasks.tasks[np.sort(order[:BIAS_TASKS])]
+        more = 2 if len(tasks) < MANY_TASKS else 1
+        episodes = _episodes(tasks, learned_from, chosen.rows, tasks.seed(ALL_BIAS_ROWS, 1), more)
+        problem, summary = query_bias(tasks, episodes, model, None)
+        B = None
+        for value in PENALTIES:
+            if value >= chosen.penalty:
+                B = problem.fit(value, B, max_iter=60 if value > chosen.penalty else 200)
+    return replace(chosen, B=B, summary=summary)
+
+
+def _episodes(tasks: TrainingTasks, chosen: TaskSet, rows: int, seed: list[int], more: int = 1) -> Episodes:
+    if rows == support_sizes(tasks.tasks)[-1]:
+        return rotate(chosen, seed, more)
+    return draw(chosen, rows, seed, 2 * more)
+
+
+def _choose_penalty(
+    tasks: TrainingTasks, fits: list[Model], rows: int, tick: Tick
+) -> tuple[list[LevelBias], list[dict[str, Any]]]:
+    """Follow the path of penalties in all folds until it stops paying; each fold's B there, and the path."""
+    with single_threaded_blas():
+        parallel = joblib.Parallel(n_jobs=tasks.settings.n_jobs, prefer="threads")
+        jobs = zip(tasks.folds, fits, strict=True)
+        paths: list[Path] = parallel(joblib.delayed(_start)(tasks, fold, fit, rows) for fold, fit in jobs)
+        without = float(np.mean([tasks.error(path.query, path.held_out.prediction) for path in paths]))
+        results: list[dict[str, Any]] = []
+        results.append({"kind": "conditional bias", "rows": rows, "penalty": None, "error": without})
+        best, best_paths, failures = results[0], paths, 0
+        for penalty in PENALTIES:
+            if failures == PATIENCE:
+                break
+            done = parallel(joblib.delayed(_advance)(tasks, path, penalty) for path in paths)
+            paths = [path for path, _ in done]
+            found = float(np.mean([error for _, error in done]))
+            results.append({"kind": "conditional bias", "rows": rows, "penalty": penalty, "error": found})
+            failures += 1
+            if found < best["error"]:
+                best, best_paths, failures = results[-1], paths, 0
+            if tick is not None:
+                tick(1)
+    if best["error"] >= without * (1.0 - LEAST_GAIN):
+        return [LevelBias(rows, None, None, None, without) for _ in fits], results
+    return [LevelBias(rows, p.B, p.summary, best["penalty"], best["error"]) for p in best_paths], results
+
+
+def _start(tasks: TrainingTasks, fold: Fold, fit: Model, rows: int) -> Path:
+    with single_threaded_blas():
+        seeds = tasks.seed(BIAS_ROWS, fold.number), tasks.seed(HELD_OUT_ROWS, fold.number)
+        trained, held_out = (
+            _episodes(tasks, tasks.tasks[part], rows, seed)
+            for part, seed in zip((fold.train, fold.held_out), seeds, strict=True)
+        )
+        train, summary = query_bias(tasks, trained, fit, None)
+        return Path(train, query_bias(tasks, held_out, fit, summary)[0], held_out.query, summary)
+
+
+def _advance(tasks: TrainingTasks, path: Path, penalty: float) -> tuple[Path, float]:
+    with single_threaded_blas():
+        B = path.train.fit(penalty, path.B)
+        return replace(path, B=B), tasks.error(path.query, path.held_out.predict(B))
+
+
+def query_bias(
+    tasks: TrainingTasks, episodes: Episodes, model: Model, summary: TaskSummary | None
+) -> tuple[QueryBias, TaskSummary]:
+    """The problem of learning B on these episodes; ψ is fitted on them unless it is given."""
+    d, query_rows = tasks.statistics.n_features, episodes.query
+    directions, prediction = np.empty((len(query_rows.y), d)), np.empty(len(query_rows.y))
+    features: list[Array] = []
+    size = max(1, BATCH_FLOATS // d**2)
+    for start in range(0, len(query_rows), size):
+        support, query = (part[start : start + size] for part in episodes)
+        statistics = tasks.statistics_of(support)
+        _, tau, b = model.mixture.prior(statistics)
+        weights = adapt(model.scale * tau, b, statistics)
+        R = influence(model.scale * tau, statistics)
+        if summary is None:
+            # The first batch has plenty of tasks for means and scales.
+            with_side = tasks.side is not None and not tasks.side.from_description
+            summary = TaskSummary.fit(model.mixture, statistics, weights, with_side)
+        psi = summary(statistics, weights)
+        features.append(np.repeat(np.hstack([np.ones((len(psi), 1)), psi]), query.sizes, axis=0))
+        for t, task in enumerate(query):
+            rows = slice(query_rows.offsets[start + t], query_rows.offsets[start + t + 1])
+            X = dense_rows(task.X, tasks.settings.fit_intercept) * tasks.units.weights
+            prediction[rows], directions[rows] = X @ weights[t], X @ R[t]
+    assert summary is not None
+    weight = 1.0 / (np.repeat(query_rows.sizes, query_rows.sizes) * len(query_rows))
+    problem = QueryBias(
+        directions,
+        np.concatenate(features),
+        prediction,
+        query_rows.y,
+        weight,
+        tasks.settings.loss,
+        tasks.units.target,
+    )
+    return problem, summary

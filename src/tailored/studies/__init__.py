@@ -1,0 +1,1 @@
+"""Studies: a configuration in, a tidy table out, a page from the table."""

@@ -1,0 +1,180 @@
+"""Running the benchmark: one cell per (data set, method, seed, number of training tasks)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import joblib
+import numpy as np
+
+from ..._threads import single_threaded_blas
+from ..._validation import check_choice
+from ...tasks import TaskSet
+from ...tasks.rows import task_means
+from ..reproduction.store import make_folder, write_atomically
+from .methods import METHODS, predictions
+from .suites import SUITES, Split
+
+#: Support rows of the cold-start curve.
+COLD_ROWS = (0, 1, 2, 5, 10)
+#: Support rows that intervals are judged with (None: all), and the coverage they are asked for.
+INTERVAL_ROWS, COVERAGE = (0, 5, None), 0.9
+#: Methods of the curves against the number of training tasks, and how many of the seeds they take.
+CURVE_METHODS, CURVE_SEEDS = ("ridge per task", "mixed model", "conditional"), 5
+
+
+class Cell(NamedTuple):
+    """``n_train`` None: all training tasks."""
+
+    suite: str
+    method: str
+    seed: int
+    n_train: int | None = None
+
+    @property
+    def file(self) -> str:
+        tasks = "all" if self.n_train is None else str(self.n_train)
+        slug = "".join(c if c.isalnum() else "-" for c in self.method)
+        return f"{self.suite}_{slug}_{self.seed}_{tasks}.json"
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """Mean absolute error over the test tasks.
+
+    ``clipped``: with predictions clipped to the target's known range (None where there is none).
+    ``cold``: error after adapting on 0, 1, 2, 5, 10 random support rows.  ``seconds``: of the fit.
+    ``coverage``: share of query rows inside their intervals, and the intervals' mean width, after adapting on
+    0, 5 and all support rows; for methods that give intervals.
+    """
+
+    error: float
+    seconds: float
+    clipped: float | None = None
+    cold: dict[str, float] = field(default_factory=dict)
+    coverage: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def run_cell(cell: Cell, data: str | None = None) -> CellResult:
+    """Fit one method on one seed of one data set and score it on the test tasks."""
+    split = SUITES[cell.suite].load(cell.seed, data)
+    train = split.train if cell.n_train is None else split.train[: cell.n_train]
+    method = METHODS[cell.method]()
+    with single_threaded_blas():
+        start = time.perf_counter()
+        method.fit(train)
+        seconds = time.perf_counter() - start
+        predicted = predictions(method, split.support, split.query)
+        cold = {}
+        for rows in COLD_ROWS:
+            fewer = _some_rows(split.support, rows, cell.seed)
+            cold[str(rows)] = _error(predictions(method, fewer, split.query), split.query)
+        coverage = _coverage(method, split, cell.seed) if hasattr(method, "calibration_") else {}
+    clipped = None
+    if split.target_range is not None:
+        clipped = _error(np.clip(predicted, *split.target_range), split.query)
+    return CellResult(_error(predicted, split.query), seconds, clipped, cold, coverage)
+
+
+def _error(predicted: Any, query: TaskSet) -> float:
+    return float(task_means(np.abs(predicted - query.y), query.offsets).mean())
+
+
+def _coverage(method: Any, split: Split, seed: int) -> dict[str, tuple[float, float]]:
+    """Means over tasks, by the number of support rows, of models as a user gets them."""
+    out = {}
+    for rows in INTERVAL_ROWS:
+        support = split.support if rows is None else _some_rows(split.support, rows, seed)
+        inside, widths = [], []
+        for given, asked in zip(support, split.query, strict=True):
+            described = {} if given.side_info is None else {"side_info": given.side_info}
+            model = method.adapt(*((given.X, given.y) if len(given.y) else ()), **described)
+            low, high = model.predict_interval(asked.X, COVERAGE).T
+            inside.append(np.mean((low <= asked.y) & (asked.y <= high)))
+            widths.append(np.mean(high - low))
+        out["all" if rows is None else str(rows)] = (float(np.mean(inside)), float(np.mean(widths)))
+    return out
+
+
+def _some_rows(tasks: TaskSet, rows: int, seed: int) -> TaskSet:
+    """The same tasks with at most ``rows`` random rows each; more rows contain fewer rows."""
+    task = np.repeat(np.arange(len(tasks)), tasks.sizes)
+    order = np.lexsort((np.random.default_rng([seed, 1]).random(len(task)), task))
+    place = np.empty(len(task), dtype=int)
+    place[order] = np.arange(len(task)) - tasks.offsets[task]
+    return tasks.with_rows(place < rows, np.minimum(tasks.sizes, rows))
+
+
+def list_cells(
+    suites: Sequence[str], methods: Sequence[str], seeds: Sequence[int], task_counts: Sequence[int] = ()
+) -> list[Cell]:
+    """All cells, data set by data set; what does not apply to a data set is left out."""
+    cells = []
+    for suite in suites:
+        applicable = [method for method in methods if method not in SUITES[suite].excludes]
+        fewer = [n for n in task_counts if n < SUITES[suite].n_train]
+        for place, seed in enumerate(seeds):
+            cells += [Cell(suite, method, seed) for method in applicable]
+            if place < CURVE_SEEDS:
+                in_curves = [method for method in applicable if method in CURVE_METHODS]
+                cells += [Cell(suite, method, seed, n) for n in fewer for method in in_curves]
+    return cells
+
+
+def run_benchmark(
+    suites: Sequence[str],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    *,
+    task_counts: Sequence[int] = (),
+    data: str | None = None,
+    n_jobs: int | None = None,
+    tick: Callable[[int], None] | None = None,
+) -> list[tuple[Cell, CellResult]]:
+    """Run what is not there yet; finished cells are kept in ``out`` and reused.
+
+    Parameters
+    ----------
+    suites, methods : names in `SUITES` and `METHODS`
+    seeds : of the splits
+    out : Path
+        Folder of the finished cells, one JSON file each.
+    task_counts : also run `CURVE_METHODS` with only so many training tasks, where there are more, on the first
+        `CURVE_SEEDS` seeds
+    data : folder with the data sets instead of downloads
+    """
+    for name in suites:
+        check_choice("data set", name, SUITES)
+    for name in methods:
+        check_choice("method", name, METHODS)
+    make_folder(out)
+    cells = list_cells(suites, methods, seeds, task_counts)
+    missing = [cell for cell in cells if _read(out / cell.file) is None]
+    if tick is not None:
+        tick(len(cells) - len(missing))
+    for _ in joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")(
+        joblib.delayed(_run_and_store)(cell, out, data) for cell in missing
+    ):
+        if tick is not None:
+            tick(1)
+    results = [(cell, _read(out / cell.file)) for cell in cells]
+    return [(cell, result) for cell, result in results if result is not None]
+
+
+def _run_and_store(cell: Cell, out: Path, data: str | None) -> None:
+    result = run_cell(cell, data)
+    write_atomically(out / cell.file, (json.dumps(asdict(result)) + "\n").encode())
+
+
+def _read(path: Path) -> CellResult | None:
+    """A finished cell, or None where there is none that can be read."""
+    try:
+        return CellResult(**json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None

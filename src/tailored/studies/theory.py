@@ -1,0 +1,285 @@
+"""Three studies that make the theory visible; each is a tidy table, drawn by a display of `displays`.
+
+``advantage``: what conditioning gains as the clusters become more.  ``rates``: how fast the learned function
+approaches the best one.  ``bounds``: measured excess risk under its bound.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._validation import check_choice
+from ..baselines import TraceConstrainedLearner
+from ..learners import ConditionalLearner, UnconditionalLearner
+from ..progress import progress_bar
+from ..theory._linalg import Array, power
+from ..theory.bounds import convergence_rate
+from ..theory.environment import Environment
+from ..theory.estimates import Quantities, bound_from_quantities
+from ..theory.oracles import previous_oracle
+from ..theory.risks import RiskEstimate, excess_risk
+from ..theory.surrogate import MeanSurrogate
+
+Row = dict[str, Any]
+
+#: The step of Thm. bound_estimated_feature divides by the largest gradient there could be, and those met on
+#: these environments are much smaller.  The study of rates tries these multiples of it for every method.
+STEP_FACTORS = (10.0, 20.0)
+
+#: The methods of the study of rates, and what each multiplies the λ of its theory by.
+RATE_METHODS = {"ours": None, "trace-constrained": 1.0, "trace-constrained, λ off by 2": 2.0}
+
+
+@dataclass(frozen=True)
+class Study:
+    """The result of a study: one row per measurement.
+
+    Attributes
+    ----------
+    name : str
+    rows : list of dict
+        All with the same keys.
+    settings : dict
+        What was fixed, for captions.
+    """
+
+    name: str
+    rows: list[Row]
+    settings: dict[str, Any]
+
+    def column(self, key: str, **where: Any) -> Array:
+        """Values of one key over the rows that agree with ``where``, in order."""
+        return np.array([row[key] for row in self.rows if all(row[k] == v for k, v in where.items())])
+
+    def to_csv(self, path: Any) -> None:
+        with open(path, "w", newline="") as file:
+            writer = csv.DictWriter(file, list(self.rows[0]))
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+
+def advantage(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Study:
+    """Conditional against unconditional, in the setting of Example clusters, as m grows.
+
+    Columns: ``clusters``, ``what`` ("bound", "oracle", "learned"), ``conditional``, ``unconditional``, their
+    ``ratio`` (the paper: √m for the bounds), and standard errors (0 for the bounds, which are exact).
+    """
+    # fewer rows than inputs: with more, a large multiple of the identity would do for every cluster
+    d, n, rank, norm = (8, 6, 1, 3.0) if quick else (24, 16, 1, 3.0)
+    n_train, n_test, seeds = (60, 60, 2) if quick else (300, 500, 3)
+    steps = np.logspace(1.6, 3.4, 2 if quick else 4)
+    clusters = (1, 2, 4) if quick else (1, 2, 4, 8)
+    rows: list[Row] = []
+    with progress_bar("advantage", len(clusters) * seeds, enabled=progress) as tick:
+        for m in clusters:
+            environment = Environment.example(m, d=d, rank=rank, norm=norm, random_state=seed)
+            exact = environment.quantities(n, n_train, initial=np.zeros((d, d)))
+            names = ("conditional_optimum", "unconditional_optimum")
+            pair = [bound_from_quantities(name, exact).value for name in names]
+            rows.append(
+                _comparison(m, "bound", *[RiskEstimate(value, 0.0, np.full(1, value)) for value in pair])
+            )
+            options: dict[str, Any] = {"n": n, "n_tasks": n_test, "random_state": [seed, 1]}
+            fixed = [excess_risk(environment, tau, **options) for tau in (exact.tau, exact.theta)]
+            rows.append(_comparison(m, "oracle", *fixed))
+            draws: list[list[float]] = []
+            for draw in range(seeds):
+                train = environment.sample(n_train, n, [seed, 2, draw]).tasks
+                learners = (
+                    ConditionalLearner(
+                        environment.indicator, rank=None, step_ratios=(0.0, 1.0), **_search(steps)
+                    ),
+                    UnconditionalLearner(**_search(steps)),
+                )
+                options["random_state"] = [seed, 3, draw]
+                draws.append([excess_risk(environment, one.fit(train), **options).mean for one in learners])
+                if tick is not None:
+                    tick(1)
+            rows.append(_comparison(m, "learned", *[RiskEstimate.from_values(v) for v in np.array(draws).T]))
+    settings = {"d": d, "rank": rank, "n": n, "T": n_train, "norm": norm, "seeds": seeds}
+    return Study("advantage", rows, settings)
+
+
+def rates(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Study:
+    """Excess surrogate against T, for our unconditional learner and the trace-constrained one.
+
+    One cluster, so that both methods aim at the same directions.  The minimum is found over the very tasks
+    that measure it.  Hyper-parameters are those of each method's bound, with the best of `STEP_FACTORS` times
+    the step in hindsight; the trace-constrained method also runs with a λ that is off by two, since λ is what
+    it has to be given and ours learns.
+
+    Columns: ``method``, ``T``, ``excess``, ``standard_error`` (over training sets), ``slope`` (of log excess
+    in log T, fitted over all T), ``bound`` (the part of the method's bound that T decides; for ours, Prop.
+    convergence_surrogate).
+    """
+    d, n = (4, 10) if quick else (6, 20)
+    sizes = (10, 30, 100) if quick else (10, 30, 100, 300, 1000, 3000)
+    seeds, n_test = (2, 60) if quick else (3, 400)
+    environment = Environment.clusters(1, d=d, rank=2, norm=3.0, random_state=seed)
+    exact = environment.quantities(n, initial=np.zeros((d, d)))
+    surrogate = MeanSurrogate(environment.sample(n_test, n, [seed, 1]).tasks)
+    best = surrogate.minimise(exact.theta)
+    rows: list[Row] = []
+    with progress_bar("rates", len(RATE_METHODS) * len(sizes), enabled=progress) as tick:
+        for method in RATE_METHODS:
+            found = []
+            for T in sizes:
+                trains = [environment.sample(T, n, [seed, 2, draw]).tasks for draw in range(seeds)]
+                learners = [_theory_learner(method, exact, T, factor)[0] for factor in STEP_FACTORS]
+                tried = [[surrogate(one.fit(train).conditioning_.C) for train in trains] for one in learners]
+                found.append(RiskEstimate.from_values(np.array(min(tried, key=np.mean)) - best.value))
+                if tick is not None:
+                    tick(1)
+            slope = np.polyfit(np.log(sizes), np.log([one.mean for one in found]), 1)[0]
+            for T, one in zip(sizes, found, strict=True):
+                row = {"method": method, "T": T, "excess": one.mean, "standard_error": one.standard_error}
+                bound = _theory_learner(method, exact, T)[1]
+                rows.append({**row, "slope": float(slope), "bound": bound})
+    settings = {"d": d, "n": n, "seeds": seeds, "minimum": best.value, "gap": best.gap}
+    return Study("rates", rows, settings)
+
+
+def bounds(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Study:
+    """Measured excess risk and its bound, across rows per task (oracles) and training tasks (learned).
+
+    Columns: ``against`` ("n" or "T"), ``value`` (of it), ``function`` ("conditional" or "unconditional"),
+    ``excess``, ``standard_error``, ``bound`` and ``looseness = bound / excess``.
+    """
+    d, rank, m, n_fixed = (6, 1, 2, 20) if quick else (10, 2, 2, 40)
+    across_n = (5, 20) if quick else (5, 10, 20, 40, 80, 160)
+    across_T = (1, 10) if quick else (1, 3, 10, 30, 100, 300, 1000, 3000)
+    seeds, n_test = (2, 60) if quick else (4, 300)
+    environment = Environment.example(m, d=d, rank=rank, norm=3.0, random_state=seed)
+    rows: list[Row] = []
+    with progress_bar("bounds", len(across_n) + seeds * len(across_T), enabled=progress) as tick:
+        for n in across_n:
+            for function, exact, _ in _settings(environment, n, 1):
+                tau = exact.tau
+                measured = excess_risk(environment, tau, n=n, n_tasks=2 * n_test, random_state=[seed, 1])
+                bound = bound_from_quantities("fixed_function", exact, tau=tau).value
+                rows.append(_measured("n", n, function, measured, bound))
+            if tick is not None:
+                tick(1)
+        for T in across_T:
+            found: dict[str, list[float]] = {"conditional": [], "unconditional": []}
+            cases = _settings(environment, n_fixed, T)
+            for draw in range(seeds):
+                train = environment.sample(T, n_fixed, [seed, 2, draw]).tasks
+                for function, _, learner in cases:
+                    options: dict[str, Any] = {
+                        "n": n_fixed,
+                        "n_tasks": n_test,
+                        "random_state": [seed, 3, draw],
+                    }
+                    found[function].append(excess_risk(environment, learner.fit(train), **options).mean)
+                if tick is not None:
+                    tick(1)
+            for function, exact, _ in cases:
+                bound = bound_from_quantities("learned_function", exact).value
+                rows.append(
+                    _measured("T", T, function, RiskEstimate.from_values(np.array(found[function])), bound)
+                )
+    settings = {"d": d, "rank": rank, "clusters": m, "n": n_fixed, "seeds": seeds}
+    return Study("bounds", rows, settings)
+
+
+#: The studies by name.
+STUDIES: dict[str, Callable[..., Study]] = {"advantage": advantage, "rates": rates, "bounds": bounds}
+
+
+def write_study(
+    name: str, folder: Any, *, quick: bool = False, seed: int = 0, progress: bool = False
+) -> tuple[Study, Path, Path]:
+    """Run a study and write ``theory-<name>.csv`` and ``theory-<name>.png``; returns it and both paths."""
+    from ..displays.theory import DISPLAYS
+
+    study = STUDIES[check_choice("name", name, STUDIES)](quick=quick, seed=seed, progress=progress)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    table, figure = folder / f"theory-{name}.csv", folder / f"theory-{name}.png"
+    study.to_csv(table)
+    DISPLAYS[name].from_study(study).plot().savefig(figure, dpi=150)
+    return study, table, figure
+
+
+# --- pieces
+
+
+def _search(steps: Array) -> dict[str, Any]:
+    """The paper's algorithm with its one hyper-parameter searched: no calibrated scale on top."""
+    return {
+        "step_size": "search",
+        "step_sizes": steps,
+        "initial_representation": 0.0,
+        "calibrate": False,
+    }
+
+
+def _comparison(m: int, what: str, conditional: RiskEstimate, unconditional: RiskEstimate) -> Row:
+    return {
+        "clusters": m,
+        "what": what,
+        "conditional": conditional.mean,
+        "conditional_error": conditional.standard_error,
+        "unconditional": unconditional.mean,
+        "unconditional_error": unconditional.standard_error,
+        "ratio": unconditional.mean / conditional.mean,
+        "sqrt_m": float(np.sqrt(m)),
+    }
+
+
+def _measured(against: str, value: int, function: str, excess: RiskEstimate, bound: float) -> Row:
+    return {
+        "against": against,
+        "value": value,
+        "function": function,
+        "excess": excess.mean,
+        "standard_error": excess.standard_error,
+        "bound": bound,
+        "looseness": bound / excess.mean,
+    }
+
+
+def _settings(environment: Environment, n: int, T: int) -> list[tuple[str, Quantities, Any]]:
+    """Both functions one may compete with, and the learner with the theorem's step for each."""
+    exact = environment.quantities(n, T, initial=np.zeros((environment.d, environment.d)))
+    cases = []
+    for function, quantities in (("conditional", exact), ("unconditional", exact.unconditional())):
+        step = bound_from_quantities("learned_function", quantities).step
+        learner: Any = (
+            ConditionalLearner(environment.indicator, rank=None, step_size=step, initial_representation=0.0)
+            if function == "conditional"
+            else UnconditionalLearner(step_size=step, initial_representation=0.0)
+        )
+        cases.append((function, quantities, learner))
+    return cases
+
+
+def _theory_learner(method: str, exact: Quantities, T: int, factor: float = 1.0) -> tuple[Any, float]:
+    """The learner with the hyper-parameters of its bound, and the part of the bound that T decides."""
+    n, L, R = exact.n, exact.L, exact.R
+    off = RATE_METHODS[method]
+    if off is None:
+        constants = {"distance": exact.distance, "K": 0.0, "L": L, "R": R, "n": n, "T": T}
+        rate = convergence_rate(**constants)  # type: ignore[arg-type]
+        assert rate.step is not None
+        return UnconditionalLearner(step_size=factor * rate.step, initial_representation=0.0), rate.value
+    # ½λ·A + (2L²B/n + G·distance/√T)/λ with A = Tr(θ†W), B = Tr(θC): the T that is left after λ is chosen
+    # stands under a root, which is where the slower rate of the earlier bounds comes from.
+    W, C = exact.W[0], exact.C[0]
+    theta = previous_oracle(W)
+    A, B = np.trace(power(theta, -1.0) @ W), np.trace(theta @ C)
+    distance = float(np.linalg.norm(theta - np.eye(len(theta)) / len(theta)))
+    G = 0.5 * (L * R) ** 2
+    limit, cost = 2.0 * L**2 * B / n, G * distance / np.sqrt(T)
+    balance = float(np.sqrt(2.0 * (limit + cost) / A))
+    step = factor * distance * off * balance / (G * np.sqrt(T))
+    learner = TraceConstrainedLearner(step_size=step, regularization=off * balance)
+    total = 0.5 * off * balance * A + (limit + cost) / (off * balance)
+    return learner, float(total - np.sqrt(2.0 * A * limit))

@@ -1,0 +1,6 @@
+"""What a task is: many small tasks as one set, how they are read, and the rows of each."""
+
+from ._task_set import Task, TaskSet
+from .rows import Rows
+
+__all__ = ["Rows", "Task", "TaskSet"]

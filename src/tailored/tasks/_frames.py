@@ -1,0 +1,168 @@
+"""What users hand over, in the form the numerics want it: dataframes and task labels.
+
+Dataframes are read through narwhals, so pandas, polars and pyarrow are accepted and none is imported here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import narwhals.stable.v1 as nw
+import numpy as np
+
+from .._validation import check_choice, check_features, is_missing, label_array, name_some, native
+
+# narwhals has a class per stability level; naming one would refuse the others
+Frame: TypeAlias = Any
+Column: TypeAlias = Any
+Rows: TypeAlias = Any  # ndarray or csr_array; scipy has no types to say so
+
+# asking narwhals about each of these would cost more than the rest of reading a small task
+PLAIN = (np.ndarray, list, tuple, dict, str, int, float)
+
+
+class Grouping(NamedTuple):
+    """The task of every row; tasks are numbered in the order in which their labels first appear."""
+
+    codes: np.ndarray  # (N,) task number of each row
+    labels: np.ndarray  # (T,) label of each task
+    first: np.ndarray  # (T,) first row of each task
+
+
+# --- dataframes
+
+
+def is_frame(data: Any) -> bool:
+    """Whether narwhals can read `data` as a dataframe held in memory."""
+    return not isinstance(data, PLAIN) and (
+        isinstance(data, nw.DataFrame) or nw.dependencies.is_into_dataframe(data)
+    )
+
+
+def is_series(data: Any) -> bool:
+    """Whether narwhals can read `data` as a column held in memory."""
+    return not isinstance(data, PLAIN) and (
+        isinstance(data, nw.Series) or nw.dependencies.is_into_series(data)
+    )
+
+
+def read_frame(data: Any, name: str) -> Frame:
+    """Return `data` as a narwhals dataframe."""
+    if not is_frame(data):
+        lazy = " Call .collect() on a lazy frame." if hasattr(data, "collect") else ""
+        raise TypeError(
+            f"{name} must be a dataframe (pandas, polars or pyarrow); got {type(data).__name__}.{lazy}"
+        )
+    return nw.from_native(data, eager_only=True)
+
+
+def numeric_column(column: Column, words: str, advice: str = "Encode it as numbers.") -> np.ndarray:
+    """Return a numeric or boolean column as float64, missing values as NaN; `words` name it in errors."""
+    if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+        return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    # pandas' object and sparse columns may hold numbers all the same
+    values = np.asarray(column.to_native()) if column.dtype in (nw.Object, nw.Unknown) else None
+    if values is not None and values.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {words} has dtype {values.dtype}.")
+    if values is not None and not any(isinstance(v, str | bytes) for v in values.ravel()):
+        try:
+            return values.astype(np.float64)
+        except (TypeError, ValueError):
+            pass
+    raise ValueError(f"{words} is not numeric (it is {column.dtype}). {advice}")
+
+
+def read_features(X: Any, min_rows: int = 1) -> tuple[Rows, np.ndarray | None]:
+    """Return `X` checked (see `check_features`) and its column names, if it is a dataframe with any."""
+    if not is_frame(X):
+        return check_features(X, min_rows), None
+    frame = read_frame(X, "X")
+    values = np.empty(frame.shape)
+    for j, column in enumerate(frame.iter_columns()):
+        values[:, j] = numeric_column(column, f"Column {column.name!r} of X")
+    names = frame.columns
+    named = names and all(isinstance(name, str) for name in names)
+    return check_features(values, min_rows), np.array(names, dtype=object) if named else None
+
+
+def read_target(y: Any) -> Any:
+    """Return `y` as NumPy can read it: a column of a dataframe keeps its missing values as NaN."""
+    return numeric_column(nw.from_native(y, series_only=True), "y") if is_series(y) else y
+
+
+def check_columns(frame: Frame, name: str, columns: Any, taken: Sequence[str] = ()) -> list[str]:
+    """Return the column names of an argument, each checked to be there, once and with no other role."""
+    if isinstance(columns, str):
+        raise TypeError(f"{name} must be a list of column names; got {columns!r}. Write [{columns!r}].")
+    columns = list(columns)
+    for i, column in enumerate(columns):
+        check_choice(name, column, frame.columns)
+        if column in columns[:i]:
+            raise ValueError(f"{name} names the column {column!r} twice.")
+        if column in taken:
+            raise ValueError(f"{name} names the column {column!r}, which is the task's label or the target.")
+    return columns
+
+
+# --- task labels
+
+
+def read_labels(labels: Any, name: str) -> np.ndarray | list[Any]:
+    """Return labels as a 1-D array of NumPy's own types, or as a list of Python objects."""
+    if is_series(labels):
+        column = nw.from_native(labels, series_only=True)
+        whole = column.dtype.is_integer() and not column.is_null().any()
+        return column.to_numpy() if whole else column.to_list()
+    if hasattr(labels, "__array__") or not isinstance(labels, list | tuple):
+        array = np.asarray(labels)
+        if array.ndim != 1:
+            raise ValueError(f"{name} must be 1-D, with a label per entry; got shape {array.shape}.")
+        return array if array.dtype.kind in "biufmM" else array.tolist()
+    # a list of Python's own: np.asarray would turn [1, "a"] into strings
+    return list(labels)
+
+
+def group_rows(groups: Any, n_rows: int) -> Grouping:
+    """Number the tasks of the rows by first appearance of their labels; one task when `groups` is None."""
+    if groups is None:
+        return Grouping(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    groups = read_labels(groups, "groups")
+    if len(groups) != n_rows:
+        raise ValueError(f"groups has {len(groups)} labels, but X has {n_rows} rows. Pass a label per row.")
+    if isinstance(groups, np.ndarray):
+        labels, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        grouping = Grouping(rank[inverse], labels[order], first[order])
+    else:
+        seen: dict[Any, int] = {}
+        try:
+            codes = np.fromiter((seen.setdefault(g, len(seen)) for g in groups), np.int64, n_rows)
+        except TypeError as error:
+            raise TypeError(
+                f"groups must hold hashable labels, such as integers or strings: {error}."
+            ) from None
+        first = np.empty(len(seen), np.int64)
+        first[codes[::-1]] = np.arange(n_rows)[::-1]  # of repeated positions the last assignment stays
+        grouping = Grouping(codes, label_array(list(seen)), first)
+    for label, row in zip(native(grouping.labels), grouping.first, strict=True):
+        if is_missing(label):
+            raise ValueError(f"groups has a missing label ({label!r}) in row {row}. Name every row's task.")
+    return grouping
+
+
+def read_distinct(labels: Any, n_tasks: int) -> np.ndarray:
+    """Return the labels of tasks given one by one, checked to be complete and distinct."""
+    labels = read_labels(labels, "labels")
+    keys = native(labels) if isinstance(labels, np.ndarray) else labels
+    if len(keys) != n_tasks:
+        raise ValueError(f"labels has {len(keys)} entries for {n_tasks} tasks.")
+    if any(is_missing(key) for key in keys):
+        raise ValueError("labels has a missing label (None or NaN). Name every task.")
+    twice = [key for key, count in Counter(keys).items() if count > 1]
+    if twice:
+        raise ValueError(f"labels must be distinct, but {name_some(twice)} appears more than once.")
+    return labels.copy() if isinstance(labels, np.ndarray) else label_array(keys)

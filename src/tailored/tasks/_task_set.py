@@ -1,0 +1,417 @@
+"""Ragged tasks as flat arrays plus offsets, with a label and side information for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Self, overload
+
+import numpy as np
+import scipy.sparse as sp
+
+from .._validation import (
+    canonical_csr,
+    check_finite,
+    check_fraction,
+    check_int,
+    check_positions,
+    check_rng,
+    check_target,
+    is_integer,
+    name_some,
+    native,
+)
+from . import _descriptions, _frames
+from ._descriptions import Side
+from ._frames import Grouping, Rows
+from ._long_frames import read_long
+from ._splitting import row_keys, task_counts
+
+FIELDS = ("X", "y", "offsets", "labels", "side_info", "side_names", "feature_names")
+
+
+class Task(NamedTuple):
+    """One task: its rows (a view of the set's), its side information (a row, or None) and its label."""
+
+    X: Rows
+    y: np.ndarray
+    side_info: np.ndarray | None
+    label: Any
+
+
+class TaskSet:
+    """Many small tasks, in the order in which their labels first appear.
+
+    The rows of task t are ``X[offsets[t]:offsets[t + 1]]``, in the order given. Arrays are the set's own and
+    read-only.
+
+    Parameters
+    ----------
+    X : array-like, sparse matrix or dataframe of shape (N, d)
+        The rows of all tasks, in any order; sparse input becomes CSR and stays sparse.
+    y : array-like of shape (N,)
+    groups : array-like of shape (N,), optional
+        The label of each row's task: integers, strings or other hashable values. None: one task, labelled 0.
+    side_info : mapping, pandas DataFrame or array, optional
+        Side information, found by label: a mapping from label to row (a number, a vector, or a dict of named
+        values), a pandas DataFrame or Series whose index holds the labels, or an (N, q) array with a row for
+        every row of `X`, constant within each task. A single task also takes its vector as it is; without
+        `groups`, a dict of named values, a named Series or a frame of one row as well.
+
+    Attributes
+    ----------
+    X : ndarray or csr_array of shape (N, d), float64
+    y : ndarray of shape (N,), float64
+    offsets : ndarray of shape (T + 1,), int64
+    labels : ndarray of shape (T,)
+    side_info : ndarray of shape (T, q) or None
+        float64, or object if a column is not numeric; the numeric columns then hold floats.
+    side_names : list of str or None
+    feature_names : ndarray of str (object) or None
+    """
+
+    X: Rows
+    y: np.ndarray
+    offsets: np.ndarray
+    labels: np.ndarray
+    side_info: np.ndarray | None
+    side_names: list[str] | None
+    feature_names: np.ndarray | None
+
+    def __init__(self, X: Any, y: Any, groups: Any = None, side_info: Any = None) -> None:
+        rows, names = _frames.read_features(X)
+        target = check_target(_frames.read_target(y), rows.shape[0])
+        grouping = _frames.group_rows(groups, len(target))
+        side = _descriptions.read_side(side_info, grouping, anonymous=groups is None)
+        self._gather(rows, target, grouping, side, names)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        task: str,
+        target: str,
+        features: Sequence[str] | None = None,
+        side_info: Any = None,
+        side_columns: Sequence[str] | None = None,
+    ) -> Self:
+        """Read tasks from a long dataframe (pandas, polars or pyarrow) with a row per observation.
+
+        Parameters
+        ----------
+        frame : dataframe
+        task, target : str
+            The columns of task labels and of the quantity to predict.
+        features : sequence of str, optional
+            The columns of inputs; all remaining ones when absent, which must then be numeric.
+        side_info : dataframe or mapping, optional
+            A row per task, in any order: a dataframe with the column `task`, a pandas DataFrame whose index
+            holds the labels, or a mapping from label to row. Labels that `frame` lacks are ignored.
+        side_columns : sequence of str, optional
+            Columns of `frame` itself, constant within each task, as the side information.
+        """
+        self = cls.__new__(cls)
+        self._gather(*read_long(frame, task, target, features, side_info, side_columns))
+        return self
+
+    @classmethod
+    def from_tasks(cls, tasks: Iterable[Sequence[Any]], labels: Any = None) -> Self:
+        """Join tasks given one by one as ``(X, y)``, ``(X, y, s)`` or `Task` records.
+
+        Labels default to 0 .. T-1, or to those of the records. A task may have no rows: X of shape (0, d).
+        """
+        entries = list(tasks)
+        if not entries:
+            raise ValueError("tasks is empty: Found array with 0 sample(s) while a minimum of 1 is required.")
+        if labels is None:
+            labels = [e.label if isinstance(e, Task) else t for t, e in enumerate(entries)]
+        unique = _frames.read_distinct(labels, len(entries))
+        keys = native(unique)
+        parts = [_read_entry(entry, key) for entry, key in zip(entries, keys, strict=True)]
+        rows, targets, sides, names = (list(part) for part in zip(*parts, strict=True))
+        for key, X, columns in zip(keys, rows, names, strict=True):
+            if X.shape[1] != rows[0].shape[1]:
+                raise ValueError(
+                    f"X of task {key!r} has {X.shape[1]} features, and of task {keys[0]!r} "
+                    f"{rows[0].shape[1]}. All tasks need the same features."
+                )
+            if not _same(columns, names[0]):
+                raise ValueError(f"X of task {key!r} has other column names than X of task {keys[0]!r}.")
+        lost = [key for key, s in zip(keys, sides, strict=True) if s is None]
+        if lost and len(lost) < len(keys):
+            raise ValueError(
+                f"side information is missing for task {name_some(lost)}: give it to all or none."
+            )
+        side = Side() if lost else _descriptions.side_from_rows(sides, keys)
+        X, y, offsets = _stack(rows), np.concatenate(targets), _offsets([len(y) for y in targets])
+
+        def where(row: int) -> str:
+            t = int(np.searchsorted(offsets, row, "right")) - 1
+            return f"task {keys[t]!r}, row {row - offsets[t]}"
+
+        check_finite(X, "X", where, names[0])
+        check_finite(y, "y", where)
+        return cls.from_arrays(X, y, offsets, unique, side.values, side.names, names[0])
+
+    @classmethod
+    def concat(cls, sets: Iterable[TaskSet], *, relabel: bool = False) -> Self:
+        """Join task sets, one after the other.
+
+        Their labels must differ, or ``relabel`` numbers the tasks anew (a stream can bring the same user twice).
+        """
+        sets = list(sets)
+        if not sets:
+            raise ValueError("sets is empty: pass at least one TaskSet.")
+        first = sets[0]
+        for i, other in enumerate(sets):
+            for what in ("n_features", "feature_names", "side_names"):
+                mine, theirs = getattr(first, what), getattr(other, what)
+                if not _same(mine, theirs):
+                    raise ValueError(
+                        f"sets[{i}] has {what} {theirs}, and sets[0] has {mine}: they must agree."
+                    )
+            widths = [None if s.side_info is None else s.side_info.shape[1] for s in (first, other)]
+            if widths[0] != widths[1]:
+                raise ValueError(
+                    f"side_info has {widths[1] or 'no'} columns in sets[{i}] and {widths[0] or 'no'} in "
+                    "sets[0]: give it to all or none, with the same columns."
+                )
+        keys = range(sum(map(len, sets))) if relabel else [key for s in sets for key in native(s.labels)]
+        sides = [s.side_info for s in sets if s.side_info is not None]
+        return cls.from_arrays(
+            _stack([s.X for s in sets]),
+            np.concatenate([s.y for s in sets]),
+            _offsets(np.concatenate([s.sizes for s in sets])),
+            _frames.read_distinct(list(keys), len(keys)),
+            np.concatenate(sides) if sides else None,
+            first.side_names,
+            first.feature_names,
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: Rows,
+        y: np.ndarray,
+        offsets: np.ndarray,
+        labels: np.ndarray,
+        side_info: np.ndarray | None = None,
+        side_names: list[str] | None = None,
+        feature_names: np.ndarray | None = None,
+    ) -> Self:
+        """Make a set of clean arrays without looking at them; they become read-only."""
+        self = cls.__new__(cls)
+        self._store(X, y, offsets, labels, side_info, side_names, feature_names)
+        return self
+
+    def _gather(
+        self, X: Rows, y: np.ndarray, grouping: Grouping, side: Side, names: np.ndarray | None
+    ) -> None:
+        """Check the values, then bring the rows of each task together."""
+        codes, labels = grouping.codes, native(grouping.labels)
+
+        def where(row: int) -> str:
+            return f"task {labels[codes[row]]!r}, row {row}"
+
+        check_finite(X, "X", where, names)
+        check_finite(y, "y", where)
+        if (np.diff(codes) < 0).any():
+            order = np.argsort(codes, kind="stable")
+            X, y = X[order], y[order]
+        else:
+            # never freeze the user's arrays, nor change with them; sparse rows are a copy already
+            X, y = X if sp.issparse(X) else X.copy(), y.copy()
+        offsets = _offsets(np.bincount(codes, minlength=len(labels)))
+        self._store(X, y, offsets, grouping.labels, side.values, side.names, names)
+
+    def _store(self, *values: Any) -> None:
+        for name, value in zip(FIELDS, values, strict=True):
+            setattr(self, name, value)
+            for array in (value.data, value.indices, value.indptr) if sp.issparse(value) else (value,):
+                if isinstance(array, np.ndarray):
+                    array.flags.writeable = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # rebuilt through from_arrays, because unpickled arrays are writeable again
+        return type(self).from_arrays, tuple(getattr(self, name) for name in FIELDS)
+
+    @property
+    def n_tasks(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        return bool(sp.issparse(self.X))
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """Rows per task, (T,)."""
+        sizes = np.diff(self.offsets)
+        sizes.flags.writeable = False
+        return sizes
+
+    @cached_property
+    def _positions(self) -> dict[Any, int]:
+        return {label: t for t, label in enumerate(native(self.labels))}
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __iter__(self) -> Iterator[Task]:
+        bounds = self.offsets.tolist()
+        for t in range(len(self)):
+            yield self._task(t, bounds[t], bounds[t + 1])
+
+    def _task(self, t: int, start: int, stop: int) -> Task:
+        side = None if self.side_info is None else self.side_info[t]
+        return Task(self.X[start:stop], self.y[start:stop], side, native(self.labels[t : t + 1])[0])
+
+    def __repr__(self) -> str:
+        sizes = self.sizes
+        per_task = f", {sizes.min()} to {sizes.max()} per task" if len(sizes) else ""
+        side = None if self.side_info is None else f"{self.side_info.shape[1]} columns"
+        return (
+            f"TaskSet(n_tasks={len(self)}, n_features={self.n_features}, rows={len(self.y)}{per_task}, "
+            f"side_info={side}, {'sparse' if self.is_sparse else 'dense'})"
+        )
+
+    @overload
+    def __getitem__(self, key: int | np.integer) -> Task: ...
+
+    @overload
+    def __getitem__(self, key: slice | Sequence[int] | Sequence[bool] | np.ndarray) -> Self: ...
+
+    def __getitem__(self, key: Any) -> Task | Self:
+        if is_integer(key):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"position {key} is out of range: there are {len(self)} tasks.")
+            t = int(key) % len(self)
+            return self._task(t, self.offsets[t], self.offsets[t + 1])
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step == 1:
+                return self._run(start, max(start, stop))
+            return self._take(np.arange(start, stop, step))
+        return self._take(check_positions(key, len(self)))
+
+    def _run(self, start: int, stop: int) -> Self:
+        """Tasks start .. stop-1, as views."""
+        offsets = self.offsets[start : stop + 1]
+        rows = slice(offsets[0], offsets[-1])
+        side = None if self.side_info is None else self.side_info[start:stop]
+        arrays = self.X[rows], self.y[rows], offsets - offsets[0], self.labels[start:stop], side
+        return self.from_arrays(*arrays, self.side_names, self.feature_names)
+
+    def _take(self, index: np.ndarray) -> Self:
+        ascending = np.sort(index)
+        twice = ascending[1:][ascending[1:] == ascending[:-1]]
+        if len(twice):
+            label = native(self.labels[twice])[0]
+            raise ValueError(f"task {label!r} is taken twice: the labels of a TaskSet are distinct.")
+        sizes = self.sizes[index]
+        offsets = _offsets(sizes)
+        rows = np.repeat(self.offsets[index] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        side = None if self.side_info is None else self.side_info[index]
+        arrays = self.X[rows], self.y[rows], offsets, self.labels[index], side
+        return self.from_arrays(*arrays, self.side_names, self.feature_names)
+
+    def index_of(self, labels: Any) -> np.ndarray:
+        """Return the positions of labels (a list, an array, or a single one), always as a 1-D array."""
+        single = isinstance(labels, str | bytes) or not hasattr(labels, "__len__")
+        asked = _frames.read_labels([labels] if single else labels, "labels")
+        asked = native(asked) if isinstance(asked, np.ndarray) else asked
+        lost = [label for label in asked if label not in self._positions]
+        if lost:
+            known = name_some(self._positions, 3)
+            raise ValueError(
+                f"labels holds {name_some(lost)}, unknown here; tasks have labels such as {known}."
+            )
+        return np.array([self._positions[label] for label in asked], dtype=np.int64)
+
+    def split(self, sizes: Sequence[float], random_state: Any = None, shuffle: bool = True) -> list[Self]:
+        """Split into sets of whole tasks.
+
+        Parameters
+        ----------
+        sizes : sequence of int, or of float
+            Numbers of tasks, or fractions with a sum of at most 1; fractions that sum to 1 use every task.
+        random_state : int, RandomState, Generator or None
+        shuffle : bool
+            False takes the tasks in order.
+        """
+        counts = task_counts(sizes, len(self))
+        order = check_rng(random_state).permutation(len(self)) if shuffle else np.arange(len(self))
+        ends = np.cumsum(counts)
+        return [self._take(order[end - count : end]) for end, count in zip(ends, counts, strict=True)]
+
+    def support_query(
+        self, support: float = 0.5, random_state: Any = None, shuffle: bool = True
+    ) -> tuple[Self, Self]:
+        """Split the rows of each task into a support and a query set with the same tasks.
+
+        Every task keeps at least one query row and, under a fraction, one support row if it has two rows.
+        Rows keep their relative order on both sides. Which rows of a task are drawn depends on
+        `random_state`, the task's position and its number of rows, not on the other tasks.
+
+        Parameters
+        ----------
+        support : float in (0, 1), or int >= 0
+            Fraction of the rows (half a row rounds up), or their number; 0 leaves every task without support.
+        random_state : int, RandomState, Generator or None
+        shuffle : bool
+            False takes the first rows as support.
+        """
+        most = np.maximum(self.sizes - 1, 0)
+        if is_integer(support):
+            wanted = np.minimum(check_int("support", support, minimum=0), most)
+        else:
+            # the last term keeps products such as 0.29 * 50 on their side of the half
+            share = np.floor(check_fraction("support", support) * self.sizes + 0.5 + 1e-9).astype(np.int64)
+            wanted = np.clip(share, np.minimum(1, most), most)
+        task = np.repeat(np.arange(len(self)), self.sizes)
+        within = np.arange(len(self.y)) - self.offsets[task]
+        if shuffle:
+            # one lexsort over all rows: inside each task, order of its random keys
+            order = np.lexsort((row_keys(check_rng(random_state), task, within), task))
+            rank = np.empty_like(within)
+            rank[order] = within
+        else:
+            rank = within
+        chosen = rank < wanted[task]
+        return self.with_rows(chosen, wanted), self.with_rows(~chosen, self.sizes - wanted)
+
+    def with_rows(self, mask: np.ndarray, sizes: np.ndarray) -> Self:
+        """The same tasks with only the rows of the mask, `sizes` of them in each."""
+        rows = np.flatnonzero(mask)
+        arrays = self.X[rows], self.y[rows], _offsets(sizes), self.labels, self.side_info
+        return self.from_arrays(*arrays, self.side_names, self.feature_names)
+
+
+def _offsets(sizes: Any) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))
+
+
+def _read_entry(entry: Any, label: Any) -> tuple[Rows, np.ndarray, Any, np.ndarray | None]:
+    if not isinstance(entry, Task) and not (isinstance(entry, list | tuple) and len(entry) in (2, 3)):
+        raise TypeError(f"task {label!r} must be a tuple (X, y) or (X, y, side_info); got {entry!r}.")
+    X, y, side = entry[0], entry[1], entry[2] if len(entry) > 2 else None
+    try:
+        rows, names = _frames.read_features(X, min_rows=0)
+        return rows, check_target(_frames.read_target(y), rows.shape[0]), side, names
+    except ValueError as error:
+        raise ValueError(f"Task {label!r}: {error}") from error
+
+
+def _stack(parts: list[Rows]) -> Rows:
+    if any(sp.issparse(part) for part in parts):
+        return canonical_csr(sp.vstack([sp.csr_array(part) for part in parts], format="csr"))
+    return np.concatenate(parts)
