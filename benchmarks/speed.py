@@ -26,7 +26,7 @@ from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
 from tailored.objectives import Surrogate
-from tailored.representation.conditioning import Factored
+from tailored.representation import Factored
 from tailored.tasks import Rows
 from tailored.within import solve_many
 

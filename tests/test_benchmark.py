@@ -1,17 +1,20 @@
-"""The benchmark: cells are reused, clipped and cold errors are what they say, the table pairs seeds."""
+"""The benchmark: trials are reused, clipped and cold errors are what they say, the table pairs seeds."""
 
 import csv
 import io
+import json
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from tailored import ConditionalLearner
+from tailored import EmpiricalBayesLearner
+from tailored.cli import app
 from tailored.datasets import make_clusters
-from tailored.studies.benchmark import SUITES, Cell, CellResult, run_benchmark, run_cell
+from tailored.studies.benchmark import SUITES, Trial, TrialResult, run_benchmark, run_trial
 from tailored.studies.benchmark import run as module
 from tailored.studies.benchmark.page import page
-from tailored.studies.benchmark.report import CurveDisplay, markdown, summarise, to_csv
+from tailored.studies.benchmark.report import curves_display, markdown, summarise, to_csv
 from tailored.studies.benchmark.suites import Split, Suite
 
 
@@ -25,8 +28,8 @@ def tiny(monkeypatch):
     monkeypatch.setitem(SUITES, "tiny", Suite("a test", 20, load))
 
 
-def test_a_cell_by_hand(tiny):
-    result = run_cell(Cell("tiny", "task mean", 0))
+def test_a_trial_by_hand(tiny):
+    result = run_trial(Trial("tiny", "task mean", 0))
     split = SUITES["tiny"].load(0, None)
     errors, clipped, cold = [], [], []
     for support, query in zip(split.support, split.query, strict=True):
@@ -41,15 +44,15 @@ def test_a_cell_by_hand(tiny):
     assert result.cold["5"] != result.cold["10"]
 
 
-def test_finished_cells_are_kept(tiny, tmp_path, monkeypatch):
+def test_finished_trials_are_kept(tiny, tmp_path, monkeypatch):
     first = run_benchmark(["tiny"], ["task mean", "ridge per task"], [0, 1], tmp_path)
     assert len(first) == 4
-    (tmp_path / Cell("tiny", "task mean", 0).file).write_text("{damaged")
+    (tmp_path / Trial("tiny", "task mean", 0).file).write_text("{damaged")
     ran = []
-    real = module.run_cell
-    monkeypatch.setattr(module, "run_cell", lambda cell, data: ran.append(cell) or real(cell, data))
+    real = module.run_trial
+    monkeypatch.setattr(module, "run_trial", lambda trial, data: ran.append(trial) or real(trial, data))
     again = run_benchmark(["tiny"], ["task mean", "ridge per task"], [0, 1], tmp_path)
-    assert ran == [Cell("tiny", "task mean", 0)]
+    assert ran == [Trial("tiny", "task mean", 0)]
     assert [(c, r.error) for c, r in again] == [(c, r.error) for c, r in first]
 
 
@@ -62,9 +65,9 @@ def test_unknown_names(tmp_path):
 
 def test_summary_pairs_the_seeds():
     ours, theirs = [1.0, 2.0, 3.0], [1.1, 2.3, 3.2]
-    results = [(Cell("s", "conditional", i), CellResult(e, 1.0)) for i, e in enumerate(ours)]
+    results = [(Trial("s", "conditional", i), TrialResult(e, 1.0)) for i, e in enumerate(ours)]
     results += [
-        (Cell("s", "task mean", i), CellResult(e, 0.1, cold={"0": 9.0})) for i, e in enumerate(theirs)
+        (Trial("s", "task mean", i), TrialResult(e, 0.1, cold={"0": 9.0})) for i, e in enumerate(theirs)
     ]
     lines = {line.method: line for line in summarise(results)}
     assert lines["conditional"].best_baseline == "task mean"
@@ -78,17 +81,17 @@ def test_summary_pairs_the_seeds():
     assert "**conditional**" in page
     assert "against task mean" in page
     assert to_csv(results).count("\n") == 1 + 3 + 6
-    curves = CurveDisplay(results, "rows").curves()
+    curves = curves_display(results, "rows").curves
     assert curves["s"]["task mean"][1].tolist() == [9.0]
 
 
-def test_cells_of_the_curve_and_its_page(tiny, tmp_path):
+def test_trials_of_the_curve_and_its_page(tiny, tmp_path):
     """Curves take fewer methods and fewer tasks than there are; the page and the table say what was measured."""
     methods = ["task mean", "ridge per task", "mixed model", "conditional"]
     results = run_benchmark(["tiny"], methods, [0, 1], tmp_path, task_counts=(10, 25))
-    counts = {(cell.method, cell.n_train) for cell, _ in results}
+    counts = {(trial.method, trial.n_train) for trial, _ in results}
     assert counts == {(m, None) for m in methods} | {(m, 10) for m in methods[1:]}
-    curves = CurveDisplay(results, "tasks").curves()["tiny"]["conditional"]
+    curves = curves_display(results, "tasks").curves["tiny"]["conditional"]
     np.testing.assert_array_equal(curves[0], [10, 20])
     full = [r for c, r in results if c.method == "conditional" and c.n_train is None]
     assert curves[1][1] == pytest.approx(np.mean([r.error for r in full]))
@@ -108,11 +111,33 @@ def test_cells_of_the_curve_and_its_page(tiny, tmp_path):
 
 
 def test_coverage_by_hand(tiny):
-    result = run_cell(Cell("tiny", "conditional", 0))
+    result = run_trial(Trial("tiny", "conditional", 0))
     split = SUITES["tiny"].load(0, None)
-    learner = ConditionalLearner().fit(split.train)
+    learner = EmpiricalBayesLearner().fit(split.train)
     inside = []
     for support, query in zip(split.support, split.query, strict=True):
         low, high = learner.adapt(support.X, support.y).predict_interval(query.X, 0.9).T
         inside.append(np.mean((low <= query.y) & (query.y <= high)))
     assert result.coverage["all"][0] == pytest.approx(np.mean(inside))
+
+
+def test_command_writes_table_figures_and_page(tiny, tmp_path):
+    page = tmp_path / "docs" / "benchmark.md"
+    methods = ["--method", "task mean", "--method", "mixed model"]
+    options = ["--seeds", "2", "--tasks", "10", "--jobs", "1", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["benchmark", "tiny", *methods, *options, "--report", str(page)])
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in (tmp_path / "out" / "cells").iterdir()) == [
+        "tiny_mixed-model_100_10.json",
+        "tiny_mixed-model_100_all.json",
+        "tiny_mixed-model_101_10.json",
+        "tiny_mixed-model_101_all.json",
+        "tiny_task-mean_100_all.json",
+        "tiny_task-mean_101_all.json",
+    ]
+    stored = json.loads((tmp_path / "out" / "cells" / "tiny_task-mean_100_all.json").read_text())
+    assert list(stored) == ["error", "seconds", "clipped", "cold", "coverage"]
+    assert f"{stored['error']:.6f}" in (tmp_path / "out" / "benchmark.csv").read_text()
+    for kind in ("rows", "tasks"):
+        assert f"figures/benchmark-{kind}.png" in page.read_text()
+        assert (page.parent / "figures" / f"benchmark-{kind}.png").exists()

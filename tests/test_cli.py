@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tailored.cli import app as cli
+from tailored.cli import app
 from tailored.datasets import SOURCES
-from test_experiments_cells import TINY
+from tailored.studies.demo import DemoResult, MethodResult
+from tiny import TINY
 
-COMMANDS = ("demo", "reproduce", "plot", "report", "datasets")
+COMMANDS = ("demo", "reproduce", "plot", "report", "theory", "benchmark", "datasets")
 
 
 def invoke(*arguments: str, **environment: str):
     # Wide, so that no word that a test looks for is broken over two lines.
-    return CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "200", "TERM": "dumb", **environment})
+    return CliRunner().invoke(app, arguments, env={"COLUMNS": "200", "TERM": "dumb", **environment})
 
 
 def plain(text: str) -> str:
@@ -101,7 +103,17 @@ def test_mistakes_are_one_message(arguments, message, tmp_path, monkeypatch):
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("arguments", [["reproduce"], ["reproduce", "lenk", "--seeds", "0"], ["reprodice"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["reproduce"],
+        ["reproduce", "lenk", "--seeds", "0"],
+        ["reprodice"],
+        ["theory", "speed"],
+        ["benchmark", "lenc"],
+        ["benchmark", "lenk", "--method", "mixed modal"],
+    ],
+)
 def test_usage_errors(arguments):
     assert invoke(*arguments).exit_code == 2
 
@@ -122,6 +134,20 @@ def test_reproduce_then_plot_then_report(tmp_path: Path):
     text = (tmp_path / "docs" / "page.md").read_text()
     assert "figures/curves.png" in text
     assert str(tmp_path) not in text
+
+
+def test_demo_writes_what_it_measured(tmp_path, monkeypatch):
+    methods = [MethodResult("ridge, tuned", np.array([0.1, 0.3]), 0.5)]
+    result = DemoResult(methods, np.eye(2), n_train=20, n_test=2, seed=4)
+    monkeypatch.setattr("tailored.studies.demo.run_demo", lambda **options: result)
+    shown = invoke("demo", "--tasks", "20", "--seed", "4", "--out", str(tmp_path / "[new]"))
+    assert shown.exit_code == 0, shown.output
+    assert "Six clusters, 20 training tasks, 2 new tasks" in shown.stdout
+    assert str(tmp_path / "[new]" / "demo.png") in shown.stdout  # no part of a path is taken for markup
+    table = (tmp_path / "[new]" / "demo.csv").read_text()
+    assert table.splitlines()[1] == "ridge tuned,0.200000,0.100000,0.50"
+    assert "| ridge, tuned | 0.2000 | 0.1000 |" in (tmp_path / "[new]" / "demo.md").read_text()
+    assert (tmp_path / "[new]" / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_interrupt_before_anything_is_computed(tmp_path, monkeypatch):

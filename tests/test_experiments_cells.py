@@ -9,7 +9,7 @@ import pytest
 
 import reference
 from tailored import ConditionalLearner, TaskSet
-from tailored.representation.conditioning import Dense
+from tailored.representation import Dense
 from tailored.studies.reproduction import cells as cells_module
 from tailored.studies.reproduction.averages import ChangeMeans, DirectMeans, evaluate_dense, start_means
 from tailored.studies.reproduction.cells import Cell, list_cells, run_cell

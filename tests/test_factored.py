@@ -15,7 +15,7 @@ import tailored
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner, losses
 from tailored.datasets import make_clusters
 from tailored.objectives import Query, Surrogate
-from tailored.representation.bias import Bias
+from tailored.representation import Bias
 from tailored.solvers import factored as _factored
 from tailored.solvers import factors as factored
 from tailored.solvers.factors import FactoredObjective, Factors, transformed

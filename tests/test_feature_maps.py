@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from tailored import TaskSet
 from tailored.feature_maps import (
@@ -53,8 +53,31 @@ def test_angle_map():
         phi[0], [1, 0, np.cos(quarter), 0, 0, np.sin(quarter), 1], atol=1e-15
     )  # best rating: angle 0; worst: π/4; unseen item: (0, 0)
     np.testing.assert_allclose(phi[1], [0, np.cos(quarter / 2), 0, 0, np.sin(quarter / 2), 0, 1], atol=1e-15)
+
+
+def test_angle_map_takes_the_scale_from_the_training_targets():
+    X = np.eye(3)
+    tasks = TaskSet.from_tasks([(X[[0, 2]], [5.0, 1.0]), (X[[1]], [3.0])])
+    given = AngleMap(low=1.0, high=5.0).transform(tasks)
     learned = AngleMap().fit(tasks)
-    assert (learned.low, learned.high) == (1.0, 5.0)
+    assert learned.scale == (1.0, 5.0)
+    np.testing.assert_array_equal(learned.transform(tasks), given)
+    # what is given stays, what is not is learned
+    assert AngleMap(low=0.0).fit(tasks).scale == (0.0, 5.0)
+    assert AngleMap(high=9.0).fit(tasks).scale == (1.0, 9.0)
+    assert AngleMap(low=0.0, high=9.0).fit(tasks).scale == (0.0, 9.0)
+    with pytest.raises(ValueError, match="not fitted"):
+        AngleMap(low=0.0).transform(tasks)
+
+
+def test_angle_map_keeps_its_arguments():
+    """A second fit learns from its own tasks, not from those of the first."""
+    first = TaskSet.from_tasks([(np.eye(2), [1.0, 5.0])])
+    second = TaskSet.from_tasks([(np.eye(2), [2.0, 3.0])])
+    learned = AngleMap().fit(first)
+    assert (learned.low, learned.high) == (None, None)
+    assert learned.fit(second).scale == (2.0, 3.0)
+    assert (learned.low, learned.high) == (None, None)
 
 
 def test_fourier_embedding_approximates_the_gaussian_kernel():
@@ -68,7 +91,10 @@ def test_fourier_embedding_approximates_the_gaussian_kernel():
     np.testing.assert_allclose(phi[0, :40_000], 2.0 * plain[0])
 
 
-@pytest.mark.parametrize("name", ["mean", "ridge", "angle", "fourier", "posterior"])
+DATA_SET_MAPS = ["mean", "ridge", "angle", "fourier", "posterior"]
+
+
+@pytest.mark.parametrize("name", DATA_SET_MAPS)
 def test_data_set_maps_ignore_the_order_of_rows(name):
     rng = np.random.default_rng(2)
     X, y = rng.normal(size=(6, 3)), rng.normal(size=6)
@@ -78,7 +104,7 @@ def test_data_set_maps_ignore_the_order_of_rows(name):
     np.testing.assert_allclose(feature_map.transform(a), feature_map.transform(b), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["mean", "ridge", "angle", "fourier", "posterior"])
+@pytest.mark.parametrize("name", DATA_SET_MAPS)
 def test_sparse_rows(name, tasks):
     sparse = TaskSet.from_tasks([(sp.csr_array(t.X), t.y) for t in tasks])
     feature_map = get_feature_map(name, has_side_info=False).fit(tasks)
@@ -111,6 +137,51 @@ def test_transformer_and_callable():
     function = get_feature_map(lambda task: [task.y.sum(), task.side_info[0]], has_side_info=True)
     assert isinstance(function, CallableMap)
     np.testing.assert_allclose(function.transform(tasks), [[5, 2], [6, 3]])
+
+
+def test_transformer_keeps_its_argument():
+    """The user's transformer is cloned for every fit, and the clone is what transforms."""
+    first = TaskSet(np.ones((2, 1)), np.zeros(2), [7, 8], {7: [2.0], 8: [4.0]})
+    second = TaskSet(np.ones((2, 1)), np.zeros(2), [7, 8], {7: [10.0], 8: [30.0]})
+    spec = StandardScaler()
+    mapped = Transformer(spec)
+    with pytest.raises(ValueError, match="not fitted"):
+        mapped.transform(first)
+    np.testing.assert_allclose(mapped.fit(first).transform(second), [[7.0], [27.0]])
+    np.testing.assert_allclose(mapped.fit(second).transform(second), [[-1.0], [1.0]])
+    assert mapped.transformer is spec
+    assert mapped.fitted is not spec
+    assert not hasattr(spec, "mean_")
+
+
+@pytest.mark.parametrize("name", FEATURE_MAPS)
+def test_state_rebuilds_a_fitted_map(name):
+    rng = np.random.default_rng(3)
+    tasks = TaskSet.from_tasks(
+        [(rng.normal(size=(n, 3)), rng.normal(size=n), rng.normal(size=2)) for n in (5, 1, 7, 9)]
+    )
+    feature_map = get_feature_map(name, has_side_info=True).fit(tasks)
+    again = type(feature_map).from_state(feature_map.state())
+    assert type(again) is type(feature_map)
+    np.testing.assert_array_equal(again.transform(tasks), feature_map.transform(tasks))
+    # one that is not fitted comes back as such, and can be
+    fresh = get_feature_map(name, has_side_info=True)
+    fitted = type(fresh).from_state(fresh.state()).fit(tasks)
+    np.testing.assert_array_equal(fitted.transform(tasks), feature_map.transform(tasks))
+
+
+@pytest.mark.parametrize("name", FEATURE_MAPS)
+def test_fitting_a_map_twice_is_fitting_it_once(name):
+    rng = np.random.default_rng(4)
+    one, two = (
+        TaskSet.from_tasks(
+            [(size * rng.normal(size=(n, 3)), rng.normal(size=n), rng.normal(size=2)) for n in (5, 1, 7, 9)]
+        )
+        for size in (1.0, 3.0)
+    )
+    fresh = get_feature_map(name, has_side_info=True).fit(two).transform(two)
+    again = get_feature_map(name, has_side_info=True).fit(one).fit(two).transform(two)
+    np.testing.assert_array_equal(again, fresh)
 
 
 def test_auto_follows_the_side_information():

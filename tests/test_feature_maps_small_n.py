@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 import tailored
-from tailored import ConditionalLearner, TaskSet
+from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
 from tailored.feature_maps import (
     FourierEstimate,
@@ -13,10 +14,11 @@ from tailored.feature_maps import (
     PosteriorMean,
     RidgeEstimate,
     SecondOrder,
+    SideFeatures,
     get_feature_map,
 )
 from tailored.feature_maps._ridge import leave_one_out
-from tailored.feature_maps.posterior import SideFeatures
+from tailored.solvers import ProjectedSGD
 
 MAPS = {
     "tuned ridge": "tuned ridge",
@@ -46,6 +48,10 @@ def tasks():
 
 def fitted(spec, tasks):
     return get_feature_map(spec, has_side_info=tasks.side_info is not None).fit(tasks)
+
+
+def algorithm_1(feature_map, **options):
+    return ConditionalLearner(feature_map, solver=ProjectedSGD(0.1), **options)
 
 
 # ---------------------------------------------------------------- what all of them promise
@@ -90,12 +96,10 @@ def test_sparse_rows(name, tasks):
     np.testing.assert_allclose(sparse_map.transform(sparse), dense_map.transform(tasks), atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{"step_size": 0.1}, {}], ids=["Algorithm 1", "practical"])
+@pytest.mark.parametrize("make", [algorithm_1, EmpiricalBayesLearner], ids=["Algorithm 1", "empirical Bayes"])
 @pytest.mark.parametrize("name", MAPS)
-def test_learning_and_saving(name, options, tasks, tmp_path):
-    if not options and name in ("second-order of ridge", "fourier of ridge"):
-        pytest.skip("the other estimate is enough here")
-    learner = ConditionalLearner(MAPS[name], **options).fit(tasks)
+def test_learning_and_saving(name, make, tasks, tmp_path):
+    learner = make(MAPS[name]).fit(tasks)
     weights = learner.adapt_many(tasks)
     assert np.isfinite(weights).all()
     np.testing.assert_allclose(learner.adapt(tasks[0].X, tasks[0].y).coef_, weights[0], atol=1e-7)
@@ -104,12 +108,20 @@ def test_learning_and_saving(name, options, tasks, tmp_path):
     again = tailored.load(tmp_path / "a")
     np.testing.assert_array_equal(again.adapt_many(tasks), weights)
     np.testing.assert_array_equal(again.representation(), learner.representation())
+    np.testing.assert_array_equal(again.feature_map_.transform(tasks), learner.feature_map_.transform(tasks))
+    groups = np.repeat(tasks.labels, tasks.sizes)
+    np.testing.assert_array_equal(again.predict(tasks.X, groups), learner.predict(tasks.X, groups))
+    assert again.score(tasks) == learner.score(tasks)
+    assert again.search_results_ == learner.search_results_
+    if isinstance(MAPS[name], str):  # a map of the user's own is shown by its address
+        assert repr(again) == repr(learner)
 
 
 def test_a_map_given_by_the_user_is_not_fitted(tasks):
     mine = [PosteriorMean(), RidgeEstimate("auto"), SecondOrder(), FourierEstimate(), JoinedMaps(["mean"])]
-    ConditionalLearner(mine, step_size=0.1).fit(tasks)
-    ConditionalLearner(JoinedMaps(mine), step_size=0.1).fit(tasks)
+    algorithm_1(mine).fit(tasks)
+    algorithm_1(JoinedMaps(mine)).fit(tasks)
+    EmpiricalBayesLearner(mine).fit(tasks)
     assert mine[0].mixture is None
     assert mine[1].penalty is None
     assert mine[2].axes is None
@@ -260,10 +272,14 @@ def test_joined_maps():
         JoinedMaps().fit(tasks)
 
 
-@pytest.mark.parametrize("options", [{"step_size": 0.1, "bias": "conditional"}, {}])
-def test_description_joined_with_the_data_set(options):
+@pytest.mark.parametrize(
+    "learner",
+    [algorithm_1(["vector", "ridge"], bias="conditional"), EmpiricalBayesLearner(["vector", "ridge"])],
+    ids=["Algorithm 1", "empirical Bayes"],
+)
+def test_description_joined_with_the_data_set(learner):
     tasks = some_tasks(side=True)
-    learner = ConditionalLearner(["vector", "ridge"], **options).fit(tasks)
+    learner = clone(learner).fit(tasks)
     task = tasks[0]
     np.testing.assert_allclose(
         learner.adapt(task.X, task.y, side_info=task.side_info).coef_, learner.adapt_many(tasks)[0], atol=1e-7
@@ -287,9 +303,9 @@ def test_joined_features_are_no_description():
 
 def test_parts_of_a_list_are_checked(tasks):
     with pytest.raises(ValueError, match=r"feature_map.*'ridge'"):
-        ConditionalLearner(["rigde"], step_size=0.1).fit(tasks)
+        algorithm_1(["rigde"]).fit(tasks)
     with pytest.raises(TypeError, match="feature_map"):
-        ConditionalLearner([3.0], step_size=0.1).fit(tasks)
+        algorithm_1([3.0]).fit(tasks)
     with pytest.raises(ValueError, match="estimate"):
         SecondOrder("ridge").fit(tasks)
     with pytest.raises(ValueError, match="n_axes"):
@@ -297,6 +313,6 @@ def test_parts_of_a_list_are_checked(tasks):
 
 
 def test_code_inside_a_list_is_not_saved(tasks, tmp_path):
-    learner = ConditionalLearner(["mean", lambda task: task.y[:1].sum()], step_size=0.1).fit(tasks)
+    learner = algorithm_1(["mean", lambda task: task.y[:1].sum()]).fit(tasks)
     with pytest.raises(TypeError, match=r"feature_map.*pickle"):
         learner.save(tmp_path / "a")

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import tailored
-from tailored import ConditionalLearner, IndependentLearner, TaskSet
+from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
 from tailored.intervals import Adapted, Calibration, calibrate, uncertainty
+from tailored.solvers import ProjectedSGD
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 4, 25])
@@ -125,13 +126,13 @@ def test_coverage_holds_for_a_learner_that_knows_nothing(n_rows):
 
 
 @pytest.fixture(scope="module")
-def practical():
+def learned():
     tasks = make_clusters(150, n_clusters=2, random_state=3)
-    return ConditionalLearner().fit(tasks[:90]), tasks[90:]
+    return EmpiricalBayesLearner().fit(tasks[:90]), tasks[90:]
 
 
-def test_default_learner_is_calibrated_by_fit(practical):
-    learner, new = practical
+def test_empirical_bayes_is_calibrated_by_fit(learned):
+    learner, new = learned
     covered, widths = [], []
     for task in new:
         model = learner.adapt(task.X[:20], task.y[:20])
@@ -146,8 +147,8 @@ def test_default_learner_is_calibrated_by_fit(practical):
     assert np.mean(widths) < 0.6
 
 
-def test_intervals_grow_with_coverage_and_shrink_with_rows(practical):
-    learner, new = practical
+def test_intervals_grow_with_coverage_and_shrink_with_rows(learned):
+    learner, new = learned
     task = new[0]
     model = learner.adapt(task.X[:20], task.y[:20])
     narrow, wide = (model.predict_interval(task.X[40:], coverage) for coverage in (0.5, 0.9))
@@ -157,21 +158,64 @@ def test_intervals_grow_with_coverage_and_shrink_with_rows(practical):
     assert np.ptp(cold, axis=1).mean() > np.ptp(wide, axis=1).mean()
 
 
-def test_too_few_tasks_for_a_coverage_give_infinite_ends(practical):
-    learner, new = practical
+def test_too_few_tasks_for_a_coverage_give_infinite_ends(learned):
+    learner, new = learned
     model = learner.adapt(new[0].X[:5], new[0].y[:5])
     assert np.isinf(model.predict_interval(new[0].X, 0.999)).all()
 
 
-def test_saved_learners_keep_their_intervals(practical, tmp_path):
-    learner, new = practical
+def test_saved_learners_keep_their_intervals(learned, tmp_path):
+    learner, new = learned
     learner.save(tmp_path / "learner.tailored")
     loaded = tailored.load(tmp_path / "learner.tailored")
     task = new[1]
     expected, found = (
         each.adapt(task.X[:9], task.y[:9]).predict_interval(task.X) for each in (learner, loaded)
     )
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_array_equal(found, expected)
+    assert loaded.calibration_.noise == learner.calibration_.noise
+    np.testing.assert_array_equal(loaded.calibration_.rows, learner.calibration_.rows)
+    np.testing.assert_array_equal(loaded.calibration_.drifts, learner.calibration_.drifts)
+    for name in ("scores", "weights"):
+        for one, other in zip(
+            getattr(loaded.calibration_, name), getattr(learner.calibration_, name), strict=True
+        ):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_calibrating_changes_the_intervals_alone(tmp_path):
+    """It makes a new prior of the old parts; the one before, and what is predicted, stay as they were."""
+    tasks = make_clusters(40, n_clusters=1, n_rows=12, n_features=4, rank=2, random_state=0)
+    learner = UnconditionalLearner(solver=ProjectedSGD(0.5)).fit(tasks[:15])
+    assert learner.calibration_ is None
+    before, weights = learner.prior_, learner.adapt_many(tasks)
+    learner.save(tmp_path / "a")
+    assert tailored.load(tmp_path / "a").calibration_ is None
+    learner.calibrate_intervals(tasks[15:])
+    assert before.calibration is None
+    assert learner.prior_.conditioning is before.conditioning
+    np.testing.assert_array_equal(learner.adapt_many(tasks), weights)
+    # tasks of 12 rows: none, a quarter and all of the nine that a task is adapted on
+    np.testing.assert_array_equal(learner.calibration_.rows, [0.0, 2.0, 9.0])
+    for share in learner.calibration_.weights:
+        assert share.sum() == pytest.approx(25 / 26)
+    np.testing.assert_array_equal(learner.calibration_.drifts, 0.0)
+    learner.save(tmp_path / "b")
+    X, y = tasks[0].X, tasks[0].y
+    np.testing.assert_array_equal(
+        tailored.load(tmp_path / "b").adapt(X[:5], y[:5]).predict_interval(X),
+        learner.adapt(X[:5], y[:5]).predict_interval(X),
+    )
+
+
+def test_a_single_task_gives_no_intervals():
+    """There is nobody to be held out from: the way out is named."""
+    tasks = make_clusters(2, n_clusters=1, n_rows=12, n_features=3, rank=1, random_state=0)
+    alone = EmpiricalBayesLearner().fit(tasks[:1])
+    assert alone.calibration_ is None
+    with pytest.raises(ValueError, match="calibrate_intervals"):
+        alone.adapt(tasks[0].X, tasks[0].y).predict_interval(tasks[0].X)
+    assert EmpiricalBayesLearner().fit(tasks).calibration_.rows[0] == 0.0
 
 
 def test_intercept_and_clip():
@@ -179,11 +223,11 @@ def test_intercept_and_clip():
     X = rng.normal(size=(400, 3))
     groups = np.repeat(np.arange(40), 10)
     y = X @ [1.0, 0.5, 0.0] + 3.0 + rng.normal(size=40)[groups] + 0.3 * rng.normal(size=400)
-    learner = ConditionalLearner(fit_intercept=True, clip=(2.0, 4.0)).fit(X, y, groups=groups)
+    learner = EmpiricalBayesLearner(fit_intercept=True, clip=(2.0, 4.0)).fit(X, y, groups=groups)
     interval = learner.adapt(X[:5], y[:5]).predict_interval(X[5:10], 0.8)
     assert (interval >= 2.0).all()
     assert (interval <= 4.0).all()
-    unclipped = ConditionalLearner(fit_intercept=True).fit(X, y, groups=groups)
+    unclipped = EmpiricalBayesLearner(fit_intercept=True).fit(X, y, groups=groups)
     inside = unclipped.adapt(X[:5], y[:5]).predict_interval(X[5:10], 0.8)
     assert (np.ptp(inside, axis=1) > 0.3).all()
 
@@ -193,12 +237,13 @@ def test_new_fit_forgets_the_calibration():
     learner = IndependentLearner().fit(tasks[:10]).calibrate_intervals(tasks[10:])
     assert np.isfinite(learner.adapt(tasks[0].X, tasks[0].y).predict_interval(tasks[0].X[:2], 0.8)).all()
     learner.fit(tasks[:10])
+    assert learner.calibration_ is None
     with pytest.raises(ValueError, match="calibrate_intervals"):
         learner.adapt(tasks[0].X, tasks[0].y).predict_interval(tasks[0].X)
 
 
-def test_rows_changed_after_adapting_do_not_matter(practical):
-    learner, new = practical
+def test_rows_changed_after_adapting_do_not_matter(learned):
+    learner, new = learned
     X, y = new[0].X[:10].copy(), new[0].y[:10].copy()
     model = learner.adapt(X, y)
     before = model.predict_interval(new[0].X)
@@ -206,8 +251,8 @@ def test_rows_changed_after_adapting_do_not_matter(practical):
     np.testing.assert_array_equal(model.predict_interval(new[0].X), before)
 
 
-def test_a_coverage_outside_of_zero_and_one_is_refused(practical):
-    learner, new = practical
+def test_a_coverage_outside_of_zero_and_one_is_refused(learned):
+    learner, new = learned
     model = learner.adapt(new[0].X[:5], new[0].y[:5])
     for coverage in (0.0, 1.0, 90):
         with pytest.raises(ValueError, match="coverage"):

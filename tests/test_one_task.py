@@ -1,7 +1,8 @@
 """Adapting to one task takes a path of its own; it has to give what the batched path gives."""
 
 import pickle
-from dataclasses import replace
+import zipfile
+from dataclasses import FrozenInstanceError, replace
 from functools import cache
 
 import numpy as np
@@ -9,15 +10,20 @@ import pytest
 import scipy.sparse as sp
 
 import tailored
-from tailored import ConditionalLearner, TaskSet
+from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
-from tailored.feature_maps import MeanEmbedding, SideVector
-from tailored.feature_maps.posterior import Level, PosteriorMap, SideFeatures, TaskSummary
+from tailored.feature_maps import (
+    Level,
+    MeanEmbedding,
+    PosteriorMap,
+    PosteriorModel,
+    SideFeatures,
+    SideVector,
+    TaskSummary,
+)
 from tailored.mixed_models import TaskStatistics
 from tailored.mixed_models.kernels import log_evidences
-from tailored.representation import blocks as _blocks
-from tailored.representation.bias import Bias
-from tailored.representation.conditioning import Factored
+from tailored.representation import Bias, BlockDiagonal, Dense, Factored
 
 D, Q = 6, 2
 
@@ -43,7 +49,7 @@ def made_map(n_components, levels, side, fit_intercept):
     """A map with everything that training may put into one, on random numbers."""
     rng = np.random.default_rng(7)
     tasks = some_tasks(0, [12] * 40)
-    plain = plain_map(n_components, fit_intercept)
+    plain = plain_map(n_components, fit_intercept).model
     mixture, d = plain.mixture, D + fit_intercept
     features = None
     if side == "description":
@@ -71,9 +77,8 @@ def made_map(n_components, levels, side, fit_intercept):
     listed = [Level(0.0, None), Level(3.0, None), Level(15.0, None)] if levels else []
     for at, summary in zip((0, 2), summaries, strict=False):
         listed[at] = Level(listed[at].rows, summary)
-    return PosteriorMap.of_model(
-        plain.units, mixture, 1.7, fit_intercept=fit_intercept, levels=listed, side=features
-    )
+    model = PosteriorModel(plain.units, mixture, 1.7, fit_intercept, tuple(listed), features)
+    return PosteriorMap.of_model(model)
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -90,8 +95,8 @@ def test_features_are_those_of_the_batch(n_components, levels, side, fit_interce
 
 
 def test_a_single_level_speaks_at_all_sizes():
-    feature_map = made_map(3, 1, None, False)
-    feature_map.levels = [Level(5.0, feature_map.levels[0].summary)]
+    model = made_map(3, 1, None, False).model
+    feature_map = PosteriorMap.of_model(replace(model, levels=(Level(5.0, model.levels[0].summary),)))
     for n in (0, 5, 9):
         task = some_tasks(n, [n])
         np.testing.assert_allclose(
@@ -124,12 +129,12 @@ def test_log_evidences():
 
 @pytest.fixture(scope="module")
 def learners():
-    """Learners of the practical algorithm: a mixture, and a single component with side information."""
+    """A mixture, and a single component with side information."""
     clusters = make_clusters(60, n_clusters=2, n_rows=20, n_features=5, rank=2, random_state=1)
     return {
-        "mixture": (ConditionalLearner().fit(clusters), clusters),
+        "mixture": (EmpiricalBayesLearner().fit(clusters), clusters),
         "side": (
-            ConditionalLearner(fit_intercept=True).fit(some_tasks(0, [12] * 30)),
+            EmpiricalBayesLearner(fit_intercept=True).fit(some_tasks(0, [12] * 30)),
             some_tasks(1, [40] * 3),
         ),
     }
@@ -150,74 +155,162 @@ def test_adapt_is_adapt_many(name, learners):
         np.testing.assert_allclose(model.representation_, max(n, 1) * theta, rtol=1e-10, atol=1e-12)
 
 
-def test_nothing_of_it_is_kept(learners, tmp_path):
-    """The layout is neither pickled nor saved, and comes back by itself."""
+def test_the_layout_comes_back_from_the_model(learners, tmp_path):
+    """It is a function of the model, made again where the model is: by pickle, and without it."""
     learner, tasks = learners["mixture"]
     X, y = tasks[0].X, tasks[0].y
     expected = learner.adapt(X, y).coef_
-    assert "_one_task" in vars(learner.feature_map_)
     again = pickle.loads(pickle.dumps(learner))
-    assert "_one_task" not in vars(again.feature_map_)
     np.testing.assert_array_equal(again.adapt(X, y).coef_, expected)
     learner.save(tmp_path / "a")
     loaded = tailored.load(tmp_path / "a")
-    assert "_one_task" not in vars(loaded.feature_map_)
     np.testing.assert_array_equal(loaded.adapt(X, y).coef_, expected)
+    for other in (again, loaded):
+        one, kept = other.feature_map_.model.one_task, learner.feature_map_.model.one_task
+        for name in ("points", "starts", "means", "log_proportions", "taus"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(kept, name))
+
+
+def test_the_layout_is_not_saved(learners, tmp_path):
+    learner, _ = learners["mixture"]
+    learner.save(tmp_path / "a")
+    with zipfile.ZipFile(tmp_path / "a") as archive:
+        assert b"one_task" not in archive.read("learner.json")
 
 
 def test_a_new_model_is_laid_out_anew():
     tasks = some_tasks(0, [12] * 40, side=False)
     feature_map = PosteriorMap(2).fit(tasks[:20])
-    feature_map.transform_one(tasks[30:31])
+    first = feature_map.transform_one(tasks[30:31])
     feature_map.fit(tasks)
-    np.testing.assert_allclose(
-        feature_map.transform_one(tasks[30:31]), feature_map.transform(tasks[30:31]), rtol=1e-10, atol=1e-12
-    )
-    feature_map.scale = 3.0
-    np.testing.assert_allclose(
-        feature_map.transform_one(tasks[30:31]), feature_map.transform(tasks[30:31]), rtol=1e-10, atol=1e-12
-    )
+    again = feature_map.transform_one(tasks[30:31])
+    assert not np.allclose(again, first)
+    np.testing.assert_allclose(again, feature_map.transform(tasks[30:31]), rtol=1e-10, atol=1e-12)
+    other = PosteriorMap.of_model(replace(feature_map.model, scale=3.0))
+    moved = other.transform_one(tasks[30:31])
+    assert not np.allclose(moved, again)
+    np.testing.assert_allclose(moved, other.transform(tasks[30:31]), rtol=1e-10, atol=1e-12)
+
+
+def test_a_model_cannot_be_changed():
+    """There is one set of numbers, and the layout cannot fall behind it."""
+    model = plain_map(3, False).model
+    with pytest.raises(FrozenInstanceError):
+        model.scale = 3.0
+    with pytest.raises(FrozenInstanceError):
+        model.mixture.noise = 3.0
+
+
+# ---------------------------------------------------------------- H with a block for each feature
+
+
+def random_blocks(seed, d=5, k=7, features=(0, 2, 5)):
+    """Random positive semidefinite blocks, one of them singular, on features with gaps between them."""
+    rng = np.random.default_rng(seed)
+    roots = rng.normal(size=(len(features), d, d))
+    roots[1, :, 2:] = 0.0
+    C = rng.normal(size=(d, d))
+    blocks = np.einsum("kip,kjp->kij", roots, roots)
+    return BlockDiagonal(blocks, np.array(features), C @ C.T, k), rng
+
+
+OTHERS = {
+    "dense": lambda made: Dense.from_tensor(made.tensor(), made.C),
+    "factored": lambda made: Factored.from_tensor(made.tensor(), made.C),
+}
+
+
+@pytest.mark.parametrize("features", [(0, 2, 5), (5, 0, 2), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("other", OTHERS)
+def test_blocks_are_the_same_function_as_their_H(other, features):
+    made, rng = random_blocks(0, features=features)
+    whole = OTHERS[other](made)
+    phis = rng.normal(size=(4, 7))
+    np.testing.assert_allclose(made.evaluate(phis), whole.evaluate(phis), rtol=1e-10, atol=1e-10)
+    columns = np.array([4, 0, 3])
+    for phi in phis:
+        np.testing.assert_allclose(made(phi), whole(phi), rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(made(phi, columns), whole(phi, columns), rtol=1e-10, atol=1e-10)
+        vector = rng.normal(size=3)
+        np.testing.assert_allclose(
+            made.multiply(phi, columns, vector),
+            whole.multiply(phi, columns, vector),
+            rtol=1e-10,
+            atol=1e-10,
+        )
+    halved, expected = made.scale(0.5), whole.scale(0.5)
+    assert isinstance(halved, BlockDiagonal)
+    np.testing.assert_allclose(halved.evaluate(phis), expected.evaluate(phis), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(made.dense_H(), whole.dense_H(), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(halved.dense_H(), 0.5 * whole.dense_H(), rtol=1e-10, atol=1e-10)
+    found = np.sort(made.spectrum())[::-1]
+    np.testing.assert_allclose(found, np.sort(whole.spectrum())[::-1], rtol=1e-10, atol=1e-10)
 
 
 def test_blocks_of_H():
-    rng = np.random.default_rng(0)
-    M = np.zeros((5, 4, 3))
-    M[:2, :, 0], M[2:, :, 2] = rng.normal(size=(2, 4)), rng.normal(size=(3, 4))
-    basis, eigenvalues = [], []
-    for h in (0, 2):
-        values, vectors = np.linalg.eigh(M[:, :, h].T @ M[:, :, h])
-        for value, vector in zip(values[values > 1e-12], vectors.T[values > 1e-12], strict=True):
-            basis.append(np.kron(vector, np.eye(3)[h]))
-            eigenvalues.append(value)
-    C = np.diag(rng.uniform(size=4))
-    conditioning = Factored(np.array(basis).T, np.array(eigenvalues), C, 3)
-    for _ in range(2):  # the second time from memory
-        phi = rng.normal(size=3)
-        np.testing.assert_allclose(_blocks.representation(conditioning, phi), conditioning(phi), atol=1e-13)
-    assert _blocks._KNOWN[conditioning].features.tolist() == [0, 2]
-    # a step mixes the features
-    conditioning.step(-np.outer(C[0], C[0]), phi, 0.1, 0.1)
-    np.testing.assert_array_equal(_blocks.representation(conditioning, phi), conditioning(phi))
-    assert _blocks._KNOWN[conditioning].features is None
+    """H as the paper writes it: W_h at the entries of feature h, zeros elsewhere."""
+    made, rng = random_blocks(1)
+    H = np.zeros((5, 7, 5, 7))
+    for feature, block in zip((0, 2, 5), made.blocks, strict=True):
+        H[:, feature, :, feature] = block
+    np.testing.assert_allclose(made.dense_H(), H.reshape(35, 35), atol=1e-12)
+    phi = rng.normal(size=7)
+    kronecker = np.kron(np.eye(5), phi[None]) @ H.reshape(35, 35) @ np.kron(np.eye(5), phi[:, None])
+    np.testing.assert_allclose(made(phi), kronecker + made.C, atol=1e-12)
+    # one direction for each dimension of a block: the singular one has two of five
+    assert made.tensor().shape == (5 + 2 + 5, 5, 7)
+    silent = phi.copy()
+    silent[[1, 3, 4, 6]] = rng.normal(size=4)
+    np.testing.assert_array_equal(made(silent), made(phi))
+
+
+def test_blocks_are_copied_and_rebuilt():
+    made, rng = random_blocks(2)
+    phi = rng.normal(size=7)
+    before = made(phi)
+    copied = made.copy()
+    copied.blocks[:] = 0.0
+    copied.C[:] = 0.0
+    np.testing.assert_array_equal(made(phi), before)
+    again = BlockDiagonal(**made.state())
+    np.testing.assert_array_equal(again(phi), before)
+    np.testing.assert_array_equal(again.features, made.features)
+
+
+def test_a_mixture_gives_blocks(learners):
+    """W_k / σ² of component k at the feature √r_k, in raw units and times the calibrated multiple; C = 0."""
+    learner, tasks = learners["mixture"]
+    conditioning, model = learner.conditioning_, learner.feature_map_.model
+    assert isinstance(conditioning, BlockDiagonal)
+    assert learner.n_components_ > 1
+    np.testing.assert_array_equal(conditioning.features, np.arange(learner.n_components_))
+    assert conditioning.n_side == learner.feature_map_.transform(tasks).shape[1]
+    np.testing.assert_array_equal(conditioning.C, 0.0)
+    expected = learner.scale_ * model.mixture.covariances / model.mixture.noise
+    expected /= np.outer(model.units.columns, model.units.columns)
+    np.testing.assert_allclose(conditioning.blocks, expected, rtol=1e-12)
 
 
 def test_conditional_bias_of_a_mixture(learners):
     """The blocks of φ reach B in the order it was learned for."""
     learner, _ = learners["mixture"]
     feature_map = made_map(3, 2, None, False)
-    other = pickle.loads(pickle.dumps(learner))
     rng = np.random.default_rng(0)
     fresh = some_tasks(2, [11], side=False)
     k = feature_map.transform(fresh).shape[1]
-    other.feature_map_, other.n_side_, other.n_features_in_ = feature_map, k, D
     taus = np.einsum("kip,kjp->kij", *2 * [rng.normal(size=(3, D, D))])
-    M = np.zeros((3 * D, D, k))
-    for h, tau in enumerate(taus):
-        M[h * D : (h + 1) * D, :, h] = np.linalg.cholesky(tau).T
-    other.conditioning_ = Factored.from_tensor(M, np.zeros((D, D)))
-    other.bias_ = Bias("conditional", D, k)
-    other.bias_.linear[:] = rng.normal(size=(D, k))
+    other = pickle.loads(pickle.dumps(learner))
+    other.n_features_in_ = D
+    other.prior_ = replace(
+        learner.prior_,
+        feature_map=feature_map,
+        conditioning=BlockDiagonal(taus, np.arange(3), np.zeros((D, D)), k),
+        bias=Bias("conditional", np.zeros(D), rng.normal(size=(D, k))),
+    )
     model = other.adapt(np.array(fresh.X), np.array(fresh.y))
     np.testing.assert_allclose(model.coef_, other.adapt_many(fresh)[0], rtol=1e-8, atol=1e-9)
-    r = feature_map.mixture.expect(TaskStatistics.of(fresh, False, feature_map.units)).responsibilities[0]
+    statistics = TaskStatistics.of(fresh, False, feature_map.model.units)
+    r = feature_map.model.mixture.expect(statistics).responsibilities[0]
     np.testing.assert_allclose(model.representation_, 11 * np.tensordot(r, taus, 1), rtol=1e-9, atol=1e-9)
+    phi = feature_map.transform(fresh)[0]
+    np.testing.assert_allclose(model.bias, other.bias_.linear @ phi, rtol=1e-9, atol=1e-9)

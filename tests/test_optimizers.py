@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 import reference as ref
 from tailored import losses
 from tailored.objectives import Query, Surrogate
-from tailored.representation.conditioning import Constant, Dense, Factored
+from tailored.representation import Constant, Dense, Factored
 from tailored.solvers.trajectory import LARGEST_DENSE, StepSizes, TaskBatch, Trajectory, compress, run
 from tailored.tasks import Rows
 

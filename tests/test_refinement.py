@@ -8,9 +8,24 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import tailored
-from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskSet,
+    UnconditionalLearner,
+)
 from tailored.datasets import make_clusters
 from tailored.feature_maps import AdaptedWeights, JoinedMaps, get_feature_map
+from tailored.solvers import ProjectedSGD
+
+
+def unconditional(step=0.5, **options):
+    return UnconditionalLearner(solver=ProjectedSGD(step), **options)
+
+
+def refined(first, step=0.1, **options):
+    return ConditionalLearner(first, solver=ProjectedSGD(step), **options)
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +35,7 @@ def tasks():
 
 @pytest.fixture(scope="module")
 def first(tasks):
-    return UnconditionalLearner(step_size=0.5, bias="shared", fit_intercept=True).fit(tasks)
+    return unconditional(bias="shared", fit_intercept=True).fit(tasks)
 
 
 def test_features_are_adapted_weights(first, tasks):
@@ -46,22 +61,22 @@ def test_tasks_without_rows_and_sparse_ones(first, tasks):
     empty = TaskSet.from_tasks([(np.empty((0, 5)), np.empty(0))])
     prior = first.bias_.constant / feature_map.norm
     np.testing.assert_allclose(feature_map.transform_one(empty)[0], prior)
-    unbiased = AdaptedWeights(UnconditionalLearner(step_size=0.5), unit_norm=True).fit(tasks)
+    unbiased = AdaptedWeights(unconditional(), unit_norm=True).fit(tasks)
     np.testing.assert_array_equal(unbiased.transform(empty), np.zeros((1, 5)))
     sparse = TaskSet.from_tasks([(sp.csr_array(t.X), t.y) for t in tasks])
     np.testing.assert_allclose(feature_map.transform(sparse), feature_map.transform(tasks), atol=1e-6)
 
 
 def test_an_unfitted_learner_is_cloned_and_fitted(tasks):
-    spec = UnconditionalLearner(step_size=0.5)
-    second = ConditionalLearner(spec, step_size=0.1).fit(tasks)
-    assert not hasattr(spec, "conditioning_")
-    expected = UnconditionalLearner(step_size=0.5).fit(tasks).adapt_many(tasks)
+    spec = unconditional()
+    second = refined(spec).fit(tasks)
+    assert not hasattr(spec, "prior_")
+    expected = unconditional().fit(tasks).adapt_many(tasks)
     phi = second.feature_map_.transform(tasks)
     np.testing.assert_allclose(phi * second.feature_map_.norm, expected, rtol=1e-12)
     # other tasks, another first model
     again = second.feature_map_.fit(tasks[:10])
-    half = UnconditionalLearner(step_size=0.5).fit(tasks[:10]).adapt_many(tasks)
+    half = unconditional().fit(tasks[:10]).adapt_many(tasks)
     np.testing.assert_allclose(again.transform(tasks) * again.norm, half, rtol=1e-12)
     with pytest.raises(ValueError, match="not fitted"):
         AdaptedWeights(UnconditionalLearner()).transform(tasks)
@@ -69,19 +84,19 @@ def test_an_unfitted_learner_is_cloned_and_fitted(tasks):
 
 FIRST = {
     "independent": IndependentLearner(),
-    "unconditional": UnconditionalLearner(step_sizes=(0.1, 1.0)),
-    "conditional": ConditionalLearner("mean", step_size=0.1),
-    "practical": ConditionalLearner(),
-    "twice refined": ConditionalLearner(UnconditionalLearner(step_size=0.1), step_size=0.1),
-    "map": AdaptedWeights(UnconditionalLearner(step_size=0.1), unit_norm=True, constant=True),
+    "unconditional": UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0))),
+    "conditional": refined("mean"),
+    "empirical Bayes": EmpiricalBayesLearner(),
+    "twice refined": refined(unconditional(0.1)),
+    "map": AdaptedWeights(unconditional(0.1), unit_norm=True, constant=True),
 }
 
 
 @pytest.mark.parametrize("name", FIRST)
 def test_search_and_saving(name, tasks, tmp_path):
-    second = ConditionalLearner(FIRST[name], step_size="search", step_sizes=(0.1, 1.0)).fit(tasks)
-    # "H does not move" is always asked
-    assert {entry["step_H"] for entry in second.search_results_} >= {0.0, 0.1, 10.0}
+    second = ConditionalLearner(FIRST[name], solver=ProjectedSGD(step_sizes=(0.1, 1.0))).fit(tasks)
+    # "H does not move" is among the default ratios
+    assert {entry["step_H"] for entry in second.search_results_} == {0.0, 0.1, 1.0, 10.0}
     weights = second.adapt_many(tasks)
     X, y = tasks[3].X, tasks[3].y
     np.testing.assert_allclose(second.adapt(X, y).coef_, weights[3], atol=1e-6)
@@ -92,60 +107,81 @@ def test_search_and_saving(name, tasks, tmp_path):
     np.testing.assert_array_equal(again.adapt(X, y).coef_, second.adapt(X, y).coef_)
     assert type(again.feature_map) is type(FIRST[name])
     if name == "map":
-        assert again.feature_map.learner.step_size == 0.1
+        assert again.feature_map.learner.solver.step == 0.1
         assert again.feature_map.model is None
+    else:  # a map is shown by its address
+        assert repr(again) == repr(second)
     assert again.score(tasks) == second.score(tasks)
+    groups = np.repeat(tasks.labels, tasks.sizes)
+    np.testing.assert_array_equal(again.predict(tasks.X, groups), second.predict(tasks.X, groups))
+    assert again.search_results_ == second.search_results_
+    assert (again.step_size_, again.scale_) == (second.step_size_, second.scale_)
+    np.testing.assert_array_equal(
+        again.feature_map_.model.task_weights_, second.feature_map_.model.task_weights_
+    )
     copied = pickle.loads(pickle.dumps(second))
     np.testing.assert_array_equal(copied.adapt_many(tasks), weights)
 
 
 def test_without_H_it_is_the_unconditional_learner(tasks):
     """The refinement can be refused: ratio 0 is the first model again."""
-    steps = {"step_sizes": (0.1, 1.0)}
-    first = UnconditionalLearner(**steps).fit(tasks)
-    second = ConditionalLearner(first, step_size="search", step_ratios=(0.0,), **steps).fit(tasks)
+    first = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0))).fit(tasks)
+    still = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(0.0,))
+    second = ConditionalLearner(first, solver=still).fit(tasks)
     np.testing.assert_array_equal(second.conditioning_.C, first.conditioning_.C)
     np.testing.assert_allclose(second.adapt_many(tasks), first.adapt_many(tasks), atol=1e-8)
-    searched = ConditionalLearner(first, step_size="search", **steps).fit(tasks)
+    searched = ConditionalLearner(first, solver=ProjectedSGD(step_sizes=(0.1, 1.0))).fit(tasks)
     assert searched.validation_error_ <= first.validation_error_ + 1e-9
 
 
+def test_ratios_are_those_that_were_asked_for(first, tasks):
+    """Ratio 0 is a choice like the others, and is not added to a list without it."""
+    solver = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(10.0, 3.0))
+    second = ConditionalLearner(first, solver=solver, calibrate=False).fit(tasks)
+    tried = [(entry["step_C"], entry["step_H"]) for entry in second.search_results_]
+    np.testing.assert_allclose(tried, [(0.1, 0.3), (1.0, 3.0), (0.1, 1.0), (1.0, 10.0)])
+
+
 def test_fitted_and_unfitted_learners_are_saved_as_arguments(first, tasks, tmp_path):
-    second = ConditionalLearner([first, "mean", UnconditionalLearner(step_size=0.2)], step_size=0.1).fit(
-        tasks
-    )
+    second = refined([first, "mean", unconditional(0.2)]).fit(tasks)
     second.save(tmp_path / "a")
     again = tailored.load(tmp_path / "a")
     np.testing.assert_array_equal(again.feature_map[0].adapt_many(tasks), first.adapt_many(tasks))
-    assert again.feature_map[2].step_size == 0.2
-    assert not hasattr(again.feature_map[2], "conditioning_")
+    np.testing.assert_array_equal(again.feature_map[0].task_weights_, first.task_weights_)
+    assert again.feature_map[2].solver.step == 0.2
+    assert not hasattr(again.feature_map[2], "prior_")
+    assert repr(again) == repr(second)
     assert isinstance(again.feature_map_, JoinedMaps)
     np.testing.assert_array_equal(again.adapt_many(tasks), second.adapt_many(tasks))
 
 
-def test_in_the_practical_algorithm(first, tasks):
-    learner = ConditionalLearner(first).fit(tasks)
+def test_in_empirical_bayes(first, tasks):
+    learner = EmpiricalBayesLearner(first).fit(tasks)
     assert np.isfinite(learner.adapt_many(tasks)).all()
-    assert not learner.feature_map_.side.from_description
+    side = learner.feature_map_.model.side
+    assert not side.from_description
+    raw = side(tasks) * side.deviation + side.mean
+    np.testing.assert_allclose(raw, AdaptedWeights(first).fit(tasks).transform(tasks), atol=1e-12)
 
 
 def test_cloning(first, tasks):
     """scikit-learn clones learners among the arguments; a map of a fitted one stays as it is."""
-    assert not hasattr(clone(ConditionalLearner(first)).feature_map, "conditioning_")
-    kept = clone(ConditionalLearner(AdaptedWeights(first), step_size=0.1))
+    for kind in (ConditionalLearner, EmpiricalBayesLearner):
+        assert not hasattr(clone(kind(first)).feature_map, "prior_")
+    kept = clone(refined(AdaptedWeights(first)))
     np.testing.assert_array_equal(kept.feature_map.model.conditioning_.C, first.conditioning_.C)
     kept.fit(tasks)
     np.testing.assert_array_equal(kept.feature_map_.model.conditioning_.C, first.conditioning_.C)
-    nested = ConditionalLearner(UnconditionalLearner()).set_params(feature_map__step_size=0.7)
-    assert nested.feature_map.step_size == 0.7
+    nested = ConditionalLearner(UnconditionalLearner()).set_params(feature_map__solver__step=0.7)
+    assert nested.feature_map.solver.step == 0.7
 
 
 def test_side_information_of_the_first_model():
     rng = np.random.default_rng(0)
     entries = [(rng.normal(size=(6, 3)), rng.normal(size=6), rng.normal(size=2)) for _ in range(12)]
     tasks = TaskSet.from_tasks(entries)
-    first = ConditionalLearner("vector", step_size=0.1, bias="conditional").fit(tasks)
-    second = ConditionalLearner(first, step_size=0.1).fit(tasks)
+    first = refined("vector", bias="conditional").fit(tasks)
+    second = refined(first).fit(tasks)
     X, y, s = entries[0]
     np.testing.assert_allclose(second.adapt(X, y, side_info=s).coef_, second.adapt_many(tasks)[0], atol=1e-7)
     assert np.isfinite(second.adapt(side_info=s).coef_).all()
@@ -158,4 +194,4 @@ def test_messages(first):
         get_feature_map(3, has_side_info=False)
     other = make_clusters(4, n_clusters=2, n_rows=5, n_features=4, rank=1, random_state=0)
     with pytest.raises(ValueError, match="5 features"):
-        ConditionalLearner(first, step_size=0.1).fit(other)
+        refined(first).fit(other)

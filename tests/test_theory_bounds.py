@@ -21,7 +21,7 @@ from scipy.stats import binom
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner, within
 from tailored.losses import get_loss
 from tailored.objectives import Surrogate
-from tailored.representation.conditioning import Dense
+from tailored.representation import Dense
 from tailored.solvers.steps import oracle_distance, theory_step
 from tailored.tasks import Rows
 from tailored.theory import (

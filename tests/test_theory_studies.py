@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tailored.displays.theory import DISPLAYS
-from tailored.studies.theory import STUDIES, write_study
+from tailored.studies.theory import DISPLAYS, STUDIES, write_study
 from tailored.theory import Environment, MeanSurrogate
 
 
@@ -49,15 +48,45 @@ def test_studies_repeat_themselves(studies):
     assert STUDIES["bounds"](quick=True).rows == studies["bounds"].rows
 
 
+def column(key, **where):
+    return lambda study: study.column(key, **where)
+
+
+#: A line of each figure: on which axes, how its label starts, and the columns behind it.
+DRAWN = {
+    "advantage": (
+        "left",
+        "unconditional, learned",
+        column("clusters", what="learned"),
+        column("unconditional", what="learned"),
+    ),
+    "rates": ("right", "ours: slope -", column("T", method="ours"), column("bound", method="ours")),
+    "bounds": (
+        "left",
+        "conditional, measured",
+        column("value", against="n", function="conditional"),
+        column("excess", against="n", function="conditional"),
+    ),
+}
+
+
 @pytest.mark.parametrize("name", sorted(DISPLAYS))
 def test_displays_draw_from_the_table(name, studies):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure = DISPLAYS[name].from_study(studies[name]).plot()
-    assert len(figure.axes) == 2
-    assert all(ax.get_legend() is not None and ax.get_xlabel() for ax in figure.axes)
+    figure = DISPLAYS[name](studies[name]).plot()
+    left, right = figure.axes
+    side, label, x, y = DRAWN[name]
+    ax = {"left": left, "right": right}[side]
+    handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    (found,) = (handle for text, handle in handles.items() if text.startswith(label))
+    line = found[0] if hasattr(found, "lines") else found
+    np.testing.assert_array_equal(line.get_xdata(), x(studies[name]))
+    np.testing.assert_array_equal(line.get_ydata(), y(studies[name]))
+    assert left.get_xlabel()
+    assert right.get_xlabel()
     plt.close(figure)
 
 
@@ -67,9 +96,12 @@ def test_write_study_leaves_a_table_and_a_figure(tmp_path):
     import matplotlib.pyplot as plt
 
     study, table, figure = write_study("bounds", tmp_path / "figures", quick=True)
-    plt.close("all")
     assert (table.name, figure.name) == ("theory-bounds.csv", "theory-bounds.png")
-    assert figure.stat().st_size > 10_000
+    again = tmp_path / "again.png"
+    redrawn = DISPLAYS["bounds"](study).plot()
+    redrawn.savefig(again, dpi=150)
+    plt.close(redrawn)
+    np.testing.assert_array_equal(plt.imread(figure), plt.imread(again))
     with table.open() as file:
         assert len(list(csv.DictReader(file))) == len(study.rows)
     with pytest.raises(ValueError, match="advantage"):

@@ -4,19 +4,20 @@ From many small related regression tasks, learn a function that gives each task 
 representation, inferred from the task's side information; then fit a new task from a few rows.
 """
 
-__version__ = "0.1.0.dev0"
-
-from .learners import ConditionalLearner, IndependentLearner, UnconditionalLearner
+from ._version import __version__
+from .learners import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, UnconditionalLearner
 from .persistence import load
 from .regressor import TaskRegressor
 from .tasks import Task, TaskSet
 
 __all__ = [
     "ConditionalLearner",
+    "EmpiricalBayesLearner",
     "IndependentLearner",
     "Task",
     "TaskRegressor",
     "TaskSet",
     "UnconditionalLearner",
+    "__version__",
     "load",
 ]

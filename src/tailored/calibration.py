@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import repeat
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .adapting import AdaptTasks
 from .intervals import Adapted, Calibration, calibrate
 from .tasks import TaskSet
 from .tasks.episodes import ROTATIONS, draw
 from .tasks.rows import batches, dense_rows
-
-Array = NDArray[np.float64]
-
-#: Gives tasks their weights (T, d) and representations (T, d, d).
-AdaptTasks = Callable[[TaskSet], tuple[Array, Array]]
 
 
 def calibrate_on(
@@ -33,11 +28,11 @@ def calibrate_on(
     pairs = [(tasks, adapt) for tasks, adapt in held_out if len(tasks)]
     levels: list[tuple[int, list[Adapted]]] = []
     rows = float(np.median(np.concatenate([tasks.sizes for tasks, _ in pairs]))) * (1.0 - 1.0 / ROTATIONS)
-    for number in sorted({0, round(rows / 4), round(rows)}):
-        asked: list[Adapted] = []
+    for n_support in sorted({0, round(rows / 4), round(rows)}):
+        adapted: list[Adapted] = []
         for i, (tasks, adapt) in enumerate(pairs):
-            asked += _adapted(tasks, adapt, in_use, number, fit_intercept, [*seed, i])
-        levels.append((number, asked))
+            adapted += _adapted(tasks, adapt, in_use, n_support, fit_intercept, [*seed, i])
+        levels.append((n_support, adapted))
     return calibrate(levels) if levels[-1][1] else None
 
 

@@ -71,7 +71,7 @@ class Loss(ABC):
         """Raise a ValueError if a target is outside the loss's domain."""
 
 
-class _BoxLoss(Loss):
+class BoxLoss(Loss):
     """Base of the losses whose conjugate is a dual box around 0."""
 
     dual: ClassVar[str] = "smooth"
@@ -115,7 +115,7 @@ class _BoxLoss(Loss):
         return free, np.full(free.shape, quadratic)
 
 
-class _PiecewiseLinear(_BoxLoss):
+class _PiecewiseLinear(BoxLoss):
     """Base of those whose box has no curvature."""
 
     dual: ClassVar[str] = "piecewise"
@@ -123,7 +123,7 @@ class _PiecewiseLinear(_BoxLoss):
     _quadratic: ClassVar[float] = 0.0
 
 
-class _Binary(Loss):
+class MarginLoss(Loss):
     """Mixed into the losses of a margin y p, whose targets are signs."""
 
     def check_targets(self, y: ArrayLike, name: str = "y") -> None:
@@ -213,7 +213,7 @@ class EpsilonInsensitive(_PiecewiseLinear):
 
 
 @dataclass(frozen=True)
-class Huber(_BoxLoss):
+class Huber(BoxLoss):
     """l(p, y) = 1/2 (p - y)^2 where |p - y| <= delta, and delta |p - y| - delta^2/2 beyond."""
 
     delta: float = 1.35
@@ -241,7 +241,7 @@ class Huber(_BoxLoss):
 
 
 @dataclass(frozen=True)
-class Squared(_BoxLoss):
+class Squared(BoxLoss):
     """l(p, y) = 1/2 (p - y)^2."""
 
     name: ClassVar[str] = "squared"
@@ -261,7 +261,7 @@ class Squared(_BoxLoss):
 
 
 @dataclass(frozen=True)
-class Logistic(_Binary):
+class Logistic(MarginLoss):
     """l(p, y) = log(1 + exp(-y p)) for targets y in {-1, +1}.
 
     With b = -a y in [0, 1] the conjugate is b log b + (1 - b) log(1 - b).
@@ -295,7 +295,7 @@ class Logistic(_Binary):
 
 
 @dataclass(frozen=True)
-class Hinge(_Binary, _PiecewiseLinear):
+class Hinge(MarginLoss, _PiecewiseLinear):
     """l(p, y) = (1 - y p)_+ for targets y in {-1, +1}."""
 
     name: ClassVar[str] = "hinge"

@@ -7,8 +7,9 @@ Neither the conditioning function nor the optimiser needs to know which objectiv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from . import within
 from .losses import Loss
 from .tasks import Rows
-from .tasks.rows import segment_sums
+from .tasks.rows import predictions, segment_sums
 
 Array = NDArray[np.float64]
 
@@ -40,26 +41,24 @@ class MetaGradient:
         return gradient
 
 
-class Objective(Protocol):
+class Objective(ABC):
     """``needs_query``: whether training tasks are split into support and query rows."""
 
     needs_query: ClassVar[bool]
 
+    @abstractmethod
     def __call__(
         self, support: Rows, query: Rows | None, thetas: Array, biases: Array | None
-    ) -> MetaGradient: ...
+    ) -> MetaGradient:
+        """Values and gradients of the tasks at representations ``thetas`` (T, d, d) and prior means (T, d)."""
 
-
-def prior_predictions(rows: Rows, biases: Array | None) -> Array | None:
-    """Predictions of the prior mean on each row (the offset of the within-task problem)."""
-    if biases is None:
-        return None
-    per_row = np.repeat(biases, np.diff(rows.offsets), axis=0)
-    return np.einsum("ij,ij->i", rows.X, per_row)
+    def with_lipschitz(self, lipschitz: float) -> Objective:
+        """The same objective with another Lipschitz constant, where it has one."""
+        return self
 
 
 @dataclass(frozen=True)
-class Surrogate:
+class Surrogate(Objective):
     """The paper's convex surrogate (Eq. surrogate_linear).
 
     ``min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ (w − b)ᵀθ†(w − b)  +  2L²/n² Tr(θ XᵀX)``
@@ -87,7 +86,7 @@ class Surrogate:
             thetas,
             self.loss,
             inner=self.inner,
-            offset=prior_predictions(support, biases),
+            offset=None if biases is None else predictions(support, biases),
             tol=self.tol,
             max_iter=self.max_iter,
         )
@@ -100,9 +99,12 @@ class Surrogate:
             energy[t] = np.einsum("ij,ij->", rows @ thetas[t], rows)
         return MetaGradient(solution.value + gram * energy, -0.5 * u, u, gram, u)
 
+    def with_lipschitz(self, lipschitz: float) -> Surrogate:
+        return replace(self, lipschitz=lipschitz)
+
 
 @dataclass(frozen=True)
-class Query:
+class Query(Objective):
     """Loss of the support solution on the query rows, ``1/m Σ_q ℓ(<x_q, w(θ, b)>, y_q)``.
 
     Where a dual variable sits at the end of its interval it does not move with θ; on the free rows F,
@@ -123,14 +125,13 @@ class Query:
         if query is None:
             raise ValueError("the query objective needs query rows")
         X, y, offsets = support
-        offset = prior_predictions(support, biases)
+        offset = None if biases is None else predictions(support, biases)
         solution = within.solve_many(
             X, y, offsets, thetas, self.loss, offset=offset, tol=self.tol, max_iter=self.max_iter
         )
         coef = solution.coef if biases is None else solution.coef + biases
         T, d = coef.shape
-        per_row = np.repeat(coef, np.diff(query.offsets), axis=0)
-        prediction = np.einsum("ij,ij->i", query.X, per_row)
+        prediction = predictions(query, coef)
         m = np.maximum(np.diff(query.offsets), 1)
         value = segment_sums(self.loss.value(prediction, query.y), query.offsets) / m
         slope = self.loss.subgradient(prediction, query.y)

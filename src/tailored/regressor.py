@@ -12,9 +12,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from . import within
 from ._threads import single_threaded_blas
 from ._validation import check_choice, check_clip, check_fraction, check_psd
+from .adapting import one_task
 from .intervals import Calibration, spreads
 from .losses import get_loss
-from .tasks.rows import clipped, dense, with_constant
+from .prior import Prior
+from .tasks import TaskSet
+from .tasks.rows import clipped, dense, dense_rows, with_constant
 
 Array = NDArray[np.float64]
 
@@ -84,6 +87,29 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         tags.regressor_tags.poor_score = True
         return tags
 
+    @classmethod
+    def adapted(cls, prior: Prior, task: TaskSet, feature_names: Any = None) -> Self:
+        """The model of one task under a learned prior, fitted to the task's rows (there may be none)."""
+        rows, theta, mean = one_task(prior, task)
+        model = cls(
+            theta,
+            mean,
+            loss=prior.loss,
+            inner=prior.inner,
+            fit_intercept=prior.fit_intercept,
+            tol=prior.tol,
+            max_iter=prior.max_iter,
+            clip=prior.clip,
+        )
+        model.clip_ = prior.clip
+        model._solve(rows.X, rows.y, theta, mean, prior.loss)
+        if prior.calibration is not None:
+            # Copies: the rows are the user's, who may change them before asking for intervals.
+            model._calibration, model._support = prior.calibration, (rows.X.copy(), rows.y.copy())
+        if feature_names is not None:
+            model.feature_names_in_ = feature_names
+        return model
+
     def fit(self, X: Any, y: Any) -> Self:
         """Fit the task's rows ``X`` (n, d), ``y`` (n,)."""
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
@@ -91,7 +117,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         loss.check_targets(y)
         check_choice("inner", self.inner, within.WITHIN)
         self.clip_ = check_clip(self.clip, y)
-        rows = with_constant(dense(X)) if self.fit_intercept else dense(X)
+        rows = np.ascontiguousarray(dense_rows(X, self.fit_intercept))
         d = rows.shape[1]
         theta = (
             np.eye(d) if self.representation is None else check_psd(self.representation, "representation", d)
@@ -159,9 +185,11 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(
                 "predict_interval: the learner that adapted this model has no calibration; call "
                 "calibrate_intervals(tasks) on it with tasks it was not fitted to, and adapt again "
-                "(ConditionalLearner() with its default algorithm is calibrated by fit, from two tasks on)"
+                "(EmpiricalBayesLearner is calibrated by fit, from two tasks on)"
             )
-        x = dense(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
+        x = np.ascontiguousarray(
+            dense(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
+        )
         weights = self.coef_
         if self.fit_intercept:
             x, weights = with_constant(x), np.append(weights, self.intercept_)

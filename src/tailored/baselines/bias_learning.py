@@ -6,11 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..representation.bias import Bias
-from ..representation.conditioning import Constant
-from ..solvers.trajectory import StepSizes, Trajectory
+from ..representation import Bias
+from ..solvers import StepSizes, Trajectory
 from ..tasks import Rows
-from .searched import Array, Prior, SearchedLearner
+from .searched import Array, Learned, SearchedLearner
 
 
 class _BiasLearner(SearchedLearner):
@@ -20,21 +19,14 @@ class _BiasLearner(SearchedLearner):
         "regularization": tuple(np.logspace(-4, 0, 5)),
     }
 
-    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Prior | None]:
+    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Learned | None]:
         d, k = rows.X.shape[1], phis.shape[1]
         trajectories = []
         for candidate in candidates:
             theta = np.eye(d) / candidate["regularization"]
             steps = StepSizes(0.0, 0.0, candidate["step_size"])
-            trajectories.append(
-                Trajectory(
-                    steps,
-                    Constant(theta, k),
-                    Constant(theta, k),
-                    Bias(self._kind, d, k),
-                    Bias(self._kind, d, k),
-                )
-            )
+            bias = Bias.zero(self._kind, d, k)
+            trajectories.append(Trajectory.start(steps, theta, bias, k, None))
         return self._run(trajectories, rows, phis)
 
 

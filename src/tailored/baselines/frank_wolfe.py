@@ -9,10 +9,10 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from .._validation import check_int
 from ..objectives import MetaGradient
-from ..representation.bias import Bias
-from ..representation.conditioning import Conditioning, Constant, Factored
+from ..representation import Bias, Conditioning, Constant, Factored
+from ..solvers.batch import mean_square
 from ..tasks import Rows
-from .searched import Array, Prior, SearchedLearner, mean_square
+from .searched import Array, Learned, SearchedLearner
 
 
 class _Atom(NamedTuple):
@@ -83,7 +83,7 @@ class FrankWolfeLearner(SearchedLearner):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Prior | None]:
+    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Learned | None]:
         check_int("n_iterations", self.n_iterations)
         grams = np.array(
             [rows.X[a:b].T @ rows.X[a:b] for a, b in zip(rows.offsets[:-1], rows.offsets[1:], strict=True)]
@@ -92,10 +92,10 @@ class FrankWolfeLearner(SearchedLearner):
         scaled = phis / scale if scale > 0 else phis
         runs = [self._minimise(rows, grams, scaled, **candidate) for candidate in candidates]
         self._histories = [history for _, history in runs]
-        bias = Bias("none", rows.X.shape[1], phis.shape[1])
-        return [Prior(_unscale(conditioning, scale), bias) for conditioning, _ in runs]
+        bias = Bias.zero("none", rows.X.shape[1], phis.shape[1])
+        return [(_unscale(conditioning, scale), bias) for conditioning, _ in runs]
 
-    def _choose(self, candidates: list[dict[str, float]], priors: list[Prior | None], held_out: Any) -> None:
+    def _choose(self, candidates: list[dict[str, float]], priors: Any, held_out: Any) -> None:
         super()._choose(candidates, priors, held_out)
         self.objective_, self.gap_ = self._histories[candidates.index(self.best_params_)].T
         del self._histories
@@ -165,6 +165,7 @@ def _smallest(multiply: Any, size: int) -> tuple[float, Array]:
 
 def _unscale(conditioning: Conditioning, scale: float) -> Conditioning:
     """τ for raw features, when it was learned for features divided by ``scale``."""
-    if isinstance(conditioning, Factored) and scale > 0:
-        conditioning.eigenvalues = conditioning.eigenvalues / scale**2
-    return conditioning
+    if not isinstance(conditioning, Factored) or scale == 0:
+        return conditioning
+    values = conditioning.eigenvalues / scale**2
+    return Factored(conditioning.basis, values, conditioning.C, conditioning.n_side, conditioning.rank)

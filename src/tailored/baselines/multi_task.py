@@ -8,10 +8,9 @@ import numpy as np
 
 from .. import within
 from .._validation import check_int, check_positive
-from ..representation.bias import Bias
-from ..representation.conditioning import Constant
+from ..representation import Bias, Constant
 from ..tasks import Rows
-from .searched import Array, Prior, SearchedLearner
+from .searched import Array, Learned, SearchedLearner
 
 
 class MultiTaskFeatureLearner(SearchedLearner):
@@ -29,8 +28,9 @@ class MultiTaskFeatureLearner(SearchedLearner):
         ε: without it a direction that is lost in one round could not come back.
     n_rounds : int, default=50
         At most; stops when the objective decreases by less than 1e-6 of its value.
-    loss, inner, fit_intercept, validation_fraction, support, tol, max_iter, n_jobs, random_state
-        As for `UnconditionalLearner`.
+    loss, fit_intercept, validation_fraction, support, tol, max_iter, n_jobs, random_state
+        As for `UnconditionalLearner`; the within-task algorithm is exact, without which the alternation would not
+        descend.
 
     Attributes
     ----------
@@ -39,6 +39,7 @@ class MultiTaskFeatureLearner(SearchedLearner):
     """
 
     _grid: ClassVar = {"regularization": tuple(np.logspace(-4, 1, 6))}
+    inner = "exact"
 
     def __init__(
         self,
@@ -47,7 +48,6 @@ class MultiTaskFeatureLearner(SearchedLearner):
         perturbation: float = 1e-6,
         n_rounds: int = 50,
         loss: Any = "absolute",
-        inner: str = "exact",
         fit_intercept: bool = False,
         validation_fraction: float = 0.2,
         support: float = 0.5,
@@ -60,7 +60,6 @@ class MultiTaskFeatureLearner(SearchedLearner):
         self.perturbation = perturbation
         self.n_rounds = n_rounds
         self.loss = loss
-        self.inner = inner
         self.fit_intercept = fit_intercept
         self.validation_fraction = validation_fraction
         self.support = support
@@ -69,14 +68,14 @@ class MultiTaskFeatureLearner(SearchedLearner):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Prior | None]:
+    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Learned | None]:
         check_positive("perturbation", self.perturbation)
         check_int("n_rounds", self.n_rounds)
         d = rows.X.shape[1]
         self._histories = [self._alternate(rows, **candidate) for candidate in candidates]
-        return [Prior(Constant(theta), Bias("none", d, 0)) for theta, _ in self._histories]
+        return [(Constant(theta), Bias.zero("none", d, 0)) for theta, _ in self._histories]
 
-    def _choose(self, candidates: list[dict[str, float]], priors: list[Prior | None], held_out: Any) -> None:
+    def _choose(self, candidates: list[dict[str, float]], priors: Any, held_out: Any) -> None:
         super()._choose(candidates, priors, held_out)
         self.objective_ = self._histories[candidates.index(self.best_params_)][1]
         del self._histories
@@ -91,7 +90,7 @@ class MultiTaskFeatureLearner(SearchedLearner):
                 *rows,
                 thetas,
                 self.loss_,
-                inner="exact",
+                inner=self.inner,
                 tol=self.tol,
                 max_iter=self.max_iter,
                 n_jobs=self.n_jobs,

@@ -1,42 +1,40 @@
-"""What the rivals share: train every candidate on the same tasks, keep the best on held-out ones."""
+"""What the earlier methods share: train every candidate on the same tasks, keep the best on held-out ones."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._threads import single_threaded_blas
 from .._validation import check_fraction, check_positive
-from ..feature_maps import get_feature_map
-from ..learners._base import MetaLearner
+from ..adapting import check_features, predict
+from ..feature_maps import FeatureMap, get_feature_map
+from ..learners import MetaLearner
 from ..objectives import Surrogate
-from ..representation.bias import Bias
-from ..representation.conditioning import Conditioning
-from ..solvers import trajectory as optimizers
-from ..solvers.trajectory import TaskBatch, Trajectory
+from ..prior import Prior
+from ..representation import Bias, Conditioning
+from ..solvers import TaskBatch, Trajectory
+from ..solvers.batch import mean_square
+from ..solvers.trajectory import run
 from ..tasks import Rows, TaskSet
-from ..tasks.rows import predictions, task_means
+from ..tasks.rows import mean_error
 
 Array = NDArray[np.float64]
 
-
-class Prior(NamedTuple):
-    """What a method ends in: τ(s) and b(s)."""
-
-    conditioning: Conditioning
-    bias: Bias
+#: What a method ends in: τ(s) and b(s).
+Learned = tuple[Conditioning, Bias]
 
 
 class SearchedLearner(MetaLearner):
-    """Base of the rivals.
+    """Base of the earlier methods.
 
     A subclass lists its hyper-parameters in ``_grid`` (name of the constructor's argument to the candidates
-    tried for "search") and trains one prior per candidate in ``_train``.
+    tried for "search") and learns τ and b for each candidate in ``_train``.
 
     Attributes
     ----------
@@ -51,8 +49,8 @@ class SearchedLearner(MetaLearner):
     random_state: Any
 
     @abstractmethod
-    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Prior | None]:
-        """One prior for each candidate; None where the iterates overflowed."""
+    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Learned | None]:
+        """τ and b for each candidate; None where the iterates overflowed."""
 
     def fit(
         self,
@@ -73,28 +71,42 @@ class SearchedLearner(MetaLearner):
         validation : TaskSet, optional
             Tasks to choose hyper-parameters on; by default some of the training tasks are held out.
         """
-        self._check_common()
-        check_fraction("validation_fraction", self.validation_fraction)
-        check_fraction("support", self.support)
-        candidates = self._candidates()
-        tasks = self._tasks(X, y, groups, side_info, reset=True)
-        if tasks.is_sparse:
-            raise TypeError(f"X: {type(self).__name__} needs dense rows; pass X.toarray().")
-        self.feature_map_ = None
-        spec = getattr(self, "feature_map", None)
-        if spec is not None:
-            self.feature_map_ = get_feature_map(spec, has_side_info=tasks.side_info is not None).fit(tasks)
-        train, held_out = tasks, validation
-        if len(candidates) > 1 and validation is None and len(tasks) > 1:
-            kept = 1.0 - self.validation_fraction
-            train, held_out = tasks.split([kept, self.validation_fraction], self.random_state)
-        elif held_out is not None:
-            held_out = self._tasks(held_out, reset=False)
-        with single_threaded_blas():
-            priors = self._train(self._rows(train), self._features(train), candidates)
-            self._choose(candidates, priors, tasks if held_out is None else held_out)
-        self._remember(tasks)
+        with self._all_or_nothing(reset=True):
+            self._check_common()
+            check_fraction("validation_fraction", self.validation_fraction)
+            check_fraction("support", self.support)
+            candidates = self._candidates()
+            tasks = self._read(X, y, groups, side_info, reset=True)
+            if tasks.is_sparse:
+                raise TypeError(f"X: {type(self).__name__} needs dense rows; pass X.toarray().")
+            feature_map = self._fitted_map(tasks)
+            train, held_out = tasks, validation
+            if len(candidates) > 1 and validation is None and len(tasks) > 1:
+                kept = 1.0 - self.validation_fraction
+                train, held_out = tasks.split([kept, self.validation_fraction], self.random_state)
+            elif held_out is not None:
+                held_out = self._read(held_out)
+            with single_threaded_blas():
+                phis = self._features(feature_map, train)
+                learned = self._train(self._rows(train), phis, candidates)
+                priors = [
+                    found and Prior(*found, feature_map, **self._within_settings()) for found in learned
+                ]
+                self._choose(candidates, priors, tasks if held_out is None else held_out)
+            self._remember(tasks)
         return self
+
+    def _fitted_map(self, tasks: TaskSet) -> FeatureMap | None:
+        spec = getattr(self, "feature_map", None)
+        return spec and get_feature_map(spec, has_side_info=tasks.side_info is not None).fit(tasks)
+
+    def _features(self, feature_map: FeatureMap | None, tasks: TaskSet) -> Array:
+        if feature_map is None:
+            return np.zeros((len(tasks), 0))
+        return check_features(feature_map.transform(tasks), tasks)
+
+    def _rows(self, tasks: TaskSet) -> Rows:
+        return Rows.of(tasks, bool(self.fit_intercept))
 
     def _candidates(self) -> list[dict[str, float]]:
         values: list[Sequence[float]] = []
@@ -120,16 +132,14 @@ class SearchedLearner(MetaLearner):
             )
         if len(candidates) > 1:
             support, query = held_out.support_query(self.support, random_state=self.random_state)
-            rows, phis, query_rows = self._rows(support), self._features(support), self._rows(query)
             for c, prior in enumerate(priors):
                 if prior is not None:
-                    weights = self._solve_batch(rows, phis, prior.conditioning, prior.bias)
-                    losses = self.loss_.value(predictions(query_rows, weights), query.y)
-                    errors[c] = np.nanmean(task_means(losses, query.offsets))
+                    losses = self.loss_.value(predict(prior, support, query, self.n_jobs), query.y)
+                    errors[c] = mean_error(losses, query.offsets)
         best = int(np.argmin(errors))
         chosen = priors[best]
         assert chosen is not None
-        self.conditioning_, self.bias_ = chosen
+        self.prior_ = chosen
         self.best_params_ = candidates[best]
         measured = errors if len(candidates) > 1 else np.full(1, np.nan)
         self.search_results_ = [
@@ -140,14 +150,8 @@ class SearchedLearner(MetaLearner):
     def _surrogate(self, lipschitz: float) -> Surrogate:
         return Surrogate(self.loss_, lipschitz, self.inner, self.tol, self.max_iter)
 
-    def _run(self, trajectories: list[Trajectory], rows: Rows, phis: Array) -> list[Prior | None]:
+    def _run(self, trajectories: list[Trajectory], rows: Rows, phis: Array) -> list[Learned | None]:
         """One pass of projected SGD over the tasks for each trajectory; the averages of the iterates."""
-        scale = np.full(len(phis), mean_square(phis))
-        batch = TaskBatch(rows, None, phis, scale)
-        done = optimizers.run(trajectories, batch, self._surrogate(0.0), n_jobs=self.n_jobs)
-        return [None if run.failure else Prior(run.average, run.bias_average) for run in done]
-
-
-def mean_square(phis: Array) -> float:
-    """Mean of ‖φ‖² over the tasks: φ acts as if it had unit root-mean-square norm."""
-    return float(np.einsum("tk,tk->", phis, phis) / max(len(phis), 1))
+        batch = TaskBatch(rows, None, phis, np.full(len(phis), mean_square(phis)))
+        done = run(trajectories, batch, self._surrogate(0.0), n_jobs=self.n_jobs)
+        return [None if found.failure else (found.average(), found.bias_mean) for found in done]

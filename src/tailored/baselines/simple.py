@@ -16,8 +16,11 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 from .._threads import single_threaded_blas
 from .._validation import check_clip
-from ..losses import get_loss
-from ..mixed_models import TaskStatistics, Units, adapt, fit_mixed_model
+from ..adapting import in_closed_form
+from ..losses import Squared, get_loss
+from ..mixed_models import TaskStatistics, Units, fit_mixed_model
+from ..prior import Prior
+from ..representation import Bias, Constant
 from ..tasks import Rows, TaskSet
 from ..tasks.rows import batches, clipped, dense, predictions, task_means, with_constant
 
@@ -303,6 +306,8 @@ class MixedModel(Baseline):
         b and W; with an intercept it is the last of d + 1 weights.
     noise_ : float
         σ².
+    prior_ : Prior
+        The same as a prior of tasks.
     """
 
     def __init__(
@@ -320,19 +325,23 @@ class MixedModel(Baseline):
         self.mean_ = model.means[0] * units.weights
         self.covariance_ = model.covariances[0] * np.outer(units.weights, units.weights)
         self.noise_ = model.noise * units.target**2
+        self.prior_ = Prior(
+            Constant(self.covariance_ / self.noise_),
+            Bias("shared", self.mean_.copy(), np.zeros((len(self.mean_), 0))),
+            loss=Squared(),
+            size_exponent=1,
+            fit_intercept=bool(self.fit_intercept),
+            clip=self.clip_,
+        )
 
     def adapt_many(self, tasks: TaskSet) -> Array:
+        adapt_tasks = in_closed_form(self.prior_)
         with single_threaded_blas():
-            return np.concatenate([self._adapt(batch) for batch in batches(tasks)])
-
-    def _adapt(self, tasks: TaskSet) -> Array:
-        statistics = TaskStatistics.of(tasks, self.fit_intercept)
-        tau = np.broadcast_to(self.covariance_ / self.noise_, statistics.gram.shape)
-        weights = adapt(tau, np.broadcast_to(self.mean_, statistics.cross.shape), statistics)
+            weights = np.concatenate([adapt_tasks(batch)[0] for batch in batches(tasks)])
         return weights if self.fit_intercept else np.hstack([weights, np.zeros((len(weights), 1))])
 
     def _weights(self, X: Array, y: Array) -> Array:
-        return self._adapt(TaskSet.from_tasks([(X, y)]))[0]
+        return self.adapt_many(TaskSet.from_tasks([(X, y)]))[0]
 
 
 def _ridge(X: Array, y: Array, alpha: float) -> Array:

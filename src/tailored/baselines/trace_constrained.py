@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..representation.bias import Bias
-from ..representation.conditioning import Constant
-from ..solvers.trajectory import StepSizes, Trajectory
+from ..representation import Bias, Constant
+from ..solvers import StepSizes, Trajectory
+from ..solvers.means import RunningMean
 from ..tasks import Rows
-from .searched import Array, Prior, SearchedLearner
+from .searched import Array, Learned, SearchedLearner
 
 
 def project_trace_ball(matrix: Array, radius: float) -> Array:
@@ -90,7 +90,7 @@ class TraceConstrainedLearner(SearchedLearner):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Prior | None]:
+    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Learned | None]:
         trajectories = [_start(rows.X.shape[1], **candidate) for candidate in candidates]
         return self._run(trajectories, rows, phis)
 
@@ -100,6 +100,5 @@ def _start(d: int, step_size: float, regularization: float) -> Trajectory:
     radius = 1.0 / regularization
     start = np.eye(d) * (radius / d)
     steps = StepSizes(step_size * radius**2, 0.0, 0.0)
-    return Trajectory(
-        steps, TraceBall(start, radius), Constant(start), Bias("none", d, 0), Bias("none", d, 0)
-    )
+    bias = Bias.zero("none", d, 0)
+    return Trajectory(steps, TraceBall(start, radius), RunningMean(Constant(start)), bias, bias.copy())

@@ -7,13 +7,10 @@ from contextlib import contextmanager
 
 import typer
 
+from .output import note
+
 #: What a shell reports for a program ended by Ctrl-C.
 INTERRUPTED = 130
-
-
-def note(message: str) -> None:
-    # Plain text on standard error: paths and numbers are not markup, and a pipe must not see them.
-    typer.echo(message, err=True)
 
 
 @contextmanager
@@ -23,8 +20,8 @@ def explained(resume_command: str | None = None) -> Iterator[None]:
     try:
         # Imported here, so that an interrupt during the slow imports is explained as well.
         from ..datasets import ChecksumError, DownloadError
+        from ..studies.files import ResultsError, WriteError
         from ..studies.reproduction.config import ConfigError
-        from ..studies.reproduction.store import ResultsError, WriteError
 
         try:
             yield

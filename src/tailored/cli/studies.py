@@ -1,19 +1,43 @@
-"""Commands of the theory studies and of the benchmark; `cli` registers them."""
+"""Commands of the demo, of the theory studies and of the benchmark."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from .errors import explained
+from .output import console, note, say, table
 
-console = Console()
+if TYPE_CHECKING:
+    from ..studies.benchmark.report import Line
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the figure and the table.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the environment.")] = 0,
+    tasks: Annotated[int, typer.Option(min=10, help="Number of training tasks.")] = 500,
+    jobs: Annotated[int, typer.Option(help="Parallel candidates; -1 uses all cores.")] = -1,
+) -> None:
+    """Learn from six clusters of tasks with six methods; print a table, draw a figure."""
+    with explained():
+        from ..studies.demo import run_demo, write_demo
+
+        result = run_demo(
+            n_train=tasks, seed=seed, n_jobs=jobs, progress=True, announce=lambda name: note(f"• {name}")
+        )
+        title = f"Six clusters, {tasks} training tasks, {result.n_test} new tasks, seed {seed}"
+        shown = table(title, ["method"], ["test error", "± s.e.", "training"])
+        for method in result.methods:
+            numbers = f"{method.mean:.4f}", f"{method.standard_error:.4f}", f"{method.seconds:.1f} s"
+            shown.add_row(method.name, *numbers)
+        console.print(shown)
+        csv, figure = write_demo(result, out)
+        say(f"figure: {figure}   table: {csv}")
 
 
 def theory(
@@ -26,16 +50,14 @@ def theory(
     seed: Annotated[int, typer.Option(help="Seed of the environments.")] = 0,
 ) -> None:
     """The paper's claims as measurements: each study writes a figure and a table."""
-    from ..studies.theory import STUDIES, write_study
+    with explained():
+        from ..studies.theory import STUDIES, write_study
 
-    names = list(STUDIES) if study == ["all"] else study
-    for name in names:
-        if name not in STUDIES:
-            raise typer.BadParameter(f"{name!r} is not a study; valid names: {', '.join(STUDIES)}, all")
-    out.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        _, table, figure = write_study(name, out, quick=quick, seed=seed, progress=True)
-        console.print(f"{name}: figure {figure}   table {table}")
+        names = list(STUDIES) if study == ["all"] else study
+        _check_names("study", names, [*STUDIES, "all"])
+        for name in names:
+            _, csv, figure = write_study(name, out, quick=quick, seed=seed, progress=True)
+            say(f"{name}: figure {figure}   table {csv}")
 
 
 def benchmark(
@@ -58,63 +80,52 @@ def benchmark(
     show_list: Annotated[bool, typer.Option("--list", help="List data sets and methods.")] = False,
 ) -> None:
     """Compare the learners with what a practitioner would use, on the same tasks."""
-    from ..progress import progress_bar
-    from ..studies.benchmark import METHODS, SUITES, run_benchmark
-    from ..studies.benchmark.page import page
-    from ..studies.benchmark.report import CurveDisplay, summarise, to_csv
-    from ..studies.benchmark.run import list_cells
+    # Finished trials are reused, so that the same command goes on.
+    with explained(resume_command=shlex.join(["tailored", *sys.argv[1:]])):
+        from ..studies.benchmark import METHODS, SUITES, run_benchmark
+        from ..studies.benchmark.page import write_results
+        from ..studies.benchmark.report import summarise
 
-    if show_list:
-        for name, suite in SUITES.items():
-            console.print(f"{name:16} {suite.description}")
-        console.print("methods: " + "; ".join(METHODS))
-        return
-    suites, methods = data_sets or list(SUITES), method or list(METHODS)
-    for kind, names, valid in (("data set", suites, SUITES), ("method", methods, METHODS)):
-        for name in names:
-            if name not in valid:
-                raise typer.BadParameter(f"{name!r} is not a {kind}; valid names: {', '.join(valid)}")
-    seed_list = list(range(first_seed, first_seed + seeds))
-    total = len(list_cells(suites, methods, seed_list, tasks or ()))
-    # Finished cells are reused, so that the same command goes on.
-    with (
-        explained(resume_command=shlex.join(["tailored", *sys.argv[1:]])),
-        progress_bar("Benchmark", total, enabled=True) as tick,
-    ):
+        if show_list:
+            for name, suite in SUITES.items():
+                console.print(f"{name:16} {suite.description}")
+            console.print("methods: " + "; ".join(METHODS))
+            return
+        suites, methods = data_sets or list(SUITES), method or list(METHODS)
+        _check_names("data set", suites, SUITES)
+        _check_names("method", methods, METHODS)
         results = run_benchmark(
             suites,
             methods,
-            seed_list,
+            range(first_seed, first_seed + seeds),
             out / "cells",
             task_counts=tasks or (),
             data=None if data is None else str(data),
             n_jobs=jobs,
-            tick=tick,
+            progress=True,
         )
-    (out / "benchmark.csv").write_text(to_csv(results), encoding="utf-8")
-    lines = summarise(results)
-    table = Table(title=f"Mean absolute error on new tasks, {seeds} seeds from {first_seed}")
-    for column in ("data set", "method", "error", "against best baseline", "p", "fit"):
-        table.add_column(column, justify="left" if column in ("data set", "method") else "right")
-    for line in lines:
+        _print_lines(summarise(results), f"Mean absolute error on new tasks, {seeds} seeds from {first_seed}")
+        for path in write_results(results, out, report):
+            say(f"written: {path}")
+
+
+def _check_names(kind: str, names: Iterable[str], valid: Iterable[str]) -> None:
+    for name in names:
+        if name not in valid:
+            raise typer.BadParameter(f"{name!r} is not a {kind}; valid names: {', '.join(valid)}")
+
+
+def _print_lines(lines: list[Line], title: str) -> None:
+    shown = table(title, ["data set", "method"], ["error", "against best baseline", "p", "fit"])
+    for place, line in enumerate(lines):
         same = line.method == line.best_baseline
-        table.add_row(
+        shown.add_row(
             line.suite,
             line.method,
             f"{line.mean:.4f} ± {line.deviation:.4f}",
             "best baseline" if same else f"{line.difference:+.2f} %",
             "" if same or line.p_value != line.p_value else f"{line.p_value:.1e}",
             f"{line.seconds:.1f} s",
-            end_section=line is lines[-1] or lines[lines.index(line) + 1].suite != line.suite,
+            end_section=[other.suite for other in lines[place + 1 : place + 2]] != [line.suite],
         )
-    console.print(table)
-    folder = out if report is None else report.parent / "figures"
-    folder.mkdir(parents=True, exist_ok=True)
-    figures = {}
-    for kind in ("rows", *(["tasks"] if tasks else [])):
-        path = folder / f"benchmark-{kind}.png"
-        CurveDisplay(results, kind).plot().savefig(path, dpi=150)
-        figures[kind] = f"{folder.name}/{path.name}"
-    if report is not None:
-        report.write_text(page(results, figures), encoding="utf-8")
-    console.print(f"table: {out / 'benchmark.csv'}   figures: {folder}")
+    console.print(shown)

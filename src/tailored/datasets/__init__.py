@@ -8,7 +8,7 @@ their SHA-256.
 
 from . import _jester, _lenk, _movielens
 from ._clusters import ClusterTruth, make_clusters
-from ._fetch import ChecksumError, DownloadError, Source, get_data_home
+from ._fetch import DATA_VARIABLE, ChecksumError, DownloadError, Source, get_data_home
 from ._jester import fetch_jester
 from ._lenk import fetch_lenk
 from ._movielens import fetch_movielens
@@ -17,6 +17,7 @@ from ._movielens import fetch_movielens
 SOURCES: dict[str, Source] = {module.SOURCE.name: module.SOURCE for module in (_lenk, _movielens, _jester)}
 
 __all__ = [
+    "DATA_VARIABLE",
     "SOURCES",
     "ChecksumError",
     "ClusterTruth",

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..progress import progress_bar
 
+#: Environment variables: a folder with local copies, and the folder that keeps downloads.
 DATA_VARIABLE = "TAILORED_DATA"
 HOME_VARIABLE = "TAILORED_DATA_HOME"
 

@@ -99,8 +99,10 @@ def fetch_jester(
         numbers, 1 to 100), ``target_name``, ``target_range`` (shifted), ``origin`` (where the data was
         read from), ``licence``, ``DESCR``.
 
-    Notes ----- The file has one row per user: the number of ratings, then 100 ratings, 99 for "not
-    rated". The ``.xls`` file takes xlrd (in the ``data`` extra) some five seconds.
+    Notes
+    -----
+    The file has one row per user: the number of ratings, then 100 ratings, 99 for "not rated". The ``.xls``
+    file takes xlrd (in the ``data`` extra) some five seconds.
 
     Examples
     --------

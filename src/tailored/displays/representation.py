@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..studies.reproduction.store import REPRESENTATION_FILE, ResultsError
-from ._style import STYLES
+from .style import STYLES
 
 Array = NDArray[np.float64]
+
+#: What a spectrum may be of, and how its line looks.
+SPECTRA = {
+    "H": STYLES["conditional"],
+    "C, conditional": STYLES["independent"],
+    "C, unconditional": STYLES["unconditional"],
+}
 
 
 @dataclass(frozen=True)
 class RepresentationDisplay:
-    """The mean τ of each group of test tasks, from the first seed with its chosen step size.
+    """The mean τ of each group of tasks beside the unconditional one, and the spectra behind them.
 
     Attributes
     ----------
@@ -29,7 +33,7 @@ class RepresentationDisplay:
         The unconditional learner's one representation, in the same frame.
     group_names, axis_names : list of str
     spectra : dict of str to ndarray
-        Eigenvalues in decreasing order, by what they are of.
+        Eigenvalues in decreasing order, by a name in `SPECTRA`.
     """
 
     title: str
@@ -38,39 +42,6 @@ class RepresentationDisplay:
     group_names: list[str]
     axis_names: list[str]
     spectra: dict[str, Array]
-
-    @classmethod
-    def from_folder(
-        cls, folder: Path | str, experiment: str, *, title: str | None = None
-    ) -> RepresentationDisplay:
-        """Read what a run stored in ``folder`` for ``experiment``."""
-        path = Path(folder) / experiment / REPRESENTATION_FILE
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-        except FileNotFoundError as error:
-            raise ResultsError(
-                f"there is no {path}: `tailored reproduce` writes it with the table"
-            ) from error
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise ResultsError(f"{path} is damaged ({error})") from error
-        if "conditional/taus" not in arrays:
-            raise ResultsError(f"{path} holds no conditional learner to show")
-        shared = arrays.get("unconditional/taus")
-        spectra = {
-            "H": arrays["conditional/spectrum_H"],
-            "C, conditional": arrays["conditional/spectrum_C"],
-        }
-        if "unconditional/spectrum_C" in arrays:
-            spectra["C, unconditional"] = arrays["unconditional/spectrum_C"]
-        return cls(
-            title or experiment,
-            arrays["conditional/taus"],
-            None if shared is None else shared[0],
-            [str(name) for name in arrays["conditional/group_names"]],
-            [str(name) for name in arrays["conditional/axis_names"]],
-            spectra,
-        )
 
     @property
     def beyond_mean(self) -> Array:
@@ -83,8 +54,8 @@ class RepresentationDisplay:
 
         n_columns = len(self.taus) + (self.shared is not None)
         side = 2.1 if n_columns < 5 else 1.55
-        figure = plt.figure(figsize=(side * n_columns + 3.4, 2 * side + 0.9), layout="constrained")
-        left, right = figure.subfigures(1, 2, width_ratios=[side * n_columns, 3.4])  # type: ignore[misc]
+        figure: Any = plt.figure(figsize=(side * n_columns + 3.4, 2 * side + 0.9), layout="constrained")
+        left, right = figure.subfigures(1, 2, width_ratios=[side * n_columns, 3.4])
         axes = left.subplots(2, n_columns, squeeze=False)
         beyond = self.beyond_mean
         for column, name in enumerate(self.group_names):
@@ -128,15 +99,10 @@ class RepresentationDisplay:
         ax.tick_params(length=0)
 
     def _plot_spectra(self, ax: Any) -> None:
-        styles = {
-            "H": STYLES["conditional"],
-            "C, conditional": STYLES["independent"],
-            "C, unconditional": STYLES["unconditional"],
-        }
         for name, values in self.spectra.items():
             # Below a millionth of the largest, eigenvalues are rounding or all but projected away.
             shown = values[values > 1e-6 * max(float(values.max(initial=0.0)), 1e-300)]
-            style = styles[name]
+            style = SPECTRA[name]
             ax.plot(
                 np.arange(1, len(shown) + 1),
                 shown,

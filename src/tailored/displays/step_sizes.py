@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..studies.reproduction.table import Results
-from ._style import STYLES, new_axes
+from .style import STYLES, new_axes
 
 Array = NDArray[np.float64]
 
@@ -36,42 +35,18 @@ class StepSizeDisplay:
     chosen: dict[str, NDArray[np.int64]]
     baseline: float | None
 
-    @classmethod
-    def from_results(cls, results: Results, experiment: str, *, title: str | None = None) -> StepSizeDisplay:
-        validation, chosen = {}, {}
-        steps, baseline = np.zeros(0), None
-        for method in results.methods(experiment):
-            curves = results.curves(experiment, method)
-            if not len(curves.step_sizes):
-                baseline = float(curves.validation.mean())
-                continue
-            steps = curves.step_sizes
-            validation[method], chosen[method] = curves.validation, curves.chosen
-        return cls(title or experiment, steps, validation, chosen, baseline)
-
     def plot(self, ax: Any = None, *, legend: bool = True) -> Any:
         """Draw on ``ax`` (made when absent): lines for the seeds' mean, marks for every seed's choice."""
         ax = new_axes() if ax is None else ax
         top = 0.0
         if self.baseline is not None:
-            style = STYLES["independent"]
-            line = {"color": style.color, "linestyle": style.linestyle, "linewidth": 1.6}
-            ax.axhline(self.baseline, label="independent", **line)
+            ax.axhline(self.baseline, label="independent", **STYLES["independent"].line)
             top = self.baseline
         for method, errors in self.validation.items():
-            style = STYLES[method]
-            line = {"color": style.color, "linestyle": style.linestyle, "linewidth": 1.6}
-            ax.plot(self.step_sizes, errors.mean(axis=0), label=method, **line)
+            ax.plot(self.step_sizes, errors.mean(axis=0), label=method, **STYLES[method].line)
             chosen = self.chosen[method]
-            ax.plot(
-                self.step_sizes[chosen],
-                errors[np.arange(len(errors)), chosen],
-                marker=style.marker,
-                markersize=5,
-                markerfacecolor="white",
-                markeredgecolor=style.color,
-                linestyle="none",
-            )
+            marks = self.step_sizes[chosen], errors[np.arange(len(errors)), chosen]
+            ax.plot(*marks, **STYLES[method].hollow)
             top = max(top, float(errors[:, 0].mean()))
         ax.set_xscale("log")
         low = min(float(errors.min()) for errors in self.validation.values()) if self.validation else 0.0

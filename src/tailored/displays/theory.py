@@ -1,27 +1,35 @@
-"""Figures of the studies, drawn from their tables alone; matplotlib is imported when drawing."""
+"""Figures of the theory studies: measured curves with their errors, beside their bounds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..studies.theory import RATE_METHODS, Study
+Array = NDArray[np.float64]
 
 #: Colours that print in grey and survive colour blindness.
 CONDITIONAL, UNCONDITIONAL, SPOILT, REFERENCE = "#1b6ca8", "#c8553d", "#e3a857", "0.45"
+SIDES = {"conditional": CONDITIONAL, "unconditional": UNCONDITIONAL}
+
+
+class Curve(NamedTuple):
+    """Values at ``x`` with their standard errors, and a bound on them where there is one; all (n,)."""
+
+    x: Array
+    value: Array
+    error: Array
+    bound: Array | None = None
 
 
 @dataclass(frozen=True)
 class StudyDisplay:
-    """Base of the displays: holds the study, draws it on two axes."""
+    """Base of the displays: holds curves by what they are of, draws them on two axes."""
 
-    study: Study
-
-    @classmethod
-    def from_study(cls, study: Study) -> Self:
-        return cls(study)
+    curves: Mapping[Any, Curve]
 
     def plot(self, axes: Any = None) -> Any:
         """Draw on two axes (made when absent); returns the figure."""
@@ -40,35 +48,30 @@ class StudyDisplay:
 
 
 class AdvantageDisplay(StudyDisplay):
-    """Excess risks and their bounds against m; the ratio of unconditional to conditional beside √m."""
+    """Excess risks and their bounds against m; the ratio of unconditional to conditional beside √m.
+
+    Curves by ("bound", "oracle" or "learned"; "conditional" or "unconditional"), against the number of
+    clusters.
+    """
 
     def _draw(self, left: Any, right: Any) -> None:
-        study = self.study
-        m = study.column("clusters", what="bound")
-        styles = {"bound": (":", ""), "oracle": ("--", "s"), "learned": ("-", "o")}
-        for what, (line, marker) in styles.items():
-            for side, colour in (("conditional", CONDITIONAL), ("unconditional", UNCONDITIONAL)):
-                values, error = study.column(side, what=what), study.column(f"{side}_error", what=what)
-                look: Any = {
-                    "color": colour,
-                    "ls": line,
-                    "marker": marker,
-                    "ms": 4,
-                    "label": f"{side}, {what}",
-                }
+        m = self.curves["bound", "conditional"].x
+        for what, line, marker in (("bound", ":", ""), ("oracle", "--", "s"), ("learned", "-", "o")):
+            for side, color in SIDES.items():
+                curve = self.curves[what, side]
                 # A bound is exact, and one training set gives no error: no bars for these.
-                bars = 2 * error if np.isfinite(error).all() and error.any() else None
-                left.errorbar(m, values, bars, **look)
-            right.plot(
-                m, study.column("ratio", what=what), ls=line, marker=marker or "x", color="k", label=what
-            )
+                bars = 2 * curve.error if np.isfinite(curve.error).all() and curve.error.any() else None
+                look: Any = {"color": color, "ls": line, "marker": marker, "ms": 4}
+                left.errorbar(m, curve.value, bars, label=f"{side}, {what}", **look)
+            ratio = self.curves[what, "unconditional"].value / self.curves[what, "conditional"].value
+            right.plot(m, ratio, ls=line, marker=marker or "x", color="k", label=what)
         right.plot(m, np.sqrt(m), color=REFERENCE, lw=5, alpha=0.4, zorder=0, label="√m")
         for ax in (left, right):
             ax.set_xscale("log", base=2)
             ax.set_xticks(m, [str(int(k)) for k in m])
             ax.set_xlabel("clusters m")
         left.set_yscale("log")
-        left.set_ylim(bottom=0.15 * study.column("conditional", what="oracle").min())  # room for the legend
+        left.set_ylim(bottom=0.15 * self.curves["oracle", "conditional"].value.min())  # room for the legend
         left.set_ylabel("excess risk (bars: ± 2 standard errors)")
         right.set_yscale("log", base=2)
         right.set_yticks([1, 2, 4, 8], ["1", "2", "4", "8"])
@@ -76,25 +79,20 @@ class AdvantageDisplay(StudyDisplay):
 
 
 class RatesDisplay(StudyDisplay):
-    """Excess surrogate against T with fitted slopes; the parts of the bounds that T decides."""
+    """Excess surrogate against T with fitted slopes; the parts of the bounds that T decides.
+
+    Curves by method, three of them at most.
+    """
 
     def _draw(self, left: Any, right: Any) -> None:
-        study = self.study
-        for method, colour in zip(RATE_METHODS, (CONDITIONAL, UNCONDITIONAL, SPOILT), strict=True):
-            T = study.column("T", method=method)
-            excess, error = (
-                study.column("excess", method=method),
-                study.column("standard_error", method=method),
-            )
-            slope = study.column("slope", method=method)[0]
-            left.errorbar(
-                T, excess, 2 * error, color=colour, marker="o", ms=4, label=f"{method}: slope {slope:.2f}"
-            )
-            if method not in ("ours", "trace-constrained"):
-                continue
-            bound = study.column("bound", method=method)
-            fitted = np.polyfit(np.log(T), np.log(bound), 1)[0]
-            right.plot(T, bound, color=colour, marker="o", ms=4, label=f"{method}: slope {fitted:.2f}")
+        for (method, curve), color in zip(
+            self.curves.items(), (CONDITIONAL, UNCONDITIONAL, SPOILT), strict=False
+        ):
+            look: Any = {"color": color, "marker": "o", "ms": 4}
+            T = curve.x
+            left.errorbar(T, curve.value, 2 * curve.error, label=_sloped(method, T, curve.value), **look)
+            if curve.bound is not None:
+                right.plot(T, curve.bound, label=_sloped(method, T, curve.bound), **look)
         for ax in (left, right):
             ax.set_xscale("log")
             ax.set_yscale("log")
@@ -103,29 +101,25 @@ class RatesDisplay(StudyDisplay):
         right.set_ylabel("part of the bound that T decides")
 
 
+def _sloped(name: str, x: Array, y: Array) -> str:
+    return f"{name}: slope {np.polyfit(np.log(x), np.log(y), 1)[0]:.2f}"
+
+
 class BoundsDisplay(StudyDisplay):
-    """Measured excess risk under its bound, against rows per task and training tasks."""
+    """Measured excess risk under its bound, against rows per task and training tasks.
+
+    Curves by ("n" or "T"; "conditional" or "unconditional"), each with its bound.
+    """
 
     def _draw(self, left: Any, right: Any) -> None:
         for ax, against in ((left, "n"), (right, "T")):
-            for function, colour in (("conditional", CONDITIONAL), ("unconditional", UNCONDITIONAL)):
-                where = {"against": against, "function": function}
-                x, bound = (self.study.column(key, **where) for key in ("value", "bound"))
-                excess, error = (self.study.column(key, **where) for key in ("excess", "standard_error"))
-                ax.plot(x, bound, color=colour, ls="--", label=f"{function}, bound")
-                ax.errorbar(
-                    x, excess, 2 * error, color=colour, marker="o", ms=4, label=f"{function}, measured"
-                )
+            for side, color in SIDES.items():
+                x, excess, error, bound = self.curves[against, side]
+                ax.plot(x, bound, color=color, ls="--", label=f"{side}, bound")
+                look: Any = {"color": color, "marker": "o", "ms": 4}
+                ax.errorbar(x, excess, 2 * error, label=f"{side}, measured", **look)
             ax.set_xscale("log")
             ax.set_yscale("log")
         left.set_xlabel("rows per task n, at the oracle")
         right.set_xlabel("training tasks T, learned")
         left.set_ylabel("excess risk (bars: ± 2 standard errors)")
-
-
-#: The display of each study.
-DISPLAYS: dict[str, type[StudyDisplay]] = {
-    "advantage": AdvantageDisplay,
-    "rates": RatesDisplay,
-    "bounds": BoundsDisplay,
-}

@@ -2,7 +2,7 @@
 
 A change of the prior mean moves the weights of a task with no rows as it is and those of a task with many
 rows hardly at all.  What is learned at one number of rows is therefore wrong at another, and one B is
-learned for each of a few levels; `tailored.posterior_map` lets them hand over to each other.
+learned for each of a few levels; `PosteriorMap` lets them hand over to each other.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._threads import single_threaded_blas
-from ..feature_maps.posterior import TaskSummary
+from ..feature_maps import TaskSummary
 from ..mixed_models import adapt, influence
 from ..tasks import TaskSet
 from ..tasks.episodes import ROTATIONS, Episodes, draw, rotate
 from ..tasks.rows import BATCH_FLOATS, dense_rows
-from .environment import ALL_BIAS_ROWS, BIAS_ROWS, HELD_OUT_ROWS, MANY_TASKS, Fold, Model, TrainingTasks
+from .data import ALL_BIAS_ROWS, BIAS_ROWS, HELD_OUT_ROWS, MANY_TASKS, Fold, Model, TrainingData
 from .query_risk import PENALTIES, QueryBias
 
 Array = NDArray[np.float64]
@@ -73,12 +73,12 @@ class LearnedBias:
     results: list[dict[str, Any]]
 
 
-def learn_bias(tasks: TrainingTasks, model: Model, fits: list[Model], tick: Tick) -> LearnedBias:
+def learn_bias(data: TrainingData, model: Model, fits: list[Model], tick: Tick) -> LearnedBias:
     """Learn the B of every level; ``model`` is fitted to all tasks, ``fits`` are those of the folds."""
     learned = LearnedBias([], [[] for _ in fits], [])
-    for rows in support_sizes(tasks.tasks):
-        in_folds, results = _choose_penalty(tasks, fits, rows, tick)
-        learned.levels.append(_learn_level(tasks, model, in_folds[0]))
+    for rows in support_sizes(data.tasks):
+        in_folds, results = _choose_penalty(data, fits, rows, tick)
+        learned.levels.append(_learn_level(data, model, in_folds[0]))
         for fold, level in zip(learned.folds, in_folds, strict=True):
             fold.append(level)
         learned.results.extend(results)
@@ -91,16 +91,16 @@ def support_sizes(tasks: TaskSet) -> list[int]:
     return sorted({0, round(rows / 4), round(rows * 3 / 4)})
 
 
-def _learn_level(tasks: TrainingTasks, model: Model, chosen: LevelBias) -> LevelBias:
+def _learn_level(data: TrainingData, model: Model, chosen: LevelBias) -> LevelBias:
     """B from all tasks, with the penalty that was chosen in the folds."""
     if chosen.penalty is None:
         return chosen
     with single_threaded_blas():
-        order = np.random.default_rng(tasks.seed(ALL_BIAS_ROWS)).permutation(len(tasks))
-        learned_from = tasks.tasks[np.sort(order[:BIAS_TASKS])]
-        more = 2 if len(tasks) < MANY_TASKS else 1
-        episodes = _episodes(tasks, learned_from, chosen.rows, tasks.seed(ALL_BIAS_ROWS, 1), more)
-        problem, summary = query_bias(tasks, episodes, model, None)
+        order = np.random.default_rng(data.seed(ALL_BIAS_ROWS)).permutation(len(data))
+        learned_from = data.tasks[np.sort(order[:BIAS_TASKS])]
+        more = 2 if len(data) < MANY_TASKS else 1
+        episodes = _episodes(data, learned_from, chosen.rows, data.seed(ALL_BIAS_ROWS, 1), more)
+        problem, summary = query_bias(data, episodes, model, None)
         B = None
         for value in PENALTIES:
             if value >= chosen.penalty:
@@ -108,28 +108,28 @@ def _learn_level(tasks: TrainingTasks, model: Model, chosen: LevelBias) -> Level
     return replace(chosen, B=B, summary=summary)
 
 
-def _episodes(tasks: TrainingTasks, chosen: TaskSet, rows: int, seed: list[int], more: int = 1) -> Episodes:
-    if rows == support_sizes(tasks.tasks)[-1]:
+def _episodes(data: TrainingData, chosen: TaskSet, rows: int, seed: list[int], more: int = 1) -> Episodes:
+    if rows == support_sizes(data.tasks)[-1]:
         return rotate(chosen, seed, more)
     return draw(chosen, rows, seed, 2 * more)
 
 
 def _choose_penalty(
-    tasks: TrainingTasks, fits: list[Model], rows: int, tick: Tick
+    data: TrainingData, fits: list[Model], rows: int, tick: Tick
 ) -> tuple[list[LevelBias], list[dict[str, Any]]]:
     """Follow the path of penalties in all folds until it stops paying; each fold's B there, and the path."""
     with single_threaded_blas():
-        parallel = joblib.Parallel(n_jobs=tasks.settings.n_jobs, prefer="threads")
-        jobs = zip(tasks.folds, fits, strict=True)
-        paths: list[Path] = parallel(joblib.delayed(_start)(tasks, fold, fit, rows) for fold, fit in jobs)
-        without = float(np.mean([tasks.error(path.query, path.held_out.prediction) for path in paths]))
+        parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, prefer="threads")
+        jobs = zip(data.folds, fits, strict=True)
+        paths: list[Path] = parallel(joblib.delayed(_start)(data, fold, fit, rows) for fold, fit in jobs)
+        without = float(np.mean([data.error(path.query, path.held_out.prediction) for path in paths]))
         results: list[dict[str, Any]] = []
         results.append({"kind": "conditional bias", "rows": rows, "penalty": None, "error": without})
         best, best_paths, failures = results[0], paths, 0
         for penalty in PENALTIES:
             if failures == PATIENCE:
                 break
-            done = parallel(joblib.delayed(_advance)(tasks, path, penalty) for path in paths)
+            done = parallel(joblib.delayed(_advance)(data, path, penalty) for path in paths)
             paths = [path for path, _ in done]
             found = float(np.mean([error for _, error in done]))
             results.append({"kind": "conditional bias", "rows": rows, "penalty": penalty, "error": found})
@@ -143,46 +143,46 @@ def _choose_penalty(
     return [LevelBias(rows, p.B, p.summary, best["penalty"], best["error"]) for p in best_paths], results
 
 
-def _start(tasks: TrainingTasks, fold: Fold, fit: Model, rows: int) -> Path:
+def _start(data: TrainingData, fold: Fold, fit: Model, rows: int) -> Path:
     with single_threaded_blas():
-        seeds = tasks.seed(BIAS_ROWS, fold.number), tasks.seed(HELD_OUT_ROWS, fold.number)
+        seeds = data.seed(BIAS_ROWS, fold.number), data.seed(HELD_OUT_ROWS, fold.number)
         trained, held_out = (
-            _episodes(tasks, tasks.tasks[part], rows, seed)
+            _episodes(data, data.tasks[part], rows, seed)
             for part, seed in zip((fold.train, fold.held_out), seeds, strict=True)
         )
-        train, summary = query_bias(tasks, trained, fit, None)
-        return Path(train, query_bias(tasks, held_out, fit, summary)[0], held_out.query, summary)
+        train, summary = query_bias(data, trained, fit, None)
+        return Path(train, query_bias(data, held_out, fit, summary)[0], held_out.query, summary)
 
 
-def _advance(tasks: TrainingTasks, path: Path, penalty: float) -> tuple[Path, float]:
+def _advance(data: TrainingData, path: Path, penalty: float) -> tuple[Path, float]:
     with single_threaded_blas():
         B = path.train.fit(penalty, path.B)
-        return replace(path, B=B), tasks.error(path.query, path.held_out.predict(B))
+        return replace(path, B=B), data.error(path.query, path.held_out.predict(B))
 
 
 def query_bias(
-    tasks: TrainingTasks, episodes: Episodes, model: Model, summary: TaskSummary | None
+    data: TrainingData, episodes: Episodes, model: Model, summary: TaskSummary | None
 ) -> tuple[QueryBias, TaskSummary]:
     """The problem of learning B on these episodes; ψ is fitted on them unless it is given."""
-    d, query_rows = tasks.statistics.n_features, episodes.query
+    d, query_rows = data.statistics.n_features, episodes.query
     directions, prediction = np.empty((len(query_rows.y), d)), np.empty(len(query_rows.y))
     features: list[Array] = []
     size = max(1, BATCH_FLOATS // d**2)
     for start in range(0, len(query_rows), size):
         support, query = (part[start : start + size] for part in episodes)
-        statistics = tasks.statistics_of(support)
+        statistics = data.statistics_of(support)
         _, tau, b = model.mixture.prior(statistics)
         weights = adapt(model.scale * tau, b, statistics)
         R = influence(model.scale * tau, statistics)
         if summary is None:
             # The first batch has plenty of tasks for means and scales.
-            with_side = tasks.side is not None and not tasks.side.from_description
+            with_side = data.side is not None and not data.side.from_description
             summary = TaskSummary.fit(model.mixture, statistics, weights, with_side)
         psi = summary(statistics, weights)
         features.append(np.repeat(np.hstack([np.ones((len(psi), 1)), psi]), query.sizes, axis=0))
         for t, task in enumerate(query):
             rows = slice(query_rows.offsets[start + t], query_rows.offsets[start + t + 1])
-            X = dense_rows(task.X, tasks.settings.fit_intercept) * tasks.units.weights
+            X = dense_rows(task.X, data.settings.fit_intercept) * data.units.weights
             prediction[rows], directions[rows] = X @ weights[t], X @ R[t]
     assert summary is not None
     weight = 1.0 / (np.repeat(query_rows.sizes, query_rows.sizes) * len(query_rows))
@@ -192,7 +192,7 @@ def query_bias(
         prediction,
         query_rows.y,
         weight,
-        tasks.settings.loss,
-        tasks.units.target,
+        data.settings.loss,
+        data.units.target,
     )
     return problem, summary

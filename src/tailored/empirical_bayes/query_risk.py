@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from ..losses import DualBox, Loss, _BoxLoss
+from ..losses import BoxLoss, DualBox, Loss
 
 Array = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ class QueryBias:
 
     @cached_property
     def _box(self) -> DualBox:
-        assert isinstance(self.loss, _BoxLoss)
+        assert isinstance(self.loss, BoxLoss)
         return self.loss.dual_box(self.target)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The practical training routine: a Gaussian model of all tasks by EM, its form chosen on held-out tasks.
+"""Empirical Bayes: a Gaussian model of all tasks by EM, its form chosen on held-out tasks.
 
 1. Fit the forms of `tailored.mixed_models.forms`, from "every task alone" to a mixture of mixed models, to
    some of the tasks; choose the one, and a multiple of its τ, that predicts the other tasks best.
@@ -9,48 +9,46 @@
 4. Count how far the predictions of held-out tasks miss, for intervals.
 
 The result is of the paper's form, ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀`` for the features
-of `tailored.posterior_map`.
+of `PosteriorMap`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._threads import single_threaded_blas
-from ..calibration import AdaptTasks, calibrate_on
-from ..feature_maps.posterior import Level, PosteriorMap, SideFeatures
+from ..adapting import in_closed_form
+from ..calibration import calibrate_on
+from ..feature_maps import Level, PosteriorMap, PosteriorModel
 from ..intervals import Calibration
-from ..mixed_models import TaskStatistics, Units, adapt
+from ..losses import Squared
+from ..mixed_models import Units
 from ..mixed_models.forms import Form, FormFitter, chains
+from ..prior import Prior
 from ..progress import progress_bar
-from ..representation.bias import Bias
-from ..representation.conditioning import RANK_TOLERANCE, Conditioning, Constant, Factored
-from ..tasks import TaskSet
-from ..tasks.rows import batches
-from .environment import FORM_STARTS, INTERVAL_ROWS, Model, Settings, TrainingTasks
+from ..representation import Bias, BlockDiagonal, Conditioning, Constant
+from .data import FORM_STARTS, INTERVAL_ROWS, Model, TrainingData
 from .prior_mean import LearnedBias, LevelBias, learn_bias
 from .query_risk import PENALTIES
 from .selection import choose
 
 Array = NDArray[np.float64]
 
-#: Each step of EM costs about T d³ operations, and there are several hundred of them.
-LARGEST_WORK = 4e9
-
 
 @dataclass(frozen=True)
-class Trained:
-    """What training ends in, and what was tried on the way."""
+class Learned:
+    """The prior, and what was tried on the way.
 
-    feature_map: PosteriorMap
-    conditioning: Conditioning
-    bias: Bias
-    calibration: Calibration | None
+    ``form`` and ``scale`` were chosen with the least error on held-out tasks; ``side_penalty`` and ``penalty`` are
+    those on the parts of b(s) that are linear in the description and learned on query rows (None: left out).
+    """
+
+    prior: Prior
     form: Form
     scale: float
     side_penalty: float | None
@@ -59,42 +57,29 @@ class Trained:
     results: list[dict[str, Any]]
 
 
-def train(
-    tasks: TaskSet,
-    settings: Settings,
-    *,
-    side: SideFeatures | None = None,
-    n_validation: int = 0,
-    progress: bool = False,
-) -> Trained:
-    """Run the routine of the module's text; see `TrainingTasks` for the parameters."""
-    T, d = len(tasks), tasks.n_features + settings.fit_intercept
-    if T * d**3 > LARGEST_WORK:
-        raise ValueError(
-            f"X: learning from {T} tasks with {d} columns by the practical algorithm would take hours; "
-            "give step_size='search' and a rank, for instance rank=32"
-        )
-    at_hand = TrainingTasks(tasks, side, n_validation, settings)
-    steps = len(at_hand.folds) * len(chains(2, True)) + 3 * len(PENALTIES)
+def learn(data: TrainingData, *, tol: float, max_iter: int, progress: bool = False) -> Learned:
+    """Run the routine of the module's text; ``tol`` and ``max_iter`` are those of the within-task solver."""
+    steps = len(data.folds) * len(chains(2, True)) + 3 * len(PENALTIES)
     with progress_bar("Learning from tasks", steps, enabled=progress) as tick:
-        return _train(at_hand, tick)
+        learned = _learn(data, tick)
+    return replace(learned, prior=replace(learned.prior, tol=tol, max_iter=max_iter))
 
 
-def _train(at_hand: TrainingTasks, tick: Callable[[int], None] | None) -> Trained:
-    choice = choose(at_hand, tick)
+def _learn(data: TrainingData, tick: Callable[[int], None] | None) -> Learned:
+    choice = choose(data, tick)
     best, results = choice.best, choice.results
     with single_threaded_blas():
-        fitter = FormFitter.of(at_hand.statistics, at_hand.seed(FORM_STARTS), choice.side_penalty)
+        fitter = FormFitter.of(data.statistics, data.seed(FORM_STARTS), choice.side_penalty)
         model = Model(fitter.fit(best.form), best.scale)
     fits = [Model(mixture, best.scale) for mixture in best.fits]
     # A single task has nobody to be held out from.
-    learned = learn_bias(at_hand, model, fits, tick) if len(at_hand) > 1 else LearnedBias([], [], [])
+    learned = learn_bias(data, model, fits, tick) if len(data) > 1 else LearnedBias([], [], [])
     biases = learned.levels
-    assembled = assemble(at_hand, model, biases)
-    calibration = _calibrate(at_hand, fits, learned.folds, assembled) if learned.folds else None
-    return Trained(
-        *assembled,
-        calibration,
+    prior = assemble(data, model, biases)
+    if learned.folds:
+        prior = replace(prior, calibration=_calibrate(data, fits, learned.folds, prior))
+    return Learned(
+        prior,
         best.form,
         best.scale,
         choice.side_penalty,
@@ -104,60 +89,38 @@ def _train(at_hand: TrainingTasks, tick: Callable[[int], None] | None) -> Traine
     )
 
 
-class Assembled(NamedTuple):
-    """The result in the paper's form."""
-
-    feature_map: PosteriorMap
-    conditioning: Conditioning
-    bias: Bias
-
-
-def assemble(at_hand: TrainingTasks, model: Model, biases: list[LevelBias]) -> Assembled:
-    """φ, (H, C) and (B, b₀) of a fitted model."""
+def assemble(data: TrainingData, model: Model, biases: list[LevelBias]) -> Prior:
+    """φ, (H, C) and (B, b₀) of a fitted model, as a prior."""
     learned = any(level.B is not None for level in biases)
-    feature_map = PosteriorMap.of_model(
-        at_hand.units,
+    features = PosteriorModel(
+        data.units,
         model.mixture,
         model.scale,
-        fit_intercept=at_hand.settings.fit_intercept,
-        levels=[Level(level.rows, level.summary) for level in biases] if learned else [],
-        side=at_hand.side,
+        data.settings.fit_intercept,
+        tuple(Level(level.rows, level.summary) for level in biases) if learned else (),
+        data.side,
     )
-    return Assembled(feature_map, *_in_raw_units(model, at_hand.units, biases))
+    return Prior(
+        *_in_raw_units(model, data.units, biases),
+        PosteriorMap.of_model(features),
+        loss=Squared(),
+        size_exponent=1,
+        fit_intercept=data.settings.fit_intercept,
+        clip=data.settings.clip,
+    )
 
 
 def _calibrate(
-    at_hand: TrainingTasks, fits: list[Model], biases: list[list[LevelBias]], final: Assembled
+    data: TrainingData, fits: list[Model], biases: list[list[LevelBias]], final: Prior
 ) -> Calibration | None:
     """For intervals: each fold's model is asked about the tasks that it was not fitted to."""
-    fit_intercept = at_hand.settings.fit_intercept
     held_out = (
-        (at_hand.tasks[fold.held_out], _adapter(assemble(at_hand, fit, bias), fit_intercept))
-        for fold, fit, bias in zip(at_hand.folds, fits, biases, strict=True)
+        (data.tasks[fold.held_out], in_closed_form(assemble(data, fit, bias)))
+        for fold, fit, bias in zip(data.folds, fits, biases, strict=True)
     )
     with single_threaded_blas():
-        in_use = _adapter(final, fit_intercept)
-        return calibrate_on(held_out, fit_intercept, at_hand.seed(INTERVAL_ROWS), in_use)
-
-
-def adapt_in_closed_form(trained: Trained, tasks: TaskSet, fit_intercept: bool) -> Array:
-    """Weights (T, d) of the tasks; what `MetaLearner.adapt_many` gives, without waiting for its compiler."""
-    model = Assembled(trained.feature_map, trained.conditioning, trained.bias)
-    adapt_tasks = _adapter(model, fit_intercept)
-    with single_threaded_blas():
-        return np.concatenate([adapt_tasks(batch)[0] for batch in batches(tasks)])
-
-
-def _adapter(model: Assembled, fit_intercept: bool) -> AdaptTasks:
-    """Weights and representations of tasks under the model, in raw units and closed form."""
-
-    def adapt_tasks(tasks: TaskSet) -> tuple[Array, Array]:
-        phis = model.feature_map.transform(tasks)
-        taus = model.conditioning.evaluate(phis)
-        weights = adapt(taus, model.bias.evaluate(phis), TaskStatistics.of(tasks, fit_intercept))
-        return weights, taus * np.maximum(tasks.sizes, 1)[:, None, None]
-
-    return adapt_tasks
+        seed = data.seed(INTERVAL_ROWS)
+        return calibrate_on(held_out, data.settings.fit_intercept, seed, in_closed_form(final))
 
 
 def _in_raw_units(model: Model, units: Units, biases: list[LevelBias]) -> tuple[Conditioning, Bias]:
@@ -174,25 +137,12 @@ def _in_raw_units(model: Model, units: Units, biases: list[LevelBias]) -> tuple[
     linear = np.hstack(blocks) * units.weights[:, None]
     n_side = linear.shape[1]
     taus = model.scale * mixture.covariances / mixture.noise / np.outer(units.columns, units.columns)
-    conditioning = Constant(taus[0], n_side) if K == 1 else _block_diagonal(taus, n_side)
+    conditioning: Conditioning = Constant(taus[0], n_side)
+    if K > 1:
+        conditioning = BlockDiagonal(taus, np.arange(K), np.zeros((d, d)), n_side)
     if n_side == 2 and mixture.means.any():
         # One component and nothing else: its mean is shared by all tasks.
-        bias = Bias("shared", d, n_side)
-        bias.constant[:] = linear[:, 1]
-    else:
-        bias = Bias("conditional" if linear.any() else "none", d, n_side)
-        bias.linear[:] = linear[:, : bias.linear.shape[1]]
-    return conditioning, bias
-
-
-def _block_diagonal(taus: Array, n_side: int) -> Factored:
-    """The eigenbasis of H, straight from those of its blocks."""
-    K, d, _ = taus.shape
-    values, vectors = np.linalg.eigh(taus)
-    basis = np.zeros((d, n_side, K, d))
-    for k in range(K):
-        basis[:, k, k] = vectors[k]
-    flat = values.ravel()
-    order = np.argsort(flat, kind="stable")
-    order = order[flat[order] > RANK_TOLERANCE * flat.max()]
-    return Factored(basis.reshape(d * n_side, K * d)[:, order], flat[order], np.zeros((d, d)), n_side)
+        return conditioning, Bias("shared", linear[:, 1].copy(), np.zeros((d, 0)))
+    if linear.any():
+        return conditioning, Bias("conditional", np.zeros(d), linear)
+    return conditioning, Bias.zero("none", d, n_side)

@@ -14,9 +14,12 @@ from ._adapted import AdaptedWeights
 from ._base import FeatureMap
 from ._description import CallableMap, SideVector, Transformer
 from ._estimates import FourierEstimate, PosteriorMean, SecondOrder
-from ._joined import FEATURE_MAPS, JoinedMaps, get_feature_map, kinds
+from ._joined import FEATURE_MAPS, JoinedMaps, get_feature_map
 from ._ridge import RidgeEstimate
 from ._rows import AngleMap, FourierEmbedding, MeanEmbedding
+from .posterior import PosteriorMap, PosteriorModel
+from .side_features import SideFeatures
+from .summaries import Level, TaskSummary
 
 __all__ = [
     "FEATURE_MAPS",
@@ -27,12 +30,16 @@ __all__ = [
     "FourierEmbedding",
     "FourierEstimate",
     "JoinedMaps",
+    "Level",
     "MeanEmbedding",
+    "PosteriorMap",
     "PosteriorMean",
+    "PosteriorModel",
     "RidgeEstimate",
     "SecondOrder",
+    "SideFeatures",
     "SideVector",
+    "TaskSummary",
     "Transformer",
     "get_feature_map",
-    "kinds",
 ]

@@ -18,7 +18,7 @@ class AdaptedWeights(FeatureMap):
     function of its rows and of a few meta-parameters, as those of a new task are, and so they need no
     held-out rows.
 
-    ``ConditionalLearner(UnconditionalLearner(), step_size="search")`` is the paper's algorithm refined once:
+    ``ConditionalLearner(UnconditionalLearner(), ...)`` is the paper's algorithm refined once:
     its search includes "H does not move", which is the first model again, so that the refinement is used
     where it pays on held-out tasks.
 
@@ -44,16 +44,16 @@ class AdaptedWeights(FeatureMap):
         self.learner = learner
         self.unit_norm = unit_norm
         self.constant = constant
-        self.model: Any = learner if hasattr(learner, "conditioning_") else None
+        self.model: Any = learner if hasattr(learner, "prior_") else None
         self.norm = 1.0
 
     @property
-    def needs_side_info(self) -> bool:  # type: ignore[override]
+    def needs_side_info(self) -> bool:
         known = None if self.model is None else self.model.feature_map_
         return known is not None and known.needs_side_info
 
     def fit(self, tasks: TaskSet) -> AdaptedWeights:
-        fitted = hasattr(self.learner, "conditioning_")
+        fitted = hasattr(self.learner, "prior_")
         self.model = self.learner if fitted else clone(self.learner).fit(tasks)
         self.norm = mean_norm(self.model.adapt_many(tasks))
         return self
@@ -84,6 +84,8 @@ class AdaptedWeights(FeatureMap):
         # The fitted learner has the arguments of the unfitted one.
         return {**vars(self), "learner": self.learner if self.model is None else None}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.learner = state["learner"] if self.model is None else self.model
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> AdaptedWeights:
+        made = super().from_state(state)
+        made.learner = made.learner if made.model is None else made.model
+        return made

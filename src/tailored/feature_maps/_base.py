@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,15 @@ Array = NDArray[np.float64]
 class FeatureMap(ABC):
     """Base of all maps: ``fit`` on the training tasks, ``transform`` to (T, k)."""
 
-    #: What the map reads; `adapt` uses it to say what is missing.
-    needs_rows: bool = True
-    needs_side_info: bool = False
+    @property
+    def needs_rows(self) -> bool:
+        """Whether the map reads the task's rows; `adapt` uses it to say what is missing."""
+        return True
+
+    @property
+    def needs_side_info(self) -> bool:
+        """Whether it reads the task's description."""
+        return False
 
     def fit(self, tasks: TaskSet) -> FeatureMap:
         """Learn what has to be learned from the tasks (most maps: nothing)."""
@@ -39,9 +45,12 @@ class FeatureMap(ABC):
         """Constructor arguments and fitted numbers that rebuild the map (for saving)."""
         return dict(vars(self))
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take back what `state` gave."""
-        vars(self).update(state)
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """The map that `state` was taken of."""
+        made = cls.__new__(cls)
+        vars(made).update(state)
+        return made
 
 
 def averaging_matrix(tasks: TaskSet) -> sparse.csr_array:

@@ -14,16 +14,25 @@ from ..tasks.rows import dense
 from ._base import Array, FeatureMap
 
 
-class SideVector(FeatureMap):
+class DescriptionMap(FeatureMap):
+    """Base of the maps that read the table of side information and no rows."""
+
+    @property
+    def needs_rows(self) -> bool:
+        return False
+
+    @property
+    def needs_side_info(self) -> bool:
+        return True
+
+
+class SideVector(DescriptionMap):
     """The side information as it is.
 
     Numeric tables are taken unchanged.  When a table also has categorical columns, these become
     one-hot (a category unseen in training gives zeros) and the numeric columns are standardised, so
     that an age in years does not drown the rest.
     """
-
-    needs_rows = False
-    needs_side_info = True
 
     def __init__(self) -> None:
         #: Of a table with categories: per column its categories, or its (mean, deviation).
@@ -72,30 +81,38 @@ def _encoding(column: NDArray[Any]) -> dict[str, Any]:
     return {"values": sorted(set(column.tolist()), key=lambda value: (str(type(value)), value))}
 
 
-class Transformer(FeatureMap):
-    """Any scikit-learn transformer applied to the table of side information."""
+class Transformer(DescriptionMap):
+    """Any scikit-learn transformer applied to the table of side information.
 
-    needs_rows = False
-    needs_side_info = True
+    Attributes
+    ----------
+    fitted : transformer or None
+        A fitted clone of ``transformer``.
+    """
 
     def __init__(self, transformer: Any) -> None:
         self.transformer = transformer
+        self.fitted: Any = None
 
     def fit(self, tasks: TaskSet) -> Transformer:
-        self.transformer = clone(self.transformer).fit(_side_table(tasks))
+        self.fitted = clone(self.transformer).fit(_side_table(tasks))
         return self
 
     def transform(self, tasks: TaskSet) -> Array:
-        return dense(self.transformer.transform(_side_table(tasks)))
+        if self.fitted is None:
+            raise ValueError("feature_map: this Transformer is not fitted; call fit(tasks) first")
+        return dense(self.fitted.transform(_side_table(tasks)))
 
 
 class CallableMap(FeatureMap):
     """``φ = function(task)`` where the task has ``X``, ``y``, ``side_info`` and ``label``."""
 
-    needs_rows = False
-
     def __init__(self, function: Callable[[Task], Any]) -> None:
         self.function = function
+
+    @property
+    def needs_rows(self) -> bool:
+        return False
 
     def transform(self, tasks: TaskSet) -> Array:
         rows: list[Array] = []

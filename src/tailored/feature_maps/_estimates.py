@@ -8,7 +8,6 @@ tasks leaves out directions in which tasks do not differ; what is made of it her
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -68,17 +67,6 @@ class PosteriorMean(FeatureMap):
 
     def transform(self, tasks: TaskSet) -> Array:
         return np.hstack([self.weights(tasks) / self.norm, np.ones((len(tasks), 1))])
-
-    def state(self) -> dict[str, Any]:
-        own = dict(vars(self))
-        for name in ("units", "mixture"):
-            own[name] = None if own[name] is None else asdict(own[name])
-        return own
-
-    def restore(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.units = None if state["units"] is None else Units(**state["units"])
-        self.mixture = None if state["mixture"] is None else Mixture(**state["mixture"])
 
 
 #: What the maps below may be made of.

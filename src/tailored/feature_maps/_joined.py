@@ -51,11 +51,11 @@ class JoinedMaps(FeatureMap):
         self.norms: list[float] = []
 
     @property
-    def needs_rows(self) -> bool:  # type: ignore[override]
+    def needs_rows(self) -> bool:
         return any(part.needs_rows for part in self.parts)
 
     @property
-    def needs_side_info(self) -> bool:  # type: ignore[override]
+    def needs_side_info(self) -> bool:
         return any(part.needs_side_info for part in self.parts)
 
     def fit(self, tasks: TaskSet) -> JoinedMaps:
@@ -104,8 +104,3 @@ def get_feature_map(spec: Any, *, has_side_info: bool) -> FeatureMap:
         f"feature_map: expected one of {sorted(FEATURE_MAPS)}, 'auto', a FeatureMap, a callable, a "
         f"scikit-learn transformer, a meta-learner or a list of these, got {type(spec).__name__}"
     )
-
-
-def kinds() -> dict[str, Callable[[], FeatureMap]]:
-    """The maps that are numbers and no code, by the names that they are saved under."""
-    return {**FEATURE_MAPS, "joined": JoinedMaps, "adapted weights": AdaptedWeights}

@@ -45,10 +45,6 @@ class RidgeEstimate(FeatureMap):
             self.penalty = check_positive("alpha", self.alpha)
         return self
 
-    def restore(self, state: dict[str, object]) -> None:
-        # A file from before there was a choice has no penalty but alpha.
-        super().restore({"penalty": state.get("alpha"), **state})
-
     def transform(self, tasks: TaskSet) -> Array:
         penalty = self._penalty()
         d = tasks.n_features

@@ -37,19 +37,19 @@ class AngleMap(FeatureMap):
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
         self.low = low
         self.high = high
+        #: (m, M) in use; None before `fit`, unless both are given.
+        self.scale = None if low is None or high is None else (low, high)
 
     def fit(self, tasks: TaskSet) -> AngleMap:
-        if self.low is None:
-            self.low = float(tasks.y.min())
-        if self.high is None:
-            self.high = float(tasks.y.max())
+        low = float(tasks.y.min()) if self.low is None else self.low
+        self.scale = low, float(tasks.y.max()) if self.high is None else self.high
         return self
 
     def transform(self, tasks: TaskSet) -> Array:
-        assert self.low is not None
-        assert self.high is not None
-        span = self.high - self.low
-        angle = (np.pi / 4) * (self.high - tasks.y) / (span if span > 0 else 1.0)
+        if self.scale is None:
+            raise ValueError("feature_map: this AngleMap is not fitted; call fit(tasks) first")
+        low, high = self.scale
+        angle = (np.pi / 4) * (high - tasks.y) / (high - low if high > low else 1.0)
         total = averaging_matrix(tasks)
         total.data[:] = 1.0
         count = dense(total @ tasks.X)

@@ -1,4 +1,4 @@
-"""The features of `tailored.posterior_map` for a single task.
+"""The features of `PosteriorMap` for a single task.
 
 A task of forty rows is little arithmetic, and the batched routines spend it in calls: per component, per level
 and per block of features.  Here the model is laid out once as a few flat arrays, so that a task takes one
@@ -8,23 +8,20 @@ matrix product, one compiled loop over the components, and one more product for 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log1p
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..mixed_models import Mixture, Units
 from ..mixed_models.kernels import first_pass, log_evidences, summarise
 from ..tasks.rows import with_constant
-
-if TYPE_CHECKING:
-    from .posterior import PosteriorMap
+from .summaries import NOISE_ROWS, Level
 
 Array = NDArray[np.float64]
-
-#: Rows of average noise that steady the estimate of a task's own noise.
-NOISE_ROWS = 5.0
 
 _NOTHING = np.empty(0)
 
@@ -55,15 +52,14 @@ class _Summaries:
     hat: NDArray[np.intp]
 
     @classmethod
-    def of(cls, feature_map: PosteriorMap) -> _Summaries | None:
-        numbered = [(i, level.summary) for i, level in enumerate(feature_map.levels)]
-        told = [(i, summary) for i, summary in numbered if summary is not None]
-        if not told:
+    def of(cls, levels: Sequence[Level], n_side: int) -> _Summaries | None:
+        numbered = [(i, level.summary) for i, level in enumerate(levels)]
+        summarised = [(i, summary) for i, summary in numbered if summary is not None]
+        if not summarised:
             return None
-        d, L = len(told[0][1].centre), len(told)
-        q = 0 if feature_map.side is None else len(feature_map.side.mean)
+        d, L, q = len(summarised[0][1].centre), len(summarised), n_side
         rows, constants, hat = [], [], []
-        for at, (i, summary) in enumerate(told):
+        for at, (i, summary) in enumerate(summarised):
             m = len(summary.mean)
             matrix = np.zeros((1 + m, d + 2 * L + q))
             constant = np.zeros(1 + m)
@@ -79,20 +75,20 @@ class _Summaries:
             rows.append(matrix)
             constants.append(constant)
             hat += [i] * (1 + m)
-        summaries = [summary for _, summary in told]
+        summaries = [summary for _, summary in summarised]
         noises = [summary.noise for summary in summaries] + [summary.spread for summary in summaries]
         return cls(
             np.vstack(rows),
             np.concatenate(constants),
             np.stack([summary.centre for summary in summaries]),
             NOISE_ROWS * np.array(noises),
-            [log1p(level.rows) for level in feature_map.levels],
+            [log1p(level.rows) for level in levels],
             np.array(hat),
         )
 
     def __call__(self, task: _Statistics, weights: Array, images: Array) -> Array:
         """Products of the hats and the summaries; ``images`` are the centres times XᵀX."""
-        told = summarise(
+        summary = summarise(
             weights,
             task.gram,
             task.cross,
@@ -106,10 +102,10 @@ class _Summaries:
             self.matrix,
             self.constant,
         )
-        return np.asarray(self._hats(task.n)[self.hat] * told)
+        return np.asarray(self._hats(task.n)[self.hat] * summary)
 
     def _hats(self, n: int) -> Array:
-        """All h_i(n), as `tailored.posterior_map.hats` has them."""
+        """All h_i(n), as `hats` has them."""
         knots, at = self.knots, log1p(n)
         out = np.zeros(len(knots))
         if len(knots) == 1 or at >= knots[-1]:
@@ -123,7 +119,7 @@ class _Summaries:
 
 @dataclass(frozen=True)
 class OneTask:
-    """The arrays of a fitted `PosteriorMap`, in its units.
+    """The arrays of a `PosteriorModel`, in its units.
 
     ``points`` stacks what is multiplied by XᵀX: the roots of all components as rows (those of component k are
     ``starts[k]:starts[k + 1]``), the K means, and the centres of the levels.  ``taus`` (K, d²) are the
@@ -143,26 +139,31 @@ class OneTask:
     summaries: _Summaries | None
 
     @classmethod
-    def of(cls, feature_map: PosteriorMap) -> OneTask:
-        units, mixture = feature_map.units, feature_map.mixture
-        assert units is not None
-        assert mixture is not None
+    def of(
+        cls,
+        units: Units,
+        mixture: Mixture,
+        scale: float,
+        fit_intercept: bool,
+        levels: Sequence[Level],
+        n_side: int,
+    ) -> OneTask:
         K, d = mixture.means.shape
         # A single component is certain, and its evidence is never asked for.
         roots = [L.T for L in mixture.roots] if K > 1 else []
-        summaries = _Summaries.of(feature_map)
+        summaries = _Summaries.of(levels, n_side)
         centres = np.zeros((0, d)) if summaries is None else summaries.centres
         return cls(
             units.columns,
             units.target,
-            feature_map.fit_intercept,
+            fit_intercept,
             np.ascontiguousarray(np.vstack([*roots, mixture.means, centres])),
             np.cumsum([0, *(len(rows) for rows in roots)]),
             mixture.means,
             np.log(mixture.proportions),
             mixture.noise,
             mixture.side,
-            (feature_map.scale * (mixture.covariances / mixture.noise)).reshape(K, d * d),
+            (scale * (mixture.covariances / mixture.noise)).reshape(K, d * d),
             summaries,
         )
 

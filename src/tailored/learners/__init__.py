@@ -2,7 +2,14 @@
 
 from ._base import MetaLearner
 from ._conditional import ConditionalLearner
+from ._empirical_bayes import EmpiricalBayesLearner
 from ._independent import IndependentLearner
 from ._unconditional import UnconditionalLearner
 
-__all__ = ["ConditionalLearner", "IndependentLearner", "MetaLearner", "UnconditionalLearner"]
+__all__ = [
+    "ConditionalLearner",
+    "EmpiricalBayesLearner",
+    "IndependentLearner",
+    "MetaLearner",
+    "UnconditionalLearner",
+]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from ..representation.bias import Bias
-from ..representation.conditioning import Constant
+from ..prior import Prior
+from ..representation import Bias, Constant
 from ._base import MetaLearner
 
 
@@ -54,20 +54,23 @@ class IndependentLearner(MetaLearner):
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
         """Solve the given tasks; there is nothing to learn across them."""
-        return self._fit(X, y, groups, side_info, reset=True)
+        return self._learn(X, y, groups, side_info, reset=True)
 
     def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
         """As `fit`: there is no state to continue."""
-        return self._fit(X, y, groups, side_info, reset=not hasattr(self, "conditioning_"))
+        return self._learn(X, y, groups, side_info, reset=not hasattr(self, "prior_"))
 
-    def _fit(self, X: Any, y: Any, groups: Any, side_info: Any, *, reset: bool) -> Self:
-        self._check_common()
-        tasks = self._tasks(X, y, groups, side_info, reset=reset)
-        self._set_clip(tasks, reset=reset)
-        theta = self._initial_representation(self.initial_representation)
-        self.feature_map_ = None
-        self.conditioning_ = Constant(theta)
-        self.bias_ = Bias("none", len(theta), 0)
-        self.n_iter_ = 1
-        self._remember(tasks)
+    def _learn(self, X: Any, y: Any, groups: Any, side_info: Any, *, reset: bool) -> Self:
+        with self._all_or_nothing(reset=reset):
+            self._check_common()
+            tasks = self._read(X, y, groups, side_info, reset=reset)
+            theta = self._initial_representation(self.initial_representation)
+            self.prior_ = Prior(
+                Constant(theta),
+                Bias.zero("none", len(theta), 0),
+                clip=self._clip(tasks),
+                **self._within_settings(),
+            )
+            self.n_iter_ = 1
+            self._remember(tasks)
         return self

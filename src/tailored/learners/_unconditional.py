@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._streaming import _StreamingLearner
+from ..solvers import Solver
+from ._objective import ObjectiveLearner
 
 
-class UnconditionalLearner(_StreamingLearner):
+class UnconditionalLearner(ObjectiveLearner):
     """One representation θ = C for all tasks, learned from the stream of tasks.
 
-    The unconditional counterpart of `ConditionalLearner`: the same algorithm with H = 0.
+    The unconditional counterpart of `ConditionalLearner`: the same objectives with H = 0.
 
     Parameters
     ----------
-    loss, inner, objective, bias, fit_intercept, clip, solver, batch_size, max_passes, step_size, step_sizes, \
-theory_constants, initial_representation, lipschitz, calibrate, validation_fraction, support, tol, max_iter, \
-n_jobs, progress, random_state
+    loss, inner, objective, bias, fit_intercept, clip, solver, initial_representation, lipschitz, calibrate, \
+validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
         As for `ConditionalLearner` (``bias`` is "none" or "shared").
     """
 
-    _conditional = False
+    # no H, and so no features, no rank
     feature_map = None
     rank = None
-    step_ratios = (0.0,)
     scale_features = True
 
     def __init__(
@@ -35,12 +34,7 @@ n_jobs, progress, random_state
         bias: str = "none",
         fit_intercept: bool = False,
         clip: Any = None,
-        solver: str = "projected",
-        batch_size: int = 32,
-        max_passes: int = 50,
-        step_size: Any = "search",
-        step_sizes: Any = None,
-        theory_constants: dict[str, float] | None = None,
+        solver: Any = "projected",
         initial_representation: Any = None,
         lipschitz: float | None = None,
         calibrate: bool = True,
@@ -59,11 +53,6 @@ n_jobs, progress, random_state
         self.fit_intercept = fit_intercept
         self.clip = clip
         self.solver = solver
-        self.batch_size = batch_size
-        self.max_passes = max_passes
-        self.step_size = step_size
-        self.step_sizes = step_sizes
-        self.theory_constants = theory_constants
         self.initial_representation = initial_representation
         self.lipschitz = lipschitz
         self.calibrate = calibrate
@@ -75,9 +64,9 @@ n_jobs, progress, random_state
         self.progress = progress
         self.random_state = random_state
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
+    def _check_parameters(self) -> Solver:
         if self.bias == "conditional":
             raise ValueError(
                 "bias: 'conditional' needs side information; use ConditionalLearner, or 'shared'"
             )
+        return super()._check_parameters()

@@ -1,9 +1,9 @@
 """Linear mixed models of an environment of tasks, and mixtures of them, by EM on sufficient statistics."""
 
 from .em import EMResult, Shrinkage, em, factor_target, fit_mixed_model, truncate
-from .evidence import Expectation, Mixture, Posterior, Prior, adapt, influence, posterior
-from .mixture import fit_mixture
+from .mixture import Expectation, Mixture, Posterior, TaskPriors, adapt, influence, posterior
 from .side import fit_side
+from .starts import fit_mixture
 from .statistics import TaskStatistics, Units
 
 __all__ = [
@@ -11,8 +11,8 @@ __all__ = [
     "Expectation",
     "Mixture",
     "Posterior",
-    "Prior",
     "Shrinkage",
+    "TaskPriors",
     "TaskStatistics",
     "Units",
     "adapt",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .evidence import Expectation, Mixture
 from .kernels import sum_inverses
+from .mixture import Expectation, Mixture
 from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .em import Shrinkage, em, factor_target, fit_mixed_model, truncate
-from .evidence import Mixture
-from .mixture import fit_mixture
+from .mixture import Mixture
 from .side import fit_side
+from .starts import fit_mixture
 from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]

@@ -1,111 +1,170 @@
-"""A mixture of K linear mixed models: where EM starts, and which start is continued."""
+"""The Gaussian model of an environment of tasks, and what a task's rows say under it.
+
+A task's weights come from a mixture of K Gaussians, its targets from the weights:
+
+    w ~ Σ_k π_k N(b_k + Γ v(s), W_k) ,    y = Xw + noise of variance σ² ,
+
+where v(s) are features of a task's description, if it has one.  K = 1 is the linear mixed model with a full
+covariance of the random slopes.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .em import EMResult, Shrinkage, em
-from .evidence import Mixture
+from .kernels import factor_and_solve
 from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]
 
-#: Tasks that the single mixed model's covariance is worth in that of each component.
-COMPONENT_SHRINKAGE = 0.05
+#: Directions of W below this fraction of its largest eigenvalue are taken as absent.
+ROOT_TOLERANCE = 1e-6
 
 
-def fit_mixture(
-    statistics: TaskStatistics,
-    single: Mixture,
-    n_components: int,
-    *,
-    seed: list[int],
-    learn_mean: bool = True,
-    n_starts: int = 3,
-    short_iter: int = 8,
-    max_iter: int = 100,
-) -> Mixture:
-    """Fit K components from several starts, the best of which is run to the end.
+def root(W: Array) -> Array:
+    """L (d, p) with ``L Lᵀ = W`` up to `ROOT_TOLERANCE`; p is the numerical rank."""
+    values, vectors = np.linalg.eigh(W)
+    keep = values > ROOT_TOLERANCE * max(values[-1], np.finfo(float).tiny)
+    return vectors[:, keep] * np.sqrt(values[keep])
 
-    Parameters
-    ----------
-    single : Mixture
-        The mixed model of the same tasks (K = 1): where every component starts.
-    seed : list of int
-        Draws the centres of the starts.
-    n_starts : int
-        Starts that group tasks by the line their weights span; one more groups by direction.
-    short_iter, max_iter : int
-        EM steps before the best start is chosen, and after.
+
+class Posterior(NamedTuple):
+    """What T tasks say under one component.
+
+    ``log_evidence`` (T,) is log N(y; Xb, XWXᵀ + σ²I), ``mean`` (T, d) the posterior mean m of w and
+    ``squared_residuals`` (T,) is ‖y − Xm‖².  The posterior covariance is ``σ² L F⁻¹ Lᵀ`` with L = ``root``
+    and F = LᵀXᵀXL + σ²I, of which ``factors`` are the Cholesky factors in the form of
+    `tailored._em_kernels`.
     """
-    # A little of the common covariance keeps a component with few tasks from collapsing onto them.
-    shrinkage = Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0])
-    start = Mixture(
-        np.full(n_components, 1.0 / n_components),
-        np.repeat(single.means, n_components, axis=0),
-        np.repeat(single.covariances, n_components, axis=0),
-        single.noise,
+
+    log_evidence: Array
+    mean: Array
+    squared_residuals: Array
+    root: Array
+    factors: Array
+
+
+def posterior(statistics: TaskStatistics, b: Array, L: Array, noise: float) -> Posterior:
+    """Evidence and posterior of each task under ``w ~ N(b, L Lᵀ)``, by p × p systems, L (d, p)."""
+    T, d, p = len(statistics), *L.shape
+    # (LᵀXᵀX) and then (LᵀXᵀX)L as two large products: a batch of small ones costs several times as much.
+    half = (statistics.gram.reshape(T * d, d) @ L).reshape(T, d, p)
+    systems = (half.transpose(0, 2, 1).reshape(T * p, d) @ L).reshape(T, p, p)
+    systems[:, np.arange(p), np.arange(p)] += noise
+    right = (statistics.cross - (statistics.gram.reshape(T * d, d) @ b).reshape(T, d)) @ L
+    log_determinants, solutions = factor_and_solve(systems, right)
+    explained = np.einsum("tp,tp->t", right, solutions)
+    quadratic = np.maximum(statistics.squared_residuals(b) - explained, 0.0)
+    residuals = np.maximum(quadratic - noise * np.einsum("tp,tp->t", solutions, solutions), 0.0)
+    log_evidence = -0.5 * (
+        (statistics.sizes - p) * np.log(noise)
+        + log_determinants
+        + quadratic / noise
+        + statistics.sizes * np.log(2.0 * np.pi)
     )
-    directions = _directions(statistics, single)
-    rng = np.random.default_rng(seed)
-    runs: list[EMResult] = []
-    for grouping in [_lines(directions)] * n_starts + [directions]:
-        groups = _group(grouping, n_components, rng)
-        responsibilities = np.full((len(statistics), n_components), 0.1 / n_components)
-        responsibilities[np.arange(len(statistics)), groups] += 0.9
-        runs.append(
-            em(
-                statistics,
-                start,
-                max_iter=short_iter,
-                learn_mean=learn_mean,
-                shrinkage=shrinkage,
-                responsibilities=responsibilities,
-            )
-        )
-    best = max(runs, key=lambda run: run.log_evidence).mixture
-    return em(statistics, best, max_iter=max_iter, learn_mean=learn_mean, shrinkage=shrinkage).mixture
+    return Posterior(log_evidence, b + solutions @ L.T, residuals, L, systems)
 
 
-def _directions(statistics: TaskStatistics, single: Mixture) -> Array:
-    """Unit vectors (T, d) along the deviations of the tasks' weights from their common mean."""
-    deviations = single.expect(statistics).components[0].mean - single.means[0]
-    norms = np.linalg.norm(deviations, axis=1, keepdims=True)
-    return deviations / np.where(norms > 0, norms, 1.0)
+class Expectation(NamedTuple):
+    """The E-step: log evidence (T,) of the mixture, responsibilities (T, K), posterior per component."""
+
+    log_evidence: Array
+    responsibilities: Array
+    components: list[Posterior]
 
 
-def _lines(directions: Array) -> Array:
-    """Outer products u uᵀ as vectors: w and −w belong to the same subspace, so they must be one point."""
-    i, j = np.triu_indices(directions.shape[1])
-    return directions[:, i] * directions[:, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+class TaskPriors(NamedTuple):
+    """What the model knows of T tasks: responsibilities (T, K), τ(s) (T, d, d) and b(s) (T, d)."""
+
+    responsibilities: Array
+    tau: Array
+    b: Array
 
 
-def _group(points: Array, n_groups: int, rng: np.random.Generator, n_tries: int = 3) -> NDArray[np.intp]:
-    """k-means with k-means++ centres; the tightest of some tries."""
-    tries = [_kmeans(points, n_groups, rng) for _ in range(n_tries)]
-    return min(tries, key=lambda result: result[1])[0]
+@dataclass(frozen=True)
+class Mixture:
+    """Parameters π (K,), b (K, d), W (K, d, d), σ² and Γ (d, q) (None: zero) of the module's text."""
+
+    proportions: Array
+    means: Array
+    covariances: Array
+    noise: float
+    side: Array | None = None
+
+    @property
+    def n_components(self) -> int:
+        return len(self.proportions)
+
+    @cached_property
+    def roots(self) -> list[Array]:
+        """`root` of each W_k: adapting to a single task would cost more in these than in anything else."""
+        return [root(W) for W in self.covariances]
+
+    def expect(self, statistics: TaskStatistics) -> Expectation:
+        """Which component each task comes from, and its weights (without Γv) under each."""
+        statistics = self.without_side(statistics)
+        parts = [posterior(statistics, b, L, self.noise) for b, L in zip(self.means, self.roots, strict=True)]
+        joint = np.stack([part.log_evidence for part in parts], axis=1) + np.log(self.proportions)
+        largest = joint.max(axis=1, keepdims=True)
+        total = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
+        return Expectation(total[:, 0], np.exp(joint - total), parts)
+
+    def without_side(self, statistics: TaskStatistics) -> TaskStatistics:
+        """The tasks with what their description predicts taken off their targets."""
+        if self.side is None:
+            return statistics
+        assert statistics.side is not None
+        return statistics.shifted(statistics.side @ self.side.T)
+
+    def prior(self, statistics: TaskStatistics) -> TaskPriors:
+        """τ(s) = Σ_k r_k W_k / σ² and b(s) = Σ_k r_k b_k + Γ v(s).
+
+        One Gaussian with the mixture's second moment about the means: as good as averaging the
+        components' predictions on every data set tried, and of the paper's form.
+        """
+        T, d = statistics.cross.shape
+        if self.n_components == 1:
+            r = np.ones((T, 1))
+            tau = np.broadcast_to(self.covariances[0] / self.noise, (T, d, d))
+        else:
+            r = self.expect(statistics).responsibilities
+            tau = np.tensordot(r, self.covariances / self.noise, 1)
+        b = r @ self.means
+        if self.side is not None:
+            assert statistics.side is not None
+            b = b + statistics.side @ self.side.T
+        return TaskPriors(r, tau, b)
+
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and covariance of w, without Γv, over all tasks."""
+        mean = self.proportions @ self.means
+        centred = self.means - mean
+        spread = self.covariances + np.einsum("ki,kj->kij", centred, centred)
+        return mean, np.tensordot(self.proportions, spread, 1)
 
 
-def _kmeans(
-    points: Array, n_groups: int, rng: np.random.Generator, n_iter: int = 30
-) -> tuple[NDArray[np.intp], float]:
-    centres = points[rng.integers(len(points), size=1)]
-    nearest = _squared_distances(points, centres)[:, 0]
-    while len(centres) < n_groups:
-        total = nearest.sum()
-        chosen = rng.choice(len(points), p=nearest / total if total > 0 else None)
-        centres = np.vstack([centres, points[chosen]])
-        nearest = np.minimum(nearest, _squared_distances(points, centres[-1:])[:, 0])
-    for _ in range(n_iter):
-        distances = _squared_distances(points, centres)
-        labels = distances.argmin(axis=1)
-        for k in range(n_groups):
-            mine = points[labels == k]
-            centres[k] = mine.mean(axis=0) if len(mine) else points[rng.integers(len(points))]
-    return labels, float(distances.min(axis=1).sum())
+def adapt(tau: Array, b: Array, statistics: TaskStatistics) -> Array:
+    """Posterior means ``(I + τXᵀX)⁻¹ (b + τXᵀy)``, (T, d).
+
+    With the squared within-task loss, θ = n τ and prior mean b, this is the minimiser of the paper's
+    Eq. RERM_feature, in a form that needs neither the rows nor an inverse of τ.
+    """
+    right = b + np.matmul(tau, statistics.cross[:, :, None])[:, :, 0]
+    return np.asarray(np.linalg.solve(_systems(tau, statistics), right[:, :, None])[:, :, 0])
 
 
-def _squared_distances(points: Array, centres: Array) -> Array:
-    squares = (points * points).sum(axis=1)[:, None] + (centres * centres).sum(axis=1)
-    return np.maximum(squares - 2.0 * points @ centres.T, 0.0)
+def influence(tau: Array, statistics: TaskStatistics) -> Array:
+    """``R = (I + τXᵀX)⁻¹`` (T, d, d): how far the prior mean still matters once the rows are seen."""
+    return np.asarray(np.linalg.inv(_systems(tau, statistics)))
+
+
+def _systems(tau: Array, statistics: TaskStatistics) -> Array:
+    systems = np.matmul(tau, statistics.gram)
+    diagonal = np.arange(statistics.n_features)
+    systems[:, diagonal, diagonal] += 1.0
+    return systems

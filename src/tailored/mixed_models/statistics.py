@@ -92,8 +92,8 @@ class TaskStatistics:
         T, d = len(tasks), tasks.n_features + fit_intercept
         if T * d * d > LARGEST_STATISTICS:
             raise ValueError(
-                f"X: second moments of {T} tasks with {d} columns do not fit into memory; "
-                "give step_size='search' and a rank, for instance rank=32, which never forms them"
+                f"X: the second moments of {T} tasks with {d} columns take {8e-9 * T * d * d:.1f} GB, and at most "
+                f"{8e-9 * LARGEST_STATISTICS:.1f} GB are formed"
             )
         gram, cross, square = np.empty((T, d, d)), np.empty((T, d)), np.empty(T)
         for t, task in enumerate(tasks):

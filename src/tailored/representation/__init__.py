@@ -1,1 +1,29 @@
-"""The learned function of a task's features: its representation τ(s) and its prior mean b(s)."""
+"""The learned function of a task's features φ: its representation τ(s) and its prior mean b(s).
+
+`Constant` has H = 0, `Dense` stores H, `Factored` an eigenbasis of limited rank, `Exact` every direction of an
+iterate of Algorithm 1, `BlockDiagonal` one block for each feature.  The dense one is the oracle of the others.
+"""
+
+from ._base import RANK_TOLERANCE, Conditioning, Iterate, project_psd
+from .bias import BIASES, Bias
+from .block_diagonal import BlockDiagonal
+from .constant import Constant
+from .dense import Dense
+from .exact import Change, Exact, slices
+from .factored import Factored
+
+__all__ = [
+    "BIASES",
+    "RANK_TOLERANCE",
+    "Bias",
+    "BlockDiagonal",
+    "Change",
+    "Conditioning",
+    "Constant",
+    "Dense",
+    "Exact",
+    "Factored",
+    "Iterate",
+    "project_psd",
+    "slices",
+]

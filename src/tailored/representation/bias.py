@@ -6,10 +6,11 @@ companion method of biased regularisation).  Plain gradient steps: the mean is u
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
-Array = NDArray[np.float64]
+import numpy as np
+
+from ._base import Array, Index
 
 #: Valid values of a learner's ``bias``: does the mean exist, and does it depend on φ?
 BIASES = {"none": (False, False), "shared": (True, False), "conditional": (True, True)}
@@ -21,15 +22,23 @@ class Bias:
     Parameters
     ----------
     kind : {"none", "shared", "conditional"}
-    n_features, n_side : int
-        d and k: b₀ is (d,), B is (d, k).
+    constant : array (d,)
+        b₀.
+    linear : array (d, k)
+        B; (d, 0) unless the kind is "conditional".
     """
 
-    def __init__(self, kind: str, n_features: int, n_side: int) -> None:
+    def __init__(self, kind: str, constant: Array, linear: Array) -> None:
         self.kind = kind
         self.moves, self.conditional = BIASES[kind]
-        self.constant = np.zeros(n_features)
-        self.linear = np.zeros((n_features, n_side if self.conditional else 0))
+        self.constant = constant
+        self.linear = linear
+
+    @classmethod
+    def zero(cls, kind: str, n_features: int, n_side: int) -> Bias:
+        """Where learning starts."""
+        conditional = BIASES[kind][1]
+        return cls(kind, np.zeros(n_features), np.zeros((n_features, n_side if conditional else 0)))
 
     def __call__(self, phi: Array) -> Array:
         return self.constant + self.linear @ phi if self.conditional else self.constant
@@ -46,8 +55,9 @@ class Bias:
         phi: Array,
         step_constant: float,
         step_linear: float,
-        columns: NDArray[np.intp] | None = None,
+        columns: Index | None = None,
     ) -> None:
+        """A gradient step, in place."""
         if not self.moves or step_constant == 0:
             return
         where = slice(None) if columns is None else columns
@@ -63,5 +73,10 @@ class Bias:
             self.constant = (1.0 - weight) * self.constant + weight * other.constant
             self.linear = (1.0 - weight) * self.linear + weight * other.linear
 
-    def arrays(self) -> dict[str, Array]:
-        return {"constant": self.constant, "linear": self.linear}
+    def copy(self) -> Bias:
+        """An independent one."""
+        return Bias(self.kind, self.constant.copy(), self.linear.copy())
+
+    def state(self) -> dict[str, Any]:
+        """Constructor arguments that rebuild it."""
+        return {"kind": self.kind, "constant": self.constant, "linear": self.linear}

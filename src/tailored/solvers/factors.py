@@ -23,10 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..objectives import MetaGradient, Objective
-from ..representation.bias import Bias
-from ..representation.conditioning import Conditioning, Constant, Factored
+from ..representation import Bias, Conditioning, Constant, Factored
 from ..tasks import Rows
-from .trajectory import TaskBatch, compress
+from .batch import TaskBatch
 
 Array = NDArray[np.float64]
 
@@ -98,7 +97,7 @@ class Factors:
         return Factored.from_tensor(np.ascontiguousarray(self.M.transpose(2, 0, 1)), C, rank)
 
     def bias(self, kind: str) -> Bias:
-        out = Bias(kind, len(self.F), self.M.shape[1])
+        out = Bias.zero(kind, len(self.F), self.M.shape[1])
         if out.moves:
             out.constant = self.b0.copy()
         if out.conditional:
@@ -174,8 +173,8 @@ class FactoredObjective:
         value, GV, GF, g = 0.0, np.zeros_like(V), np.zeros_like(F), np.zeros((len(V), len(F)))
         for t, own in enumerate(columns):
             one = batch.slice(t, t + 1)
-            query = None if one.query is None else compress(one.query, own)
-            one = replace(one, support=compress(one.support, own), query=query, columns=None)
+            query = None if one.query is None else one.query.compressed(own)
+            one = replace(one, support=one.support.compressed(own), query=query, columns=None)
             mean = None if means is None else means[t : t + 1, own]
             part, GV_own, GF_own, g_own = self._dense(V[t : t + 1, own], F[own], mean, one)
             value += part

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,16 @@ from numpy.typing import NDArray
 
 from ..baselines import RidgePerTask, TaskMean
 from ..datasets import make_clusters
-from ..learners import ConditionalLearner, IndependentLearner, UnconditionalLearner
+from ..displays import DemoDisplay
+from ..learners import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    MetaLearner,
+    UnconditionalLearner,
+)
+from ..tasks import TaskSet
+from .files import save_figure, write_text
 
 Array = NDArray[np.float64]
 
@@ -77,8 +87,8 @@ def run_demo(
         "ridge per task, tuned": RidgePerTask(),
         "independent": IndependentLearner(),
         "unconditional": UnconditionalLearner(n_jobs=n_jobs, progress=progress),
-        "conditional, surrogate": ConditionalLearner(step_size="search", n_jobs=n_jobs, progress=progress),
-        "conditional": ConditionalLearner(n_jobs=n_jobs, progress=progress),
+        "conditional, surrogate": ConditionalLearner(n_jobs=n_jobs, progress=progress),
+        "conditional": EmpiricalBayesLearner(n_jobs=n_jobs, progress=progress),
     }
     results = []
     for name, method in methods.items():
@@ -91,9 +101,34 @@ def run_demo(
     return DemoResult(results, share, n_train, n_test, seed)
 
 
-def _subspace_share(learner: ConditionalLearner, tasks: Any, clusters: Any, bases: Array) -> Array:
-    m = len(bases)
-    taus = learner.conditioning_.evaluate(learner._features(tasks))
+def _subspace_share(learner: MetaLearner, tasks: TaskSet, clusters: Any, bases: Array) -> Array:
+    taus = learner.representations(tasks)
     inside = np.einsum("jdr,tde,jer->tj", bases, taus, bases)
     share = inside / np.trace(taus, axis1=1, axis2=2)[:, None]
-    return np.array([share[clusters == i].mean(axis=0) for i in range(m)])
+    return np.array([share[clusters == i].mean(axis=0) for i in range(len(bases))])
+
+
+def demo_display(result: DemoResult) -> DemoDisplay:
+    """The figure of a demo."""
+    methods = result.methods
+    return DemoDisplay(
+        [method.name for method in methods],
+        np.array([method.mean for method in methods]),
+        np.array([method.standard_error for method in methods]),
+        result.subspace_share,
+    )
+
+
+def write_demo(result: DemoResult, folder: Path) -> tuple[Path, Path]:
+    """Write the table (``demo.csv``, and ``demo.md`` for the README) and the figure; returns table and figure."""
+    table, figure = folder / "demo.csv", folder / "demo.png"
+    lines = ["method,mean_absolute_error,standard_error,seconds"]
+    page = ["| method | mean absolute error on new tasks | ± s.e. |", "|---|---|---|"]
+    for method in result.methods:
+        name = method.name.replace(",", "")
+        lines.append(f"{name},{method.mean:.6f},{method.standard_error:.6f},{method.seconds:.2f}")
+        page.append(f"| {method.name} | {method.mean:.4f} | {method.standard_error:.4f} |")
+    write_text(table, "\n".join(lines) + "\n")
+    write_text(folder / "demo.md", "\n".join(page) + "\n")
+    save_figure(demo_display(result).plot(), figure)
+    return table, figure

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ._task_set import TaskSet
+from .rows import segment_sums
 
 #: Every row is a query row once; its task is then adapted on the other three quarters.
 ROTATIONS = 4
@@ -32,8 +34,8 @@ def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
     for _ in range(n_repeats):
         place = _shuffled(tasks, rng)
         for turn in range(ROTATIONS):
-            asked = place % ROTATIONS == turn
-            pairs.append(_pick(tasks, ~asked, asked))
+            query = place % ROTATIONS == turn
+            pairs.append(_pick(tasks, ~query, query))
     return _gather(tasks, pairs)
 
 
@@ -44,13 +46,29 @@ def draw(tasks: TaskSet, n_support: int, seed: list[int], n_repeats: int = 2) ->
     """
     rng = np.random.default_rng(seed)
     task = np.repeat(np.arange(len(tasks)), tasks.sizes)
-    given = np.minimum(n_support, np.maximum(tasks.sizes - 1, 0))[task]
-    asked = np.maximum(tasks.sizes // ROTATIONS, LEAST_QUERY)[task]
+    n_given = np.minimum(n_support, np.maximum(tasks.sizes - 1, 0))[task]
+    n_query = np.maximum(tasks.sizes // ROTATIONS, LEAST_QUERY)[task]
     pairs = []
     for _ in range(n_repeats):
         place = _shuffled(tasks, rng)
-        pairs.append(_pick(tasks, place < given, (place >= given) & (place < given + asked)))
+        pairs.append(_pick(tasks, place < n_given, (place >= n_given) & (place < n_given + n_query)))
     return _gather(tasks, pairs)
+
+
+def split_rows(
+    tasks: TaskSet, positions: Iterable[int], support: float, key: Sequence[int]
+) -> tuple[TaskSet, TaskSet]:
+    """Support and query rows of each task, drawn from ``key`` and its position in the stream alone.
+
+    The draw of a task does not depend on which call brought it, so that a stream can be cut anywhere.
+    """
+    mask = np.zeros(len(tasks.y), dtype=bool)
+    for start, n, position in zip(tasks.offsets[:-1], tasks.sizes, positions, strict=True):
+        n_support = min(max(int(support * n + 0.5), 1), n - 1) if n > 1 else 0
+        chosen = np.random.default_rng([*key, position]).permutation(n)[:n_support]
+        mask[start + chosen] = True
+    sizes = segment_sums(mask.astype(float), tasks.offsets).astype(np.int64)
+    return tasks.with_rows(mask, sizes), tasks.with_rows(~mask, tasks.sizes - sizes)
 
 
 def _shuffled(tasks: TaskSet, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -61,12 +79,12 @@ def _shuffled(tasks: TaskSet, rng: np.random.Generator) -> NDArray[np.int64]:
     return place
 
 
-def _pick(tasks: TaskSet, given: NDArray[np.bool_], asked: NDArray[np.bool_]) -> Episodes:
-    """An episode of every task of which something is asked."""
+def _pick(tasks: TaskSet, support: NDArray[np.bool_], query: NDArray[np.bool_]) -> Episodes:
+    """An episode of every task that has query rows."""
     task = np.repeat(np.arange(len(tasks)), tasks.sizes)
-    sizes = [np.bincount(task[rows], minlength=len(tasks)) for rows in (given, asked)]
+    sizes = [np.bincount(task[rows], minlength=len(tasks)) for rows in (support, query)]
     used = np.flatnonzero(sizes[1])
-    return Episodes(tasks.with_rows(given, sizes[0])[used], tasks.with_rows(asked, sizes[1])[used])
+    return Episodes(tasks.with_rows(support, sizes[0])[used], tasks.with_rows(query, sizes[1])[used])
 
 
 def _gather(tasks: TaskSet, pairs: list[Episodes]) -> Episodes:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from .._validation import check_choice, check_nonnegative
-from ..solvers.steps import theory_step
 from ._linalg import (
     Array,
     check_constant,
@@ -245,6 +244,27 @@ def convergence_rate(
     step = check_constant("step", step, "Alg. meta_alg moves by a positive step.")
     terms = {"gradients": step / 2.0 * G**2, "start": distance**2 / (2.0 * step * T)}
     return Bound(sum(terms.values()), terms, step)
+
+
+def theory_step(*, distance: float, K: float, L: float, R: float, n: float, T: int) -> float:
+    """The step of Thm. bound_estimated_feature.
+
+    ``γ = ‖(H − H₀, C − C₀)‖_F / ((1 + K²)(LR)²) · (½ + 2/n)⁻¹ / √T``
+
+    Parameters
+    ----------
+    distance : float
+        ``‖(H − H₀, C − C₀)‖_F`` of the conditioning function one competes with.
+    K, R : float
+        Bounds on ‖φ‖ and on ‖x‖.
+    L : float
+        Lipschitz constant of the loss.
+    n : float
+        Rows per task.
+    T : int
+        Number of tasks.
+    """
+    return distance / ((1.0 + K**2) * (L * R) ** 2 * (0.5 + 2.0 / n) * np.sqrt(T))
 
 
 def learned_function(

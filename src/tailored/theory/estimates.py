@@ -7,16 +7,16 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from .._validation import check_choice
 from ..losses import get_loss
 from ..tasks import TaskSet
+from ..tasks.rows import dense
 from ._linalg import Array, check_lipschitz, check_radius, check_rows, power
 from .bounds import BOUNDS, Bound
 from .oracles import oracle_representation
 
-#: Ridge parameter of the estimated weights, relative to the mean eigenvalue of XᵀX; as in `search`.
+#: Ridge parameter of the estimated weights, relative to the mean eigenvalue of XᵀX.
 RIDGE = 1e-3
 
 
@@ -128,7 +128,7 @@ def estimate_quantities(
     filled = np.flatnonzero(tasks.sizes)
     if len(filled) == 0:
         raise ValueError("tasks: every task is without rows; n must be at least 1 for every bound.")
-    rows = [_dense(tasks[int(t)].X) for t in filled]
+    rows = [dense(tasks[int(t)].X) for t in filled]
     known = None if weights is None else _check_weights(weights, len(tasks), tasks.n_features)[filled]
     used = known if known is not None else _ridge_weights(rows, [tasks[int(t)].y for t in filled])
     groups = _groups(contexts, len(tasks))[filled]
@@ -221,10 +221,6 @@ def bound_from_quantities(bound: str, quantities: Quantities, **stated: Any) -> 
     }
     given.update({name: getattr(quantities, name) for name in missing})
     return replace(function(**given), estimated=quantities.provenance(missing))
-
-
-def _dense(X: Any) -> Array:
-    return X.toarray() if sparse.issparse(X) else X
 
 
 def _ridge_weights(rows: list[Array], targets: list[Array]) -> Array:

@@ -135,7 +135,7 @@ def solve_many(
     tol: float = 1e-8,
     max_iter: int = 1000,
     n_jobs: int | None = None,
-    labels: Sequence[Any] | None = None,
+    labels: Sequence[Any] | NDArray[Any] | None = None,
 ) -> WithinSolutions:
     """Solve T tasks of any sizes; the digits of a task depend neither on the other tasks nor on n_jobs.
 
@@ -228,7 +228,7 @@ def _allocate(n_tasks: int, n_rows: int, d: int) -> tuple[NDArray[Any], ...]:
 _NO_OFFSET = _frozen(np.empty(0))
 
 
-def _warn(inner: str, solutions: WithinSolutions, labels: Sequence[Any]) -> None:
+def _warn(inner: str, solutions: WithinSolutions, labels: Sequence[Any] | NDArray[Any]) -> None:
     failed = np.flatnonzero(~solutions.converged)
     named = ", ".join(str(labels[t]) for t in failed[:5]) + (", ..." if len(failed) > 5 else "")
     message = (

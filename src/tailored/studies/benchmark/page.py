@@ -1,13 +1,15 @@
-"""docs/benchmark.md, written from the finished cells."""
+"""docs/benchmark.md, written from the finished trials."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from .report import Line, Results, markdown, summarise
-from .run import COLD_ROWS, COVERAGE, CURVE_SEEDS, CellResult
+from ..files import save_figure, write_text
+from .report import Line, Results, curves_display, markdown, summarise, to_csv
+from .run import COLD_ROWS, COVERAGE, CURVE_SEEDS, TrialResult
 from .suites import SUITES
 
 _OPENING = """# Benchmark
@@ -22,13 +24,13 @@ seeds) are optimistic.
 
 _ADVICE = """## When to use which
 
-- **`ConditionalLearner()`** is the default choice when you have some dozens of related tasks or more and each
+- **`EmpiricalBayesLearner()`** is the default choice when you have some dozens of related tasks or more and each
   new task brings few rows. It chooses by held-out tasks between a mixture of priors, a single shrunken prior
   and simpler forms, and adds a prior mean that depends on the task; it should not lose to a mixed model by
   more than noise.
 - **A mixed model** is enough when tasks are homogeneous (one cluster) and targets are Gaussian: the gain of
   anything else is then small, and it fits in seconds.
-- **`ConditionalLearner(step_size="search")` and `UnconditionalLearner`** are the paper's algorithms: convex,
+- **`ConditionalLearner()` and `UnconditionalLearner`** are the paper's algorithms: convex,
   streaming in constant memory, any of the losses, with guarantees. Use them for streams of tasks, for other
   losses, or to study the method.
 - **Side information** is used where it lowers the error on held-out tasks. MovieLens' age, sex and occupation
@@ -47,6 +49,23 @@ _INTERVALS = f"""## Prediction intervals
 Share of query rows inside the {100 * COVERAGE:.0f} % intervals of `TaskRegressor.predict_interval`, and their mean width,
 after adapting on 0, on 5 and on all support rows: means over seeds and tasks (± standard deviation over seeds).
 """
+
+
+def write_results(results: Results, out: Path, report: Path | None = None) -> list[Path]:
+    """Write the table into ``out``, the figures there or beside the page, and the page; returns the files."""
+    folder = out if report is None else report.parent / "figures"
+    figures = {}
+    for kind in ("rows", "tasks"):
+        display = curves_display(results, kind)
+        if display.curves:
+            figures[kind] = folder / f"benchmark-{kind}.png"
+            save_figure(display.plot(), figures[kind])
+    texts = {out / "benchmark.csv": to_csv(results)}
+    if report is not None:
+        texts[report] = page(results, {kind: f"figures/{path.name}" for kind, path in figures.items()})
+    for path, text in texts.items():
+        write_text(path, text)
+    return [*texts, *figures.values()]
 
 
 def page(results: Results, figures: Mapping[str, str] | None = None) -> str:
@@ -74,7 +93,7 @@ def page(results: Results, figures: Mapping[str, str] | None = None) -> str:
 def _short(lines: Sequence[Line]) -> str:
     """One line per data set: the best baseline and the default learner."""
     rows = [
-        "| data set | | best baseline | `ConditionalLearner()` | difference | p | fit (median) |",
+        "| data set | | best baseline | `EmpiricalBayesLearner()` | difference | p | fit (median) |",
         "|---|---|---|---|---|---|---|",
     ]
     by_name = {(line.suite, line.method): line for line in lines}
@@ -100,9 +119,9 @@ def _cold(results: Results) -> str:
     rows = [head, "|" + "---|" * (2 + len(COLD_ROWS))]
     for suite in SUITES:
         for method in ("task mean", "item and user bias", "mixed model", "conditional"):
-            cells = _full(results, suite, method)
-            if cells:
-                means = [np.mean([cell.cold[str(n)] for cell in cells]) for n in COLD_ROWS]
+            found = _full(results, suite, method)
+            if found:
+                means = [np.mean([one.cold[str(n)] for one in found]) for n in COLD_ROWS]
                 rows.append(f"| {suite} | {method} | " + " | ".join(f"{mean:.4f}" for mean in means) + " |")
     return "\n".join(rows) + "\n"
 
@@ -110,11 +129,11 @@ def _cold(results: Results) -> str:
 def _intervals(results: Results) -> str:
     rows = []
     for suite in SUITES:
-        cells = [cell for cell in _full(results, suite, "conditional") if cell.coverage]
-        if cells:
+        found = [one for one in _full(results, suite, "conditional") if one.coverage]
+        if found:
             shown = []
-            for support in cells[0].coverage:
-                coverage, width = np.array([cell.coverage[support] for cell in cells]).T
+            for support in found[0].coverage:
+                coverage, width = np.array([one.coverage[support] for one in found]).T
                 deviation = coverage.std(ddof=1) if len(coverage) > 1 else 0.0
                 shown += [f"{100 * coverage.mean():.1f} ± {100 * deviation:.1f} %", f"{width.mean():.3g}"]
             rows.append(f"| {suite} | " + " | ".join(shown) + " |")
@@ -124,6 +143,6 @@ def _intervals(results: Results) -> str:
     return "\n".join([head, "|" + "---|" * 7, *rows]) + "\n"
 
 
-def _full(results: Results, suite: str, method: str) -> list[CellResult]:
+def _full(results: Results, suite: str, method: str) -> list[TrialResult]:
     """Results of a method on all training tasks of a data set."""
     return [r for c, r in results if (c.suite, c.method, c.n_train) == (suite, method, None)]

@@ -1,4 +1,4 @@
-"""The benchmark's table, page and figures, from the finished cells alone."""
+"""The benchmark's tables and curves, from the finished trials alone."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import io
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ...displays.benchmark import BenchmarkDisplay, Curve
 from .methods import is_baseline
-from .run import CURVE_METHODS, Cell, CellResult
+from .run import CURVE_METHODS, Trial, TrialResult
 from .suites import SUITES
 
-Array = NDArray[np.float64]
-Results = Sequence[tuple[Cell, CellResult]]
+Results = Sequence[tuple[Trial, TrialResult]]
 
 
 @dataclass(frozen=True)
@@ -44,11 +42,11 @@ def summarise(results: Results, *, clipped: bool = False) -> list[Line]:
     """Lines for every (data set, method) that was run on all training tasks."""
     errors: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for cell, result in results:
+    for trial, result in results:
         value = result.clipped if clipped else result.error
-        if cell.n_train is None and value is not None:
-            errors[cell.suite][cell.method][cell.seed] = value
-            seconds[cell.suite, cell.method].append(result.seconds)
+        if trial.n_train is None and value is not None:
+            errors[trial.suite][trial.method][trial.seed] = value
+            seconds[trial.suite, trial.method].append(result.seconds)
     lines = []
     for suite, methods in errors.items():
         rivals = {m: float(np.mean(list(e.values()))) for m, e in methods.items() if is_baseline(m)}
@@ -91,13 +89,14 @@ def to_csv(results: Results) -> str:
     writer = csv.writer(text, lineterminator="\n")
     head = ["data_set", "method", "seed", "n_train", "support"]
     writer.writerow([*head, "error", "clipped", "seconds", "coverage", "width"])
-    for cell, result in results:
+    for trial, result in results:
         for rows in ("all", *result.cold):
             first = rows == "all"
             error = result.error if first else result.cold[rows]
             clipped = result.clipped if first else None
             numbers = [error, clipped, result.seconds if first else None, *result.coverage.get(rows, ())]
-            name = [cell.suite, cell.method, cell.seed, "all" if cell.n_train is None else cell.n_train, rows]
+            n_train = "all" if trial.n_train is None else trial.n_train
+            name = [trial.suite, trial.method, trial.seed, n_train, rows]
             writer.writerow([*name, *("" if value is None else f"{value:.6f}" for value in numbers)])
     return text.getvalue()
 
@@ -120,62 +119,28 @@ def markdown(lines: Sequence[Line]) -> str:
     return "\n".join(parts)
 
 
-@dataclass(frozen=True)
-class CurveDisplay:
-    """Error against the number of support rows, or of training tasks, one panel per data set."""
+def curves_display(results: Results, kind: str) -> BenchmarkDisplay:
+    """Mean errors against the number of support rows ("rows") or of training tasks ("tasks")."""
+    points: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    # A curve is of the same seeds at all of its points.
+    curved = {(trial.suite, trial.seed) for trial, _ in results if trial.n_train is not None}
+    for trial, result in results:
+        curve = points[trial.suite][trial.method]
+        if kind == "tasks" and (trial.suite, trial.seed) in curved:
+            n_train = SUITES[trial.suite].n_train if trial.n_train is None else trial.n_train
+            curve[n_train].append(result.error)
+        elif kind == "rows" and trial.n_train is None:
+            for rows, error in result.cold.items():
+                curve[int(rows)].append(error)
+    curves = {
+        suite: {method: _means(curve) for method, curve in by_method.items() if curve}
+        for suite, by_method in points.items()
+    }
+    return BenchmarkDisplay(kind, {suite: drawn for suite, drawn in curves.items() if drawn}, CURVE_METHODS)
 
-    results: Results
-    kind: str  # "rows" or "tasks"
 
-    def curves(self) -> dict[str, dict[str, tuple[Array, Array]]]:
-        """data set -> method -> (positions, mean errors)."""
-        points: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-        # A curve is of the same seeds at all of its points.
-        curved = {(cell.suite, cell.seed) for cell, _ in self.results if cell.n_train is not None}
-        for cell, result in self.results:
-            if self.kind == "tasks" and (cell.suite, cell.seed) in curved:
-                n_train = SUITES[cell.suite].n_train if cell.n_train is None else cell.n_train
-                points[cell.suite, cell.method][n_train].append(result.error)
-            elif self.kind == "rows" and cell.n_train is None:
-                for rows, error in result.cold.items():
-                    points[cell.suite, cell.method][int(rows)].append(error)
-        out: dict[str, dict[str, tuple[Array, Array]]] = defaultdict(dict)
-        for (suite, method), values in points.items():
-            places = sorted(values)
-            out[suite][method] = (np.array(places), np.array([np.mean(values[p]) for p in places]))
-        return dict(out)
-
-    def plot(self, methods: Sequence[str] = CURVE_METHODS) -> Any:
-        """Draw the named methods; returns the figure."""
-        import matplotlib.pyplot as plt
-
-        curves = self.curves()
-        columns = min(3, len(curves))
-        rows = -(-len(curves) // columns)
-        figure, axes = plt.subplots(
-            rows, columns, figsize=(3.6 * columns, 2.9 * rows), squeeze=False, layout="constrained"
-        )
-        styles = ["0.6", "0.35", "tab:blue"]
-        for axis, (suite, by_method) in zip(axes.flat, curves.items(), strict=False):
-            for style, method, dash in zip(styles, methods, (":", "--", "-"), strict=False):
-                if method in by_method:
-                    axis.plot(*by_method[method], dash, color=style, marker="o", markersize=4, label=method)
-            others = [by_method[m][1] for m in methods[1:] if m in by_method]
-            low, high = (f([f(values) for values in others]) if others else 0.0 for f in (np.min, np.max))
-            if high > low:
-                # Ridge alone may be off by a factor; the methods to compare keep most of the panel.
-                axis.set_ylim(low - 0.1 * (high - low), high + 0.6 * (high - low))
-            if self.kind == "tasks":
-                axis.set_xscale("log")
-                ticks = sorted({int(x) for places, _ in by_method.values() for x in places})
-                axis.set_xticks(ticks, [str(tick) for tick in ticks])
-                axis.minorticks_off()
-            axis.set_title(suite, fontsize=10)
-            axis.spines[["top", "right"]].set_visible(False)
-        for axis in list(axes.flat)[len(curves) :]:
-            axis.set_visible(False)
-        label = "support rows of a new task" if self.kind == "rows" else "training tasks"
-        figure.supxlabel(label, fontsize=10)
-        figure.supylabel("test MAE", fontsize=10)
-        axes.flat[0].legend(fontsize=8, frameon=False)
-        return figure
+def _means(points: dict[int, list[float]]) -> Curve:
+    places = sorted(points)
+    return np.array(places), np.array([np.mean(points[place]) for place in places])

@@ -1,10 +1,10 @@
-"""Running the benchmark: one cell per (data set, method, seed, number of training tasks)."""
+"""Running the benchmark: one trial per (data set, method, seed, number of training tasks)."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +14,10 @@ import numpy as np
 
 from ..._threads import single_threaded_blas
 from ..._validation import check_choice
+from ...progress import progress_bar
 from ...tasks import TaskSet
-from ...tasks.rows import task_means
-from ..reproduction.store import make_folder, write_atomically
+from ...tasks.rows import mean_error
+from ..files import make_folder, write_atomically
 from .methods import METHODS, predictions
 from .suites import SUITES, Split
 
@@ -28,8 +29,8 @@ INTERVAL_ROWS, COVERAGE = (0, 5, None), 0.9
 CURVE_METHODS, CURVE_SEEDS = ("ridge per task", "mixed model", "conditional"), 5
 
 
-class Cell(NamedTuple):
-    """``n_train`` None: all training tasks."""
+class Trial(NamedTuple):
+    """The name of a trial; ``n_train`` None: all training tasks."""
 
     suite: str
     method: str
@@ -44,7 +45,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CellResult:
+class TrialResult:
     """Mean absolute error over the test tasks.
 
     ``clipped``: with predictions clipped to the target's known range (None where there is none).
@@ -60,11 +61,11 @@ class CellResult:
     coverage: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def run_cell(cell: Cell, data: str | None = None) -> CellResult:
+def run_trial(trial: Trial, data: str | None = None) -> TrialResult:
     """Fit one method on one seed of one data set and score it on the test tasks."""
-    split = SUITES[cell.suite].load(cell.seed, data)
-    train = split.train if cell.n_train is None else split.train[: cell.n_train]
-    method = METHODS[cell.method]()
+    split = SUITES[trial.suite].load(trial.seed, data)
+    train = split.train if trial.n_train is None else split.train[: trial.n_train]
+    method = METHODS[trial.method]()
     with single_threaded_blas():
         start = time.perf_counter()
         method.fit(train)
@@ -72,17 +73,17 @@ def run_cell(cell: Cell, data: str | None = None) -> CellResult:
         predicted = predictions(method, split.support, split.query)
         cold = {}
         for rows in COLD_ROWS:
-            fewer = _some_rows(split.support, rows, cell.seed)
+            fewer = _some_rows(split.support, rows, trial.seed)
             cold[str(rows)] = _error(predictions(method, fewer, split.query), split.query)
-        coverage = _coverage(method, split, cell.seed) if hasattr(method, "calibration_") else {}
+        coverage = _coverage(method, split, trial.seed) if getattr(method, "calibration_", None) else {}
     clipped = None
     if split.target_range is not None:
         clipped = _error(np.clip(predicted, *split.target_range), split.query)
-    return CellResult(_error(predicted, split.query), seconds, clipped, cold, coverage)
+    return TrialResult(_error(predicted, split.query), seconds, clipped, cold, coverage)
 
 
 def _error(predicted: Any, query: TaskSet) -> float:
-    return float(task_means(np.abs(predicted - query.y), query.offsets).mean())
+    return mean_error(np.abs(predicted - query.y), query.offsets)
 
 
 def _coverage(method: Any, split: Split, seed: int) -> dict[str, tuple[float, float]]:
@@ -110,20 +111,20 @@ def _some_rows(tasks: TaskSet, rows: int, seed: int) -> TaskSet:
     return tasks.with_rows(place < rows, np.minimum(tasks.sizes, rows))
 
 
-def list_cells(
+def list_trials(
     suites: Sequence[str], methods: Sequence[str], seeds: Sequence[int], task_counts: Sequence[int] = ()
-) -> list[Cell]:
-    """All cells, data set by data set; what does not apply to a data set is left out."""
-    cells = []
+) -> list[Trial]:
+    """All trials, data set by data set; what does not apply to a data set is left out."""
+    trials = []
     for suite in suites:
         applicable = [method for method in methods if method not in SUITES[suite].excludes]
         fewer = [n for n in task_counts if n < SUITES[suite].n_train]
         for place, seed in enumerate(seeds):
-            cells += [Cell(suite, method, seed) for method in applicable]
+            trials += [Trial(suite, method, seed) for method in applicable]
             if place < CURVE_SEEDS:
                 in_curves = [method for method in applicable if method in CURVE_METHODS]
-                cells += [Cell(suite, method, seed, n) for n in fewer for method in in_curves]
-    return cells
+                trials += [Trial(suite, method, seed, n) for n in fewer for method in in_curves]
+    return trials
 
 
 def run_benchmark(
@@ -135,16 +136,16 @@ def run_benchmark(
     task_counts: Sequence[int] = (),
     data: str | None = None,
     n_jobs: int | None = None,
-    tick: Callable[[int], None] | None = None,
-) -> list[tuple[Cell, CellResult]]:
-    """Run what is not there yet; finished cells are kept in ``out`` and reused.
+    progress: bool = False,
+) -> list[tuple[Trial, TrialResult]]:
+    """Run what is not there yet; finished trials are kept in ``out`` and reused.
 
     Parameters
     ----------
     suites, methods : names in `SUITES` and `METHODS`
     seeds : of the splits
     out : Path
-        Folder of the finished cells, one JSON file each.
+        Folder of the finished trials, one JSON file each.
     task_counts : also run `CURVE_METHODS` with only so many training tasks, where there are more, on the first
         `CURVE_SEEDS` seeds
     data : folder with the data sets instead of downloads
@@ -154,27 +155,25 @@ def run_benchmark(
     for name in methods:
         check_choice("method", name, METHODS)
     make_folder(out)
-    cells = list_cells(suites, methods, seeds, task_counts)
-    missing = [cell for cell in cells if _read(out / cell.file) is None]
-    if tick is not None:
-        tick(len(cells) - len(missing))
-    for _ in joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")(
-        joblib.delayed(_run_and_store)(cell, out, data) for cell in missing
-    ):
-        if tick is not None:
-            tick(1)
-    results = [(cell, _read(out / cell.file)) for cell in cells]
-    return [(cell, result) for cell, result in results if result is not None]
+    trials = list_trials(suites, methods, seeds, task_counts)
+    missing = [trial for trial in trials if _read(out / trial.file) is None]
+    parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    with progress_bar("Benchmark", len(missing), enabled=progress) as tick:
+        for _ in parallel(joblib.delayed(_run_and_store)(trial, out, data) for trial in missing):
+            if tick is not None:
+                tick(1)
+    results = [(trial, _read(out / trial.file)) for trial in trials]
+    return [(trial, result) for trial, result in results if result is not None]
 
 
-def _run_and_store(cell: Cell, out: Path, data: str | None) -> None:
-    result = run_cell(cell, data)
-    write_atomically(out / cell.file, (json.dumps(asdict(result)) + "\n").encode())
+def _run_and_store(trial: Trial, out: Path, data: str | None) -> None:
+    result = run_trial(trial, data)
+    write_atomically(out / trial.file, (json.dumps(asdict(result)) + "\n").encode())
 
 
-def _read(path: Path) -> CellResult | None:
-    """A finished cell, or None where there is none that can be read."""
+def _read(path: Path) -> TrialResult | None:
+    """A finished trial, or None where there is none that can be read."""
     try:
-        return CellResult(**json.loads(path.read_bytes()))
+        return TrialResult(**json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError):
         return None

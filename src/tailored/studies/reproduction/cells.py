@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from ... import within
 from ..._threads import single_threaded_blas
-from ...losses import Loss, get_loss
+from ...losses import get_loss
 from ...objectives import Surrogate
-from ...tasks import Rows
-from .averages import Means, evaluate_dense, start_means
+from ...prior import Prior
+from ...representation import Bias, Conditioning, Constant
+from ...solvers import DivergenceError, MeanAtTasks, Problem, ProjectedSGD, TaskBatch, Trajectory
+from ...tasks import TaskSet
+from ...tasks.rows import mean_error, predictions
 from .config import ExperimentConfig
 from .practical import run_practical
 from .protocol import Part, Prepared, prepare
@@ -88,48 +91,54 @@ def _independent(config: ExperimentConfig, prepared: Prepared) -> CellResult:
 def _learn(
     config: ExperimentConfig, prepared: Prepared, step_size: float, conditional: bool, *, keep_arrays: bool
 ) -> CellResult:
-    """Algorithm 1 from ``C_1 = I``, ``H_1 = 0``."""
-    n_tasks = config.tasks.train
-    loss = get_loss(config.learning.loss)
-    objective = Surrogate(loss, lipschitz=_lipschitz(loss), inner=config.learning.inner)
-    means = start_means(
-        np.eye(prepared.n_features),
-        step_size,
-        prepared.test.phis,
-        conditional=conditional,
-        rank=config.learning.rank,
-        n_tasks=n_tasks,
-    )
-    score = Scorer(config, prepared.test)
-    test = np.full(n_tasks, np.inf)
+    """Algorithm 1 from ``C_1 = I``, ``H_1 = 0``, by the learners' own solver."""
+    curve = Curve(config, prepared, conditional)
+    problem = _problem(config, prepared, conditional)
     try:
-        for t in range(n_tasks):
-            test[t] = score(means.mean_test())
-            # The step of the last task leads to an iterate that no mean contains.
-            if t + 1 < n_tasks:
-                _step(means, objective, prepared.train, t)
-    except OverflowError:
-        return CellResult(test, np.inf)
-    H, C = means.finish()
-    validation = Scorer(config, prepared.validation)(evaluate_dense(H, C, prepared.validation.phis))
-    arrays = _representation(prepared, H, C, means.mean_test()) if keep_arrays else {}
-    return CellResult(test, validation, arrays)
+        prior = ProjectedSGD(step_size).solve(problem, callback=curve).prior
+    except DivergenceError:
+        return CellResult(curve.errors, np.inf)
+    phis = prepared.validation.phis if conditional else prepared.validation.phis[:, :0]
+    validation = Scorer(config, prepared.validation)(prior.conditioning.evaluate(phis))
+    arrays = _representation(prepared, prior.conditioning, curve.means.mean()) if keep_arrays else {}
+    return CellResult(curve.errors, validation, arrays)
 
 
-def _lipschitz(loss: Loss) -> float:
-    if loss.lipschitz is None:
+def _problem(config: ExperimentConfig, prepared: Prepared, conditional: bool) -> Problem:
+    rows, d = prepared.train.support, prepared.n_features
+    phis = prepared.train.phis if conditional else prepared.train.phis[:, :0]
+    loss = get_loss(config.learning.loss)
+    if not np.isfinite(loss.lipschitz):
         raise ValueError("the surrogate of the paper needs a Lipschitz loss")
-    return float(loss.lipschitz)
+    n_tasks, n_side = phis.shape
+    # The features are scaled already, by the root mean square of the training tasks.
+    batch = TaskBatch(rows, None, phis, np.ones(n_tasks))
+    return Problem(
+        Prior(
+            Constant(np.eye(d), n_side), Bias.zero("none", d, n_side), loss=loss, inner=config.learning.inner
+        ),
+        Surrogate(loss, loss.lipschitz, config.learning.inner),
+        TaskSet.from_arrays(rows.X, rows.y, rows.offsets, np.arange(n_tasks)),
+        batch,
+        lambda number: batch,
+        rank=config.learning.rank,
+    )
 
 
-def _step(means: Means, objective: Surrogate, train: Part, t: int) -> None:
-    start, stop = train.support.offsets[t], train.support.offsets[t + 1]
-    rows = Rows(train.support.X[start:stop], train.support.y[start:stop], np.array([0, stop - start]))
-    theta = means.iterate(train.phis[t])
-    result = objective(rows, None, theta[None], None)
-    if not np.isfinite(result.value).all():
-        raise OverflowError("the surrogate is no longer finite")
-    means.step(result.theta(0, rows.X), train.phis[t])
+class Curve:
+    """The error on the test tasks after every training task; called by the solver.
+
+    ``errors`` (T,) is infinite from where the iterates overflowed.
+    """
+
+    def __init__(self, config: ExperimentConfig, prepared: Prepared, conditional: bool) -> None:
+        self.score = Scorer(config, prepared.test)
+        self.means = MeanAtTasks(prepared.test.phis if conditional else prepared.test.phis[:, :0])
+        self.errors = np.full(config.tasks.train, np.inf)
+
+    def __call__(self, run: Trajectory) -> None:
+        self.means.add(run.iterate)
+        self.errors[run.n_steps] = self.score(self.means.mean())
 
 
 class Scorer:
@@ -139,21 +148,20 @@ class Scorer:
         self.part = part
         self.loss = get_loss(config.learning.loss)
         self.inner = config.learning.inner
-        sizes = np.diff(part.query.offsets)
-        self.task = np.repeat(np.arange(len(sizes)), sizes)
-        self.weights = np.repeat(1.0 / (sizes * len(sizes)), sizes)
 
     def __call__(self, thetas: Array) -> float:
         """``thetas`` (T, d, d), or one (d, d) for all tasks."""
         if not np.isfinite(thetas).all():
             raise OverflowError("a representation is no longer finite")
         coef = within.solve_many(*self.part.support, thetas, self.loss, inner=self.inner).coef
-        prediction = np.einsum("ij,ij->i", self.part.query.X, coef[self.task])
-        return float(self.weights @ self.loss.value(prediction, self.part.query.y))
+        query = self.part.query
+        return mean_error(self.loss.value(predictions(query, coef), query.y), query.offsets)
 
 
-def _representation(prepared: Prepared, H: Array, C: Array, taus: Array) -> dict[str, NDArray[Any]]:
+def _representation(prepared: Prepared, learned: Conditioning, taus: Array) -> dict[str, NDArray[Any]]:
     """Mean τ of each group of test tasks, in the frame of the figures, and the spectra of H and C."""
+    C = learned.C
+    H = learned.dense_H() if learned.n_side else np.zeros((0, 0))
     taus = np.broadcast_to(taus, (len(prepared.test), *C.shape))
     shown = np.unique(prepared.groups)  # a small test set may miss a group
     means = np.array([taus[prepared.groups == group].mean(axis=0) for group in shown])

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .store import FORMAT, ResultsError, write_atomically
+from ..files import ResultsError, write_atomically
+from .store import FORMAT
 
 MANIFEST_FILE = "manifest.json"
 

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...baselines import MixedModel, RidgePerTask
-from ...learners import ConditionalLearner
+from ...learners import EmpiricalBayesLearner
 from ...tasks import Rows, TaskSet
+from ...tasks.rows import mean_error, predictions, with_constant
 from .config import ExperimentConfig
 from .protocol import Part, Prepared
 
@@ -24,7 +25,7 @@ Array = NDArray[np.float64]
 PRACTICAL: dict[str, Callable[[], Any]] = {
     "independent": RidgePerTask,
     "unconditional": MixedModel,
-    "conditional": ConditionalLearner,
+    "conditional": EmpiricalBayesLearner,
 }
 
 
@@ -57,11 +58,7 @@ def _tasks(rows: Rows) -> TaskSet:
 
 def _error(fitted: Any, part: Part) -> float:
     """Mean over tasks of the mean absolute error on their query rows, after adapting to their support rows."""
-    weights = fitted.adapt_many(_tasks(part.support))
-    d, sizes = part.query.X.shape[1], np.diff(part.query.offsets)
-    per_row = np.repeat(weights, sizes, axis=0)
-    prediction = np.einsum("ij,ij->i", part.query.X, per_row[:, :d])
-    if weights.shape[1] > d:
-        prediction += per_row[:, d]  # baselines with an intercept
-    share = np.repeat(1.0 / (sizes * len(sizes)), sizes)
-    return float(share @ np.abs(prediction - part.query.y))
+    weights, query = fitted.adapt_many(_tasks(part.support)), part.query
+    if weights.shape[1] > query.X.shape[1]:  # baselines with an intercept
+        query = query._replace(X=with_constant(query.X))
+    return mean_error(np.abs(predictions(query, weights) - query.y), query.offsets)

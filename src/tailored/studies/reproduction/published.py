@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from .store import ResultsError
+from ..files import ResultsError
 
 
 class Published(NamedTuple):

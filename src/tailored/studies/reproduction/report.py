@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import write_text
 from .config import EXPERIMENTS, METHODS
 from .config_files import load_config
 from .manifest import read_manifest
 from .published import Published, read_published
-from .store import write_atomically
 from .table import Curves, Results
 
 Array = NDArray[np.float64]
@@ -128,8 +128,7 @@ def write_report(
     if limited is not None:
         lines += _rank_check(results, Results.read(limited), texts["rank"])
     lines += _provenance(manifest)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, ("\n".join(lines).rstrip() + "\n").encode())
+    write_text(out, "\n".join(lines).rstrip() + "\n")
 
 
 def _numbers(results: Results, name: str, quoted: Mapping[str, Published]) -> dict[str, Numbers]:

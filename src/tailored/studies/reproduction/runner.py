@@ -24,11 +24,12 @@ import joblib
 import numpy as np
 from joblib.parallel import get_active_backend
 
+from ..files import make_folder, write_atomically
 from .cells import Cell, CellResult, list_cells, run_cell
 from .config import ExperimentConfig
 from .manifest import add_session
 from .protocol import data_digest
-from .store import REPRESENTATION_FILE, ExperimentStore, make_folder, write_atomically
+from .store import REPRESENTATION_FILE, ExperimentStore
 from .table import TABLE_FILE, Row, cell_rows, merge, read_rows, write_table
 
 #: How long the cells of a method take, relative to the others; only the time left is guessed from it.

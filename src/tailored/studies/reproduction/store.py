@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import time
 import zipfile
 import zlib
@@ -26,49 +25,17 @@ from typing import Any
 
 import numpy as np
 
+from ..files import ASIDE, ResultsError, make_folder, write_atomically
 from .cells import Cell, CellResult
 
 FORMAT = 1
 REPRESENTATION_FILE = "representation.npz"
-ASIDE = ".aside"
 #: A file left aside for longer than this belongs to no process that is still writing it.
 STALE_SECONDS = 600.0
 
 
-class ResultsError(Exception):
-    """The results folder cannot be used; the message says why and what to do."""
-
-
-class WriteError(ResultsError):
-    """A file of the results folder could not be written."""
-
-
 class DamagedCell(ResultsError):
     """A cell's file cannot be read, or is not what its name says."""
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file aside and move it into place: a reader, or a kill, sees the old file or the new one."""
-    # Not ending as the file does, so that nobody takes it for one.
-    aside = path.with_name(f"{path.name}.{os.getpid()}{ASIDE}")
-    try:
-        try:
-            with open(aside, "wb") as handle:
-                handle.write(content)
-                handle.flush()
-                os.fsync(handle.fileno())
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
-    except OSError as error:
-        raise WriteError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise WriteError(f"cannot make the folder {path}: {error.strerror or error}") from error
 
 
 class ExperimentStore:

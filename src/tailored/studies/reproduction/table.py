@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._validation import check_choice
+from ..files import ResultsError, write_atomically
 from .cells import Cell, CellResult
 from .config import EXPERIMENTS, METHODS, ExperimentConfig
-from .store import ResultsError, write_atomically
 
 Array = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""The tasks of the practical training routine: their units, statistics, folds, and errors on them."""
+"""All that is learned from: the tasks, their units, statistics and folds, and errors on them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..feature_maps.posterior import SideFeatures
+from ..feature_maps import SideFeatures
 from ..losses import Loss
 from ..mixed_models import Mixture, TaskStatistics, Units
-from ..tasks import TaskSet
-from ..tasks.rows import dense_rows, segment_sums
+from ..tasks import Rows, TaskSet
+from ..tasks.rows import clipped, dense_rows, mean_error, predictions
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -28,7 +28,7 @@ FOLDS, COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, BIAS_ROWS, ALL_BIAS_ROWS, I
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user decides; `ConditionalLearner` says what the names mean."""
+    """What the user decides; `EmpiricalBayesLearner` says what the names mean."""
 
     loss: Loss
     fit_intercept: bool
@@ -57,7 +57,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class TrainingTasks:
+class TrainingData:
     """All tasks at hand.
 
     Parameters
@@ -113,15 +113,10 @@ class TrainingTasks:
 
     def predict(self, query: TaskSet, weights: Array) -> Array:
         """Predictions of the query rows by weights (T, d) in the units of the training tasks."""
-        rows = dense_rows(query.X, self.settings.fit_intercept)
-        per_row = np.repeat(weights * self.units.weights, query.sizes, axis=0)
-        return np.einsum("ij,ij->i", rows, per_row)
+        rows = Rows(dense_rows(query.X, self.settings.fit_intercept), query.y, query.offsets)
+        return predictions(rows, weights * self.units.weights)
 
     def error(self, query: TaskSet, prediction: Array) -> float:
         """Mean over tasks of the mean loss of their query rows; infinite rather than NaN."""
-        if self.settings.clip is not None:
-            prediction = np.clip(prediction, *self.settings.clip)
-        losses = self.settings.loss.value(prediction, query.y)
-        means = segment_sums(losses, query.offsets) / np.maximum(query.sizes, 1)
-        error = float(means.mean())
-        return error if np.isfinite(error) else np.inf
+        losses = self.settings.loss.value(clipped(prediction, self.settings.clip), query.y)
+        return mean_error(losses, query.offsets)

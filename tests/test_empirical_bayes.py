@@ -15,7 +15,7 @@ from tailored.datasets import make_clusters
 from tailored.feature_maps.posterior import Level, PosteriorMap, hats
 from tailored.learners._conditional import ALGORITHM_1_ONLY
 from tailored.mixed_models import TaskStatistics, adapt
-from tailored.representation.conditioning import Constant, Factored
+from tailored.representation import Constant, Factored
 from tailored.solvers.steps import PAPER_STEP_SIZES
 
 

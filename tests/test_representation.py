@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference as ref
-from tailored.representation.conditioning import Constant, Dense, Factored, project_psd
+from tailored.representation import Constant, Dense, Exact, Factored, project_psd
+from tailored.representation.exact import eigenpairs_below
 
 #: (d, k): never square, k = 1 and d = 1 included.
 SHAPES = [(3, 5), (5, 3), (4, 1), (1, 4), (2, 7), (7, 2)]
@@ -49,7 +50,20 @@ def random_pair(rng, d, k, p):
 
 
 def all_kinds(M, C):
-    return [Dense(ref.H_from_tensor(M), C), Dense.from_tensor(M, C), Factored.from_tensor(M, C)]
+    return [
+        Dense(ref.H_from_tensor(M), C),
+        Dense.from_tensor(M, C),
+        Factored.from_tensor(M, C),
+        exact_from_tensor(M, C),
+    ]
+
+
+def exact_from_tensor(M, C):
+    """H = E P Eᵀ with a P that is not diagonal."""
+    factored = Factored.from_tensor(M, C)
+    turn = np.linalg.qr(np.random.default_rng(len(M)).normal(size=(len(factored.eigenvalues),) * 2))[0]
+    P = turn.T @ np.diag(factored.eigenvalues) @ turn
+    return Exact(C, factored.n_side, factored.basis @ turn, P)
 
 
 # --- evaluation ---------------------------------------------------------------------------------------------
@@ -78,7 +92,7 @@ def test_evaluation_is_the_kronecker_product_of_the_paper(d, k, p):
 def test_no_side_informations_evaluate_to_an_empty_array():
     rng = np.random.default_rng(0)
     M, C = random_pair(rng, 3, 2, 4)
-    for conditioning in [*all_kinds(M, C), Constant(C, 2), Factored.zero(C, 2)]:
+    for conditioning in [*all_kinds(M, C), Constant(C, 2), Factored.zero(C, 2), Exact(C, 2)]:
         assert conditioning.evaluate(np.zeros((0, 2))).shape == (0, 3, 3)
 
 
@@ -89,7 +103,12 @@ def test_constant_is_C_whatever_the_side_information(d, k):
     phis = rng.normal(size=(3, k))
     columns = rng.permutation(d)[: max(1, d - 1)]
     vector = rng.normal(size=len(columns))
-    for conditioning in (Constant(C, k), Factored.zero(C, k), Dense(np.zeros((d * k, d * k)), C)):
+    for conditioning in (
+        Constant(C, k),
+        Factored.zero(C, k),
+        Exact(C, k),
+        Dense(np.zeros((d * k, d * k)), C),
+    ):
         np.testing.assert_array_equal(conditioning.evaluate(phis), np.array([C] * 3))
         for phi in phis:
             np.testing.assert_array_equal(conditioning(phi), C)
@@ -115,11 +134,12 @@ def test_arguments_are_not_written_to():
     M, C = random_pair(rng, d, k, 5)
     H, gradient, phi = ref.H_from_tensor(M), random_gradient(rng, d), rng.normal(size=k)
     copies = [a.copy() for a in (M, C, H, gradient, phi)]
-    for conditioning in (Dense(H, C), Factored.from_tensor(M, C), Constant(C, k)):
+    for conditioning in (Dense(H, C), Factored.from_tensor(M, C), Constant(C, k), exact_from_tensor(M, C)):
         other = conditioning.scale(2.0)
         before = other.dense_H().copy(), other.C.copy()
         conditioning.step(gradient, phi, 0.5, 0.5)
-        conditioning.accumulate(conditioning.scale(3.0), 0.5)
+        if not isinstance(conditioning, Exact):
+            conditioning.accumulate(conditioning.scale(3.0), 0.5)
         for original, copy in zip((M, C, H, gradient, phi), copies, strict=True):
             np.testing.assert_array_equal(original, copy)
         np.testing.assert_array_equal(other.dense_H(), before[0])
@@ -187,15 +207,32 @@ def test_scale_multiplies_the_function(d, k):
             close(scaled.dense_H(), factor * conditioning.dense_H(), 1e-13)
 
 
-def test_arrays_rebuild_the_function():
+def test_state_rebuilds_the_function():
     rng = np.random.default_rng(0)
     d, k = 3, 4
     M, C = random_pair(rng, d, k, 5)
     phi = rng.normal(size=k)
-    dense, factored, constant = Dense.from_tensor(M, C), Factored.from_tensor(M, C), Constant(C, k)
-    np.testing.assert_array_equal(Dense(**dense.arrays())(phi), dense(phi))
-    np.testing.assert_array_equal(Factored(**factored.arrays(), n_side=k)(phi), factored(phi))
-    np.testing.assert_array_equal(Constant(**constant.arrays(), n_side=k)(phi), constant(phi))
+    for conditioning in [*all_kinds(M, C), Factored.from_tensor(M, C, rank=2), Constant(C, k)]:
+        again = type(conditioning)(**conditioning.state())
+        np.testing.assert_array_equal(again(phi), conditioning(phi))
+        assert again.state().keys() == conditioning.state().keys()
+        assert getattr(again, "rank", None) == getattr(conditioning, "rank", None)
+
+
+def test_a_copy_is_independent():
+    rng = np.random.default_rng(1)
+    d, k = 3, 4
+    M, C = random_pair(rng, d, k, 5)
+    gradients, phis = [random_gradient(rng, d, lipschitz=0.1) for _ in range(6)], rng.normal(size=(6, k))
+    for original in [*all_kinds(M, C), Factored.from_tensor(M, C, rank=2), Constant(C, k), Exact(C, k)]:
+        # both ways round: neither the copy nor the original may follow the other
+        for moved, still in ((original.copy(), original), (original, original.copy())):
+            before = still.dense_H().copy(), still.C.copy()
+            for gradient, phi in zip(gradients, phis, strict=True):
+                moved.step(gradient, phi, 0.2, 0.5)
+            np.testing.assert_array_equal(still.dense_H(), before[0])
+            np.testing.assert_array_equal(still.C, before[1])
+            assert np.abs(moved.C - before[1]).max() > 1e-3
 
 
 # --- steps --------------------------------------------------------------------------------------------------
@@ -224,22 +261,26 @@ def test_dense_and_factored_steps_are_those_of_the_paper(d, k, phis, step_C, ste
     rng = np.random.default_rng([d, k, SCENARIOS.index(phis)])
     C0 = random_psd(rng, d)
     H, C = np.zeros((d * k, d * k)), C0
-    dense, factored = Dense(H, C0), Factored.zero(C0, k)
+    dense, factored, exact = Dense(H, C0), Factored.zero(C0, k), Exact(C0, k)
     constant = Constant(C0, k)
     for phi in scenario(rng, d, k, 60, phis):
         gradient = random_gradient(rng, d, n=3, lipschitz=0.3)
         H, C = reference_step(H, C, gradient, phi, step_C, step_H)
-        for conditioning in (dense, factored, constant):
+        for conditioning in (dense, factored, exact, constant):
             conditioning.step(gradient, phi, step_C, step_H)
             close(conditioning.C, C)
         scale = step_size(gradient, phi, step_H)
         close(dense.H, H, scale=scale)
-        close(factored.dense_H(), H, scale=scale)
-        close(factored(phi), ref.tau(H, C, phi))
+        for conditioning in (factored, exact):
+            close(conditioning.dense_H(), H, scale=scale)
+            close(conditioning(phi), ref.tau(H, C, phi))
     Q = factored.basis
     assert Q.shape[1] <= d * k
     close(Q.T @ Q, np.eye(Q.shape[1]), 1e-9)
     assert (factored.eigenvalues > 0).all()
+    E = exact.basis
+    assert E.shape[1] == len(exact.P) <= d * k
+    close(E.T @ E, np.eye(E.shape[1]), 1e-9)
     if step_H == 0:
         assert not H.any()
     else:
@@ -254,14 +295,13 @@ def test_steps_from_a_given_tensor(d, k, repeats):
     M, C0 = random_pair(rng, d, k, 2)
     M = np.concatenate([M] * repeats)
     H, C = ref.H_from_tensor(M), C0
-    dense, factored = Dense.from_tensor(M, C0), Factored.from_tensor(M, C0)
+    kinds = [Dense.from_tensor(M, C0), Factored.from_tensor(M, C0), exact_from_tensor(M, C0)]
     for phi in rng.normal(size=(15, k)):
         gradient = random_gradient(rng, d, lipschitz=0.3)
         H, C = reference_step(H, C, gradient, phi, 0.1, 0.4)
-        dense.step(gradient, phi, 0.1, 0.4)
-        factored.step(gradient, phi, 0.1, 0.4)
-        close(dense.H, H)
-        close(factored.dense_H(), H)
+        for conditioning in kinds:
+            conditioning.step(gradient, phi, 0.1, 0.4)
+            close(conditioning.dense_H(), H)
 
 
 def test_steps_from_a_tensor_whose_H_has_eigenvalues_of_every_size():
@@ -311,16 +351,15 @@ def test_a_step_of_general_sign_is_projected_too():
     rng = np.random.default_rng(1)
     d, k = 4, 6
     H, C = np.zeros((d * k, d * k)), np.eye(d)
-    dense, factored = Dense(H, C), Factored.zero(C, k)
+    kinds = [Dense(H, C), Factored.zero(C, k), Exact(C, k)]
     for phi in rng.normal(size=(30, k)):
         left, right = rng.normal(size=(2, d))
         gradient = 0.5 * (np.outer(left, right) + np.outer(right, left))
         H, C = reference_step(H, C, gradient, phi, 0.3, 0.3)
-        dense.step(gradient, phi, 0.3, 0.3)
-        factored.step(gradient, phi, 0.3, 0.3)
-        close(dense.H, H)
-        close(factored.dense_H(), H)
-        close(factored.C, C)
+        for conditioning in kinds:
+            conditioning.step(gradient, phi, 0.3, 0.3)
+            close(conditioning.dense_H(), H)
+            close(conditioning.C, C)
 
 
 @shapes
@@ -344,8 +383,8 @@ def test_a_step_on_columns_is_the_full_step_with_a_zero_padded_gradient(d, k, ra
     rng = np.random.default_rng([d, k])
     C0 = random_psd(rng, d)
     H, C = np.zeros((d * k, d * k)), C0
-    kinds = [Dense(H, C0), Factored.zero(C0, k, rank), Constant(C0, k)]
-    twins = [Dense(H, C0), Factored.zero(C0, k, rank), Constant(C0, k)]
+    kinds = [Dense(H, C0), Factored.zero(C0, k, rank), Exact(C0, k), Constant(C0, k)]
+    twins = [conditioning.copy() for conditioning in kinds]
     scale = 0.0
     for phi in rng.normal(size=(25, k)):
         columns = rng.permutation(d)[: rng.integers(0, d + 1)]
@@ -359,9 +398,8 @@ def test_a_step_on_columns_is_the_full_step_with_a_zero_padded_gradient(d, k, ra
             twin.step(padded, phi, 0.1, 0.5)
             close(conditioning.dense_H(), twin.dense_H(), scale=scale)
             close(conditioning.C, C)
-        close(kinds[0].H, H, scale=scale)
-        if rank is None:
-            close(kinds[1].dense_H(), H, scale=scale)
+        for conditioning in kinds[0:3:2] if rank is not None else kinds[:3]:
+            close(conditioning.dense_H(), H, scale=scale)
 
 
 def test_a_zero_step_or_a_zero_phi_leaves_H_and_does_not_stop_C():
@@ -476,7 +514,7 @@ def test_every_iterate_and_every_average_is_positive_semidefinite(shape, seed, s
     rng = np.random.default_rng(seed)
     C0 = random_psd(rng, d, rank=rng.integers(0, d + 1))
     step_C, step_H = 10.0 ** steps[0], 10.0 ** steps[1]
-    dense = Dense(np.zeros((d * k, d * k)), C0)
+    dense, exact = Dense(np.zeros((d * k, d * k)), C0), Exact(C0, k)
     factored, average = Factored.zero(C0, k, rank), Factored.zero(C0, k, rank)
     pool = 10.0**phi_scale * rng.normal(size=(8, k))
     moved_C, moved_H = np.abs(C0).max(), 0.0
@@ -484,14 +522,15 @@ def test_every_iterate_and_every_average_is_positive_semidefinite(shape, seed, s
         phi = pool[rng.integers(0, 8)]
         gradient = random_gradient(rng, d, n=int(rng.integers(1, 8)), lipschitz=rng.choice([0.05, 1.0]))
         average.accumulate(factored, 1 / (t + 1))
-        for conditioning in (dense, factored):
+        for conditioning in (dense, exact, factored):
             conditioning.step(gradient, phi, step_C, step_H)
         moved_C = max(moved_C, step_size(gradient, np.ones(1), step_C))
         moved_H = max(moved_H, step_size(gradient, phi, step_H))
         noise_C, noise_H = 1e-4 * moved_C, 1e-4 * moved_H
+        close(exact.dense_H(), dense.H, 1e-8, scale=noise_H)
         if rank is None:
             close(factored.dense_H(), dense.H, 1e-8, scale=noise_H)
-        for conditioning in (dense, factored, average):
+        for conditioning in (dense, exact, factored, average):
             assert_psd(conditioning.C, noise_C)
             assert_psd(conditioning.dense_H(), noise_H)
             assert_psd(conditioning(phi), noise_C + noise_H * phi @ phi)
@@ -503,19 +542,21 @@ def test_every_iterate_and_every_average_is_positive_semidefinite(shape, seed, s
 def test_overflow_is_an_error_that_names_the_iterate():
     C = np.eye(2)
     gradient = -np.full((2, 2), 1e300)
-    for conditioning in (Dense(np.eye(6), C), Factored.zero(C, 3), Constant(C, 3)):
+    for conditioning in (Dense(np.eye(6), C), Factored.zero(C, 3), Exact(C, 3), Constant(C, 3)):
         with np.errstate(over="ignore", invalid="ignore"), pytest.raises(OverflowError, match="C"):
             conditioning.step(gradient, np.ones(3), 1e300, 0.0)
-    for conditioning in (Dense(np.eye(6), C), Factored.zero(C, 3)):
+    for conditioning in (Dense(np.eye(6), C), Factored.zero(C, 3), Exact(C, 3)):
         with np.errstate(over="ignore", invalid="ignore"), pytest.raises(OverflowError, match="H"):
             conditioning.step(gradient, np.ones(3), 0.0, 1e300)
 
 
-@pytest.mark.parametrize("kind", ["dense", "factored", "factored and full", "limited", "constant"])
+@pytest.mark.parametrize(
+    "kind", ["dense", "factored", "factored and full", "limited", "constant", "exact", "exact and full"]
+)
 def test_a_diverging_run_ends_in_an_overflow_error_and_never_in_nan(kind):
     """Steps that grow a thousandfold: each one is finite and right, or an OverflowError."""
     rng = np.random.default_rng(0)
-    d, k = 3, 2 if kind == "factored and full" else 9
+    d, k = 3, 2 if kind.endswith("full") else 9
     C = np.eye(d)
     conditioning = {
         "dense": Dense(np.zeros((d * k, d * k)), C),
@@ -523,6 +564,8 @@ def test_a_diverging_run_ends_in_an_overflow_error_and_never_in_nan(kind):
         "factored and full": Factored.from_tensor(np.eye(d * k).reshape(d * k, d, k), C),
         "limited": Factored.zero(C, k, rank=2),
         "constant": Constant(C, k),
+        "exact": Exact(C, k),
+        "exact and full": Exact(C, k, np.eye(d * k), np.eye(d * k)),
     }[kind]
     with np.errstate(over="ignore", invalid="ignore"):
         for t in range(300):
@@ -533,7 +576,120 @@ def test_a_diverging_run_ends_in_an_overflow_error_and_never_in_nan(kind):
                 )
             except OverflowError:
                 break
-            for array in conditioning.arrays().values():
-                assert np.isfinite(array).all()
+            assert np.isfinite(conditioning.dense_H()).all()
+            assert np.isfinite(conditioning.C).all()
         else:
             pytest.fail("steps up to 1e308 for ever never overflowed")
+
+
+# --- the iterate with every direction -----------------------------------------------------------------------
+
+
+def some_steps(rng, d, k, n_steps):
+    """Gradients as the surrogate gives them, of tasks with all inputs, with some (one-hot), and with none."""
+    for t in range(n_steps):
+        u, X = rng.normal(size=d), rng.normal(size=(4, d))
+        if t % 4 == 1 and d > 1:
+            u[0], X[:, 0] = 0.0, 0.0
+        gradient = -0.5 * np.outer(u, u) + 0.1 * X.T @ X
+        phi = np.zeros(k) if t == 5 else rng.normal(size=k)
+        yield (np.zeros((d, d)) if t == 9 else gradient), phi
+
+
+def change_of(exact, d, k):
+    """The last step's change of H, as a matrix, from its parts."""
+    if exact.change is None:
+        return np.zeros((d * k, d * k))
+    phi, used, moved, removed, values = exact.change
+    G = np.zeros((d, d))
+    G[np.ix_(used, used)] = moved
+    return ref.lift(d, phi) @ G @ ref.lift(d, phi).T - (removed * values) @ removed.T
+
+
+@pytest.mark.parametrize(("d", "k"), [*SHAPES, (3, 9), (2, 60)])
+@pytest.mark.parametrize("n_steps", [22, 80])
+def test_exact_steps_are_dense_steps_and_their_change_is_the_difference(d, k, n_steps):
+    """80 steps fill the space of all shapes but the last; there the basis grows past its first room."""
+    rng = np.random.default_rng([d, k, n_steps])
+    exact, dense = Exact(np.eye(d), k), Dense(np.zeros((d * k, d * k)), np.eye(d))
+    for gradient, phi in some_steps(rng, d, k, n_steps):
+        before, scale = dense.H.copy(), max(np.abs(dense.H).max(), step_size(gradient, phi, 0.3))
+        exact.step(gradient, phi, 0.3, 0.3)
+        dense.step(gradient, phi, 0.3, 0.3)
+        close(exact.dense_H(), dense.H, 1e-11, scale)
+        close(exact.C, dense.C, 1e-11)
+        close(exact(phi), dense(phi), 1e-10, scale * max(phi @ phi, 1.0))
+        close(before + change_of(exact, d, k), dense.H, 1e-11, scale)
+        np.testing.assert_allclose(exact.basis.T @ exact.basis, np.eye(len(exact.P)), atol=1e-12)
+        np.testing.assert_array_equal(exact.P, exact.P.T)
+        if exact.change is not None:
+            np.testing.assert_allclose(exact.basis.T @ exact.change.removed, 0.0, atol=1e-12)
+            assert (exact.change.values <= 1e-12 * scale * max(phi @ phi, 1.0)).all()
+    assert len(exact.P) == np.linalg.matrix_rank(dense.H, tol=1e-10 * np.abs(dense.H).max())
+
+
+@pytest.mark.parametrize("used", [1, 3])
+def test_exact_steps_beyond_full_rank(used):
+    """r + m > dk: the basis becomes the whole space, whether the step uses one input or all of them."""
+    rng = np.random.default_rng(used)
+    d, k = 3, 2
+    exact, dense = Exact(np.eye(d), k), Dense(np.zeros((d * k, d * k)), np.eye(d))
+    full = []
+    for t in range(40):
+        columns = np.sort(rng.permutation(d)[: used if t > 15 else d])
+        u, phi = rng.normal(size=len(columns)), rng.normal(size=k)
+        # hardly anything that shrinks: H fills up
+        gradient = -np.outer(u, u) + 1e-3 * np.eye(len(columns))
+        full.append(len(exact.P) + len(columns) > d * k)
+        for conditioning in (exact, dense):
+            conditioning.step(gradient, phi, 0.1, 0.2, columns)
+        close(exact.dense_H(), dense.H, 1e-11)
+    assert full.count(True) > 10
+    assert not full[0]
+    assert len(exact.P) == d * k
+    np.testing.assert_allclose(exact.basis.T @ exact.basis, np.eye(d * k), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["zero phi", "zero step", "zero gradient", "no columns"])
+def test_exact_H_stands_still_where_nothing_moves_it(kind):
+    rng = np.random.default_rng(6)
+    d, k = 3, 4
+    exact = Exact(np.eye(d), k)
+    for gradient, phi in some_steps(rng, d, k, 5):
+        exact.step(gradient, phi, 0.1, 0.5)
+    before, C = exact.dense_H().copy(), exact.C.copy()
+    assert exact.change is not None
+    gradient, phi, columns = random_gradient(rng, d), rng.normal(size=k), None
+    phi = np.zeros(k) if kind == "zero phi" else phi
+    gradient = np.zeros((d, d)) if kind == "zero gradient" else gradient
+    if kind == "no columns":
+        gradient, columns = np.zeros((0, 0)), np.zeros(0, dtype=np.intp)
+    exact.step(gradient, phi, 0.3, 0.0 if kind == "zero step" else 5.0, columns)
+    np.testing.assert_array_equal(exact.dense_H(), before)
+    assert exact.change is None
+    padded = np.zeros((d, d)) if kind == "no columns" else gradient
+    close(exact.C, ref.project_psd(C - 0.3 * padded), 1e-13)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, 1e308])
+def test_exact_refuses_what_is_not_finite(value):
+    exact = Exact(np.eye(2), 5)
+    with pytest.raises(OverflowError), np.errstate(all="ignore"):
+        exact.step(np.full((2, 2), value), np.ones(5), 10.0, 10.0)
+    with pytest.raises(OverflowError, match="H"), np.errstate(all="ignore"):
+        exact.step(np.full((2, 2), value), np.ones(5), 0.0, 10.0)
+
+
+@pytest.mark.parametrize("n", [30, 150])
+def test_eigenpairs_below(n):
+    """Random, and with an eigenvalue of multiplicity n / 2 below the bound."""
+    rng = np.random.default_rng(n)
+    Q, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    for values in (np.linspace(-1, 5, n), np.repeat([-1.0, 2.0], n // 2)):
+        M = (Q * values) @ Q.T
+        M = (M + M.T) / 2
+        found, vectors = eigenpairs_below(M, 0.0)
+        np.testing.assert_allclose(found, values[values < 0], atol=1e-12)
+        np.testing.assert_allclose(M @ vectors, vectors * found, atol=1e-12)
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(found)), atol=1e-11)
+    assert eigenpairs_below(np.eye(n), 0.0)[1].shape == (n, 0)

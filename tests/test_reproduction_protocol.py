@@ -15,7 +15,7 @@ import reference
 from tailored.studies.reproduction.config import ConfigError
 from tailored.studies.reproduction.config_files import load_config, parse_config
 from tailored.studies.reproduction.protocol import data_digest, load_real, prepare
-from test_experiments_cells import TINY
+from tiny import TINY
 
 REAL = Path(os.environ.get("TAILORED_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 

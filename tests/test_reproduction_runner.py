@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tailored.cli.app import app
+from tailored.cli import app
+from tailored.studies.files import ASIDE, ResultsError
 from tailored.studies.reproduction import runner, store
 from tailored.studies.reproduction.cells import Cell, CellResult
 from tailored.studies.reproduction.config_files import load_config
 from tailored.studies.reproduction.manifest import read_manifest
 from tailored.studies.reproduction.table import COLUMNS, Results, merge, read_rows, write_table
-from test_experiments_cells import TINY
+from tiny import TINY
 
 #: Many cells of a few hundredths of a second: long enough to be met in the middle.
 SLOW = (
@@ -49,7 +50,7 @@ def start(config: Path, out: Path, *extra: str) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-m",
-        "tailored.cli",
+        "tailored",
         "reproduce",
         str(config),
         "--out",
@@ -162,7 +163,7 @@ def test_another_configuration_is_refused_with_the_difference(tiny, tmp_path):
     tiny.write_bytes(
         TINY.replace(b"noise = 0.1", b"noise = 0.2").replace(b"step_count = 2", b"step_count = 3")
     )
-    with pytest.raises(store.ResultsError) as caught:
+    with pytest.raises(ResultsError) as caught:
         run(tiny, out, resume=True)
     assert "data.noise: 0.1 there, 0.2 now" in str(caught.value)
     assert "grid.step_count: 2 there, 3 now" in str(caught.value)
@@ -172,7 +173,7 @@ def test_another_configuration_is_refused_with_the_difference(tiny, tmp_path):
 
 def test_finished_cells_need_resume(tiny, tmp_path):
     run(tiny, tmp_path / "out")
-    with pytest.raises(store.ResultsError, match=r"already holds 10 finished cells.*add --resume"):
+    with pytest.raises(ResultsError, match=r"already holds 10 finished cells.*add --resume"):
         run(tiny, tmp_path / "out")
     summary = run(tiny, tmp_path / "out", resume=True)
     assert (summary.computed, summary.kept) == (0, 10)
@@ -193,7 +194,7 @@ def test_a_run_continues_with_more_seeds(tiny, tmp_path):
 def test_a_damaged_configuration_is_refused(tiny, tmp_path):
     run(tiny, tmp_path / "out")
     (tmp_path / "out" / "tiny" / "config.json").write_text("{")
-    with pytest.raises(store.ResultsError, match=r"config\.json is damaged"):
+    with pytest.raises(ResultsError, match=r"config\.json is damaged"):
         run(tiny, tmp_path / "out", resume=True)
 
 
@@ -244,7 +245,7 @@ def test_a_file_in_the_way(tiny, tmp_path):
 def test_leftovers_of_killed_writers_are_swept(tiny, tmp_path):
     out = tmp_path / "out"
     run(tiny, out)
-    old, new = (out / "tiny" / "cells" / f"x.npz.{n}{store.ASIDE}" for n in (1, 2))
+    old, new = (out / "tiny" / "cells" / f"x.npz.{n}{ASIDE}" for n in (1, 2))
     for path in (old, new):
         path.write_bytes(b"half")
     os.utime(old, (0, 0))
@@ -318,14 +319,14 @@ def test_merge_replaces_and_orders():
 
 
 def test_unreadable_tables(tmp_path):
-    with pytest.raises(store.ResultsError, match="there is no"):
+    with pytest.raises(ResultsError, match="there is no"):
         Results.read(tmp_path)
     (tmp_path / "results.csv.gz").write_bytes(b"not gzip")
-    with pytest.raises(store.ResultsError, match="is not a table of results"):
+    with pytest.raises(ResultsError, match="is not a table of results"):
         Results.read(tmp_path)
     rows = list(runner.cell_rows(load_config("lenk"), Cell("lenk", 0, "independent", None), _result()))
     write_table(tmp_path / "results.csv.gz", rows[:-1])
-    with pytest.raises(store.ResultsError, match="incomplete for lenk, independent"):
+    with pytest.raises(ResultsError, match="incomplete for lenk, independent"):
         Results.read(tmp_path)
 
 

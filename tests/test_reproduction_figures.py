@@ -11,14 +11,19 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from tailored.displays import CurvesDisplay, RepresentationDisplay, StepSizeDisplay
-from tailored.displays.figures import draw_all
-from tailored.studies.reproduction import runner, store
+from tailored.studies.files import ResultsError
+from tailored.studies.reproduction import runner
 from tailored.studies.reproduction.config_files import parse_config
-from tailored.studies.reproduction.published import read_published
+from tailored.studies.reproduction.figures import (
+    curves_display,
+    draw_all,
+    representation_display,
+    step_size_display,
+)
+from tailored.studies.reproduction.published import Published, read_published
 from tailored.studies.reproduction.report import Difference, Numbers, write_report
 from tailored.studies.reproduction.table import Results, Row
-from test_experiments_cells import TINY
+from tiny import TINY
 
 mpl.use("Agg")
 
@@ -53,7 +58,7 @@ def test_redrawn_from_table_and_arrays_alone(folder, tmp_path):
 
 def test_curves_display(folder):
     results = Results.read(folder)
-    display = CurvesDisplay.from_results(results, "tiny", published={"conditional": 0.2})
+    display = curves_display(results, "tiny", {"conditional": Published(0.2, 0.0)})
     test = results.curves("tiny", "conditional").test
     np.testing.assert_allclose(display.mean["conditional"], test.mean(axis=0))
     np.testing.assert_allclose(display.deviation["conditional"], test.std(axis=0, ddof=1))
@@ -72,29 +77,42 @@ def test_early_chaos_does_not_flatten_the_rest():
         step = "" if method == "independent" else "1.0"
         rows += [Row("e", method, "0", step, str(t + 1), "test", str(e)) for t, e in enumerate(errors)]
         rows.append(Row("e", method, "0", step, "2", "validation", "1"))
-    ax = CurvesDisplay.from_results(Results(rows), "e").plot().axes[0]
+    ax = curves_display(Results(rows), "e").plot().axes[0]
     assert ax.get_ylim()[1] < 2
 
 
 def test_step_size_display(folder):
     results = Results.read(folder)
-    display = StepSizeDisplay.from_results(results, "tiny")
+    display = step_size_display(results, "tiny")
     curves = results.curves("tiny", "unconditional")
     np.testing.assert_array_equal(display.validation["unconditional"], curves.validation)
     assert display.baseline == pytest.approx(results.curves("tiny", "independent").validation.mean())
-    assert display.plot().axes[0].get_xscale() == "log"
+    ax = display.plot().axes[0]
+    assert ax.get_xscale() == "log"
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    np.testing.assert_array_equal(lines["unconditional"].get_xdata(), curves.step_sizes)
+    np.testing.assert_allclose(lines["unconditional"].get_ydata(), curves.validation.mean(axis=0))
 
 
 def test_representation_display(folder, tmp_path):
-    display = RepresentationDisplay.from_folder(folder, "tiny")
-    assert display.taus.shape[1:] == (4, 4)
-    assert len(display.plot().axes) >= len(display.taus) + 2
-    with pytest.raises(store.ResultsError, match="there is no"):
-        RepresentationDisplay.from_folder(tmp_path, "tiny")
+    display = representation_display(folder, "tiny")
+    stored = np.load(folder / "tiny" / "representation.npz")
+    np.testing.assert_array_equal(display.taus, stored["conditional/taus"])
+    np.testing.assert_array_equal(display.shared, stored["unconditional/taus"][0])
+    axes = display.plot().axes
+    # two rows of heat maps, one column per group and one for the shared τ, and the spectra
+    n_columns = len(display.taus) + 1
+    assert len(axes) == 2 * n_columns + 1
+    shown = [np.asarray(ax.images[0].get_array()) for ax in axes[:n_columns]]
+    np.testing.assert_array_equal(shown, np.abs([*display.taus, display.shared]))
+    lines = {line.get_label(): line.get_ydata() for line in axes[-1].get_lines()}
+    np.testing.assert_array_equal(lines["C, unconditional"], stored["unconditional/spectrum_C"])
+    with pytest.raises(ResultsError, match="there is no"):
+        representation_display(tmp_path, "tiny")
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "representation.npz").write_bytes(b"x")
-    with pytest.raises(store.ResultsError, match="is damaged"):
-        RepresentationDisplay.from_folder(tmp_path, "tiny")
+    with pytest.raises(ResultsError, match="is damaged"):
+        representation_display(tmp_path, "tiny")
 
 
 def test_numbers_of_the_report():
@@ -123,8 +141,8 @@ def test_published_numbers_are_the_ends_of_the_curves(tmp_path):
 
 
 def test_unreadable_published_curves(tmp_path):
-    with pytest.raises(store.ResultsError, match="cannot read"):
+    with pytest.raises(ResultsError, match="cannot read"):
         read_published(tmp_path / "nowhere.csv")
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(store.ResultsError, match="expected the columns"):
+    with pytest.raises(ResultsError, match="expected the columns"):
         read_published(tmp_path / "bad.csv")

@@ -9,7 +9,7 @@ import pytest
 
 from tailored.studies.reproduction.config import EXPERIMENTS, ConfigError
 from tailored.studies.reproduction.config_files import load_config, parse_config, select_configs
-from test_experiments_cells import TINY
+from tiny import TINY
 
 #: Section 4 of the design: tasks train/validation/test, support, feature map.
 PROTOCOL = {

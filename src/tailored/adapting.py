@@ -1,0 +1,155 @@
+"""(Prior, tasks) -> weights and representations: for one task and for many, dense and sparse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import within
+from ._threads import single_threaded_blas
+from .mixed_models import TaskStatistics
+from .mixed_models import adapt as posterior_means
+from .prior import Prior
+from .tasks import Rows, TaskSet
+from .tasks.rows import batches, clipped, dense, predictions
+
+Array = NDArray[np.float64]
+
+Labels = Sequence[Any] | NDArray[Any]
+#: Gives tasks their weights (T, d) and representations (T, d, d).
+AdaptTasks = Callable[[TaskSet], tuple[Array, Array]]
+
+
+class OneTask(NamedTuple):
+    """A task's rows, dense and with the constant column, its representation and its prior mean (None: zero)."""
+
+    rows: Rows
+    theta: Array
+    mean: Array | None
+
+
+def features(prior: Prior, tasks: TaskSet, *, one: bool = False) -> Array:
+    """φ of every task, (T, k); ``one`` takes the short way of a single task."""
+    if prior.feature_map is None:
+        return np.zeros((len(tasks), 0))
+    phis = (prior.feature_map.transform_one if one else prior.feature_map.transform)(tasks)
+    return check_features(phis, tasks, prior.conditioning.n_side)
+
+
+def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Array:
+    """The features, if they are finite and as many as in fit."""
+    if n_side is not None and phis.shape[1] != n_side:
+        raise ValueError(
+            f"side_info: the feature map gives {phis.shape[1]} features, in fit it gave {n_side}; "
+            "give the same side information columns as in fit"
+        )
+    if not np.isfinite(phis).all():
+        bad = tasks.labels[np.flatnonzero(~np.isfinite(phis).all(axis=1))[0]]
+        raise ValueError(f"feature_map: NaN or infinity in the features of task {bad!r}")
+    return phis
+
+
+def one_task(prior: Prior, task: TaskSet) -> OneTask:
+    """What a single task is solved with."""
+    phi = features(prior, task, one=True)[0]
+    rows = Rows.of(task, prior.fit_intercept)
+    if rows.is_sparse:
+        rows = rows._replace(X=dense(rows.X))
+    theta = prior.conditioning(phi)
+    if prior.size_exponent:
+        theta = theta * float(max(len(rows.y), 1) ** prior.size_exponent)
+    return OneTask(rows, theta, prior.bias(phi) if prior.bias.moves else None)
+
+
+def weights(prior: Prior, tasks: TaskSet, n_jobs: int | None = None) -> Array:
+    """Weights (T, d) of many tasks, with the intercept last where there is one."""
+    width = getattr(prior.conditioning, "rank", None)
+    with single_threaded_blas():
+        return np.concatenate(
+            [
+                solve(
+                    prior, Rows.of(batch, prior.fit_intercept), features(prior, batch), n_jobs, batch.labels
+                )
+                for batch in batches(tasks, width)
+            ]
+        )
+
+
+def predict(prior: Prior, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Array:
+    """Predictions of the query rows after adapting to the support rows of the same tasks."""
+    rows = Rows.of(query, prior.fit_intercept)
+    return clipped(predictions(rows, weights(prior, support, n_jobs)), prior.clip)
+
+
+def solve(
+    prior: Prior, rows: Rows, phis: Array, n_jobs: int | None = None, labels: Labels | None = None
+) -> Array:
+    """Weights (T, d) of tasks with the given features, by the within-task algorithm."""
+    means = prior.bias.evaluate(phis) if prior.bias.moves else None
+    options: dict[str, Any] = {"inner": prior.inner, "tol": prior.tol, "max_iter": prior.max_iter}
+    factors = prior.size_factors(rows.sizes)
+    if not rows.is_sparse:
+        thetas = prior.conditioning.evaluate(phis)
+        solution = within.solve_many(
+            *rows,
+            thetas * factors[:, None, None] if prior.size_exponent else thetas,
+            prior.loss,
+            offset=None if means is None else predictions(rows, means),
+            n_jobs=n_jobs,
+            labels=labels,
+            **options,
+        )
+        return solution.coef if means is None else solution.coef + means
+    out = np.zeros((len(phis), prior.conditioning.n_features))
+    for t, columns in enumerate(rows.columns()):
+        one = rows.tasks(t, t + 1)
+        if len(one.y):
+            one = one.compressed(columns)
+            offset = None if means is None else one.X @ means[t, columns]
+            theta = factors[t] * prior.conditioning(phis[t], columns)
+            solved = within.solve(one.X, one.y, theta, prior.loss, offset=offset, **options)
+            direction = _dual_direction(solved, one.X, prior.inner)
+            out[t] = factors[t] * prior.conditioning.multiply(phis[t], columns, direction)
+        if means is not None:
+            out[t] += means[t]
+    return out
+
+
+def _dual_direction(solution: within.WithinSolution, X: Array, inner: str) -> Array:
+    """g with ``w = θ g``: the block of w that was solved determines the rest of it through g."""
+    n = len(solution.alpha)
+    if inner == "exact":
+        return -X.T @ solution.alpha / n
+    # The online estimate is a mean of iterates: recover its averaged dual from the iterates' α.
+    tail = np.cumsum((1.0 / np.arange(1, n + 1))[::-1])[::-1]
+    return -X.T @ (solution.alpha * tail) / n
+
+
+def by_solving(prior: Prior, n_jobs: int | None = None) -> AdaptTasks:
+    """Adapt by the within-task algorithm."""
+
+    def adapt_tasks(tasks: TaskSet) -> tuple[Array, Array]:
+        rows, phis = Rows.of(tasks, prior.fit_intercept), features(prior, tasks)
+        factors = prior.size_factors(tasks.sizes)[:, None, None]
+        return solve(prior, rows, phis, n_jobs, tasks.labels), prior.conditioning.evaluate(phis) * factors
+
+    return adapt_tasks
+
+
+def in_closed_form(prior: Prior) -> AdaptTasks:
+    """Adapt by posterior means, which is the same where the loss is squared and θ = n τ(s).
+
+    No compiled loop is involved, so that a first fit does not wait for the compiler.
+    """
+
+    def adapt_tasks(tasks: TaskSet) -> tuple[Array, Array]:
+        phis = features(prior, tasks)
+        taus = prior.conditioning.evaluate(phis)
+        statistics = TaskStatistics.of(tasks, prior.fit_intercept)
+        found = posterior_means(taus, prior.bias.evaluate(phis), statistics)
+        return found, taus * prior.size_factors(tasks.sizes)[:, None, None]
+
+    return adapt_tasks

@@ -1,0 +1,225 @@
+"""The recommended learner: empirical Bayes with a mixture of linear mixed models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from .._threads import single_threaded_blas
+from .._validation import check_fraction
+from ..adapting import in_closed_form
+from ..empirical_bayes import Settings, TrainingData, learn
+from ..feature_maps import SideFeatures, get_feature_map
+from ..losses import LOSSES, BoxLoss, MarginLoss
+from ..tasks import TaskSet
+from ..tasks.rows import batches
+from ._base import MetaLearner
+
+#: Each step of EM costs about T d³ operations, and there are several hundred of them.
+LARGEST_WORK = 4e9
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The tasks that were given so far; `partial_fit` starts over from all of them."""
+
+    seed: int
+    tasks: tuple[TaskSet, ...] = ()
+    validation: tuple[TaskSet, ...] = ()
+
+
+class EmpiricalBayesLearner(MetaLearner):
+    """A representation and a prior mean for each task, by empirical Bayes: the learner to start with.
+
+    Fits a mixture of linear mixed models to all tasks by EM, and the conditional part of the prior mean by the
+    query risk.  The result is of the paper's form, ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀``: φ(s)
+    holds the probabilities of the mixture's components given the task's rows, and a summary of its posterior
+    (`PosteriorMap`).  The learner chooses on held-out tasks among its own simpler forms, down to one
+    representation for all tasks and to every task alone, so that it need not lose to them.
+
+    Parameters
+    ----------
+    feature_map : str, callable, transformer, FeatureMap, meta-learner or list of these, default="auto"
+        Features that join those of the posterior in b(s) (see `ConditionalLearner` for what there is).  "auto" is
+        "vector" where there is side information and nothing otherwise; "posterior" ignores side information.
+    loss : str or Loss, default="absolute"
+        What query rows and held-out tasks are judged by; not logistic or hinge, for which `ConditionalLearner`
+        is there.  Tasks are fitted with the squared loss, whose solution is the posterior mean.
+    fit_intercept : bool, default=False
+        Append a constant column: the intercept is one more weight whose prior is learned.
+    clip : None, "train" or pair (low, high), default=None
+        Clip predictions to the known range of the target, or to that of the training targets.
+    calibrate : bool, default=True
+        Choose a scalar multiple of τ on the held-out tasks: EM's is that of Gaussian targets.
+    validation_fraction : float, default=0.2
+        Part of the tasks held out, at most 1000; the parts take turns where there are fewer than 500 tasks.
+    tol, max_iter
+        Of the within-task solver, see `TaskRegressor`.
+    n_jobs : int, optional
+        Parallel candidates or parts of the tasks (joblib); results do not depend on it.
+    progress : bool, default=False
+        Show a progress bar on a terminal.
+    random_state : int, RandomState or None, default=0
+        Draws the held-out tasks and rows, and the starts of mixtures.
+
+    Attributes
+    ----------
+    prior_ : Prior
+        All that was learned; ``conditioning_`` (H, C), ``bias_`` (B, b₀), ``feature_map_``, ``clip_`` and
+        ``calibration_`` are views of it.
+    form_ : dict
+        The form that was chosen.
+    n_components_ : int
+        Components of the mixture.
+    scale_ : float
+        The multiple of τ that is part of ``conditioning_``.
+    side_penalty_, bias_penalty_ : float or None
+        Penalties on the parts of b(s) that are linear in the side information, and learned on query rows;
+        None where the part is left out.
+    search_results_ : list of dict
+        Error of every candidate on the held-out tasks.
+    validation_error_ : float
+        That of the model that was chosen.
+    """
+
+    def __init__(
+        self,
+        feature_map: Any = "auto",
+        *,
+        loss: Any = "absolute",
+        fit_intercept: bool = False,
+        clip: Any = None,
+        calibrate: bool = True,
+        validation_fraction: float = 0.2,
+        tol: float = 1e-8,
+        max_iter: int = 1000,
+        n_jobs: int | None = None,
+        progress: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.feature_map = feature_map
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.clip = clip
+        self.calibrate = calibrate
+        self.validation_fraction = validation_fraction
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.progress = progress
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        validation: TaskSet | None = None,
+    ) -> Self:
+        """Learn from many tasks.
+
+        Parameters
+        ----------
+        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+        y, groups, side_info
+            See `TaskSet`; without ``groups`` all rows are one task.
+        validation : TaskSet, optional
+            Tasks to choose on; by default some of the training tasks are held out.
+        """
+        return self._learn(X, y, groups, side_info, validation, reset=True)
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        validation: TaskSet | None = None,
+    ) -> Self:
+        """Learn anew from all tasks seen so far and these; a call succeeds whole or changes nothing."""
+        fresh = not hasattr(self, "_stream")
+        if fresh and hasattr(self, "prior_"):
+            raise ValueError(
+                "partial_fit: this learner was loaded from a file, which holds the result and not the "
+                "tasks seen so far; fit a new one, or keep it with pickle"
+            )
+        return self._learn(X, y, groups, side_info, validation, reset=fresh)
+
+    def _learn(
+        self, X: Any, y: Any, groups: Any, side_info: Any, validation: TaskSet | None, *, reset: bool
+    ) -> Self:
+        with self._all_or_nothing(reset=reset):
+            self._check_parameters()
+            tasks = self._read(X, y, groups, side_info, reset=reset)
+            if reset:
+                seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+                self._stream = Seen(seed)
+            held_out = () if validation is None else (self._read(validation),)
+            before = self._stream
+            self._stream = Seen(before.seed, (*before.tasks, tasks), (*before.validation, *held_out))
+            self._train(self._clip(tasks))
+            adapt_tasks = in_closed_form(self.prior_)
+            with single_threaded_blas():
+                weights = np.concatenate([adapt_tasks(batch)[0] for batch in batches(tasks)])
+            self._remember(tasks, weights)
+        return self
+
+    def _train(self, clip: tuple[float, float] | None) -> None:
+        """Learn from all tasks seen so far and store the result."""
+        pieces = [*self._stream.tasks, *self._stream.validation]
+        tasks = pieces[0] if len(pieces) == 1 else TaskSet.concat(pieces, relabel=True)
+        self._check_size(tasks)
+        settings = Settings(
+            self.loss_,
+            bool(self.fit_intercept),
+            bool(self.calibrate),
+            clip,
+            self.validation_fraction,
+            self._stream.seed,
+            self.n_jobs,
+        )
+        n_validation = sum(len(piece) for piece in self._stream.validation)
+        data = TrainingData(tasks, self._side_features(tasks), n_validation, settings)
+        learned = learn(data, tol=self.tol, max_iter=self.max_iter, progress=self.progress)
+        self.prior_ = learned.prior
+        self.form_, self.n_components_ = learned.form.describe(), learned.form.n_components
+        self.scale_ = learned.scale
+        self.side_penalty_, self.bias_penalty_ = learned.side_penalty, learned.penalty
+        self.search_results_, self.validation_error_ = learned.results, learned.validation_error
+        self.n_tasks_seen_, self.n_iter_ = len(tasks), 1
+
+    def _side_features(self, tasks: TaskSet) -> SideFeatures | None:
+        """The features that join those of the posterior."""
+        has_side_info = tasks.side_info is not None
+        nothing = ("posterior",) if has_side_info else ("posterior", "auto")
+        if isinstance(self.feature_map, str) and self.feature_map in nothing:
+            return None
+        return SideFeatures.fit(get_feature_map(self.feature_map, has_side_info=has_side_info), tasks)
+
+    def _check_parameters(self) -> None:
+        self._check_common()
+        check_fraction("validation_fraction", self.validation_fraction)
+        if not isinstance(self.loss_, BoxLoss) or isinstance(self.loss_, MarginLoss):
+            valid = [
+                name
+                for name, kind in LOSSES.items()
+                if issubclass(kind, BoxLoss) and not issubclass(kind, MarginLoss)
+            ]
+            raise ValueError(
+                f"loss: EmpiricalBayesLearner cannot honour the {self.loss_.name} loss, its model of the targets "
+                f"is Gaussian; use ConditionalLearner(loss={self.loss_.name!r}), or one of {', '.join(valid)}"
+            )
+
+    def _check_size(self, tasks: TaskSet) -> None:
+        T, d = len(tasks), tasks.n_features + bool(self.fit_intercept)
+        if T * d**3 > LARGEST_WORK:
+            raise ValueError(
+                f"X: empirical Bayes with {T} tasks and {d} columns would take hours; "
+                "use ConditionalLearner with a rank, for instance rank=32"
+            )

@@ -1,0 +1,116 @@
+"""Either form of input, arrays or a task set, as a task set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from ..losses import Loss
+from ..tasks import TaskSet
+
+
+def read_tasks(
+    learner: BaseEstimator,
+    X: Any,
+    y: Any = None,
+    groups: Any = None,
+    side_info: Any = None,
+    *,
+    loss: Loss,
+    reset: bool,
+) -> TaskSet:
+    """The tasks, checked against the features seen in ``fit`` (``reset``: they are those of a new fit)."""
+    if isinstance(X, TaskSet):
+        for name, value in (("y", y), ("groups", groups), ("side_info", side_info)):
+            if value is not None:
+                raise TypeError(f"{name}: a TaskSet brings its own {name}; pass X, y, groups or a TaskSet")
+        tasks = X
+        if len(tasks) == 0:
+            raise ValueError("X: the task set is empty; give at least one task")
+        _check_names(learner, tasks, reset=reset)
+    else:
+        X, y = validate_data(
+            learner,
+            X,
+            y,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=np.float64,
+            y_numeric=True,
+            ensure_all_finite=False,
+        )
+        tasks = TaskSet(X, y, groups, side_info)
+    _check_targets(tasks, loss)
+    return tasks
+
+
+def _check_names(learner: Any, tasks: TaskSet, *, reset: bool) -> None:
+    """What scikit-learn's validation does with arrays and frames."""
+    names = tasks.feature_names
+    if reset:
+        learner.n_features_in_ = tasks.n_features
+        if names is not None:
+            learner.feature_names_in_ = np.asarray(names, dtype=object)
+        elif hasattr(learner, "feature_names_in_"):
+            del learner.feature_names_in_
+        return
+    if tasks.n_features != learner.n_features_in_:
+        raise ValueError(
+            f"X has {tasks.n_features} features, but {type(learner).__name__} is expecting "
+            f"{learner.n_features_in_} features as input"
+        )
+    known = getattr(learner, "feature_names_in_", None)
+    if names is not None and known is not None and list(names) != list(known):
+        raise ValueError(
+            "The feature names should match those that were passed during fit: expected "
+            f"{list(known)}, got {list(names)}"
+        )
+
+
+def _check_targets(tasks: TaskSet, loss: Loss) -> None:
+    try:
+        loss.check_targets(tasks.y)
+    except ValueError as error:
+        for task in tasks:
+            try:
+                loss.check_targets(task.y)
+            except ValueError:
+                raise ValueError(f"{error} (first in task {task.label!r})") from None
+        raise
+
+
+def clean_task(X: Any, y: Any, side_info: Any, n_features: int) -> TaskSet | None:
+    """A task given in the ordinary form, checked by hand; None if it is another one.
+
+    scikit-learn's validation costs more than the fit.
+    """
+    clean = (
+        type(X) is np.ndarray
+        and type(y) is np.ndarray
+        and X.dtype == y.dtype == np.float64
+        and X.ndim == 2
+        and X.shape == (len(y), n_features)
+        and y.ndim == 1
+        and len(y) > 0
+        and (side_info is None or _is_vector(side_info))
+    )
+    if not (clean and np.isfinite(X.sum()) and np.isfinite(y.sum())):
+        return None
+    # Views, because a TaskSet freezes its arrays and these are the user's.
+    X, y = np.ascontiguousarray(X)[:], np.ascontiguousarray(y)[:]
+    side = None if side_info is None else side_info[None].copy()
+    return TaskSet.from_arrays(X, y, np.array([0, len(y)]), np.zeros(1, dtype=int), side)
+
+
+def _is_vector(side_info: Any) -> bool:
+    """Whether the side information of one task is a clean vector of numbers, which needs no reading."""
+    return (
+        type(side_info) is np.ndarray
+        and side_info.ndim == 1
+        and side_info.dtype == np.float64
+        and side_info.size > 0
+        and bool(np.isfinite(side_info).all())
+    )

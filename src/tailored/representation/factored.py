@@ -1,0 +1,139 @@
+"""H by an eigenbasis of its range; nothing of size dk × dk is formed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._base import RANK_TOLERANCE, Array, Conditioning, Index, Iterate, finite
+from .dense import Dense
+
+
+class Factored(Iterate):
+    """H = Q diag(λ) Qᵀ with at most ``rank`` orthonormal columns Q (dk, r).
+
+    The gradient of one task lives in the d-dimensional range of ``I_d ⊗ φ``, so the projection onto
+    the cone is an eigenproblem of size r + d instead of dk.  ``rank=None`` drops nothing and is
+    exact; G has at most one negative eigenvalue, so each step adds at most one direction.
+    """
+
+    def __init__(
+        self, basis: Array, eigenvalues: Array, C: Array, n_side: int, rank: int | None = None
+    ) -> None:
+        self.C = np.array(C, dtype=float)
+        self.n_side = n_side
+        self.rank = rank
+        self.basis = basis
+        self.eigenvalues = eigenvalues
+
+    @classmethod
+    def zero(cls, C: Array, n_side: int, rank: int | None = None) -> Factored:
+        """H = 0: where Alg. meta_alg starts."""
+        return cls(np.zeros((C.shape[0] * n_side, 0)), np.zeros(0), C, n_side, rank)
+
+    @classmethod
+    def from_tensor(cls, M: Array, C: Array, rank: int | None = None) -> Factored:
+        p, d, k = M.shape
+        # Not through the Gram matrix: steps need the directions of small eigenvalues orthonormal too.
+        vectors, singular, _ = np.linalg.svd(M.reshape(p, d * k).T, full_matrices=False)
+        return cls(*_leading(singular[::-1] ** 2, vectors[:, ::-1], rank), C, k, rank)
+
+    def _slices(self, phi: Array) -> Array:
+        """``(I ⊗ φᵀ) Q`` as (d, r)."""
+        d, k = self.n_features, self.n_side
+        return np.matmul(phi, self.basis.reshape(d, k, -1))
+
+    def _factor(self, phi: Array) -> Array:
+        return self._slices(phi) * np.sqrt(self.eigenvalues)
+
+    def __call__(self, phi: Array, columns: Index | None = None) -> Array:
+        V = self._factor(phi)
+        if columns is not None:
+            V = V[columns]
+        return V @ V.T + self._C_block(columns)
+
+    def evaluate(self, phis: Array) -> Array:
+        d, k, r = self.n_features, self.n_side, self.basis.shape[1]
+        root = (self.basis * np.sqrt(self.eigenvalues)).reshape(d, k, r)
+        V = (phis @ root.transpose(1, 0, 2).reshape(k, d * r)).reshape(len(phis), d, r)
+        tau = np.matmul(V, V.transpose(0, 2, 1))
+        tau += self.C
+        return tau
+
+    def multiply(self, phi: Array, columns: Index, vector: Array) -> Array:
+        V = self._factor(phi)
+        return V @ (V[columns].T @ vector) + self.C[:, columns] @ vector
+
+    def step(
+        self, gradient: Array, phi: Array, step_C: float, step_H: float, columns: Index | None = None
+    ) -> None:
+        self._step_C(gradient, step_C, columns)
+        norm = float(np.linalg.norm(phi))
+        if step_H == 0 or norm == 0:
+            return
+        d, k, r = self.n_features, self.n_side, self.basis.shape[1]
+        rows = np.arange(d) if columns is None else columns
+        m = len(rows)
+        update = finite((step_H * norm**2) * gradient, "H")
+        if r + m >= d * k:
+            # The basis already spans (nearly) everything: there is no smaller eigenproblem than H's own.
+            full = Dense(self.dense_H(), self.C)
+            full.step(gradient, phi, 0.0, step_H, columns)
+            self._keep(*np.linalg.eigh(full.H))
+            return
+        blocks = np.zeros((d, k, m))
+        blocks[rows, :, np.arange(m)] = phi / norm
+        directions = blocks.reshape(d * k, m)
+        # Twice is enough (Kahan, Parlett): one pass leaves an error when φ is close to an earlier one.
+        inside = self._slices(phi / norm)[rows].T
+        outside = directions - self.basis @ inside
+        correction = self.basis.T @ outside
+        outside -= self.basis @ correction
+        inside = inside + correction
+        new, coordinates = np.linalg.qr(outside)
+        coordinates = np.vstack([inside, coordinates])
+        small = -coordinates @ update @ coordinates.T
+        small[np.arange(r), np.arange(r)] += self.eigenvalues
+        values, vectors = np.linalg.eigh(0.5 * (small + small.T))
+        self._keep(values, vectors, np.hstack([self.basis, new]))
+
+    def accumulate(self, other: Conditioning, weight: float) -> None:
+        if not isinstance(other, Factored):
+            raise TypeError("a factored average is fed with factored iterates")
+        self.C = (1.0 - weight) * self.C + weight * other.C
+        own = self.basis * np.sqrt((1.0 - weight) * self.eigenvalues)
+        self._compress(np.hstack([own, other.basis * np.sqrt(weight * other.eigenvalues)]))
+
+    def scale(self, factor: float) -> Factored:
+        return Factored(self.basis, factor * self.eigenvalues, factor * self.C, self.n_side, self.rank)
+
+    def _compress(self, root: Array) -> None:
+        """Store ``root @ root.T`` through the (small) Gram matrix of ``root``.
+
+        Good enough for averages, which are evaluated and averaged again but never take a step: directions
+        of tiny eigenvalues may lose their orthogonality, the product keeps its accuracy.
+        """
+        values, vectors = np.linalg.eigh(root.T @ root)
+        keep = values > RANK_TOLERANCE * values.max(initial=0.0)
+        values, vectors = values[keep], vectors[:, keep]
+        self._keep(values, vectors / np.sqrt(values), root)
+
+    def _keep(self, values: Array, vectors: Array, basis: Array | None = None) -> None:
+        """Keep the leading eigenpairs (ascending ``values``); the rest is projected away."""
+        vectors, self.eigenvalues = _leading(values, vectors, self.rank)
+        self.basis = vectors if basis is None else basis @ vectors
+
+    def tensor(self) -> Array:
+        unfolded = (self.basis * np.sqrt(self.eigenvalues)).T
+        return unfolded.reshape(-1, self.n_features, self.n_side)
+
+    def spectrum(self) -> Array:
+        return self.eigenvalues[::-1]
+
+
+def _leading(values: Array, vectors: Array, rank: int | None) -> tuple[Array, Array]:
+    """The eigenvectors and eigenvalues (ascending) that are neither rounding nor beyond the rank."""
+    noise = RANK_TOLERANCE * np.abs(values).max(initial=0.0)
+    first = int(np.searchsorted(values, noise, side="right"))
+    if rank is not None:
+        first = max(first, len(values) - rank)
+    return vectors[:, first:], finite(values[first:], "H")

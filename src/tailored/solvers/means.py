@@ -1,0 +1,170 @@
+"""Means of the iterates of Algorithm 1.
+
+The method returns the mean of ``(H_1, C_1) .. (H_t, C_t)``.  Where H is kept without a rank limit, forming and
+adding every H_t would dominate the whole run; but a projected step changes H by ``−γ (I ⊗ φ) G (I ⊗ φᵀ)`` and by
+what the projection takes away, at most d directions where H itself has hundreds, and
+
+    1/t Σ_i H_i = H_{t+1} − 1/t Σ_s s · (change of step s) ,
+
+so that the changes alone are collected.  τ at given tasks is linear in ``(H, C)`` and follows them in the same way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dsyrk
+
+from ..representation import Change, Conditioning, Constant, Dense, Exact, Iterate, slices
+
+Array = NDArray[np.float64]
+
+#: Steps whose changes are added to the dense sum in one go.
+BLOCK = 16
+
+
+class Accumulating(Protocol):
+    """A conditioning function that can be a running average."""
+
+    def accumulate(self, other: Conditioning, weight: float) -> None: ...
+
+    def copy(self) -> Any: ...
+
+
+class Mean(Protocol):
+    """A mean of iterates: `add` takes one in before its step is made, `follow` sees it after the step."""
+
+    def add(self, iterate: Iterate) -> None: ...
+
+    def follow(self, iterate: Iterate) -> None: ...
+
+    def conditioning(self, iterate: Iterate) -> Conditioning:
+        """The mean of all that were added; ``iterate`` is the one that the last step led to."""
+
+    def copy(self) -> Self: ...
+
+
+class RunningMean:
+    """The mean held in the form of ``average`` (constant, dense, or factored with its rank limit)."""
+
+    def __init__(self, average: Accumulating, count: int = 0) -> None:
+        self.average, self.count = average, count
+
+    def add(self, iterate: Iterate) -> None:
+        self.count += 1
+        self.average.accumulate(iterate, 1.0 / self.count)
+
+    def follow(self, iterate: Iterate) -> None:
+        """Nothing: the next iterate is looked at when it is added."""
+
+    def conditioning(self, iterate: Iterate) -> Conditioning:
+        copied: Conditioning = self.average.copy()
+        return copied
+
+    def copy(self) -> RunningMean:
+        return RunningMean(self.average.copy(), self.count)
+
+
+class ExactMean:
+    """The mean of `Exact` iterates, from their changes; a dense (dk, dk) matrix is formed once."""
+
+    def __init__(self, n_features: int, n_side: int) -> None:
+        size = n_features * n_side
+        self.n_features, self.n_side, self.count = n_features, n_side, 0
+        self.total_C = np.zeros((n_features, n_features))
+        # Σ_s s · change_s: what the projections gave back in the lower triangle, what the gradients moved whole.
+        self.restored = np.zeros((size, size), order="F")
+        self.moved = np.zeros((n_features, n_features, n_side, n_side))
+        self.pending: list[tuple[int, Change]] = []
+
+    def add(self, iterate: Iterate) -> None:
+        self.count += 1
+        self.total_C += iterate.C
+
+    def follow(self, iterate: Iterate) -> None:
+        assert isinstance(iterate, Exact)
+        if iterate.change is not None:
+            self.pending.append((self.count, iterate.change))
+        if len(self.pending) == BLOCK:
+            self._flush()
+
+    def conditioning(self, iterate: Iterate) -> Dense:
+        self._flush()
+        size = self.n_features * self.n_side
+        lower = np.tril(self.restored)
+        weighted = lower + np.tril(lower, -1).T
+        weighted += self.moved.transpose(0, 2, 1, 3).reshape(size, size)
+        H = iterate.dense_H() - weighted / self.count
+        return Dense(0.5 * (H + H.T), self.total_C / self.count)
+
+    def copy(self) -> ExactMean:
+        made = ExactMean(self.n_features, self.n_side)
+        made.count, made.pending = self.count, list(self.pending)
+        made.total_C, made.moved = self.total_C.copy(), self.moved.copy()
+        made.restored = self.restored.copy(order="F")
+        return made
+
+    def _flush(self) -> None:
+        if not self.pending:
+            return
+        d, k = self.n_features, self.n_side
+        gradients = np.zeros((len(self.pending), d, d))
+        directions = []
+        for i, (weight, change) in enumerate(self.pending):
+            gradients[i][np.ix_(change.used, change.used)] = weight * change.moved
+            # Values above zero are rounding, on the level that the projection itself drops.
+            directions.append(change.removed * np.sqrt(weight * np.maximum(-change.values, 0.0)))
+        seen = np.array([change.phi for _, change in self.pending])
+        outer = (seen[:, :, None] * seen[:, None, :]).reshape(-1, k * k)
+        self.moved += (gradients.reshape(-1, d * d).T @ outer).reshape(d, d, k, k)
+        columns = np.asfortranarray(np.hstack(directions))
+        if columns.size:
+            self.restored = dsyrk(1.0, columns, beta=1.0, c=self.restored, lower=1, overwrite_c=1)
+        self.pending = []
+
+
+class MeanAtTasks:
+    """``τ̄_t`` at given tasks, for every t: what a learning curve needs.
+
+    Parameters
+    ----------
+    phis : array (T, k)
+        Features of the tasks.
+    """
+
+    def __init__(self, phis: Array) -> None:
+        self.phis = phis
+        self.count = 0
+        self.total: Array | None = None
+        self.total_C: Array | float = 0.0
+        self.current: Array | None = None  # τ without C, where it is followed
+
+    def add(self, iterate: Iterate) -> None:
+        """Take in the next iterate; none may be left out."""
+        self.count += 1
+        if isinstance(iterate, Constant | Exact):
+            self.total_C = self.total_C + iterate.C
+        if isinstance(iterate, Constant):
+            return
+        part = self._follow(iterate) if isinstance(iterate, Exact) else iterate.evaluate(self.phis)
+        self.total = part.copy() if self.total is None else self.total + part
+
+    def mean(self) -> Array:
+        """(T, d, d), or (d, d) when it is the same for all of them."""
+        total = self.total_C if self.total is None else self.total + self.total_C
+        return np.asarray(total / self.count)
+
+    def _follow(self, iterate: Exact) -> Array:
+        d = iterate.n_features
+        if self.current is None:
+            self.current = np.zeros((len(self.phis), d, d))
+        change = iterate.change
+        if change is not None:
+            moved = np.zeros((d, d))
+            moved[np.ix_(change.used, change.used)] = change.moved
+            self.current += np.square(self.phis @ change.phi)[:, None, None] * moved
+            V = slices(change.removed, self.phis, d)
+            self.current -= (V * change.values) @ V.transpose(0, 2, 1)
+        return self.current
