@@ -14,12 +14,13 @@ test: .venv/.installed lint types unit
 lint: .venv/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: .venv/.installed
 	$(BIN)/mypy
 
 unit: .venv/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Reinstalled whenever pyproject.toml changes.
 .venv/.installed: pyproject.toml

@@ -21,12 +21,13 @@ from sklearn.linear_model import Ridge
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import reference
-from tailored import ConditionalLearner
+from tailored import ConditionalLearner, EmpiricalBayesLearner
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
 from tailored.objectives import Surrogate
 from tailored.representation import Factored
+from tailored.solvers import ProjectedSGD
 from tailored.tasks import Rows
 from tailored.within import solve_many
 
@@ -99,12 +100,13 @@ def adapting():
     train, new = tasks[:100], tasks[100:]
     X, y = np.array(new[0].X), np.array(new[0].y)
     pairs = [(np.array(task.X), np.array(task.y)) for task in new]
-    for name, options in (
-        ("the default learner", {}),
-        ("Algorithm 1, exact", {"step_size": 10.0}),
-        ("Algorithm 1, online", {"step_size": 10.0, "inner": "online"}),
+    fixed = ProjectedSGD(step=10.0)
+    for name, learner in (
+        ("empirical Bayes", EmpiricalBayesLearner()),
+        ("Algorithm 1, exact", ConditionalLearner(solver=fixed)),
+        ("Algorithm 1, online", ConditionalLearner(solver=fixed, inner="online")),
     ):
-        learner = ConditionalLearner(**options).fit(train)
+        learner.fit(train)
         learner.adapt(X, y)
         Ridge().fit(X, y)
         ridge = best_of(7, lambda: [Ridge().fit(X, y) for _ in range(100)]) / 100

@@ -6,9 +6,10 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
-from tailored import TaskSet
+from tailored import TaskRegressor, TaskSet
 from tailored.baselines import (
     BASELINES,
+    EARLIER_METHODS,
     GlobalMedian,
     ItemUserBias,
     MixedModel,
@@ -53,6 +54,42 @@ def test_interface(name, ratings):
     np.testing.assert_allclose(baseline.adapt_many(sparse), weights, atol=1e-9)
     empty = TaskSet.from_tasks([(np.empty((0, 8)), np.empty(0))])
     assert np.isfinite(baseline.adapt_many(empty)).all()
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_task_without_rows_gets_what_is_shared(name, ratings):
+    baseline = BASELINES[name]().fit(ratings)
+    zero = np.zeros(8)
+    expected = {
+        "global median": lambda: [*zero, np.median(ratings.y)],
+        "task mean": lambda: [*zero, ratings.y.mean()],
+        "task median": lambda: [*zero, np.median(ratings.y)],
+        "ridge per task": lambda: [*zero, 0.0],
+        "pooled ridge + task offset": lambda: [*baseline.coef_, baseline.intercept_],
+        "item and user bias": lambda: [*baseline.items_, baseline.mean_],
+        "mixed model": lambda: [*baseline.mean_, 0.0],
+    }[name]()
+    model = baseline.adapt(np.empty((0, 8)), np.empty(0))
+    np.testing.assert_allclose(np.append(model.coef_, model.intercept_), expected, atol=1e-12)
+
+
+def test_names_do_not_clash():
+    """Both tables name methods in the same reports."""
+    assert not set(BASELINES) & set(EARLIER_METHODS)
+    kinds = [*BASELINES.values(), *EARLIER_METHODS.values()]
+    assert len({kind.__name__ for kind in kinds}) == len(kinds)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_clip_to_the_training_targets(name, ratings):
+    baseline = BASELINES[name](clip="train").fit(ratings)
+    assert baseline.clip_ == (ratings.y.min(), ratings.y.max())
+    model = baseline.adapt(ratings[0].X, ratings[0].y + 100.0)
+    prediction = model.predict(ratings.X)
+    assert prediction.min() >= ratings.y.min()
+    assert prediction.max() <= ratings.y.max()
+    if name != "global median":
+        assert prediction.max() == ratings.y.max()
 
 
 def test_constants(ratings):
@@ -127,6 +164,21 @@ def test_mixed_model(fit_intercept):
     expected = baseline.mean_ + gain @ (y - rows @ baseline.mean_)
     np.testing.assert_allclose(model.coef_ * columns, expected[:2] * columns, atol=1e-6)
     assert model.intercept_ == pytest.approx(expected[2] if fit_intercept else 0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_mixed_model_is_a_prior_of_tasks(fit_intercept, ratings):
+    """Its closed form and the within-task solver, given the same prior, agree."""
+    baseline = MixedModel(fit_intercept=fit_intercept, clip=(1.0, 5.0)).fit(ratings)
+    prior = baseline.prior_
+    np.testing.assert_allclose(prior.conditioning.C * baseline.noise_, baseline.covariance_, rtol=1e-12)
+    np.testing.assert_array_equal(prior.bias.constant, baseline.mean_)
+    assert (prior.size_exponent, prior.fit_intercept, prior.clip) == (1, fit_intercept, (1.0, 5.0))
+    task = ratings[:1]
+    solved, closed = TaskRegressor.adapted(prior, task), baseline.adapt(task.X, task.y)
+    np.testing.assert_allclose(solved.coef_, closed.coef_, atol=1e-6)
+    assert solved.intercept_ == pytest.approx(closed.intercept_, abs=1e-6)
+    np.testing.assert_allclose(solved.predict(ratings.X), closed.predict(ratings.X), atol=1e-5)
 
 
 def test_order_of_strength(ratings):

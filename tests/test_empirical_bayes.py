@@ -1,22 +1,35 @@
-"""The practical algorithm behind ConditionalLearner(): its form, its promises, its limits."""
+"""EmpiricalBayesLearner: its form, its promises, its limits, and what each estimator refuses."""
 
 import warnings
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailored
-from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner, within
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskSet,
+    UnconditionalLearner,
+    adapting,
+    within,
+)
 from tailored.baselines import MixedModel, RidgePerTask
 from tailored.datasets import make_clusters
-from tailored.feature_maps.posterior import Level, PosteriorMap, hats
-from tailored.learners._conditional import ALGORITHM_1_ONLY
+from tailored.empirical_bayes import Settings, TrainingData
+from tailored.empirical_bayes.query_risk import PENALTIES
+from tailored.feature_maps import Level, MeanEmbedding, PosteriorMap
+from tailored.feature_maps.summaries import hats
+from tailored.losses import Absolute, Squared
 from tailored.mixed_models import TaskStatistics, adapt
-from tailored.representation import Constant, Factored
-from tailored.solvers.steps import PAPER_STEP_SIZES
+from tailored.representation import Bias, BlockDiagonal, Constant
+from tailored.solvers import LBFGS, PAPER_STEP_SIZES, Adam, ProjectedSGD
 
 
 def skewed_tasks(seed, n_tasks=60, d=4, n_rows=12, side=False):
@@ -42,7 +55,7 @@ def clusters():
 @pytest.fixture(scope="module")
 def mixture(clusters):
     """A learner that found the clusters."""
-    learner = ConditionalLearner().fit(clusters)
+    learner = EmpiricalBayesLearner().fit(clusters)
     assert learner.n_components_ == 3
     return learner
 
@@ -50,7 +63,7 @@ def mixture(clusters):
 @pytest.fixture(scope="module")
 def with_side():
     tasks = skewed_tasks(0, side=True)
-    return tasks, ConditionalLearner().fit(tasks)
+    return tasks, EmpiricalBayesLearner().fit(tasks)
 
 
 # ---------------------------------------------------------------- the paper's form
@@ -59,8 +72,8 @@ def with_side():
 def test_representation_is_the_mixtures_second_moment(clusters, mixture):
     """τ(s) = (I ⊗ φᵀ) H (I ⊗ φ), with an explicit Kronecker product, is Σ r_k W_k / σ²."""
     feature_map, conditioning = mixture.feature_map_, mixture.conditioning_
-    assert isinstance(conditioning, Factored)
-    model, units = feature_map.mixture, feature_map.units
+    assert isinstance(conditioning, BlockDiagonal)
+    model, units = feature_map.model.mixture, feature_map.model.units
     H = conditioning.dense_H()
     for t in range(3):
         task = clusters[t]
@@ -88,22 +101,22 @@ def test_adapted_weights_are_posterior_means(clusters, mixture):
 @pytest.mark.parametrize("which", ["clusters", "skewed"])
 def test_adapt_many_is_adapt_for_each(which, clusters):
     tasks = clusters if which == "clusters" else skewed_tasks(1)
-    learner = ConditionalLearner().fit(tasks)
+    learner = EmpiricalBayesLearner().fit(tasks)
     many = learner.adapt_many(tasks)
     for row, task in zip(many, tasks, strict=True):
         model = learner.adapt(task.X, task.y)
         np.testing.assert_allclose(model.coef_, row, atol=1e-8)
-        assert model.loss == "squared"
+        assert model.loss == Squared()
         assert 0 <= model.dual_gap_ <= 1e-8 * 0.5 * np.mean((task.y - task.X @ model.bias) ** 2) + 1e-15
         solution = within.solve(
-            task.X, task.y, model.representation_, learner.within_loss_, offset=task.X @ model.bias
+            task.X, task.y, model.representation_, learner.prior_.loss, offset=task.X @ model.bias
         )
         np.testing.assert_allclose(solution.coef + model.bias, row, atol=1e-8)
 
 
 def test_one_component_is_a_constant():
     tasks = make_clusters(60, n_clusters=1, n_rows=20, n_features=5, rank=2, random_state=0)
-    learner = ConditionalLearner().fit(tasks)
+    learner = EmpiricalBayesLearner().fit(tasks)
     assert learner.n_components_ == 1
     assert isinstance(learner.conditioning_, Constant)
 
@@ -112,28 +125,26 @@ def test_one_component_is_a_constant():
 
 
 def test_sizes_rule():
-    """θ = n τ(s) for the practical algorithm, θ = τ(s) for the paper's."""
+    """θ = n τ(s) for empirical Bayes, θ = τ(s) for the paper's learners."""
     tasks = skewed_tasks(2)
-    practical = ConditionalLearner().fit(tasks)
-    assert practical.size_exponent_ == 1
-    assert practical.n_components_ == 1  # so that τ does not depend on the rows
-    paper = UnconditionalLearner(step_size=0.5).fit(tasks)
-    assert paper.size_exponent_ == 0
+    bayes = EmpiricalBayesLearner().fit(tasks)
+    assert bayes.prior_.size_exponent == 1
+    assert bayes.n_components_ == 1  # so that τ does not depend on the rows
+    paper = UnconditionalLearner(solver=ProjectedSGD(0.5)).fit(tasks)
+    assert paper.prior_.size_exponent == 0
     X, y = tasks[0].X, tasks[0].y
-    C = practical.conditioning_.C
+    C = bayes.conditioning_.C
     for n in (1, 2, 12):
-        np.testing.assert_allclose(practical.representation(X[:n], y[:n]), n * C)
+        np.testing.assert_allclose(bayes.representation(X[:n], y[:n]), n * C)
         np.testing.assert_allclose(paper.representation(X[:n], y[:n]), paper.conditioning_.C)
         one = TaskSet.from_tasks([(X[:n], y[:n])])
-        np.testing.assert_allclose(
-            practical.adapt_many(one)[0], practical.adapt(X[:n], y[:n]).coef_, atol=1e-9
-        )
-    np.testing.assert_allclose(practical.representation(), C)
+        np.testing.assert_allclose(bayes.adapt_many(one)[0], bayes.adapt(X[:n], y[:n]).coef_, atol=1e-9)
+    np.testing.assert_allclose(bayes.representation(), C)
 
 
 def test_without_rows_the_prior_mean_predicts():
     tasks = skewed_tasks(3)
-    learner = ConditionalLearner().fit(tasks)
+    learner = EmpiricalBayesLearner().fit(tasks)
     empty = TaskSet.from_tasks([(np.empty((0, 4)), np.empty(0))])
     phi = learner.feature_map_.transform(empty)[0]
     np.testing.assert_allclose(learner.adapt().coef_, learner.bias_(phi))
@@ -167,8 +178,8 @@ def test_units_do_not_matter():
     tasks = skewed_tasks(4)
     columns, target = np.array([1e-3, 1.0, 50.0, 1e4]), 1e3
     groups = np.repeat(tasks.labels, tasks.sizes)
-    a = ConditionalLearner().fit(tasks)
-    b = ConditionalLearner().fit(tasks.X * columns, target * tasks.y, groups=groups)
+    a = EmpiricalBayesLearner().fit(tasks)
+    b = EmpiricalBayesLearner().fit(tasks.X * columns, target * tasks.y, groups=groups)
     assert a.form_ == b.form_
     np.testing.assert_allclose(b.validation_error_, target * a.validation_error_, rtol=1e-6)
     np.testing.assert_allclose(b.task_weights_ * columns / target, a.task_weights_, atol=1e-5)
@@ -177,27 +188,24 @@ def test_units_do_not_matter():
 def test_no_row_of_another_task_leaks(clusters, mixture):
     """Predictions for a query row depend on its task's support rows and on nothing else."""
     support, query = clusters.support_query(0.5, random_state=0)
-    before = mixture._predict_rows(support, query)
+    before = adapting.predict(mixture.prior_, support, query)
     own = slice(query.offsets[7], query.offsets[8])
     y = query.y + 100.0
     y[own] = query.y[own]
     X = -3.0 * query.X
     X[own] = query.X[own]
     other = TaskSet.from_arrays(X, y, query.offsets, query.labels)
-    np.testing.assert_array_equal(mixture._predict_rows(support, other)[own], before[own])
+    np.testing.assert_array_equal(adapting.predict(mixture.prior_, support, other)[own], before[own])
     alone = mixture.adapt(support[7].X, support[7].y).predict(query[7].X)
     np.testing.assert_allclose(alone, before[own], atol=1e-9)
 
 
 def test_held_out_tasks_do_not_teach():
     """A fold's candidates see none of the tasks they are judged on."""
-    from tailored.empirical_bayes.environment import Settings, TrainingTasks
-    from tailored.losses import Absolute
-
     for n_tasks, n_validation in ((11, 0), (600, 0), (30, 7)):
         tasks = skewed_tasks(0, n_tasks=n_tasks, n_rows=3)
         options = Settings(Absolute(), False, True, None, 0.2, 0, None)
-        folds = TrainingTasks(tasks, None, n_validation, options).folds
+        folds = TrainingData(tasks, None, n_validation, options).folds
         assert len(folds) == (5 if n_tasks == 11 else 1)
         for fold in folds:
             assert not set(fold.train) & set(fold.held_out)
@@ -207,16 +215,76 @@ def test_held_out_tasks_do_not_teach():
             np.testing.assert_array_equal(folds[0].held_out, np.arange(23, 30))
 
 
-def test_stream_in_pieces_is_the_same_bits(clusters):
-    whole = ConditionalLearner().fit(clusters)
-    pieces = ConditionalLearner()
-    for cut in (slice(0, 30), slice(30, 80)):
-        pieces.partial_fit(clusters[cut])
-    np.testing.assert_array_equal(whole.conditioning_.tensor(), pieces.conditioning_.tensor())
-    np.testing.assert_array_equal(whole.adapt_many(clusters), pieces.adapt_many(clusters))
-    assert whole.search_results_ == pieces.search_results_
+def same_numbers(one, other, skip=()):
+    """Compare two objects to the bit: their arrays, and all that they hold."""
+    if isinstance(one, np.ndarray):
+        np.testing.assert_array_equal(other, one)
+    elif isinstance(one, dict):
+        assert set(one) - set(skip) == set(other) - set(skip)
+        for key in set(one) - set(skip):
+            same_numbers(one[key], other[key])
+    elif isinstance(one, list | tuple):
+        assert type(one) is type(other)
+        assert len(one) == len(other)
+        for mine, its in zip(one, other, strict=True):
+            same_numbers(mine, its)
+    elif hasattr(one, "state"):
+        assert type(one) is type(other)
+        same_numbers(one.state(), other.state())
+    elif is_dataclass(one):
+        assert type(one) is type(other)
+        for part in fields(one):
+            if part.init:
+                same_numbers(getattr(one, part.name), getattr(other, part.name))
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("cuts", [(30, 50), (1, 39, 40)], ids=str)
+def test_stream_in_pieces_is_the_same_bits(cuts, clusters, mixture):
+    pieces, start = EmpiricalBayesLearner(), 0
+    for n_tasks in cuts:
+        pieces.partial_fit(clusters[start : start + n_tasks])
+        start += n_tasks
+    same_numbers(mixture.prior_, pieces.prior_)
+    np.testing.assert_array_equal(mixture.adapt_many(clusters), pieces.adapt_many(clusters))
+    assert mixture.search_results_ == pieces.search_results_
     assert pieces.n_tasks_seen_ == 80
-    np.testing.assert_array_equal(pieces.task_labels_, clusters.labels[30:])
+    np.testing.assert_array_equal(pieces.task_labels_, clusters.labels[-cuts[-1] :])
+
+
+def test_pieces_bring_side_information_and_validation_tasks(with_side):
+    tasks, _ = with_side
+    options = {"fit_intercept": True, "clip": "train", "random_state": 3}
+    whole = EmpiricalBayesLearner(**options).fit(tasks[:25], validation=tasks[25:35])
+    pieces = EmpiricalBayesLearner(**options)
+    pieces.partial_fit(tasks[:10], validation=tasks[25:28]).partial_fit(tasks[10:25], validation=tasks[28:35])
+    same_numbers(whole.prior_, pieces.prior_)
+    assert whole.search_results_ == pieces.search_results_
+    assert whole.n_tasks_seen_ == pieces.n_tasks_seen_ == 35
+
+
+def test_a_piece_that_fails_changes_nothing(clusters, mixture):
+    learner = EmpiricalBayesLearner().partial_fit(clusters[:30])
+    before = learner.state()["fitted"]
+    bad = TaskSet.from_tasks([(np.ones((3, 4)), np.arange(3.0))])
+    with pytest.raises(ValueError, match="features"):
+        learner.partial_fit(bad)
+    with pytest.raises(ValueError, match="features"):
+        learner.partial_fit(clusters[30:], validation=bad)
+    learner.set_params(loss="hinge")
+    with pytest.raises(ValueError, match="loss"):
+        learner.partial_fit(clusters[30:])
+    with pytest.raises(ValueError, match="loss"):
+        learner.fit(clusters)
+    same_numbers(before, learner.state()["fitted"])
+    learner.set_params(loss="absolute").partial_fit(clusters[30:])
+    same_numbers(mixture.prior_, learner.prior_)
+
+
+def test_fit_forgets_the_stream(clusters, mixture):
+    learner = EmpiricalBayesLearner().partial_fit(clusters[:20]).fit(clusters)
+    same_numbers(mixture.state()["fitted"], learner.state()["fitted"])
 
 
 @pytest.mark.parametrize("backend", ["threading", "loky"])
@@ -224,9 +292,9 @@ def test_jobs_do_not_change_a_bit(backend):
     import joblib
 
     tasks = skewed_tasks(5, n_tasks=30)
-    one = ConditionalLearner().fit(tasks)
+    one = EmpiricalBayesLearner().fit(tasks)
     with joblib.parallel_config(backend=backend, n_jobs=2):
-        many = ConditionalLearner(n_jobs=2).fit(tasks)
+        many = EmpiricalBayesLearner(n_jobs=2).fit(tasks)
     assert one.search_results_ == many.search_results_
     np.testing.assert_array_equal(one.adapt_many(tasks), many.adapt_many(tasks))
 
@@ -240,7 +308,7 @@ def test_sparse_is_dense():
     dense = TaskSet.from_tasks(entries)
     sparse = TaskSet.from_tasks([(sp.csr_array(X), y) for X, y in entries])
     for options in ({}, {"fit_intercept": True}):
-        a, b = ConditionalLearner(**options).fit(dense), ConditionalLearner(**options).fit(sparse)
+        a, b = EmpiricalBayesLearner(**options).fit(dense), EmpiricalBayesLearner(**options).fit(sparse)
         assert a.form_ == b.form_
         np.testing.assert_allclose(a.adapt_many(dense), b.adapt_many(sparse), atol=1e-7)
         one = sparse[0]
@@ -252,10 +320,11 @@ def test_constant_column_is_the_intercept():
     groups = np.repeat(tasks.labels, tasks.sizes)
     shifted = TaskSet(tasks.X, tasks.y + 5.0, groups)
     ones = TaskSet(np.hstack([shifted.X, np.ones((len(shifted.y), 1))]), shifted.y, groups)
-    a = ConditionalLearner(fit_intercept=True).fit(shifted)
-    b = ConditionalLearner().fit(ones)
+    a = EmpiricalBayesLearner(fit_intercept=True).fit(shifted)
+    b = EmpiricalBayesLearner().fit(ones)
     np.testing.assert_array_equal(a.conditioning_.C, b.conditioning_.C)
     np.testing.assert_array_equal(a.adapt_many(shifted), b.adapt_many(ones))
+    assert (a.prior_.n_features, b.prior_.n_features) == (4, 5)
     model = a.adapt(shifted[0].X, shifted[0].y)
     assert model.intercept_ == pytest.approx(5.0, abs=0.5)
 
@@ -267,7 +336,7 @@ def test_conditioning_helps_where_it_should():
     tasks = make_clusters(220, n_clusters=4, n_rows=60, n_features=12, random_state=0)
     support, query = tasks.support_query(25, random_state=0)
     train, new, asked = support[:160], support[160:], query[160:]
-    learner = ConditionalLearner().fit(train)
+    learner = EmpiricalBayesLearner().fit(train)
     error = learner.task_errors(new, asked).mean()
     assert learner.n_components_ == 4
     assert error < 0.97 * MixedModel().fit(train).task_errors(new, asked).mean()
@@ -277,7 +346,7 @@ def test_conditioning_helps_where_it_should():
 def test_it_degrades_to_its_simpler_forms():
     one = make_clusters(200, n_clusters=1, n_rows=40, n_features=10, rank=2, random_state=3)
     support, query = one.support_query(20, random_state=0)
-    error = ConditionalLearner().fit(support[:120]).task_errors(support[120:], query[120:]).mean()
+    error = EmpiricalBayesLearner().fit(support[:120]).task_errors(support[120:], query[120:]).mean()
     assert error < 1.01 * MixedModel().fit(support[:120]).task_errors(support[120:], query[120:]).mean()
     # nothing in common: isotropic weights, so that every task alone is the best one can do
     rng = np.random.default_rng(0)
@@ -286,7 +355,7 @@ def test_it_degrades_to_its_simpler_forms():
         X = rng.normal(size=(40, 6))
         entries.append((X, X @ rng.normal(size=6) + 0.3 * rng.normal(size=40)))
     support, query = TaskSet.from_tasks(entries).support_query(15, random_state=0)
-    error = ConditionalLearner().fit(support[:30]).task_errors(support[30:], query[30:]).mean()
+    error = EmpiricalBayesLearner().fit(support[:30]).task_errors(support[30:], query[30:]).mean()
     assert error < 1.02 * RidgePerTask().fit(support[:30]).task_errors(support[30:], query[30:]).mean()
 
 
@@ -310,14 +379,14 @@ def test_search_results_hold_the_choice(mixture):
 
 
 def test_calibration_can_be_turned_off(clusters):
-    learner = ConditionalLearner(calibrate=False).fit(clusters)
+    learner = EmpiricalBayesLearner(calibrate=False).fit(clusters)
     assert learner.scale_ == 1.0
     assert {entry["scale"] for entry in learner.search_results_ if "scale" in entry} == {1.0}
 
 
 def test_validation_tasks_can_be_given(clusters):
     """They choose, and then they teach as all others do."""
-    learner = ConditionalLearner().fit(clusters[:60], validation=clusters[60:])
+    learner = EmpiricalBayesLearner().fit(clusters[:60], validation=clusters[60:])
     assert learner.n_tasks_seen_ == 80
     assert len(learner.task_labels_) == 60
 
@@ -326,9 +395,9 @@ def test_quantiles():
     tasks = skewed_tasks(8, n_tasks=160, n_rows=30)
     support, query = tasks.support_query(15, random_state=0)
     for quantile in (0.1, 0.9):
-        learner = ConditionalLearner(loss=("pinball", {"quantile": quantile}), fit_intercept=True)
+        learner = EmpiricalBayesLearner(loss=("pinball", {"quantile": quantile}), fit_intercept=True)
         learner.fit(tasks[:120])
-        below = query.y[query.offsets[120] :] <= learner._predict_rows(support[120:], query[120:])
+        below = query.y[query.offsets[120] :] <= adapting.predict(learner.prior_, support[120:], query[120:])
         assert below.mean() == pytest.approx(quantile, abs=0.1)
 
 
@@ -341,8 +410,8 @@ def test_skewed_noise_asks_for_the_median():
         entries.append((np.ones((8, 1)), y))
     tasks = TaskSet.from_tasks(entries)
     support, query = tasks.support_query(4, random_state=0)
-    learner = ConditionalLearner().fit(tasks[:200])
-    assert learner.bias_penalty_ is not None
+    learner = EmpiricalBayesLearner().fit(tasks[:200])
+    assert learner.bias_penalty_ in PENALTIES
     error = learner.task_errors(support[200:], query[200:]).mean()
     assert error < 0.95 * MixedModel().fit(tasks[:200]).task_errors(support[200:], query[200:]).mean()
     prior = learner.adapt().predict(np.ones((1, 1)))[0]
@@ -355,7 +424,7 @@ def test_skewed_noise_asks_for_the_median():
 def test_side_information_serves_the_cold_start(with_side):
     tasks, learner = with_side
     fresh = skewed_tasks(1, side=True)
-    blind = ConditionalLearner("posterior").fit(tasks)
+    blind = EmpiricalBayesLearner("posterior").fit(tasks)
     informed, uninformed = [], []
     for task in fresh:
         informed.append(np.abs(learner.adapt(side_info=task.side_info).predict(task.X) - task.y).mean())
@@ -369,27 +438,43 @@ def test_side_information_is_asked_for(with_side):
     tasks, learner = with_side
     with pytest.raises(ValueError, match="side_info"):
         learner.adapt(tasks[0].X, tasks[0].y)
-    plain = ConditionalLearner().fit(skewed_tasks(2, n_tasks=20))
+    plain = EmpiricalBayesLearner().fit(skewed_tasks(2, n_tasks=20))
     with pytest.raises(ValueError, match="side_info"):
         plain.adapt(side_info=[1.0, 2.0])
 
 
 def test_other_features_join():
     tasks = skewed_tasks(3, n_tasks=25)
-    learner = ConditionalLearner(lambda task: [float(len(task.y))]).fit(tasks)
-    assert np.isfinite(learner.adapt_many(tasks)).all()
-    assert np.isfinite(ConditionalLearner("mean").fit(tasks).adapt_many(tasks)).all()
+    for spec, expected in (
+        (lambda task: [task.y.sum(), 1.0], np.array([[task.y.sum(), 1.0] for task in tasks])),
+        ("mean", MeanEmbedding().transform(tasks)),
+    ):
+        learner = EmpiricalBayesLearner(spec).fit(tasks)
+        assert np.isfinite(learner.adapt_many(tasks)).all()
+        side = learner.feature_map_.model.side
+        assert not side.from_description
+        spread = np.where(expected.std(axis=0) > 0, expected.std(axis=0), 1.0)
+        standardised = (expected - expected.mean(axis=0)) / spread / np.sqrt(expected.shape[1])
+        np.testing.assert_allclose(side(tasks), standardised, atol=1e-12)
+        # they are part of ψ of every level that has something to say: d directions, two noise levels, these
+        for level in learner.feature_map_.model.levels:
+            if level.summary is not None:
+                assert len(level.summary.mean) == 4 + 2 + expected.shape[1]
 
 
 def test_a_callable_may_read_the_description(with_side):
     tasks, _ = with_side
-    learner = ConditionalLearner(lambda task: task.side_info).fit(tasks[:20])
+    some = tasks[:20]
+    learner = EmpiricalBayesLearner(lambda task: task.side_info).fit(some)
     assert np.isfinite(learner.adapt(side_info=tasks[0].side_info).coef_).all()
+    table = some.side_info
+    standardised = (table - table.mean(axis=0)) / table.std(axis=0) / np.sqrt(2.0)
+    np.testing.assert_allclose(learner.feature_map_.model.side(some), standardised, atol=1e-12)
 
 
 def test_posterior_map_serves_algorithm_1(clusters):
-    learner = ConditionalLearner("posterior", step_size=0.3).fit(clusters)
-    assert learner.n_side_ == 2 + 1 + 6 + 2
+    learner = ConditionalLearner("posterior", solver=ProjectedSGD(0.3)).fit(clusters)
+    assert learner.conditioning_.n_side == 2 + 1 + 6 + 2
     with pytest.raises(ValueError, match="not fitted"):
         PosteriorMap().transform(clusters)
     phi = PosteriorMap(n_components=3).fit(clusters).transform(clusters)
@@ -406,7 +491,12 @@ def test_round_trip(with_side, mixture, clusters, tmp_path):
         again = tailored.load(tmp_path / "a")
         np.testing.assert_array_equal(again.adapt_many(tasks_), learner_.adapt_many(tasks_))
         assert again.score(tasks_) == learner_.score(tasks_)
-        assert again.form_ == learner_.form_
+        same_numbers(learner_.state()["fitted"], again.state()["fitted"])
+        assert repr(again) == repr(learner_)
+        assert again.get_params() == learner_.get_params()
+        groups = np.repeat(tasks_.labels, tasks_.sizes)
+        np.testing.assert_array_equal(again.predict(tasks_.X, groups), learner_.predict(tasks_.X, groups))
+        np.testing.assert_array_equal(again.representations(tasks_), learner_.representations(tasks_))
         one = tasks_[1]
         np.testing.assert_array_equal(
             again.adapt(one.X, one.y, side_info=one.side_info).coef_,
@@ -414,14 +504,77 @@ def test_round_trip(with_side, mixture, clusters, tmp_path):
         )
         with pytest.raises(ValueError, match="partial_fit"):
             again.partial_fit(tasks_)
+        # a new fit is no continuation
+        same_numbers(learner_.state()["fitted"], again.fit(tasks_).state()["fitted"])
+
+
+def test_round_trip_of_names_labels_and_arguments(tmp_path):
+    """What frames bring, and arguments that are not the default ones."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=["price", "speed", "weight"])
+    y = frame.to_numpy() @ [1.0, -1.0, 0.5] + 0.1 * rng.normal(size=60) + 2.0
+    groups = np.repeat([f"user {t}" for t in range(10)], 6)
+    learner = EmpiricalBayesLearner(
+        loss=("pinball", {"quantile": 0.7}), fit_intercept=True, clip=(-1.0, 4.0), calibrate=False
+    )
+    learner.fit(frame, y, groups=groups)
+    learner.save(tmp_path / "a")
+    again = tailored.load(tmp_path / "a")
+    assert repr(again) == repr(learner)
+    assert again.loss_ == learner.loss_
+    same_numbers(learner.state()["fitted"], again.state()["fitted"])
+    assert list(again.feature_names_in_) == ["price", "speed", "weight"]
+    np.testing.assert_array_equal(again.predict(frame, groups), learner.predict(frame, groups))
+    assert again.score(frame, y, groups=groups) == learner.score(frame, y, groups=groups)
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(frame.rename(columns={"price": "cost"}), groups)
+    with pytest.raises(ValueError, match="'user 11'"):
+        again.predict(frame[:1], ["user 11"])
+
+
+def test_what_was_learned_is_one_record(mixture):
+    """The views cannot be set, the record cannot be changed, and another one is made by `replace`."""
+    prior = mixture.prior_
+    assert mixture.conditioning_ is prior.conditioning
+    assert mixture.bias_ is prior.bias
+    assert mixture.feature_map_ is prior.feature_map
+    assert mixture.calibration_ is prior.calibration
+    for name in ("conditioning_", "bias_", "feature_map_", "clip_", "calibration_"):
+        with pytest.raises(AttributeError):
+            setattr(mixture, name, None)
+    with pytest.raises(FrozenInstanceError):
+        prior.clip = (0.0, 1.0)
+    for array in (prior.conditioning.blocks, prior.conditioning.C, prior.bias.linear, prior.bias.constant):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0.0
+    assert (prior.loss, prior.inner, prior.tol, prior.max_iter) == (Squared(), "exact", 1e-8, 1000)
+    assert mixture.loss_ == Absolute()
+    assert EmpiricalBayesLearner(tol=1e-5, max_iter=7).fit(skewed_tasks(0, n_tasks=6)).prior_.max_iter == 7
+
+
+def test_another_prior_predicts_otherwise(mixture, clusters):
+    """All that adapting needs is in the record."""
+    other = EmpiricalBayesLearner().fit(clusters[:10])
+    d, k = 6, mixture.conditioning_.n_side
+    mean = np.arange(6.0)
+    other.prior_ = replace(
+        mixture.prior_,
+        conditioning=Constant(np.zeros((d, d)), k),
+        bias=Bias("shared", mean, np.zeros((d, 0))),
+        clip=(-1.0, 1.0),
+    )
+    np.testing.assert_array_equal(other.adapt_many(clusters), np.tile(mean, (80, 1)))
+    model = other.adapt(clusters[0].X, clusters[0].y)
+    np.testing.assert_array_equal(model.coef_, mean)
+    np.testing.assert_array_equal(model.predict(clusters[1].X), np.clip(clusters[1].X @ mean, -1.0, 1.0))
 
 
 @pytest.mark.parametrize(
     "learner",
     [
-        ConditionalLearner(clip=(-0.5, 0.25)),
-        ConditionalLearner(clip=(-0.5, 0.25), step_size=0.3),
-        UnconditionalLearner(clip=(-0.5, 0.25), step_sizes=(0.1, 1.0)),
+        EmpiricalBayesLearner(clip=(-0.5, 0.25)),
+        ConditionalLearner(clip=(-0.5, 0.25), solver=ProjectedSGD(0.3)),
+        UnconditionalLearner(clip=(-0.5, 0.25), solver=ProjectedSGD(step_sizes=(0.1, 1.0))),
         IndependentLearner(clip=(-0.5, 0.25)),
     ],
     ids=lambda learner: type(learner).__name__,
@@ -439,89 +592,189 @@ def test_clip(learner, clusters, tmp_path):
     np.testing.assert_allclose(learner.task_errors(clusters, far, loss="absolute").min(), 8.75, atol=0.3)
     assert (learner.task_errors(clusters, far, loss="absolute") >= 8.75).all()
     learner.save(tmp_path / "a")
-    assert tailored.load(tmp_path / "a").predict is not None
-    assert tailored.load(tmp_path / "a").clip_ == (-0.5, 0.25)
+    again = tailored.load(tmp_path / "a")
+    assert again.clip_ == (-0.5, 0.25)
+    np.testing.assert_array_equal(again.predict(X, groups=groups), prediction)
 
 
 def test_clip_to_the_training_targets(clusters):
-    learner = ConditionalLearner(clip="train").partial_fit(clusters[:40])
+    learner = EmpiricalBayesLearner(clip="train").partial_fit(clusters[:40])
     assert learner.clip_ == (clusters[:40].y.min(), clusters[:40].y.max())
     learner.partial_fit(clusters[40:])
     assert learner.clip_ == (clusters.y.min(), clusters.y.max())
     for clip in ("test", (1.0, 0.0), (0.0,), 3.0, (0.0, np.nan)):
         with pytest.raises((ValueError, TypeError), match="clip"):
-            ConditionalLearner(clip=clip).fit(clusters)
+            EmpiricalBayesLearner(clip=clip).fit(clusters)
 
 
 # ---------------------------------------------------------------- arguments
 
 
 def test_the_paper_is_one_call_away(clusters):
-    learner = ConditionalLearner.paper(step_sizes=(0.1, 1.0)).fit(clusters)
-    assert learner.size_exponent_ == 0
-    assert learner.within_loss_ == learner.loss_
+    solver = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(1.0,))
+    learner = ConditionalLearner.paper(solver=solver).fit(clusters)
+    assert learner.prior_.size_exponent == 0
+    assert learner.prior_.loss == learner.loss_
+    tried = {(entry["step_C"], entry["step_H"], entry["scale"]) for entry in learner.search_results_}
+    assert tried == {(0.1, 0.1, 1.0), (1.0, 1.0, 1.0)}
     params = ConditionalLearner.paper().get_params()
-    assert params["step_sizes"] == PAPER_STEP_SIZES
-    assert (params["feature_map"], params["inner"], params["step_size"]) == ("mean", "online", "search")
+    assert params["solver__step_sizes"] == PAPER_STEP_SIZES
+    assert params["solver__step_ratios"] == (1.0,)
+    assert (params["feature_map"], params["inner"], params["solver__step"]) == ("mean", "online", "search")
+    assert (params["rank"], params["calibrate"]) == (None, False)
     assert ConditionalLearner.paper(inner="exact").inner == "exact"
 
 
-GIVEN = {
+OBJECTIVE_ARGUMENTS = {
     "inner": "online",
     "objective": "query",
     "rank": None,
     "bias": "shared",
-    "solver": "lbfgs",
-    "batch_size": 8,
-    "max_passes": 3,
-    "step_sizes": (1.0,),
-    "step_ratios": (1.0,),
-    "theory_constants": {"L": 1.0},
-    "initial_representation": np.eye(6),
-    "lipschitz": 1.0,
+    "solver": LBFGS(max_passes=3),
+    "initial_representation": 2.0,
+    "lipschitz": 0.5,
     "scale_features": False,
     "support": 0.3,
 }
+SOLVER_ARGUMENTS = {
+    "step": (ProjectedSGD, 0.3),
+    "step_sizes": (ProjectedSGD, (1.0,)),
+    "step_ratios": (ProjectedSGD, (1.0,)),
+    "theory_constants": (ProjectedSGD, {"L": 2.0}),
+    "batch_size": (Adam, 8),
+    "max_passes": (Adam, 3),
+}
 
 
-@pytest.mark.parametrize("name", ALGORITHM_1_ONLY)
-def test_arguments_of_algorithm_1_ask_for_it(name, clusters):
-    """They are never ignored: with step_size=None each of them means step_size="search"."""
-    fast = {} if name == "step_sizes" else {"step_sizes": (1.0,)}
-    implied = ConditionalLearner(**{name: GIVEN[name]}, **fast).fit(clusters)
-    assert implied.size_exponent_ == 0
-    asked = ConditionalLearner(**{name: GIVEN[name]}, **fast, step_size="search").fit(clusters)
-    np.testing.assert_array_equal(implied.conditioning_.C, asked.conditioning_.C)
+@pytest.mark.parametrize("name", [*OBJECTIVE_ARGUMENTS, *SOLVER_ARGUMENTS, "step_size"])
+def test_arguments_of_other_algorithms_are_refused(name):
+    """Nothing is ignored, and no argument changes the algorithm."""
+    with pytest.raises(TypeError, match=name):
+        EmpiricalBayesLearner(**{name: 1.0})
+    with pytest.raises(ValueError, match=name):
+        EmpiricalBayesLearner().set_params(**{name: 1.0})
+
+
+@pytest.mark.parametrize("name", [*SOLVER_ARGUMENTS, "step_size"])
+@pytest.mark.parametrize("kind", [ConditionalLearner, UnconditionalLearner, IndependentLearner])
+def test_arguments_of_solvers_are_the_solvers_own(kind, name):
+    with pytest.raises(TypeError, match=name):
+        kind(**{name: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (UnconditionalLearner, ("feature_map", "rank", "scale_features")),
+        (IndependentLearner, ("feature_map", "rank", "bias", "solver", "calibrate", "objective")),
+        (ProjectedSGD, ("batch_size", "max_passes")),
+        (Adam, ("step", "step_sizes", "step_ratios", "theory_constants")),
+        (LBFGS, ("step", "step_sizes", "batch_size")),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_every_estimator_refuses_what_it_cannot_honour(kind, names):
+    for name in names:
+        with pytest.raises(TypeError, match=name):
+            kind(**{name: 1.0})
+
+
+@pytest.mark.parametrize("name", OBJECTIVE_ARGUMENTS)
+def test_arguments_of_the_objective_are_honoured(name, clusters):
+    """Each of them reaches what is learned, and the algorithm stays the paper's."""
+    clusters = clusters[:30]
+    options = {"feature_map": "mean", "solver": ProjectedSGD(step_sizes=(0.3, 3.0)), "bias": "conditional"}
+    if name == "rank":
+        options["rank"] = 1
+    plain = ConditionalLearner(**options).fit(clusters)
+    given = ConditionalLearner(**{**options, name: OBJECTIVE_ARGUMENTS[name]}).fit(clusters)
+    assert plain.prior_.size_exponent == given.prior_.size_exponent == 0
+    assert plain.prior_.loss == given.prior_.loss == Absolute()
+    for learner in (plain, given):
+        assert not hasattr(learner, "form_")
+    if name == "support":  # only what is judged on held-out tasks depends on it
+        assert plain.search_results_ != given.search_results_
+    else:
+        assert not np.allclose(plain.adapt_many(clusters), given.adapt_many(clusters), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SOLVER_ARGUMENTS)
+def test_arguments_of_solvers_are_honoured(name, clusters):
+    clusters = clusters[:30]
+    kind, value = SOLVER_ARGUMENTS[name]
+    options = {"step": "theory"} if name == "theory_constants" else {}
+    plain = ConditionalLearner("mean", solver=kind(**options)).fit(clusters)
+    given = ConditionalLearner("mean", solver=kind(**options, **{name: value})).fit(clusters)
+    if name.startswith("step_"):
+        assert len(given.search_results_) < len(plain.search_results_)
+    elif kind is Adam:  # the start may be the best iterate of both, but the path is another one
+        assert given.search_results_ != plain.search_results_
+    else:
+        assert not np.allclose(plain.adapt_many(clusters), given.adapt_many(clusters), atol=1e-6)
+    again = (
+        ConditionalLearner("mean", solver=kind(**options))
+        .set_params(**{f"solver__{name}": value})
+        .fit(clusters)
+    )
+    np.testing.assert_array_equal(again.adapt_many(clusters), given.adapt_many(clusters))
+
+
+@pytest.mark.parametrize("rank", [1, 32, None])
+def test_rank_does_not_change_the_algorithm(rank, clusters):
+    """A rank is a rank: at its default, above it, and with every direction kept."""
+    solver = ProjectedSGD(step_sizes=(0.3,))
+    default = ConditionalLearner("mean", solver=solver).fit(clusters)
+    learner = ConditionalLearner("mean", solver=solver, rank=rank).fit(clusters)
+    assert learner.prior_.size_exponent == 0
+    assert learner.prior_.loss == Absolute()
+    fields_of = [{key for key in entry if key != "error"} for entry in learner.search_results_]
+    assert fields_of == [{key for key in entry if key != "error"} for entry in default.search_results_]
+    found = len(learner.conditioning_.spectrum())
+    if rank == 32:
+        np.testing.assert_array_equal(learner.adapt_many(clusters), default.adapt_many(clusters))
+    elif rank is None:
+        assert found >= len(default.conditioning_.spectrum())
+    else:
+        assert found <= rank
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
-def test_losses_without_a_practical_form(loss, clusters):
+def test_losses_that_empirical_bayes_cannot_honour(loss, clusters):
     signs = TaskSet(clusters.X, np.sign(clusters.y), np.repeat(clusters.labels, clusters.sizes))
-    assert ConditionalLearner(loss=loss, step_sizes=(1.0,)).fit(signs).size_exponent_ == 0
-    assert not ConditionalLearner(loss=loss)._has_practical_form()
+    with pytest.raises(ValueError, match=rf"loss: .*{loss}.*ConditionalLearner\(loss='{loss}'\)"):
+        EmpiricalBayesLearner(loss=loss).fit(signs)
+    learner = ConditionalLearner(loss=loss, solver=ProjectedSGD(step_sizes=(1.0,))).fit(signs)
+    assert learner.prior_.loss == learner.loss_
+    assert learner.loss_.name == loss
+    agreement = np.sign(learner.predict(signs.X, np.repeat(signs.labels, signs.sizes))) == signs.y
+    assert agreement.mean() > 0.8
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber", "epsilon_insensitive"])
 def test_other_losses(loss, clusters):
-    learner = ConditionalLearner(loss=loss).fit(clusters)
+    learner = EmpiricalBayesLearner(loss=loss).fit(clusters)
     assert learner.score(clusters) > 0.5
 
 
-def test_algorithms_do_not_mix(clusters):
-    learner = ConditionalLearner().partial_fit(clusters[:20])
-    learner.set_params(step_size="search")
-    with pytest.raises(ValueError, match="step_size"):
+def test_solvers_do_not_mix(clusters):
+    """A stream goes on with the solver that it began with; `fit` begins anew."""
+    learner = ConditionalLearner("mean", solver=ProjectedSGD(0.3)).partial_fit(clusters[:20])
+    before = learner.state()["fitted"]
+    learner.set_params(solver=Adam(max_passes=2))
+    with pytest.raises(ValueError, match=r"solver.*ProjectedSGD to Adam"):
         learner.partial_fit(clusters[20:])
+    same_numbers(before, learner.state()["fitted"])
     learner.fit(clusters)
-    assert learner.size_exponent_ == 0
-    assert not hasattr(learner, "form_")
+    assert not hasattr(learner, "step_size_")
+    fresh = ConditionalLearner("mean", solver=Adam(max_passes=2)).fit(clusters)
+    same_numbers(fresh.state()["fitted"], learner.state()["fitted"])
 
 
 def test_wide_rows_are_refused():
     rng = np.random.default_rng(0)
     X = sp.random_array((60, 3000), density=0.001, rng=rng, format="csr")
-    with pytest.raises(ValueError, match=r"step_size='search'.*rank"):
-        ConditionalLearner().fit(X, rng.normal(size=60), groups=np.repeat(np.arange(20), 3))
+    with pytest.raises(ValueError, match=r"20 tasks and 3000 columns.*ConditionalLearner.*rank"):
+        EmpiricalBayesLearner().fit(X, rng.normal(size=60), groups=np.repeat(np.arange(20), 3))
 
 
 # ---------------------------------------------------------------- tiny and odd data
@@ -558,7 +811,7 @@ def test_tiny_and_odd_data(name, fit_intercept):
     tasks = TaskSet.from_tasks(odd_tasks()[name])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        learner = ConditionalLearner(fit_intercept=fit_intercept).fit(tasks)
+        learner = EmpiricalBayesLearner(fit_intercept=fit_intercept).fit(tasks)
         assert np.isfinite(learner.adapt_many(tasks)).all()
         assert np.isfinite(learner.validation_error_)
         model = learner.adapt(tasks[0].X, tasks[0].y)

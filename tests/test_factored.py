@@ -12,23 +12,32 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import reference as ref
 import tailored
-from tailored import ConditionalLearner, TaskSet, UnconditionalLearner, losses
+from tailored import ConditionalLearner, TaskSet, UnconditionalLearner, adapting, losses
 from tailored.datasets import make_clusters
 from tailored.objectives import Query, Surrogate
-from tailored.representation import Bias
-from tailored.solvers import factored as _factored
-from tailored.solvers import factors as factored
+from tailored.prior import Prior
+from tailored.representation import Bias, Constant
+from tailored.solvers import LBFGS, SOLVERS, Adam, Problem, ProjectedSGD, TaskBatch
+from tailored.solvers import adam as adam_module
+from tailored.solvers import factors as factors_module
+from tailored.solvers.batch import concatenated
+from tailored.solvers.best import SCALE_RANGE, best_scale
+from tailored.solvers.factored import FactoredSolver
 from tailored.solvers.factors import FactoredObjective, Factors, transformed
-from tailored.solvers.trajectory import TaskBatch, concatenated
+from tailored.solvers.start import Coordinates, State
 from tailored.tasks import Rows
 
 L = 0.4
-SOLVERS = [name for name in _factored.SOLVERS if name != "projected"]
-every_solver = pytest.mark.parametrize("solver", SOLVERS)
+FACTORED = [name for name, kind in SOLVERS.items() if issubclass(kind, FactoredSolver)]
+every_solver = pytest.mark.parametrize("solver", FACTORED)
 LOSSES = {
     "squared": (losses.LOSSES["squared"](), ref.squared()),
     "absolute": (losses.LOSSES["absolute"](), ref.absolute()),
 }
+
+
+def solver_of(name, max_passes, batch_size=32):
+    return Adam(batch_size, max_passes) if name == "adam" else SOLVERS[name](max_passes)
 
 
 def random_rows(rng, sizes, d):
@@ -44,7 +53,7 @@ def random_batch(rng, d=3, k=2, support=(6, 1, 9, 4), query=(4, 3, 5, 2)):
 
 
 def random_factors(rng, d=3, k=2, r=2, bias="conditional"):
-    prior = Bias(bias, d, k)
+    prior = Bias.zero(bias, d, k)
     start = Factors.of(np.eye(d), k, r, prior)
     return start.unpack(0.6 * rng.normal(size=start.pack().size))
 
@@ -144,7 +153,7 @@ def test_sparse_tasks_pieces_and_jobs(kind, monkeypatch):
     assert sparse_value == pytest.approx(value, rel=1e-9)
     np.testing.assert_allclose(sparse_gradient.pack(), gradient.pack(), atol=1e-8)
 
-    monkeypatch.setattr(factored, "PIECE_TASKS", 1)
+    monkeypatch.setattr(factors_module, "PIECE_TASKS", 1)
     one_job = objective(factors, batch)
     two_jobs = replace(objective, n_jobs=2)(factors, batch)
     np.testing.assert_allclose(one_job[1].pack(), gradient.pack(), atol=1e-12)
@@ -187,66 +196,86 @@ def test_batches_are_taken_and_joined_by_task():
 # --- training loops -----------------------------------------------------------------------------------------
 
 
+def problem_of(batch, objective, judge, *, rank, d):
+    """A problem whose tasks are nothing but the batch, and whose held-out tasks are the judge."""
+    k = batch.phis.shape[1]
+    prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k))
+    tasks = TaskSet.from_arrays(*batch.support, np.arange(len(batch)))
+    return Problem(prior, objective, tasks, batch, lambda i: batch, judge, rank=rank, seed=[0])
+
+
+def identity_state(start):
+    """Coordinates that change nothing."""
+    return State(start, Coordinates(np.eye(len(start.F)), 1.0, 1.0))
+
+
 def test_lbfgs_goes_below_projected_steps():
     """The same surrogate, the same tasks: the minimum over factors of full rank is the convex one."""
     tasks = make_clusters(30, n_clusters=2, n_rows=12, n_features=4, rank=2, random_state=0)
-    projected = ConditionalLearner("ridge", step_size=1.0, rank=None, scale_features=False).fit(tasks)
-    phis, rows = projected._features(tasks), projected._rows(tasks)
-    batch = TaskBatch(rows, None, phis, np.ones(30))
-    loss = losses.LOSSES["absolute"]()
-    objective = FactoredObjective(Surrogate(loss, 1.0))
-    thetas = projected.conditioning_.evaluate(phis)
-    reached = Surrogate(loss, 1.0)(rows, None, thetas, None).value.mean()
-
-    start = Factors.of(np.eye(4), phis.shape[1], 8, Bias("none", 4, phis.shape[1]))
-    start = replace(start, M=0.1 * np.random.default_rng(0).normal(size=start.M.shape))
-    state = _factored.State(start, _factored.Coordinates(np.eye(4), 1.0, 1.0))
-    trained = _factored.lbfgs(
-        objective, state, batch, lambda f, _: objective(f, batch)[0], max_passes=60, calibrate=False
+    projected = ConditionalLearner("ridge", solver=ProjectedSGD(1.0), rank=None, scale_features=False).fit(
+        tasks
     )
-    values = [step["error"] for step in trained.history]
+    phis, rows = adapting.features(projected.prior_, tasks), Rows.of(tasks)
+    batch = TaskBatch(rows, None, phis, np.ones(30))
+    objective = Surrogate(losses.LOSSES["absolute"](), 1.0)
+
+    def value(conditioning, bias):
+        return float(objective(rows, None, conditioning.evaluate(phis), None).value.mean())
+
+    start = Factors.of(np.eye(4), phis.shape[1], 8, Bias.zero("none", 4, phis.shape[1]))
+    start = replace(start, M=0.1 * np.random.default_rng(0).normal(size=start.M.shape))
+    problem = problem_of(batch, objective, value, rank=8, d=4)
+    solution = LBFGS(max_passes=60).solve(problem, identity_state(start))
+    values = [step["error"] for step in solution.history]
     assert len(values) > 10
     assert np.all(np.diff(values) < 1e-12)
     assert values[-1] < 0.95 * values[0]
-    assert trained.error == values[-1] < reached
+    assert solution.error == values[-1] < value(projected.conditioning_, projected.bias_)
+    assert value(solution.prior.conditioning, solution.prior.bias) == solution.error
 
 
-def test_loops_return_the_best_iterate_and_stop_without_gain(monkeypatch):
+@every_solver
+def test_loops_return_the_best_iterate_and_stop_without_gain(solver, monkeypatch):
     """Held-out tasks that like nothing but the start, or only the second iterate, get just that."""
-    monkeypatch.setattr(_factored, "ADAM_STEPS", 1)
+    monkeypatch.setattr(adam_module, "STEPS_BETWEEN", 1)
     rng = np.random.default_rng(9)
     batch, start = random_batch(rng), random_factors(rng, bias="none")
-    state = _factored.State(start, _factored.Coordinates(np.eye(3), 1.0, 1.0))
-    objective = FactoredObjective(objective_of("surrogate", LOSSES["squared"][0]))
-    options = {"max_passes": 40, "calibrate": False}
+    objective = objective_of("surrogate", LOSSES["squared"][0])
+    made, state = solver_of(solver, 40, batch_size=2), identity_state(start)
 
-    def run(solver, held_out):
-        if solver == "lbfgs":
-            return _factored.lbfgs(objective, state, batch, held_out, **options)
-        rng = np.random.default_rng(0)
-        return _factored.adam(objective, state, lambda i: batch, held_out, batch_size=2, rng=rng, **options)
+    errors = iter(range(1000))
+    problem = problem_of(batch, objective, lambda tau, b: float(next(errors)), rank=2, d=3)
+    solution = made.solve(problem, state)
+    np.testing.assert_array_equal(solution.state.factors.pack(), start.pack())
+    assert len(solution.history) == 1 + made.patience
+    assert (solution.error, solution.n_iter) == (0.0, made.patience)
+    seen = []
 
-    for solver in SOLVERS:
-        errors = iter(range(1000))
-        trained = run(solver, lambda f, _, errors=errors: float(next(errors)))
-        np.testing.assert_array_equal(trained.factors.pack(), start.pack())
-        assert len(trained.history) == 1 + _factored.PATIENCE[solver]
-        seen = []
+    def third(conditioning, bias):
+        seen.append(conditioning)
+        return 0.0 if len(seen) == 3 else 1.0
 
-        def second(f, _, seen=seen):
-            seen.append(f.pack())
-            return 0.0 if len(seen) == 3 else 1.0
-
-        trained = run(solver, second)
-        np.testing.assert_array_equal(trained.factors.pack(), seen[2])
-        assert not np.array_equal(seen[2], start.pack())
-        assert len(trained.history) == 3 + _factored.PATIENCE[solver]
+    solution = made.solve(replace(problem, judge=third), state)
+    np.testing.assert_array_equal(solution.prior.conditioning.tensor(), seen[2].tensor())
+    np.testing.assert_array_equal(solution.prior.conditioning.C, seen[2].C)
+    assert np.abs(seen[2].C - start.F @ start.F.T).max() > 1e-4
+    assert len(solution.history) == 3 + made.patience
+    # the state that was given is left as it was
+    np.testing.assert_array_equal(state.factors.pack(), start.pack())
 
 
 def test_multiples_are_walked_to_the_nearest_valley():
-    assert _factored._best_scale(lambda c: abs(np.log2(c) - 3), 1.0) == (8.0, 0.0)
-    assert _factored._best_scale(lambda c: abs(np.log2(c) + 2), 1.0) == (0.25, 0.0)
-    assert _factored._best_scale(lambda c: -c, 1.0)[0] == _factored.SCALE_RANGE[1]
+    assert best_scale(lambda c: abs(np.log2(c) - 3), 1.0) == (8.0, 0.0)
+    assert best_scale(lambda c: abs(np.log2(c) + 2), 1.0) == (0.25, 0.0)
+    assert best_scale(lambda c: -c, 1.0)[0] == SCALE_RANGE[1]
+
+
+@every_solver
+def test_there_are_no_iterates_to_show(solver):
+    batch = random_batch(np.random.default_rng(10))
+    problem = problem_of(batch, objective_of("query", LOSSES["squared"][0]), lambda tau, b: 0.0, rank=2, d=3)
+    with pytest.raises(ValueError, match=r"callback.*ProjectedSGD"):
+        solver_of(solver, 1).solve(problem, callback=print)
 
 
 # --- learners -----------------------------------------------------------------------------------------------
@@ -269,7 +298,7 @@ def test_conditioning_is_found(solver, objective):
         X = rng.normal(size=(12, 8))
         entries.append((X, X @ w + 0.3 * rng.normal(size=12), s))
     tasks = TaskSet.from_tasks(entries)
-    options = {"loss": "squared", "objective": objective, "solver": solver, "max_passes": 12, "batch_size": 8}
+    options = {"loss": "squared", "objective": objective, "solver": solver_of(solver, 12, batch_size=8)}
     unconditional = UnconditionalLearner(**options).fit(tasks[:100])
     conditional = ConditionalLearner(rank=8, **options).fit(tasks[:100])
     assert conditional.validation_error_ < 0.8 * conditional.search_results_[0]["error"]
@@ -281,20 +310,20 @@ def test_conditioning_is_found(solver, objective):
 @pytest.mark.parametrize("objective", ["surrogate", "query"])
 def test_where_there_is_nothing_to_condition_on_it_keeps_to_its_start(solver, objective):
     tasks = make_clusters(40, n_clusters=1, n_rows=10, n_features=6, rank=6, random_state=2)
-    learner = ConditionalLearner("ridge", solver=solver, objective=objective, max_passes=8).fit(tasks)
+    learner = ConditionalLearner("ridge", solver=solver_of(solver, 8), objective=objective).fit(tasks)
     errors = [step["error"] for step in learner.search_results_]
     assert learner.validation_error_ == min(errors) <= errors[0]
     # and that is the error of what was returned, not of something that was met on the way
     support, query = learner._stream.pool.tasks()
     assert learner.task_errors(support, query).mean() == pytest.approx(learner.validation_error_, rel=1e-9)
-    assert learner.size_exponent_ == 0
+    assert learner.prior_.size_exponent == 0
 
 
 @every_solver
 def test_results_follow_from_random_state_alone(solver, clusters, monkeypatch):
-    options = {"solver": solver, "objective": "query", "bias": "conditional", "rank": 4, "max_passes": 2}
+    options = {"solver": solver_of(solver, 2), "objective": "query", "bias": "conditional", "rank": 4}
     tasks = clusters[:30]
-    monkeypatch.setattr(factored, "PIECE_TASKS", 16)
+    monkeypatch.setattr(factors_module, "PIECE_TASKS", 16)
     one = ConditionalLearner("ridge", **options).fit(tasks)
     same(one, ConditionalLearner("ridge", n_jobs=1, **options).fit(tasks))
     same(one, ConditionalLearner("ridge", n_jobs=2, **options).fit(tasks))
@@ -313,9 +342,9 @@ def test_units_of_the_data_do_not_matter(solver):
     units = np.array([100.0, 0.01, 1.0, 10.0, 2.0])
     moved = TaskSet.from_tasks([(X * units, 50.0 * y, s) for X, y, s in entries])
     tasks = TaskSet.from_tasks(entries)
-    options = {"loss": "squared", "objective": "query", "bias": "conditional", "solver": solver}
-    a = ConditionalLearner(max_passes=4, batch_size=4, **options).fit(tasks)
-    b = ConditionalLearner(max_passes=4, batch_size=4, **options).fit(moved)
+    options = {"loss": "squared", "objective": "query", "bias": "conditional"}
+    a = ConditionalLearner(solver=solver_of(solver, 4, batch_size=4), **options).fit(tasks)
+    b = ConditionalLearner(solver=solver_of(solver, 4, batch_size=4), **options).fit(moved)
     assert a.validation_error_ < a.search_results_[0]["error"]
     np.testing.assert_allclose(b.adapt_many(moved) * units, 50.0 * a.adapt_many(tasks), rtol=2e-4, atol=1e-3)
 
@@ -333,7 +362,7 @@ def test_sparse_rows_give_a_model_as_well(solver, bias):
         entries.append((X, rng.normal() + 0.1 * rng.normal(size=6)))
     dense = TaskSet.from_tasks(entries)
     sparse = TaskSet.from_tasks([(sp.csr_array(X), y) for X, y in entries])
-    options = {"solver": solver, "objective": "query", "bias": bias, "rank": 3, "max_passes": 3}
+    options = {"solver": solver_of(solver, 3), "objective": "query", "bias": bias, "rank": 3}
     meta = ConditionalLearner("ridge", loss="squared", **options).fit(sparse)
     np.testing.assert_allclose(meta.adapt_many(sparse), meta.adapt_many(dense), atol=1e-9)
     # a rank-one covariance is the truth; an item is predicted from the others
@@ -350,7 +379,7 @@ def test_query_steps_on_sparse_rows_are_those_on_dense_rows():
         entries.append((X, rng.normal() + 0.1 * rng.normal(size=6)))
     dense = TaskSet.from_tasks(entries)
     sparse = TaskSet.from_tasks([(sp.csr_array(X), y) for X, y in entries])
-    options = {"step_size": 0.5, "objective": "query", "rank": 6, "bias": "shared"}
+    options = {"solver": ProjectedSGD(0.5), "objective": "query", "rank": 6, "bias": "shared"}
     a, b = (
         ConditionalLearner("ridge", **options).fit(dense),
         ConditionalLearner("ridge", **options).fit(sparse),
@@ -367,54 +396,64 @@ def test_every_loss_has_a_start(loss, solver, clusters):
     if loss in ("logistic", "hinge"):
         groups = np.repeat(clusters.labels, clusters.sizes)
         tasks = TaskSet(clusters.X, np.where(clusters.y > 0, 1.0, -1.0), groups)
-    learner = ConditionalLearner("ridge", loss=loss, solver=solver, rank=3, max_passes=2)
+    learner = ConditionalLearner("ridge", loss=loss, solver=solver_of(solver, 2), rank=3)
     learner.fit(tasks)
     zero = learner.loss_.value(np.zeros(len(tasks.y)), tasks.y).mean()
     assert learner.validation_error_ < 0.9 * zero
 
 
+def held_out_targets(learner):
+    return learner._stream.pool.tasks()[1].y
+
+
 def test_initial_representation_is_the_start(clusters):
     """Taken as it is, whatever its rank; C = 0 is moved off the saddle."""
-    options = {"solver": "adam", "rank": 3, "max_passes": 3, "calibrate": False}
+    options = {"solver": Adam(max_passes=30), "objective": "query", "rank": 3, "calibrate": False}
     far = ConditionalLearner("ridge", initial_representation=1e-6, **options).fit(clusters)
     near = ConditionalLearner("ridge", initial_representation=5.0, **options).fit(clusters)
     assert near.search_results_[0]["error"] < 0.7 * far.search_results_[0]["error"]
     zero = ConditionalLearner("ridge", initial_representation=0.0, **options).fit(clusters)
-    assert np.isfinite(zero.validation_error_)
-    assert np.trace(zero.conditioning_.C) > 0
+    # where it starts is small, and it gets away from there
+    np.testing.assert_allclose(
+        zero.search_results_[0]["error"], np.abs(held_out_targets(zero)).mean(), rtol=0.1
+    )
+    assert zero.validation_error_ < 0.999 * zero.search_results_[0]["error"]
 
 
 def test_adam_goes_on_with_more_tasks(clusters):
-    learner = ConditionalLearner("ridge", solver="adam", objective="query", rank=4, max_passes=5)
+    learner = ConditionalLearner("ridge", solver=Adam(max_passes=5), objective="query", rank=4)
     learner.partial_fit(clusters[:30])
-    before = learner.conditioning_
+    before = learner.prior_
     learner.partial_fit(clusters[30:])
     assert learner.n_tasks_seen_ == 60
     support, query = learner._stream.pool.tasks()
     after = learner.task_errors(support, query).mean()
     assert after == pytest.approx(learner.validation_error_, rel=1e-9)
-    learner.conditioning_ = before
+    assert np.abs(learner.conditioning_.C - before.conditioning.C).max() > 1e-6
+    learner.prior_ = before
     assert after <= learner.task_errors(support, query).mean() * (1 + 1e-9)
 
 
 def test_persistence_clone_and_parameters(clusters, tmp_path):
     for learner in (
-        ConditionalLearner("ridge", solver="adam", batch_size=7, bias="conditional", max_passes=2),
-        UnconditionalLearner(solver="lbfgs", bias="shared", max_passes=3),
+        ConditionalLearner("ridge", solver=Adam(batch_size=7, max_passes=2), bias="conditional"),
+        UnconditionalLearner(solver=LBFGS(max_passes=3), bias="shared"),
     ):
         copy = clone(learner)
-        assert copy.get_params()["solver"] == learner.solver
+        assert copy.solver is not learner.solver
+        assert copy.solver.get_params() == learner.solver.get_params()
         learner.fit(clusters).save(tmp_path / "learner")
         again = tailored.load(tmp_path / "learner")
         np.testing.assert_array_equal(again.adapt_many(clusters), learner.adapt_many(clusters))
-        assert (again.solver, again.batch_size) == (learner.solver, learner.batch_size)
+        assert type(again.solver) is type(learner.solver)
+        assert again.solver.get_params() == learner.solver.get_params()
         same(copy.fit(clusters), learner)
 
 
 @parametrize_with_checks(
     [
-        UnconditionalLearner(solver="lbfgs", max_passes=3),
-        ConditionalLearner("ridge", solver="adam", objective="query", bias="shared", max_passes=2, rank=4),
+        UnconditionalLearner(solver=LBFGS(max_passes=3)),
+        ConditionalLearner("ridge", solver=Adam(max_passes=2), objective="query", bias="shared", rank=4),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
@@ -424,27 +463,29 @@ def test_scikit_learn_checks(estimator, check):
 def test_errors_name_the_argument_and_the_fix(clusters):
     cases = [
         ({"solver": "lbgfs"}, ValueError, "solver.*'lbfgs'"),
-        ({"solver": "adam", "batch_size": 0}, ValueError, "batch_size"),
-        ({"solver": "lbfgs", "max_passes": 2.5}, TypeError, "max_passes"),
+        ({"solver": Adam(batch_size=0)}, ValueError, "batch_size"),
+        ({"solver": LBFGS(max_passes=2.5)}, TypeError, "max_passes"),
         ({"solver": "adam", "rank": None}, ValueError, "rank.*rank=32"),
         ({"solver": "lbfgs", "inner": "online"}, ValueError, "inner.*'exact'"),
-        ({"solver": "adam", "step_size": 0.1}, ValueError, "step_size.*'search'"),
-        ({"solver": "adam", "step_size": "theory"}, ValueError, "step_size.*'search'"),
+        ({"solver": Adam}, TypeError, "solver.*'adam'.*tailored.solvers"),
+        ({"solver": 0.1}, TypeError, "solver.*'adam'.*float"),
     ]
     for options, kind, pattern in cases:
         with pytest.raises(kind, match=pattern):
             ConditionalLearner(**options).fit(clusters)
     with pytest.raises(AttributeError, match="partial_fit") as caught:
         UnconditionalLearner(solver="lbfgs").partial_fit(clusters)
-    assert "all tasks at once; use solver='adam' or 'projected'" in str(caught.value.__cause__)
-    learner = ConditionalLearner(solver="adam", max_passes=1).partial_fit(clusters[:20])
+    assert "all tasks at once; use solver='projected' or 'adam'" in str(caught.value.__cause__)
+    assert not hasattr(UnconditionalLearner(solver=LBFGS()), "partial_fit")
+    assert [name for name, kind in SOLVERS.items() if not kind.streams] == ["lbfgs"]
+    learner = ConditionalLearner(solver=Adam(max_passes=1)).partial_fit(clusters[:20])
     learner.set_params(solver="projected")
     with pytest.raises(ValueError, match=r"solver.*call fit"):
         learner.partial_fit(clusters[20:])
 
 
 def test_solvers_leave_no_attribute_of_each_other(clusters):
-    learner = UnconditionalLearner(step_sizes=(0.1,)).fit(clusters)
+    learner = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1,))).fit(clusters)
     assert learner.step_size_.C == 0.1
-    learner.set_params(solver="lbfgs", max_passes=2).fit(clusters)
+    learner.set_params(solver=LBFGS(max_passes=2)).fit(clusters)
     assert not hasattr(learner, "step_size_")

@@ -1,15 +1,38 @@
 """Saving without pickle: the same answers after loading, old files whole when a save dies."""
 
 import json
+import re
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import tailored
-from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskSet,
+    UnconditionalLearner,
+)
+from tailored.archive import FORMAT
+from tailored.baselines import (
+    EARLIER_METHODS,
+    ConditionalBiasLearner,
+    FrankWolfeLearner,
+    MultiTaskFeatureLearner,
+    TraceConstrainedLearner,
+    UnconditionalBiasLearner,
+)
 from tailored.datasets import make_clusters
-from tailored.feature_maps import RidgeEstimate
+from tailored.feature_maps import AdaptedWeights, FourierEstimate, RidgeEstimate
+from tailored.learners import MetaLearner
+from tailored.losses import Pinball
+from tailored.persistence import KNOWN
+from tailored.solvers import LBFGS, Adam, ProjectedSGD
 
 
 @pytest.fixture(scope="module")
@@ -17,56 +40,152 @@ def tasks():
     return make_clusters(15, n_clusters=2, n_rows=10, n_features=5, rank=2, random_state=0)
 
 
-@pytest.mark.parametrize(
-    "learner",
-    [
-        IndependentLearner(initial_representation=2.0),
-        UnconditionalLearner(step_size=0.1, bias="shared", fit_intercept=True),
-        ConditionalLearner(step_size=0.1, rank=4, bias="conditional"),
-        ConditionalLearner("fourier", step_size=(0.1, 0.3), rank=None, loss=("pinball", {"quantile": 0.3})),
-        ConditionalLearner(RidgeEstimate(0.5), step_size="search", step_sizes=(0.1, 1.0), loss="squared"),
-        ConditionalLearner("angle", step_size=0.1, inner="online"),
-    ],
-    ids=lambda learner: type(learner).__name__,
-)
+LEARNERS = [
+    IndependentLearner(initial_representation=2.0),
+    IndependentLearner(initial_representation=np.diag([1.0, 2.0, 0.0, 1.0, 3.0]), clip="train"),
+    UnconditionalLearner(solver=ProjectedSGD(0.1), bias="shared", fit_intercept=True),
+    UnconditionalLearner(solver=LBFGS(max_passes=2), clip=(-1, 1.5)),
+    ConditionalLearner(solver=ProjectedSGD(0.1), rank=4, bias="conditional"),
+    ConditionalLearner(
+        "fourier", solver=ProjectedSGD((0.1, 0.3)), rank=None, loss=("pinball", {"quantile": 0.3})
+    ),
+    ConditionalLearner(RidgeEstimate(0.5), solver=ProjectedSGD(step_sizes=(0.1, 1.0)), loss="squared"),
+    ConditionalLearner("angle", solver=ProjectedSGD(0.1), inner="online"),
+    ConditionalLearner(["mean", "ridge"], solver=Adam(max_passes=2), loss=Pinball(0.3), objective="query"),
+    ConditionalLearner(IndependentLearner(), solver=ProjectedSGD(0.1)),
+    ConditionalLearner(AdaptedWeights(IndependentLearner(), unit_norm=True), solver=ProjectedSGD(0.1)),
+    ConditionalLearner(FourierEstimate(), solver=ProjectedSGD("theory", theory_constants={"R": 2.0})),
+    ConditionalLearner.paper(solver=ProjectedSGD(step_sizes=[0.1, 1e300], step_ratios=[1])),
+    EmpiricalBayesLearner(),
+    EmpiricalBayesLearner("mean", fit_intercept=True, clip="train", random_state=3),
+    TraceConstrainedLearner(step_size=[0.01, 1.0], regularization=0.1),
+    UnconditionalBiasLearner(step_size=[0.1, 1.0], regularization=0.1),
+    ConditionalBiasLearner("ridge", step_size=[0.1, 1.0], regularization=0.1),
+    FrankWolfeLearner(radius=[1.0, 10.0], n_iterations=5),
+    FrankWolfeLearner("mean", radius=10.0, n_iterations=5, loss="squared"),
+    MultiTaskFeatureLearner(regularization=[0.01, 0.1], n_rounds=5, fit_intercept=True),
+]
+
+
+def without_addresses(text):
+    """Feature maps are plain objects, which print as their address."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
+def fitted_names(learner):
+    return {name for name in vars(learner) if name.endswith("_") and not name.startswith("_")}
+
+
+def test_every_learner_and_every_earlier_method_is_saved_somewhere_here():
+    kinds = {type(learner) for learner in LEARNERS}
+    assert kinds == {kind for kind in KNOWN.values() if issubclass(kind, MetaLearner)}
+    assert set(EARLIER_METHODS.values()) <= kinds
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: type(learner).__name__)
 def test_round_trip(learner, tasks, tmp_path):
-    learner.fit(tasks)
+    """Adapting, predicting, scoring, intervals, arguments and all that was learned, to the last bit."""
+    learner = clone(learner).fit(tasks)
     learner.save(tmp_path / "learner.tailored")
     again = tailored.load(tmp_path / "learner.tailored")
     assert type(again) is type(learner)
+    assert without_addresses(repr(again)) == without_addresses(repr(learner))
+    assert fitted_names(again) == fitted_names(learner)
+    assert "prior_" in fitted_names(again)
     np.testing.assert_array_equal(again.adapt_many(tasks), learner.adapt_many(tasks))
+    np.testing.assert_array_equal(again.representations(tasks), learner.representations(tasks))
     task = tasks[1]
-    np.testing.assert_array_equal(again.adapt(task.X, task.y).coef_, learner.adapt(task.X, task.y).coef_)
+    one, other = again.adapt(task.X, task.y), learner.adapt(task.X, task.y)
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    assert (one.intercept_, one.clip_) == (other.intercept_, other.clip_)
+    if learner.calibration_ is not None:
+        np.testing.assert_array_equal(one.predict_interval(task.X, 0.5), other.predict_interval(task.X, 0.5))
+    assert (again.calibration_ is None) == (learner.calibration_ is None)
+    groups = np.repeat(tasks.labels, tasks.sizes)
+    np.testing.assert_array_equal(
+        again.predict(tasks.X, groups=groups), learner.predict(tasks.X, groups=groups)
+    )
     assert again.score(tasks) == learner.score(tasks)
+    np.testing.assert_array_equal(again.task_errors(tasks), learner.task_errors(tasks))
+    for name in ("search_results_", "validation_error_", "scale_", "step_size_", "best_params_", "form_"):
+        assert str(getattr(again, name, None)) == str(getattr(learner, name, None))
+    # what was read can be written, and is the same again
+    again.save(tmp_path / "again")
+    np.testing.assert_array_equal(
+        tailored.load(tmp_path / "again").adapt_many(tasks), learner.adapt_many(tasks)
+    )
+
+
+def test_labels_and_feature_names_are_kept(tasks, tmp_path):
+    frame = pd.DataFrame(tasks.X, columns=list("abcde"))
+    groups = np.array([f"task {t}" for t in np.repeat(tasks.labels, tasks.sizes)])
+    learner = UnconditionalLearner(solver=ProjectedSGD(0.1)).fit(frame, tasks.y, groups=groups)
+    learner.save(tmp_path / "a")
+    again = tailored.load(tmp_path / "a")
+    assert list(again.feature_names_in_) == list("abcde")
+    assert again.n_features_in_ == 5
+    np.testing.assert_array_equal(again.predict(frame, groups=groups), learner.predict(frame, groups=groups))
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(frame[list("edcba")], groups=groups)
+    with pytest.raises(ValueError, match="'new'"):
+        again.predict(frame[:1], groups=["new"])
+
+
+def test_calibration_is_kept(tasks, tmp_path):
+    learner = IndependentLearner().fit(tasks).calibrate_intervals(tasks)
+    learner.save(tmp_path / "a")
+    task = tasks[0]
+    intervals = [
+        each.adapt(task.X, task.y).predict_interval(task.X, 0.6)
+        for each in (learner, tailored.load(tmp_path / "a"))
+    ]
+    np.testing.assert_array_equal(*intervals)
+    assert np.isfinite(intervals[0]).all()
 
 
 def test_categories_are_kept(tmp_path):
     side = {t: {"age": 20.0 + t, "job": "cook" if t % 2 else "smith"} for t in range(10)}
     rng = np.random.default_rng(0)
     tasks = TaskSet(rng.normal(size=(40, 3)), rng.normal(size=40), np.repeat(np.arange(10), 4), side)
-    learner = ConditionalLearner(step_size=0.1).fit(tasks)
+    learner = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks)
     learner.save(tmp_path / "a")
-    np.testing.assert_array_equal(tailored.load(tmp_path / "a").adapt_many(tasks), learner.adapt_many(tasks))
+    again = tailored.load(tmp_path / "a")
+    np.testing.assert_array_equal(again.adapt_many(tasks), learner.adapt_many(tasks))
+    unknown = {"age": 31.0, "job": "pilot"}
+    np.testing.assert_array_equal(
+        again.representation(side_info=unknown), learner.representation(side_info=unknown)
+    )
 
 
 def test_the_file_holds_no_rows_and_no_pickle(tasks, tmp_path):
-    ConditionalLearner(step_size=0.1).fit(tasks).save(tmp_path / "a")
+    ConditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks).save(tmp_path / "a")
     with zipfile.ZipFile(tmp_path / "a") as archive:
         content = json.loads(archive.read("learner.json"))
         assert set(archive.namelist()) == {"learner.json", "arrays.npz"}
-    assert content["format"] == 1
+    assert content["format"] == FORMAT == 2
+    assert content["version"] == tailored.__version__
     with np.load((zipfile.ZipFile(tmp_path / "a")).open("arrays.npz"), allow_pickle=False) as arrays:
         assert not any(len(tasks.y) in array.shape for array in arrays.values())
 
 
 def test_loaded_learner_cannot_go_on(tasks, tmp_path):
-    ConditionalLearner(step_size=0.1).fit(tasks).save(tmp_path / "a")
-    with pytest.raises(ValueError, match=r"partial_fit"):
-        tailored.load(tmp_path / "a").partial_fit(tasks)
+    for learner in (
+        ConditionalLearner(solver=ProjectedSGD(0.1)),
+        ConditionalLearner(solver=Adam(max_passes=1)),
+        EmpiricalBayesLearner(),
+    ):
+        learner.fit(tasks).save(tmp_path / "a")
+        again = tailored.load(tmp_path / "a")
+        with pytest.raises(ValueError, match=r"partial_fit.*loaded from a file"):
+            again.partial_fit(tasks)
+        # and is as good as before, and may be fitted anew
+        np.testing.assert_array_equal(again.adapt_many(tasks), learner.adapt_many(tasks))
+        np.testing.assert_array_equal(again.fit(tasks).adapt_many(tasks), learner.adapt_many(tasks))
 
 
 def test_code_is_refused(tasks, tmp_path):
-    learner = ConditionalLearner(lambda task: task.y[:1], step_size=0.1).fit(tasks)
+    learner = ConditionalLearner(lambda task: task.y[:1], solver=ProjectedSGD(0.1)).fit(tasks)
     with pytest.raises(TypeError, match=r"feature_map.*pickle"):
         learner.save(tmp_path / "a")
     assert not list(tmp_path.iterdir())
@@ -76,7 +195,7 @@ def test_other_files_are_refused(tasks, tmp_path):
     (tmp_path / "a").write_text("hello")
     with pytest.raises(ValueError, match=r"not a file written by tailored"):
         tailored.load(tmp_path / "a")
-    ConditionalLearner(step_size=0.1).fit(tasks).save(tmp_path / "b")
+    ConditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks).save(tmp_path / "b")
     with zipfile.ZipFile(tmp_path / "b") as archive:
         content, arrays = json.loads(archive.read("learner.json")), archive.read("arrays.npz")
     content["format"] = 99
@@ -85,3 +204,34 @@ def test_other_files_are_refused(tasks, tmp_path):
         archive.writestr("arrays.npz", arrays)
     with pytest.raises(ValueError, match=r"format 99"):
         tailored.load(tmp_path / "b")
+    content["format"] = FORMAT
+    content["value"]["object"][0] = "Popen"
+    with zipfile.ZipFile(tmp_path / "b", "w") as archive:
+        archive.writestr("learner.json", json.dumps(content))
+        archive.writestr("arrays.npz", arrays)
+    with pytest.raises(ValueError, match=r"'Popen'.*nothing that tailored stores"):
+        tailored.load(tmp_path / "b")
+    with pytest.raises(FileNotFoundError):
+        tailored.load(tmp_path / "c")
+
+
+def test_a_save_that_dies_leaves_the_old_file_whole(tasks, tmp_path, monkeypatch):
+    learner = IndependentLearner().fit(tasks)
+    learner.save(tmp_path / "a")
+    before = (tmp_path / "a").read_bytes()
+
+    def die(self, *args, **kwargs):
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(zipfile.ZipFile, "writestr", die)
+        with pytest.raises(OSError, match="no space"):
+            UnconditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks).save(tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == before
+    np.testing.assert_array_equal(tailored.load(tmp_path / "a").adapt_many(tasks), learner.adapt_many(tasks))
+
+
+def test_only_what_was_learned_can_be_saved(tmp_path):
+    with pytest.raises(NotFittedError):
+        ConditionalLearner().save(tmp_path / "a")
+    assert not list(tmp_path.iterdir())

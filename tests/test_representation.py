@@ -246,18 +246,22 @@ def scenario(rng, d, k, n_steps, phis):
         return np.tile(rng.normal(size=k), (n_steps, 1))
     if phis == "nearly repeated":
         return rng.normal(size=k) + 1e-7 * rng.normal(size=(n_steps, k))
+    if phis == "nearly repeated, then fresh":
+        # directions that are hardly outside the range must not spoil those that come after them
+        spread = np.where(np.arange(n_steps) < 2 * n_steps // 3, 1e-6, 1.0)
+        return rng.normal(size=k) + spread[:, None] * rng.normal(size=(n_steps, k))
     few = np.vstack([rng.normal(size=(2, k)), np.zeros((1, k))])
     return few[rng.integers(0, 3, size=n_steps)]
 
 
-SCENARIOS = ["fresh", "repeated", "nearly repeated", "few"]
+SCENARIOS = ["fresh", "repeated", "nearly repeated", "few", "nearly repeated, then fresh"]
 
 
 @shapes
 @pytest.mark.parametrize("phis", SCENARIOS)
 @pytest.mark.parametrize(("step_C", "step_H"), [(0.05, 0.2), (1.0, 0.0), (0.0, 3.0)])
-def test_dense_and_factored_steps_are_those_of_the_paper(d, k, phis, step_C, step_H):
-    """60 steps: more than dk for every shape but none, so the factored form fills up on the way."""
+def test_steps_are_those_of_the_paper(d, k, phis, step_C, step_H):
+    """60 steps: more than dk for every shape, so that the factored and the exact form fill up on the way."""
     rng = np.random.default_rng([d, k, SCENARIOS.index(phis)])
     C0 = random_psd(rng, d)
     H, C = np.zeros((d * k, d * k)), C0

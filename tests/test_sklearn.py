@@ -12,19 +12,28 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tailored import ConditionalLearner, IndependentLearner, TaskRegressor, TaskSet, UnconditionalLearner
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskRegressor,
+    TaskSet,
+    UnconditionalLearner,
+)
 from tailored.datasets import make_clusters
+from tailored.losses import Absolute
+from tailored.solvers import LBFGS, SOLVERS, Adam, ProjectedSGD
 
-FAST = {"step_size": "search", "step_sizes": (1e-2, 1.0)}
+FAST = {"solver": ProjectedSGD(step_sizes=(1e-2, 1.0))}
 ESTIMATORS = [
     TaskRegressor(),
     TaskRegressor(loss="squared", fit_intercept=True),
     IndependentLearner(),
     UnconditionalLearner(**FAST),
-    ConditionalLearner(),
-    ConditionalLearner(fit_intercept=True, clip="train"),
+    EmpiricalBayesLearner(),
+    EmpiricalBayesLearner(fit_intercept=True, clip="train"),
     ConditionalLearner(**FAST),
-    ConditionalLearner("ridge", step_size=0.1, fit_intercept=True, bias="conditional"),
+    ConditionalLearner("ridge", solver=ProjectedSGD(0.1), fit_intercept=True, bias="conditional"),
 ]
 
 
@@ -51,28 +60,89 @@ def test_arrays_and_task_set_are_the_same_input(learner, tasks):
     np.testing.assert_array_equal(a.predict(X, groups=groups), b.predict(X, groups=groups))
 
 
-def test_grid_search_over_whole_tasks(tasks):
+@pytest.mark.parametrize("solver", ["projected", ProjectedSGD(0.5)], ids=["by name", "as an object"])
+def test_grid_search_over_whole_tasks(tasks, solver):
     """GroupKFold keeps tasks whole; metadata routing hands their labels to fit and score."""
     X, y, groups = long_form(tasks)
+    steps = [1e-9, 10.0]
     with sklearn.config_context(enable_metadata_routing=True):
-        learner = (
-            UnconditionalLearner(loss="squared").set_fit_request(groups=True).set_score_request(groups=True)
-        )
-        search = GridSearchCV(learner, {"step_size": [1e-9, 1.0]}, cv=GroupKFold(3), n_jobs=1)
+        learner = UnconditionalLearner(loss="squared", solver=solver)
+        learner.set_fit_request(groups=True).set_score_request(groups=True)
+        search = GridSearchCV(learner, {"solver__step": steps}, cv=GroupKFold(3), n_jobs=1)
         search.fit(X, y, groups=groups)
-        assert set(search.cv_results_["param_step_size"]) == {1e-9, 1.0}
-        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-        # the two candidates are really different learners, scored on tasks that fit did not see
-        assert np.ptp(search.cv_results_["mean_test_score"]) > 0
-        assert search.best_estimator_.n_tasks_seen_ == len(tasks)
-        held_out = make_clusters(5, n_clusters=2, n_rows=12, n_features=6, rank=2, random_state=1)
-        assert np.isfinite(search.best_estimator_.score(held_out))
+    assert list(search.cv_results_["param_solver__step"]) == steps
+    # the candidates are the learners with these steps, scored on tasks that fit did not see
+    for fold, (train, test) in enumerate(GroupKFold(3).split(X, y, groups)):
+        assert not set(groups[train]) & set(groups[test])
+        for number, step in enumerate(steps):
+            one = UnconditionalLearner(loss="squared", solver=ProjectedSGD(step))
+            one.fit(X[train], y[train], groups=groups[train])
+            expected = one.score(X[test], y[test], groups=groups[test])
+            assert search.cv_results_[f"split{fold}_test_score"][number] == pytest.approx(expected, rel=1e-12)
+    scores = search.cv_results_["mean_test_score"]
+    assert abs(scores[1] - scores[0]) > 1e-3
+    best = search.best_estimator_
+    assert best.solver.step == steps[int(np.argmax(scores))] == best.step_size_.C
+    assert best.n_tasks_seen_ == len(tasks)
+    # what was given to the search is as it was
+    assert learner.solver is solver
+    assert solver == "projected" or solver.step == 0.5
+    held_out = make_clusters(5, n_clusters=2, n_rows=12, n_features=6, rank=2, random_state=1)
+    refitted = clone(best).fit(tasks)
+    assert best.score(held_out) == pytest.approx(refitted.score(held_out), rel=1e-12)
+
+
+def test_parameters_of_the_solver_are_reached_through_the_learner(tasks):
+    learner = ConditionalLearner(solver="projected")
+    assert learner.get_params()["solver"] == "projected"
+    assert learner.set_params(solver__step=0.25, rank=3) is learner
+    assert type(learner.solver) is ProjectedSGD
+    assert (learner.solver.step, learner.rank) == (0.25, 3)
+    assert learner.get_params()["solver__step"] == 0.25
+    learner.set_params(solver__step_sizes=(1.0,))
+    assert (learner.solver.step, learner.solver.step_sizes) == (0.25, (1.0,))
+    # another solver and its setting in one call
+    learner.set_params(solver="adam", solver__max_passes=2)
+    assert type(learner.solver) is Adam
+    assert (learner.solver.max_passes, learner.solver.batch_size) == (2, 32)
+    learner.set_params(solver=LBFGS(), solver__max_passes=3)
+    assert learner.get_params()["solver__max_passes"] == 3
+    with pytest.raises(ValueError, match="Invalid parameter 'step'"):
+        learner.set_params(solver__step=0.1)
+    plain = ConditionalLearner(solver="projected").set_params(rank=5)
+    assert plain.solver == "projected"
+    stepped = ConditionalLearner(solver="projected").set_params(solver__step=0.1).fit(tasks)
+    given = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks)
+    np.testing.assert_array_equal(stepped.adapt_many(tasks), given.adapt_many(tasks))
+
+
+@pytest.mark.parametrize("kind", SOLVERS.values(), ids=SOLVERS)
+def test_solvers_are_small_objects_with_parameters(kind):
+    solver = kind()
+    again = kind(**solver.get_params())
+    assert again.get_params() == solver.get_params() == clone(solver).get_params()
+    name = next(iter(solver.get_params()))
+    assert solver.set_params(**{name: 3}) is solver
+    assert solver.get_params()[name] == 3
+    assert repr(kind()) == f"{kind.__name__}()"
+    with pytest.raises(ValueError, match="nothing"):
+        solver.set_params(nothing=1)
+
+
+def test_a_clone_has_a_solver_of_its_own(tasks):
+    learner = ConditionalLearner(solver=ProjectedSGD(0.3, step_ratios=(0, 1)), rank=3)
+    copy = clone(learner).set_params(solver__step=0.7)
+    assert (learner.solver.step, copy.solver.step) == (0.3, 0.7)
+    assert copy.solver.step_ratios == (0, 1)
+    assert clone(ConditionalLearner(solver="adam")).solver == "adam"
+    same = clone(learner).fit(tasks)
+    np.testing.assert_array_equal(same.task_weights_, learner.fit(tasks).task_weights_)
 
 
 def test_feature_names_follow_a_dataframe(tasks):
     X, y, groups = long_form(tasks)
     frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
-    learner = ConditionalLearner(step_size=0.1).fit(frame, y, groups=groups)
+    learner = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(frame, y, groups=groups)
     assert list(learner.feature_names_in_) == list(frame.columns)
     assert learner.n_features_in_ == 6
     with pytest.raises(ValueError, match="feature names"):
@@ -83,10 +153,11 @@ def test_feature_names_follow_a_dataframe(tasks):
 
 
 def test_adapted_model_is_an_ordinary_regressor(tasks):
-    learner = ConditionalLearner(step_size=0.1).fit(tasks)
+    learner = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks)
     task = tasks[3]
     model = learner.adapt(task.X, task.y)
-    assert model.get_params()["loss"] == "absolute"
+    assert isinstance(model.get_params()["loss"], Absolute)
+    assert model.get_params()["representation"] is model.representation_
     again = clone(model).fit(task.X, task.y)
     np.testing.assert_allclose(again.coef_, model.coef_, atol=1e-12)
     np.testing.assert_allclose(again.representation_, model.representation_)
@@ -109,17 +180,21 @@ def test_pickled_learner_goes_on(tasks):
 
 
 def test_clone_keeps_parameters_and_forgets_the_fit(tasks):
-    learner = ConditionalLearner("ridge", rank=3, step_size=(0.1, 0.2)).fit(tasks)
+    learner = ConditionalLearner("ridge", rank=3, solver=ProjectedSGD((0.1, 0.2))).fit(tasks)
     fresh = clone(learner)
-    assert fresh.get_params() == learner.get_params()
-    assert not hasattr(fresh, "conditioning_")
+    parameters, expected = fresh.get_params(), learner.get_params()
+    assert parameters.pop("solver") is not expected.pop("solver")
+    assert parameters == expected
+    assert parameters["solver__step"] == (0.1, 0.2)
+    for name in ("prior_", "conditioning_", "task_weights_", "n_features_in_", "_stream"):
+        assert not hasattr(fresh, name)
 
 
 def test_fit_does_not_change_parameters(tasks):
-    learner = ConditionalLearner(**FAST)
-    before = dict(learner.get_params())
-    learner.fit(tasks)
-    assert learner.get_params() == before
+    for learner in (ConditionalLearner(**FAST), ConditionalLearner(), EmpiricalBayesLearner()):
+        before = dict(learner.get_params())
+        learner.fit(tasks)
+        assert learner.get_params() == before
 
 
 def test_constant_column_is_the_intercept(tasks):
@@ -127,8 +202,8 @@ def test_constant_column_is_the_intercept(tasks):
     ones = TaskSet(
         np.hstack([tasks.X, np.ones((len(tasks.y), 1))]), tasks.y, np.repeat(tasks.labels, tasks.sizes)
     )
-    a = UnconditionalLearner(step_size=0.5, fit_intercept=True).fit(tasks)
-    b = UnconditionalLearner(step_size=0.5).fit(ones)
+    a = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=True).fit(tasks)
+    b = UnconditionalLearner(solver=ProjectedSGD(0.5)).fit(ones)
     np.testing.assert_array_equal(a.conditioning_.C, b.conditioning_.C)
     model = a.adapt(tasks[0].X, tasks[0].y)
     expected = b.adapt(ones[0].X, ones[0].y).coef_

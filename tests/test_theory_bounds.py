@@ -22,7 +22,7 @@ from tailored import ConditionalLearner, TaskSet, UnconditionalLearner, within
 from tailored.losses import get_loss
 from tailored.objectives import Surrogate
 from tailored.representation import Dense
-from tailored.solvers.steps import oracle_distance, theory_step
+from tailored.solvers import ProjectedSGD
 from tailored.tasks import Rows
 from tailored.theory import (
     BOUNDS,
@@ -30,12 +30,14 @@ from tailored.theory import (
     bound_from_quantities,
     conditional_optimum,
     convergence_rate,
+    estimate_quantities,
     excess_risk,
     fixed_function,
     gradient_norm,
     independent_learning,
     learned_function,
     previous_optimum,
+    theory_step,
     trace_constrained_oracle,
     unconditional_optimum,
     within_task_generalization,
@@ -168,7 +170,7 @@ def test_learned_functions_stay_under_their_bounds(conditional):
                 environment, learner, n=n, n_tasks=60, random_state=[9, seed, draw]
             ).mean
             test = environment.sample(60, n, [9, seed, draw])
-            thetas = learner.conditioning_.evaluate(learner._features(test.tasks))
+            thetas = learner.representations(test.tasks)
             rival = exact.tau[test.clusters]
             surrogate[draw] = _surrogate(test.tasks, thetas) - _surrogate(test.tasks, rival)
         level = 1 - 1e-3 / 8
@@ -177,7 +179,7 @@ def test_learned_functions_stay_under_their_bounds(conditional):
 
 
 def _learner(environment, conditional, step):
-    options = {"step_size": step, "initial_representation": 0.0}
+    options = {"solver": ProjectedSGD(step), "initial_representation": 0.0}
     if conditional:
         return ConditionalLearner(environment.indicator, rank=None, **options)
     return UnconditionalLearner(**options)
@@ -258,7 +260,7 @@ def test_learned_bound_is_sharp_after_one_task():
         for t in np.geomspace(0.1, 10, 201)
     ]
     best = min(values, key=float)
-    learner = UnconditionalLearner(step_size=best.step, initial_representation=0.0).fit(tasks)
+    learner = UnconditionalLearner(solver=ProjectedSGD(best.step), initial_representation=0.0).fit(tasks)
     excess = 1.0 - learner.adapt_many(tasks)[0, 0]
     assert 0.98 * best.value <= excess <= best.value
 
@@ -304,10 +306,11 @@ def test_gradient_bound_holds_with_kronecker_products():
 def test_theory_step_of_the_learner_is_that_of_the_bound():
     environment = Environment.clusters(1, d=4, rank=2, norm=3.0)
     tasks = environment.sample(30, 8, 0).tasks
-    learner = UnconditionalLearner(step_size="theory").fit(tasks)
+    learner = UnconditionalLearner(solver=ProjectedSGD("theory")).fit(tasks)
     constants = {name: learner.theory_constants_[name] for name in ("distance", "R", "L", "n", "T", "K")}
     assert convergence_rate(**constants).step == learner.step_size_.C
-    assert constants["distance"] == oracle_distance(tasks.X, tasks.y, tasks.offsets, np.eye(4), 1.0)
+    quantities = estimate_quantities(tasks)
+    assert constants == {name: getattr(quantities, name) for name in constants}
 
 
 # --- bad input
@@ -348,10 +351,12 @@ def test_bounds_name_the_quantity_and_the_assumption(name, argument, value, word
     import inspect
 
     wanted = inspect.signature(BOUNDS[name]).parameters
-    if argument not in wanted:
-        return
     arguments = {key: value for key, value in GOOD.items() if key in wanted}
-    BOUNDS[name](**arguments)
+    assert np.isfinite(BOUNDS[name](**arguments).value)
+    if argument not in wanted:
+        with pytest.raises(TypeError, match=f"'{argument}'"):
+            BOUNDS[name](**{**arguments, argument: value})
+        return
     with pytest.raises(ValueError, match=f"(?s){words}"):
         BOUNDS[name](**{**arguments, argument: value})
 

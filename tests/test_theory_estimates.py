@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tailored import TaskSet
-from tailored.solvers.steps import oracle_distance
+from tailored import TaskSet, UnconditionalLearner
+from tailored.solvers import ProjectedSGD
 from tailored.theory import (
     BOUNDS,
     Environment,
@@ -69,8 +69,34 @@ def test_derived_quantities_carry_the_origin(sample):
 
 def test_distance_is_that_of_the_learners(sample):
     tasks = sample.tasks[:50]
-    expected = oracle_distance(tasks.X, tasks.y, tasks.offsets, np.eye(6), 1.0)
-    assert estimate_quantities(tasks).distance == pytest.approx(expected, rel=1e-8)
+    for start in (1.0, 3.0):
+        learner = UnconditionalLearner(solver=ProjectedSGD("theory"), initial_representation=start).fit(tasks)
+        found = estimate_quantities(tasks, initial=start * np.eye(6))
+        assert learner.theory_constants_ == {
+            name: getattr(found, name) for name in ("distance", "K", "L", "R", "n", "T")
+        }
+        np.testing.assert_allclose(found.distance, np.linalg.norm(found.theta - start * np.eye(6)))
+
+
+def test_distance_from_the_moments_by_hand(sample):
+    """θ = √n / (2L) · C^-½ (C^½ W C^½)^½ C^-½ at ridge weights and the moments of the rows."""
+    tasks = sample.tasks[:50]
+    weights = []
+    for task in tasks:
+        gram = task.X.T @ task.X
+        weights.append(np.linalg.solve(gram + 1e-3 * np.trace(gram) / 6 * np.eye(6), task.X.T @ task.y))
+    W, C = np.transpose(weights) @ weights / 50, tasks.X.T @ tasks.X / len(tasks.y)
+    found = estimate_quantities(tasks)
+    np.testing.assert_allclose(found.W[0], W, atol=1e-10)
+    np.testing.assert_allclose(found.C[0], C, atol=1e-12)
+
+    def root(A, power):
+        values, vectors = np.linalg.eigh(A)
+        return (vectors * values**power) @ vectors.T
+
+    middle = root(root(C, 0.5) @ W @ root(C, 0.5), 0.5)
+    theta = np.sqrt(found.n) / 2 * root(C, -0.5) @ middle @ root(C, -0.5)
+    np.testing.assert_allclose(found.distance, np.linalg.norm(theta - np.eye(6)), rtol=1e-6)
 
 
 def test_ragged_sparse_and_empty_tasks():

@@ -23,10 +23,13 @@ FORMAT = 2
 #: The members of a file.
 TREE, ARRAYS = "learner.json", "arrays.npz"
 
-_ADVICE = (
-    "compute the features yourself and pass them as side_info with feature_map='vector', "
-    "or pickle the learner"
-)
+#: What to do instead, by the part of a learner that cannot be written.
+_ADVICE = {
+    "feature_map": "; compute the features yourself and pass them as side_info with feature_map='vector', "
+    "or pickle the learner",
+    "task_labels_": "; use numbers, words or tuples of these as the labels of tasks, or pickle the learner",
+    "random_state": "; give a number",
+}
 
 
 def write(path: Any, value: Any, version: str) -> None:
@@ -81,7 +84,7 @@ def _encode(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, np.ndarray | list | tuple):
         kind = {np.ndarray: "objects", list: "list", tuple: "tuple"}[type(value)]
         return {kind: [_encode(f"{name}.{i}", item, arrays) for i, item in enumerate(value)]}
-    raise TypeError(f"{name}: {type(value).__name__} is code and cannot be saved without pickle; {_ADVICE}")
+    raise _refused(name, value)
 
 
 def _is_ours(value: Any) -> bool:
@@ -97,7 +100,12 @@ def _state(name: str, value: Any) -> Mapping[str, Any]:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         named: Mapping[str, Any] = value._asdict()
         return named
-    raise TypeError(f"{name}: {type(value).__name__} cannot be saved without pickle; {_ADVICE}")
+    raise _refused(name, value)
+
+
+def _refused(name: str, value: Any) -> TypeError:
+    advice = next((text for part, text in _ADVICE.items() if part in name), "; pickle the learner")
+    return TypeError(f"{name}: {type(value).__name__} cannot be saved without pickle{advice}")
 
 
 def _decode(node: Any, arrays: Mapping[str, np.ndarray], known: Mapping[str, type]) -> Any:

@@ -118,5 +118,8 @@ class TrainingData:
 
     def error(self, query: TaskSet, prediction: Array) -> float:
         """Mean over tasks of the mean loss of their query rows; infinite rather than NaN."""
+        if not len(query.y):
+            # A fold without a row says nothing, and the same of every candidate.
+            return 0.0
         losses = self.settings.loss.value(clipped(prediction, self.settings.clip), query.y)
         return mean_error(losses, query.offsets)

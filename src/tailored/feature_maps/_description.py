@@ -40,8 +40,8 @@ class SideVector(DescriptionMap):
 
     def fit(self, tasks: TaskSet) -> SideVector:
         table = _side_table(tasks)
-        if table.dtype == object:
-            self.categories = [_encoding(table[:, j]) for j in range(table.shape[1])]
+        mixed = table.dtype == object
+        self.categories = [_encoding(column) for column in table.T] if mixed else None
         return self
 
     def transform(self, tasks: TaskSet) -> Array:

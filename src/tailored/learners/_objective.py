@@ -31,7 +31,10 @@ QUERY_ROWS, SOLVER, REDRAWN_ROWS = 2, 3, 4
 
 
 def _takes_tasks_in_pieces(learner: ObjectiveLearner) -> bool:
-    solver = get_solver(learner.solver)
+    try:
+        solver = get_solver(learner.solver)
+    except (TypeError, ValueError):
+        return True  # the call itself says what is wrong with it
     if not solver.streams:
         raise AttributeError(
             f"partial_fit: {type(solver).__name__} needs all tasks at once; use solver='projected' or 'adam'"

@@ -39,7 +39,7 @@ class Posterior(NamedTuple):
     ``log_evidence`` (T,) is log N(y; Xb, XWXᵀ + σ²I), ``mean`` (T, d) the posterior mean m of w and
     ``squared_residuals`` (T,) is ‖y − Xm‖².  The posterior covariance is ``σ² L F⁻¹ Lᵀ`` with L = ``root``
     and F = LᵀXᵀXL + σ²I, of which ``factors`` are the Cholesky factors in the form of
-    `tailored._em_kernels`.
+    `tailored.mixed_models.kernels`.
     """
 
     log_evidence: Array

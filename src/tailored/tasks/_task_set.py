@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Self, overload
+from typing import Any, Self, overload
 
 import numpy as np
 import scipy.sparse as sp
 
 from .._validation import (
-    canonical_csr,
     check_finite,
     check_fraction,
     check_int,
@@ -24,19 +23,11 @@ from .._validation import (
 from . import _descriptions, _frames
 from ._descriptions import Side
 from ._frames import Grouping, Rows
+from ._joining import Task, offsets_of, read_entry, same, stack
 from ._long_frames import read_long
 from ._splitting import row_keys, task_counts
 
 FIELDS = ("X", "y", "offsets", "labels", "side_info", "side_names", "feature_names")
-
-
-class Task(NamedTuple):
-    """One task: its rows (a view of the set's), its side information (a row, or None) and its label."""
-
-    X: Rows
-    y: np.ndarray
-    side_info: np.ndarray | None
-    label: Any
 
 
 class TaskSet:
@@ -128,7 +119,7 @@ class TaskSet:
             labels = [e.label if isinstance(e, Task) else t for t, e in enumerate(entries)]
         unique = _frames.read_distinct(labels, len(entries))
         keys = native(unique)
-        parts = [_read_entry(entry, key) for entry, key in zip(entries, keys, strict=True)]
+        parts = [read_entry(entry, key) for entry, key in zip(entries, keys, strict=True)]
         rows, targets, sides, names = (list(part) for part in zip(*parts, strict=True))
         for key, X, columns in zip(keys, rows, names, strict=True):
             if X.shape[1] != rows[0].shape[1]:
@@ -136,7 +127,7 @@ class TaskSet:
                     f"X of task {key!r} has {X.shape[1]} features, and of task {keys[0]!r} "
                     f"{rows[0].shape[1]}. All tasks need the same features."
                 )
-            if not _same(columns, names[0]):
+            if not same(columns, names[0]):
                 raise ValueError(f"X of task {key!r} has other column names than X of task {keys[0]!r}.")
         lost = [key for key, s in zip(keys, sides, strict=True) if s is None]
         if lost and len(lost) < len(keys):
@@ -144,7 +135,7 @@ class TaskSet:
                 f"side information is missing for task {name_some(lost)}: give it to all or none."
             )
         side = Side() if lost else _descriptions.side_from_rows(sides, keys)
-        X, y, offsets = _stack(rows), np.concatenate(targets), _offsets([len(y) for y in targets])
+        X, y, offsets = stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
 
         def where(row: int) -> str:
             t = int(np.searchsorted(offsets, row, "right")) - 1
@@ -167,7 +158,7 @@ class TaskSet:
         for i, other in enumerate(sets):
             for what in ("n_features", "feature_names", "side_names"):
                 mine, theirs = getattr(first, what), getattr(other, what)
-                if not _same(mine, theirs):
+                if not same(mine, theirs):
                     raise ValueError(
                         f"sets[{i}] has {what} {theirs}, and sets[0] has {mine}: they must agree."
                     )
@@ -180,9 +171,9 @@ class TaskSet:
         keys = range(sum(map(len, sets))) if relabel else [key for s in sets for key in native(s.labels)]
         sides = [s.side_info for s in sets if s.side_info is not None]
         return cls.from_arrays(
-            _stack([s.X for s in sets]),
+            stack([s.X for s in sets]),
             np.concatenate([s.y for s in sets]),
-            _offsets(np.concatenate([s.sizes for s in sets])),
+            offsets_of(np.concatenate([s.sizes for s in sets])),
             _frames.read_distinct(list(keys), len(keys)),
             np.concatenate(sides) if sides else None,
             first.side_names,
@@ -222,7 +213,7 @@ class TaskSet:
         else:
             # never freeze the user's arrays, nor change with them; sparse rows are a copy already
             X, y = X if sp.issparse(X) else X.copy(), y.copy()
-        offsets = _offsets(np.bincount(codes, minlength=len(labels)))
+        offsets = offsets_of(np.bincount(codes, minlength=len(labels)))
         self._store(X, y, offsets, grouping.labels, side.values, side.names, names)
 
     def _store(self, *values: Any) -> None:
@@ -314,7 +305,7 @@ class TaskSet:
             label = native(self.labels[twice])[0]
             raise ValueError(f"task {label!r} is taken twice: the labels of a TaskSet are distinct.")
         sizes = self.sizes[index]
-        offsets = _offsets(sizes)
+        offsets = offsets_of(sizes)
         rows = np.repeat(self.offsets[index] - offsets[:-1], sizes) + np.arange(offsets[-1])
         side = None if self.side_info is None else self.side_info[index]
         arrays = self.X[rows], self.y[rows], offsets, self.labels[index], side
@@ -388,30 +379,5 @@ class TaskSet:
     def with_rows(self, mask: np.ndarray, sizes: np.ndarray) -> Self:
         """The same tasks with only the rows of the mask, `sizes` of them in each."""
         rows = np.flatnonzero(mask)
-        arrays = self.X[rows], self.y[rows], _offsets(sizes), self.labels, self.side_info
+        arrays = self.X[rows], self.y[rows], offsets_of(sizes), self.labels, self.side_info
         return self.from_arrays(*arrays, self.side_names, self.feature_names)
-
-
-def _offsets(sizes: Any) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def _same(a: Any, b: Any) -> bool:
-    return a is b or (a is not None and b is not None and np.array_equal(a, b))
-
-
-def _read_entry(entry: Any, label: Any) -> tuple[Rows, np.ndarray, Any, np.ndarray | None]:
-    if not isinstance(entry, Task) and not (isinstance(entry, list | tuple) and len(entry) in (2, 3)):
-        raise TypeError(f"task {label!r} must be a tuple (X, y) or (X, y, side_info); got {entry!r}.")
-    X, y, side = entry[0], entry[1], entry[2] if len(entry) > 2 else None
-    try:
-        rows, names = _frames.read_features(X, min_rows=0)
-        return rows, check_target(_frames.read_target(y), rows.shape[0]), side, names
-    except ValueError as error:
-        raise ValueError(f"Task {label!r}: {error}") from error
-
-
-def _stack(parts: list[Rows]) -> Rows:
-    if any(sp.issparse(part) for part in parts):
-        return canonical_csr(sp.vstack([sp.csr_array(part) for part in parts], format="csr"))
-    return np.concatenate(parts)

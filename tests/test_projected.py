@@ -12,9 +12,21 @@ from sklearn.exceptions import ConvergenceWarning
 import reference as ref
 from tailored import losses
 from tailored.objectives import Query, Surrogate
-from tailored.representation import Constant, Dense, Factored
-from tailored.solvers.trajectory import LARGEST_DENSE, StepSizes, TaskBatch, Trajectory, compress, run
-from tailored.tasks import Rows
+from tailored.prior import Prior
+from tailored.representation import Bias, Constant, Dense, Exact, Factored
+from tailored.solvers import (
+    DivergenceError,
+    MeanAtTasks,
+    Problem,
+    ProjectedSGD,
+    StepSizes,
+    TaskBatch,
+    Trajectory,
+)
+from tailored.solvers.means import BLOCK, ExactMean, RunningMean
+from tailored.solvers.steps import STEP_SIZES, candidate_steps
+from tailored.solvers.trajectory import LARGEST_DENSE, run
+from tailored.tasks import Rows, TaskSet
 
 LOSSES = {
     "absolute": (losses.LOSSES["absolute"](), ref.absolute(), 1.0),
@@ -53,8 +65,8 @@ def batch_of(tasks, phis, squared_scale=None, **extra):
     return TaskBatch(rows_of(tasks), extra.pop("query", None), phis, scale, **extra)
 
 
-def start(steps, C0, k, rank=None, bias="none", conditional=True):
-    return Trajectory.start(steps, C0, k, rank=rank, bias=bias, conditional=conditional)
+def start(steps, C0, k, rank=None, bias="none"):
+    return Trajectory.start(steps, C0, Bias.zero(bias, len(C0), k), k, rank)
 
 
 def close(actual, expected, tol=1e-8):
@@ -65,11 +77,17 @@ def close(actual, expected, tol=1e-8):
 def same(first, second):
     """Bit for bit: two trajectories with the same steps, iterates and averages."""
     assert (first.n_steps, first.failure) == (second.n_steps, second.failure)
-    for part in ("current", "average", "bias", "bias_average"):
-        one, two = getattr(first, part), getattr(second, part)
+    for one, two in zip(parts_of(first), parts_of(second), strict=True):
         assert type(one) is type(two)
-        for name, array in one.arrays().items():
-            np.testing.assert_array_equal(array, two.arrays()[name])
+        assert one.state().keys() == two.state().keys()
+        for name, value in one.state().items():
+            np.testing.assert_array_equal(value, two.state()[name])
+
+
+def parts_of(trajectory):
+    """What a run has learned; one that failed has no average."""
+    average = [] if trajectory.failure else [trajectory.average()]
+    return [trajectory.iterate, *average, trajectory.bias, trajectory.bias_mean]
 
 
 # --- against the transcription ------------------------------------------------------------------------------
@@ -88,15 +106,15 @@ def test_iterates_and_averages_are_those_of_algorithm_1(name, inner, d, k):
     objective = Surrogate(loss, L, inner=inner, tol=TOL)
     trajectory = start(StepSizes(gamma_C, gamma_H, 0.0), np.eye(d), k)
     for t in range(25):
-        close(trajectory.current.dense_H(), expected.H[t])
-        close(trajectory.current.C, expected.C[t])
+        close(trajectory.iterate.dense_H(), expected.H[t])
+        close(trajectory.iterate.C, expected.C[t])
         assert trajectory.n_steps == t
         assert trajectory.advance(batch.slice(t, t + 1), objective) is trajectory
     assert trajectory.failure is None
-    close(trajectory.current.dense_H(), expected.H[25])
-    close(trajectory.current.C, expected.C[25])
-    close(trajectory.average.dense_H(), expected.mean_H)
-    close(trajectory.average.C, expected.mean_C)
+    close(trajectory.iterate.dense_H(), expected.H[25])
+    close(trajectory.iterate.C, expected.C[25])
+    close(trajectory.average().dense_H(), expected.mean_H)
+    close(trajectory.average().C, expected.mean_C)
     assert np.abs(expected.mean_H).max() > 1e-3
     assert np.abs(expected.mean_C - np.eye(d)).max() > 1e-3
 
@@ -109,11 +127,11 @@ def test_steps_of_C_and_H_are_separate(steps):
     expected = ref.algorithm_1(tasks, phis, *steps, np.eye(d), "online", reference, L)
     trajectory = start(StepSizes(*steps, 0.0), np.eye(d), k)
     trajectory.advance(batch, Surrogate(loss, L, inner="online"))
-    close(trajectory.average.dense_H(), expected.mean_H)
-    close(trajectory.average.C, expected.mean_C)
+    close(trajectory.average().dense_H(), expected.mean_H)
+    close(trajectory.average().C, expected.mean_C)
     if steps[0] == 0:
-        np.testing.assert_array_equal(trajectory.average.C, np.eye(d))
-    assert isinstance(trajectory.current, Constant if steps[1] == 0 else Factored)
+        np.testing.assert_array_equal(trajectory.average().C, np.eye(d))
+    assert isinstance(trajectory.iterate, Constant if steps[1] == 0 else Exact)
 
 
 def test_the_unconditional_run_is_the_run_whose_H_does_not_move():
@@ -121,11 +139,15 @@ def test_the_unconditional_run_is_the_run_whose_H_does_not_move():
     d, k = 3, 4
     tasks, phis, batch = random_stream(np.random.default_rng(2), 20, d, k)
     objective = Surrogate(loss, L, tol=TOL)
-    unconditional = start(StepSizes(0.4, 5.0, 0.0), np.eye(d), k, conditional=False).advance(batch, objective)
+    without = batch_of(tasks, np.zeros((20, 0)))
+    unconditional = start(StepSizes(0.4, 5.0, 0.0), np.eye(d), 0).advance(without, objective)
     frozen = start(StepSizes(0.4, 0.0, 0.0), np.eye(d), k).advance(batch, objective)
-    same(unconditional, frozen)
+    for one, other in zip(parts_of(unconditional)[:2], parts_of(frozen)[:2], strict=True):
+        assert isinstance(one, Constant)
+        assert isinstance(other, Constant)
+        np.testing.assert_array_equal(one.C, other.C)
     expected = ref.algorithm_1(tasks, phis, 0.4, 0.0, np.eye(d), "exact", reference, L)
-    close(unconditional.average.C, expected.mean_C)
+    close(unconditional.average().C, expected.mean_C)
 
 
 @pytest.mark.parametrize("inner", ["online", "exact"])
@@ -138,10 +160,10 @@ def test_a_constant_feature_with_C_frozen_at_0_is_the_unconditional_run(inner):
     zero = np.zeros((d, d))
     conditional = start(StepSizes(0.0, 0.2, 0.0), zero, 1).advance(batch, objective)
     unconditional = start(StepSizes(0.2, 0.0, 0.0), zero, 1).advance(batch, objective)
-    assert np.abs(unconditional.average.C).max() > 1e-3
-    close(conditional.current.dense_H(), unconditional.current.C)
-    close(conditional.average.dense_H(), unconditional.average.C)
-    np.testing.assert_array_equal(conditional.average.C, zero)
+    assert np.abs(unconditional.average().C).max() > 1e-3
+    close(conditional.iterate.dense_H(), unconditional.iterate.C)
+    close(conditional.average().dense_H(), unconditional.average().C)
+    np.testing.assert_array_equal(conditional.average().C, zero)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -158,11 +180,11 @@ def test_started_at_0_the_learner_leaves_0(name, inner):
     L = 0.1 * L
     trajectory = start(StepSizes(0.5, 0.5, 0.0), np.zeros((d, d)), k)
     trajectory.advance(batch, Surrogate(loss, L, inner=inner, tol=TOL))
-    assert np.linalg.eigvalsh(trajectory.current.C)[-1] > 1e-3
-    assert trajectory.current.spectrum()[0] > 1e-3
+    assert np.linalg.eigvalsh(trajectory.iterate.C)[-1] > 1e-3
+    assert trajectory.iterate.spectrum()[0] > 1e-3
     expected = ref.algorithm_1([(X, y)], np.ones((1, k)), 0.5, 0.5, np.zeros((d, d)), inner, reference, L)
-    close(trajectory.current.C, expected.C[1])
-    close(trajectory.current.dense_H(), expected.H[1])
+    close(trajectory.iterate.C, expected.C[1])
+    close(trajectory.iterate.dense_H(), expected.H[1])
     w = ref.solve(X, y, np.zeros((d, d)), inner, reference).w
     printed = ref.surrogate_gradient_primal(X, w, np.zeros((d, d)), L)
     assert np.abs(ref.project_psd(-0.5 * printed)).max() < 1e-15
@@ -183,10 +205,10 @@ def test_a_limited_rank_truncates_every_iterate_and_the_average(rank):
         C = ref.project_psd(C - 0.1 * G)
     trajectory = start(StepSizes(0.1, gamma, 0.0), np.eye(d), k, rank=rank)
     trajectory.advance(batch, Surrogate(loss, L, inner="online"))
-    assert trajectory.current.basis.shape[1] <= rank
-    assert trajectory.average.basis.shape[1] <= rank
-    close(trajectory.current.dense_H(), H)
-    close(trajectory.average.dense_H(), mean)
+    assert trajectory.iterate.basis.shape[1] <= rank
+    assert trajectory.average().basis.shape[1] <= rank
+    close(trajectory.iterate.dense_H(), H)
+    close(trajectory.average().dense_H(), mean)
 
 
 # --- the scale of the features ------------------------------------------------------------------------------
@@ -202,10 +224,10 @@ def test_a_constant_scale_is_the_run_on_scaled_features():
     trajectory = start(StepSizes(0.3, 1.1, 0.0), np.eye(d), k)
     trajectory.advance(batch, Surrogate(loss, L, inner="online"))
     expected = ref.algorithm_1(tasks, phis / c, 0.3, 1.1, np.eye(d), "online", reference, L)
-    close(c**2 * trajectory.average.dense_H(), expected.mean_H)
-    close(trajectory.average.C, expected.mean_C)
+    close(c**2 * trajectory.average().dense_H(), expected.mean_H)
+    close(trajectory.average().C, expected.mean_C)
     for phi in phis[:5]:
-        close(trajectory.average(phi), ref.tau(expected.mean_H, expected.mean_C, phi / c))
+        close(trajectory.average()(phi), ref.tau(expected.mean_H, expected.mean_C, phi / c))
 
 
 @pytest.mark.parametrize("bias", ["none", "shared", "conditional"])
@@ -229,13 +251,13 @@ def test_a_running_scale_and_a_bias_against_an_explicit_loop(bias):
         B.append(B[t] - gamma_b / squared[t] * np.outer(u, phi) if bias == "conditional" else B[t])
     trajectory = start(StepSizes(gamma_C, gamma_H, gamma_b), np.eye(d), k, bias=bias)
     trajectory.advance(batch_of(tasks, phis, squared_scale=squared), Surrogate(loss, L, tol=TOL))
-    close(trajectory.average.dense_H(), sum(H[:T]) / T)
-    close(trajectory.average.C, sum(C[:T]) / T)
+    close(trajectory.average().dense_H(), sum(H[:T]) / T)
+    close(trajectory.average().C, sum(C[:T]) / T)
     for phi in phis[:4]:
         close(trajectory.bias(phi), b[T] + B[T] @ phi)
-        close(trajectory.bias_average(phi), sum(b[:T]) / T + sum(B[:T]) / T @ phi)
+        close(trajectory.bias_mean(phi), sum(b[:T]) / T + sum(B[:T]) / T @ phi)
     mean = sum(b[:T]) / T + phis @ (sum(B[:T]) / T).T
-    close(trajectory.bias_average.evaluate(phis), mean)
+    close(trajectory.bias_mean.evaluate(phis), mean)
     if bias == "none":
         assert not mean.any()
     else:
@@ -250,9 +272,9 @@ def test_features_that_are_all_zero_leave_H_and_B_where_they_are():
     trajectory = start(StepSizes(0.2, 0.9, 0.1), np.eye(d), k, bias="conditional")
     trajectory.advance(batch, Surrogate(loss, L, inner="online"))
     assert trajectory.failure is None
-    assert not trajectory.average.dense_H().any()
-    assert not trajectory.bias.arrays()["linear"].any()
-    assert np.abs(trajectory.bias.arrays()["constant"]).max() > 1e-3
+    assert not trajectory.average().dense_H().any()
+    assert not trajectory.bias.linear.any()
+    assert np.abs(trajectory.bias.constant).max() > 1e-3
 
 
 # --- other objectives and per-task constants ----------------------------------------------------------------
@@ -271,9 +293,9 @@ def test_query_risk_steps_along_the_closed_form_gradient():
         C.append(ref.project_psd(C[t] - 0.3 * G))
     trajectory = start(StepSizes(0.3, 0.8, 0.0), np.eye(d), k)
     trajectory.advance(batch_of(support, phis, query=rows_of(query)), Query(loss, tol=TOL))
-    close(trajectory.current.dense_H(), H[T])
-    close(trajectory.average.dense_H(), sum(H[:T]) / T)
-    close(trajectory.average.C, sum(C[:T]) / T)
+    close(trajectory.iterate.dense_H(), H[T])
+    close(trajectory.average().dense_H(), sum(H[:T]) / T)
+    close(trajectory.average().C, sum(C[:T]) / T)
 
 
 def test_lipschitz_constants_task_by_task():
@@ -289,8 +311,8 @@ def test_lipschitz_constants_task_by_task():
     trajectory = start(StepSizes(0.3, 0.0, 0.0), np.eye(d), k)
     trajectory.advance(batch_of(tasks, phis, lipschitz=constants), Surrogate(loss, np.inf, tol=TOL))
     assert trajectory.failure is None
-    close(trajectory.current.C, C[T])
-    close(trajectory.average.C, sum(C[:T]) / T)
+    close(trajectory.iterate.C, C[T])
+    close(trajectory.average().C, sum(C[:T]) / T)
 
 
 @pytest.mark.parametrize("bias", ["none", "conditional"])
@@ -312,17 +334,17 @@ def test_sparse_tasks_on_their_columns_are_the_dense_run(bias, rank):
         for batch in (dense, thin)
     ]
     assert [r.failure for r in runs] == [None, None]
-    close(runs[1].average.dense_H(), runs[0].average.dense_H())
-    close(runs[1].average.C, runs[0].average.C)
-    close(runs[1].bias_average.evaluate(phis), runs[0].bias_average.evaluate(phis))
-    assert np.abs(runs[0].average.dense_H()).max() > 1e-3
+    close(runs[1].average().dense_H(), runs[0].average().dense_H())
+    close(runs[1].average().C, runs[0].average().C)
+    close(runs[1].bias_mean.evaluate(phis), runs[0].bias_mean.evaluate(phis))
+    assert np.abs(runs[0].average().dense_H()).max() > 1e-3
 
 
-def test_compress_takes_columns_of_sparse_and_dense_rows():
+def test_compressed_rows_are_columns_of_sparse_and_dense_rows():
     rng = np.random.default_rng(12)
     X, y, offsets = rng.normal(size=(5, 4)), rng.normal(size=5), np.array([0, 5])
     for given in (X, sparse.csr_array(X)):
-        rows = compress(Rows(given, y, offsets), np.array([3, 1]))
+        rows = Rows(given, y, offsets).compressed(np.array([3, 1]))
         np.testing.assert_array_equal(rows.X, X[:, [3, 1]])
         assert isinstance(rows.X, np.ndarray)
 
@@ -398,6 +420,16 @@ def test_a_slice_holds_the_tasks_of_the_slice():
 # --- failure ------------------------------------------------------------------------------------------------
 
 
+def all_finite(trajectory):
+    arrays = [
+        value
+        for part in parts_of(trajectory)
+        for value in part.state().values()
+        if isinstance(value, np.ndarray)
+    ]
+    return all(np.isfinite(array).all() for array in arrays)
+
+
 @diverges
 @pytest.mark.parametrize("rank", [None, 2])
 @pytest.mark.parametrize("steps", [(1e305, 0.0), (0.0, 1e305), (1e307, 1e307)])
@@ -414,10 +446,8 @@ def test_overflow_is_recorded_and_stops_the_run_alone(rank, steps, inner):
     assert isinstance(doomed.failure, str)
     assert doomed.n_steps < 30
     assert (healthy.failure, healthy.n_steps) == (None, 30)
-    for conditioning in (doomed.current, doomed.average):
-        for array in conditioning.arrays().values():
-            assert np.isfinite(array).all()
-    stopped = copy.deepcopy(doomed)
+    assert all_finite(doomed)
+    stopped = doomed.copy()
     same(stopped, doomed.advance(batch, objective))
 
 
@@ -433,9 +463,7 @@ def test_a_run_with_any_step_is_finite_or_fails(exponent, inner):
     for rank in (None, 2):
         trajectory = start(StepSizes(step, step, step), np.eye(d), k, rank=rank, bias="conditional")
         trajectory.advance(batch, Surrogate(loss, L, inner=inner))
-        parts = [trajectory.current, trajectory.average, trajectory.bias, trajectory.bias_average]
-        finite = all(np.isfinite(a).all() for part in parts for a in part.arrays().values())
-        assert finite
+        assert all_finite(trajectory)
         assert trajectory.failure is not None or trajectory.n_steps == 10
 
 
@@ -443,9 +471,13 @@ def test_a_dense_average_too_large_is_refused_with_a_hint():
     k = LARGEST_DENSE // 2 + 1
     with pytest.raises(ValueError, match="rank=32"):
         start(StepSizes(1.0, 1.0, 0.0), np.eye(2), k)
-    assert start(StepSizes(1.0, 1.0, 0.0), np.eye(2), k, rank=4).average.basis.shape == (2 * k, 0)
-    assert isinstance(start(StepSizes(1.0, 0.0, 0.0), np.eye(2), k).average, Constant)
-    assert isinstance(start(StepSizes(1.0, 1.0, 0.0), np.eye(2), 3).average, Dense)
+    assert start(StepSizes(1.0, 1.0, 0.0), np.eye(2), k, rank=4).average().basis.shape == (2 * k, 0)
+    assert isinstance(start(StepSizes(1.0, 0.0, 0.0), np.eye(2), k).average(), Constant)
+    _, _, batch = random_stream(np.random.default_rng(0), 1, 2, 3)
+    small = start(StepSizes(1.0, 1.0, 0.0), np.eye(2), 3).advance(
+        batch, Surrogate(LOSSES["absolute"][0], 1.0)
+    )
+    assert isinstance(small.average(), Dense)
 
 
 def test_step_sizes_print_as_one_number_when_they_are_one():
@@ -482,3 +514,190 @@ def test_gradient_norms_stay_under_the_bound_of_the_paper(name, inner):
         assert norm <= bound * (1 + 1e-9)
         tightest = min(tightest, bound / norm)
     assert tightest < 10  # the bound is not met for free
+
+
+# --- means of the iterates ----------------------------------------------------------------------------------
+
+
+def surrogate_steps(rng, d, k, n_steps, phis="fresh"):
+    """Gradients of the paper's sign structure and features: few distinct ones, or a new one for every task."""
+    few = rng.normal(size=(3, k))
+    for t in range(n_steps):
+        X, alpha = rng.normal(size=(5, d)), rng.uniform(-1, 1, size=5)
+        if t % 4 == 1:
+            X[:, 0] = 0.0
+        phi = rng.normal(size=k) if phis == "fresh" else few[rng.integers(3)]
+        yield ref.surrogate_gradient(X, alpha, 0.2), (np.zeros(k) if t == 6 else phi)
+
+
+@pytest.mark.parametrize(("d", "k"), [(3, 14), (4, 2), (3, 1), (1, 5)])
+@pytest.mark.parametrize("phis", ["fresh", "few"])
+def test_exact_mean_is_the_plain_mean_of_dense_iterates(d, k, phis):
+    """For every number of steps, around the size of a block and beyond it; asking changes nothing."""
+    rng = np.random.default_rng([d, k, len(phis)])
+    C0 = np.diag(np.arange(1.0, d + 1))
+    exact, dense, mean = Exact(C0, k), Dense(np.zeros((d * k, d * k)), C0), ExactMean(d, k)
+    seldom = ExactMean(d, k)
+    Hs, Cs = [], []
+    for gradient, phi in surrogate_steps(rng, d, k, 2 * BLOCK + 5, phis):
+        Hs.append(dense.H.copy())
+        Cs.append(dense.C.copy())
+        for asked in (mean, seldom):
+            asked.add(exact)
+        exact.step(gradient, phi, 0.1, 0.4)
+        dense.step(gradient, phi, 0.1, 0.4)
+        for asked in (mean, seldom):
+            asked.follow(exact)
+        found = mean.conditioning(exact)
+        assert isinstance(found, Dense)
+        close(found.H, np.mean(Hs, axis=0), 1e-10)
+        close(found.C, np.mean(Cs, axis=0), 1e-10)
+        np.testing.assert_array_equal(found.H, found.H.T)
+    np.testing.assert_array_equal(seldom.conditioning(exact).H, mean.conditioning(exact).H)
+    assert np.abs(Hs[-1]).max() > 1e-2
+
+
+@pytest.mark.parametrize("cut", [1, BLOCK - 1, BLOCK, BLOCK + 3])
+def test_exact_means_go_on_from_a_copy_independently(cut):
+    rng = np.random.default_rng(cut)
+    d, k = 3, 6
+
+    def go_on(exact, mean, steps, Hs):
+        for gradient, phi in steps:
+            mean.add(exact)
+            Hs.append(exact.dense_H())
+            exact.step(gradient, phi, 0.1, 0.4)
+            mean.follow(exact)
+
+    exact, mean, Hs = Exact(np.eye(d), k), ExactMean(d, k), []
+    go_on(exact, mean, surrogate_steps(rng, d, k, cut), Hs)
+    other, other_mean, other_Hs = exact.copy(), mean.copy(), list(Hs)
+    before = mean.conditioning(exact).H.copy()
+    go_on(other, other_mean, surrogate_steps(rng, d, k, 20), other_Hs)
+    np.testing.assert_array_equal(mean.conditioning(exact).H, before)
+    np.testing.assert_array_equal(exact.dense_H(), exact.copy().dense_H())
+    go_on(exact, mean, surrogate_steps(rng, d, k, 9), Hs)
+    close(mean.conditioning(exact).H, np.mean(Hs, axis=0), 1e-10)
+    close(other_mean.conditioning(other).H, np.mean(other_Hs, axis=0), 1e-10)
+    assert np.abs(mean.conditioning(exact).H - other_mean.conditioning(other).H).max() > 1e-3
+
+
+def test_a_running_mean_and_its_copy_are_independent():
+    rng = np.random.default_rng(0)
+    mean = RunningMean(Constant(np.eye(3)))
+    values = [np.diag(rng.uniform(size=3)) for _ in range(5)]
+    for C in values[:3]:
+        mean.add(Constant(C))
+    other = mean.copy()
+    for C in values[3:]:
+        other.add(Constant(C))
+    close(mean.conditioning(Constant(np.eye(3))).C, np.mean(values[:3], axis=0), 1e-14)
+    close(other.conditioning(Constant(np.eye(3))).C, np.mean(values, axis=0), 1e-14)
+
+
+@pytest.mark.parametrize("kind", ["constant", "factored", "limited", "exact"])
+def test_means_at_tasks_are_those_of_direct_evaluation(kind):
+    """After every step: the mean over the iterates of τ at each of the given tasks."""
+    rng = np.random.default_rng(11)
+    d, k = 3, 5
+    C0, phis = np.diag([1.0, 2.0, 0.5]), np.vstack([rng.normal(size=(4, k)), np.zeros((1, k))])
+    iterate = {
+        "constant": Constant(C0, k),
+        "factored": Factored.zero(C0, k),
+        "limited": Factored.zero(C0, k, rank=2),
+        "exact": Exact(C0, k),
+    }[kind]
+    means, taus = MeanAtTasks(phis), []
+    for gradient, phi in surrogate_steps(rng, d, k, 24):
+        means.add(iterate)
+        taus.append([iterate(phi) for phi in phis])
+        found = means.mean()
+        assert found.shape == ((d, d) if kind == "constant" else (5, d, d))
+        close(np.broadcast_to(found, (5, d, d)), np.mean(taus, axis=0), 1e-10)
+        iterate.step(gradient, phi, 0.1, 0.4)
+    assert np.abs(taus[-1] - C0).max() > 1e-2
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_a_callback_sees_every_iterate_with_its_mean(rank):
+    """What a learning curve needs: before every step, the iterate and a mean that has taken it in."""
+    loss, _, L = LOSSES["absolute"]
+    d, k = 3, 4
+    _, phis, batch = random_stream(np.random.default_rng(19), 12, d, k)
+    means, seen = MeanAtTasks(phis), []
+
+    def look(trajectory):
+        means.add(trajectory.iterate)
+        seen.append((trajectory.n_steps, trajectory.iterate.dense_H().copy(), means.mean()))
+
+    objective = Surrogate(loss, L, inner="online")
+    whole = start(StepSizes(0.1, 0.5, 0.0), np.eye(d), k, rank=rank).advance(batch, objective, look)
+    assert [n for n, _, _ in seen] == list(range(12))
+    if rank is None:
+        close(whole.average().dense_H(), np.mean([H for _, H, _ in seen], axis=0), 1e-10)
+        close(whole.average().evaluate(phis), seen[-1][2], 1e-10)
+    silent = start(StepSizes(0.1, 0.5, 0.0), np.eye(d), k, rank=rank).advance(batch, objective)
+    same(whole, silent)
+
+
+# --- the solver ---------------------------------------------------------------------------------------------
+
+
+def problem_of(tasks, phis, judge=None, **options):
+    d, k = tasks[0][0].shape[1], phis.shape[1]
+    batch = batch_of(tasks, phis)
+    prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k))
+    objective = Surrogate(LOSSES["absolute"][0], 1.0)
+    return Problem(prior, objective, TaskSet.from_tasks(tasks), batch, lambda i: batch, judge, **options)
+
+
+def test_a_solution_is_a_snapshot_and_its_state_can_be_gone_on_from_twice():
+    tasks, phis, _ = random_stream(np.random.default_rng(20), 20, 3, 4)
+    solver = ProjectedSGD(step=(0.1, 0.5))
+    first = solver.solve(problem_of(tasks[:12], phis[:12]))
+    kept = first.prior.conditioning.dense_H().copy()
+    second = solver.solve(problem_of(tasks[12:], phis[12:]), first.state)
+    again = solver.solve(problem_of(tasks[12:], phis[12:]), first.state)
+    whole = solver.solve(problem_of(tasks, phis))
+    np.testing.assert_array_equal(first.prior.conditioning.dense_H(), kept)
+    assert np.abs(second.prior.conditioning.dense_H() - kept).max() > 1e-4
+    for other in (again, whole):
+        np.testing.assert_array_equal(other.prior.conditioning.dense_H(), second.prior.conditioning.dense_H())
+    assert (second.n_iter, second.scale, second.error, second.history) == (20, 1.0, None, [])
+    assert second.details == {"step_size_": StepSizes(0.1, 0.5, 0.1)}
+
+
+def test_the_search_takes_the_candidate_and_the_multiple_that_the_judge_prefers():
+    tasks, phis, _ = random_stream(np.random.default_rng(21), 12, 3, 4)
+    solver = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(0.0, 2.0))
+
+    def judge(conditioning, bias):
+        return abs(float(np.trace(conditioning.C)) - 12.0)
+
+    for calibrate in (False, True):
+        solution = solver.solve(problem_of(tasks, phis, judge, calibrate=calibrate))
+        assert len(solution.history) == 4 * (8 if calibrate else 1)
+        best = min(solution.history, key=lambda row: row["error"])
+        assert solution.error == best["error"] == judge(solution.prior.conditioning, None)
+        assert (solution.details["step_size_"].C, solution.scale) == (best["step_C"], best["scale"])
+    assert solution.scale != 1.0
+    tried = {(row["step_C"], row["step_H"]) for row in solution.history}
+    assert tried == {(0.1, 0.0), (1.0, 0.0), (0.1, 0.2), (1.0, 2.0)}
+
+
+def test_candidates_have_the_ratios_that_were_given_and_no_others():
+    assert ProjectedSGD().step_ratios == (0.0, 1.0, 10.0)
+    assert candidate_steps((0.1,), (10.0, 1.0), conditional=True) == [(0.1, 0.1, 0.1), (0.1, 1.0, 0.1)]
+    assert candidate_steps((0.1, 0.2), (1.0,), conditional=False) == [(0.1, 0.0, 0.1), (0.2, 0.0, 0.2)]
+    default = candidate_steps(STEP_SIZES, ProjectedSGD().step_ratios, conditional=True)
+    # the smallest ratio first: a tie goes to the simpler model
+    assert [step.H for step in default[:9]] == [0.0] * 9
+    assert len(set(default)) == 27
+
+
+@diverges
+def test_divergence_of_every_candidate_names_the_steps():
+    tasks, phis, _ = random_stream(np.random.default_rng(22), 12, 3, 4)
+    tasks = [(1e4 * X, y) for X, y in tasks]
+    with pytest.raises(DivergenceError, match=r"step: .*1e\+308"):
+        ProjectedSGD(step=1e308).solve(problem_of(tasks, phis))

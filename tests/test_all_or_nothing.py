@@ -1,0 +1,326 @@
+"""A call of fit or partial_fit succeeds whole or changes nothing, wherever it fails."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tailored.learners._base as base_module
+import tailored.learners._empirical_bayes as empirical_bayes_module
+import tailored.learners._objective as objective_module
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskSet,
+    UnconditionalLearner,
+    adapting,
+)
+from tailored.baselines import EARLIER_METHODS
+from tailored.datasets import make_clusters
+from tailored.feature_maps import MeanEmbedding, RidgeEstimate
+from tailored.objectives import Query, Surrogate
+from tailored.solvers import Adam, HeldOutPool, ProjectedSGD
+from tailored.solvers.trajectory import Trajectory
+
+FIRST, MORE, BAD = slice(0, 16), slice(16, 30), slice(30, 42)
+
+
+class Injected(Exception):
+    """What the tests let go wrong."""
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return make_clusters(42, n_clusters=2, n_rows=8, n_features=4, rank=2, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def other_columns():
+    return make_clusters(12, n_clusters=2, n_rows=8, n_features=6, rank=2, random_state=1)
+
+
+def searched():
+    return ConditionalLearner(
+        "ridge",
+        solver=ProjectedSGD(step_sizes=(0.1, 1.0)),
+        rank=4,
+        bias="conditional",
+        clip="train",
+        fit_intercept=True,
+    )
+
+
+LEARNERS = {
+    "searched": searched,
+    "fixed step": lambda: ConditionalLearner("ridge", solver=ProjectedSGD(0.3), rank=None, loss="squared"),
+    "query": lambda: ConditionalLearner("ridge", solver=ProjectedSGD(0.3), objective="query", rank=3),
+    "adam": lambda: ConditionalLearner(
+        "ridge", solver=Adam(8, 2), objective="query", bias="conditional", rank=3
+    ),
+    "unconditional": lambda: UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0)), bias="shared"),
+    "unconditional adam": lambda: UnconditionalLearner(solver=Adam(8, 2)),
+    "empirical Bayes": lambda: EmpiricalBayesLearner("mean", clip="train"),
+    "independent": lambda: IndependentLearner(clip="train", fit_intercept=True),
+}
+
+
+def fail_at(monkeypatch, owner, name, call=1, after=False, error=Injected):
+    """Let the ``call``-th call of ``owner.name`` fail, before it does anything or when all of it is done."""
+    original, count = getattr(owner, name), [0]
+
+    def failing(*args, **kwargs):
+        count[0] += 1
+        fails = count[0] == call
+        if fails and not after:
+            raise error(name)
+        result = original(*args, **kwargs)
+        if fails:
+            raise error(name)
+        return result
+
+    monkeypatch.setattr(owner, name, failing)
+
+
+#: Where code is made to fail: owner, name, number of the call, and whether its work is done by then.
+INJECTED = {
+    "check of parameters": (base_module, "get_loss", 1, False),
+    "reading": (base_module, "read_tasks", 1, True),
+    "pool": (HeldOutPool, "partition", 1, True),
+    "held-out tasks": (HeldOutPool, "tasks", 1, False),
+    "fit of the feature map": (RidgeEstimate, "fit", 1, True),
+    "fit of the side features": (MeanEmbedding, "fit", 1, True),
+    "features of the training tasks": (RidgeEstimate, "transform", 1, False),
+    "second features": (RidgeEstimate, "transform", 2, False),
+    "features when adapting": (adapting, "features", 1, False),
+    "side features": (MeanEmbedding, "transform", 1, False),
+    "first task of the surrogate": (Surrogate, "__call__", 1, False),
+    "later task of the surrogate": (Surrogate, "__call__", 7, True),
+    "query risk": (Query, "__call__", 2, True),
+    "second candidate": (Trajectory, "advance", 2, True),
+    "solver": (ProjectedSGD, "solve", 1, True),
+    "adam": (Adam, "solve", 1, True),
+    "judge": (objective_module, "mean_error", 1, False),
+    "later look of the judge": (objective_module, "mean_error", 5, True),
+    "learning": (empirical_bayes_module, "learn", 1, True),
+    "size": (EmpiricalBayesLearner, "_check_size", 1, True),
+    "closed form": (empirical_bayes_module, "in_closed_form", 1, False),
+    "adapting at the end": (adapting, "weights", 1, False),
+    "solving at the end": (adapting, "solve", 1, True),
+    "remembering": (base_module.MetaLearner, "_remember", 1, True),
+}
+EVERYWHERE = ["check of parameters", "reading", "remembering"]
+PROJECTED = ["solver", "adapting at the end", "solving at the end"]
+SURROGATE = ["first task of the surrogate", "later task of the surrogate"]
+HELD_OUT = ["pool", "held-out tasks", "judge", "later look of the judge"]
+MAP = ["features of the training tasks", "second features", "features when adapting"]
+STAGES = {
+    "searched": EVERYWHERE + PROJECTED + SURROGATE + HELD_OUT + MAP + ["second candidate"],
+    "fixed step": EVERYWHERE + PROJECTED + SURROGATE + MAP,
+    "query": [*EVERYWHERE, *PROJECTED, *MAP, "query risk"],
+    "adam": [*EVERYWHERE, *HELD_OUT, *MAP, "query risk", "adam", "adapting at the end"],
+    "unconditional": [*EVERYWHERE, *PROJECTED, *SURROGATE, *HELD_OUT, "second candidate"],
+    "unconditional adam": [
+        *EVERYWHERE,
+        *HELD_OUT,
+        "first task of the surrogate",
+        "adam",
+        "adapting at the end",
+    ],
+    "empirical Bayes": [*EVERYWHERE, "size", "side features", "learning", "closed form"],
+    "independent": [*EVERYWHERE, "adapting at the end", "solving at the end"],
+}
+#: What is only reached by a call that starts over.
+STARTING = {
+    "searched": ["fit of the feature map"],
+    "fixed step": ["fit of the feature map"],
+    "query": ["fit of the feature map"],
+    "adam": ["fit of the feature map"],
+    "empirical Bayes": ["fit of the side features"],
+}
+CASES = [
+    (name, stage, mode)
+    for mode in ("partial_fit", "fit", "first")
+    for name, stages in STAGES.items()
+    for stage in [*stages, *(STARTING.get(name, []) if mode != "partial_fit" else [])]
+]
+
+
+def check_unchanged(learner, before, pickled):
+    """The same attributes, the same objects, and nothing written into any of them."""
+    assert vars(learner).keys() == before.keys()
+    for name, value in before.items():
+        assert vars(learner)[name] is value
+    assert pickle.dumps(vars(learner)) == pickled
+
+
+def same_bits(one, other, tasks):
+    assert vars(one).keys() == vars(other).keys()
+    for name in ("search_results_", "validation_error_", "scale_", "step_size_", "n_tasks_seen_", "n_iter_"):
+        assert getattr(one, name, None) == getattr(other, name, None)
+    for part in ("conditioning_", "bias_"):
+        mine, theirs = vars(getattr(one, part)), vars(getattr(other, part))
+        assert mine.keys() == theirs.keys()
+        for name, value in mine.items():
+            np.testing.assert_array_equal(value, theirs[name])
+    assert one.clip_ == other.clip_
+    np.testing.assert_array_equal(one.task_weights_, other.task_weights_)
+    np.testing.assert_array_equal(one.adapt_many(tasks), other.adapt_many(tasks))
+
+
+def call(learner, mode, *args, **kwargs):
+    return (learner.fit if mode == "fit" else learner.partial_fit)(*args, **kwargs)
+
+
+def prepared(name, mode, tasks):
+    """A learner before the call that will fail: in the middle of its stream, or new."""
+    learner = LEARNERS[name]()
+    return learner if mode == "first" else learner.partial_fit(tasks[FIRST])
+
+
+def expect(learner, error, match, tasks, name, mode, *args, **kwargs):
+    """The call fails, changes nothing, and the stream goes on as if there had been none."""
+    before, pickled = dict(vars(learner)), pickle.dumps(vars(learner))
+    with pytest.raises(error, match=match):
+        call(learner, mode, *args, **kwargs)
+    check_unchanged(learner, before, pickled)
+    return before
+
+
+def goes_on(learner, tasks, name, mode):
+    reference = prepared(name, mode, tasks)
+    learner.partial_fit(tasks[MORE])
+    reference.partial_fit(tasks[MORE])
+    same_bits(learner, reference, tasks)
+
+
+@pytest.mark.parametrize(("name", "stage", "mode"), CASES)
+def test_a_failure_anywhere_changes_nothing(name, stage, mode, tasks, monkeypatch):
+    learner = prepared(name, mode, tasks)
+    owner, attribute, number, after = INJECTED[stage]
+    with monkeypatch.context() as patched:
+        fail_at(patched, owner, attribute, number, after)
+        expect(learner, Injected, attribute, tasks, name, mode, tasks[BAD])
+    goes_on(learner, tasks, name, mode)
+
+
+@pytest.mark.parametrize("mode", ["partial_fit", "fit", "first"])
+@pytest.mark.parametrize("name", LEARNERS)
+def test_an_interrupt_changes_nothing(name, mode, tasks, monkeypatch):
+    """Ctrl-C when everything is learned and stored but the last attribute."""
+    learner = prepared(name, mode, tasks)
+    with monkeypatch.context() as patched:
+        fail_at(patched, base_module.MetaLearner, "_remember", after=True, error=KeyboardInterrupt)
+        expect(learner, KeyboardInterrupt, None, tasks, name, mode, tasks[BAD])
+    goes_on(learner, tasks, name, mode)
+
+
+@pytest.mark.parametrize("mode", ["partial_fit", "fit", "first"])
+@pytest.mark.parametrize("name", LEARNERS)
+def test_bad_arguments_change_nothing(name, mode, tasks, monkeypatch):
+    learner = prepared(name, mode, tasks)
+    good = learner.tol
+    learner.set_params(tol=-1.0)
+    expect(learner, ValueError, "tol", tasks, name, mode, tasks[BAD])
+    learner.set_params(tol=good)
+    goes_on(learner, tasks, name, mode)
+
+
+@pytest.mark.parametrize("mode", ["partial_fit", "fit", "first"])
+@pytest.mark.parametrize("name", LEARNERS)
+def test_bad_tasks_change_nothing(name, mode, tasks, other_columns):
+    """Wrong columns and names, targets that are missing, and rows with NaN."""
+    learner = prepared(name, mode, tasks)
+    bad = tasks[BAD]
+    groups = np.repeat(bad.labels, bad.sizes)
+    wide = other_columns.X, other_columns.y
+    calls = [((wide[0], wide[1][:-1]), {"groups": np.zeros(len(wide[1]))}, "inconsistent")]
+    calls.append((wide, {"groups": np.zeros(3)}, "groups"))
+    frame = pd.DataFrame(np.where(bad.X > 1, np.nan, bad.X), columns=list("abcd"))
+    frame.iloc[3, 1] = np.nan
+    calls.append(((frame, bad.y), {"groups": groups}, "NaN"))
+    calls.append(((bad, bad.y), {}, "TaskSet"))
+    if mode == "partial_fit":
+        calls.append(((other_columns,), {}, "features"))
+        calls.append((wide, {"groups": np.repeat(other_columns.labels, other_columns.sizes)}, "features"))
+    for args, kwargs, match in calls:
+        expect(learner, (ValueError, TypeError), match, tasks, name, mode, *args, **kwargs)
+    goes_on(learner, tasks, name, mode)
+
+
+@pytest.mark.parametrize("mode", ["partial_fit", "fit", "first"])
+@pytest.mark.parametrize("name", [name for name in LEARNERS if name != "independent"])
+def test_bad_held_out_tasks_change_nothing(name, mode, tasks, other_columns):
+    learner = prepared(name, mode, tasks)
+    if name in ("fixed step", "query"):
+        expect(learner, ValueError, "validation", tasks, name, mode, tasks[BAD], validation=tasks[MORE])
+    else:
+        expect(learner, ValueError, "features", tasks, name, mode, tasks[BAD], validation=other_columns)
+        with pytest.raises(ValueError, match="empty"):
+            call(learner, mode, tasks[BAD], validation=tasks[:0])
+    goes_on(learner, tasks, name, mode)
+
+
+def test_side_information_of_another_width_changes_nothing():
+    rng = np.random.default_rng(0)
+
+    def described(n_tasks, width):
+        rows = [(rng.normal(size=(6, 3)), rng.normal(size=6)) for _ in range(n_tasks)]
+        return TaskSet.from_tasks([(X, y, rng.normal(size=width)) for X, y in rows])
+
+    first, wide, more = described(12, 2), described(5, 3), described(8, 2)
+    learner = ConditionalLearner("vector", solver=ProjectedSGD(0.3)).partial_fit(first)
+    before, pickled = dict(vars(learner)), pickle.dumps(vars(learner))
+    with pytest.raises(ValueError, match="side_info"):
+        learner.partial_fit(wide)
+    check_unchanged(learner, before, pickled)
+    learner.partial_fit(more)
+    reference = ConditionalLearner("vector", solver=ProjectedSGD(0.3)).partial_fit(first).partial_fit(more)
+    same_bits(learner, reference, more)
+
+
+def test_a_solver_changed_in_the_middle_changes_nothing(tasks):
+    learner = searched().partial_fit(tasks[FIRST])
+    solver = learner.solver
+    learner.set_params(solver=Adam(8, 2))
+    before, pickled = dict(vars(learner)), pickle.dumps(vars(learner))
+    with pytest.raises(ValueError, match="solver"):
+        learner.partial_fit(tasks[BAD])
+    check_unchanged(learner, before, pickled)
+    learner.set_params(solver=solver)
+    goes_on(learner, tasks, "searched", "partial_fit")
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_divergence_in_the_middle_of_a_stream_changes_nothing(tasks):
+    """The only run overflows in the second piece, after it has moved through part of it."""
+    learner = UnconditionalLearner(solver=ProjectedSGD(0.3)).partial_fit(tasks[FIRST])
+    before, pickled = dict(vars(learner)), pickle.dumps(vars(learner))
+    huge = TaskSet.from_tasks(
+        [(1e200 * task.X if t == 3 else task.X, task.y) for t, task in enumerate(tasks[BAD])]
+    )
+    with pytest.raises(ValueError, match="overflow"):
+        learner.partial_fit(huge)
+    check_unchanged(learner, before, pickled)
+    learner.partial_fit(tasks[MORE])
+    reference = UnconditionalLearner(solver=ProjectedSGD(0.3)).partial_fit(tasks[FIRST])
+    same_bits(learner, reference.partial_fit(tasks[MORE]), tasks)
+
+
+@pytest.mark.parametrize("kind", EARLIER_METHODS.values(), ids=EARLIER_METHODS)
+def test_earlier_methods_keep_what_they_had(kind, tasks, monkeypatch):
+    name = next(iter(kind._grid))
+    learner = kind(**{name: [0.1, 1.0]}).fit(tasks[FIRST])
+    for owner, attribute, after in (
+        (kind, "_train", True),
+        (kind, "_choose", True),
+        (adapting, "weights", False),
+        (base_module.MetaLearner, "_remember", True),
+    ):
+        before, pickled = dict(vars(learner)), pickle.dumps(vars(learner))
+        with monkeypatch.context() as patched:
+            fail_at(patched, owner, attribute, after=after)
+            with pytest.raises(Injected):
+                learner.fit(tasks[MORE])
+        check_unchanged(learner, before, pickled)
