@@ -11,9 +11,15 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import PolynomialFeatures
 
-from tailored import ConditionalLearner, IndependentLearner, TaskRegressor, UnconditionalLearner
-from tailored.baselines import BASELINES
-from tailored.rivals import RIVALS
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskRegressor,
+    UnconditionalLearner,
+)
+from tailored.baselines import BASELINES, EARLIER_METHODS
+from tailored.solvers import LBFGS, Adam, ProjectedSGD
 
 # ---------------------------------------------------------------- the API
 
@@ -47,45 +53,48 @@ SEARCH = "search_results_", "error"
 
 def empirical_bayes(feature_map="auto", **options):
     """The recommended learner; two folds instead of five, to be quick."""
-    return ConditionalLearner(feature_map, **{"validation_fraction": 0.5, **options})
+    return EmpiricalBayesLearner(feature_map, **{"validation_fraction": 0.5, **options})
 
 
-def projected(feature_map="auto", *, step="search", steps=(0.1, 1.0), **options):
+#: Solvers over factors of H and C, quick.
+FACTORED = {"adam": Adam(batch_size=8, max_passes=4), "lbfgs": LBFGS(max_passes=5)}
+
+
+def projected(feature_map="auto", *, step="search", steps=(0.1, 1.0), theory_constants=None, **options):
     """Algorithm 1: projected SGD."""
-    return ConditionalLearner(
-        feature_map, step_size=step, step_sizes=steps, step_ratios=(0.0, 1.0), **{"rank": 4, **options}
-    )
+    solver = ProjectedSGD(step, step_sizes=steps, step_ratios=(0.0, 1.0), theory_constants=theory_constants)
+    return ConditionalLearner(feature_map, solver=solver, **{"rank": 4, **options})
 
 
 def projected_default_grid():
-    return ConditionalLearner(step_size="search", step_ratios=(1.0, 10.0))
+    return ConditionalLearner()
 
 
 def factored(solver, feature_map="auto", **options):
     """Direct optimisation of factors of H and C."""
-    small = {"adam": {"batch_size": 8, "max_passes": 4}, "lbfgs": {"max_passes": 5}}[solver]
-    return ConditionalLearner(feature_map, solver=solver, **{"rank": 3, **small, **options})
+    return ConditionalLearner(feature_map, solver=FACTORED[solver], **{"rank": 3, **options})
 
 
 def unconditional(*, step="search", **options):
-    return UnconditionalLearner(step_size=step, step_sizes=(0.1, 1.0), **options)
+    return UnconditionalLearner(solver=ProjectedSGD(step, step_sizes=(0.1, 1.0)), **options)
 
 
 def unconditional_factored(solver, **options):
-    small = {"adam": {"batch_size": 8, "max_passes": 4}, "lbfgs": {"max_passes": 5}}[solver]
-    return UnconditionalLearner(solver=solver, **small, **options)
+    return UnconditionalLearner(solver=FACTORED[solver], **options)
 
 
 def independent(**options):
     return IndependentLearner(**options)
 
 
-def paper(**options):
+def paper(*, steps=None, **options):
+    if steps is not None:
+        options["solver"] = ProjectedSGD(step_sizes=steps, step_ratios=(1.0,))
     return ConditionalLearner.paper(**options)
 
 
 def rival(name, **options):
-    return RIVALS[name](**options)
+    return EARLIER_METHODS[name](**options)
 
 
 def baseline(name, **options):
@@ -293,9 +302,7 @@ CASES |= {
     "projected, one task": Case(lambda: projected(), n_train=1),
     "paper": Case(lambda: paper()),
     "paper, two pieces": Case(lambda: paper(), pieces=2),
-    "paper, sparse, angle features": Case(
-        lambda: paper(feature_map="angle", step_sizes=(0.1, 1.0)), "ratings"
-    ),
+    "paper, sparse, angle features": Case(lambda: paper(feature_map="angle", steps=(0.1, 1.0)), "ratings"),
 }
 
 # The other solvers.
