@@ -56,11 +56,11 @@ def around_a_mean(n_tasks, seed, spread=0.1):
 # --- what all of them share
 
 
-@pytest.mark.parametrize("rival", EARLIER_METHODS.values(), ids=EARLIER_METHODS)
-def test_rivals_fit_choose_and_adapt(rival, environment, tasks):
-    learner = rival(**QUICK[rival]).fit(tasks)
+@pytest.mark.parametrize("method", EARLIER_METHODS.values(), ids=EARLIER_METHODS)
+def test_earlier_methods_fit_choose_and_adapt(method, environment, tasks):
+    learner = method(**QUICK[method]).fit(tasks)
     errors = [result["error"] for result in learner.search_results_]
-    assert len(errors) == np.prod([len(v) for v in QUICK[rival].values() if isinstance(v, list)])
+    assert len(errors) == np.prod([len(v) for v in QUICK[method].values() if isinstance(v, list)])
     assert learner.best_params_.items() <= learner.search_results_[int(np.argmin(errors))].items()
     task = environment.sample(1, 10, 2).tasks[0]
     model = learner.adapt(task.X, task.y, side_info=task.side_info)
@@ -73,14 +73,14 @@ def test_rivals_fit_choose_and_adapt(rival, environment, tasks):
     np.testing.assert_array_equal(again.task_weights_, learner.task_weights_)
 
 
-@pytest.mark.parametrize("rival", EARLIER_METHODS.values(), ids=EARLIER_METHODS)
-def test_rivals_take_their_candidates_from_a_grid(rival):
-    grid = rival._grid
-    assert len(rival()._candidates()) == np.prod([len(values) for values in grid.values()])
+@pytest.mark.parametrize("method", EARLIER_METHODS.values(), ids=EARLIER_METHODS)
+def test_earlier_methods_take_their_candidates_from_a_grid(method):
+    grid = method._grid
+    assert len(method()._candidates()) == np.prod([len(values) for values in grid.values()])
     name = next(iter(grid))
     for value, words in ((-1.0, f"{name} must be"), ("best", f"{name} must be a positive number")):
         with pytest.raises(ValueError, match=words):
-            rival(**{name: value})._candidates()
+            method(**{name: value})._candidates()
 
 
 def test_one_candidate_needs_no_held_out_tasks(tasks):
@@ -214,7 +214,7 @@ def test_frank_wolfe_direction_is_that_of_the_kronecker_gradient():
         full += lift @ gradient.theta(t, rows.X[n * t : n * t + n]) @ lift.T / T
     values, vectors = np.linalg.eigh(full)
     atom = _best_atom(gradient, grams, phis)
-    assert atom.for_H is not None
+    assert (atom.for_C, atom.for_H.shape) == (None, (d, k))
     assert atom.slope == pytest.approx(values[0], rel=1e-6)
     assert abs(atom.for_H.ravel() @ vectors[:, 0]) == pytest.approx(1.0, abs=1e-5)
     small, _ = _smallest(lambda q: full[:5, :5] @ q, 5)
@@ -233,6 +233,14 @@ def test_conditional_frank_wolfe_tailors_the_representation(environment, tasks):
 
 
 # --- multi-task feature learning
+
+
+@pytest.mark.parametrize("method", [MultiTaskFeatureLearner, FrankWolfeLearner])
+def test_within_a_task_these_are_exact(method, tasks):
+    with pytest.raises(TypeError, match="inner"):
+        method(inner="online")
+    assert "inner" not in method().get_params()
+    assert method(**QUICK[method]).fit(tasks).prior_.inner == "exact"
 
 
 def test_multi_task_objective_never_increases(tasks):

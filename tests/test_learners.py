@@ -295,6 +295,15 @@ def test_theory_step_uses_stated_constants(clusters):
     assert theory_step(**estimated.theory_constants_) == estimated.step_size_.C
 
 
+def test_stated_constants_are_not_estimated():
+    """Rows that are all zero have no R, and need none where it is stated."""
+    nothing = TaskSet.from_tasks([(np.zeros((3, 2)), np.ones(3))] * 6, labels=range(6))
+    stated = {"distance": 2.0, "K": 1.0, "L": 1.0, "R": 1.0, "n": 20, "T": 100}
+    learner = UnconditionalLearner(solver=ProjectedSGD("theory", theory_constants=stated)).fit(nothing)
+    assert learner.theory_constants_ == stated
+    assert theory_step(**stated) == learner.step_size_.C
+
+
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_theory_constants_are_those_that_are_estimated_for_the_bounds(fit_intercept):
     """Of the rows with their constant column, the start that was given and the features as they act."""
@@ -594,7 +603,11 @@ def test_messages(clusters):
             "inner.*exact",
         ),
         (lambda: ConditionalLearner(solver=ProjectedSGD(-1.0)).fit(clusters), ValueError, "^step must be"),
-        (lambda: ConditionalLearner(solver=ProjectedSGD("best")).fit(clusters), ValueError, "^step must be.*search"),
+        (
+            lambda: ConditionalLearner(solver=ProjectedSGD("best")).fit(clusters),
+            ValueError,
+            "^step must be.*search",
+        ),
         (lambda: ConditionalLearner(rank=0).fit(clusters), ValueError, "rank"),
         (
             lambda: ConditionalLearner(bias="some").fit(clusters),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from tailored.losses import LOSSES, Absolute, Loss, Pinball, get_loss
+from tailored.losses import LOSSES, Absolute, BoxLoss, Loss, MarginLoss, Pinball, get_loss
 
 CASES = {
     "absolute": get_loss("absolute"),
@@ -30,6 +30,12 @@ def kinks(loss, y):
     if loss.name == "epsilon_insensitive":
         return [y - loss.epsilon, y + loss.epsilon]
     return [y] if loss.piecewise_linear else []
+
+
+def test_losses_of_a_margin_and_losses_with_a_box():
+    """What learners ask of a loss before they take it."""
+    assert {name for name, kind in LOSSES.items() if issubclass(kind, MarginLoss)} == BINARY
+    assert {name for name, kind in LOSSES.items() if not issubclass(kind, BoxLoss)} == {"logistic"}
 
 
 def test_every_loss_is_a_case():

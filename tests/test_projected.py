@@ -16,6 +16,7 @@ from tailored.prior import Prior
 from tailored.representation import Bias, Constant, Dense, Exact, Factored
 from tailored.solvers import (
     DivergenceError,
+    HeldOutPool,
     MeanAtTasks,
     Problem,
     ProjectedSGD,
@@ -619,6 +620,25 @@ def test_means_at_tasks_are_those_of_direct_evaluation(kind):
 
 
 @pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("features", [0, 4])
+def test_means_at_tasks_follow_a_run_that_is_gone_on_with(rank, features):
+    """A run that goes on is a copy of the old one, which must not lose what the last step did."""
+    tasks, _, _ = random_stream(np.random.default_rng(23), 20, 3, 4)
+    phis = np.random.default_rng(24).normal(size=(20, features))
+    solver, means, taus = ProjectedSGD((0.1, 0.5)), MeanAtTasks(phis), []
+
+    def look(trajectory):
+        means.add(trajectory.iterate)
+        taus.append(trajectory.iterate.evaluate(phis).copy())
+
+    state = None
+    for piece in (slice(0, 7), slice(7, 12), slice(12, 20)):
+        problem = problem_of(tasks[piece], phis[piece], rank=rank)
+        state = solver.solve(problem, state, look).state
+        close(np.broadcast_to(means.mean(), (20, 3, 3)), np.mean(taus, axis=0), 1e-10)
+
+
+@pytest.mark.parametrize("rank", [None, 2])
 def test_a_callback_sees_every_iterate_with_its_mean(rank):
     """What a learning curve needs: before every step, the iterate and a mean that has taken it in."""
     loss, _, L = LOSSES["absolute"]
@@ -701,3 +721,59 @@ def test_divergence_of_every_candidate_names_the_steps():
     tasks = [(1e4 * X, y) for X, y in tasks]
     with pytest.raises(DivergenceError, match=r"step: .*1e\+308"):
         ProjectedSGD(step=1e308).solve(problem_of(tasks, phis))
+
+
+# --- held-out tasks -----------------------------------------------------------------------------------------
+
+
+def some_tasks(n_tasks, seed=0):
+    rng = np.random.default_rng(seed)
+    return TaskSet.from_tasks([(rng.normal(size=(6, 2)), rng.normal(size=6)) for _ in range(n_tasks)])
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.5])
+def test_one_task_of_every_block_is_held_out_and_never_its_first(fraction):
+    tasks, block = some_tasks(60), round(1 / fraction)
+    empty = HeldOutPool(fraction, 0.5, seed=3)
+    pool, train = empty.partition(tasks, 0)
+    assert (~train).reshape(-1, block).sum(axis=1).tolist() == [1] * (60 // block)
+    assert train[::block].all()
+    support, query = pool.tasks()
+    assert len(support) == len(query) == pool.n_held_out == 60 // block
+    held = tasks[np.flatnonzero(~train)]
+    for t in range(len(held)):
+        assert len(support[t].y) == len(query[t].y) == 3
+        np.testing.assert_array_equal(np.sort(np.append(support[t].y, query[t].y)), np.sort(held[t].y))
+    # a pool that takes tasks in is a new one
+    assert (empty.n_held_out, empty.held_out, empty.fallback) == (0, (), ())
+    assert not np.array_equal(HeldOutPool(fraction, 0.5, seed=4).partition(tasks, 0)[1], train) or block == 2
+
+
+def test_the_pool_does_not_depend_on_how_the_stream_is_cut():
+    tasks = some_tasks(43)
+    whole, train = HeldOutPool(0.2, 0.5, seed=1).partition(tasks, 0)
+    pool, masks = HeldOutPool(0.2, 0.5, seed=1), []
+    for piece in np.split(np.arange(43), [1, 2, 9, 10, 31]):
+        pool, mask = pool.partition(tasks[piece], int(piece[0]))
+        masks.append(mask)
+    np.testing.assert_array_equal(np.concatenate(masks), train)
+    for one, other in zip(pool.tasks(), whole.tasks(), strict=True):
+        np.testing.assert_array_equal(one.X, other.X)
+        np.testing.assert_array_equal(one.y, other.y)
+        np.testing.assert_array_equal(one.offsets, other.offsets)
+
+
+def test_the_pool_has_a_limit_and_a_fallback_until_it_has_tasks():
+    tasks = some_tasks(40)
+    limited, train = HeldOutPool(0.2, 0.5, seed=1, limit=3).partition(tasks, 0)
+    assert (~train).sum() == limited.n_held_out == 3
+    assert train[15:].all()
+    first, mask = HeldOutPool(0.2, 0.5, seed=1).partition(tasks[:1], 0)
+    assert mask.all()
+    assert (first.n_held_out, first.n_fallback, len(first.tasks()[0])) == (0, 1, 1)
+    np.testing.assert_array_equal(
+        np.sort(np.append(*[part.y for part in first.tasks()])), np.sort(tasks[0].y)
+    )
+    given = first.add(tasks[20:30])
+    assert len(given.tasks()[0]) == given.n_held_out == 10
+    assert first.n_held_out == 0

@@ -654,6 +654,23 @@ def test_exact_steps_beyond_full_rank(used):
     np.testing.assert_allclose(exact.basis.T @ exact.basis, np.eye(d * k), atol=1e-12)
 
 
+@pytest.mark.parametrize("spread", [1e-5, 1e-6, 1e-7])
+@pytest.mark.parametrize(("d", "k"), [(2, 20), (4, 30)])
+def test_exact_keeps_its_basis_orthonormal_among_features_that_are_nearly_the_same(d, k, spread):
+    """What is left of a direction outside the range may be far smaller than the direction; then fresh ones come."""
+    for seed in range(3):
+        rng = np.random.default_rng([d, k, seed])
+        exact, dense = Exact(np.eye(d), k), Dense(np.zeros((d * k, d * k)), np.eye(d))
+        centre = rng.normal(size=k)
+        for t in range(80):
+            phi = centre + spread * rng.normal(size=k) if t < 60 else rng.normal(size=k)
+            gradient = random_gradient(rng, d, n=3, lipschitz=0.3)
+            for conditioning in (exact, dense):
+                conditioning.step(gradient, phi, 0.05, 0.5)
+            np.testing.assert_allclose(exact.basis.T @ exact.basis, np.eye(len(exact.P)), atol=1e-11)
+            close(exact.dense_H(), dense.H, 1e-11, step_size(gradient, phi, 0.5))
+
+
 @pytest.mark.parametrize("kind", ["zero phi", "zero step", "zero gradient", "no columns"])
 def test_exact_H_stands_still_where_nothing_moves_it(kind):
     rng = np.random.default_rng(6)

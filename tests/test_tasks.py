@@ -4,6 +4,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,9 @@ from tailored._validation import (
     check_psd,
     check_real,
 )
-from tailored.tasks import Task, TaskSet
+from tailored.tasks import Rows, Task, TaskSet
+from tailored.tasks.episodes import split_rows
+from tailored.tasks.rows import joined, mean_error, predictions, segment_sums, task_means
 
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 FIELDS = ("X", "y", "offsets", "labels", "side_info", "side_names", "feature_names")
@@ -443,6 +446,27 @@ def test_concat(tasks):
         TaskSet.concat([tasks, TaskSet(np.ones((1, 3)), [0])])
     with pytest.raises(ValueError, match="sets is empty"):
         TaskSet.concat([])
+
+
+def test_concat_can_number_the_tasks_anew(tasks):
+    """A stream can bring the same user twice."""
+    twice = TaskSet.concat([tasks, tasks[1:2]], relabel=True)
+    assert twice.labels.tolist() == list(range(len(tasks) + 1))
+    assert_array_equal(twice.sizes, [*tasks.sizes, tasks.sizes[1]])
+    assert_array_equal(twice[len(tasks)].X, tasks[1].X)
+    assert_array_equal(twice[len(tasks)].side_info, tasks[1].side_info)
+    with pytest.raises(ValueError, match=r"sets\[1\] has n_features 2"):
+        TaskSet.concat([tasks, TaskSet(np.ones((1, 2)), [0])], relabel=True)
+
+
+def test_from_arrays_takes_clean_arrays_as_they_are(tasks):
+    arrays = tasks.X.copy(), tasks.y.copy(), tasks.offsets.copy(), tasks.labels.copy(), tasks.side_info.copy()
+    made = TaskSet.from_arrays(*arrays, tasks.side_names, tasks.feature_names)
+    assert_same(made, tasks)
+    assert made.X is arrays[0]
+    for array in (made.X, made.y, made.offsets, made.labels, made.side_info):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = array[-1]
 
 
 # --- dataframes
@@ -1009,3 +1033,97 @@ def test_no_dataframe_library_is_imported_by_us():
         "bad = new & {'pandas', 'polars', 'pyarrow', 'matplotlib', 'rich', 'torch'}; assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- rows as numerical code sees them -----------------------------------------------------------------------
+
+
+def ragged_rows(rng, sizes, d=3):
+    n = sum(sizes)
+    return Rows(rng.normal(size=(n, d)), rng.normal(size=n), np.concatenate([[0], np.cumsum(sizes)]))
+
+
+SIZES = [[3, 1, 4], [0, 2, 0, 0, 5, 0], [0, 0], [1], []]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("width", [None, 2])
+def test_segment_sums_are_sums_of_each_task(sizes, width, rng):
+    """Tasks without rows, at the ends and next to each other, give zero."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    values = rng.normal(size=(offsets[-1],) if width is None else (offsets[-1], width))
+    expected = [values[a:b].sum(axis=0) for a, b in pairwise(offsets)]
+    found = segment_sums(values, offsets)
+    assert found.shape == (len(sizes), *values.shape[1:])
+    np.testing.assert_allclose(found, np.reshape(expected, found.shape), atol=1e-14)
+
+
+def test_task_means_and_mean_error(rng):
+    offsets = np.array([0, 3, 3, 4])
+    losses = np.array([1.0, 2.0, 6.0, 5.0])
+    assert_array_equal(task_means(losses, offsets), [3.0, np.nan, 5.0])
+    assert mean_error(losses, offsets) == 4.0
+    assert mean_error(np.zeros(0), np.array([0, 0])) == np.inf
+    assert mean_error(np.array([1.0, np.nan]), np.array([0, 1, 2])) == np.inf
+    assert mean_error(np.array([1.0, -np.inf]), np.array([0, 1, 2])) == np.inf
+
+
+@pytest.mark.parametrize("sizes", SIZES[:2])
+def test_predictions_are_those_of_each_task_s_own_weights(sizes, rng):
+    rows = ragged_rows(rng, sizes)
+    weights = rng.normal(size=(len(sizes), 3))
+    expected = np.concatenate([rows.tasks(t, t + 1).X @ w for t, w in enumerate(weights)])
+    np.testing.assert_allclose(predictions(rows, weights), expected, atol=1e-14)
+    thin = rows._replace(X=sp.csr_array(rows.X))
+    assert (thin.is_sparse, rows.is_sparse) == (True, False)
+    np.testing.assert_allclose(predictions(thin, weights), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_are_taken_and_joined_by_task(sparse, rng):
+    rows = ragged_rows(rng, [3, 0, 1, 4])
+    if sparse:
+        rows = rows._replace(X=sp.csr_array(rows.X))
+
+    def dense(part):
+        return part.X.toarray() if sparse else part.X
+
+    taken = rows.take(np.array([3, 1, 0]))
+    assert taken.sizes.tolist() == [4, 0, 3]
+    assert_array_equal(dense(taken), dense(rows)[[4, 5, 6, 7, 0, 1, 2]])
+    assert_array_equal(taken.y, rows.y[[4, 5, 6, 7, 0, 1, 2]])
+    both = joined([rows.tasks(3, 4), rows.tasks(0, 2)])
+    assert both.sizes.tolist() == [4, 3, 0]
+    assert_array_equal(dense(both), dense(taken))
+
+
+def test_rows_of_a_task_set_with_the_constant_column(tasks):
+    rows, plain = Rows.of(tasks, fit_intercept=True), Rows.of(tasks)
+    assert_array_equal(plain.X, tasks.X)
+    assert_array_equal(rows.X, np.hstack([tasks.X, np.ones((len(tasks.y), 1))]))
+    thin = TaskSet.from_tasks([(sp.csr_array(np.eye(3)[:2]), [1.0, 2.0]), (sp.csr_array((1, 3)), [3.0])])
+    sparse = Rows.of(thin, fit_intercept=True)
+    assert_array_equal(sparse.X.toarray(), [[1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 0, 1]])
+    assert [columns.tolist() for columns in sparse.columns()] == [[0, 1, 3], [3]]
+    assert_array_equal(sparse.tasks(0, 1).compressed(np.array([1, 3])).X, [[0, 1], [1, 1]])
+
+
+# --- episodes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("support", [0.3, 0.5, 0.9])
+def test_split_rows_does_not_depend_on_the_call_that_brought_the_task(support, rng):
+    sizes = rng.integers(0, 9, size=12)
+    entries = [(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in sizes]
+    many = TaskSet.from_tasks(entries)
+    given, asked = split_rows(many, range(5, 17), support, (3, 1))
+    for t in range(12):
+        one = split_rows(many[t : t + 1], [5 + t], support, (3, 1))
+        assert_array_equal(one[0].y, given[t].y)
+        assert_array_equal(one[1].y, asked[t].y)
+        assert_array_equal(np.sort(np.append(given[t].y, asked[t].y)), np.sort(many[t].y))
+        # one row at least to ask for, and one to adapt on where there are two
+        n = int(sizes[t])
+        assert len(given[t].y) == (min(max(int(support * n + 0.5), 1), n - 1) if n > 1 else 0)
+    other, _ = split_rows(many, range(5, 17), support, (4, 1))
+    assert not np.array_equal(other.y, given.y)

@@ -73,7 +73,9 @@ class Exact(Iterate):
         return {"C": self.C, "n_side": self.n_side, "basis": np.array(self.basis), "P": self.P}
 
     def copy(self) -> Exact:
-        return Exact(**self.state())
+        made = Exact(**self.state())
+        made.change = self.change
+        return made
 
     def __call__(self, phi: Array, columns: Index | None = None) -> Array:
         V = self._slices(phi)
@@ -145,11 +147,13 @@ class Exact(Iterate):
         inside = self._slices(unit)[:, used]
         outside = -(basis @ inside)
         outside.reshape(d, k, m)[used, :, np.arange(m)] += unit
-        if r and np.sqrt(np.square(outside).sum(axis=0).min()) < WELL_OUTSIDE:
-            correction = basis.T @ outside
-            outside -= basis @ correction
-            inside = inside + correction
         new, coordinates = np.linalg.qr(outside)
+        if r and np.abs(coordinates.diagonal()).min() < WELL_OUTSIDE:
+            # On the unit vectors, not before: what is left of a column may be far smaller than the column.
+            correction = basis.T @ new
+            new, again = np.linalg.qr(new - basis @ correction)
+            inside = inside + correction @ coordinates
+            coordinates = again @ coordinates
         self._columns[:, r : r + m] = new
         return np.vstack([inside, coordinates])
 
@@ -172,7 +176,7 @@ class Exact(Iterate):
         n, m = vectors.shape
         kept = n - m
         if not m:
-            self.P = 0.5 * (M + M.T)
+            self.P = finite(0.5 * M + 0.5 * M.T, "H")
             return self._columns[:, :0].copy(), values
         # A QR factorisation puts its vectors first; upside down, it puts them last.
         factored, tau, _, info = dgeqrf(vectors[::-1])
@@ -194,7 +198,7 @@ class Exact(Iterate):
         Y = (X - 0.5 * V @ (T.T @ (V.T @ X)))[:kept]
         turned = M[:kept, :kept] - Y @ V[:kept].T
         turned -= V[:kept] @ Y.T
-        self.P = 0.5 * (turned + turned.T)
+        self.P = finite(0.5 * turned + 0.5 * turned.T, "H")
         return E[:, kept:][:, ::-1] * np.sign(np.diag(factored)), values
 
 

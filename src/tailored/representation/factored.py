@@ -136,4 +136,5 @@ def _leading(values: Array, vectors: Array, rank: int | None) -> tuple[Array, Ar
     first = int(np.searchsorted(values, noise, side="right"))
     if rank is not None:
         first = max(first, len(values) - rank)
-    return vectors[:, first:], finite(values[first:], "H")
+    # Contiguous, as it will be when read from a file: products have the same bits then.
+    return np.ascontiguousarray(vectors[:, first:]), finite(values[first:], "H")

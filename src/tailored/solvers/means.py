@@ -91,11 +91,13 @@ class ExactMean:
             self._flush()
 
     def conditioning(self, iterate: Iterate) -> Dense:
-        self._flush()
+        # On a copy: the blocks, and with them the bits, must not depend on when somebody asks.
+        sums = self.copy()
+        sums._flush()
         size = self.n_features * self.n_side
-        lower = np.tril(self.restored)
+        lower = np.tril(sums.restored)
         weighted = lower + np.tril(lower, -1).T
-        weighted += self.moved.transpose(0, 2, 1, 3).reshape(size, size)
+        weighted += sums.moved.transpose(0, 2, 1, 3).reshape(size, size)
         H = iterate.dense_H() - weighted / self.count
         return Dense(0.5 * (H + H.T), self.total_C / self.count)
 

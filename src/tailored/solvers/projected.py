@@ -125,6 +125,8 @@ class ProjectedSGD(Solver):
             )
         for name, value in stated.items():
             check_positive(f"theory_constants[{name!r}]", value)
+        if len(stated) == len(names):
+            return {name: stated[name] for name in names}
         start, batch = problem.start, problem.batch
         rows = Rows.of(problem.tasks, start.fit_intercept)
         tasks = TaskSet.from_arrays(rows.X, rows.y, rows.offsets, problem.tasks.labels)
@@ -135,6 +137,7 @@ class ProjectedSGD(Solver):
             tasks,
             loss=start.loss,
             L=lipschitz if np.isfinite(lipschitz) else None,
+            R=stated.get("R"),
             K=float(np.sqrt(norms.max(initial=0.0) / (squared if squared > 0 else 1.0))),
             initial=start.conditioning.C,
         )
