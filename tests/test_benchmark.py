@@ -9,12 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tailored import EmpiricalBayesLearner
+from tailored.baselines import RIVALS
 from tailored.cli import app
 from tailored.datasets import make_clusters
 from tailored.studies.benchmark import SUITES, Trial, TrialResult, run_benchmark, run_trial
 from tailored.studies.benchmark import run as module
 from tailored.studies.benchmark.page import page
-from tailored.studies.benchmark.report import curves_display, markdown, summarise, to_csv
+from tailored.studies.benchmark.report import curves_display, markdown, ratios, summarise, to_csv
 from tailored.studies.benchmark.suites import Split, Suite
 
 
@@ -42,6 +43,9 @@ def test_a_trial_by_hand(tiny):
     assert result.cold["0"] == pytest.approx(np.mean(cold))
     assert result.cold["10"] == pytest.approx(result.error)  # only eight rows to take
     assert result.cold["5"] != result.cold["10"]
+    means = np.repeat([task.y.mean() for task in split.support], split.query.sizes)
+    assert result.row_error == pytest.approx(np.abs(split.query.y - means).mean())
+    assert result.row_rmse == pytest.approx(np.sqrt(np.mean((split.query.y - means) ** 2)))
 
 
 def test_finished_trials_are_kept(tiny, tmp_path, monkeypatch):
@@ -83,6 +87,73 @@ def test_summary_pairs_the_seeds():
     assert to_csv(results).count("\n") == 1 + 3 + 6
     curves = curves_display(results, "rows").curves
     assert curves["s"]["task mean"][1].tolist() == [9.0]
+
+
+def test_ratios_pair_the_splits(monkeypatch):
+    """Geometric mean over the splits that both have, with a one-sided limit; only on multilevel sets."""
+    monkeypatch.setitem(SUITES, "m", Suite("a test", 9, lambda seed, data: None, is_multilevel=True))
+    monkeypatch.setitem(SUITES, "s", Suite("a test", 9, lambda seed, data: None))
+    ours = {0: (1.0, 2.0), 1: (1.2, 2.0), 2: (0.9, 1.9), 9: (7.0, 7.0)}
+    theirs = {0: (1.1, 2.1), 1: (1.35, 1.9), 2: (1.0, 1.8)}
+    cold = {str(n): 1.0 for n in module.COLD_ROWS}
+    results = [
+        (Trial(suite, method, seed), TrialResult(error, seconds, cold=cold, row_rmse=rmse))
+        for suite in ("m", "s")
+        for method, seconds, errors in (("conditional", 1.0, ours), ("lme4", 3.0, theirs))
+        for seed, (error, rmse) in errors.items()
+    ]
+    (line,) = ratios(results)
+    assert (line.suite, line.method, line.n_splits) == ("m", "conditional", 3)
+    logs = np.log([1 / 1.1, 1.2 / 1.35, 0.9])
+    assert line.error == pytest.approx(np.exp(logs.mean()))
+    margin = 2.919986 * logs.std(ddof=1) / np.sqrt(3)  # Student's t with two degrees of freedom, 95 %
+    assert line.error_upper == pytest.approx(np.exp(logs.mean() + margin), rel=1e-5)
+    assert line.rmse == pytest.approx(np.exp(np.log([2 / 2.1, 2 / 1.9, 1.9 / 1.8]).mean()))
+    assert (line.seconds, line.seconds_other) == (1.0, 3.0)
+    text = page(results)
+    assert "Multilevel data against lme4" in text
+    assert f"{100 * (line.error - 1):+.2f} %" in text
+    assert np.isnan(ratios([results[0], results[4]])[0].error_upper)
+    # Trials of an earlier run know no errors over rows.
+    assert ratios([(trial, TrialResult(1.0, 1.0)) for trial, _ in results]) == []
+
+
+def test_what_cannot_run_is_left_out_with_its_reason(tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(RIVALS["lme4"], "missing", classmethod(lambda cls: "Rscript is not installed"))
+    monkeypatch.delenv("TAILORED_DATA", raising=False)
+    results = run_benchmark(["tiny", "sleepstudy"], ["task mean", "lme4"], [0], tmp_path)
+    assert [trial for trial, _ in results] == [Trial("tiny", "task mean", 0)]
+    assert set(results.skipped) == {"lme4", "sleepstudy"}
+    heard = capsys.readouterr().err
+    assert "skipped: lme4: Rscript is not installed" in heard
+    assert "skipped: sleepstudy: sleepstudy.csv is read from a local folder" in heard
+    text = page(results)
+    assert "- lme4: Rscript is not installed" in text
+    assert "export_multilevel.R" in text
+
+
+def test_finished_elsewhere_is_shown(tiny, tmp_path, monkeypatch):
+    """A trial of a program that is not here counts where its file is there."""
+    monkeypatch.setattr(RIVALS["lme4"], "missing", classmethod(lambda cls: "Rscript is not installed"))
+    stored = {"error": 1.5, "seconds": 2.0}
+    (tmp_path / Trial("tiny", "lme4", 0).file).write_text(json.dumps(stored))
+    results = run_benchmark(["tiny"], ["lme4"], [0], tmp_path)
+    assert results.skipped == {}
+    assert results[0][1].error == 1.5
+    assert results[0][1].row_rmse is None
+    assert run_benchmark(["tiny"], ["lme4"], [0, 1], tmp_path).skipped == {"lme4": "Rscript is not installed"}
+
+
+def test_seeds_by_data_set(tiny, tmp_path):
+    results = run_benchmark(["tiny"], ["task mean"], {"tiny": range(4, 6)}, tmp_path)
+    assert [trial.seed for trial, _ in results] == [4, 5]
+
+
+def test_a_method_without_weights(tiny):
+    result = run_trial(Trial("tiny", "boosting", 0))
+    split = SUITES["tiny"].load(0, None)
+    model = RIVALS["boosting"]().fit(split.train)
+    assert result.error == pytest.approx(model.task_errors(split.support, split.query).mean())
 
 
 def test_trials_of_the_curve_and_its_page(tiny, tmp_path):
@@ -136,7 +207,8 @@ def test_command_writes_table_figures_and_page(tiny, tmp_path):
         "tiny_task-mean_101_all.json",
     ]
     stored = json.loads((tmp_path / "out" / "cells" / "tiny_task-mean_100_all.json").read_text())
-    assert list(stored) == ["error", "seconds", "clipped", "cold", "coverage"]
+    scores = ["error", "seconds", "clipped", "cold", "coverage", "row_error", "row_rmse"]
+    assert list(stored) == scores
     assert f"{stored['error']:.6f}" in (tmp_path / "out" / "benchmark.csv").read_text()
     for kind in ("rows", "tasks"):
         assert f"figures/benchmark-{kind}.png" in page.read_text()

@@ -2,10 +2,13 @@
 
 All stand behind the learners' ``fit`` / ``adapt`` interface.  `BASELINES` are the simple ones, fitted in closed
 form or by a mixed model; `EARLIER_METHODS` are meta-learners of the literature, each ending in a representation
-τ(s) and a prior mean b(s), with hyper-parameters chosen on held-out tasks.
+τ(s) and a prior mean b(s), with hyper-parameters chosen on held-out tasks.  `RIVALS` read the description as well;
+all but boosting are fitted by other programs, and ``missing()`` says what of them is not installed.
 """
 
 from .bias_learning import ConditionalBiasLearner, UnconditionalBiasLearner
+from .boosting import MixedEffectsForest, PooledBoosting, RowBaseline
+from .external import Lme4, StatsmodelsMixedLM
 from .frank_wolfe import FrankWolfeLearner
 from .multi_task import MultiTaskFeatureLearner
 from .simple import (
@@ -31,19 +34,33 @@ EARLIER_METHODS = {
     "multi-task feature learning": MultiTaskFeatureLearner,
 }
 
+#: Names of what others fit: programs for mixed models, and curved functions of pooled rows.
+RIVALS: dict[str, type[Baseline]] = {
+    "lme4": Lme4,
+    "statsmodels": StatsmodelsMixedLM,
+    "boosting": PooledBoosting,
+    "MERF": MixedEffectsForest,
+}
+
 __all__ = [
     "BASELINES",
     "EARLIER_METHODS",
+    "RIVALS",
     "Baseline",
     "ConditionalBiasLearner",
     "FrankWolfeLearner",
     "GlobalMedian",
     "ItemUserBias",
     "LinearTask",
+    "Lme4",
+    "MixedEffectsForest",
     "MixedModel",
     "MultiTaskFeatureLearner",
+    "PooledBoosting",
     "PooledRidge",
     "RidgePerTask",
+    "RowBaseline",
+    "StatsmodelsMixedLM",
     "TaskMean",
     "TaskMedian",
     "TraceConstrainedLearner",

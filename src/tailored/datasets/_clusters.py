@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from .._validation import check_choice, check_int, check_nonnegative, is_integer
+from .._validation import check_choice, check_int, check_nonnegative, check_real, is_integer
 from ..tasks import TaskSet
 
 # What `side_noise` defaults to, and the names `side_info` may take.
@@ -28,12 +28,21 @@ class ClusterTruth:
         Orthonormal basis of each cluster's subspace; different clusters are orthogonal.
     centers : ndarray of shape (m, q) or None
         Centres of the clusters' side information; None when ``side_info="dataset"``.
+    noise : float
+        Standard deviation of the noise on `y`.
+    hint : float or None
+        Probability with which the hint is that of the task's own cluster by design, not by luck.
+    hints : ndarray of shape (T,) or None
+        Cluster that each task's side information points to; None without a hint.
     """
 
     weights: np.ndarray
     clusters: np.ndarray
     bases: np.ndarray
     centers: np.ndarray | None
+    noise: float = 0.1
+    hint: float | None = None
+    hints: np.ndarray | None = None
 
 
 @overload
@@ -48,6 +57,7 @@ def make_clusters(
     side_info: str = ...,
     side_noise: float | None = ...,
     side_dim: int = ...,
+    hint: float | None = ...,
     random_state: Any = ...,
     return_truth: Literal[False] = ...,
 ) -> TaskSet: ...
@@ -63,6 +73,7 @@ def make_clusters(
     side_info: str = ...,
     side_noise: float | None = ...,
     side_dim: int = ...,
+    hint: float | None = ...,
     random_state: Any = ...,
     return_truth: Literal[True],
 ) -> tuple[TaskSet, ClusterTruth]: ...
@@ -77,6 +88,7 @@ def make_clusters(
     side_info: str = "dataset",
     side_noise: float | None = None,
     side_dim: int = 2,
+    hint: float | None = None,
     random_state: Any = None,
     return_truth: bool = False,
 ) -> TaskSet | tuple[TaskSet, ClusterTruth]:
@@ -111,9 +123,13 @@ def make_clusters(
         1/2 by default.
     side_dim : int
         Dimension q of the "center" side information.
+    hint : float in [0, 1], optional
+        Side information is the indicator of a cluster, m numbers of which one is 1: with this probability
+        the task's own cluster, else a uniformly random one. So it is right with probability
+        ``hint + (1 - hint) / n_clusters``. It takes the place of `side_info`, which stays "dataset".
     random_state : int, Generator, RandomState or None
         The seed. Subspaces, tasks, rows and side information have a stream each, so that with one seed
-        the same target vectors come with any `n_rows`, `noise` or `side_info`. None draws fresh entropy;
+        the same target vectors come with any `n_rows`, `noise`, `side_info` or `hint`. None draws fresh entropy;
         NumPy's global state is never used.
     return_truth : bool
         Also return what was hidden.
@@ -137,46 +153,57 @@ def make_clusters(
     rank = max(d // 10, 1) if rank is None else check_int("rank", rank)
     noise = check_nonnegative("noise", noise)
     check_choice("side_info", side_info, SIDE_NOISE)
+    if hint is not None:
+        hint = check_real("hint", hint, 0.0, 1.0)
+        if side_info != "dataset":
+            raise ValueError(
+                f"hint={hint} and side_info={side_info!r} are both the side information of a task: leave one out."
+            )
     if n_clusters * rank > d:
         raise ValueError(
             f"n_clusters={n_clusters} orthogonal subspaces of rank={rank} need {n_clusters * rank} "
             f"dimensions, but n_features={d}: lower n_clusters or rank, or raise n_features."
         )
-    for_bases, for_tasks, for_rows, for_side = _streams(random_state, 4)
+    for_bases, for_tasks, for_rows, for_side = streams(random_state, 4)
 
-    bases = _orthogonal_bases(for_bases, n_clusters, d, rank)
+    bases = orthogonal_bases(for_bases, n_clusters, d, rank)
     clusters = for_tasks.integers(n_clusters, size=n_tasks)
-    weights = np.einsum("tdr,tr->td", bases[clusters], _on_sphere(for_tasks, n_tasks, rank))
-    sizes = _sizes(for_tasks, n_rows, n_tasks)
+    weights = np.einsum("tdr,tr->td", bases[clusters], on_sphere(for_tasks, n_tasks, rank))
+    sizes = row_counts(for_tasks, n_rows, n_tasks)
 
     groups = np.repeat(np.arange(n_tasks), sizes)
-    X = _on_sphere(for_rows, len(groups), d)
+    X = on_sphere(for_rows, len(groups), d)
     y = np.einsum("nd,nd->n", X, weights[groups]) + noise * for_rows.standard_normal(len(groups))
 
     rows, centers = _side_information(for_side, clusters, n_clusters, side_info, side_noise, side_dim)
+    hints = None
+    if hint is not None:
+        hints = _hints(for_side, clusters, n_clusters, hint)
+        rows = np.eye(n_clusters)[hints]
     tasks = TaskSet(X, y, groups, side_info=None if rows is None else dict(enumerate(rows)))
-    return (tasks, ClusterTruth(weights, clusters, bases, centers)) if return_truth else tasks
+    truth = ClusterTruth(weights, clusters, bases, centers, noise, hint, hints)
+    return (tasks, truth) if return_truth else tasks
 
 
-def _streams(random_state: Any, n: int) -> list[np.random.Generator]:
+def streams(random_state: Any, n: int) -> list[np.random.Generator]:
     if isinstance(random_state, np.random.RandomState):
         random_state = random_state.randint(np.iinfo(np.int32).max, size=4)
     return np.random.default_rng(random_state).spawn(n)
 
 
-def _on_sphere(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def on_sphere(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
     points = rng.standard_normal((n, d))
     return points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
-def _orthogonal_bases(rng: np.random.Generator, m: int, d: int, rank: int) -> np.ndarray:
+def orthogonal_bases(rng: np.random.Generator, m: int, d: int, rank: int) -> np.ndarray:
     Q, R = np.linalg.qr(rng.standard_normal((d, m * rank)))
     # LAPACK's choice of signs would favour some frames; with those of R undone they are uniform.
     Q = Q * np.sign(np.diag(R))
     return np.ascontiguousarray(Q.reshape(d, m, rank).transpose(1, 0, 2))
 
 
-def _sizes(rng: np.random.Generator, n_rows: Any, n_tasks: int) -> np.ndarray:
+def row_counts(rng: np.random.Generator, n_rows: Any, n_tasks: int) -> np.ndarray:
     if is_integer(n_rows):
         return np.full(n_tasks, check_int("n_rows", n_rows))
     if not isinstance(n_rows, tuple | list) or len(n_rows) != 2:
@@ -184,6 +211,12 @@ def _sizes(rng: np.random.Generator, n_rows: Any, n_tasks: int) -> np.ndarray:
     low = check_int("n_rows[0]", n_rows[0])
     high = check_int("n_rows[1]", n_rows[1], minimum=low)
     return rng.integers(low, high, size=n_tasks, endpoint=True)
+
+
+def _hints(rng: np.random.Generator, clusters: np.ndarray, m: int, probability: float) -> np.ndarray:
+    # Both are drawn for every task, so that with one seed a hint that is right stays so as `hint` grows.
+    given, other = rng.random(len(clusters)) < probability, rng.integers(m, size=len(clusters))
+    return np.where(given, clusters, other)
 
 
 def _side_information(
@@ -207,4 +240,4 @@ def _side_information(
     )
     # Volume grows as radius**q, so a uniform point has a radius distributed as U**(1/q).
     radius = spread * rng.random((len(clusters), 1)) ** (1 / q)
-    return centers[clusters] + radius * _on_sphere(rng, len(clusters), q), centers
+    return centers[clusters] + radius * on_sphere(rng, len(clusters), q), centers

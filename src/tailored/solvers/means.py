@@ -88,12 +88,12 @@ class ExactMean:
         if iterate.change is not None:
             self.pending.append((self.count, iterate.change))
         if len(self.pending) == BLOCK:
-            self._flush()
+            self.flush()
 
     def conditioning(self, iterate: Iterate) -> Dense:
         # On a copy: the blocks, and with them the bits, must not depend on when somebody asks.
         sums = self.copy()
-        sums._flush()
+        sums.flush()
         size = self.n_features * self.n_side
         lower = np.tril(sums.restored)
         weighted = lower + np.tril(lower, -1).T
@@ -108,7 +108,8 @@ class ExactMean:
         made.restored = self.restored.copy(order="F")
         return made
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Add the pending changes to the sums."""
         if not self.pending:
             return
         d, k = self.n_features, self.n_side

@@ -4,6 +4,7 @@ Every bound is a function of named quantities that returns a `Bound`; `bound_fro
 quantities from a `TaskSet` and says which ones, `Environment.quantities` knows them exactly.
 """
 
+from .bayes import BayesOracle, ClusterOracle, CurveOracle
 from .bounds import (
     BOUNDS,
     Bound,
@@ -27,7 +28,10 @@ from .surrogate import MeanSurrogate, SurrogateMinimum
 
 __all__ = [
     "BOUNDS",
+    "BayesOracle",
     "Bound",
+    "ClusterOracle",
+    "CurveOracle",
     "Environment",
     "MeanSurrogate",
     "Quantities",

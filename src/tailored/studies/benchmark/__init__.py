@@ -1,7 +1,17 @@
 """The practical benchmark: data set × method × seed, with the baselines a practitioner would use."""
 
 from .methods import METHODS
-from .run import Trial, TrialResult, run_benchmark, run_trial
-from .suites import SUITES, Suite
+from .run import Finished, Trial, TrialResult, run_benchmark, run_trial
+from .suites import SUITES, Suite, seeds_of
 
-__all__ = ["METHODS", "SUITES", "Suite", "Trial", "TrialResult", "run_benchmark", "run_trial"]
+__all__ = [
+    "METHODS",
+    "SUITES",
+    "Finished",
+    "Suite",
+    "Trial",
+    "TrialResult",
+    "run_benchmark",
+    "run_trial",
+    "seeds_of",
+]

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ..files import save_figure, write_text
-from .report import Line, Results, curves_display, markdown, summarise, to_csv
+from .methods import WITH_INTERCEPT, is_baseline
+from .report import Line, Results, curves_display, markdown, ratio_table, ratios, summarise, to_csv
 from .run import COLD_ROWS, COVERAGE, CURVE_SEEDS, TrialResult
 from .suites import SUITES
 
@@ -44,6 +45,17 @@ _ADVICE = """## When to use which
 """
 
 
+_MULTILEVEL = """## Multilevel data against lme4
+
+A quarter of the groups, at least five, is new; some rows of each are given, drawn at random or (`-time`) the first
+ones, and the others are predicted. lme4 chooses by AIC between a random intercept, uncorrelated and full slopes, all
+with the columns and the description as fixed effects; new groups by the best linear predictor from its estimates.
+Numbers are geometric means over the same splits of (error / lme4's error), less one: MAE is the mean over groups of
+the mean absolute error, RMSE that over all predicted rows; the upper limits are one-sided (95 %, Student's t over
+the log ratios of the splits). Splits of one data set share groups, so that the limits are optimistic. Times are
+medians; lme4's includes the start of R.
+"""
+
 _INTERVALS = f"""## Prediction intervals
 
 Share of query rows inside the {100 * COVERAGE:.0f} % intervals of `TaskRegressor.predict_interval`, and their mean width,
@@ -76,6 +88,7 @@ def page(results: Results, figures: Mapping[str, str] | None = None) -> str:
     clipped = [line for line in summarise(results, clipped=True) if line.method in _shown(lines)]
     if clipped:
         parts += ["## Predictions clipped to the rating scale\n", markdown(clipped)]
+    parts += _multilevel(results)
     parts += ["## Cold start\n", _cold(results)]
     if "rows" in figures:
         parts.append(f"![Error against support rows]({figures['rows']})\n")
@@ -87,7 +100,25 @@ def page(results: Results, figures: Mapping[str, str] | None = None) -> str:
     intervals = _intervals(results)
     if intervals:
         parts += [_INTERVALS, intervals]
+    skipped = getattr(results, "skipped", {})
+    if skipped:
+        parts += ["## Left out\n", *(f"- {name}: {reason}" for name, reason in skipped.items()), ""]
     return "\n".join(parts)
+
+
+def _multilevel(results: Results) -> list[str]:
+    """The default learner against lme4, then the others."""
+    lines = ratios(results)
+    if not lines:
+        return []
+    ours = [line for line in lines if line.method == "conditional"]
+    others = [line for line in lines if line.method != "conditional" and is_baseline(line.method)]
+    parts = [_MULTILEVEL]
+    if ours:
+        parts.append(ratio_table(ours))
+    if others:
+        parts += ["Other methods, in the same terms:\n", ratio_table(others)]
+    return parts
 
 
 def _short(lines: Sequence[Line]) -> str:
@@ -118,7 +149,14 @@ def _cold(results: Results) -> str:
     head = "| data set | method | " + " | ".join(f"{n} row" + "s" * (n != 1) for n in COLD_ROWS) + " |"
     rows = [head, "|" + "---|" * (2 + len(COLD_ROWS))]
     for suite in SUITES:
-        for method in ("task mean", "item and user bias", "mixed model", "conditional"):
+        for method in (
+            "task mean",
+            "item and user bias",
+            "mixed model",
+            WITH_INTERCEPT,
+            "lme4",
+            "conditional",
+        ):
             found = _full(results, suite, method)
             if found:
                 means = [np.mean([one.cold[str(n)] for one in found]) for n in COLD_ROWS]

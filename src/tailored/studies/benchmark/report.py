@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...displays.benchmark import BenchmarkDisplay, Curve
-from .methods import is_baseline
+from .methods import Array, is_baseline
 from .run import CURVE_METHODS, Trial, TrialResult
 from .suites import SUITES
 
@@ -83,18 +83,87 @@ def _paired(ours: dict[int, float], theirs: dict[int, float]) -> tuple[float, fl
     return difference, float(stats.ttest_rel(a, b).pvalue)
 
 
+@dataclass(frozen=True)
+class Ratio:
+    """Errors of one method over those of another on the same splits of one data set.
+
+    ``error`` is the geometric mean over splits of the ratios of `TrialResult.error` (mean over tasks of the MAE),
+    ``rmse`` that of `TrialResult.row_rmse`; the upper limits are one-sided, 95 %, from Student's t over the splits'
+    log ratios.  Splits of one data set share groups, so that the limits are optimistic.
+    """
+
+    suite: str
+    method: str
+    n_splits: int
+    error: float
+    error_upper: float
+    rmse: float
+    rmse_upper: float
+    seconds: float
+    seconds_other: float
+
+
+def ratios(results: Results, other: str = "lme4") -> list[Ratio]:
+    """Every method over ``other`` on the multilevel data sets, where both were run."""
+    found: dict[tuple[str, str], dict[int, tuple[float, float, float]]] = defaultdict(dict)
+    for trial, result in results:
+        if trial.n_train is None and SUITES[trial.suite].is_multilevel and result.row_rmse is not None:
+            scores = result.error, result.row_rmse, result.seconds
+            found[trial.suite, trial.method][trial.seed] = scores
+    lines = []
+    for (suite, method), ours in found.items():
+        theirs = found.get((suite, other), {})
+        seeds = sorted(set(ours) & set(theirs))
+        if method != other and seeds:
+            a, b = (np.array([scores[seed] for seed in seeds]).T for scores in (ours, theirs))
+            means = (*_mean_ratio(a[0], b[0]), *_mean_ratio(a[1], b[1]))
+            lines.append(
+                Ratio(suite, method, len(seeds), *means, float(np.median(a[2])), float(np.median(b[2])))
+            )
+    return lines
+
+
+def _mean_ratio(ours: Array, theirs: Array) -> tuple[float, float]:
+    """Geometric mean of the ratios, and its upper limit (not a number for a single split)."""
+    from scipy import stats
+
+    logs = np.log(ours) - np.log(theirs)
+    mean, n = float(logs.mean()), len(logs)
+    if n < 2:
+        return float(np.exp(mean)), float("nan")
+    margin = float(stats.t.ppf(0.95, n - 1) * logs.std(ddof=1) / np.sqrt(n))
+    return float(np.exp(mean)), float(np.exp(mean + margin))
+
+
+def ratio_table(lines: Sequence[Ratio]) -> str:
+    """A row for each method and data set: change of both errors in percent, with its upper limit."""
+    rows = [
+        "| data set | method | splits | MAE | upper 95 % | RMSE | upper 95 % | fit | lme4's fit |",
+        "|" + "---|" * 9,
+    ]
+    for line in lines:
+        values = (line.error, line.error_upper, line.rmse, line.rmse_upper)
+        shown = " | ".join("" if np.isnan(value) else f"{100 * (value - 1):+.2f} %" for value in values)
+        times = f"{line.seconds:.1f} s | {line.seconds_other:.1f} s"
+        rows.append(f"| {line.suite} | {line.method} | {line.n_splits} | {shown} | {times} |")
+    return "\n".join(rows) + "\n"
+
+
 def to_csv(results: Results) -> str:
     """The tidy table: one line per data set, method, seed, number of training tasks and of support rows."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     head = ["data_set", "method", "seed", "n_train", "support"]
-    writer.writerow([*head, "error", "clipped", "seconds", "coverage", "width"])
+    scores = ["error", "clipped", "seconds", "coverage", "width", "row_error", "row_rmse"]
+    writer.writerow([*head, *scores])
     for trial, result in results:
         for rows in ("all", *result.cold):
             first = rows == "all"
             error = result.error if first else result.cold[rows]
             clipped = result.clipped if first else None
-            numbers = [error, clipped, result.seconds if first else None, *result.coverage.get(rows, ())]
+            numbers = [error, clipped, result.seconds if first else None]
+            numbers += result.coverage.get(rows, (None, None))
+            numbers += [result.row_error, result.row_rmse] if first else [None, None]
             n_train = "all" if trial.n_train is None else trial.n_train
             name = [trial.suite, trial.method, trial.seed, n_train, rows]
             writer.writerow([*name, *("" if value is None else f"{value:.6f}" for value in numbers)])
