@@ -171,8 +171,10 @@ def test_mixed_model_is_a_prior_of_tasks(fit_intercept, ratings):
     """Its closed form and the within-task solver, given the same prior, agree."""
     baseline = MixedModel(fit_intercept=fit_intercept, clip=(1.0, 5.0)).fit(ratings)
     prior = baseline.prior_
-    np.testing.assert_allclose(prior.conditioning.C * baseline.noise_, baseline.covariance_, rtol=1e-12)
-    np.testing.assert_array_equal(prior.bias.constant, baseline.mean_)
+    units = prior.units
+    covariance = units.raw_representation(prior.conditioning.C) * baseline.noise_
+    np.testing.assert_allclose(covariance, baseline.covariance_, rtol=1e-10, atol=1e-12)
+    np.testing.assert_array_equal(units.raw_weights(prior.bias.constant.copy()), baseline.mean_)
     assert (prior.size_exponent, prior.fit_intercept, prior.clip) == (1, fit_intercept, (1.0, 5.0))
     task = ratings[:1]
     solved, closed = TaskRegressor.adapted(prior, task), baseline.adapt(task.X, task.y)

@@ -156,7 +156,8 @@ def test_a_method_without_weights(tiny):
     assert result.error == pytest.approx(model.task_errors(split.support, split.query).mean())
 
 
-def test_trials_of_the_curve_and_its_page(tiny, tmp_path):
+@pytest.mark.filterwarnings("ignore:coverage. too few tasks:UserWarning")  # ten of them
+def test_trials_of_the_curve_and_its_page(few_steps, tiny, tmp_path):
     """Curves take fewer methods and fewer tasks than there are; the page and the table say what was measured."""
     methods = ["task mean", "ridge per task", "mixed model", "conditional"]
     results = run_benchmark(["tiny"], methods, [0, 1], tmp_path, task_counts=(10, 25))
@@ -181,7 +182,7 @@ def test_trials_of_the_curve_and_its_page(tiny, tmp_path):
     assert float(line["error"]) == pytest.approx(full[1].cold["5"], abs=1e-6)
 
 
-def test_coverage_by_hand(tiny):
+def test_coverage_by_hand(few_steps, tiny):
     result = run_trial(Trial("tiny", "conditional", 0))
     split = SUITES["tiny"].load(0, None)
     learner = EmpiricalBayesLearner().fit(split.train)

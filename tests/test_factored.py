@@ -25,7 +25,7 @@ from tailored.solvers.best import SCALE_RANGE, best_scale
 from tailored.solvers.factored import FactoredSolver
 from tailored.solvers.factors import FactoredObjective, Factors, transformed
 from tailored.solvers.start import Coordinates, State
-from tailored.tasks import Rows
+from tailored.tasks import Rows, Units
 
 L = 0.4
 FACTORED = [name for name, kind in SOLVERS.items() if issubclass(kind, FactoredSolver)]
@@ -199,7 +199,7 @@ def test_batches_are_taken_and_joined_by_task():
 def problem_of(batch, objective, judge, *, rank, d):
     """A problem whose tasks are nothing but the batch, and whose held-out tasks are the judge."""
     k = batch.phis.shape[1]
-    prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k))
+    prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k), Units.raw(d))
     tasks = TaskSet.from_arrays(*batch.support, np.arange(len(batch)))
     return Problem(prior, objective, tasks, batch, lambda i: batch, judge, rank=rank, seed=[0])
 
@@ -450,6 +450,7 @@ def test_persistence_clone_and_parameters(clusters, tmp_path):
         same(copy.fit(clusters), learner)
 
 
+@pytest.mark.filterwarnings("ignore::tailored.exceptions.SingleTaskWarning")
 @parametrize_with_checks(
     [
         UnconditionalLearner(solver=LBFGS(max_passes=3)),

@@ -406,7 +406,7 @@ def arrays_of(prior):
 @pytest.mark.parametrize(
     "learner", SNAPSHOTS, ids=lambda e: f"{type(e).__name__}-{e.get_params().get('solver')}"
 )
-def test_what_a_user_holds_is_a_snapshot(clusters, learner):
+def test_what_a_user_holds_is_a_snapshot(few_steps, clusters, learner):
     """Going on makes a new prior; the old one keeps every bit, and cannot be written to."""
     learner = copy.deepcopy(learner).partial_fit(clusters[:25])
     prior, conditioning, bias = learner.prior_, learner.conditioning_, learner.bias_
@@ -633,7 +633,7 @@ def test_messages(clusters):
         (lambda: fitted.adapt(np.where(X[:3] > 0, np.nan, X[:3]), y[:3]), ValueError, "NaN"),
         (lambda: fitted.adapt(side_info=[1.0]), ValueError, "side_info"),
         (lambda: fitted.predict(X), ValueError, "groups"),
-        (lambda: fitted.predict(X[:1], groups=["new"]), ValueError, "'new'.*adapt"),
+        (lambda: fitted.predict(X, groups=groups[:-1]), ValueError, "groups: expected"),
         (lambda: fitted.fit(clusters, y), TypeError, "TaskSet"),
         (
             lambda: ConditionalLearner(solver=ProjectedSGD("theory", theory_constants={"Q": 1})).fit(
@@ -646,6 +646,24 @@ def test_messages(clusters):
     for call, kind, pattern in cases:
         with pytest.raises(kind, match=pattern):
             call()
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        ConditionalLearner(solver=ProjectedSGD(0.1), bias="shared"),
+        UnconditionalLearner(solver=ProjectedSGD(0.1), bias="shared", fit_intercept=True),
+        IndependentLearner(),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_a_task_that_was_not_seen_is_predicted_by_the_prior(learner, clusters):
+    learner.fit(clusters)
+    rows, known = clusters.X[:4], clusters.labels[1]
+    found = learner.predict(rows, groups=[-1, known, -2, -1])
+    expected = learner.adapt().predict(rows)
+    expected[1] = learner.predict(rows[1:2], groups=[known])[0]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_nan_in_training_names_the_task(clusters):

@@ -17,8 +17,8 @@ from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Square
 from tailored.mixed_models import (
     Mixture,
     Shrinkage,
+    SideForm,
     TaskStatistics,
-    Units,
     adapt,
     em,
     factor_target,
@@ -30,9 +30,18 @@ from tailored.mixed_models import (
     truncate,
 )
 from tailored.mixed_models.em import NOISE_FLOOR
-from tailored.mixed_models.forms import FACTORS, PSEUDO_TASKS, RIDGES, Form, FormFitter, chains
+from tailored.mixed_models.forms import (
+    FACTORS,
+    GATE_PENALTIES,
+    PSEUDO_TASKS,
+    RIDGES,
+    Form,
+    FormFitter,
+    chains,
+)
 from tailored.mixed_models.kernels import factor_and_solve, sum_inverses
 from tailored.mixed_models.mixture import root
+from tailored.tasks import Units
 from tailored.tasks.episodes import draw, rotate
 
 seeds = st.integers(0, 10_000)
@@ -51,6 +60,11 @@ def gaussian_tasks(rng, n_tasks, b, W, noise=0.3, low=0, high=8):
         w = rng.multivariate_normal(b, W)
         entries.append((X, X @ w + noise * rng.normal(size=len(X))))
     return TaskSet.from_tasks(entries)
+
+
+def raw(tasks, side=None):
+    """Statistics in the units of the tasks themselves."""
+    return TaskStatistics.of(tasks, Units.raw(tasks.n_features), side)
 
 
 def random_mixture(rng, K, d, rank=None):
@@ -93,7 +107,7 @@ def test_evidence_is_the_marginal_density(seed, rank):
     b, L, noise = rng.normal(size=3), root(random_psd(rng, 3, rank)), rng.uniform(0.1, 2.0)
     W = L @ L.T
     tasks = gaussian_tasks(rng, 6, b, W)
-    found = posterior(TaskStatistics.of(tasks), b, L, noise)
+    found = posterior(raw(tasks), b, L, noise)
     for t, task in enumerate(tasks):
         n = len(task.y)
         covariance = task.X @ W @ task.X.T + noise * np.eye(n)
@@ -114,7 +128,7 @@ def test_mixture_evidence_and_responsibilities():
     rng = np.random.default_rng(0)
     mixture = random_mixture(rng, 3, 2)
     tasks = gaussian_tasks(rng, 9, np.zeros(2), np.eye(2))
-    found = mixture.expect(TaskStatistics.of(tasks))
+    found = mixture.expect(raw(tasks))
     for t, task in enumerate(tasks):
         if len(task.y) == 0:
             np.testing.assert_allclose(found.responsibilities[t], mixture.proportions)
@@ -128,7 +142,8 @@ def test_mixture_evidence_and_responsibilities():
         ]
         assert found.log_evidence[t] == pytest.approx(np.log(np.sum(densities)), rel=1e-7)
         np.testing.assert_allclose(found.responsibilities[t], densities / np.sum(densities), atol=1e-7)
-    _, tau, b = mixture.prior(TaskStatistics.of(tasks))
+    _, tau, b, correction = mixture.prior(raw(tasks))
+    assert correction is None
     r = found.responsibilities[4]
     np.testing.assert_allclose(tau[4], sum(r[k] * mixture.covariances[k] for k in range(3)) / mixture.noise)
     np.testing.assert_allclose(b[4], r @ mixture.means)
@@ -148,7 +163,7 @@ def test_posterior_mean_is_the_exact_solution_at_n_W_over_noise(seed, rank):
     rng = np.random.default_rng(seed)
     b, W, noise = rng.normal(size=4), random_psd(rng, 4, rank), rng.uniform(0.2, 2.0)
     tasks = gaussian_tasks(rng, 5, b, W, low=1)
-    statistics = TaskStatistics.of(tasks)
+    statistics = raw(tasks)
     tau = np.broadcast_to(W / noise, statistics.gram.shape)
     weights = adapt(tau, np.broadcast_to(b, statistics.cross.shape), statistics)
     for w, task in zip(weights, tasks, strict=True):
@@ -161,7 +176,7 @@ def test_posterior_mean_is_the_exact_solution_at_n_W_over_noise(seed, rank):
 
 def test_influence_is_the_derivative_in_the_prior_mean():
     rng = np.random.default_rng(1)
-    statistics = TaskStatistics.of(gaussian_tasks(rng, 4, np.zeros(3), np.eye(3)))
+    statistics = raw(gaussian_tasks(rng, 4, np.zeros(3), np.eye(3)))
     tau = np.array([random_psd(rng, 3) for _ in range(4)])
     b, step = rng.normal(size=(4, 3)), rng.normal(size=(4, 3))
     moved = adapt(tau, b + step, statistics) - adapt(tau, b, statistics)
@@ -171,35 +186,40 @@ def test_influence_is_the_derivative_in_the_prior_mean():
 # ---------------------------------------------------------------- statistics
 
 
-def test_statistics_and_units():
+@pytest.mark.parametrize("centre", [False, True])
+def test_statistics_and_units(centre):
     rng = np.random.default_rng(2)
     tasks = gaussian_tasks(rng, 5, np.ones(3), np.eye(3))
-    X = tasks.X * np.array([1.0, 1e6, 0.0])
-    raw = TaskSet.from_arrays(X, 1e-3 * tasks.y, tasks.offsets, tasks.labels)
-    units = Units.of(raw, fit_intercept=True)
-    n = len(raw.y)
-    np.testing.assert_allclose(units.columns[:2], np.sqrt((X[:, :2] ** 2).sum(axis=0) / n))
-    np.testing.assert_array_equal(units.columns[2:], 1.0)  # a column of zeros, and the constant
-    scaled = np.hstack([X, np.ones((n, 1))]) / units.columns
-    found = TaskStatistics.of(raw, True, units)
+    X = tasks.X * np.array([1.0, 1e6, 0.0]) + 3.0 * centre
+    measured = TaskSet.from_arrays(X, 1e-3 * tasks.y, tasks.offsets, tasks.labels)
+    units = Units.of(measured, fit_intercept=True, centre=centre)
+    n = len(measured.y)
+    shift = X.mean(axis=0) if centre else np.zeros(3)
+    y = measured.y - (measured.y.mean() if centre else 0.0)
+    np.testing.assert_allclose(units.columns[:2], np.sqrt(((X - shift)[:, :2] ** 2).sum(axis=0) / n))
+    np.testing.assert_array_equal(units.columns[2:], 1.0)  # a column that does not vary, and the constant
+    assert units.target == pytest.approx(np.sqrt(np.mean(y**2)))
+    scaled = np.hstack([X - shift, np.ones((n, 1))]) / units.columns
+    found = TaskStatistics.of(measured, units)
     weights = rng.normal(size=4)
-    for t, (a, b) in enumerate(zip(raw.offsets[:-1], raw.offsets[1:], strict=True)):
-        Xt, yt = scaled[a:b], raw.y[a:b] / units.target
-        np.testing.assert_allclose(found.gram[t], Xt.T @ Xt, atol=1e-12)
-        np.testing.assert_allclose(found.cross[t], Xt.T @ yt, atol=1e-12)
+    for t, (a, b) in enumerate(zip(measured.offsets[:-1], measured.offsets[1:], strict=True)):
+        Xt, yt = scaled[a:b], y[a:b] / units.target
+        np.testing.assert_allclose(found.gram[t], Xt.T @ Xt, atol=1e-11)
+        np.testing.assert_allclose(found.cross[t], Xt.T @ yt, atol=1e-11)
         residual = np.sum((yt - Xt @ weights) ** 2)
         assert found.squared_residuals(weights)[t] == pytest.approx(residual, abs=1e-10)
         each = found.squared_residuals(np.tile(weights, (5, 1)))
         assert each[t] == pytest.approx(residual, abs=1e-10)
-    sparse = TaskSet.from_tasks([(sp.csr_array(t.X), t.y) for t in raw])
-    np.testing.assert_allclose(TaskStatistics.of(sparse, True, units).gram, found.gram)
-    np.testing.assert_allclose(Units.of(sparse, True).columns, units.columns)
+    sparse = TaskSet.from_tasks([(sp.csr_array(t.X), t.y) for t in measured])
+    np.testing.assert_allclose(TaskStatistics.of(sparse, units).gram, found.gram)
+    if not centre:  # sparse columns are not shifted
+        np.testing.assert_allclose(Units.of(sparse, True).columns, units.columns)
 
 
 def test_statistics_that_do_not_fit_are_refused():
     tasks = TaskSet.from_tasks([(sp.csr_array((1, 20_000)), [1.0])])
     with pytest.raises(ValueError, match=r"X: the second moments of 1 tasks with 20000 columns take 3\.2 GB"):
-        TaskStatistics.of(tasks)
+        raw(tasks)
 
 
 # ---------------------------------------------------------------- EM
@@ -209,7 +229,7 @@ def test_statistics_that_do_not_fit_are_refused():
 @given(seed=seeds, K=st.integers(1, 3), learn_mean=st.booleans())
 def test_em_never_lowers_the_evidence(seed, K, learn_mean):
     rng = np.random.default_rng(seed)
-    statistics = TaskStatistics.of(gaussian_tasks(rng, 25, rng.normal(size=3), random_psd(rng, 3)))
+    statistics = raw(gaussian_tasks(rng, 25, rng.normal(size=3), random_psd(rng, 3)))
     mixture = random_mixture(rng, K, 3)
     evidence = -np.inf
     for _ in range(12):
@@ -223,7 +243,7 @@ def test_em_never_lowers_the_evidence(seed, K, learn_mean):
 def test_em_recovers_the_model():
     rng = np.random.default_rng(3)
     b, W = np.array([1.0, -2.0, 0.5]), np.diag([1.0, 0.25, 0.0]) + 0.1
-    statistics = TaskStatistics.of(gaussian_tasks(rng, 3000, b, W, noise=0.5, low=3, high=9))
+    statistics = raw(gaussian_tasks(rng, 3000, b, W, noise=0.5, low=3, high=9))
     model = fit_mixed_model(statistics)
     np.testing.assert_allclose(model.means[0], b, atol=0.06)
     np.testing.assert_allclose(model.covariances[0], W, atol=0.1)
@@ -235,7 +255,7 @@ def test_mixture_finds_the_clusters():
     tasks, truth = make_clusters(
         120, n_clusters=3, n_rows=40, n_features=9, rank=2, random_state=0, return_truth=True
     )
-    statistics = TaskStatistics.of(tasks)
+    statistics = raw(tasks)
     mixture = fit_mixture(statistics, fit_mixed_model(statistics), 3, seed=[0], learn_mean=False)
     found = mixture.expect(statistics).responsibilities.argmax(axis=1)
     table = np.zeros((3, 3))
@@ -251,26 +271,32 @@ def test_side_information_in_the_mean():
     rest = gaussian_tasks(rng, 400, np.ones(3), 0.1 * np.eye(3), low=1)
     shift = v @ Gamma.T
     entries = [(t.X, t.y + t.X @ m) for t, m in zip(rest, shift, strict=True)]
-    statistics = TaskStatistics.of(TaskSet.from_tasks(entries), side=v)
-    expected = TaskStatistics.of(rest, side=v)
+    statistics = raw(TaskSet.from_tasks(entries), v)
+    expected = raw(rest, v)
     for name, found in vars(statistics.shifted(shift)).items():
         np.testing.assert_allclose(found, getattr(expected, name), atol=1e-9)
-    np.testing.assert_allclose(fit_side(statistics, 1.0), Gamma, atol=0.15)
-    assert np.abs(fit_side(statistics, 1e6)).max() < 0.01
-    fitter = FormFitter.of(statistics, [0], 1.0)
+    found = fit_side(statistics, SideForm(1.0), 2)
+    np.testing.assert_allclose(found.Gamma, Gamma, atol=0.15)
+    np.testing.assert_allclose(found.rest.covariances[0], 0.1 * np.eye(3), atol=0.1)
+    np.testing.assert_array_equal(found.model.side, found.Gamma)
+    assert np.abs(fit_side(statistics, SideForm(1e6), 2).Gamma).max() < 0.01
+    fitter = FormFitter.of(statistics, [0], SideForm(1.0), 2)
     model = fitter.fit(Form("mixed model", learn_mean=True))
     assert np.trace(model.covariances[0]) < 0.6
     np.testing.assert_allclose(model.prior(statistics).b, model.means[0] + v @ model.side.T)
     assert fitter.fit(Form("independent", ridge=1.0)).side is None
     # the evidence of the tasks as they are is that of what the description leaves
     bare = fit_mixed_model(fitter.statistics, max_iter=150, tol=1e-6)
-    found = model.expect(statistics).log_evidence
+    likely = fitter.most_likely(Form("mixed model", learn_mean=True))
+    found = likely.expect(statistics).log_evidence
+    # what is used makes up for the mean, which was learned from the same tasks
+    np.testing.assert_allclose(model.covariances, 400 / 399 * likely.covariances)
     np.testing.assert_allclose(found, bare.expect(fitter.statistics).log_evidence)
 
 
 def test_shrinkage_pulls_to_its_target():
     rng = np.random.default_rng(4)
-    statistics = TaskStatistics.of(gaussian_tasks(rng, 40, np.zeros(3), np.eye(3)))
+    statistics = raw(gaussian_tasks(rng, 40, np.zeros(3), np.eye(3)))
     start, target = fit_mixed_model(statistics), np.diag([1.0, 2.0, 3.0])
     strong = em(statistics, start, max_iter=5, shrinkage=Shrinkage(1e9, target)).mixture
     np.testing.assert_allclose(strong.covariances[0], target, atol=1e-5)
@@ -290,18 +316,19 @@ def test_factor_target_and_truncation():
     cut = truncate(Mixture(np.ones(1), np.zeros((1, 5)), W[None], 1.0), threshold).covariances[0]
     np.testing.assert_allclose(np.linalg.eigvalsh(cut), [0, 0, *values[2:]], atol=1e-12)
     # EM fits what is left and brings nothing back
-    statistics = TaskStatistics.of(gaussian_tasks(rng, 30, np.zeros(5), W))
+    statistics = raw(gaussian_tasks(rng, 30, np.zeros(5), W))
     refitted = em(statistics, Mixture(np.ones(1), np.zeros((1, 5)), cut[None], 1.0), max_iter=4).mixture
     assert np.linalg.matrix_rank(refitted.covariances[0], tol=1e-8) == 3
 
 
-def test_interpolating_and_degenerate_tasks_stay_finite():
+@pytest.mark.parametrize("structure", ["none", "intercept", "diagonal", "full"])
+def test_interpolating_and_degenerate_tasks_stay_finite(structure):
     rng = np.random.default_rng(6)
     no_noise = [(X, X @ np.ones(4)) for X in rng.normal(size=(5, 2, 4))]
     zero = [(np.zeros((3, 4)), np.zeros(3))] * 2
     for entries in (no_noise, zero, [(np.zeros((0, 4)), np.zeros(0))]):
-        statistics = TaskStatistics.of(TaskSet.from_tasks(entries))
-        model = fit_mixed_model(statistics)
+        statistics = raw(TaskSet.from_tasks(entries))
+        model = fit_mixed_model(statistics, max_iter=1000, tol=1e-9, structure=structure)
         # targets without a size of their own count as being of size one
         size = float(statistics.square.sum()) / statistics.n_rows or 1.0
         assert NOISE_FLOOR * size <= model.noise < 1e-3 * size
@@ -311,23 +338,52 @@ def test_interpolating_and_degenerate_tasks_stay_finite():
 # ---------------------------------------------------------------- forms
 
 
-def test_every_form_can_be_fitted():
+@pytest.mark.parametrize("has_side", [False, True])
+@pytest.mark.parametrize("has_intercept", [False, True])
+def test_every_form_can_be_fitted(has_intercept, has_side):
     tasks = make_clusters(30, n_clusters=2, n_rows=12, n_features=4, rank=1, random_state=0)
-    units = Units.of(tasks, False)
-    fitter = FormFitter(TaskStatistics.of(tasks, False, units), [0])
-    forms = [form for chain in chains(2, True) for form in chain]
-    assert len(forms) == len(set(forms)) == len(RIDGES) + 3 + len(FACTORS) * len(PSEUDO_TASKS) + 3
+    units = Units.of(tasks, has_intercept, centre=True)
+    side = np.random.default_rng(0).normal(size=(30, 2)) if has_side else None
+    statistics, d = TaskStatistics.of(tasks, units, side), 4 + has_intercept
+    fitter = FormFitter(statistics, [0])
+    forms = [
+        form for chain in chains(2, True, has_intercept=has_intercept, has_side=has_side) for form in chain
+    ]
+    structures = {"none", "diagonal", "full"} | ({"intercept"} if has_intercept else set())
+    assert {form.structure for form in forms} == structures
+    single = len(RIDGES) + (len(structures) - 1) + 3 + len(FACTORS) * len(PSEUDO_TASKS)
+    mixtures = 3 * (1 + len(GATE_PENALTIES) * has_side)
+    assert len(forms) == len(set(forms)) == single + mixtures
     for form in forms:
         mixture = fitter.fit(form)
         assert mixture.n_components == form.n_components
+        assert mixture.averaged == (form.kind == "mixture")
+        assert (mixture.gates is not None) == (form.gate_penalty > 0)
         assert np.linalg.eigvalsh(mixture.covariances).min() > -1e-9
-    alone = fitter.fit(Form("independent", ridge=3.0)).prior(TaskStatistics.of(tasks, False, units))
-    np.testing.assert_allclose(alone.tau[0], 3.0 * np.eye(4))
+        assert np.isfinite(mixture.expect(statistics).log_evidence).all()
+        W = mixture.covariances[0]
+        if form.structure == "none":
+            assert not W.any()
+        elif form.structure == "diagonal":
+            np.testing.assert_array_equal(W, np.diag(np.diag(W)))
+        elif form.structure == "intercept":
+            assert W[-1, -1] > 0
+            np.testing.assert_allclose(W[:-1], 0.0, atol=1e-12 * W[-1, -1])
+    alone = fitter.fit(Form("independent", ridge=3.0))
+    np.testing.assert_allclose(alone.prior(statistics).tau[0], 3.0 * np.eye(d))
+    # their noise is the most likely one for this ridge, so that its evidence can be compared
+    evidence = [
+        replace(alone, noise=f * alone.noise, covariances=f * alone.covariances)
+        .expect(statistics)
+        .log_evidence.sum()
+        for f in (0.9, 1.0, 1.1)
+    ]
+    assert evidence[1] > max(evidence[0], evidence[2])
 
 
 def test_stronger_shrinkage_is_nearer_to_factors():
     tasks = gaussian_tasks(np.random.default_rng(7), 40, np.zeros(4), random_psd(np.random.default_rng(8), 4))
-    fitter = FormFitter(TaskStatistics.of(tasks), [0])
+    fitter = FormFitter(raw(tasks), [0])
     off = []
     for nu in PSEUDO_TASKS:
         W = fitter.fit(Form("mixed model", learn_mean=True, n_factors=0, pseudo_tasks=nu)).covariances[0]
@@ -344,11 +400,11 @@ def test_rotation_asks_for_every_row_once():
     tasks = TaskSet.from_tasks(
         [(np.arange(n)[:, None] + 100.0 * t, np.zeros(n)) for t, n in enumerate(sizes)]
     )
-    support, query = rotate(tasks, [int(rng.integers(100))])
+    support, query, task = rotate(tasks, [int(rng.integers(100))])
     assert sorted(query.X.ravel()) == sorted(tasks.X.ravel())
     assert (query.sizes > 0).all()
-    for given_rows, asked in zip(support, query, strict=True):
-        t = int(asked.X[0, 0] // 100)
+    for t, given_rows, asked in zip(task, support, query, strict=True):
+        assert t == asked.X[0, 0] // 100
         together = sorted([*given_rows.X.ravel(), *asked.X.ravel()])
         assert together == [100.0 * t + i for i in range(sizes[t])]
     assert len(rotate(tasks, [0], n_repeats=2).query) == 2 * len(query)
@@ -356,7 +412,8 @@ def test_rotation_asks_for_every_row_once():
 
 def test_draw_gives_so_many_rows():
     tasks = TaskSet.from_tasks([(np.arange(float(n))[:, None], np.zeros(n)) for n in (20, 4, 1, 0)])
-    support, query = draw(tasks, 6, [0], n_repeats=1)
+    support, query, task = draw(tasks, 6, [0], n_repeats=1)
+    assert list(task) == [0, 1, 2]
     assert list(support.sizes) == [6, 3, 0]
     assert list(query.sizes) == [5, 1, 1]
     for given_rows, asked in zip(support, query, strict=True):
@@ -420,16 +477,16 @@ def test_query_bias_is_minimised():
 def test_rounding_of_tasks_without_rows_is_no_unit():
     """Without rows all weights are the centre; what rounding leaves of their spread must not be divided by."""
     tasks = make_clusters(40, n_clusters=2, n_features=6, rank=2, n_rows=12, random_state=0)
-    statistics = TaskStatistics.of(tasks, False, Units.of(tasks, False))
+    statistics = TaskStatistics.of(tasks, Units.of(tasks, False))
     rng = np.random.default_rng(0)
     means, proportions = rng.normal(size=(3, 6)), np.array([0.2, 0.3, 0.5])
     mixture = Mixture(proportions, means, np.stack([np.eye(6)] * 3), 0.1)
-    none = TaskStatistics.of(tasks.support_query(1)[0][np.arange(40)], False)
+    none = raw(tasks.support_query(1)[0][np.arange(40)])
     empty = replace(
         none, gram=0 * none.gram, cross=0 * none.cross, square=0 * none.square, sizes=0 * none.sizes
     )
     # Means of equal rows in another order of summation: off by a few units in the last place.
     weights = np.stack([(proportions * (1 + 1e-16 * t)) @ means for t in range(-20, 20)]) * (1 + 1e-15)
     summary = TaskSummary.fit(mixture, empty, weights)
-    with_rows = adapt(*mixture.prior(statistics)[1:], statistics)
+    with_rows = adapt(*mixture.prior(statistics)[1:3], statistics)
     assert np.abs(summary(statistics, with_rows)).max() < 100.0

@@ -22,8 +22,9 @@ from tailored.feature_maps import (
     TaskSummary,
 )
 from tailored.mixed_models import TaskStatistics
-from tailored.mixed_models.kernels import log_evidences
+from tailored.mixed_models.kernels import component_posteriors
 from tailored.representation import Bias, BlockDiagonal, Dense, Factored
+from tailored.tasks import Units
 
 D, Q = 6, 2
 
@@ -45,16 +46,21 @@ def plain_map(n_components, fit_intercept):
     return PosteriorMap(n_components, fit_intercept).fit(some_tasks(0, [12] * 40))
 
 
-def made_map(n_components, levels, side, fit_intercept):
+def made_map(n_components, levels, side, fit_intercept, averaged=False):
     """A map with everything that training may put into one, on random numbers."""
     rng = np.random.default_rng(7)
     tasks = some_tasks(0, [12] * 40)
     plain = plain_map(n_components, fit_intercept).model
-    mixture, d = plain.mixture, D + fit_intercept
+    mixture, d = replace(plain.mixture, averaged=averaged), D + fit_intercept
     features = None
-    if side == "description":
+    if side in ("description", "gates", "both"):
         features = SideFeatures.fit(SideVector(), tasks)
-        mixture = replace(mixture, side=0.3 * rng.normal(size=(d, Q)))
+        q = len(features.mean)
+        assert q > features.n_linear == Q  # curves beside the numbers themselves
+        if side != "gates":
+            mixture = replace(mixture, side=0.3 * rng.normal(size=(d, q)))
+        if side != "description":
+            mixture = replace(mixture, gates=rng.normal(size=(n_components, 1 + q)))
     elif side == "rows":
         features = SideFeatures.fit(MeanEmbedding(), tasks)
     summaries = []
@@ -77,21 +83,22 @@ def made_map(n_components, levels, side, fit_intercept):
     listed = [Level(0.0, None), Level(3.0, None), Level(15.0, None)] if levels else []
     for at, summary in zip((0, 2), summaries, strict=False):
         listed[at] = Level(listed[at].rows, summary)
-    model = PosteriorModel(plain.units, mixture, 1.7, fit_intercept, tuple(listed), features)
+    model = PosteriorModel(plain.units, mixture, tuple(listed), features)
     return PosteriorMap.of_model(model)
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("side", [None, "description", "rows"])
+@pytest.mark.parametrize("side", [None, "description", "gates", "both", "rows"])
 @pytest.mark.parametrize("levels", [0, 1, 2])
-@pytest.mark.parametrize("n_components", [1, 3])
-def test_features_are_those_of_the_batch(n_components, levels, side, fit_intercept):
-    feature_map = made_map(n_components, levels, side, fit_intercept)
+@pytest.mark.parametrize(("n_components", "averaged"), [(1, False), (3, False), (3, True)])
+def test_features_are_those_of_the_batch(n_components, averaged, levels, side, fit_intercept):
+    feature_map = made_map(n_components, levels, side, fit_intercept, averaged)
     for n in (0, 1, 3, 9, 40):
         task = some_tasks(n, [n])
         many, one = feature_map.transform(task), feature_map.transform_one(task)
         assert one.shape == many.shape
-        np.testing.assert_allclose(one, many, rtol=1e-10, atol=1e-12)
+        # what the mixture adds to b(s) is what is left of numbers a thousand times as large
+        np.testing.assert_allclose(one, many, rtol=1e-10, atol=1e-10 if averaged else 1e-12)
 
 
 def test_a_single_level_speaks_at_all_sizes():
@@ -111,30 +118,32 @@ def test_sparse_rows_take_the_batched_path():
     np.testing.assert_array_equal(feature_map.transform_one(sparse), feature_map.transform(sparse))
 
 
-def test_log_evidences():
-    """Against the density of y itself."""
+def test_component_posteriors():
+    """Against the density of y itself, and Bayes' rule by gains."""
     rng = np.random.default_rng(0)
     X, y, noise = rng.normal(size=(7, 4)), rng.normal(size=7), 0.3
     roots = [rng.normal(size=(4, p)) for p in (1, 4, 2)]
-    means = rng.normal(size=(3, 4))
-    points = np.vstack([*(L.T for L in roots), means])
-    found = log_evidences(points @ (X.T @ X), points, np.array([0, 1, 5, 7]), X.T @ y, y @ y, 7, noise)
-    for value, L, b in zip(found, roots, means, strict=True):
+    b = rng.normal(size=(3, 4))
+    points = np.vstack([*(L.T for L in roots), b])
+    starts = np.array([0, 1, 5, 7])
+    evidence, means = component_posteriors(points @ (X.T @ X), points, starts, X.T @ y, y @ y, 7, noise)
+    for k, L in enumerate(roots):
         covariance = X @ L @ L.T @ X.T + noise * np.eye(7)
-        residual = y - X @ b
-        quadratic = residual @ np.linalg.solve(covariance, residual)
-        expected = -0.5 * (quadratic + np.linalg.slogdet(2.0 * np.pi * covariance)[1])
-        assert value == pytest.approx(expected, rel=1e-12)
+        residual = y - X @ b[k]
+        solved = np.linalg.solve(covariance, residual)
+        expected = -0.5 * (residual @ solved + np.linalg.slogdet(2.0 * np.pi * covariance)[1])
+        assert evidence[k] == pytest.approx(expected, rel=1e-12)
+        np.testing.assert_allclose(means[k], b[k] + L @ L.T @ X.T @ solved, rtol=1e-10, atol=1e-12)
 
 
 @pytest.fixture(scope="module")
 def learners():
-    """A mixture, and a single component with side information."""
+    """A mixture, and a model with side information."""
     clusters = make_clusters(60, n_clusters=2, n_rows=20, n_features=5, rank=2, random_state=1)
     return {
         "mixture": (EmpiricalBayesLearner().fit(clusters), clusters),
         "side": (
-            EmpiricalBayesLearner(fit_intercept=True).fit(some_tasks(0, [12] * 30)),
+            EmpiricalBayesLearner().fit(some_tasks(0, [12] * 30)),
             some_tasks(1, [40] * 3),
         ),
     }
@@ -152,7 +161,8 @@ def test_adapt_is_adapt_many(name, learners):
         weights = np.append(model.coef_, model.intercept_) if learner.fit_intercept else model.coef_
         np.testing.assert_allclose(weights, learner.adapt_many(task)[0], rtol=1e-9, atol=1e-10)
         theta = learner.conditioning_.evaluate(learner.feature_map_.transform(task))[0]
-        np.testing.assert_allclose(model.representation_, max(n, 1) * theta, rtol=1e-10, atol=1e-12)
+        theta = learner.prior_.units.raw_representation(max(n, 1) * theta)
+        np.testing.assert_allclose(model.representation_, theta, rtol=1e-9, atol=1e-10 * np.abs(theta).max())
 
 
 def test_the_layout_comes_back_from_the_model(learners, tmp_path):
@@ -167,7 +177,7 @@ def test_the_layout_comes_back_from_the_model(learners, tmp_path):
     np.testing.assert_array_equal(loaded.adapt(X, y).coef_, expected)
     for other in (again, loaded):
         one, kept = other.feature_map_.model.one_task, learner.feature_map_.model.one_task
-        for name in ("points", "starts", "means", "log_proportions", "taus"):
+        for name in ("points", "starts", "means", "gates", "taus"):
             np.testing.assert_array_equal(getattr(one, name), getattr(kept, name))
 
 
@@ -186,7 +196,7 @@ def test_a_new_model_is_laid_out_anew():
     again = feature_map.transform_one(tasks[30:31])
     assert not np.allclose(again, first)
     np.testing.assert_allclose(again, feature_map.transform(tasks[30:31]), rtol=1e-10, atol=1e-12)
-    other = PosteriorMap.of_model(replace(feature_map.model, scale=3.0))
+    other = PosteriorMap.of_model(replace(feature_map.model, mixture=feature_map.model.mixture.scaled(3.0)))
     moved = other.transform_one(tasks[30:31])
     assert not np.allclose(moved, again)
     np.testing.assert_allclose(moved, other.transform(tasks[30:31]), rtol=1e-10, atol=1e-12)
@@ -196,7 +206,7 @@ def test_a_model_cannot_be_changed():
     """There is one set of numbers, and the layout cannot fall behind it."""
     model = plain_map(3, False).model
     with pytest.raises(FrozenInstanceError):
-        model.scale = 3.0
+        model.mixture = None
     with pytest.raises(FrozenInstanceError):
         model.mixture.noise = 3.0
 
@@ -278,17 +288,25 @@ def test_blocks_are_copied_and_rebuilt():
 
 
 def test_a_mixture_gives_blocks(learners):
-    """W_k / σ² of component k at the feature √r_k, in raw units and times the calibrated multiple; C = 0."""
+    """W_k / σ² of component k at the feature √r_k, in the units that were learned in; C = 0."""
     learner, tasks = learners["mixture"]
     conditioning, model = learner.conditioning_, learner.feature_map_.model
     assert isinstance(conditioning, BlockDiagonal)
     assert learner.n_components_ > 1
     np.testing.assert_array_equal(conditioning.features, np.arange(learner.n_components_))
-    assert conditioning.n_side == learner.feature_map_.transform(tasks).shape[1]
+    phis = learner.feature_map_.transform(tasks)
+    assert conditioning.n_side == phis.shape[1]
     np.testing.assert_array_equal(conditioning.C, 0.0)
-    expected = learner.scale_ * model.mixture.covariances / model.mixture.noise
-    expected /= np.outer(model.units.columns, model.units.columns)
-    np.testing.assert_allclose(conditioning.blocks, expected, rtol=1e-12)
+    np.testing.assert_array_equal(conditioning.blocks, model.mixture.covariances / model.mixture.noise)
+    # and in the user's: x ↦ ((x − shift) / columns, 1) is linear in (x, 1)
+    assert learner.prior_.units is model.units
+    columns, shift = model.units.columns[:-1], model.units.shift[:-1]
+    change = np.diag(np.append(1.0 / columns, 1.0))
+    change[-1, :-1] = -shift / columns
+    r = phis[0, : learner.n_components_] ** 2
+    expected = 20 * change @ np.tensordot(r, conditioning.blocks, 1) @ change.T
+    found = learner.representation(tasks[0].X, tasks[0].y)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
 
 
 def test_conditional_bias_of_a_mixture(learners):
@@ -303,13 +321,14 @@ def test_conditional_bias_of_a_mixture(learners):
     other.n_features_in_ = D
     other.prior_ = replace(
         learner.prior_,
+        units=Units.raw(D),
         feature_map=feature_map,
         conditioning=BlockDiagonal(taus, np.arange(3), np.zeros((D, D)), k),
         bias=Bias("conditional", np.zeros(D), rng.normal(size=(D, k))),
     )
     model = other.adapt(np.array(fresh.X), np.array(fresh.y))
     np.testing.assert_allclose(model.coef_, other.adapt_many(fresh)[0], rtol=1e-8, atol=1e-9)
-    statistics = TaskStatistics.of(fresh, False, feature_map.model.units)
+    statistics = TaskStatistics.of(fresh, feature_map.model.units)
     r = feature_map.model.mixture.expect(statistics).responsibilities[0]
     np.testing.assert_allclose(model.representation_, 11 * np.tensordot(r, taus, 1), rtol=1e-9, atol=1e-9)
     phi = feature_map.transform(fresh)[0]

@@ -27,7 +27,7 @@ from tailored.solvers import (
 from tailored.solvers.means import BLOCK, ExactMean, RunningMean
 from tailored.solvers.steps import STEP_SIZES, candidate_steps
 from tailored.solvers.trajectory import LARGEST_DENSE, run
-from tailored.tasks import Rows, TaskSet
+from tailored.tasks import Rows, TaskSet, Units
 
 LOSSES = {
     "absolute": (losses.LOSSES["absolute"](), ref.absolute(), 1.0),
@@ -666,7 +666,7 @@ def test_a_callback_sees_every_iterate_with_its_mean(rank):
 def problem_of(tasks, phis, judge=None, **options):
     d, k = tasks[0][0].shape[1], phis.shape[1]
     batch = batch_of(tasks, phis)
-    prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k))
+    prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k), Units.raw(d))
     objective = Surrogate(LOSSES["absolute"][0], 1.0)
     return Problem(prior, objective, TaskSet.from_tasks(tasks), batch, lambda i: batch, judge, **options)
 

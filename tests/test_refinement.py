@@ -93,7 +93,7 @@ FIRST = {
 
 
 @pytest.mark.parametrize("name", FIRST)
-def test_search_and_saving(name, tasks, tmp_path):
+def test_search_and_saving(name, few_steps, tasks, tmp_path):
     second = ConditionalLearner(FIRST[name], solver=ProjectedSGD(step_sizes=(0.1, 1.0))).fit(tasks)
     # "H does not move" is among the default ratios
     assert {entry["step_H"] for entry in second.search_results_} == {0.0, 0.1, 1.0, 10.0}
@@ -155,7 +155,7 @@ def test_fitted_and_unfitted_learners_are_saved_as_arguments(first, tasks, tmp_p
     np.testing.assert_array_equal(again.adapt_many(tasks), second.adapt_many(tasks))
 
 
-def test_in_empirical_bayes(first, tasks):
+def test_in_empirical_bayes(few_steps, first, tasks):
     learner = EmpiricalBayesLearner(first).fit(tasks)
     assert np.isfinite(learner.adapt_many(tasks)).all()
     side = learner.feature_map_.model.side

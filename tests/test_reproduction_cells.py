@@ -167,7 +167,8 @@ def test_needs_a_lipschitz_loss(tiny):
         run_cell(config, Cell("tiny", 0, "conditional", 0))
 
 
-def test_practical_preset_is_the_recommended_methods_on_the_same_tasks():
+@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnhelpfulWarning")  # fits to a handful of tasks
+def test_practical_preset_is_the_recommended_methods_on_the_same_tasks(few_steps):
     """The end of each curve, recomputed from task sets and the public interface."""
     from tailored.baselines import MixedModel, RidgePerTask
     from tailored.studies.reproduction.practical import refits

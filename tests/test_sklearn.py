@@ -24,6 +24,9 @@ from tailored.datasets import make_clusters
 from tailored.losses import Absolute
 from tailored.solvers import LBFGS, SOLVERS, Adam, ProjectedSGD
 
+# scikit-learn's checks know no tasks, and mean a single one.
+pytestmark = pytest.mark.filterwarnings("ignore::tailored.exceptions.SingleTaskWarning")
+
 FAST = {"solver": ProjectedSGD(step_sizes=(1e-2, 1.0))}
 ESTIMATORS = [
     TaskRegressor(),

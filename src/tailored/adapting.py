@@ -19,12 +19,12 @@ from .tasks.rows import batches, clipped, dense, predictions
 Array = NDArray[np.float64]
 
 Labels = Sequence[Any] | NDArray[Any]
-#: Gives tasks their weights (T, d) and representations (T, d, d).
+#: Gives tasks their weights (T, d) and representations (T, d, d), in the units of a prior.
 AdaptTasks = Callable[[TaskSet], tuple[Array, Array]]
 
 
 class OneTask(NamedTuple):
-    """A task's rows, dense and with the constant column, its representation and its prior mean (None: zero)."""
+    """A task's dense rows, its representation and its prior mean (None: zero), in the units of the prior."""
 
     rows: Rows
     theta: Array
@@ -55,7 +55,7 @@ def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Ar
 def one_task(prior: Prior, task: TaskSet) -> OneTask:
     """What a single task is solved with."""
     phi = features(prior, task, one=True)[0]
-    rows = Rows.of(task, prior.fit_intercept)
+    rows = prior.units.rows(task)
     if rows.is_sparse:
         rows = rows._replace(X=dense(rows.X))
     theta = prior.conditioning(phi)
@@ -65,17 +65,14 @@ def one_task(prior: Prior, task: TaskSet) -> OneTask:
 
 
 def weights(prior: Prior, tasks: TaskSet, n_jobs: int | None = None) -> Array:
-    """Weights (T, d) of many tasks, with the intercept last where there is one."""
+    """Weights (T, d) of many tasks in the user's units, with the intercept last where there is one."""
     width = getattr(prior.conditioning, "rank", None)
     with single_threaded_blas():
-        return np.concatenate(
-            [
-                solve(
-                    prior, Rows.of(batch, prior.fit_intercept), features(prior, batch), n_jobs, batch.labels
-                )
-                for batch in batches(tasks, width)
-            ]
-        )
+        found = [
+            solve(prior, prior.units.rows(batch), features(prior, batch), n_jobs, batch.labels)
+            for batch in batches(tasks, width)
+        ]
+    return prior.units.raw_weights(np.concatenate(found))
 
 
 def predict(prior: Prior, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Array:
@@ -87,7 +84,7 @@ def predict(prior: Prior, support: TaskSet, query: TaskSet, n_jobs: int | None =
 def solve(
     prior: Prior, rows: Rows, phis: Array, n_jobs: int | None = None, labels: Labels | None = None
 ) -> Array:
-    """Weights (T, d) of tasks with the given features, by the within-task algorithm."""
+    """Weights (T, d) of tasks with the given features, by the within-task algorithm, in the units of the prior."""
     means = prior.bias.evaluate(phis) if prior.bias.moves else None
     options: dict[str, Any] = {"inner": prior.inner, "tol": prior.tol, "max_iter": prior.max_iter}
     factors = prior.size_factors(rows.sizes)
@@ -132,7 +129,7 @@ def by_solving(prior: Prior, n_jobs: int | None = None) -> AdaptTasks:
     """Adapt by the within-task algorithm."""
 
     def adapt_tasks(tasks: TaskSet) -> tuple[Array, Array]:
-        rows, phis = Rows.of(tasks, prior.fit_intercept), features(prior, tasks)
+        rows, phis = prior.units.rows(tasks), features(prior, tasks)
         factors = prior.size_factors(tasks.sizes)[:, None, None]
         return solve(prior, rows, phis, n_jobs, tasks.labels), prior.conditioning.evaluate(phis) * factors
 
@@ -148,7 +145,7 @@ def in_closed_form(prior: Prior) -> AdaptTasks:
     def adapt_tasks(tasks: TaskSet) -> tuple[Array, Array]:
         phis = features(prior, tasks)
         taus = prior.conditioning.evaluate(phis)
-        statistics = TaskStatistics.of(tasks, prior.fit_intercept)
+        statistics = TaskStatistics.of(tasks, prior.units)
         found = posterior_means(taus, prior.bias.evaluate(phis), statistics)
         return found, taus * prior.size_factors(tasks.sizes)[:, None, None]
 

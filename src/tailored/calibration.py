@@ -9,21 +9,21 @@ import numpy as np
 
 from .adapting import AdaptTasks
 from .intervals import Adapted, Calibration, calibrate
-from .tasks import TaskSet
+from .tasks import TaskSet, Units
 from .tasks.episodes import ROTATIONS, draw
-from .tasks.rows import batches, dense_rows
+from .tasks.rows import batches
 
 
 def calibrate_on(
     held_out: Iterable[tuple[TaskSet, AdaptTasks]],
-    fit_intercept: bool,
+    units: Units,
     seed: list[int],
     in_use: AdaptTasks | None = None,
 ) -> Calibration | None:
     """Calibrate on pairs of tasks and a way to adapt that has not seen them; None where no row can be asked.
 
     Each task gives some of its rows, once for each of a few numbers of rows, and is asked for others.
-    ``in_use`` is the way to adapt that intervals are for, if it is another one.
+    ``in_use`` is the way to adapt that intervals are for, if it is another one.  All of them work in ``units``.
     """
     pairs = [(tasks, adapt) for tasks, adapt in held_out if len(tasks)]
     levels: list[tuple[int, list[Adapted]]] = []
@@ -31,7 +31,7 @@ def calibrate_on(
     for n_support in sorted({0, round(rows / 4), round(rows)}):
         adapted: list[Adapted] = []
         for i, (tasks, adapt) in enumerate(pairs):
-            adapted += _adapted(tasks, adapt, in_use, n_support, fit_intercept, [*seed, i])
+            adapted += _adapted(tasks, adapt, in_use, n_support, units, [*seed, i])
         levels.append((n_support, adapted))
     return calibrate(levels) if levels[-1][1] else None
 
@@ -41,7 +41,7 @@ def _adapted(
     adapt: AdaptTasks,
     in_use: AdaptTasks | None,
     n_support: int,
-    fit_intercept: bool,
+    units: Units,
     seed: list[int],
 ) -> list[Adapted]:
     out = []
@@ -52,6 +52,6 @@ def _adapted(
         for given, weights, theta, moved in zip(support, *adapt(support), later, strict=False):
             query = next(queries)
             if len(query.y):
-                X, query_X = dense_rows(given.X, fit_intercept), dense_rows(query.X, fit_intercept)
-                out.append(Adapted(X, given.y, theta, weights, query_X, query.y, moved))
+                rows = [(units.dense(part.X), units.targets(part.y)) for part in (given, query)]
+                out.append(Adapted(*rows[0], theta, weights, *rows[1], moved))
     return out

@@ -16,6 +16,7 @@ from . import (
     solvers,
 )
 from .prior import Prior
+from .tasks import Units
 
 #: Every class that a file may name.
 KNOWN: dict[str, type] = {
@@ -31,6 +32,7 @@ KNOWN: dict[str, type] = {
         representation.Factored,
         feature_maps.AdaptedWeights,
         feature_maps.AngleMap,
+        feature_maps.Curve,
         feature_maps.FourierEmbedding,
         feature_maps.FourierEstimate,
         feature_maps.JoinedMaps,
@@ -45,7 +47,7 @@ KNOWN: dict[str, type] = {
         feature_maps.SideVector,
         feature_maps.TaskSummary,
         mixed_models.Mixture,
-        mixed_models.Units,
+        Units,
         *solvers.SOLVERS.values(),
         solvers.StepSizes,
         learners.ConditionalLearner,

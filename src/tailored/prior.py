@@ -12,6 +12,7 @@ from .feature_maps import FeatureMap
 from .intervals import Calibration
 from .losses import Absolute, Loss
 from .representation import Bias, Conditioning
+from .tasks import Units
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,14 @@ class Prior:
         τ, for the features as ``feature_map`` gives them.
     bias : Bias
         The prior mean b.
+    units : Units
+        Those that τ and b are in, and that tasks are fitted in.
     feature_map : FeatureMap or None
         Φ; None where neither depends on the task.
     loss, inner, tol, max_iter
         What a task is fitted with; see `TaskRegressor`.
     size_exponent : int
         p in the rule above.
-    fit_intercept : bool
-        Whether the last of the d inputs is a constant column that the user's rows lack.
     clip : (low, high) or None
         Range of the predictions.
     calibration : Calibration or None
@@ -47,13 +48,13 @@ class Prior:
 
     conditioning: Conditioning
     bias: Bias
+    units: Units
     feature_map: FeatureMap | None = None
     loss: Loss = field(default_factory=Absolute)
     inner: str = "exact"
     tol: float = 1e-8
     max_iter: int = 1000
     size_exponent: int = 0
-    fit_intercept: bool = False
     clip: tuple[float, float] | None = None
     calibration: Calibration | None = None
 
@@ -64,9 +65,9 @@ class Prior:
                     value.flags.writeable = False
 
     @property
-    def n_features(self) -> int:
-        """Columns of the user's rows."""
-        return self.conditioning.n_features - self.fit_intercept
+    def fit_intercept(self) -> bool:
+        """Whether the last of the d inputs is a constant column that the user's rows lack."""
+        return self.units.fit_intercept
 
     def size_factors(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """n^p of each task; a task without rows is its prior mean, and its θ is shown as τ(s)."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+import warnings
+from statistics import NormalDist
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,10 +18,21 @@ from .adapting import one_task
 from .intervals import Calibration, spreads
 from .losses import get_loss
 from .prior import Prior
-from .tasks import TaskSet
-from .tasks.rows import clipped, dense, dense_rows, with_constant
+from .tasks import TaskSet, Units
+from .tasks.rows import clipped, dense_rows
 
 Array = NDArray[np.float64]
+
+
+class _Known(NamedTuple):
+    """What intervals need of a task that a meta-learner adapted to: rows, θ and weights in ``units``."""
+
+    X: Array
+    y: Array
+    theta: Array
+    weights: Array
+    units: Units
+    calibration: Calibration
 
 
 class TaskRegressor(RegressorMixin, BaseEstimator):
@@ -55,9 +68,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     n_iter_ : int
     """
 
-    # Of a task that a meta-learner adapted to: its calibration, and the rows it was adapted on.
-    _calibration: Calibration | None = None
-    _support: tuple[Array, Array]
+    _known: _Known | None = None
 
     def __init__(
         self,
@@ -91,9 +102,22 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     def adapted(cls, prior: Prior, task: TaskSet, feature_names: Any = None) -> Self:
         """The model of one task under a learned prior, fitted to the task's rows (there may be none)."""
         rows, theta, mean = one_task(prior, task)
-        model = cls(
+        units = prior.units
+        solution = within.solve(
+            rows.X,
+            rows.y,
             theta,
-            mean,
+            prior.loss,
+            inner=prior.inner,
+            offset=None if mean is None else rows.X @ mean,
+            tol=prior.tol,
+            max_iter=prior.max_iter,
+        )
+        weights = solution.coef if mean is None else solution.coef + mean
+        shown = units.raw_representation(theta)
+        model = cls(
+            shown,
+            None if mean is None else units.raw_weights(mean),
             loss=prior.loss,
             inner=prior.inner,
             fit_intercept=prior.fit_intercept,
@@ -102,10 +126,13 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
             clip=prior.clip,
         )
         model.clip_ = prior.clip
-        model._solve(rows.X, rows.y, theta, mean, prior.loss)
+        # of the squared loss, where the units are not the user's own
+        solution = solution._replace(gap=solution.gap * units.target**2)
+        model._store(units.raw_weights(weights), shown, solution)
         if prior.calibration is not None:
             # Copies: the rows are the user's, who may change them before asking for intervals.
-            model._calibration, model._support = prior.calibration, (rows.X.copy(), rows.y.copy())
+            rows = rows._replace(X=rows.X.copy(), y=rows.y.copy())
+            model._known = _Known(rows.X, rows.y, theta, weights, units, prior.calibration)
         if feature_names is not None:
             model.feature_names_in_ = feature_names
         return model
@@ -126,33 +153,27 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         if bias.shape != (d,) or not np.isfinite(bias).all():
             raise ValueError(f"bias: expected {d} finite numbers, got an array of shape {bias.shape}")
         with single_threaded_blas():
-            self._solve(rows, np.ascontiguousarray(y), theta, bias, loss)
+            solution = within.solve(
+                rows,
+                np.ascontiguousarray(y),
+                theta,
+                loss,
+                inner=self.inner,
+                offset=rows @ bias,
+                tol=self.tol,
+                max_iter=self.max_iter,
+            )
+        self._store(solution.coef + bias, theta, solution)
         return self
 
-    def _solve(self, rows: Array, y: Array, theta: Array, bias: Array | None, loss: Any) -> None:
-        """Solve on clean arrays (with the constant column in place) and store the attributes."""
-        solution = within.solve(
-            rows,
-            y,
-            theta,
-            loss,
-            inner=self.inner,
-            offset=None if bias is None else rows @ bias,
-            tol=self.tol,
-            max_iter=self.max_iter,
-        )
-        self._store(
-            solution.coef if bias is None else solution.coef + bias, theta, solution.gap, solution.n_iter
-        )
-
-    def _store(self, weights: Array, theta: Array, gap: float, n_iter: int) -> None:
+    def _store(self, weights: Array, theta: Array, solution: within.WithinSolution) -> None:
         if self.fit_intercept:
             self.coef_, self.intercept_ = weights[:-1], float(weights[-1])
         else:
             self.coef_, self.intercept_ = weights, 0.0
         self.representation_ = theta
-        self.dual_gap_ = float(gap)
-        self.n_iter_ = int(n_iter)
+        self.dual_gap_ = float(solution.gap)
+        self.n_iter_ = int(solution.n_iter)
         self.n_features_in_ = len(self.coef_)
 
     def predict(self, X: Any) -> Array:
@@ -176,26 +197,55 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         Returns
         -------
         array (n, 2)
-            Lower and upper ends, inside ``clip``; infinite where the calibration tasks are too few for the
-            coverage (about 2 / (1 - coverage) are needed).
+            Lower and upper ends, inside ``clip``.  Where the calibration tasks are too few for the coverage (about
+            2 / (1 - coverage) are needed), the ends are those of the model itself, at least as far out as any
+            calibration task's, and a warning says so.
         """
-        prediction = self.predict(X)
+        check_is_fitted(self, "coef_")
         check_fraction("coverage", coverage)
-        if self._calibration is None:
+        known = self._known
+        if known is None:
             raise ValueError(
                 "predict_interval: the learner that adapted this model has no calibration; call "
                 "calibrate_intervals(tasks) on it with tasks it was not fitted to, and adapt again "
                 "(EmpiricalBayesLearner is calibrated by fit, from two tasks on)"
             )
-        x = np.ascontiguousarray(
-            dense(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        x = known.units.dense(X)
+        # Not clipped: the errors of the calibration are those of unclipped predictions, too.
+        width = spreads(known.X, known.y, known.theta, known.weights, x, known.calibration.noise)
+        low, high = self._reach(known, coverage)
+        centre = x @ known.weights
+        ends = np.stack([centre + low * width, centre + high * width], axis=1)
+        return clipped(known.units.raw_predictions(ends), self.clip_)
+
+    def predict_std(self, X: Any) -> Array:
+        """Standard deviation of a new target at each row: the task's own noise and what its rows leave open."""
+        check_is_fitted(self, "coef_")
+        known = self._known
+        if known is None:
+            raise ValueError(
+                "predict_std: the learner that adapted this model has no calibration; call "
+                "calibrate_intervals(tasks) on it and adapt again"
+            )
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        noise = known.calibration.noise
+        return known.units.target * spreads(
+            known.X, known.y, known.theta, known.weights, known.units.dense(X), noise
         )
-        weights = self.coef_
-        if self.fit_intercept:
-            x, weights = with_constant(x), np.append(weights, self.intercept_)
-        rows, y = self._support
-        # From the unclipped prediction: the errors of the calibration are those of unclipped ones, too.
-        centre = x @ weights if self.clip_ is not None else prediction
-        width = spreads(rows, y, self.representation_, weights, x, self._calibration.noise)
-        low, high = self._calibration.reach(len(y), coverage)
-        return clipped(np.stack([centre + low * width, centre + high * width], axis=1), self.clip_)
+
+    @staticmethod
+    def _reach(known: _Known, coverage: float) -> tuple[float, float]:
+        """How many spreads an interval goes below and above; the model's own where tasks are too few to count."""
+        ends = known.calibration.reach(len(known.y), coverage)
+        if np.isfinite(ends).all():
+            return ends
+        warnings.warn(
+            f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals; these are the model's own",
+            UserWarning,
+            stacklevel=3,
+        )
+        own = NormalDist().inv_cdf(0.5 + 0.5 * coverage)
+        scores = np.concatenate(known.calibration.scores)
+        low, high = (end if np.isfinite(end) else 0.0 for end in ends)
+        return min(low, -own, float(scores.min())), max(high, own, float(scores.max()))

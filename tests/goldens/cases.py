@@ -34,7 +34,7 @@ CHOICES = {
     "form": "form_",
     "components": "n_components_",
     "scale": "scale_",
-    "side penalty": "side_penalty_",
+    "side penalty": "side_form_",
     "bias penalty": "bias_penalty_",
     "steps": "step_size_",
     "best parameters": "best_params_",

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from goldens.cases import CASES, CHOICES, NUMBERS, SEARCH
 from goldens.environments import ENVIRONMENTS, WITHOUT_ROWS
+from tailored.exceptions import UnhelpfulWarning
 
 GOLDENS = Path(__file__).with_name("goldens.npz")
 COVERAGE = 0.8
@@ -41,6 +42,9 @@ def compute(case):
     with warnings.catch_warnings():
         # Some problems are made hard on purpose; how far they get is part of what is recorded.
         warnings.simplefilter("ignore", ConvergenceWarning)
+        # So few tasks say little, and that is said.
+        warnings.simplefilter("ignore", UnhelpfulWarning)
+        warnings.filterwarnings("ignore", "coverage: too few tasks", UserWarning)
         if case.alone:
             numbers, choices = _alone(case, environment), {}
         else:

@@ -90,7 +90,8 @@ class SearchedLearner(MetaLearner):
                 phis = self._features(feature_map, train)
                 learned = self._train(self._rows(train), phis, candidates)
                 priors = [
-                    found and Prior(*found, feature_map, **self._within_settings()) for found in learned
+                    found and Prior(*found, self._raw_units(), feature_map, **self._within_settings())
+                    for found in learned
                 ]
                 self._choose(candidates, priors, tasks if held_out is None else held_out)
             self._remember(tasks)

@@ -18,10 +18,10 @@ from .._threads import single_threaded_blas
 from .._validation import check_clip
 from ..adapting import in_closed_form
 from ..losses import Squared, get_loss
-from ..mixed_models import TaskStatistics, Units, fit_mixed_model
+from ..mixed_models import TaskStatistics, fit_mixed_model
 from ..prior import Prior
 from ..representation import Bias, Constant
-from ..tasks import Rows, TaskSet
+from ..tasks import Rows, TaskSet, Units
 from ..tasks.rows import batches, clipped, dense, predictions, task_means, with_constant
 
 Array = NDArray[np.float64]
@@ -319,25 +319,25 @@ class MixedModel(Baseline):
         self.clip = clip
 
     def _fit(self, tasks: TaskSet) -> None:
-        units = Units.of(tasks, self.fit_intercept)
-        statistics = TaskStatistics.of(tasks, self.fit_intercept, units)
-        model = fit_mixed_model(statistics, max_iter=self.max_iter, tol=self.tol)
-        self.mean_ = model.means[0] * units.weights
-        self.covariance_ = model.covariances[0] * np.outer(units.weights, units.weights)
+        units = Units.of(tasks, self.fit_intercept, centre=True)
+        model = fit_mixed_model(TaskStatistics.of(tasks, units), max_iter=self.max_iter, tol=self.tol)
+        self.mean_ = units.raw_weights(model.means[0])
+        self.covariance_ = units.raw_representation(model.covariances[0]) * units.target**2
         self.noise_ = model.noise * units.target**2
         self.prior_ = Prior(
-            Constant(self.covariance_ / self.noise_),
-            Bias("shared", self.mean_.copy(), np.zeros((len(self.mean_), 0))),
+            Constant(model.covariances[0] / model.noise),
+            Bias("shared", model.means[0].copy(), np.zeros((len(units.columns), 0))),
+            units,
             loss=Squared(),
             size_exponent=1,
-            fit_intercept=bool(self.fit_intercept),
             clip=self.clip_,
         )
 
     def adapt_many(self, tasks: TaskSet) -> Array:
         adapt_tasks = in_closed_form(self.prior_)
         with single_threaded_blas():
-            weights = np.concatenate([adapt_tasks(batch)[0] for batch in batches(tasks)])
+            found = np.concatenate([adapt_tasks(batch)[0] for batch in batches(tasks)])
+        weights = self.prior_.units.raw_weights(found)
         return weights if self.fit_intercept else np.hstack([weights, np.zeros((len(weights), 1))])
 
     def _weights(self, X: Array, y: Array) -> Array:

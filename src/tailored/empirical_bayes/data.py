@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from ..feature_maps import SideFeatures
 from ..losses import Loss
-from ..mixed_models import Mixture, TaskStatistics, Units
-from ..tasks import Rows, TaskSet
-from ..tasks.rows import clipped, dense_rows, mean_error, predictions
+from ..mixed_models import TaskStatistics
+from ..tasks import Rows, TaskSet, Units
+from ..tasks.episodes import Episodes
+from ..tasks.rows import clipped, predictions, task_means
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -49,14 +50,6 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Model:
-    """A fitted form, in the units of the training tasks, and the multiple of its τ."""
-
-    mixture: Mixture
-    scale: float
-
-
-@dataclass(frozen=True)
 class TrainingData:
     """All tasks at hand.
 
@@ -80,7 +73,7 @@ class TrainingData:
 
     @cached_property
     def units(self) -> Units:
-        return Units.of(self.tasks, self.settings.fit_intercept)
+        return Units.of(self.tasks, self.settings.fit_intercept, centre=True)
 
     @cached_property
     def statistics(self) -> TaskStatistics:
@@ -89,7 +82,12 @@ class TrainingData:
     def statistics_of(self, tasks: TaskSet) -> TaskStatistics:
         """Statistics in the units of the training tasks, and features of the descriptions."""
         side = None if self.side is None else self.side(tasks)
-        return TaskStatistics.of(tasks, self.settings.fit_intercept, self.units, side)
+        return TaskStatistics.of(tasks, self.units, side)
+
+    @property
+    def has_description(self) -> bool:
+        """Whether there are features that the model itself may use; those of rows would teach it their noise."""
+        return self.side is not None and self.side.from_description
 
     def seed(self, purpose: int, number: int = 0) -> list[int]:
         return [self.settings.seed, purpose, number]
@@ -113,13 +111,18 @@ class TrainingData:
 
     def predict(self, query: TaskSet, weights: Array) -> Array:
         """Predictions of the query rows by weights (T, d) in the units of the training tasks."""
-        rows = Rows(dense_rows(query.X, self.settings.fit_intercept), query.y, query.offsets)
-        return predictions(rows, weights * self.units.weights)
+        rows = Rows(self.units.dense(query.X), query.y, query.offsets)
+        return self.units.raw_predictions(predictions(rows, weights))
 
-    def error(self, query: TaskSet, prediction: Array) -> float:
-        """Mean over tasks of the mean loss of their query rows; infinite rather than NaN."""
-        if not len(query.y):
-            # A fold without a row says nothing, and the same of every candidate.
-            return 0.0
+    def errors(self, episodes: Episodes, prediction: Array, n_tasks: int) -> Array:
+        """Mean loss of each task's query rows over its episodes; NaN for a task that is not asked about."""
+        query = episodes.query
         losses = self.settings.loss.value(clipped(prediction, self.settings.clip), query.y)
-        return mean_error(losses, query.offsets)
+        rows = np.bincount(np.repeat(episodes.task, query.sizes), minlength=n_tasks)
+        each = task_means(losses, query.offsets)
+        asked = query.sizes > 0
+        counts = np.bincount(episodes.task[asked], minlength=n_tasks)
+        totals = np.bincount(episodes.task[asked], weights=each[asked], minlength=n_tasks)
+        with np.errstate(invalid="ignore"):
+            means = np.where(rows > 0, totals / np.maximum(counts, 1), np.nan)
+        return np.where(np.isnan(means) & (rows > 0), np.inf, means)

@@ -17,18 +17,21 @@ from numpy.typing import NDArray
 
 from .._threads import single_threaded_blas
 from ..feature_maps import TaskSummary
-from ..mixed_models import adapt, influence
+from ..mixed_models import Mixture, adapt, influence
 from ..tasks import TaskSet
 from ..tasks.episodes import ROTATIONS, Episodes, draw, rotate
-from ..tasks.rows import BATCH_FLOATS, dense_rows
-from .data import ALL_BIAS_ROWS, BIAS_ROWS, HELD_OUT_ROWS, MANY_TASKS, Fold, Model, TrainingData
+from ..tasks.rows import BATCH_FLOATS
+from .data import ALL_BIAS_ROWS, BIAS_ROWS, HELD_OUT_ROWS, MANY_TASKS, Fold, TrainingData
 from .query_risk import PENALTIES, QueryBias
+from .selection import significant
 
 Array = NDArray[np.float64]
 Tick = Callable[[int], None] | None
 
 #: The conditional bias must lower the held-out error by this fraction.
 LEAST_GAIN = 1e-3
+#: Standard errors that the gain must have, and the tasks that it takes to tell.
+PROBABLE, LEAST_TASKS = 1.0, 50
 #: Penalties in a row without a gain after which the path ends.
 PATIENCE = 3
 #: Tasks that B is learned from at most.
@@ -55,7 +58,8 @@ class Path:
 
     train: QueryBias
     held_out: QueryBias
-    query: TaskSet
+    episodes: Episodes
+    n_tasks: int
     summary: TaskSummary
     B: Array | None = None
 
@@ -73,7 +77,7 @@ class LearnedBias:
     results: list[dict[str, Any]]
 
 
-def learn_bias(data: TrainingData, model: Model, fits: list[Model], tick: Tick) -> LearnedBias:
+def learn_bias(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> LearnedBias:
     """Learn the B of every level; ``model`` is fitted to all tasks, ``fits`` are those of the folds."""
     learned = LearnedBias([], [[] for _ in fits], [])
     for rows in support_sizes(data.tasks):
@@ -91,7 +95,7 @@ def support_sizes(tasks: TaskSet) -> list[int]:
     return sorted({0, round(rows / 4), round(rows * 3 / 4)})
 
 
-def _learn_level(data: TrainingData, model: Model, chosen: LevelBias) -> LevelBias:
+def _learn_level(data: TrainingData, model: Mixture, chosen: LevelBias) -> LevelBias:
     """B from all tasks, with the penalty that was chosen in the folds."""
     if chosen.penalty is None:
         return chosen
@@ -115,35 +119,50 @@ def _episodes(data: TrainingData, chosen: TaskSet, rows: int, seed: list[int], m
 
 
 def _choose_penalty(
-    data: TrainingData, fits: list[Model], rows: int, tick: Tick
+    data: TrainingData, fits: list[Mixture], rows: int, tick: Tick
 ) -> tuple[list[LevelBias], list[dict[str, Any]]]:
-    """Follow the path of penalties in all folds until it stops paying; each fold's B there, and the path."""
+    """Follow the path of penalties in all folds until it stops paying; each fold's B there, and the path.
+
+    What was learned is used where held-out tasks gain by `LEAST_GAIN` and by more than chance.
+    """
     with single_threaded_blas():
         parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, prefer="threads")
         jobs = zip(data.folds, fits, strict=True)
         paths: list[Path] = parallel(joblib.delayed(_start)(data, fold, fit, rows) for fold, fit in jobs)
-        without = float(np.mean([data.error(path.query, path.held_out.prediction) for path in paths]))
+        without = np.concatenate([_errors(data, path, path.held_out.prediction) for path in paths])
         results: list[dict[str, Any]] = []
-        results.append({"kind": "conditional bias", "rows": rows, "penalty": None, "error": without})
-        best, best_paths, failures = results[0], paths, 0
+        results.append({"kind": "conditional bias", "rows": rows, "penalty": None, "error": _mean(without)})
+        best, best_errors, best_paths, failures = results[0], without, paths, 0
         for penalty in PENALTIES:
             if failures == PATIENCE:
                 break
             done = parallel(joblib.delayed(_advance)(data, path, penalty) for path in paths)
             paths = [path for path, _ in done]
-            found = float(np.mean([error for _, error in done]))
-            results.append({"kind": "conditional bias", "rows": rows, "penalty": penalty, "error": found})
+            errors = np.concatenate([each for _, each in done])
+            found = {"penalty": penalty, "error": _mean(errors)}
+            results.append({"kind": "conditional bias", "rows": rows, **found})
             failures += 1
-            if found < best["error"]:
-                best, best_paths, failures = results[-1], paths, 0
+            if results[-1]["error"] < best["error"]:
+                best, best_errors, best_paths, failures = results[-1], errors, paths, 0
             if tick is not None:
                 tick(1)
-    if best["error"] >= without * (1.0 - LEAST_GAIN):
-        return [LevelBias(rows, None, None, None, without) for _ in fits], results
+    start = results[0]["error"]
+    gained = significant(without - best_errors, PROBABLE) and len(without) >= LEAST_TASKS
+    if best["error"] >= start * (1.0 - LEAST_GAIN) or not gained:
+        return [LevelBias(rows, None, None, None, start) for _ in fits], results
     return [LevelBias(rows, p.B, p.summary, best["penalty"], best["error"]) for p in best_paths], results
 
 
-def _start(data: TrainingData, fold: Fold, fit: Model, rows: int) -> Path:
+def _mean(errors: Array) -> float:
+    found = errors[~np.isnan(errors)]
+    return float(found.mean()) if len(found) else 0.0
+
+
+def _errors(data: TrainingData, path: Path, prediction: Array) -> Array:
+    return data.errors(path.episodes, prediction, path.n_tasks)
+
+
+def _start(data: TrainingData, fold: Fold, fit: Mixture, rows: int) -> Path:
     with single_threaded_blas():
         seeds = data.seed(BIAS_ROWS, fold.number), data.seed(HELD_OUT_ROWS, fold.number)
         trained, held_out = (
@@ -151,17 +170,18 @@ def _start(data: TrainingData, fold: Fold, fit: Model, rows: int) -> Path:
             for part, seed in zip((fold.train, fold.held_out), seeds, strict=True)
         )
         train, summary = query_bias(data, trained, fit, None)
-        return Path(train, query_bias(data, held_out, fit, summary)[0], held_out.query, summary)
+        asked = query_bias(data, held_out, fit, summary)[0]
+        return Path(train, asked, held_out, len(fold.held_out), summary)
 
 
-def _advance(data: TrainingData, path: Path, penalty: float) -> tuple[Path, float]:
+def _advance(data: TrainingData, path: Path, penalty: float) -> tuple[Path, Array]:
     with single_threaded_blas():
         B = path.train.fit(penalty, path.B)
-        return replace(path, B=B), data.error(path.query, path.held_out.predict(B))
+        return replace(path, B=B), _errors(data, path, path.held_out.predict(B))
 
 
 def query_bias(
-    data: TrainingData, episodes: Episodes, model: Model, summary: TaskSummary | None
+    data: TrainingData, episodes: Episodes, model: Mixture, summary: TaskSummary | None
 ) -> tuple[QueryBias, TaskSummary]:
     """The problem of learning B on these episodes; ψ is fitted on them unless it is given."""
     d, query_rows = data.statistics.n_features, episodes.query
@@ -169,21 +189,22 @@ def query_bias(
     features: list[Array] = []
     size = max(1, BATCH_FLOATS // d**2)
     for start in range(0, len(query_rows), size):
-        support, query = (part[start : start + size] for part in episodes)
+        support, query = (part[start : start + size] for part in episodes[:2])
         statistics = data.statistics_of(support)
-        _, tau, b = model.mixture.prior(statistics)
-        weights = adapt(model.scale * tau, b, statistics)
-        R = influence(model.scale * tau, statistics)
+        _, tau, b, _ = model.prior(statistics)
+        weights = adapt(tau, b, statistics)
+        R = influence(tau, statistics)
         if summary is None:
             # The first batch has plenty of tasks for means and scales.
             with_side = data.side is not None and not data.side.from_description
-            summary = TaskSummary.fit(model.mixture, statistics, weights, with_side)
+            summary = TaskSummary.fit(model, statistics, weights, with_side)
         psi = summary(statistics, weights)
         features.append(np.repeat(np.hstack([np.ones((len(psi), 1)), psi]), query.sizes, axis=0))
         for t, task in enumerate(query):
             rows = slice(query_rows.offsets[start + t], query_rows.offsets[start + t + 1])
-            X = dense_rows(task.X, data.settings.fit_intercept) * data.units.weights
-            prediction[rows], directions[rows] = X @ weights[t], X @ R[t]
+            X = data.units.dense(task.X)
+            prediction[rows] = data.units.raw_predictions(X @ weights[t])
+            directions[rows] = data.units.target * (X @ R[t])
     assert summary is not None
     weight = 1.0 / (np.repeat(query_rows.sizes, query_rows.sizes) * len(query_rows))
     problem = QueryBias(

@@ -1,4 +1,11 @@
-"""Which form of the prior, and which multiple of its τ: what predicts held-out tasks best."""
+"""Which form of the prior, and which multiple of its τ: what explains and predicts held-out tasks best.
+
+With few tasks, mean errors are noise and the log evidence of whole held-out tasks says more; with many, errors
+decide what the user asked for.  So the form with the highest held-out evidence is taken, unless another one
+has held-out errors that are lower by more than chance (`SIGNIFICANT` standard errors, paired by task).  With
+fewer than `FEW_TASKS` even the evidence of held-out tasks is noise: the classical structures of a mixed model
+are then compared by Akaike's criterion on all tasks.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +19,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._threads import single_threaded_blas
-from ..mixed_models import Mixture, TaskStatistics, adapt, fit_mixed_model, fit_mixture
-from ..mixed_models.forms import Form, FormFitter, chains
-from ..mixed_models.side import SIDE_PENALTIES
-from ..tasks import TaskSet
-from ..tasks.episodes import draw, rotate
+from ..mixed_models import (
+    Mixture,
+    SideForm,
+    TaskStatistics,
+    adapt,
+    em,
+    fit_mixed_model,
+    fit_mixture,
+    fit_side,
+    side_forms,
+)
+from ..mixed_models.forms import GATE_PENALTIES, Form, FormFitter, chains, structures
+from ..mixed_models.side import SIDE_PENALTIES, SideFit
+from ..tasks.episodes import Episodes, rotate
+from ..tasks.rows import task_means
 from .data import COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, Fold, TrainingData
 
 Array = NDArray[np.float64]
 
 #: Multiples of τ that calibration tries; 1 first, so that a tie leaves τ as it was learned.
 SCALES = (1.0, 0.5, 0.7, 1.4, 2.0)
-#: A multiple other than 1, and more components, must lower the held-out error by this fraction.
+#: Below this number of tasks, none of them can be spared to choose on.
+FEW_TASKS = 40
+#: More components must lower the held-out error by this fraction.
 LEAST_GAIN = 1e-3
-#: Γ has many parameters, and must lower the product of the errors with and without rows by this fraction.
-SIDE_GAIN = 1e-2
+#: Standard errors of a paired difference that are no chance.
+SIGNIFICANT = 2.0
 #: Numbers of components tried, until two in a row do not help.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
 #: Training tasks that a component needs to be tried, and how many are used to count components.
@@ -35,105 +54,207 @@ TASKS_PER_COMPONENT, COUNTING_TASKS = 10, 1200
 
 @dataclass(frozen=True)
 class Candidate:
-    """A form with one multiple of τ, its held-out error, and its fit to each fold's training tasks."""
+    """A form with one multiple of τ, its fit to each fold's training tasks, and how it did on held-out tasks.
+
+    ``errors`` and ``evidence`` have an entry for each held-out task of every fold; NaN where it has no rows.
+    """
 
     form: Form
     scale: float
-    error: float
     fits: list[Mixture]
+    errors: Array
+    evidence: Array
 
     @property
-    def handicapped(self) -> float:
-        return self.error if self.scale == 1.0 else self.error * (1.0 + LEAST_GAIN)
+    def error(self) -> float:
+        """Mean error; that of a set without rows is nothing."""
+        found = self.errors[~np.isnan(self.errors)]
+        return float(found.mean()) if len(found) else 0.0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The best candidate (the simplest of equals), the penalty on Γ, and the errors of all that was tried."""
+    """The chosen candidate, what the description may move, and all that was tried."""
 
     best: Candidate
-    side_penalty: float | None
+    side: SideForm | None
     results: list[dict[str, Any]]
+    unhelpful: bool = False  # whether the tasks' own means predict held-out rows better, by more than chance
 
 
 def choose(data: TrainingData, tick: Callable[[int], None] | None) -> Choice:
     """Choose on held-out tasks: first whether the description helps, then the form and the scale."""
     with single_threaded_blas():
         parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, prefer="threads", return_as="generator")
-        side_penalty: float | None = None
+        side: SideForm | None = None
         results: list[dict[str, Any]] = []
         if len(data) == 1:
             # Nothing is shared with a single task: only "every task alone" can be judged by its own rows.
             listed = chains(1, False)[:1]
         else:
-            side_penalty, results = _choose_side(data, parallel)
-            listed = chains(*count_components(data, side_penalty))
-        jobs = (joblib.delayed(_prepare)(data, fold, listed, side_penalty) for fold in data.folds)
+            side, results = _choose_side(data, parallel)
+            if len(data) < FEW_TASKS:
+                listed = structures(data.settings.fit_intercept)
+            else:
+                counted = count_components(data, side)
+                flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_description}
+                listed = chains(*counted, **flags)
+        jobs = (joblib.delayed(_prepare)(data, fold, listed, side) for fold in data.folds)
         boards = list(parallel(jobs))
         scored = []
-        jobs = (joblib.delayed(_score)(data, board, chain) for board in boards for chain in listed)
+        jobs = (joblib.delayed(_score)(data, board, forms) for board in boards for forms in listed)
         for entries in parallel(jobs):
             scored.append(entries)
             if tick is not None:
                 tick(1)
     n = len(listed)
     by_fold = [list(chain.from_iterable(scored[i : i + n])) for i in range(0, len(scored), n)]
-    candidates = []
-    for entries in zip(*by_fold, strict=True):
-        form, fits = entries[0].form, [entry.mixture for entry in entries]
-        errors = np.mean([entry.errors for entry in entries], axis=0)
-        for scale, error in zip(_scales(data, form), errors, strict=True):
-            candidates.append(Candidate(form, scale, float(error), fits))
-    results += [{**c.form.describe(), "scale": c.scale, "error": c.error} for c in candidates]
-    return Choice(min(candidates, key=lambda candidate: candidate.handicapped), side_penalty, results)
+    candidates = [_candidate(list(entries)) for entries in zip(*by_fold, strict=True)]
+    few = 1 < len(data) < FEW_TASKS
+    if not few:
+        candidates += _rescaled(data, boards, candidates)
+    results += [
+        {**c.form.describe(), "scale": c.scale, "error": c.error, "evidence": float(np.mean(c.evidence))}
+        for c in candidates
+    ]
+    best = decide_by_criterion(data, candidates, side) if few else decide(candidates)
+    means = np.concatenate([_mean_errors(data, board) for board in boards])
+    return Choice(best, side, results, significant(best.errors - means))
 
 
-def _choose_side(data: TrainingData, parallel: Any) -> tuple[float | None, list[dict[str, Any]]]:
-    """The penalty on Γ that serves a plain mixed model best; None is "no Γ".
+def _candidate(entries: list[Scored]) -> Candidate:
+    """What the folds say of one form at one scale."""
+    return Candidate(
+        entries[0].form,
+        entries[0].scale,
+        [entry.mixture for entry in entries],
+        np.concatenate([entry.errors for entry in entries]),
+        np.concatenate([entry.evidence for entry in entries]),
+    )
 
-    Judged with rows to adapt on and without, where a description matters most: by the product of the errors.
+
+def _rescaled(data: TrainingData, boards: list[Board], candidates: list[Candidate]) -> list[Candidate]:
+    """The two candidates that may win, with other multiples of their τ."""
+    out = []
+    for finalist in {id(c): c for c in (_evident(candidates), _accurate(candidates))}.values():
+        for scale in _scales(data, finalist.form)[1:]:
+            pairs = zip(boards, finalist.fits, strict=True)
+            with single_threaded_blas():
+                entries = [_scored(data, board, finalist.form, fit, scale) for board, fit in pairs]
+            out.append(_candidate(entries))
+    return out
+
+
+def _evident(candidates: list[Candidate]) -> Candidate:
+    unscaled = [candidate for candidate in candidates if candidate.scale == 1.0]
+    return max(unscaled, key=lambda c: float(np.mean(c.evidence)))
+
+
+def _accurate(candidates: list[Candidate]) -> Candidate:
+    return min(candidates, key=lambda c: c.error)
+
+
+def decide(candidates: list[Candidate]) -> Candidate:
+    """The highest evidence, unless the lowest error is lower than its error by more than chance."""
+    evident, accurate = _evident(candidates), _accurate(candidates)
+    return accurate if significant(evident.errors - accurate.errors) else evident
+
+
+def decide_by_criterion(data: TrainingData, candidates: list[Candidate], side: SideForm | None) -> Candidate:
+    """Akaike's criterion of the forms, fitted to all tasks."""
+    n_linear = 0 if data.side is None else data.side.n_linear
+    fitter = FormFitter.of(data.statistics, data.seed(FORM_STARTS), side, n_linear)
+    d = data.statistics.n_features
+
+    def criterion(candidate: Candidate) -> float:
+        evidence = fitter.most_likely(candidate.form).expect(data.statistics).log_evidence.sum()
+        return -2.0 * float(evidence) + 2.0 * candidate.form.n_variances(d)
+
+    with single_threaded_blas():
+        return min((c for c in candidates if c.scale == 1.0), key=criterion)
+
+
+def significant(gains: Array, n_errors: float = SIGNIFICANT) -> bool:
+    """Whether the mean of paired gains is above zero by more than chance, ``n_errors`` standard errors."""
+    gains = gains[~np.isnan(gains)]
+    if len(gains) < 2:
+        return False
+    return bool(gains.mean() > n_errors * gains.std(ddof=1) / np.sqrt(len(gains)))
+
+
+def _choose_side(data: TrainingData, parallel: Any) -> tuple[SideForm | None, list[dict[str, Any]]]:
+    """What the description may move in a plain mixed model; None is nothing.
+
+    Judged by the evidence of held-out tasks, which counts the first row of a task as much as the last.
     Features that read the task's rows are no description: Γ would learn the rows' own noise from them.
     """
-    if data.side is None or not data.side.from_description:
+    if not data.has_description:
         return None, []
-    form = Form("mixed model", learn_mean=True)
+    assert data.side is not None
+    has_curves = data.side.n_linear < len(data.side.mean)
+    options = side_forms(data.settings.fit_intercept, has_curves)
+    by_fold = list(parallel(joblib.delayed(_side_evidence)(data, fold, options) for fold in data.folds))
+    evidence = [np.concatenate(found) for found in zip(*by_fold, strict=True)]
     results: list[dict[str, Any]] = []
-    for penalty in (None, *SIDE_PENALTIES):
-        jobs = (joblib.delayed(_prepare)(data, fold, [[form]], penalty) for fold in data.folds)
-        errors = []
-        for fold, board in zip(data.folds, parallel(jobs), strict=True):
-            without = draw(data.tasks[fold.held_out], 0, data.seed(HELD_OUT_ROWS, fold.number))
-            cold = Board(board.fitter, without.query, data.statistics_of(without.support))
-            errors.append([_errors(data, each, board.fitter.fit(form), (1.0,))[0] for each in (board, cold)])
-        error, cold_error = np.mean(errors, axis=0).tolist()
-        errors_found = {"error": error, "error without rows": cold_error}
-        results.append({"kind": "side information", "penalty": penalty, **errors_found})
-    products = [entry["error"] * entry["error without rows"] for entry in results]
-    best = int(np.argmin(products))
-    return results[best if products[best] < products[0] * (1.0 - SIDE_GAIN) else 0]["penalty"], results
+    for option, found in zip([None, *options], evidence, strict=True):
+        described = {"penalty": None} if option is None else option.describe()
+        mean = float(np.mean(found))
+        results.append({"kind": "side information", **described, "error": -mean, "evidence": mean})
+    # A later option, with more numbers to learn, must beat the best so far by more than chance.
+    best = 0
+    for first in range(1, len(evidence), len(SIDE_PENALTIES)):
+        tried = range(first, first + len(SIDE_PENALTIES))
+        likely = max(tried, key=lambda i: float(np.mean(evidence[i])))
+        gain = evidence[likely] - evidence[best]
+        if gain.mean() > gain.std() / np.sqrt(len(gain)):
+            best = likely
+    return (options[best - 1] if best else None), results
+
+
+def _side_evidence(data: TrainingData, fold: Fold, options: list[SideForm]) -> list[Array]:
+    """Log evidence of the held-out tasks without the description, and with each option, each from the one before."""
+    assert data.side is not None
+    with single_threaded_blas():
+        train, held_out = (data.statistics.take(part) for part in (fold.train, fold.held_out))
+        plain = fit_mixed_model(train, max_iter=60, tol=1e-6)
+        fit = SideFit(np.zeros((train.n_features, len(data.side.mean))), plain)
+        out = [plain.expect(held_out).log_evidence]
+        for option in options:
+            fit = fit_side(train, option, data.side.n_linear, fit)
+            out.append(fit.model.expect(held_out).log_evidence)
+        return out
 
 
 @dataclass(frozen=True)
 class Board:
-    """What all chains share in one fold: the plain mixed model, and the episodes to predict."""
+    """What all chains share in one fold: the plain mixed model, held-out tasks, and the episodes to predict."""
 
     fitter: FormFitter
-    query: TaskSet
+    held_out: TaskStatistics
+    episodes: Episodes
     support: TaskStatistics
 
 
 class Scored(NamedTuple):
-    """A form's fit to one fold and its held-out error at every scale."""
+    """A form's fit to one fold at one scale, and its errors and evidence on the held-out tasks."""
 
     form: Form
+    scale: float
     mixture: Mixture
-    errors: list[float]
+    errors: Array
+    evidence: Array
 
 
-def _prepare(data: TrainingData, fold: Fold, listed: list[list[Form]], side_penalty: float | None) -> Board:
+def _fitter(data: TrainingData, fold: Fold, side: SideForm | None) -> FormFitter:
+    n_linear = 0 if data.side is None else data.side.n_linear
+    return FormFitter.of(
+        data.statistics.take(fold.train), data.seed(FORM_STARTS, fold.number), side, n_linear
+    )
+
+
+def _prepare(data: TrainingData, fold: Fold, listed: list[list[Form]], side: SideForm | None) -> Board:
     with single_threaded_blas():
-        seed = data.seed(FORM_STARTS, fold.number)
-        fitter = FormFitter.of(data.statistics.take(fold.train), seed, side_penalty)
+        fitter = _fitter(data, fold, side)
         for plain in {forms[0].plain for forms in listed}:
             if plain is not None:
                 fitter.fit(plain)
@@ -142,32 +263,45 @@ def _prepare(data: TrainingData, fold: Fold, listed: list[list[Form]], side_pena
 
 def _board(data: TrainingData, fold: Fold, fitter: FormFitter) -> Board:
     episodes = rotate(data.tasks[fold.held_out], data.seed(HELD_OUT_ROWS, fold.number))
-    return Board(fitter, episodes.query, data.statistics_of(episodes.support))
+    held_out = data.statistics.take(fold.held_out)
+    return Board(fitter, held_out, episodes, data.statistics_of(episodes.support))
 
 
 def _score(data: TrainingData, board: Board, forms: list[Form]) -> list[Scored]:
     with single_threaded_blas():
         fitter = replace(board.fitter, fitted=dict(board.fitter.fitted))
-        out = []
-        for form in forms:
-            mixture = fitter.fit(form)
-            out.append(Scored(form, mixture, _errors(data, board, mixture, _scales(data, form))))
-        return out
+        return [_scored(data, board, form, fitter.fit(form), 1.0) for form in forms]
 
 
-def _errors(data: TrainingData, board: Board, mixture: Mixture, scales: tuple[float, ...]) -> list[float]:
-    """Held-out errors at every multiple of τ."""
-    _, tau, b = mixture.prior(board.support)
-    predictions = (data.predict(board.query, adapt(scale * tau, b, board.support)) for scale in scales)
-    return [data.error(board.query, prediction) for prediction in predictions]
+def _scored(data: TrainingData, board: Board, form: Form, fit: Mixture, scale: float) -> Scored:
+    mixture = fit.scaled(scale)
+    evidence = mixture.expect(board.held_out).log_evidence
+    return Scored(form, scale, mixture, _errors(data, board, mixture), evidence)
+
+
+def _errors(data: TrainingData, board: Board, mixture: Mixture) -> Array:
+    """Errors of the held-out tasks."""
+    _, tau, b, _ = mixture.prior(board.support)
+    prediction = data.predict(board.episodes.query, adapt(tau, b, board.support))
+    return data.errors(board.episodes, prediction, len(board.held_out))
+
+
+def _mean_errors(data: TrainingData, board: Board) -> Array:
+    """Errors of the held-out tasks when the mean of their support rows is all that is predicted."""
+    support, query = board.episodes.support, board.episodes.query
+    overall = float(data.tasks.y.mean()) if len(data.tasks.y) else 0.0
+    own = task_means(support.y, support.offsets)
+    prediction = np.repeat(np.where(support.sizes > 0, own, overall), query.sizes)
+    return data.errors(board.episodes, prediction, len(board.held_out))
 
 
 def _scales(data: TrainingData, form: Form) -> tuple[float, ...]:
-    # The ridge of independent tasks is a scale of τ already.
-    return SCALES if data.settings.calibrate and form.kind != "independent" else SCALES[:1]
+    # The ridge of independent tasks is a scale of τ already, and nothing times a scale is nothing.
+    fixed = form.kind == "independent" or form.structure == "none"
+    return SCALES[:1] if fixed or not data.settings.calibrate else SCALES
 
 
-def count_components(data: TrainingData, side_penalty: float | None) -> tuple[int, bool]:
+def count_components(data: TrainingData, side: SideForm | None) -> tuple[int, bool]:
     """How many components, and whether the prior has a mean, judged on held-out tasks.
 
     Evidence alone would count components without end where weights are not Gaussian, and errors alone are
@@ -175,14 +309,14 @@ def count_components(data: TrainingData, side_penalty: float | None) -> tuple[in
     other.
     """
     fold = data.folds[0]
-    train = data.statistics.take(fold.train[:COUNTING_TASKS])
-    held_out = data.statistics.take(fold.held_out)
-    fitter = FormFitter.of(train, data.seed(COMPONENT_STARTS), side_penalty)
+    few = replace(fold, train=fold.train[:COUNTING_TASKS])
+    fitter = _fitter(data, few, side)
     board = _board(data, fold, fitter)
 
     def judge(model: Mixture) -> tuple[Array, float]:
         model = replace(model, side=fitter.side)
-        return model.expect(held_out).log_evidence, _errors(data, board, model, (1.0,))[0]
+        errors = _errors(data, board, model)
+        return model.expect(board.held_out).log_evidence, float(np.nanmean(errors)) if len(errors) else 0.0
 
     singles = [
         fit_mixed_model(fitter.statistics, max_iter=100, tol=1e-6, learn_mean=mean) for mean in (False, True)
@@ -192,10 +326,14 @@ def count_components(data: TrainingData, side_penalty: float | None) -> tuple[in
     (evidence, error), n_components, failures = judged[learn_mean], 1, 0
     short: dict[str, Any] = {"n_starts": 2, "short_iter": 6, "max_iter": 15, "learn_mean": learn_mean}
     for K in COMPONENTS:
-        if failures == 2 or len(train) < TASKS_PER_COMPONENT * K:
+        if failures == 2 or len(few.train) < TASKS_PER_COMPONENT * K:
             break
         seed = data.seed(COMPONENT_STARTS, K)
-        found, found_error = judge(fit_mixture(fitter.statistics, singles[learn_mean], K, seed=seed, **short))
+        mixture = fit_mixture(fitter.statistics, singles[learn_mean], K, seed=seed, **short)
+        if data.has_description:
+            options: dict[str, Any] = {"max_iter": 5, "learn_mean": learn_mean}
+            mixture = em(fitter.statistics, mixture, gate_penalty=GATE_PENALTIES[0], **options).mixture
+        found, found_error = judge(mixture)
         gain = found - evidence
         failures += 1
         if gain.mean() > gain.std() / np.sqrt(len(gain)) and found_error < error * (1.0 - LEAST_GAIN):

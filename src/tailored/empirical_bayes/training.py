@@ -14,6 +14,7 @@ of `PosteriorMap`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,15 +25,16 @@ from numpy.typing import NDArray
 from .._threads import single_threaded_blas
 from ..adapting import in_closed_form
 from ..calibration import calibrate_on
+from ..exceptions import UnhelpfulWarning
 from ..feature_maps import Level, PosteriorMap, PosteriorModel
 from ..intervals import Calibration
 from ..losses import Squared
-from ..mixed_models import Units
+from ..mixed_models import Mixture, SideForm
 from ..mixed_models.forms import Form, FormFitter, chains
 from ..prior import Prior
 from ..progress import progress_bar
 from ..representation import Bias, BlockDiagonal, Conditioning, Constant
-from .data import FORM_STARTS, INTERVAL_ROWS, Model, TrainingData
+from .data import FORM_STARTS, INTERVAL_ROWS, TrainingData
 from .prior_mean import LearnedBias, LevelBias, learn_bias
 from .query_risk import PENALTIES
 from .selection import choose
@@ -44,14 +46,14 @@ Array = NDArray[np.float64]
 class Learned:
     """The prior, and what was tried on the way.
 
-    ``form`` and ``scale`` were chosen with the least error on held-out tasks; ``side_penalty`` and ``penalty`` are
-    those on the parts of b(s) that are linear in the description and learned on query rows (None: left out).
+    ``form`` and ``scale`` were chosen on held-out tasks, ``side`` says what the description may move in b(s), and
+    ``penalty`` is the one on the part of b(s) that is learned on query rows (None: left out).
     """
 
     prior: Prior
     form: Form
     scale: float
-    side_penalty: float | None
+    side: SideForm | None
     penalty: float | None
     validation_error: float
     results: list[dict[str, Any]]
@@ -68,50 +70,55 @@ def learn(data: TrainingData, *, tol: float, max_iter: int, progress: bool = Fal
 def _learn(data: TrainingData, tick: Callable[[int], None] | None) -> Learned:
     choice = choose(data, tick)
     best, results = choice.best, choice.results
+    if choice.unhelpful:
+        warnings.warn(
+            "X: held-out tasks are predicted worse than by the mean of their own rows; look at the columns of X (one "
+            "that is a label, or on another scale in some tasks?) and at fit_intercept",
+            UnhelpfulWarning,
+            stacklevel=6,
+        )
     with single_threaded_blas():
-        fitter = FormFitter.of(data.statistics, data.seed(FORM_STARTS), choice.side_penalty)
-        model = Model(fitter.fit(best.form), best.scale)
-    fits = [Model(mixture, best.scale) for mixture in best.fits]
+        n_linear = 0 if data.side is None else data.side.n_linear
+        fitter = FormFitter.of(data.statistics, data.seed(FORM_STARTS), choice.side, n_linear)
+        model = fitter.fit(best.form).scaled(best.scale)
     # A single task has nobody to be held out from.
-    learned = learn_bias(data, model, fits, tick) if len(data) > 1 else LearnedBias([], [], [])
+    learned = learn_bias(data, model, best.fits, tick) if len(data) > 1 else LearnedBias([], [], [])
     biases = learned.levels
     prior = assemble(data, model, biases)
     if learned.folds:
-        prior = replace(prior, calibration=_calibrate(data, fits, learned.folds, prior))
+        prior = replace(prior, calibration=_calibrate(data, best.fits, learned.folds, prior))
     return Learned(
         prior,
         best.form,
         best.scale,
-        choice.side_penalty,
+        choice.side,
         biases[-1].penalty if biases else None,
         biases[-1].error if biases else best.error,
         results + learned.results,
     )
 
 
-def assemble(data: TrainingData, model: Model, biases: list[LevelBias]) -> Prior:
+def assemble(data: TrainingData, model: Mixture, biases: list[LevelBias]) -> Prior:
     """φ, (H, C) and (B, b₀) of a fitted model, as a prior."""
     learned = any(level.B is not None for level in biases)
     features = PosteriorModel(
         data.units,
-        model.mixture,
-        model.scale,
-        data.settings.fit_intercept,
+        model,
         tuple(Level(level.rows, level.summary) for level in biases) if learned else (),
         data.side,
     )
     return Prior(
-        *_in_raw_units(model, data.units, biases),
+        *_paper_form(model, biases),
+        data.units,
         PosteriorMap.of_model(features),
         loss=Squared(),
         size_exponent=1,
-        fit_intercept=data.settings.fit_intercept,
         clip=data.settings.clip,
     )
 
 
 def _calibrate(
-    data: TrainingData, fits: list[Model], biases: list[list[LevelBias]], final: Prior
+    data: TrainingData, fits: list[Mixture], biases: list[list[LevelBias]], final: Prior
 ) -> Calibration | None:
     """For intervals: each fold's model is asked about the tasks that it was not fitted to."""
     held_out = (
@@ -120,23 +127,28 @@ def _calibrate(
     )
     with single_threaded_blas():
         seed = data.seed(INTERVAL_ROWS)
-        return calibrate_on(held_out, data.settings.fit_intercept, seed, in_closed_form(final))
+        return calibrate_on(held_out, data.units, seed, in_closed_form(final))
 
 
-def _in_raw_units(model: Model, units: Units, biases: list[LevelBias]) -> tuple[Conditioning, Bias]:
-    """(H, C) and (B, b₀) in raw units, for the features of `PosteriorMap`.
+def _paper_form(mixture: Mixture, biases: list[LevelBias]) -> tuple[Conditioning, Bias]:
+    """(H, C) and (B, b₀) for the features of `PosteriorMap`.
 
-    H is block diagonal over the √r features, ``H = Σ_k e_k e_kᵀ ⊗ W_k / σ²``, and B acts on the others.
+    H is block diagonal over the √r features, ``H = Σ_k e_k e_kᵀ ⊗ W_k / σ²``, and B acts on the others: κ as it is.
     A single component needs no H: C is its W / σ².
     """
-    mixture = model.mixture
     K, d = mixture.means.shape
     blocks = [np.zeros((d, K)), mixture.means.T]
-    blocks += [] if mixture.side is None else [mixture.side]
+    if mixture.side is not None:
+        blocks.append(mixture.side)
+    elif mixture.gates is not None:
+        # the description speaks through r alone
+        blocks.append(np.zeros((d, mixture.gates.shape[1] - 1)))
+    if mixture.averaged and K > 1:
+        blocks.append(np.eye(d))
     blocks += [level.B for level in biases if level.B is not None]
-    linear = np.hstack(blocks) * units.weights[:, None]
+    linear = np.hstack(blocks)
     n_side = linear.shape[1]
-    taus = model.scale * mixture.covariances / mixture.noise / np.outer(units.columns, units.columns)
+    taus = mixture.covariances / mixture.noise
     conditioning: Conditioning = Constant(taus[0], n_side)
     if K > 1:
         conditioning = BlockDiagonal(taus, np.arange(K), np.zeros((d, d)), n_side)

@@ -18,7 +18,7 @@ from ._joined import FEATURE_MAPS, JoinedMaps, get_feature_map
 from ._ridge import RidgeEstimate
 from ._rows import AngleMap, FourierEmbedding, MeanEmbedding
 from .posterior import PosteriorMap, PosteriorModel
-from .side_features import SideFeatures
+from .side_features import Curve, SideFeatures
 from .summaries import Level, TaskSummary
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "AdaptedWeights",
     "AngleMap",
     "CallableMap",
+    "Curve",
     "FeatureMap",
     "FourierEmbedding",
     "FourierEstimate",

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from .._validation import check_choice, check_int
-from ..mixed_models import Mixture, TaskStatistics, Units, adapt, fit_mixed_model
-from ..tasks import TaskSet
+from ..mixed_models import Mixture, TaskStatistics, adapt, fit_mixed_model
+from ..tasks import TaskSet, Units
 from ..tasks.rows import BATCH_FLOATS, batches
 from ._base import Array, FeatureMap, mean_norm
 from ._ridge import RidgeEstimate
@@ -50,7 +50,7 @@ class PosteriorMean(FeatureMap):
         self.units = Units.of(tasks, self.fit_intercept)
         # As many as fit into one batch: a million tasks would not tell d² numbers any better.
         some = tasks[spaced(len(tasks), max(1, BATCH_FLOATS // d**2))]
-        self.mixture = fit_mixed_model(TaskStatistics.of(some, self.fit_intercept, self.units))
+        self.mixture = fit_mixed_model(TaskStatistics.of(some, self.units))
         self.norm = mean_norm(self.weights(some))
         return self
 
@@ -60,8 +60,8 @@ class PosteriorMean(FeatureMap):
             raise ValueError("feature_map: this PosteriorMean is not fitted; call fit(tasks) first")
         out = []
         for batch in batches(tasks):
-            statistics = TaskStatistics.of(batch, self.fit_intercept, self.units)
-            _, tau, b = self.mixture.prior(statistics)
+            statistics = TaskStatistics.of(batch, self.units)
+            _, tau, b, _ = self.mixture.prior(statistics)
             out.append(adapt(tau, b, statistics))
         return np.concatenate(out)
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..mixed_models import Mixture, Units
-from ..mixed_models.kernels import first_pass, log_evidences, summarise
-from ..tasks.rows import with_constant
+from ..mixed_models import Mixture
+from ..mixed_models.kernels import component_posteriors, first_pass, summarise
+from ..tasks import Units
 from .summaries import NOISE_ROWS, Level
 
 Array = NDArray[np.float64]
@@ -123,16 +123,15 @@ class OneTask:
 
     ``points`` stacks what is multiplied by XᵀX: the roots of all components as rows (those of component k are
     ``starts[k]:starts[k + 1]``), the K means, and the centres of the levels.  ``taus`` (K, d²) are the
-    W_k / σ², times the model's scale.
+    W_k / σ².
     """
 
-    columns: Array
-    target: float
-    fit_intercept: bool
+    units: Units
     points: Array
     starts: NDArray[np.int64]
     means: Array
-    log_proportions: Array
+    gates: Array  # (K, 1 + q), or (K, 1) where the proportions are the same for all tasks
+    averaged: bool
     noise: float
     slope: Array | None  # Γ
     taus: Array
@@ -143,8 +142,6 @@ class OneTask:
         cls,
         units: Units,
         mixture: Mixture,
-        scale: float,
-        fit_intercept: bool,
         levels: Sequence[Level],
         n_side: int,
     ) -> OneTask:
@@ -154,48 +151,57 @@ class OneTask:
         summaries = _Summaries.of(levels, n_side)
         centres = np.zeros((0, d)) if summaries is None else summaries.centres
         return cls(
-            units.columns,
-            units.target,
-            fit_intercept,
+            units,
             np.ascontiguousarray(np.vstack([*roots, mixture.means, centres])),
             np.cumsum([0, *(len(rows) for rows in roots)]),
             mixture.means,
-            np.log(mixture.proportions),
+            np.log(mixture.proportions)[:, None] if mixture.gates is None else mixture.gates,
+            mixture.averaged and K > 1,
             mixture.noise,
             mixture.side,
-            (scale * (mixture.covariances / mixture.noise)).reshape(K, d * d),
+            (mixture.covariances / mixture.noise).reshape(K, d * d),
             summaries,
         )
 
     def __call__(self, X: Array, y: Array, side: Array | None) -> Array:
         """φ (k,) of the task with dense rows X (n, d), y (n,) and features ``side`` (q,) of its description."""
-        X = (with_constant(X) if self.fit_intercept else X) / self.columns
-        y = y / self.target
+        X, y = self.units.dense(X), self.units.targets(y)
         task = _Statistics(X.T @ X, y @ X, float(y @ y), len(y), side)
         images = self.points @ task.gram
         shift = None if self.slope is None or side is None else self.slope @ side
-        r = self._responsibilities(task, images, shift)
+        r, mean, cross = self._posterior(task, images, shift)
         parts = [np.sqrt(r), r]
-        if shift is not None and side is not None:
+        if side is not None and (shift is not None or self.gates.shape[1] > 1):
             parts.append(side)
-        if self.summaries is not None:
-            d = len(self.columns)
-            b = r @ self.means if shift is None else r @ self.means + shift
+        if self.averaged or self.summaries is not None:
+            d = len(self.units.columns)
             tau = (r @ self.taus).reshape(d, d)
-            weights = first_pass(tau, b, task.gram, task.cross)
+        if self.averaged:
+            parts.append(mean + tau @ (task.gram @ mean - cross) - r @ self.means)
+        if self.summaries is not None:
+            if self.averaged:
+                weights = mean if shift is None else mean + shift
+            else:
+                b = r @ self.means if shift is None else r @ self.means + shift
+                weights = first_pass(tau, b, task.gram, task.cross)
             centres = images[len(images) - len(self.summaries.centres) :]
             parts.append(self.summaries(task, weights, centres))
         return np.concatenate(parts)
 
-    def _responsibilities(self, task: _Statistics, images: Array, shift: Array | None) -> Array:
-        if len(self.means) == 1:
-            return np.ones(1)
+    def _posterior(self, task: _Statistics, images: Array, shift: Array | None) -> tuple[Array, Array, Array]:
+        """Responsibilities (K,), the posterior mean of w without Γv, and Xᵀy less what Γv predicts."""
         cross, square = task.cross, task.square
         if shift is not None:
             fitted = task.gram @ shift
             square = max(square + float((fitted - 2.0 * cross) @ shift), 0.0)
             cross = cross - fitted
-        joint = log_evidences(images, self.points, self.starts, cross, square, task.n, self.noise)
-        joint += self.log_proportions
+        if len(self.means) == 1:
+            return np.ones(1), self.means[0], cross
+        args = images, self.points, self.starts, cross, square, task.n, self.noise
+        joint, means = component_posteriors(*args)
+        joint += self.gates[:, 0]
+        if self.gates.shape[1] > 1 and task.side is not None:
+            joint += self.gates[:, 1:] @ task.side
         r = np.exp(joint - joint.max())
-        return np.asarray(r / r.sum())
+        r /= r.sum()
+        return r, r @ means, cross

@@ -1,9 +1,9 @@
 """A feature map of the task's own rows through a Gaussian model of all tasks.
 
-    φ(s) = [√r_1 .. √r_K,  r_1 .. r_K,  v(s),  h_1(n) (1, ψ_1(s)),  h_2(n) (1, ψ_2(s)),  ..]
+    φ(s) = [√r_1 .. √r_K,  r_1 .. r_K,  v(s),  κ(s),  h_1(n) (1, ψ_1(s)),  h_2(n) (1, ψ_2(s)),  ..]
 
-holds the probabilities r(s) of the model's components given the rows, features v(s) of the task's
-description, and summaries ψ(s) of what the rows say beyond that, each of which has its say at some numbers n
+holds the probabilities r(s) of the model's components given the description and the rows, features v(s) of the
+description, what the posterior mean of the mixture adds to the prior mean (κ), and summaries ψ(s) of what the rows say beyond that, each of which has its say at some numbers n
 of rows.  With H non-zero on the first block only, ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) = Σ_k r_k W_k / σ²`` is of
 the paper's form; b(s) = Bφ uses the other blocks.
 """
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ..mixed_models import Mixture, TaskStatistics, Units, adapt, fit_mixed_model, fit_mixture
-from ..tasks import TaskSet
+from ..mixed_models import Mixture, TaskStatistics, adapt, fit_mixed_model, fit_mixture
+from ..tasks import TaskSet, Units
 from ..tasks.rows import batches
 from ._base import Array, FeatureMap
 from .one_task import OneTask
@@ -33,10 +33,6 @@ class PosteriorModel:
     ----------
     units, mixture : Units, Mixture
         The model, and the units that it is in.
-    scale : float
-        The multiple of τ that the first-pass weights are computed with.
-    fit_intercept : bool
-        Whether the model sees a constant column.
     levels : tuple of Level
         The ψ_i, by increasing number of rows.
     side : SideFeatures or None
@@ -47,28 +43,28 @@ class PosteriorModel:
 
     units: Units
     mixture: Mixture
-    scale: float = 1.0
-    fit_intercept: bool = False
     levels: tuple[Level, ...] = ()
     side: SideFeatures | None = None
     one_task: OneTask = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         n_side = 0 if self.side is None else len(self.side.mean)
-        layout = OneTask.of(self.units, self.mixture, self.scale, self.fit_intercept, self.levels, n_side)
+        layout = OneTask.of(self.units, self.mixture, self.levels, n_side)
         object.__setattr__(self, "one_task", layout)
 
     def __call__(self, tasks: TaskSet) -> Array:
         """φ of every task, (T, k)."""
         # Read even where nothing uses it, so that what has to be passed does not depend on what was learned.
         side = None if self.side is None else self.side(tasks)
-        statistics = TaskStatistics.of(tasks, self.fit_intercept, self.units, side)
-        r, tau, b = self.mixture.prior(statistics)
+        statistics = TaskStatistics.of(tasks, self.units, side)
+        r, tau, b, correction = self.mixture.prior(statistics)
         parts = [np.sqrt(r), r]
-        if self.mixture.side is not None and side is not None:
+        if side is not None and (self.mixture.side is not None or self.mixture.gates is not None):
             parts.append(side)
+        if correction is not None:
+            parts.append(correction)
         if any(level.summary is not None for level in self.levels):
-            weights = adapt(self.scale * tau, b, statistics)
+            weights = adapt(tau, b, statistics)
             for level, hat in zip(self.levels, hats(self.levels, tasks.sizes), strict=True):
                 if level.summary is not None:
                     psi = level.summary(statistics, weights)
@@ -118,22 +114,22 @@ class PosteriorMap(FeatureMap):
     @classmethod
     def of_model(cls, model: PosteriorModel) -> PosteriorMap:
         """The map of a model that was fitted elsewhere."""
-        made = cls(model.mixture.n_components, model.fit_intercept)
+        made = cls(model.mixture.n_components, model.units.fit_intercept)
         made.model = model
         return made
 
     def fit(self, tasks: TaskSet) -> PosteriorMap:
         """Fit the mixed model (or mixture) of the tasks by EM, and ψ on the same tasks."""
         units = Units.of(tasks, self.fit_intercept)
-        statistics = TaskStatistics.of(tasks, self.fit_intercept, units)
+        statistics = TaskStatistics.of(tasks, units)
         mixture = fit_mixed_model(statistics)
         if self.n_components > 1:
             seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
             mixture = fit_mixture(statistics, mixture, self.n_components, seed=[seed])
-        _, tau, b = mixture.prior(statistics)
+        _, tau, b, _ = mixture.prior(statistics)
         weights = adapt(tau, b, statistics)
         levels = (Level(0.0, TaskSummary.fit(mixture, statistics, weights)),)
-        self.model = PosteriorModel(units, mixture, 1.0, self.fit_intercept, levels)
+        self.model = PosteriorModel(units, mixture, levels)
         return self
 
     def transform(self, tasks: TaskSet) -> Array:

@@ -5,43 +5,91 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.interpolate import BSpline
 
 from ..tasks import TaskSet
 from ._base import Array, FeatureMap
+
+#: Inner and outer knots of a curve, at quantiles of the training tasks, and its degree.
+KNOTS, DEGREE = 7, 3
+#: Different values that a number must take to be curved.
+LEAST_VALUES = 8
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A spline basis of one number: beyond the outer knots it stays what it is there.
+
+    Attributes
+    ----------
+    column : int
+        The number's place among the features.
+    knots : array
+        With the outer ones repeated, as B-splines have them.
+    """
+
+    column: int
+    knots: Array
+
+    @classmethod
+    def fit(cls, values: Array, column: int) -> Curve | None:
+        """None for a number with too few different values."""
+        inner = np.unique(np.quantile(values, np.linspace(0.0, 1.0, KNOTS)))
+        if len(np.unique(values)) < LEAST_VALUES or len(inner) < 4:
+            return None
+        return cls(column, np.concatenate([[inner[0]] * DEGREE, inner, [inner[-1]] * DEGREE]))
+
+    def __call__(self, features: Array) -> Array:
+        inside = np.clip(features[:, self.column], self.knots[0], self.knots[-1])
+        # They add up to one, so one of them says nothing new.
+        return BSpline.design_matrix(inside, self.knots, DEGREE).toarray()[:, 1:]
 
 
 @dataclass(frozen=True)
 class SideFeatures:
     """v(s): features beside those of the posterior, centred and of comparable size.
 
-    Columns are divided by their deviation, and by √q, so that all together are as large as one.  Those of the
-    task's description enter the prior mean of the model itself; those of its rows, which the model has
-    seen, join ψ(s).
+    Columns are divided by their deviation, and by the root of their number, so that all together are as large as
+    one.  Those of the task's description enter the proportions and the prior mean of the model itself, as they are
+    (the first ``n_linear``) and curved; those of its rows, which the model has seen, join ψ(s).
     """
 
     encoder: FeatureMap
     mean: Array
     deviation: Array
+    n_linear: int
+    curves: tuple[Curve, ...] = ()
 
     @property
     def from_description(self) -> bool:
         """Whether they come from the task's description and not from its rows."""
-        return self.encoder.needs_side_info and not self.encoder.needs_rows
+        return _is_description(self.encoder)
 
     @classmethod
     def fit(cls, encoder: FeatureMap, tasks: TaskSet) -> SideFeatures:
-        features = encoder.fit(tasks).transform(tasks)
-        low, high = features.min(axis=0), features.max(axis=0)
+        linear = encoder.fit(tasks).transform(tasks)
+        low, high = linear.min(axis=0), linear.max(axis=0)
         # A rare category must not become a large number: indicators are divided by half their range.
-        indicator = ((features == low) | (features == high)).all(axis=0)
-        deviation = np.where(indicator, (high - low) / 2.0, features.std(axis=0))
-        deviation = np.where(deviation > 0, deviation, 1.0) * np.sqrt(max(features.shape[1], 1))
-        return cls(encoder, features.mean(axis=0), deviation)
+        indicator = ((linear == low) | (linear == high)).all(axis=0)
+        curves: list[Curve] = []
+        if _is_description(encoder):
+            found = (Curve.fit(linear[:, j], j) for j in np.flatnonzero(~indicator).tolist())
+            curves = [curve for curve in found if curve is not None]
+        curved = np.hstack([np.zeros((len(linear), 0)), *(curve(linear) for curve in curves)])
+        deviation = np.where(indicator, (high - low) / 2.0, linear.std(axis=0))
+        sizes = []
+        for size in (deviation, curved.std(axis=0)):
+            sizes.append(np.where(size > 0, size, 1.0) * np.sqrt(max(len(size), 1)))
+        mean = np.concatenate([linear.mean(axis=0), curved.mean(axis=0)])
+        return cls(encoder, mean, np.concatenate(sizes), linear.shape[1], tuple(curves))
 
     def __call__(self, tasks: TaskSet) -> Array:
-        features = self.encoder.transform(tasks)
-        if features.shape[1] != len(self.mean):
-            raise ValueError(
-                f"side_info: expected {len(self.mean)} columns as in fit, got {features.shape[1]}"
-            )
+        linear = self.encoder.transform(tasks)
+        if linear.shape[1] != self.n_linear:
+            raise ValueError(f"side_info: expected {self.n_linear} columns as in fit, got {linear.shape[1]}")
+        features = np.hstack([linear, *(curve(linear) for curve in self.curves)])
         return (features - self.mean) / self.deviation
+
+
+def _is_description(encoder: FeatureMap) -> bool:
+    return encoder.needs_side_info and not encoder.needs_rows

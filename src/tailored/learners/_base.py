@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import adapting, archive, within
 from .._threads import single_threaded_blas
-from .._validation import check_choice, check_clip, check_int, check_positive, check_psd
+from .._validation import check_choice, check_clip, check_int, check_positive, check_psd, check_rng
 from .._version import __version__
 from ..calibration import calibrate_on
 from ..feature_maps import FeatureMap
@@ -24,9 +25,9 @@ from ..losses import Loss, get_loss
 from ..prior import Prior
 from ..regressor import TaskRegressor
 from ..representation import Bias, Conditioning
-from ..tasks import TaskSet
+from ..tasks import TaskSet, Units
 from ..tasks.rows import clipped, task_means
-from ._reading import clean_task, read_tasks
+from ._reading import clean_task, read_tasks, task_positions, tasks_without_rows, weights_as_targets
 
 Array = NDArray[np.float64]
 
@@ -43,10 +44,11 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         What errors are measured with.
     task_labels_, task_weights_ : arrays (T,), (T, d)
         Tasks of the last call of `fit` or `partial_fit` and their adapted weights, for `predict`.
-    n_features_in_, feature_names_in_
+    n_features_in_, feature_names_in_, n_side_info_in_
     """
 
     prior_: Prior
+    n_side_info_in_: int
     loss_: Loss
     # set by the subclasses' constructors
     loss: Any
@@ -54,6 +56,11 @@ class MetaLearner(RegressorMixin, BaseEstimator):
     tol: float
     max_iter: int
     n_jobs: int | None
+
+    # What scikit-learn's metadata routing passes on without being asked.
+    __metadata_request__fit = {"groups": True, "side_info": True}  # noqa: RUF012
+    __metadata_request__predict = {"groups": True, "side_info": True}  # noqa: RUF012
+    __metadata_request__score = {"groups": True, "side_info": True}  # noqa: RUF012
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -120,7 +127,10 @@ class MetaLearner(RegressorMixin, BaseEstimator):
     def _read(
         self, X: Any, y: Any = None, groups: Any = None, side_info: Any = None, *, reset: bool = False
     ) -> TaskSet:
-        return read_tasks(self, X, y, groups, side_info, loss=self.loss_, reset=reset)
+        tasks = read_tasks(self, X, y, groups, side_info, loss=self.loss_, reset=reset)
+        if reset:
+            self.n_side_info_in_ = 0 if tasks.side_info is None else tasks.side_info.shape[1]
+        return tasks
 
     def _clip(self, tasks: TaskSet) -> tuple[float, float] | None:
         """The argument ``clip``; "train" is the range of all targets since the last `fit`."""
@@ -148,8 +158,10 @@ class MetaLearner(RegressorMixin, BaseEstimator):
             "inner": getattr(self, "inner", "exact"),
             "tol": self.tol,
             "max_iter": self.max_iter,
-            "fit_intercept": bool(self.fit_intercept),
         }
+
+    def _raw_units(self) -> Units:
+        return Units.raw(self.n_features_in_, self.fit_intercept)
 
     def _remember(self, tasks: TaskSet, weights: Array | None = None) -> None:
         """Adapt the tasks at hand (unless that was done already) so that `predict` can serve them."""
@@ -193,25 +205,27 @@ class MetaLearner(RegressorMixin, BaseEstimator):
 
     def representation(self, X: Any = None, y: Any = None, *, side_info: Any = None) -> Array:
         """θ = n^p τ(s): the (d, d) representation tailored to the task (p: see `Prior`)."""
-        return np.array(adapting.one_task(self.prior_, self._one_task(X, y, side_info)).theta)
+        theta = adapting.one_task(self.prior_, self._one_task(X, y, side_info)).theta
+        return np.array(self.prior_.units.raw_representation(theta))
 
     def representations(self, tasks: TaskSet) -> Array:
         """θ of many tasks, (n_tasks, d, d)."""
         check_is_fitted(self, "prior_")
         taus = self.prior_.conditioning.evaluate(adapting.features(self.prior_, self._read(tasks)))
-        return taus * self.prior_.size_factors(tasks.sizes)[:, None, None]
+        thetas = taus * self.prior_.size_factors(tasks.sizes)[:, None, None]
+        return self.prior_.units.raw_representation(thetas)
 
     def _one_task(self, X: Any, y: Any, side_info: Any) -> TaskSet:
         if not hasattr(self, "prior_"):  # scikit-learn's check alone costs as much as the solve
             check_is_fitted(self, "prior_")
+        if side_info is not None and not self.n_side_info_in_:
+            raise ValueError(
+                "side_info: this learner was fitted without side information and cannot read any; fit it with "
+                "side_info, or leave it out here"
+            )
         if X is None:
             if y is not None:
                 raise ValueError("y: got targets without rows; pass X as well")
-            known = self.feature_map_
-            if side_info is not None and known is not None and known.needs_rows and not known.needs_side_info:
-                raise ValueError(
-                    "side_info: this learner reads the task's own rows, not side information; pass X and y"
-                )
             empty = np.empty((0, self.n_features_in_)), np.empty(0)
             return TaskSet.from_tasks([empty if side_info is None else (*empty, side_info)])
         task = clean_task(X, y, side_info, self.n_features_in_)
@@ -240,7 +254,7 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         tasks = self._read(X, y, groups, side_info)
         with single_threaded_blas():
             pairs = [(tasks, adapting.by_solving(self.prior_, self.n_jobs))]
-            calibration = calibrate_on(pairs, self.prior_.fit_intercept, [0])
+            calibration = calibrate_on(pairs, self.prior_.units, [0])
         if calibration is None:
             raise ValueError("X: no task has a row that can be held out; give tasks with rows")
         self.prior_ = replace(self.prior_, calibration=calibration)
@@ -248,14 +262,16 @@ class MetaLearner(RegressorMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ using
 
-    def predict(self, X: Any, groups: Any = None) -> Array:
-        """Predictions for rows of tasks that were seen in ``fit``.
+    def predict(self, X: Any, groups: Any = None, side_info: Any = None) -> Array:
+        """Predictions for rows of tasks: those seen in ``fit`` by their weights, others by the prior.
 
         Parameters
         ----------
         X : array (n, d)
         groups : array (n,), optional
             Label of each row's task; may be left out when there was only one.
+        side_info : optional
+            Of the tasks that were not seen, where the prior reads it; see `TaskSet`.
         """
         check_is_fitted(self, "task_weights_")
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
@@ -267,8 +283,11 @@ class MetaLearner(RegressorMixin, BaseEstimator):
                 )
             positions = np.zeros(X.shape[0], dtype=int)
         else:
-            positions = self._positions(groups, X.shape[0])
+            positions = task_positions(self.task_labels_, groups, X.shape[0])
         weights = self.task_weights_[positions]
+        new = positions < 0
+        if new.any():
+            weights[new] = self._prior_weights(X[new], groups, new, side_info)
         d = X.shape[1]
         if sparse.issparse(X):
             prediction = np.asarray(X.multiply(weights[:, :d]).sum(axis=1)).ravel()
@@ -278,17 +297,23 @@ class MetaLearner(RegressorMixin, BaseEstimator):
             prediction = prediction + weights[:, d]
         return clipped(prediction, self.prior_.clip)
 
-    def _positions(self, groups: Any, n_rows: int) -> NDArray[np.intp]:
-        groups = np.asarray(groups)
-        if groups.shape != (n_rows,):
-            raise ValueError(f"groups: expected {n_rows} labels, one per row of X, got shape {groups.shape}")
-        where = {label: t for t, label in enumerate(self.task_labels_.tolist())}
-        try:
-            return np.array([where[label] for label in groups.tolist()], dtype=np.intp)
-        except KeyError as error:
-            raise ValueError(
-                f"groups: task {error.args[0]!r} was not seen in fit; use adapt(X_few, y_few) for a new task"
-            ) from None
+    def _prior_weights(self, X: Any, groups: Any, new: NDArray[np.bool_], side_info: Any) -> Array:
+        """Weights of rows whose task was not seen: those of a task without rows."""
+        empty, positions = tasks_without_rows(X, groups, new, side_info)
+        return adapting.weights(self.prior_, empty, self.n_jobs)[positions]
+
+    def predict_tasks(self, query: TaskSet, support: TaskSet) -> Array:
+        """Predictions of the query rows after adapting to the support rows of the same tasks, in one call.
+
+        Parameters
+        ----------
+        query, support : TaskSet
+            The same tasks in the same order; a task may have no support rows.
+        """
+        check_is_fitted(self, "prior_")
+        if len(query) != len(support):
+            raise ValueError(f"support: expected the same {len(query)} tasks as in query, got {len(support)}")
+        return adapting.predict(self.prior_, self._read(support), query, self.n_jobs)
 
     def task_errors(
         self, tasks: TaskSet, query: TaskSet | None = None, *, support: float | int = 0.5, loss: Any = None
@@ -320,19 +345,34 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         return task_means(measure.value(prediction, query.y), query.offsets)
 
     def score(
-        self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, support: float | int = 0.5
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        support: float | int = 0.5,
+        sample_weight: Any = None,
     ) -> float:
         """R² over the query rows after adapting to the support rows of each task.
 
         Every task, seen or new, is adapted on ``support`` (a fraction or a number) of its rows and
-        scored on the rest.
+        scored on the rest; ``sample_weight`` weights rows in the score, not in adapting.
         """
         from sklearn.metrics import r2_score  # slow to import, and only needed here
 
         check_is_fitted(self, "prior_")
         tasks = self._read(X, y, groups, side_info)
-        adapt_on, query = tasks.support_query(support, random_state=getattr(self, "random_state", None))
-        return float(r2_score(query.y, adapting.predict(self.prior_, adapt_on, query, self.n_jobs)))
+        rng = check_rng(getattr(self, "random_state", None))
+        again = deepcopy(rng)
+        adapt_on, query = tasks.support_query(support, random_state=rng)
+        weights = None
+        if sample_weight is not None:
+            # Split as the rows are.
+            carried = weights_as_targets(tasks, sample_weight, None if isinstance(X, TaskSet) else groups)
+            weights = carried.support_query(support, random_state=again)[1].y
+        prediction = adapting.predict(self.prior_, adapt_on, query, self.n_jobs)
+        return float(r2_score(query.y, prediction, sample_weight=weights))
 
     # ------------------------------------------------------------------ saving
 

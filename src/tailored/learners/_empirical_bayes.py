@@ -48,8 +48,9 @@ class EmpiricalBayesLearner(MetaLearner):
     loss : str or Loss, default="absolute"
         What query rows and held-out tasks are judged by; not logistic or hinge, for which `ConditionalLearner`
         is there.  Tasks are fitted with the squared loss, whose solution is the posterior mean.
-    fit_intercept : bool, default=False
-        Append a constant column: the intercept is one more weight whose prior is learned.
+    fit_intercept : bool, default=True
+        Append a constant column: the intercept is one more weight whose prior is learned.  Columns and targets are
+        centred and scaled then, so that neither their level nor their units matter.
     clip : None, "train" or pair (low, high), default=None
         Clip predictions to the known range of the target, or to that of the training targets.
     calibrate : bool, default=True
@@ -76,9 +77,11 @@ class EmpiricalBayesLearner(MetaLearner):
         Components of the mixture.
     scale_ : float
         The multiple of τ that is part of ``conditioning_``.
-    side_penalty_, bias_penalty_ : float or None
-        Penalties on the parts of b(s) that are linear in the side information, and learned on query rows;
-        None where the part is left out.
+    side_form_ : dict or None
+        What the side information moves in b(s): the intercept or all weights, curved or not, and the penalty;
+        None where it moves nothing.  Gates, through which it shapes τ(s), are part of ``form_``.
+    bias_penalty_ : float or None
+        Penalty on the part of b(s) that is learned on query rows; None where it is left out.
     search_results_ : list of dict
         Error of every candidate on the held-out tasks.
     validation_error_ : float
@@ -90,7 +93,7 @@ class EmpiricalBayesLearner(MetaLearner):
         feature_map: Any = "auto",
         *,
         loss: Any = "absolute",
-        fit_intercept: bool = False,
+        fit_intercept: bool = True,
         clip: Any = None,
         calibrate: bool = True,
         validation_fraction: float = 0.2,
@@ -167,7 +170,7 @@ class EmpiricalBayesLearner(MetaLearner):
             adapt_tasks = in_closed_form(self.prior_)
             with single_threaded_blas():
                 weights = np.concatenate([adapt_tasks(batch)[0] for batch in batches(tasks)])
-            self._remember(tasks, weights)
+            self._remember(tasks, self.prior_.units.raw_weights(weights))
         return self
 
     def _train(self, clip: tuple[float, float] | None) -> None:
@@ -190,7 +193,8 @@ class EmpiricalBayesLearner(MetaLearner):
         self.prior_ = learned.prior
         self.form_, self.n_components_ = learned.form.describe(), learned.form.n_components
         self.scale_ = learned.scale
-        self.side_penalty_, self.bias_penalty_ = learned.side_penalty, learned.penalty
+        self.side_form_ = None if learned.side is None else learned.side.describe()
+        self.bias_penalty_ = learned.penalty
         self.search_results_, self.validation_error_ = learned.results, learned.validation_error
         self.n_tasks_seen_, self.n_iter_ = len(tasks), 1
 
@@ -220,6 +224,6 @@ class EmpiricalBayesLearner(MetaLearner):
         T, d = len(tasks), tasks.n_features + bool(self.fit_intercept)
         if T * d**3 > LARGEST_WORK:
             raise ValueError(
-                f"X: empirical Bayes with {T} tasks and {d} columns would take hours; "
+                f"X: empirical Bayes with {T} tasks and {tasks.n_features} columns would take hours; "
                 "use ConditionalLearner with a rank, for instance rank=32"
             )

@@ -68,6 +68,7 @@ class IndependentLearner(MetaLearner):
             self.prior_ = Prior(
                 Constant(theta),
                 Bias.zero("none", len(theta), 0),
+                self._raw_units(),
                 clip=self._clip(tasks),
                 **self._within_settings(),
             )

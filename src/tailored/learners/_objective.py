@@ -207,6 +207,7 @@ class ObjectiveLearner(MetaLearner):
         return Prior(
             Constant(C0, n_side),
             Bias.zero(self.bias, len(C0), n_side),
+            self._raw_units(),
             stream.feature_map,
             clip=clip,
             **self._within_settings(),

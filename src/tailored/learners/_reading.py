@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from ..exceptions import SingleTaskWarning
 from ..losses import Loss
 from ..tasks import TaskSet
 
@@ -42,6 +45,14 @@ def read_tasks(
             y_numeric=True,
             ensure_all_finite=False,
         )
+        if reset and groups is None and len(X.shape) == 2 and X.shape[0] > 1:
+            warnings.warn(
+                f"groups: none were given, so all {X.shape[0]} rows are taken as one task; pass groups= with a label "
+                "for each row (in cross-validation: sklearn.set_config(enable_metadata_routing=True) and "
+                "params={'groups': ...})",
+                SingleTaskWarning,
+                stacklevel=5,
+            )
         tasks = TaskSet(X, y, groups, side_info)
     _check_targets(tasks, loss)
     return tasks
@@ -114,3 +125,37 @@ def _is_vector(side_info: Any) -> bool:
         and side_info.size > 0
         and bool(np.isfinite(side_info).all())
     )
+
+
+def task_positions(known: NDArray[Any], groups: Any, n_rows: int) -> NDArray[np.intp]:
+    """Positions of the rows' tasks among those with the labels ``known``; −1 for the others."""
+    if len(groups) != n_rows:
+        raise ValueError(f"groups: expected {n_rows} labels, one per row of X, got {len(groups)}")
+    where = {label: t for t, label in enumerate(known.tolist())}
+    labels = groups.tolist() if hasattr(groups, "tolist") else list(groups)
+    return np.array([where.get(label, -1) for label in labels], dtype=np.intp)
+
+
+def tasks_without_rows(
+    X: Any, groups: Any, chosen: NDArray[np.bool_], side_info: Any
+) -> tuple[TaskSet, NDArray[np.int64]]:
+    """The tasks of the ``chosen`` rows as if none of their rows were known, and the task of each row X."""
+    everything = list(groups)
+    labels = [everything[i] for i in np.flatnonzero(chosen)]
+    if isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(everything):
+        # A row for each row of X; frames and mappings are searched by label.
+        table = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
+        side_info = table[chosen]
+    tasks = TaskSet(X, np.zeros(len(labels)), labels, side_info)
+    empty = tasks.with_rows(np.zeros(len(labels), dtype=bool), np.zeros(len(tasks), dtype=np.int64))
+    return empty, tasks.index_of(labels)
+
+
+def weights_as_targets(tasks: TaskSet, sample_weight: Any, groups: Any) -> TaskSet:
+    """The tasks with the weight of each row as its target; in the order of the rows' ``groups`` if there are any."""
+    values = np.array(sample_weight, dtype=float)
+    if values.shape != tasks.y.shape:
+        raise ValueError(f"sample_weight: expected {len(tasks.y)} weights, got shape {values.shape}")
+    if groups is not None:
+        return TaskSet(np.zeros((len(values), 1)), values, groups)
+    return TaskSet.from_arrays(tasks.X, values, tasks.offsets, tasks.labels)

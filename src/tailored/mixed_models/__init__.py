@@ -2,9 +2,9 @@
 
 from .em import EMResult, Shrinkage, em, factor_target, fit_mixed_model, truncate
 from .mixture import Expectation, Mixture, Posterior, TaskPriors, adapt, influence, posterior
-from .side import fit_side
+from .side import SideForm, fit_side, side_forms
 from .starts import fit_mixture
-from .statistics import TaskStatistics, Units
+from .statistics import TaskStatistics
 
 __all__ = [
     "EMResult",
@@ -12,9 +12,9 @@ __all__ = [
     "Mixture",
     "Posterior",
     "Shrinkage",
+    "SideForm",
     "TaskPriors",
     "TaskStatistics",
-    "Units",
     "adapt",
     "em",
     "factor_target",
@@ -23,5 +23,6 @@ __all__ = [
     "fit_side",
     "influence",
     "posterior",
+    "side_forms",
     "truncate",
 ]

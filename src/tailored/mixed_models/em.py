@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .gates import fit_gates
 from .kernels import sum_inverses
 from .mixture import Expectation, Mixture
 from .statistics import TaskStatistics
@@ -46,6 +47,8 @@ def em(
     shrinkage: Shrinkage | None = None,
     pseudo_tasks: float = 1.0,
     responsibilities: Array | None = None,
+    gate_penalty: float | None = None,
+    diagonal: bool = False,
 ) -> EMResult:
     """Climb the evidence of the tasks from ``start``.
 
@@ -63,6 +66,10 @@ def em(
         Added to every component's number of tasks in its proportion, so that none dies out.
     responsibilities : array (T, K), optional
         Used by the first step instead of those that follow from ``start``.
+    gate_penalty : float, optional
+        Learn gates with this penalty, from the features ``statistics.side``.
+    diagonal : bool
+        Keep the W_k diagonal.
     """
     mixture, previous, n_iter = start, -np.inf, 0
     threshold = tol * statistics.n_rows / max(len(statistics), 1)
@@ -73,11 +80,26 @@ def em(
             return EMResult(mixture, current, n_iter)
         if responsibilities is not None and n_iter == 0:
             expectation = expectation._replace(responsibilities=responsibilities)
-        mixture = _maximise(statistics, mixture, expectation, learn_mean, shrinkage, pseudo_tasks)
+        gates = mixture.gates
+        if gate_penalty is not None:
+            assert statistics.side is not None
+            gates = first_gates(mixture, statistics.side) if gates is None else gates
+            gates = fit_gates(statistics.side, expectation.responsibilities, gate_penalty, gates)
+        mixture = maximise(statistics, mixture, expectation, learn_mean, shrinkage, pseudo_tasks)
+        if diagonal:
+            mixture = replace(mixture, covariances=mixture.covariances * np.eye(statistics.n_features))
+        mixture = replace(mixture, gates=gates)
         previous, n_iter = current, n_iter + 1
 
 
-def _maximise(
+def first_gates(mixture: Mixture, side: Array) -> Array:
+    """Gates that do not depend on the description yet."""
+    gates = np.zeros((mixture.n_components, 1 + side.shape[1]))
+    gates[:, 0] = np.log(mixture.proportions)
+    return gates
+
+
+def maximise(
     statistics: TaskStatistics,
     mixture: Mixture,
     expectation: Expectation,
@@ -115,11 +137,21 @@ def noise_floor(statistics: TaskStatistics) -> float:
 
 
 def fit_mixed_model(
-    statistics: TaskStatistics, *, max_iter: int = 300, tol: float = 1e-7, learn_mean: bool = True
+    statistics: TaskStatistics,
+    *,
+    max_iter: int = 300,
+    tol: float = 1e-7,
+    learn_mean: bool = True,
+    structure: str = "full",
 ) -> Mixture:
-    """The linear mixed model with full covariance, by EM from a pooled fit (K = 1).
+    """The linear mixed model, by EM from a pooled fit (K = 1).
 
-    ``learn_mean=False`` keeps b at zero: d parameters fewer where tasks have no common direction.
+    Parameters
+    ----------
+    learn_mean : bool
+        False keeps b at zero: d parameters fewer where tasks have no common direction.
+    structure : {"full", "diagonal", "intercept", "none"}
+        W as it is, uncorrelated, of the last weight alone, or zero: tasks do not differ.
     """
     d = statistics.n_features
     gram = statistics.gram.sum(axis=0)
@@ -127,12 +159,19 @@ def fit_mixed_model(
     b = np.zeros(d)
     if learn_mean:
         b = np.linalg.solve(gram + 1e-6 * energy / d * np.eye(d), statistics.cross.sum(axis=0))
+    left = float(statistics.squared_residuals(b).sum()) / statistics.n_rows
+    if structure == "none":
+        noise = max(left, noise_floor(statistics))
+        return Mixture(np.ones(1), b[None], np.zeros((1, d, d)), noise)
     # Half of what the pooled fit leaves goes to the noise, half to differences between tasks.
-    half = float(statistics.squared_residuals(b).sum()) / statistics.n_rows / 2.0
-    half = max(half, noise_floor(statistics))
+    half = max(left / 2.0, noise_floor(statistics))
     W = half * statistics.n_rows / energy * np.eye(d)
+    if structure == "intercept":
+        # EM keeps the range of W.
+        W = np.diag(np.append(np.zeros(d - 1), half))
     start = Mixture(np.ones(1), b[None], W[None], half)
-    return em(statistics, start, max_iter=max_iter, tol=tol, learn_mean=learn_mean).mixture
+    diagonal = structure == "diagonal"
+    return em(statistics, start, max_iter=max_iter, tol=tol, learn_mean=learn_mean, diagonal=diagonal).mixture
 
 
 def factor_target(W: Array, rank: int) -> Array:
@@ -149,4 +188,4 @@ def truncate(mixture: Mixture, threshold: float) -> Mixture:
     values, vectors = np.linalg.eigh(mixture.covariances)
     kept = np.where(values < threshold * values[:, -1:], 0.0, np.maximum(values, 0.0))
     covariances = np.matmul(vectors * kept[:, None, :], vectors.transpose(0, 2, 1))
-    return Mixture(mixture.proportions, mixture.means, covariances, mixture.noise)
+    return replace(mixture, covariances=covariances)

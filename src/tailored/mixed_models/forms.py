@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .em import Shrinkage, em, factor_target, fit_mixed_model, truncate
-from .mixture import Mixture
-from .side import fit_side
+from .em import Shrinkage, em, factor_target, fit_mixed_model, noise_floor, truncate
+from .mixture import Mixture, posterior
+from .side import SideForm, fit_side
 from .starts import fit_mixture
 from .statistics import TaskStatistics
 
@@ -21,6 +21,8 @@ RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.
 #: Factors of the covariance that full correlations are shrunk to, and the tasks that the target is worth.
 FACTORS = (0, 1, 2, 4)
 PSEUDO_TASKS = (10.0, 30.0, 100.0, 300.0)
+#: Penalties on gates, and the steps of EM that they are learned in.
+GATE_PENALTIES, GATE_STEPS = (1.0, 10.0), 20
 #: Directions of W below this fraction of its largest are dropped and the rest is fitted again.
 TRUNCATIONS = (0.0, 0.01, 0.05)
 
@@ -34,6 +36,10 @@ class Form:
     kind : {"independent", "mixed model", "mixture"}
         Independent: W = ``ridge`` σ² I, b = 0.  Mixed model: one Gaussian.  Mixture: several.
     n_components : int
+    structure : {"full", "diagonal", "intercept", "none"}
+        Of W in a mixed model.
+    gate_penalty : float
+        Of gates, the mixture's proportions as a function of the description; 0 is without them.
     learn_mean : bool
         Whether b is learned or zero.
     ridge : float or None
@@ -45,6 +51,8 @@ class Form:
 
     kind: str
     n_components: int = 1
+    structure: str = "full"
+    gate_penalty: float = 0.0
     learn_mean: bool = False
     ridge: float | None = None
     n_factors: int | None = None
@@ -56,26 +64,47 @@ class Form:
         """The mixed model that the fit of this form starts from."""
         return None if self.kind == "independent" else Form("mixed model", learn_mean=self.learn_mean)
 
+    def n_variances(self, d: int) -> int:
+        """Variances and covariances of a mixed model of this structure."""
+        return {"none": 0, "intercept": 1, "diagonal": d, "full": d * (d + 1) // 2}[self.structure]
+
     def describe(self) -> dict[str, Any]:
         """The fields that say something about this form."""
-        told = {name: value for name, value in asdict(self).items() if value not in (None, 0.0)}
+        plain = (None, 0.0, "full")
+        said = {name: value for name, value in asdict(self).items() if value not in plain}
         if self.pseudo_tasks:
-            told["n_factors"] = self.n_factors
-        return told
+            said["n_factors"] = self.n_factors
+        return said
 
 
-def chains(n_components: int, learn_mean: bool) -> list[list[Form]]:
+def structures(has_intercept: bool) -> list[list[Form]]:
+    """The mixed models that one would try first: no variation, the intercept, uncorrelated, full."""
+    names = ("none", "intercept", "diagonal", "full") if has_intercept else ("none", "diagonal", "full")
+    return [[Form("mixed model", learn_mean=True, structure=name)] for name in names]
+
+
+def chains(
+    n_components: int, learn_mean: bool, *, has_intercept: bool = False, has_side: bool = False
+) -> list[list[Form]]:
     """All forms, simplest first, in chains whose members start from the one before."""
     single = Form("mixed model", learn_mean=learn_mean)
     listed = [
         [Form("independent", ridge=ridge) for ridge in RIDGES],
+        *structures(has_intercept)[:-1],
         [replace(single, truncation=threshold) for threshold in TRUNCATIONS],
     ]
     for n_factors in FACTORS:
         listed.append([replace(single, n_factors=n_factors, pseudo_tasks=nu) for nu in PSEUDO_TASKS])
     if n_components > 1:
-        mixture = Form("mixture", n_components, learn_mean)
-        listed.append([replace(mixture, truncation=threshold) for threshold in TRUNCATIONS])
+        mixture = Form("mixture", n_components, learn_mean=learn_mean)
+        gates = (0.0, *GATE_PENALTIES) if has_side else (0.0,)
+        listed.append(
+            [
+                replace(mixture, truncation=threshold, gate_penalty=penalty)
+                for penalty in gates
+                for threshold in TRUNCATIONS
+            ]
+        )
     return listed
 
 
@@ -101,16 +130,27 @@ class FormFitter:
     fitted: dict[Form, Mixture] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, statistics: TaskStatistics, seed: list[int], side_penalty: float | None) -> FormFitter:
-        """For tasks as they are; a ``side_penalty`` makes the prior mean linear in their description."""
-        if side_penalty is None:
+    def of(
+        cls, statistics: TaskStatistics, seed: list[int], side: SideForm | None = None, n_linear: int = 0
+    ) -> FormFitter:
+        """For tasks as they are; a form ``side`` makes the prior mean linear in features of their description."""
+        if side is None:
             return cls(statistics, seed)
         assert statistics.side is not None
-        Gamma = fit_side(statistics, side_penalty)
+        Gamma = fit_side(statistics, side, n_linear).Gamma
         return cls(statistics.shifted(statistics.side @ Gamma.T), seed, Gamma)
 
     def fit(self, form: Form) -> Mixture:
         """The form's model of the tasks as they are."""
+        found, T = self.most_likely(form), len(self.statistics)
+        if form.kind == "mixed model" and form.learn_mean and T > 1:
+            # The mean was learned from the same tasks: what they differ by is divided by one task less.
+            return found.scaled(T / (T - 1.0))
+        # Where the component is uncertain, the mean of the mixture is better than that of its moments.
+        return replace(found, averaged=form.kind == "mixture")
+
+    def most_likely(self, form: Form) -> Mixture:
+        """The same without what makes up for learning from few tasks."""
         return self._bare(form) if form.kind == "independent" else replace(self._bare(form), side=self.side)
 
     def _bare(self, form: Form) -> Mixture:
@@ -121,6 +161,16 @@ class FormFitter:
     def _fit(self, form: Form) -> Mixture:
         if form.kind == "independent":
             return self._independent(form)
+        if form.gate_penalty:
+            start = self._bare(replace(form, gate_penalty=0.0))
+            found = em(
+                self.statistics,
+                start,
+                max_iter=GATE_STEPS,
+                learn_mean=form.learn_mean,
+                gate_penalty=form.gate_penalty,
+            )
+            return found.mixture
         if form.truncation:
             # EM keeps the range of W, so this refits the directions that are left.
             start = truncate(self._bare(replace(form, truncation=0.0)), form.truncation)
@@ -136,13 +186,21 @@ class FormFitter:
                 seed=self.seed,
                 learn_mean=form.learn_mean,
             )
-        return fit_mixed_model(self.statistics, max_iter=150, tol=1e-6, learn_mean=form.learn_mean)
+        # Few tasks are cheap, and their likelihood is flat: EM needs more steps there.
+        steps = (
+            {"max_iter": 150, "tol": 1e-6} if len(self.statistics) > 50 else {"max_iter": 1000, "tol": 1e-9}
+        )
+        options: dict[str, Any] = {"learn_mean": form.learn_mean, "structure": form.structure, **steps}
+        return fit_mixed_model(self.statistics, **options)
 
     def _independent(self, form: Form) -> Mixture:
         d = self.statistics.n_features
         assert form.ridge is not None
-        # Half of the targets' mean square is as good a guess of the noise as any: τ only sees the ratio.
-        return Mixture(np.ones(1), np.zeros((1, d)), 0.5 * form.ridge * np.eye(d)[None], 0.5)
+        unit = Mixture(np.ones(1), np.zeros((1, d)), form.ridge * np.eye(d)[None], 1.0)
+        # y ~ N(0, σ² (I + ridge XXᵀ)): the σ² that is most likely.
+        left = posterior(self.statistics, unit.means[0], unit.roots[0], 1.0).quadratic.sum()
+        noise = max(float(left) / self.statistics.n_rows, noise_floor(self.statistics))
+        return replace(unit, covariances=noise * unit.covariances, noise=noise)
 
     def _shrunk(self, form: Form) -> Mixture:
         """A few steps from the next weaker shrinkage; the first starts from the plain mixed model."""

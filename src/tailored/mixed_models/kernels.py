@@ -109,7 +109,7 @@ def sum_inverses(factors: Array, weights: Array, floor: float) -> tuple[Array, A
 
 
 @njit(**_OPTIONS)
-def log_evidences(
+def component_posteriors(
     images: Array,
     points: Array,
     starts: NDArray[np.int64],
@@ -117,8 +117,8 @@ def log_evidences(
     square: float,
     n: int,
     noise: float,
-) -> Array:
-    """``log N(y; X b_k, X L_k L_kᵀ Xᵀ + σ²I)`` of one task under K components, an array (K,).
+) -> tuple[Array, Array]:
+    """``log N(y; X b_k, X L_k L_kᵀ Xᵀ + σ²I)`` (K,) and the posterior mean of w (K, d), of one task under K components.
 
     Parameters
     ----------
@@ -135,6 +135,7 @@ def log_evidences(
     """
     K, d = len(starts) - 1, points.shape[1]
     out = np.empty(K)
+    means = np.empty((K, d))
     widest = 0
     for k in range(K):
         widest = max(widest, starts[k + 1] - starts[k])
@@ -149,8 +150,8 @@ def log_evidences(
             left += (fitted[j] - 2.0 * cross[j]) * mean[j]
         left = max(left, 0.0)
         half = 0.0
-        # Row i of the Cholesky factor of LᵀXᵀXL + σ²I, and with it the forward substitution: the evidence
-        # needs the norm of its result and never the solution itself.
+        # Row i of the Cholesky factor of LᵀXᵀXL + σ²I, and with it the forward substitution, whose norm is all
+        # that the evidence needs.
         for i in range(p):
             image, row = images[first + i], factor[i]
             value = 0.0
@@ -177,7 +178,17 @@ def log_evidences(
         out[k] = -0.5 * (
             (n - p) * np.log(noise) + 2.0 * half + max(left, 0.0) / noise + n * np.log(2.0 * np.pi)
         )
-    return out
+        for j in range(d):
+            means[k, j] = mean[j]
+        for i in range(p - 1, -1, -1):
+            row = factor[i]
+            solution[i] *= row[i]
+            value = solution[i]
+            for c in range(i):
+                solution[c] -= row[c] * value
+            for j in range(d):
+                means[k, j] += value * points[first + i, j]
+    return out, means
 
 
 @njit(**_OPTIONS)

@@ -2,21 +2,22 @@
 
 A task's weights come from a mixture of K Gaussians, its targets from the weights:
 
-    w ~ Σ_k π_k N(b_k + Γ v(s), W_k) ,    y = Xw + noise of variance σ² ,
+    w ~ Σ_k π_k(s) N(b_k + Γ v(s), W_k) ,    y = Xw + noise of variance σ² ,
 
-where v(s) are features of a task's description, if it has one.  K = 1 is the linear mixed model with a full
-covariance of the random slopes.
+where v(s) are features of a task's description, if it has one; without gates π_k is the same for all tasks.
+K = 1 is the linear mixed model with a full covariance of the random slopes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .gates import log_gates
 from .kernels import factor_and_solve
 from .statistics import TaskStatistics
 
@@ -36,8 +37,8 @@ def root(W: Array) -> Array:
 class Posterior(NamedTuple):
     """What T tasks say under one component.
 
-    ``log_evidence`` (T,) is log N(y; Xb, XWXᵀ + σ²I), ``mean`` (T, d) the posterior mean m of w and
-    ``squared_residuals`` (T,) is ‖y − Xm‖².  The posterior covariance is ``σ² L F⁻¹ Lᵀ`` with L = ``root``
+    ``log_evidence`` (T,) is log N(y; Xb, XWXᵀ + σ²I), σ⁻² ``quadratic`` (T,) the quadratic form in it, ``mean`` (T, d)
+    the posterior mean m of w and ``squared_residuals`` (T,) is ‖y − Xm‖².  The posterior covariance is ``σ² L F⁻¹ Lᵀ`` with L = ``root``
     and F = LᵀXᵀXL + σ²I, of which ``factors`` are the Cholesky factors in the form of
     `tailored.mixed_models.kernels`.
     """
@@ -45,6 +46,7 @@ class Posterior(NamedTuple):
     log_evidence: Array
     mean: Array
     squared_residuals: Array
+    quadratic: Array
     root: Array
     factors: Array
 
@@ -67,7 +69,7 @@ def posterior(statistics: TaskStatistics, b: Array, L: Array, noise: float) -> P
         + quadratic / noise
         + statistics.sizes * np.log(2.0 * np.pi)
     )
-    return Posterior(log_evidence, b + solutions @ L.T, residuals, L, systems)
+    return Posterior(log_evidence, b + solutions @ L.T, residuals, quadratic, L, systems)
 
 
 class Expectation(NamedTuple):
@@ -79,22 +81,34 @@ class Expectation(NamedTuple):
 
 
 class TaskPriors(NamedTuple):
-    """What the model knows of T tasks: responsibilities (T, K), τ(s) (T, d, d) and b(s) (T, d)."""
+    """What the model knows of T tasks: responsibilities (T, K), τ(s) (T, d, d), b(s) (T, d).
+
+    ``correction`` (T, d) is the part of b(s) that makes the posterior mean of the mixture the solution of a
+    task; None where τ and b are the mixture's moments alone.
+    """
 
     responsibilities: Array
     tau: Array
     b: Array
+    correction: Array | None = None
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Parameters π (K,), b (K, d), W (K, d, d), σ² and Γ (d, q) (None: zero) of the module's text."""
+    """Parameters π (K,), b (K, d), W (K, d, d), σ², Γ (d, q) (None: zero) and gates of the module's text.
+
+    ``gates`` (K, 1 + q) take the place of the proportions where there are any.  ``averaged`` says whether a task's
+    weights are the posterior mean of the mixture, or those under one Gaussian with its moments; where the
+    component is certain the two are the same.
+    """
 
     proportions: Array
     means: Array
     covariances: Array
     noise: float
     side: Array | None = None
+    gates: Array | None = None
+    averaged: bool = False
 
     @property
     def n_components(self) -> int:
@@ -109,10 +123,21 @@ class Mixture:
         """Which component each task comes from, and its weights (without Γv) under each."""
         statistics = self.without_side(statistics)
         parts = [posterior(statistics, b, L, self.noise) for b, L in zip(self.means, self.roots, strict=True)]
-        joint = np.stack([part.log_evidence for part in parts], axis=1) + np.log(self.proportions)
+        joint = np.stack([part.log_evidence for part in parts], axis=1) + self.log_proportions(statistics)
         largest = joint.max(axis=1, keepdims=True)
         total = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
         return Expectation(total[:, 0], np.exp(joint - total), parts)
+
+    def log_proportions(self, statistics: TaskStatistics) -> Array:
+        """log π, (K,) or (T, K)."""
+        if self.gates is None:
+            return np.log(self.proportions)
+        assert statistics.side is not None
+        return log_gates(self.gates, statistics.side)
+
+    def scaled(self, factor: float) -> Mixture:
+        """The same model with ``factor`` times the covariances."""
+        return self if factor == 1.0 else replace(self, covariances=factor * self.covariances)
 
     def without_side(self, statistics: TaskStatistics) -> TaskStatistics:
         """The tasks with what their description predicts taken off their targets."""
@@ -122,23 +147,32 @@ class Mixture:
         return statistics.shifted(statistics.side @ self.side.T)
 
     def prior(self, statistics: TaskStatistics) -> TaskPriors:
-        """τ(s) = Σ_k r_k W_k / σ² and b(s) = Σ_k r_k b_k + Γ v(s).
+        """τ(s) = Σ_k r_k W_k / σ² and b(s) = Σ_k r_k b_k + Γ v(s), of the paper's form.
 
-        One Gaussian with the mixture's second moment about the means: as good as averaging the
-        components' predictions on every data set tried, and of the paper's form.
+        A Gaussian with the mixture's second moment about the means.  With ``averaged``, b(s) is moved so that
+        the weights of the task under (τ, b) are the posterior mean w* = Σ_k r_k m_k of the mixture:
+        ``(I + τXᵀX) w* = b + τXᵀy`` is solved for b.
         """
         T, d = statistics.cross.shape
+        correction = None
         if self.n_components == 1:
             r = np.ones((T, 1))
             tau = np.broadcast_to(self.covariances[0] / self.noise, (T, d, d))
         else:
-            r = self.expect(statistics).responsibilities
+            _, r, parts = self.expect(statistics)
             tau = np.tensordot(r, self.covariances / self.noise, 1)
+            if self.averaged:
+                rest = self.without_side(statistics)
+                mean = np.einsum("tk,ktd->td", r, np.stack([part.mean for part in parts]))
+                fitted = np.matmul(rest.gram, mean[:, :, None])[:, :, 0] - rest.cross
+                correction = mean + np.matmul(tau, fitted[:, :, None])[:, :, 0] - r @ self.means
         b = r @ self.means
+        if correction is not None:
+            b = b + correction
         if self.side is not None:
             assert statistics.side is not None
             b = b + statistics.side @ self.side.T
-        return TaskPriors(r, tau, b)
+        return TaskPriors(r, tau, b, correction)
 
     def moments(self) -> tuple[Array, Array]:
         """Mean and covariance of w, without Γv, over all tasks."""

@@ -1,11 +1,15 @@
-"""The part of the prior mean that is linear in a task's description: ``b(s) = b + Γ v(s)``."""
+"""The part of the prior mean that is linear in features of a task's description: ``b(s) = b + Γ v(s)``."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .em import em, fit_mixed_model
+from .em import fit_mixed_model, maximise
+from .mixture import Mixture
 from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]
@@ -14,24 +18,96 @@ Array = NDArray[np.float64]
 SIDE_PENALTIES = (1.0, 10.0, 100.0)
 
 
-def fit_side(statistics: TaskStatistics, penalty: float, *, max_iter: int = 60, tol: float = 1e-4) -> Array:
-    """Γ (d, q) of the mixed model ``w ~ N(b + Γ v(s), W)`` by EM.
+@dataclass(frozen=True)
+class SideForm:
+    """What the description may move, through which of its features, and how freely.
+
+    Attributes
+    ----------
+    penalty : float
+    intercept_only : bool
+        Whether it moves the intercept (q numbers), or all weights (d q numbers).
+    curved : bool
+        Whether the curved features are used, or the first ``n_linear`` alone.
+    """
+
+    penalty: float
+    intercept_only: bool = False
+    curved: bool = False
+
+    def describe(self) -> dict[str, Any]:
+        effect = "intercept" if self.intercept_only else "all weights"
+        return {"penalty": self.penalty, "effect on": effect, "curved": self.curved}
+
+
+def side_forms(has_intercept: bool, has_curves: bool) -> list[SideForm]:
+    """All forms, in the order in which one would try them."""
+    effects = (True, False) if has_intercept else (False,)
+    shapes = (False, True) if has_curves else (False,)
+    return [
+        SideForm(penalty, effect, shape)
+        for shape in shapes
+        for effect in effects
+        for penalty in SIDE_PENALTIES
+    ]
+
+
+@dataclass(frozen=True)
+class SideFit:
+    """Γ (d, q), and the mixed model of what it leaves."""
+
+    Gamma: Array
+    rest: Mixture
+
+    @property
+    def model(self) -> Mixture:
+        return replace(self.rest, side=self.Gamma)
+
+
+def fit_side(
+    statistics: TaskStatistics,
+    form: SideForm,
+    n_linear: int,
+    start: SideFit | None = None,
+    *,
+    max_iter: int = 60,
+    tol: float = 1e-4,
+) -> SideFit:
+    """Γ of the mixed model ``w ~ N(b + Γ v(s), W)`` by EM, from the fit of another form where one is given.
 
     The M-step regresses the posterior means of the weights on v(s), with the prior Γ ~ N(0, W ⊗ I / penalty).
     Learned with the covariance and not before it: what the description explains must not be counted as
     a difference between tasks, or later rows would be trusted more than they deserve.
     """
-    v = statistics.side
-    assert v is not None
-    model = fit_mixed_model(statistics, max_iter=30)
+    known = statistics.side
+    assert known is not None
+    used = known.shape[1] if form.curved else n_linear
+    v = known[:, :used]
     per_task = float(np.mean(v * v)) or 1.0
-    regression = np.linalg.solve(v.T @ v + penalty * per_task * np.eye(v.shape[1]), v.T)
-    Gamma = np.zeros((statistics.n_features, v.shape[1]))
+    regression = np.linalg.solve(v.T @ v + form.penalty * per_task * np.eye(used), v.T)
+    Gamma = np.zeros((statistics.n_features, known.shape[1]))
+    model = fit_mixed_model(statistics, max_iter=30) if start is None else start.rest
+    if start is not None:
+        Gamma[:, :used] = start.Gamma[:, :used]
+        if form.intercept_only:
+            Gamma[:-1] = 0.0
     for _ in range(max_iter):
-        rest = statistics.shifted(v @ Gamma.T)
-        model = em(rest, model, max_iter=1).mixture
-        deviations = model.expect(rest).components[0].mean - model.means[0] + v @ Gamma.T
-        previous, Gamma = Gamma, (regression @ deviations).T
+        rest = statistics.shifted(known @ Gamma.T)
+        expectation = model.expect(rest)
+        deviations = expectation.components[0].mean - model.means[0] + known @ Gamma.T
+        model = maximise(rest, model, expectation, True, None, 1.0)
+        previous, Gamma = Gamma, np.zeros_like(Gamma)
+        if form.intercept_only:
+            Gamma[-1, :used] = regression @ _intercepts(deviations, model.covariances[0])
+        else:
+            Gamma[:, :used] = (regression @ deviations).T
         if np.abs(Gamma - previous).max() < tol * max(np.abs(Gamma).max(), tol):
             break
-    return Gamma
+    return SideFit(Gamma, model)
+
+
+def _intercepts(deviations: Array, W: Array) -> Array:
+    """Deviations of the intercepts, less what those of the other weights let expect under N(0, W)."""
+    others = W[:-1, :-1] + 1e-9 * (np.trace(W) / len(W)) * np.eye(len(W) - 1)
+    slope = np.linalg.lstsq(others, W[:-1, -1], rcond=1e-10)[0] if len(others) else np.zeros(0)
+    return np.asarray(deviations[:, -1] - deviations[:, :-1] @ slope)

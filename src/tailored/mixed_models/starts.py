@@ -35,7 +35,8 @@ def fit_mixture(
     seed : list of int
         Draws the centres of the starts.
     n_starts : int
-        Starts that group tasks by the line their weights span; one more groups by direction.
+        Starts that group tasks by the line their weights span; one more groups by direction, and one by the
+        description where there is one.
     short_iter, max_iter : int
         EM steps before the best start is chosen, and after.
     """
@@ -50,7 +51,10 @@ def fit_mixture(
     directions = _directions(statistics, single)
     rng = np.random.default_rng(seed)
     runs: list[EMResult] = []
-    for grouping in [_lines(directions)] * n_starts + [directions]:
+    groupings = [_lines(directions)] * n_starts + [directions]
+    if statistics.side is not None:
+        groupings.append(statistics.side)
+    for grouping in groupings:
         groups = _group(grouping, n_components, rng)
         responsibilities = np.full((len(statistics), n_components), 0.1 / n_components)
         responsibilities[np.arange(len(statistics)), groups] += 0.9

@@ -7,41 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tasks import TaskSet
-from ..tasks.rows import dense_rows
+from ..tasks import TaskSet, Units
 
 Array = NDArray[np.float64]
 
 #: Floats that the second moments of all tasks may take (1 GB).
 LARGEST_STATISTICS = 125_000_000
-
-
-@dataclass(frozen=True)
-class Units:
-    """Root mean squares of the columns (d,) and of the targets.
-
-    Rows are divided by these before anything is learned from them, so that nothing depends on the
-    units in which a user measures; weights are brought back by ``target / columns``.
-    """
-
-    columns: Array
-    target: float
-
-    @property
-    def weights(self) -> Array:
-        """Factor (d,) from weights in these units to weights of the raw columns."""
-        return self.target / self.columns
-
-    @classmethod
-    def of(cls, tasks: TaskSet, fit_intercept: bool) -> Units:
-        n = max(len(tasks.y), 1)
-        squares = tasks.X.multiply(tasks.X) if tasks.is_sparse else tasks.X * tasks.X
-        columns = np.sqrt(np.asarray(squares.sum(axis=0), dtype=float).ravel() / n)
-        if fit_intercept:
-            columns = np.append(columns, 1.0)
-        target = float(np.sqrt(tasks.y @ tasks.y / n))
-        # A column of zeros has no unit, and neither has a target that is always zero.
-        return cls(np.where(columns > 0, columns, 1.0), target if target > 0 else 1.0)
 
 
 @dataclass(frozen=True)
@@ -81,15 +52,9 @@ class TaskStatistics:
         return max(float(self.sizes.sum()), 1.0)
 
     @classmethod
-    def of(
-        cls,
-        tasks: TaskSet,
-        fit_intercept: bool = False,
-        units: Units | None = None,
-        side: Array | None = None,
-    ) -> TaskStatistics:
-        """Statistics of the tasks' rows (with a constant column), one task after the other."""
-        T, d = len(tasks), tasks.n_features + fit_intercept
+    def of(cls, tasks: TaskSet, units: Units, side: Array | None = None) -> TaskStatistics:
+        """Statistics of the tasks' rows in these units, one task after the other."""
+        T, d = len(tasks), len(units.columns)
         if T * d * d > LARGEST_STATISTICS:
             raise ValueError(
                 f"X: the second moments of {T} tasks with {d} columns take {8e-9 * T * d * d:.1f} GB, and at most "
@@ -97,14 +62,10 @@ class TaskStatistics:
             )
         gram, cross, square = np.empty((T, d, d)), np.empty((T, d)), np.empty(T)
         for t, task in enumerate(tasks):
-            X = dense_rows(task.X, fit_intercept)
+            X, y = units.dense(task.X), units.targets(task.y)
             np.matmul(X.T, X, out=gram[t])
-            cross[t] = X.T @ task.y
-            square[t] = task.y @ task.y
-        if units is not None:
-            gram /= np.outer(units.columns, units.columns)
-            cross /= units.columns * units.target
-            square /= units.target**2
+            cross[t] = X.T @ y
+            square[t] = y @ y
         return cls(gram, cross, square, tasks.sizes.astype(float), side)
 
     def take(self, index: NDArray[np.intp]) -> TaskStatistics:

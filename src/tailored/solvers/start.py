@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..losses import Loss
-from ..mixed_models import TaskStatistics, Units, fit_mixed_model
+from ..mixed_models import TaskStatistics, fit_mixed_model
 from ..representation import Bias, Constant
-from ..tasks import TaskSet
+from ..tasks import TaskSet, Units
 from .base import Problem
 from .batch import TaskBatch
 from .factors import FactoredObjective, Factors, transformed
@@ -116,7 +116,7 @@ def _mixed_model(
     if fitting < min(len(tasks), d):
         return np.eye(d), np.zeros(d)
     units = Units.of(tasks, fit_intercept)
-    statistics = TaskStatistics.of(tasks[:fitting], fit_intercept, units)
+    statistics = TaskStatistics.of(tasks[:fitting], units)
     mixture = fit_mixed_model(statistics, max_iter=100, tol=1e-5, learn_mean=learn_mean)
     root = units.weights[:, None] * _root(mixture.covariances[0])
     sigma = np.sqrt(mixture.noise) * units.target

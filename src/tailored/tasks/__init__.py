@@ -2,5 +2,6 @@
 
 from ._task_set import Task, TaskSet
 from .rows import Rows
+from .units import Units
 
-__all__ = ["Rows", "Task", "TaskSet"]
+__all__ = ["Rows", "Task", "TaskSet", "Units"]

@@ -18,10 +18,14 @@ LEAST_QUERY = 5
 
 
 class Episodes(NamedTuple):
-    """Pairs of support and query rows; a task appears once for every time it is asked about."""
+    """Pairs of support and query rows; a task appears once for every time it is asked about.
+
+    ``task`` are the positions of the episodes' tasks.
+    """
 
     support: TaskSet
     query: TaskSet
+    task: NDArray[np.intp]
 
 
 def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
@@ -84,13 +88,15 @@ def _pick(tasks: TaskSet, support: NDArray[np.bool_], query: NDArray[np.bool_]) 
     task = np.repeat(np.arange(len(tasks)), tasks.sizes)
     sizes = [np.bincount(task[rows], minlength=len(tasks)) for rows in (support, query)]
     used = np.flatnonzero(sizes[1])
-    return Episodes(tasks.with_rows(support, sizes[0])[used], tasks.with_rows(query, sizes[1])[used])
+    return Episodes(tasks.with_rows(support, sizes[0])[used], tasks.with_rows(query, sizes[1])[used], used)
 
 
 def _gather(tasks: TaskSet, pairs: list[Episodes]) -> Episodes:
     filled = [pair for pair in pairs if len(pair.query)]
     if not filled:
         # Nothing but tasks without rows: episodes that ask for nothing.
-        return Episodes(tasks, tasks)
-    support, query = zip(*filled, strict=True)
-    return Episodes(TaskSet.concat(support, relabel=True), TaskSet.concat(query, relabel=True))
+        return Episodes(tasks, tasks, np.arange(len(tasks)))
+    support, query, task = zip(*filled, strict=True)
+    return Episodes(
+        TaskSet.concat(support, relabel=True), TaskSet.concat(query, relabel=True), np.concatenate(task)
+    )

@@ -15,7 +15,7 @@ from ...objectives import Surrogate
 from ...prior import Prior
 from ...representation import Bias, Conditioning, Constant
 from ...solvers import DivergenceError, MeanAtTasks, Problem, ProjectedSGD, TaskBatch, Trajectory
-from ...tasks import TaskSet
+from ...tasks import TaskSet, Units
 from ...tasks.rows import mean_error, predictions
 from .config import ExperimentConfig
 from .practical import run_practical
@@ -115,7 +115,11 @@ def _problem(config: ExperimentConfig, prepared: Prepared, conditional: bool) ->
     batch = TaskBatch(rows, None, phis, np.ones(n_tasks))
     return Problem(
         Prior(
-            Constant(np.eye(d), n_side), Bias.zero("none", d, n_side), loss=loss, inner=config.learning.inner
+            Constant(np.eye(d), n_side),
+            Bias.zero("none", d, n_side),
+            Units.raw(d),
+            loss=loss,
+            inner=config.learning.inner,
         ),
         Surrogate(loss, loss.lipschitz, config.learning.inner),
         TaskSet.from_arrays(rows.X, rows.y, rows.offsets, np.arange(n_tasks)),

@@ -1,0 +1,9 @@
+"""Warnings of the library's own."""
+
+
+class SingleTaskWarning(UserWarning):
+    """All rows were taken as one task, because no groups were given."""
+
+
+class UnhelpfulWarning(UserWarning):
+    """Held-out tasks are predicted worse than without any learning across tasks."""

@@ -1,0 +1,377 @@
+"""Gates: proportions that depend on the description, and the posterior mean of the mixture that they weigh."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.optimize import check_grad
+from scipy.special import log_softmax
+from scipy.stats import multivariate_normal
+
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.datasets import make_clusters
+from tailored.empirical_bayes import selection
+from tailored.feature_maps import Level, MeanEmbedding, PosteriorModel, SideFeatures, SideVector, TaskSummary
+from tailored.mixed_models import Mixture, TaskStatistics, adapt, em, fit_mixed_model, fit_mixture
+from tailored.mixed_models import gates as gates_module
+from tailored.mixed_models.em import first_gates
+from tailored.mixed_models.forms import Form, FormFitter
+from tailored.mixed_models.gates import CONSTANT_PENALTY, fit_gates, log_gates
+from tailored.tasks import Units
+
+D, Q, K = 4, 2, 3
+
+
+def some_mixture(seed=0, n_components=K, side=False, gates=False, averaged=False, d=D, q=Q):
+    rng = np.random.default_rng(seed)
+    L = rng.normal(size=(n_components, d, d)) * 0.6
+    L[-1, :, -1] = 0.0  # one covariance is singular
+    return Mixture(
+        rng.dirichlet(np.ones(n_components)),
+        rng.normal(size=(n_components, d)),
+        L @ L.transpose(0, 2, 1),
+        0.3,
+        rng.normal(size=(d, q)) if side else None,
+        rng.normal(size=(n_components, 1 + q)) if gates else None,
+        averaged,
+    )
+
+
+def some_tasks(seed, sizes, d=D, q=Q):
+    rng = np.random.default_rng(seed)
+    entries = []
+    for n in sizes:
+        s = rng.normal(size=q)
+        X = rng.normal(size=(n, d))
+        y = X @ (rng.choice([-1.0, 1.0]) * np.arange(1.0, d + 1) / 2 + s.sum()) + 0.5 * rng.normal(size=n)
+        entries.append((X, y, s))
+    return TaskSet.from_tasks(entries)
+
+
+def statistics_of(tasks):
+    return TaskStatistics.of(tasks, Units.raw(tasks.n_features), tasks.side_info)
+
+
+# --------------------------------------------------------------------------------------- the gates
+
+
+def penalised(gates, side, responsibilities, penalty):
+    """What `fit_gates` maximises, times T, in the words of its module."""
+    logits = gates[:, 0] + side @ gates[:, 1:].T
+    fit = np.sum(responsibilities * log_softmax(logits, axis=1))
+    return fit - 0.5 * penalty * np.sum(gates[:, 1:] ** 2) - constants(gates)
+
+
+def constants(gates):
+    return 0.5 * CONSTANT_PENALTY * np.sum(gates[:, 0] ** 2)
+
+
+def drawn(seed=0, T=40):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(T, Q)), rng.dirichlet(np.ones(K), size=T)
+
+
+def test_probabilities_add_up_to_one():
+    rng = np.random.default_rng(0)
+    gates, side = rng.normal(size=(K, 1 + Q)), rng.normal(size=(9, Q))
+    log_pi = log_gates(gates, side)
+    np.testing.assert_allclose(np.exp(log_pi).sum(axis=1), 1.0, rtol=1e-14)
+    np.testing.assert_allclose(log_pi, log_softmax(gates[:, 0] + side @ gates[:, 1:].T, axis=1), rtol=1e-12)
+    # logits of a thousand are no reason to overflow
+    far = log_gates(1e4 * gates, side)
+    assert np.isfinite(far).all()
+    np.testing.assert_allclose(np.exp(far).sum(axis=1), 1.0, rtol=1e-14)
+
+
+def test_the_gradient_is_that_of_the_objective(monkeypatch):
+    side, responsibilities = drawn()
+    seen = []
+    rng = np.random.default_rng(1)
+
+    def spy(objective, start, **options):
+        for _ in range(3):
+            at = rng.normal(size=len(start))
+            seen.append(check_grad(lambda x: objective(x)[0], lambda x: objective(x)[1], at))
+            expected = -penalised(at.reshape(K, -1), side, responsibilities, 2.0) / len(side)
+            assert objective(at)[0] == pytest.approx(expected, rel=1e-12)
+        return minimize(objective, start, **options)
+
+    minimize = gates_module.minimize
+    monkeypatch.setattr(gates_module, "minimize", spy)
+    fit_gates(side, responsibilities, 2.0, np.zeros((K, 1 + Q)))
+    assert len(seen) == 3
+    assert max(seen) < 1e-6
+
+
+@pytest.mark.parametrize("penalty", [1e-2, 1.0, 100.0])
+def test_fitted_gates_are_a_maximum(penalty):
+    side, responsibilities = drawn()
+    found = fit_gates(side, responsibilities, penalty, np.zeros((K, 1 + Q)))
+    best = penalised(found, side, responsibilities, penalty)
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 0.1, 1.0):
+        for _ in range(5):
+            other = found + size * rng.normal(size=found.shape)
+            assert penalised(other, side, responsibilities, penalty) < best + 1e-6
+    again = fit_gates(side, responsibilities, penalty, rng.normal(size=found.shape))
+    np.testing.assert_allclose(log_gates(again, side), log_gates(found, side), atol=5e-3)
+
+
+@pytest.mark.parametrize("penalty", [1e4, 1e8])
+def test_a_large_penalty_leaves_constant_proportions(penalty):
+    side, responsibilities = drawn()
+    responsibilities = 0.2 * responsibilities + 0.8 * np.array([0.7, 0.2, 0.1])
+    found = fit_gates(side, responsibilities, penalty, np.zeros((K, 1 + Q)))
+    pi = np.exp(log_gates(found, side))
+    np.testing.assert_allclose(pi, np.broadcast_to(responsibilities.mean(axis=0), pi.shape), atol=5e-3)
+
+
+def test_hardly_a_penalty_lets_a_sure_description_decide():
+    rng = np.random.default_rng(0)
+    which = rng.integers(2, size=60)
+    side = np.column_stack([2.0 * which - 1.0 + 0.2 * rng.uniform(-1, 1, size=60), rng.normal(size=60)])
+    found = fit_gates(side, np.eye(2)[which], 1e-4, np.zeros((2, 1 + Q)))
+    pi = np.exp(log_gates(found, side))
+    assert pi[np.arange(60), which].min() > 0.99
+    # and a strong one does not
+    strong = np.exp(log_gates(fit_gates(side, np.eye(2)[which], 100.0, np.zeros((2, 1 + Q))), side))
+    assert 0.5 < strong[np.arange(60), which].mean() < 0.9
+
+
+def test_first_gates_are_the_proportions():
+    mixture = some_mixture()
+    side = np.random.default_rng(0).normal(size=(5, Q))
+    pi = np.exp(log_gates(first_gates(mixture, side), side))
+    np.testing.assert_allclose(pi, np.broadcast_to(mixture.proportions, pi.shape), rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------- EM
+
+
+@pytest.mark.parametrize("penalty", [0.1, 1.0, 10.0])
+def test_no_step_lowers_the_penalised_evidence(penalty):
+    """Σ_t log p(y_t | s_t) − ½ penalty ‖A‖² (less the little pull on the constants) climbs, step by step.
+
+    The M-step of the gates maximises Σ r log π − ½ penalty ‖A‖², or at least raises it, and the others their parts of
+    the expected log likelihood: a generalised EM of exactly this sum.  It holds without shrinkage of W, and the
+    pseudo-tasks only touch the proportions, which gates replace.
+    """
+    statistics = statistics_of(some_tasks(1, [6] * 30))
+    single = fit_mixed_model(statistics, max_iter=5)
+    rng = np.random.default_rng(0)
+    mixture = Mixture(
+        np.full(2, 0.5),
+        single.means + 0.5 * rng.normal(size=(2, D)),
+        np.repeat(single.covariances, 2, axis=0),
+        single.noise,
+    )
+    mixture = replace(mixture, gates=first_gates(mixture, statistics.side))
+
+    def objective(model):
+        pull = 0.5 * penalty * np.sum(model.gates[:, 1:] ** 2) + constants(model.gates)
+        return model.expect(statistics).log_evidence.sum() - pull
+
+    values = [objective(mixture)]
+    for _ in range(25):
+        mixture = em(statistics, mixture, max_iter=1, pseudo_tasks=0.0, gate_penalty=penalty).mixture
+        values.append(objective(mixture))
+    steps = np.diff(values)
+    assert steps.min() > -1e-5
+    assert values[-1] > values[0] + 1.0
+    # many steps in one call are these steps
+    assert mixture.gates.shape == (2, 1 + Q)
+
+
+# --------------------------------------------------------------------- the mean of the mixture
+
+
+def brute_force(mixture, X, y, s):
+    """Responsibilities and posterior mean by explicit Gaussians, component by component."""
+    shift = np.zeros(X.shape[1]) if mixture.side is None else mixture.side @ s
+    if mixture.gates is None:
+        log_pi = np.log(mixture.proportions)
+    else:
+        log_pi = log_softmax(mixture.gates[:, 0] + mixture.gates[:, 1:] @ s)
+    joint, means = [], []
+    for b, W, part in zip(mixture.means, mixture.covariances, log_pi, strict=True):
+        V = X @ W @ X.T + mixture.noise * np.eye(len(y))
+        prior = b + shift
+        evidence = multivariate_normal.logpdf(y, X @ prior, V) if len(y) else 0.0
+        joint.append(part + evidence)
+        means.append(prior + W @ X.T @ np.linalg.inv(V) @ (y - X @ prior))
+    r = np.exp(joint - np.max(joint))
+    r /= r.sum()
+    return r, r @ np.array(means)
+
+
+@pytest.mark.parametrize(("side", "gates"), list(product([False, True], repeat=2)))
+def test_weights_are_the_posterior_mean_of_the_mixture(side, gates):
+    mixture = some_mixture(side=side, gates=gates, averaged=True)
+    tasks = some_tasks(2, [0, 1, 2, 3, 5, 12, 2, 1])
+    statistics = statistics_of(tasks)
+    r, tau, b, correction = mixture.prior(statistics)
+    assert correction is not None
+    found = adapt(tau, b, statistics)
+    for t, task in enumerate(tasks):
+        expected_r, expected = brute_force(mixture, task.X, task.y, task.side_info)
+        np.testing.assert_allclose(r[t], expected_r, rtol=1e-7, atol=1e-10)
+        np.testing.assert_allclose(found[t], expected, rtol=1e-7, atol=1e-8)
+        covariance = np.tensordot(expected_r, mixture.covariances, 1)
+        np.testing.assert_allclose(tau[t], covariance / mixture.noise, rtol=1e-6, atol=1e-9)
+    # without rows there is nothing to correct
+    np.testing.assert_allclose(correction[0], 0.0, atol=1e-12)
+    # and without the average, τ and the rest are the same
+    plainly = replace(mixture, averaged=False).prior(statistics)
+    np.testing.assert_array_equal(plainly.tau, tau)
+    np.testing.assert_allclose(plainly.b + correction, b, atol=1e-12)
+    assert plainly.correction is None
+
+
+def test_a_sure_component_needs_no_correction():
+    mixture = some_mixture(averaged=True)
+    sure = replace(mixture, proportions=np.array([1.0 - 2e-300, 1e-300, 1e-300]))
+    statistics = statistics_of(some_tasks(2, [2, 5]))
+    np.testing.assert_allclose(sure.prior(statistics).correction, 0.0, atol=1e-9)
+
+
+def test_scaling_keeps_gates_and_the_average():
+    mixture = some_mixture(side=True, gates=True, averaged=True).scaled(2.0)
+    assert mixture.averaged
+    assert mixture.gates is not None
+    task = some_tasks(3, [4])
+    _, tau, b, _ = mixture.prior(statistics_of(task))
+    expected = brute_force(mixture, task[0].X, task[0].y, task[0].side_info)[1]
+    np.testing.assert_allclose(adapt(tau, b, statistics_of(task))[0], expected, rtol=1e-7)
+
+
+# -------------------------------------------------------------------------------- a single task
+
+
+def some_summary(rng, d, extra):
+    scales = rng.uniform(0.5, 2.0, size=5)
+    return TaskSummary(
+        rng.normal(size=d),
+        rng.normal(size=(d, d)),
+        *scales[:2],
+        rng.normal(size=2),
+        scales[2:4],
+        extra > 0,
+        rng.normal(size=d + 2 + extra),
+        scales[4],
+    )
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("features", ["none", "description", "rows"])
+@pytest.mark.parametrize("summaries", [False, True])
+def test_one_task_is_a_batch_of_one(features, summaries, fit_intercept):
+    tasks = some_tasks(4, [6] * 12)
+    d = D + fit_intercept
+    side = {
+        "none": None,
+        "description": SideFeatures.fit(SideVector(), tasks),
+        "rows": SideFeatures.fit(MeanEmbedding(), tasks),
+    }[features]
+    q = 0 if side is None else len(side.mean)
+    rng = np.random.default_rng(5)
+    levels = ()
+    if summaries:
+        extra = q if features == "rows" else 0
+        levels = (
+            Level(0.0, some_summary(rng, d, extra)),
+            Level(2.0, None),
+            Level(5.0, some_summary(rng, d, extra)),
+        )
+    units = Units.of(tasks, fit_intercept, centre=True)
+    new = some_tasks(6, [0, 1, 2, 3, 8])
+    flags = [False, True] if features == "description" else [False]
+    for n_components, linear, gates, averaged in product([1, K], flags, flags, [False, True]):
+        mixture = some_mixture(7, n_components, linear, gates and n_components > 1, averaged, d, max(q, 1))
+        model = PosteriorModel(units, mixture, levels, side)
+        batch = model(new)
+        for t in range(len(new)):
+            one = new[t : t + 1]
+            v = None if side is None else side(one)[0]
+            found = model.one_task(one.X, one.y, v)
+            np.testing.assert_allclose(found, batch[t], rtol=1e-10, atol=1e-10)
+
+
+# ----------------------------------------------------------------------------- does it find them
+
+
+def two_clusters(T, hint, seed, n_rows=16):
+    return make_clusters(
+        T, n_clusters=2, n_features=6, rank=2, n_rows=n_rows, noise=0.1, hint=hint, random_state=seed
+    )
+
+
+def errors(mixture, tasks, n_support):
+    support, query = tasks.support_query(n_support, random_state=0)
+    statistics = statistics_of(support)
+    _, tau, b, _ = mixture.prior(statistics)
+    weights = adapt(tau, b, statistics)
+    prediction = np.einsum("ij,ij->i", query.X, np.repeat(weights, query.sizes, axis=0))
+    return np.abs(prediction - query.y).mean()
+
+
+def test_gates_use_what_a_description_says():
+    both = two_clusters(240, 0.9, seed=3)
+    train, test = both[:120], both[120:]
+    fitter = FormFitter(statistics_of(train), [0])
+    form = Form("mixture", 2)
+    without = fitter.fit(form)
+    gated = fitter.fit(replace(form, gate_penalty=1.0))
+    assert without.gates is None
+    # each component is one of the hints: sure on both sides
+    pi = np.exp(log_gates(gated.gates, np.eye(2)))
+    assert pi.argmax(axis=1).tolist() in ([0, 1], [1, 0])
+    assert pi.max(axis=1).min() > 0.8
+    for n_support in (1, 2, 3):
+        assert errors(gated, test, n_support) < 0.97 * errors(without, test, n_support)
+
+
+def test_an_uninformative_description_costs_nothing():
+    both = two_clusters(240, 0.0, seed=4)
+    train, test = both[:120], both[120:]
+    fitter = FormFitter(statistics_of(train), [0])
+    form = Form("mixture", 2)
+    without, gated = fitter.fit(form), fitter.fit(replace(form, gate_penalty=10.0))
+    for n_support in (1, 3, 8):
+        assert errors(gated, test, n_support) < 1.02 * errors(without, test, n_support)
+
+
+def test_the_learner_gates_where_it_pays(monkeypatch):
+    monkeypatch.setattr(selection, "COMPONENTS", (2,))
+    untold, found = None, []
+    for hint in (0.9, 0.0):
+        both = two_clusters(160, hint, seed=2, n_rows=12)
+        train, test = both[:44], both[44:]
+        told = EmpiricalBayesLearner(validation_fraction=0.5).fit(train)
+        # the rows are the same whatever the hint
+        untold = untold or EmpiricalBayesLearner("posterior", validation_fraction=0.5).fit(train)
+        pairs = [[m.task_errors(test, support=n).mean() for m in (told, untold)] for n in (1, 2, 3)]
+        found.append(np.divide(*np.transpose(pairs)))
+        if hint:
+            assert told.form_["kind"] == "mixture"
+            assert told.form_["gate_penalty"] > 0
+            # the hint alone says which subspace
+            first, second = (told.representation(side_info=side)[:6, :6] for side in np.eye(2))
+            assert np.sum(first * second) < 0.7 * np.linalg.norm(first) * np.linalg.norm(second)
+    assert found[0].max() < 0.95
+    assert found[1].max() < 1.02
+
+
+def test_starts_may_come_from_the_description():
+    """Clusters that only the description tells apart at first: means differ, covariances do not."""
+    rng = np.random.default_rng(0)
+    s = rng.integers(2, size=60)
+    entries = [
+        (x := rng.normal(size=(3, 2)), x @ ([3.0, -3.0][k] * np.ones(2)) + rng.normal(size=3), [float(k)])
+        for k in s
+    ]
+    statistics = statistics_of(TaskSet.from_tasks(entries))
+    single = fit_mixed_model(statistics)
+    mixture = fit_mixture(statistics, single, 2, seed=[0], max_iter=20)
+    r = mixture.expect(statistics).responsibilities.argmax(axis=1)
+    assert max((r == s).mean(), (r != s).mean()) > 0.95

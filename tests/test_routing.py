@@ -1,0 +1,434 @@
+"""Whole tasks through scikit-learn's model selection, and predictions of tasks that fit did not see."""
+
+import warnings
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.exceptions import FitFailedWarning
+from sklearn.metrics import mean_absolute_error, r2_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, cross_validate
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskSet,
+    UnconditionalLearner,
+)
+from tailored.exceptions import SingleTaskWarning
+from tailored.metrics import task_scorer
+from tailored.solvers import ProjectedSGD
+
+T, N, D = 12, 6, 2
+ROUTED = {"enable_metadata_routing": True}
+CV = GroupKFold(2)
+
+
+def draw(seed=0, n_tasks=T, n=N):
+    """Rows in any order, labels, and the description of each row's task, which moves its intercept."""
+    rng = np.random.default_rng(seed)
+    groups = rng.permutation(np.repeat(np.arange(n_tasks), n)) + 100
+    s = rng.normal(size=(n_tasks, 1))
+    X = rng.normal(size=(n_tasks * n, D)) * [1.0, 30.0] + [0.0, 5.0]
+    weights = rng.normal(size=(n_tasks, D)) * [0.5, 0.01] + [1.0, 0.1]
+    of = groups - 100
+    y = np.einsum("ij,ij->i", X, weights[of]) + 3.0 * s[of, 0] + 0.3 * rng.normal(size=len(of))
+    return X, y, groups, s[of]
+
+
+X, Y, GROUPS, SIDE = draw()
+
+
+@cache
+def fitted(side=False):
+    given = {"side_info": SIDE} if side else {}
+    return EmpiricalBayesLearner(validation_fraction=0.5).fit(X, Y, groups=GROUPS, **given)
+
+
+def by_hand(learner, how, scaler=False, side=False):
+    """The scores of a loop over the folds, written out; ``how`` scores a learner on tasks."""
+    out = []
+    for train, test in CV.split(X, Y, GROUPS):
+        a, b = X[train], X[test]
+        if scaler:
+            scaled = StandardScaler().fit(a)
+            a, b = scaled.transform(a), scaled.transform(b)
+        given = {"side_info": SIDE[train]} if side else {}
+        model = clone(learner).fit(a, Y[train], groups=GROUPS[train], **given)
+        out.append(how(model, TaskSet(b, Y[test], GROUPS[test], SIDE[test] if side else None)))
+    return np.array(out)
+
+
+def r_squared(model, tasks):
+    support, query = tasks.support_query(0.5, random_state=model.random_state)
+    return r2_score(query.y, np.concatenate(predicted_by_adapting(model, support, query)))
+
+
+def absolute(n_support):
+    def how(model, tasks):
+        support, query = tasks.support_query(n_support, random_state=0)
+        return -mean_absolute_error(query.y, np.concatenate(predicted_by_adapting(model, support, query)))
+
+    return how
+
+
+def predicted_by_adapting(model, support, query):
+    out = []
+    for given, asked in zip(support, query, strict=True):
+        side = {} if given.side_info is None else {"side_info": given.side_info}
+        one = model.adapt(given.X, given.y, **side) if len(given.y) else model.adapt(**side)
+        out.append(one.predict(asked.X))
+    return out
+
+
+# --------------------------------------------------------------------------------- with routing
+
+
+LEARNERS = {
+    "empirical Bayes": EmpiricalBayesLearner(validation_fraction=0.5),
+    "conditional": ConditionalLearner(loss="squared", solver=ProjectedSGD(0.1)),
+    "unconditional": UnconditionalLearner(loss="squared", solver=ProjectedSGD(0.1)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "scaler", "side"),
+    [
+        ("empirical Bayes", True, False),
+        ("empirical Bayes", False, True),
+        ("conditional", True, True),
+        ("unconditional", False, False),
+    ],
+)
+def test_cross_validation_over_whole_tasks(name, scaler, side, few_steps):
+    learner = LEARNERS[name]
+    params = {"groups": GROUPS, **({"side_info": SIDE} if side else {})}
+    scorer = task_scorer("neg_mean_absolute_error", support=2)
+    with sklearn.config_context(**ROUTED):
+        estimator = make_pipeline(StandardScaler(), clone(learner)) if scaler else clone(learner)
+        plain = cross_val_score(estimator, X, Y, params=params, cv=CV)
+        errors = cross_val_score(estimator, X, Y, params=params, cv=CV, scoring=scorer)
+    expected = by_hand(learner, lambda *given: (r_squared(*given), absolute(2)(*given)), scaler, side)
+    np.testing.assert_allclose(plain, expected[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(errors, expected[:, 1], rtol=1e-6)
+
+
+def test_a_description_helps_where_it_was_passed(few_steps):
+    """Passed on to fit and to score: with one row of a new task, the description says the level."""
+    scorer = task_scorer("neg_mean_absolute_error", support=0)
+    with sklearn.config_context(**ROUTED):
+        learner = EmpiricalBayesLearner(validation_fraction=0.5)
+        told, untold = (
+            cross_val_score(learner, X, Y, params=params, cv=CV, scoring=scorer).mean()
+            for params in ({"groups": GROUPS, "side_info": SIDE}, {"groups": GROUPS})
+        )
+    assert told > 0.8 * untold  # errors, negative: a smaller one is larger
+    mapping = {label: SIDE[label == GROUPS][0] for label in np.unique(GROUPS)}
+    with sklearn.config_context(**ROUTED):
+        same = cross_val_score(
+            learner, X, Y, params={"groups": GROUPS, "side_info": mapping}, cv=CV, scoring=scorer
+        )
+    assert same.mean() == pytest.approx(told, rel=1e-9)
+
+
+@pytest.mark.parametrize("scaler", [False, True])
+@pytest.mark.parametrize("scored", [False, True])
+def test_grid_search_over_whole_tasks(scaler, scored):
+    learner, steps = LEARNERS["unconditional"], [1e-6, 1.0]
+    scorer = task_scorer("neg_mean_absolute_error", support=3) if scored else None
+    with sklearn.config_context(**ROUTED):
+        estimator = clone(learner)
+        if scaler:
+            estimator = Pipeline([("scale", StandardScaler()), ("learn", estimator)])
+        search = GridSearchCV(
+            estimator, {"learn__solver__step" if scaler else "solver__step": steps}, cv=CV, scoring=scorer
+        )
+        search.fit(X, Y, groups=GROUPS)
+    for number, step in enumerate(steps):
+        one = clone(learner).set_params(solver__step=step)
+        expected = by_hand(one, absolute(3) if scored else r_squared, scaler)
+        found = [search.cv_results_[f"split{i}_test_score"][number] for i in range(2)]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert np.ptp(search.cv_results_["mean_test_score"]) > 1e-6
+    best = search.best_estimator_[-1] if scaler else search.best_estimator_
+    assert set(best.task_labels_.tolist()) == set(GROUPS.tolist())
+
+
+def test_groups_are_requested_without_being_asked():
+    with sklearn.config_context(**ROUTED):
+        for learner in (
+            EmpiricalBayesLearner(),
+            IndependentLearner(),
+            UnconditionalLearner(solver=ProjectedSGD(0.1)),
+            ConditionalLearner(solver=ProjectedSGD(0.1)),
+        ):
+            requests = learner.get_metadata_routing()
+            for method in ("fit", "predict", "score"):
+                asked = getattr(requests, method).requests
+                assert asked["groups"] is True
+                assert asked["side_info"] is True
+
+
+@pytest.mark.parametrize("scaler", [False, True])
+def test_scorers_by_name_never_give_a_number(scaler):
+    """They call predict without saying which tasks: no score is better than that of some other task's weights."""
+    learner = IndependentLearner(loss="squared")
+    for scoring in ("neg_mean_absolute_error", "r2"):
+        with sklearn.config_context(**ROUTED), warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            estimator = make_pipeline(StandardScaler(), clone(learner)) if scaler else clone(learner)
+            scores = cross_validate(
+                estimator, X, Y, params={"groups": GROUPS}, cv=CV, scoring=scoring, error_score=np.nan
+            )["test_score"]
+        assert np.isnan(scores).all()
+        assert any("groups: the learner was fitted on 6 tasks" in str(w.message) for w in seen)
+        assert not any(issubclass(w.category, FitFailedWarning) for w in seen)
+
+
+def test_the_scorer_says_what_it_needs():
+    scorer = task_scorer("r2", support=2)
+    assert repr(scorer) == "task_scorer('r2', support=2)"
+    learner = IndependentLearner(loss="squared").fit(X, Y, groups=GROUPS)
+    with pytest.raises(ValueError, match="enable_metadata_routing"):
+        scorer(learner, X, Y)
+    tasks = TaskSet(X, Y, GROUPS)
+    assert scorer(learner, tasks) == scorer(learner, X, Y, groups=GROUPS)
+    support, query = tasks.support_query(2, random_state=0)
+    assert scorer(learner, tasks) == pytest.approx(r2_score(query.y, learner.predict_tasks(query, support)))
+    # a pipeline of one step has nothing before the learner
+    alone = Pipeline([("learn", learner)])
+    assert scorer(alone, X, Y, groups=GROUPS) == scorer(learner, X, Y, groups=GROUPS)
+    # a frame keeps its names
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    named = IndependentLearner(loss="squared").fit(frame, Y, groups=GROUPS)
+    assert scorer(named, frame, Y, groups=GROUPS) == scorer(learner, tasks)
+
+
+# ------------------------------------------------------------------------------ without routing
+
+
+def test_without_groups_a_warning_says_what_to_do(few_steps):
+    with pytest.warns(SingleTaskWarning, match=r"enable_metadata_routing=True.*params=\{'groups'") as seen:
+        EmpiricalBayesLearner().fit(X[:8], Y[:8])
+    assert "all 8 rows are taken as one task" in str(seen[0].message)
+    assert seen[0].filename == __file__
+    for learner in (IndependentLearner(), UnconditionalLearner(solver=ProjectedSGD(0.1))):
+        with pytest.warns(SingleTaskWarning):
+            learner.fit(X[:8], Y[:8])
+    # as in a cross-validation that does not pass them on
+    with pytest.warns(SingleTaskWarning):
+        cross_val_score(IndependentLearner(loss="squared"), X, Y, groups=GROUPS, cv=CV)
+
+
+def test_no_warning_where_nothing_was_forgotten():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner = IndependentLearner(loss="squared").fit(X, Y, groups=GROUPS)
+        learner.fit(TaskSet(X, Y))
+        learner.adapt(X[:3], Y[:3])
+        learner.fit(X[:1], Y[:1])
+
+
+# ------------------------------------------------------------------------------------ predictions
+
+
+def test_unseen_tasks_get_the_prior():
+    learner = fitted()
+    expected = learner.adapt().predict(X[:5])
+    np.testing.assert_allclose(learner.predict(X[:5], groups=np.full(5, 7)), expected, rtol=1e-9)
+    # seen and unseen ones in one call
+    groups = GROUPS[:10].copy()
+    groups[[1, 4, 5]] = [7, 8, 7]
+    found, seen = learner.predict(X[:10], groups=groups), learner.predict(X[:10], groups=GROUPS[:10])
+    new = np.isin(groups, [7, 8])
+    np.testing.assert_array_equal(found[~new], seen[~new])
+    np.testing.assert_allclose(found[new], learner.adapt().predict(X[:10])[new], rtol=1e-9)
+    # the task's own weights are another matter
+    assert np.abs(found[new] - seen[new]).max() > 1e-3
+
+
+def test_unseen_tasks_are_described():
+    learner = fitted(side=True)
+    assert learner.side_form_ is not None
+    groups = np.array([7, GROUPS[0], 8, 7, GROUPS[1]])
+    described = {7: [2.0], 8: [-1.0]}
+    expected = np.array(
+        [
+            learner.adapt(side_info=described[g]).predict(X[i : i + 1])[0]
+            if g in described
+            else learner.predict(X[i : i + 1], groups=[g])[0]
+            for i, g in enumerate(groups)
+        ]
+    )
+    per_row = np.array([[2.0], [99.0], [-1.0], [2.0], [99.0]])
+    frame = pd.DataFrame({"s": [-1.0, 2.0]}, index=[8, 7])
+    for side in (described, per_row, per_row.tolist(), frame, frame["s"]):
+        np.testing.assert_allclose(learner.predict(X[:5], groups=groups, side_info=side), expected, rtol=1e-9)
+    # a frame with as many tasks as there are rows is still searched by label, in any order
+    labels = np.array([7, 8, 9])
+    longer = pd.DataFrame({"s": [5.0, -1.0, 2.0]}, index=[9, 8, 7])
+    mapping = {7: [2.0], 8: [-1.0], 9: [5.0]}
+    np.testing.assert_allclose(
+        learner.predict(X[:3], groups=labels, side_info=longer),
+        learner.predict(X[:3], groups=labels, side_info=mapping),
+        rtol=1e-12,
+    )
+    with pytest.raises(ValueError, match="side_info"):
+        learner.predict(X[:5], groups=groups)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [lambda g: f"user {g}", lambda g: ("user", g), lambda g: g if g % 2 else f"user {g}"],
+    ids=["words", "tuples", "mixed"],
+)
+def test_labels_of_any_kind(name):
+    labels = [name(g) for g in GROUPS.tolist()]
+    learner = IndependentLearner(loss="squared").fit(X, Y, groups=labels)
+    same = IndependentLearner(loss="squared").fit(X, Y, groups=GROUPS)
+    np.testing.assert_array_equal(learner.predict(X, groups=labels), same.predict(X, groups=GROUPS))
+    new = [name(7), *labels[1:4], name(8), name(7)]
+    expected = same.predict(X[:6], groups=[7, *GROUPS[1:4], 8, 7])
+    np.testing.assert_array_equal(learner.predict(X[:6], groups=new), expected)
+    if isinstance(new[0], str) and isinstance(labels[1], str):
+        np.testing.assert_array_equal(learner.predict(X[:6], groups=pd.Series(new)), expected)
+    with pytest.raises(ValueError, match="groups: expected 6 labels"):
+        learner.predict(X[:6], groups=new[:5])
+
+
+@pytest.mark.parametrize("side", [False, True])
+def test_many_new_tasks_at_once(side):
+    learner = fitted(side)
+    x, y, groups, s = draw(seed=5, n_tasks=5)
+    tasks = TaskSet(x, y, groups, s if side else None)
+    for n_support in (0, 1, 4):
+        support, query = tasks.support_query(n_support, random_state=1)
+        found = learner.predict_tasks(query, support)
+        expected = np.concatenate(predicted_by_adapting(learner, support, query))
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="support: expected the same 5 tasks"):
+        learner.predict_tasks(query, support[:4])
+
+
+def test_weights_of_rows_in_the_score():
+    learner = fitted()
+    x, y, groups, _ = draw(seed=6, n_tasks=4)
+    rng = np.random.default_rng(0)
+    weights = rng.integers(1, 4, size=len(y))
+    tasks = TaskSet(np.column_stack([x, np.arange(len(y))]), y, groups)
+    support, query = tasks.support_query(0.5, random_state=learner.random_state)
+    rows = query.X[:, -1].astype(int)
+    prediction = learner.predict_tasks(
+        *(
+            TaskSet.from_arrays(part.X[:, :D].copy(), part.y, part.offsets, part.labels)
+            for part in (query, support)
+        )
+    )
+    repeated = r2_score(np.repeat(query.y, weights[rows]), np.repeat(prediction, weights[rows]))
+    assert learner.score(x, y, groups=groups, sample_weight=weights) == pytest.approx(repeated, rel=1e-9)
+    assert learner.score(x, y, groups=groups) == pytest.approx(r2_score(query.y, prediction), rel=1e-9)
+    # a set of tasks has its rows in its own order, and there may be tasks without any
+    ordered = TaskSet(x, y, groups)
+    order = np.argsort([ordered.labels.tolist().index(g) for g in groups], kind="stable")
+    np.testing.assert_array_equal(ordered.y, y[order])
+    assert learner.score(ordered, sample_weight=weights[order]) == pytest.approx(repeated, rel=1e-9)
+    empty = TaskSet.from_tasks([(np.zeros((0, D)), np.zeros(0))], labels=["nobody"])
+    with_empty = TaskSet.concat([empty, ordered], relabel=True)
+    support, query = with_empty.support_query(0.5, random_state=learner.random_state)
+    ranked = TaskSet.from_arrays(
+        with_empty.X, weights[order].astype(float), with_empty.offsets, with_empty.labels
+    )
+    expected = r2_score(
+        query.y,
+        learner.predict_tasks(query, support),
+        sample_weight=ranked.support_query(0.5, random_state=learner.random_state)[1].y,
+    )
+    assert learner.score(with_empty, sample_weight=weights[order]) == pytest.approx(expected, rel=1e-9)
+    with pytest.raises(ValueError, match="sample_weight"):
+        learner.score(ordered, sample_weight=weights[1:])
+
+
+@pytest.mark.parametrize("seed", [None, np.random.RandomState(0), 3], ids=["none", "state", "number"])
+def test_weights_stay_with_their_rows_whatever_the_seed(seed, monkeypatch):
+    """A draw that cannot be repeated must still be the same for rows and for weights."""
+    learner = UnconditionalLearner(loss="squared", solver=ProjectedSGD(0.1), random_state=seed)
+    learner.fit(X, Y, groups=GROUPS)
+    seen = []
+
+    def spy(target, prediction, sample_weight):
+        seen.append((target, sample_weight))
+        return 0.0
+
+    monkeypatch.setattr(sklearn.metrics, "r2_score", spy)
+    for given in ({"X": X, "y": Y, "groups": GROUPS}, {"X": TaskSet(X, Y, GROUPS)}):
+        # each row's weight is its own target
+        weights = Y if "y" in given else given["X"].y
+        assert learner.score(**given, sample_weight=weights) == 0.0
+    assert len(seen) == 2
+    for target, weights in seen:
+        assert len(target) == len(Y) // 2
+        np.testing.assert_array_equal(target, weights)
+
+
+def test_a_description_nobody_asked_for_is_an_error():
+    learner = fitted()
+    for given in ({"X": X[:3], "y": Y[:3]}, {}):
+        with pytest.raises(ValueError, match="side_info: this learner was fitted without side information"):
+            learner.adapt(**given, side_info=[1.0])
+    with pytest.raises(ValueError, match="fitted without side information"):
+        learner.representation(side_info=[1.0])
+
+
+# -------------------------------------------------------------------------------------- intervals
+
+
+def test_deviations_are_the_unit_of_intervals():
+    learner = fitted()
+    x = draw(seed=8)[0][:7]
+    for model in (learner.adapt(X[:3], Y[:3]), learner.adapt()):
+        std = model.predict_std(x)
+        assert (std > 0).all()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ends = {c: model.predict_interval(x, coverage=c) for c in (0.5, 0.8)}
+        middle = model.predict(x)
+        for low, high in (end.T for end in ends.values()):
+            # so many deviations below and above the prediction, the same at every row
+            below, above = (middle - low) / std, (high - middle) / std
+            np.testing.assert_allclose(below, below[0], rtol=1e-6, atol=1e-8)
+            np.testing.assert_allclose(above, above[0], rtol=1e-6, atol=1e-8)
+            assert below[0] + above[0] > 0
+        wide, narrow = (np.ptp(ends[c], axis=1) for c in (0.8, 0.5))
+        assert (wide >= narrow - 1e-9).all()
+    # rows of the task make it surer, mostly: never less sure than its own noise
+    assert learner.adapt(X[:5], Y[:5]).predict_std(x).mean() < 10 * learner.adapt().predict_std(x).mean()
+
+
+def test_few_tasks_still_give_ends(few_steps):
+    x, y, groups, _ = draw(seed=9, n_tasks=4)
+    learner = EmpiricalBayesLearner().fit(x, y, groups=groups)
+    model = learner.adapt(x[:3], y[:3])
+    with pytest.warns(UserWarning, match="too few tasks were held out to calibrate 90 % intervals") as seen:
+        ends = model.predict_interval(x[:5], coverage=0.9)
+    assert seen[0].filename == __file__
+    assert np.isfinite(ends).all()
+    std = model.predict_std(x[:5])
+    # at least the model's own, a Gaussian's
+    assert (ends[:, 1] - model.predict(x[:5]) >= 1.6448 * std * (1 - 1e-6)).all()
+    assert (model.predict(x[:5]) - ends[:, 0] >= 1.6448 * std * (1 - 1e-6)).all()
+
+
+def test_what_was_not_calibrated_says_so():
+    learner = IndependentLearner(loss="squared").fit(X, Y, groups=GROUPS)
+    model = learner.adapt(X[:3], Y[:3])
+    for method in (model.predict_std, model.predict_interval):
+        with pytest.raises(ValueError, match="calibrate_intervals"):
+            method(X[:2])
+    learner.calibrate_intervals(*draw(seed=1)[:2], groups=draw(seed=1)[2])
+    assert (learner.adapt(X[:3], Y[:3]).predict_std(X[:2]) > 0).all()

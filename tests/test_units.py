@@ -1,0 +1,371 @@
+"""Units: what is learned does not depend on those in which a user measures, and comes back in them."""
+
+import warnings
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import tailored
+from tailored import EmpiricalBayesLearner, TaskRegressor, TaskSet
+from tailored.baselines import MixedModel
+from tailored.tasks import Units
+
+#: Of the spread of y: what rounding may change.
+CLOSE = 1e-6
+
+
+def some_units(seed, d=3, fit_intercept=True, shifts=True):
+    rng = np.random.default_rng(seed)
+    columns, shift = 10.0 ** rng.uniform(-2, 2, size=d), rng.normal(size=d) * 3.0 * shifts
+    if fit_intercept:
+        columns, shift = np.append(columns, 1.0), np.append(shift, 0.0)
+    return Units(columns, 7.0, shift, -2.5 if fit_intercept else 0.0, fit_intercept)
+
+
+def draw(seed=0, T=24, n=8, d=3):
+    """Rows of tasks that share a mean, differ by an intercept and by slopes, and have some noise."""
+    rng = np.random.default_rng(seed)
+    weights = np.array([1.0, 0.0, -1.0])[:d] + rng.normal(size=(T, d)) * np.array([1.0, 0.5, 0.2])[:d]
+    groups = np.repeat(np.arange(T), n)
+    X = rng.normal(size=(T * n, d))
+    y = np.einsum("ij,ij->i", X, weights[groups]) + rng.normal(size=T)[groups]
+    return X, y + 0.3 * rng.normal(size=T * n), groups
+
+
+X, Y, GROUPS = draw()
+FEW_X, FEW_Y, _ = draw(seed=1, T=1, n=5)
+NEW_X = draw(seed=2, T=1, n=6)[0]
+SPREAD = float(Y.std())
+
+
+def two_parts():
+    """Two parts of the tasks take turns in being held out, not five: it is quicker, and nothing to do with units."""
+    return EmpiricalBayesLearner(validation_fraction=0.5)
+
+
+def outputs(learner, x, groups, few_x, few_y, new_x):
+    """Predictions of seen tasks, of a new one with few rows and with none, and intervals of both."""
+    few, none = learner.adapt(few_x, few_y), learner.adapt()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ends = [model.predict_interval(new_x, coverage=0.8) for model in (few, none)]
+    points = [learner.predict(x, groups=groups), few.predict(new_x), none.predict(new_x)]
+    return points, ends, [model.predict_std(new_x) for model in (few, none)]
+
+
+@cache
+def plain():
+    learner = two_parts().fit(X, Y, groups=GROUPS)
+    return learner, outputs(learner, X, GROUPS, FEW_X, FEW_Y, NEW_X)
+
+
+def compare(columns, target):
+    """Fit the same tasks in other units and bring the outputs back; ``target`` is (factor, shift) of y."""
+    factor, shift = target
+    learner = two_parts().fit(columns(X), factor * Y + shift, groups=GROUPS)
+    found = outputs(learner, columns(X), GROUPS, columns(FEW_X), factor * FEW_Y + shift, columns(NEW_X))
+    points, ends, deviations = found
+    expected = plain()[1]
+    for a, b in zip(points, expected[0], strict=True):
+        np.testing.assert_allclose((a - shift) / factor, b, rtol=0, atol=CLOSE * SPREAD)
+    for a, b in zip(ends, expected[1], strict=True):
+        assert (a[:, 0] < a[:, 1]).all()
+        a = a if factor > 0 else a[:, ::-1]
+        np.testing.assert_allclose((a - shift) / factor, b, rtol=0, atol=CLOSE * SPREAD)
+    for a, b in zip(deviations, expected[2], strict=True):
+        np.testing.assert_allclose(a / abs(factor), b, rtol=0, atol=CLOSE * SPREAD)
+    return learner
+
+
+def same(x):
+    return x
+
+
+# ---------------------------------------------------------------------------------------- the algebra
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_weights_predict_the_same_in_both_units(seed, fit_intercept):
+    units, rng = (
+        some_units(seed, fit_intercept=fit_intercept, shifts=fit_intercept),
+        np.random.default_rng(seed),
+    )
+    x, v = rng.normal(size=(9, 3)) * 5.0 + 2.0, rng.normal(size=(4, 3 + fit_intercept))
+    inside = units.raw_predictions(units.dense(x) @ v.T)
+    raw = units.raw_weights(v)
+    outside = x @ raw[:, :3].T + (raw[:, 3] if fit_intercept else 0.0)
+    np.testing.assert_allclose(inside, outside, rtol=1e-12, atol=1e-11)
+    # one vector as well as many, by the formula
+    one = v[0, :3] * units.target / units.columns[:3]
+    np.testing.assert_allclose(units.raw_weights(v[0])[:3], one, rtol=1e-14)
+    if fit_intercept:
+        intercept = units.target * v[0, 3] + units.target_shift - one @ units.shift[:3]
+        np.testing.assert_allclose(units.raw_weights(v[0])[3], intercept, rtol=1e-13)
+
+
+@pytest.mark.parametrize("rank", [1, 4])
+def test_a_representation_is_that_of_the_raw_weights(rank):
+    """w = t A v + c: a deviation of v costs vᵀθ†v, that of w costs as much of (A θ Aᵀ)† times t²."""
+    units, rng = some_units(5), np.random.default_rng(0)
+    L = rng.normal(size=(4, rank))
+    theta = L @ L.T
+    zero, unit = np.zeros(4), np.eye(4)
+    A = np.stack([units.raw_weights(e) - units.raw_weights(zero) for e in unit], axis=1) / units.target
+    raw = units.raw_representation(theta)
+    np.testing.assert_allclose(raw, A @ theta @ A.T, rtol=1e-12, atol=1e-12 * np.abs(raw).max())
+    np.testing.assert_allclose(
+        units.raw_representation(np.stack([theta, 2.0 * theta])), np.stack([raw, 2.0 * raw]), rtol=1e-12
+    )
+    # as a covariance: that of t A v where v has covariance θ
+    draws = (L @ rng.normal(size=(rank, 5))).T
+    moved = units.raw_weights(draws) - units.raw_weights(zero)
+    np.testing.assert_allclose(
+        moved.T @ moved / units.target**2, units.raw_representation(draws.T @ draws), rtol=1e-9, atol=1e-9
+    )
+
+
+def test_units_of_tasks_are_moments_of_their_rows():
+    x = X * [1e-3, 2.0, 50.0] + [3.0, 0.0, -7.0]
+    tasks = TaskSet(x, Y + 9.0, GROUPS)
+    centred = Units.of(tasks, True, centre=True)
+    np.testing.assert_allclose(centred.shift[:3], x.mean(axis=0))
+    np.testing.assert_allclose(centred.columns[:3], x.std(axis=0))
+    assert (centred.shift[3], centred.columns[3]) == (0.0, 1.0)
+    np.testing.assert_allclose([centred.target_shift, centred.target], [Y.mean() + 9.0, SPREAD])
+    # nothing would take up a shift without an intercept, so there is none
+    for units in (Units.of(tasks, False, centre=True), Units.of(tasks, False)):
+        assert not units.shift.any()
+        assert units.target_shift == 0.0
+        np.testing.assert_allclose(units.columns, np.sqrt((x**2).mean(axis=0)))
+        np.testing.assert_allclose(units.target, np.sqrt(((Y + 9.0) ** 2).mean()))
+
+
+def test_rows_are_the_same_dense_and_sparse():
+    tasks = TaskSet(sp.csr_array(X), Y, GROUPS)
+    units = Units.of(tasks, True, centre=True)
+    assert not units.shift.any()
+    rows = units.rows(tasks)
+    assert rows.is_sparse
+    np.testing.assert_allclose(rows.X.toarray(), units.dense(X), rtol=1e-14)
+    np.testing.assert_allclose(rows.X.toarray()[:, :3], X / np.sqrt((X**2).mean(axis=0)), rtol=1e-13)
+    np.testing.assert_allclose(rows.y, (Y - Y.mean()) / SPREAD, atol=1e-13)
+    # shifted units cannot keep rows sparse
+    shifted = some_units(0)
+    assert not shifted.rows(tasks).is_sparse
+    np.testing.assert_array_equal(shifted.rows(tasks).X, shifted.rows(TaskSet(X, Y, GROUPS)).X)
+
+
+def test_raw_units_change_nothing():
+    units = Units.raw(3, True)
+    assert units.is_raw
+    v = np.arange(4.0)
+    assert units.raw_weights(v) is v
+    assert units.targets(Y) is Y
+    np.testing.assert_array_equal(units.dense(X), np.hstack([X, np.ones((len(X), 1))]))
+    assert not some_units(0).is_raw
+
+
+# ------------------------------------------------------------------------------------- the learner
+
+
+@pytest.mark.parametrize(
+    "target",
+    [(1.0, 1e6 * SPREAD), (-1e6, 1e8 * SPREAD), (1e-6, 0.0)],
+    ids=["far", "large and flipped", "small"],
+)
+def test_targets_in_other_units(target):
+    compare(same, target)
+
+
+@pytest.mark.parametrize("target", [(1.0, 0.0), (250.0, 1e5)], ids=["columns", "columns and targets"])
+def test_columns_in_other_units(target):
+    units, shifts, deviations = np.array([1e-6, -7.0, 1e6]), np.array([1e6, -1e6, 1e3]), X.std(axis=0)
+    learner = compare(lambda x: (x + shifts * deviations) * units, target)
+    # so are the weights that the user sees
+    few, few_y = (FEW_X + shifts * deviations) * units, target[0] * FEW_Y + target[1]
+    found, before = learner.adapt(few, few_y).coef_, plain()[0].adapt(FEW_X, FEW_Y).coef_
+    np.testing.assert_allclose(found * units / target[0], before, rtol=1e-6, atol=1e-8)
+
+
+def test_more_tasks_in_other_units():
+    """From some tasks on the form is chosen on held-out tasks; units have no say in that either."""
+    x, y, groups = draw(seed=4, T=42, n=5, d=2)
+    shift, factor, columns = 1e4 * y.std(), -20.0, np.array([1e5, 1e-5])
+    first = EmpiricalBayesLearner().fit(x, y, groups=groups)
+    second = EmpiricalBayesLearner().fit((x + 1e3) * columns, factor * y + shift, groups=groups)
+    assert first.form_ == second.form_
+    a = first.predict(x, groups=groups)
+    b = second.predict((x + 1e3) * columns, groups=groups)
+    np.testing.assert_allclose((b - shift) / factor, a, rtol=0, atol=CLOSE * y.std())
+
+
+def test_side_information_in_other_units(few_steps):
+    x, y, groups = draw(T=14, n=5)
+    s = np.round(np.random.default_rng(0).normal(size=(14, 1)), 3)
+    y = y + 2.0 * s[groups, 0]
+    plainly = EmpiricalBayesLearner().fit(x, y, groups=groups, side_info=dict(enumerate(s)))
+    moved = (s + 1e4) * 1e-5
+    other = EmpiricalBayesLearner().fit(x, y, groups=groups, side_info=dict(enumerate(moved)))
+    assert plainly.side_form_ == other.side_form_ is not None
+    a, b = plainly.adapt(side_info=s[0]), other.adapt(side_info=moved[0])
+    np.testing.assert_allclose(a.predict(NEW_X), b.predict(NEW_X), rtol=0, atol=CLOSE * SPREAD)
+
+
+def test_sparse_columns_scale(few_steps):
+    rng, (x, y, groups) = np.random.default_rng(3), draw(T=10, n=6)
+    x = sp.csr_array(x * (rng.random(x.shape) < 0.5))
+    few = sp.csr_array(FEW_X * (rng.random(FEW_X.shape) < 0.5))
+    units = sp.diags_array([1e-6, 3.0, 1e6])
+    first = two_parts().fit(x, y, groups=groups)
+    second = two_parts().fit((x @ units).tocsr(), y + 1e5, groups=groups)
+    scaled = (few @ units).tocsr()
+    for a, b in (
+        (first.predict(x, groups=groups), second.predict((x @ units).tocsr(), groups=groups)),
+        (first.adapt(few, FEW_Y).predict(few), second.adapt(scaled, FEW_Y + 1e5).predict(scaled)),
+        (first.adapt().predict(few), second.adapt().predict(scaled)),
+    ):
+        np.testing.assert_allclose(b - 1e5, a, rtol=0, atol=CLOSE * SPREAD)
+    # the same rows, dense: the learner does not mind which it gets after fit
+    np.testing.assert_allclose(
+        first.adapt(few.toarray(), FEW_Y).predict(few.toarray()),
+        first.adapt(few, FEW_Y).predict(few),
+        rtol=0,
+        atol=1e-7 * SPREAD,
+    )
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -3e7])
+def test_a_constant_column_says_nothing(value, few_steps):
+    units = Units.of(TaskSet(np.column_stack([X, np.full(len(X), value)]), Y, GROUPS), True, centre=True)
+    assert units.columns[3] == 1.0
+    np.testing.assert_allclose(units.shift[3], value, rtol=1e-13)
+    if value != 0.1:
+        return
+    learner = two_parts().fit(np.column_stack([X, np.full(len(X), value)]), Y, groups=GROUPS)
+    model = learner.adapt(np.column_stack([FEW_X, np.full(5, value)]), FEW_Y)
+    new = np.column_stack([NEW_X, np.full(6, value)])
+    assert np.isfinite(learner.predict(np.column_stack([X, np.full(len(X), value)]), groups=GROUPS)).all()
+    # an uninformative column may change the choice of a form, but hardly the predictions
+    assert np.abs(model.predict(new) - plain()[0].adapt(FEW_X, FEW_Y).predict(NEW_X)).max() < 0.2 * SPREAD
+    assert np.isfinite(model.representation_).all()
+
+
+@pytest.mark.parametrize("value", [0.0, -1e8])
+def test_a_constant_target_is_predicted(value, few_steps):
+    x, _, groups = draw(T=5, n=4)
+    learner = two_parts().fit(x, np.full(len(x), value), groups=groups)
+    size = max(abs(value), 1.0)
+    for prediction in (
+        learner.predict(x, groups=groups),
+        learner.adapt().predict(NEW_X),
+        learner.adapt(FEW_X, np.full(5, value)).predict(NEW_X),
+    ):
+        np.testing.assert_allclose(prediction, value, rtol=0, atol=1e-7 * size)
+
+
+# ------------------------------------------------------------------------- what adapt returns, raw
+
+
+@cache
+def measured():
+    """A learner of rows in moderate units, and the units' effect on new rows."""
+    units, shift = np.array([0.05, 1.0, 40.0]), np.array([3.0, -2.0, 0.5])
+    learner = two_parts().fit((X + shift) * units, 30.0 * Y + 400.0, groups=GROUPS)
+    return learner, (FEW_X + shift) * units, 30.0 * FEW_Y + 400.0
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_adapted_weights_minimise_the_raw_objective(n):
+    learner, x, y = measured()
+    x, y = x[:n], y[:n]
+    model = learner.adapt(x, y)
+    theta, b = model.representation_, np.asarray(model.bias)
+    np.testing.assert_array_equal(theta, model.representation)
+    np.testing.assert_allclose(theta, learner.representation(x, y), rtol=1e-12)
+    Z, w = np.hstack([x, np.ones((n, 1))]), np.append(model.coef_, model.intercept_)
+    best = b + theta @ Z.T @ np.linalg.solve(Z @ theta @ Z.T + n * np.eye(n), y - Z @ b)
+    np.testing.assert_allclose(Z @ w, Z @ best, rtol=0, atol=1e-6 * 30 * SPREAD)
+    np.testing.assert_allclose(w, best, rtol=1e-5, atol=1e-6 * np.abs(best).max())
+
+    values, vectors = np.linalg.eigh(theta)
+    keep = values > 1e-13 * values[-1]
+    assert np.abs(vectors[:, ~keep].T @ (w - b)).max(initial=0.0) < 1e-6 * np.abs(w - b).max()
+
+    def objective(v):
+        moved = vectors[:, keep].T @ (v - b)
+        return 0.5 * np.mean((Z @ v - y) ** 2) + 0.5 * np.sum(moved**2 / values[keep])
+
+    excess = objective(w) - objective(best)
+    assert excess >= -1e-9 * objective(b)
+    assert model.dual_gap_ >= excess - 1e-9 * objective(b)
+    assert model.dual_gap_ <= learner.tol * objective(b) * (1 + 1e-6) + 1e-12
+
+
+def test_the_prior_mean_is_raw():
+    learner, _, _ = measured()
+    model = learner.adapt()
+    np.testing.assert_allclose(model.bias, np.append(model.coef_, model.intercept_))
+    # no rows: what most tasks have in common, near the mean of y at the mean of the rows
+    centre = ((X + np.array([3.0, -2.0, 0.5])) * [0.05, 1.0, 40.0]).mean(axis=0, keepdims=True)
+    assert abs(model.predict(centre)[0] - (30.0 * Y + 400.0).mean()) < 30.0 * 0.5 * SPREAD
+
+
+def test_the_certificate_is_in_raw_units():
+    units = Units.of(TaskSet((X + 1.0) * 3.0, 30.0 * Y, GROUPS), True, centre=True)
+    prior = replace(plain()[0].prior_, units=units, calibration=None, inner="online")
+    # the same prior, once in its own units: one pass over the rows leaves a gap to speak of
+    raw = replace(prior, units=Units.raw(3, True))
+    x, y = (FEW_X + 1.0) * 3.0, 30.0 * FEW_Y
+    gap = TaskRegressor.adapted(prior, TaskSet(x, y)).dual_gap_
+    inside = TaskSet(units.dense(x)[:, :3], units.targets(y))
+    assert gap == pytest.approx(units.target**2 * TaskRegressor.adapted(raw, inside).dual_gap_, rel=1e-6)
+    assert gap > 0
+
+
+def test_adapting_to_many_is_adapting_to_each():
+    learner, _, _ = measured()
+    rng = np.random.default_rng(8)
+    entries = [
+        (rng.normal(size=(n, 3)) * [0.05, 1.0, 40.0], 400.0 + 30.0 * rng.normal(size=n)) for n in (0, 1, 3, 9)
+    ]
+    tasks = TaskSet.from_tasks(entries)
+    many, thetas = learner.adapt_many(tasks), learner.representations(tasks)
+    assert many.shape == (4, 4)
+    for t, (x, y) in enumerate(entries):
+        model = learner.adapt(x, y) if len(y) else learner.adapt()
+        np.testing.assert_allclose(many[t], np.append(model.coef_, model.intercept_), rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(thetas[t], model.representation_, rtol=1e-9, atol=1e-12)
+    sparse = TaskSet(sp.csr_array(tasks.X), tasks.y, np.repeat(np.arange(4), tasks.sizes)[: len(tasks.y)])
+    np.testing.assert_allclose(learner.adapt_many(sparse), many[1:], rtol=1e-6, atol=1e-6)
+
+
+def test_a_saved_learner_gives_the_same_bits(tmp_path):
+    learner, x, y = measured()
+    learner.save(tmp_path / "learner.zip")
+    again = tailored.load(tmp_path / "learner.zip")
+    raw = (X + np.array([3.0, -2.0, 0.5])) * [0.05, 1.0, 40.0]
+    for a, b in zip(
+        outputs(learner, raw, GROUPS, x, y, x), outputs(again, raw, GROUPS, x, y, x), strict=True
+    ):
+        for one, other in zip(a, b, strict=True):
+            np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(learner.representation(x, y), again.representation(x, y))
+    assert learner.prior_.units.target_shift == again.prior_.units.target_shift
+
+
+def test_the_mixed_model_of_the_baselines_is_in_raw_units():
+    """Its covariance and noise are those of the user's columns, wherever they were estimated."""
+    units, shift = np.array([0.05, 1.0, 40.0]), np.array([3.0, -2.0, 0.5])
+    first = MixedModel(fit_intercept=True).fit(TaskSet(X, Y, GROUPS))
+    second = MixedModel(fit_intercept=True).fit(TaskSet((X + shift) * units, 2.0 * Y - 5.0, GROUPS))
+    # w' = 2 w / u, intercept' = 2 c - 5 - Σ w' u shift
+    A = np.zeros((4, 4))
+    A[:3, :3] = np.diag(2.0 / units)
+    A[3, 3], A[3, :3] = 2.0, -2.0 * shift
+    np.testing.assert_allclose(second.mean_, A @ first.mean_ - [0, 0, 0, 5.0], rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(second.covariance_, A @ first.covariance_ @ A.T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(second.noise_, 4.0 * first.noise_, rtol=1e-7)
