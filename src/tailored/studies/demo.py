@@ -102,7 +102,8 @@ def run_demo(
 
 
 def _subspace_share(learner: MetaLearner, tasks: TaskSet, clusters: Any, bases: Array) -> Array:
-    taus = learner.representations(tasks)
+    d = tasks.n_features
+    taus = learner.representations(tasks)[:, :d, :d]  # without the intercept
     inside = np.einsum("jdr,tde,jer->tj", bases, taus, bases)
     share = inside / np.trace(taus, axis1=1, axis2=2)[:, None]
     return np.array([share[clusters == i].mean(axis=0) for i in range(len(bases))])
