@@ -1,0 +1,215 @@
+"""Clusters of tasks, and hints at them."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from same_tasks import equal
+from tailored.datasets import ClusterTruth, make_clusters
+from tailored.tasks import TaskSet
+
+# --------------------------------------------------------------------------------------------- clusters
+
+
+@pytest.fixture(scope="module")
+def six() -> tuple[TaskSet, ClusterTruth]:
+    return make_clusters(n_clusters=6, random_state=0, return_truth=True)
+
+
+def test_clusters_shapes(six: tuple[TaskSet, ClusterTruth]) -> None:
+    tasks, truth = six
+    assert tasks.X.shape == (900 * 80, 20)
+    assert set(tasks.sizes.tolist()) == {80}
+    assert tasks.labels.tolist() == list(range(900))
+    assert tasks.side_info is None
+    assert truth.weights.shape == (900, 20)
+    assert truth.bases.shape == (6, 20, 2)
+    assert truth.centers is None
+    with pytest.raises(FrozenInstanceError):
+        truth.weights = None
+
+
+@pytest.mark.parametrize(("m", "d", "rank"), [(2, 20, None), (6, 20, None), (3, 7, 2), (5, 5, 1), (1, 4, 4)])
+def test_subspaces_are_orthogonal(m: int, d: int, rank: int | None) -> None:
+    _, truth = make_clusters(40, n_clusters=m, n_features=d, rank=rank, random_state=1, return_truth=True)
+    frame = np.concatenate(list(truth.bases), axis=1)
+    assert frame.shape == (d, m * (rank or 2))
+    np.testing.assert_allclose(frame.T @ frame, np.eye(frame.shape[1]), atol=1e-12)
+    inside = np.linalg.norm(np.einsum("mdr,td->tmr", truth.bases, truth.weights), axis=2)
+    np.testing.assert_allclose(inside, np.eye(m)[truth.clusters], atol=1e-12)
+
+
+def test_distributions(six: tuple[TaskSet, ClusterTruth]) -> None:
+    tasks, truth = six
+    np.testing.assert_allclose(np.linalg.norm(tasks.X, axis=1), 1)
+    np.testing.assert_allclose(tasks.X.T @ tasks.X / len(tasks.y), np.eye(20) / 20, atol=2e-3)
+    noise = tasks.y - np.einsum("nd,nd->n", tasks.X, np.repeat(truth.weights, 80, axis=0))
+    assert noise.std() == pytest.approx(0.1, rel=0.02)
+    assert abs(noise.mean()) < 5 * 0.1 / np.sqrt(len(noise))
+    # Gaussian, not merely of that spread: the fourth moment is three times the squared second.
+    assert (noise**4).mean() / (noise**2).mean() ** 2 == pytest.approx(3, rel=0.05)
+    # A uniform mixture: each count within 5 standard deviations of the binomial.
+    counts = np.bincount(truth.clusters, minlength=6)
+    assert np.abs(counts - 150).max() < 5 * np.sqrt(900 * 5 / 36)
+    # Directions inside a cluster have no preference: their second moment is I / rank.
+    inner = np.einsum("tdr,td->tr", truth.bases[truth.clusters], truth.weights)
+    np.testing.assert_allclose(inner.T @ inner / 900, np.eye(2) / 2, atol=0.06)
+
+
+def test_noise_free() -> None:
+    tasks, truth = make_clusters(5, noise=0, random_state=0, return_truth=True)
+    for task, w in zip(tasks, truth.weights, strict=True):
+        np.testing.assert_allclose(task.y, task.X @ w, atol=1e-14)
+
+
+def test_seeds() -> None:
+    options: dict[str, Any] = {"n_tasks": 8, "n_rows": (2, 9), "side_info": "center"}
+    first = make_clusters(random_state=3, **options)
+    np.random.seed(0)  # noqa: NPY002
+    state = np.random.get_state()  # noqa: NPY002
+    assert equal(first, make_clusters(random_state=3, **options))
+    assert equal(first, make_clusters(random_state=np.random.default_rng(3), **options))
+    assert not equal(first, make_clusters(random_state=4, **options))
+    legacy = [make_clusters(random_state=np.random.RandomState(5), **options) for _ in range(2)]
+    assert equal(*legacy)
+    assert not equal(make_clusters(**options), make_clusters(**options))
+    assert all(np.array_equal(a, b) for a, b in zip(state, np.random.get_state(), strict=True))  # noqa: NPY002
+
+
+def test_streams_are_apart() -> None:
+    def weights(**options: Any) -> np.ndarray:
+        return make_clusters(20, random_state=0, return_truth=True, **options)[1].weights
+
+    for options in ({"n_rows": 3}, {"n_rows": (1, 5)}, {"noise": 0.0}, {"side_info": "index"}):
+        assert np.array_equal(weights(), weights(**options))
+
+
+def test_ragged() -> None:
+    sizes = make_clusters(200, n_rows=(3, 6), random_state=0).sizes
+    assert set(sizes.tolist()) == {3, 4, 5, 6}
+    assert set(make_clusters(9, n_rows=1, random_state=0).sizes.tolist()) == {1}
+
+
+def test_index_side_information() -> None:
+    tasks, truth = make_clusters(
+        900, n_rows=1, n_clusters=4, side_info="index", random_state=0, return_truth=True
+    )
+    assert tasks.side_info.shape == (900, 1)
+    assert (tasks.side_info[:, 0] - truth.clusters).std() == pytest.approx(0.1, rel=0.1)
+    exact, truth = make_clusters(
+        50, n_rows=1, side_info="index", side_noise=0, random_state=0, return_truth=True
+    )
+    assert np.array_equal(exact.side_info[:, 0], truth.clusters)
+
+
+@pytest.mark.parametrize(("m", "q"), [(1, 1), (2, 1), (5, 1), (2, 2), (6, 2), (9, 2), (4, 3), (10, 4)])
+def test_center_side_information(m: int, q: int) -> None:
+    tasks, truth = make_clusters(
+        1000, n_clusters=m, n_rows=1, side_info="center", side_dim=q, random_state=0, return_truth=True
+    )
+    assert truth.centers.shape == (m, q)
+    apart = np.linalg.norm(truth.centers[:, None] - truth.centers, axis=2) + 2 * np.eye(m)
+    assert apart.min() >= 2
+    radius = np.linalg.norm(tasks.side_info - truth.centers[truth.clusters], axis=1)
+    assert radius.max() <= 0.5 + 1e-12
+    # Uniform in the ball: the share of volume inside the radius is uniform on [0, 1].
+    share = (radius / 0.5) ** q
+    assert share.mean() == pytest.approx(0.5, abs=0.05)
+    assert share.std() == pytest.approx(np.sqrt(1 / 12), abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"n_tasks": 0}, ValueError, "n_tasks must be an integer >= 1"),
+        ({"n_tasks": 2.5}, TypeError, "n_tasks must be an integer"),
+        ({"n_clusters": 11}, ValueError, "n_clusters=11 orthogonal subspaces of rank=2 need 22 dimensions"),
+        ({"rank": 0}, ValueError, "rank must be an integer >= 1"),
+        ({"rank": 11}, ValueError, "n_features=20: lower n_clusters or rank"),
+        ({"noise": -1}, ValueError, "noise must be a finite number >= 0"),
+        ({"noise": np.nan}, ValueError, "noise must be a finite number"),
+        ({"n_rows": 0}, ValueError, "n_rows must be an integer >= 1"),
+        ({"n_rows": (0, 3)}, ValueError, r"n_rows\[0\] must be an integer >= 1"),
+        ({"n_rows": (4, 3)}, ValueError, r"n_rows\[1\] must be an integer >= 4"),
+        ({"n_rows": (1, 2, 3)}, TypeError, r"n_rows must be an integer or a pair \(low, high\)"),
+        ({"n_rows": "many"}, TypeError, "n_rows must be an integer or a pair"),
+        ({"side_info": "centre"}, ValueError, "'dataset', 'index', 'center'.*Did you mean 'center'"),
+        ({"side_noise": 0.1}, ValueError, "no meaning with side_info='dataset'"),
+        ({"side_info": "index", "side_noise": -0.1}, ValueError, "side_noise must be a finite number >= 0"),
+        ({"side_info": "center", "side_dim": 0}, ValueError, "side_dim must be an integer >= 1"),
+        ({"hint": 1.5}, ValueError, r"hint must be a finite number in \[0, 1\]"),
+        ({"hint": -0.1}, ValueError, "hint must be a finite number"),
+        ({"hint": True}, TypeError, "hint must be a number"),
+        ({"hint": 0.7, "side_info": "index"}, ValueError, "hint=0.7 and side_info='index' are both"),
+        ({"hint": 0.7, "side_noise": 0.1}, ValueError, "no meaning with side_info='dataset'"),
+    ],
+)
+def test_bad_clusters(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make_clusters(**options)
+
+
+# ------------------------------------------------------------------------------------------------ hints
+
+
+def test_draws_are_those_of_before_there_were_hints() -> None:
+    tasks, truth = make_clusters(
+        30, n_clusters=3, n_rows=(2, 5), side_info="index", random_state=4, return_truth=True
+    )
+    _, for_tasks, for_rows, for_side = np.random.default_rng(4).spawn(4)
+    assert np.array_equal(truth.clusters, for_tasks.integers(3, size=30))
+    u = for_tasks.standard_normal((30, 2))
+    u /= np.linalg.norm(u, axis=1, keepdims=True)
+    assert np.array_equal(truth.weights, np.einsum("tdr,tr->td", truth.bases[truth.clusters], u))
+    sizes = for_tasks.integers(2, 5, size=30, endpoint=True)
+    assert np.array_equal(tasks.sizes, sizes)
+    X = for_rows.standard_normal((sizes.sum(), 20))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    noise = 0.1 * for_rows.standard_normal(len(X))
+    assert np.array_equal(tasks.X, X)
+    assert np.array_equal(tasks.y, np.einsum("nd,nd->n", X, np.repeat(truth.weights, sizes, axis=0)) + noise)
+    assert np.array_equal(tasks.side_info, truth.clusters[:, None] + 0.1 * for_side.standard_normal((30, 1)))
+    assert truth.noise == 0.1
+    assert truth.hint is None
+    assert truth.hints is None
+
+
+def test_hints_change_nothing_else() -> None:
+    options: dict[str, Any] = {"n_tasks": 25, "n_clusters": 4, "n_rows": (1, 6), "random_state": 2}
+    plain, truth = make_clusters(**options, return_truth=True)
+    hinted, told = make_clusters(**options, hint=0.7, return_truth=True)
+    assert np.array_equal(plain.X, hinted.X)
+    assert np.array_equal(plain.y, hinted.y)
+    assert np.array_equal(plain.offsets, hinted.offsets)
+    assert np.array_equal(truth.weights, told.weights)
+    assert told.hint == 0.7
+    assert told.centers is None
+    assert np.array_equal(hinted.side_info, np.eye(4)[told.hints])
+
+
+@pytest.mark.parametrize(("hint", "m"), [(0.0, 3), (0.3, 2), (0.7, 6), (1.0, 6), (0.5, 1)])
+def test_hints_are_right_as_often_as_said(hint: float, m: int) -> None:
+    n = 4000
+    _, truth = make_clusters(n, n_clusters=m, n_rows=1, hint=hint, random_state=0, return_truth=True)
+    right = hint + (1 - hint) / m
+    assert abs((truth.hints == truth.clusters).mean() - right) <= 5 * np.sqrt(right * (1 - right) / n)
+    # Wrong ones have no preference.
+    for j in range(m):
+        wrong = truth.hints[(truth.clusters == j) & (truth.hints != j)]
+        counts = np.delete(np.bincount(wrong, minlength=m), j)
+        assert np.all(np.abs(counts - len(wrong) / max(m - 1, 1)) <= 5 * np.sqrt(len(wrong) + 1))
+
+
+def test_a_surer_hint_stays_right() -> None:
+    options: dict[str, Any] = {"n_clusters": 5, "n_rows": 1, "random_state": 1, "return_truth": True}
+    right = [
+        truth.hints == truth.clusters
+        for truth in (make_clusters(200, hint=hint, **options)[1] for hint in (0.0, 0.4, 0.8, 1))
+    ]
+    assert all((less <= more).all() for less, more in pairwise(right))
+    assert right[-1].all()

@@ -1,0 +1,340 @@
+"""Loaders against small files in the official layouts, served from loopback."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import random
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+import xlwt
+
+from loopback import serve
+from same_tasks import equal
+from tailored.datasets import _jester, _lenk, _movielens, fetch_jester, fetch_lenk, fetch_movielens
+
+FETCHERS: dict[str, Callable[..., Any]] = {
+    "lenk": fetch_lenk,
+    "movielens": fetch_movielens,
+    "jester": fetch_jester,
+}
+MODULES = {"lenk": _lenk, "movielens": _movielens, "jester": _jester}
+
+
+def lenk_file(people: int = 3, **changes: Any) -> bytes:
+    rng = np.random.default_rng(0)
+    parts = {}
+    for name, rows in (("Traindata", 16), ("Testdata", 4)):
+        part = rng.choice([-1, 1], size=(people * rows, 15)).astype(np.int16)
+        part[:, 0], part[:, -1] = 1, rng.integers(0, 11, size=len(part))
+        parts[name] = part
+    buffer = io.BytesIO()
+    scipy.io.savemat(buffer, {k: v for k, v in (parts | changes).items() if v is not None})
+    return buffer.getvalue()
+
+
+# Movies 30 and 10 have three ratings, 20 two and 40 one; users 5 and 9 gave one rating each.
+RATINGS = [
+    (7, 30, 4), (2, 40, 1), (2, 10, 5), (7, 10, 3), (2, 30, 2), (5, 30, 1), (2, 20, 4), (7, 20, 5),
+    (9, 10, 2),
+]  # fmt: skip
+USERS = {
+    2: (53, "F", "other"),
+    5: (33, "F", "writer"),
+    7: (57, "M", "administrator"),
+    9: (29, "M", "student"),
+}
+TITLES = {
+    10: "Misérables, Les (1995)",
+    20: "Kolya (1996)",
+    30: "Chasing Amy (1997)",
+    40: "Chasing Amy (1997)",
+}
+
+
+def movielens_files(ratings: list[tuple[int, int, int]] = RATINGS, newline: str = "\n") -> dict[str, bytes]:
+    def text(lines: list[str]) -> bytes:
+        return "".join(line + newline for line in lines).encode("latin-1")
+
+    return {
+        "u.data": text([f"{u}\t{i}\t{r}\t87{k}" for k, (u, i, r) in enumerate(ratings)]),
+        "u.user": text([f"{u}|{age}|{sex}|{job}|T8H1N" for u, (age, sex, job) in USERS.items()]),
+        "u.item": text([f"{i}|{title}|01-Jan-1995||http://x|0|1" for i, title in TITLES.items()]),
+    }
+
+
+def zipped(files: dict[str, bytes], folder: str = "") -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(folder + name, content)
+    return buffer.getvalue()
+
+
+def jester_table(n_users: int = 6) -> list[list[float]]:
+    """Joke j (from 1) is rated by the users whose number from 0 is at least (j * 7) % n_users."""
+    draw = random.Random(0)
+    rows = []
+    for user in range(n_users):
+        ratings = [
+            round(draw.uniform(-10, 10), 2) if user >= (j * 7) % n_users else 99.0 for j in range(1, 101)
+        ]
+        rows.append([float(sum(r != 99 for r in ratings)), *ratings])
+    return rows
+
+
+def as_xls(rows: list[list[Any]]) -> bytes:
+    book = xlwt.Workbook()
+    sheet = book.add_sheet("jester-data-1-new")
+    for i, row in enumerate(rows):
+        for j, value in enumerate(row):
+            sheet.write(i, j, value)
+    buffer = io.BytesIO()
+    book.save(buffer)
+    return buffer.getvalue()
+
+
+def as_csv(rows: list[list[Any]]) -> bytes:
+    return "".join(",".join(f"{v:g}" if v != "" else "" for v in row) + "\n" for row in rows).encode()
+
+
+OFFICIAL = {
+    "lenk": lambda: lenk_file(),
+    "movielens": lambda: zipped(movielens_files(), "ml-100k/"),
+    "jester": lambda: zipped({"jester-data-1.xls": as_xls(jester_table())}),
+}
+SMALL: dict[str, dict[str, Any]] = {
+    "lenk": {},
+    "movielens": {"n_items": 3, "min_ratings": 2},
+    "jester": {"n_items": 8, "min_ratings": 3},
+}
+
+
+@pytest.mark.parametrize("name", FETCHERS)
+def test_download_from_loopback(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content, module = OFFICIAL[name](), MODULES[name]
+    with serve() as server:
+        server.files[module.SOURCE.file] = content
+        published = replace(
+            module.SOURCE,
+            url=server.url(module.SOURCE.file),
+            mirrors=(),
+            sha256=hashlib.sha256(content).hexdigest(),
+            size=len(content),
+        )
+        monkeypatch.setattr(module, "SOURCE", published)
+        data = FETCHERS[name](data_home=tmp_path, **SMALL[name])
+        again = FETCHERS[name](data_home=tmp_path, download=False, **SMALL[name])
+        assert len(server.asked) == 1
+    assert [p.name for p in tmp_path.iterdir()] == [published.file]
+    local = FETCHERS[name](path=tmp_path / published.file, **SMALL[name])
+    assert equal(data.tasks, again.tasks)
+    assert equal(data.tasks, local.tasks)
+    assert data.origin == str(tmp_path / published.file)
+    assert data.licence in data.DESCR
+    assert module.SOURCE.citation in data.DESCR
+    assert len(data.feature_names) == data.tasks.n_features == len(set(data.feature_names))
+    assert data.target_range[0] <= data.tasks.y.min() <= data.tasks.y.max() <= data.target_range[1]
+
+
+def test_lenk(tmp_path: Path) -> None:
+    (tmp_path / "lenk").mkdir()
+    (tmp_path / "lenk" / "lenk_data.mat").write_bytes(lenk_file(people=5))
+    data = fetch_lenk(path=tmp_path)
+    raw = scipy.io.loadmat(io.BytesIO(lenk_file(people=5)))
+    assert data.tasks.labels.tolist() == [0, 1, 2, 3, 4]
+    assert data.n_train_rows == 16
+    assert data.feature_names[-1] == "price"
+    for t, task in enumerate(data.tasks):
+        rows = [
+            *raw["Traindata"][16 * t : 16 * t + 16].tolist(),
+            *raw["Testdata"][4 * t : 4 * t + 4].tolist(),
+        ]
+        assert task.X.tolist() == [row[1:14] for row in rows]
+        assert task.y.tolist() == [row[14] for row in rows]
+
+    constant = fetch_lenk(path=tmp_path, add_constant=True)
+    assert constant.feature_names == [*data.feature_names, "constant"]
+    assert np.array_equal(constant.tasks.X, np.column_stack([data.tasks.X, np.ones(100)]))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"not a mat file" * 20, "not a readable MATLAB file"),
+        (lenk_file()[:-30], "not a readable MATLAB file"),
+        (lenk_file(Testdata=None), "a variable Testdata with 4 rows per person and 15 columns, got none"),
+        (lenk_file(Traindata=np.ones((17, 15))), r"Traindata.*got shape \(17, 15\)"),
+        (lenk_file(Traindata=np.ones((32, 15))), "Traindata has 2 people, Testdata 3"),
+        (lenk_file(Testdata=np.zeros((12, 15))), "first column should be the constant 1"),
+    ],
+)
+def test_bad_lenk(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "lenk_data.mat").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"lenk_data\.mat.*{message}|{message}.*lenk_data\.mat"):
+        fetch_lenk(path=tmp_path)
+
+
+@pytest.fixture
+def movielens_folder(tmp_path: Path) -> Path:
+    for name, content in movielens_files().items():
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+def test_movielens(movielens_folder: Path) -> None:
+    data = fetch_movielens(path=movielens_folder, n_items=3, min_ratings=2)
+    # 10 and 30 tie, and the smaller id goes first.
+    assert data.item_ids.tolist() == [10, 30, 20]
+    assert data.feature_names == ["Misérables, Les (1995)", "Chasing Amy (1997) [30]", "Kolya (1996)"]
+    assert data.tasks.labels.tolist() == [2, 7]
+    assert [t.y.tolist() for t in data.tasks] == [[5, 4, 2], [3, 5, 4]]
+    assert [t.X.argmax(axis=1).tolist() for t in data.tasks] == [[0, 2, 1], [0, 2, 1]]
+    assert np.array_equal(data.tasks.X.sum(axis=1), np.ones(6))
+    assert data.tasks.side_names == data.side_names == ["age", "sex", "occupation"]
+    assert data.tasks.side_info.tolist() == [[53.0, "F", "other"], [57.0, "M", "administrator"]]
+
+
+def test_movielens_ties_go_by_id(movielens_folder: Path) -> None:
+    (movielens_folder / "u.data").write_bytes(movielens_files([*RATINGS, (5, 40, 3), (9, 30, 1)])["u.data"])
+    data = fetch_movielens(path=movielens_folder, n_items=None, min_ratings=1)
+    assert data.item_ids.tolist() == [30, 10, 20, 40]
+    data = fetch_movielens(path=movielens_folder, n_items=3, min_ratings=1)
+    assert data.item_ids.tolist() == [30, 10, 20]
+
+
+def test_movielens_any_order_and_newline(movielens_folder: Path, tmp_path_factory: Any) -> None:
+    data = fetch_movielens(path=movielens_folder, n_items=4, min_ratings=1)
+    shuffled = random.Random(1).sample(RATINGS, len(RATINGS))
+    archive = tmp_path_factory.mktemp("other") / "ml-100k.zip"
+    archive.write_bytes(zipped(movielens_files(shuffled, newline="\r\n"), "ml-100k/"))
+    assert equal(data.tasks, fetch_movielens(path=archive, n_items=4, min_ratings=1).tasks)
+
+
+def test_movielens_sparse(movielens_folder: Path) -> None:
+    options = {"path": movielens_folder, "n_items": None, "min_ratings": 1}
+    dense, sparse = (fetch_movielens(sparse=sparse, **options).tasks for sparse in (None, True))
+    assert not sp.issparse(dense.X)
+    assert sp.issparse(sparse.X)
+    assert equal(dense, sparse)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("u.data", b"", "u.data.* is empty"),
+        ("u.data", b"7\t30\t4\t87\n7\t10\n", "not a table of whole numbers"),
+        ("u.data", b"7\t30\tfour\t87\n", "not a table of whole numbers.*row 0"),
+        ("u.data", b"7\t30\t4\n", "should have 4 columns"),
+        ("u.data", b"7\t30\t4\t1\n7\t10\t9\t1\n", "line 2 has the rating 9, outside 1 to 5"),
+        ("u.data", b"7\t30\t4\t1\n7\t30\t5\t2\n", "user 7 rated item 30 more than once"),
+        ("u.user", b"2|53|F|other|T8H1N\n", "u.user describes no user 5"),
+        ("u.user", b"2|53|F|other|T8H1N\n3|old|F|x|1\n", r"line 2 is not id\|age"),
+        ("u.item", b"10|Kolya\n20|Misty", "u.item describes no movie 30"),
+        ("u.item", b"ten|Kolya\n", r"line 1 is not id\|title"),
+        ("u.item", b"10\n", r"line 1 is not id\|title"),
+    ],
+)
+def test_bad_movielens(name: str, content: bytes, message: str, movielens_folder: Path) -> None:
+    (movielens_folder / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        fetch_movielens(path=movielens_folder, n_items=None, min_ratings=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"n_items": 5}, ValueError, "n_items=5, but .*u.data.* has ratings of 4 items only"),
+        ({"n_items": 0}, ValueError, "n_items must be an integer >= 1"),
+        ({"n_items": 2.0}, TypeError, "n_items must be an integer"),
+        ({"n_items": 2, "min_ratings": 3}, ValueError, "no user .* min_ratings=3 of the 2 .* rated is 2"),
+        ({"n_items": 2, "min_ratings": -1}, ValueError, "min_ratings must be an integer >= 1"),
+    ],
+)
+def test_bad_selection(
+    options: dict[str, Any], error: type[Exception], message: str, movielens_folder: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        fetch_movielens(path=movielens_folder, **options)
+
+
+JESTER_FILES: dict[str, Callable[[list[list[Any]]], bytes]] = {
+    "jester-data-1.xls": as_xls,
+    "jester-data-1.csv": as_csv,
+    "jester-data-1.csv.gz": lambda rows: gzip.compress(as_csv(rows)),
+    "jester-5k.csv.gz": lambda rows: gzip.compress(as_csv(rows)),
+    "jester_dataset_1_1.zip": lambda rows: zipped({"jester-data-1.xls": as_xls(rows)}),
+}
+
+
+@pytest.mark.parametrize("file", JESTER_FILES)
+def test_jester(file: str, tmp_path: Path) -> None:
+    rows = jester_table()
+    (tmp_path / file).write_bytes(JESTER_FILES[file](rows))
+    data = fetch_jester(path=tmp_path, n_items=8, min_ratings=3, shift=11)
+
+    counts = {j: sum(row[j] != 99 for row in rows) for j in range(1, 101)}
+    jokes = sorted(counts, key=lambda j: (-counts[j], j))[:8]
+    expected = {
+        user: [(j, row[j] + 11) for j in sorted(jokes) if row[j] != 99]
+        for user, row in enumerate(rows)
+        if sum(row[j] != 99 for j in jokes) >= 3
+    }
+    assert data.item_ids.tolist() == jokes
+    assert data.feature_names[0] == f"joke {jokes[0]}"
+    assert data.target_range == (1.0, 21.0)
+    assert data.tasks.labels.tolist() == list(expected)
+    for task in data.tasks:
+        assert [jokes[column] for column in task.X.argmax(axis=1)] == [j for j, _ in expected[task.label]]
+        assert task.y.tolist() == pytest.approx([y for _, y in expected[task.label]])
+    assert equal(data.tasks, fetch_jester(path=tmp_path / file, n_items=8, min_ratings=3, shift=11).tasks)
+
+
+def spoilt(row: int, column: int, value: Any) -> list[list[Any]]:
+    rows: list[list[Any]] = jester_table()
+    rows[row][column] = value
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("j.csv", as_csv(spoilt(2, 5, 10.5)), r"row 3 rates joke 5 with 10\.5"),
+        ("j.csv", as_csv(spoilt(2, 5, float("nan"))), "row 3 rates joke 5 with nan"),
+        ("j.csv", as_csv(spoilt(2, 5, "")), "not a whole table of numbers"),
+        ("j.csv", as_csv(jester_table())[:-20], "not a whole table of numbers"),
+        ("j.csv", b" \n", "it is empty"),
+        ("j.csv", b"1,2,3\n", r"101 columns.*shape is \(1, 3\)"),
+        ("j.csv.gz", gzip.compress(as_csv(jester_table()))[:-100], "not a whole table of numbers"),
+        ("j.xls", as_xls(spoilt(1, 3, "joke")), "row 2, column 4 holds 'joke'"),
+        ("j.xls", as_xls(jester_table())[:3000], "not a readable Excel file"),
+        ("j.xls", b"1,2,3", "not a readable Excel file"),
+    ],
+)
+def test_bad_jester(file: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{file}.*{message}"):
+        fetch_jester(path=tmp_path / file)
+
+
+def test_jester_without_xlrd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jester-data-1.xls").write_bytes(as_xls(jester_table()))
+    monkeypatch.setitem(sys.modules, "xlrd", None)
+    with pytest.raises(ImportError, match=r"tailored\[data\]"):
+        fetch_jester(path=tmp_path)
+
+
+@pytest.mark.parametrize("shift", ["11", np.nan, None])
+def test_bad_shift(shift: Any, tmp_path: Path) -> None:
+    with pytest.raises((TypeError, ValueError), match="shift must be"):
+        fetch_jester(path=tmp_path, shift=shift)

@@ -1,0 +1,36 @@
+"""Fixtures of these tests."""
+
+import pytest
+
+from bayes_samples import skewed_tasks
+from tailored import EmpiricalBayesLearner
+from tailored.datasets import make_clusters
+
+
+@pytest.fixture(scope="session")
+def clusters():
+    return make_clusters(80, n_clusters=3, n_rows=20, n_features=6, rank=2, random_state=1)
+
+
+@pytest.fixture(scope="session")
+def mixture(clusters):
+    """A learner that found the clusters."""
+    learner = EmpiricalBayesLearner().fit(clusters)
+    assert learner.n_components_ == 3
+    return learner
+
+
+@pytest.fixture(scope="session")
+def skewed():
+    """A learner of one component whose prior mean was moved on query rows."""
+    tasks = skewed_tasks(2, n_tasks=65)
+    learner = EmpiricalBayesLearner().fit(tasks)
+    assert learner.n_components_ == 1
+    assert learner.bias_penalty_ is not None
+    return tasks, learner
+
+
+@pytest.fixture(scope="session")
+def with_side():
+    tasks = skewed_tasks(0, n_tasks=70, d=3, side=True)
+    return tasks, EmpiricalBayesLearner(validation_fraction=0.25).fit(tasks)

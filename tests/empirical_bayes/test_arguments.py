@@ -1,0 +1,183 @@
+"""What each estimator honours and what it refuses."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from bayes_samples import same_numbers
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskSet,
+    UnconditionalLearner,
+)
+from tailored.losses import Absolute
+from tailored.solvers import LBFGS, PAPER_STEP_SIZES, Adam, ProjectedSGD
+
+
+def test_the_paper_is_one_call_away(clusters):
+    solver = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(1.0,))
+    learner = ConditionalLearner.paper(solver=solver).fit(clusters)
+    assert learner.prior_.size_exponent == 0
+    assert learner.prior_.loss == learner.loss_
+    tried = {(entry["step_C"], entry["step_H"], entry["scale"]) for entry in learner.search_results_}
+    assert tried == {(0.1, 0.1, 1.0), (1.0, 1.0, 1.0)}
+    params = ConditionalLearner.paper().get_params()
+    assert params["solver__step_sizes"] == PAPER_STEP_SIZES
+    assert params["solver__step_ratios"] == (1.0,)
+    assert (params["feature_map"], params["inner"], params["solver__step"]) == ("mean", "online", "search")
+    assert (params["rank"], params["calibrate"]) == (None, False)
+    assert ConditionalLearner.paper(inner="exact").inner == "exact"
+
+
+OBJECTIVE_ARGUMENTS = {
+    "inner": "online",
+    "objective": "query",
+    "rank": None,
+    "bias": "shared",
+    "solver": LBFGS(max_passes=3),
+    "initial_representation": 2.0,
+    "lipschitz": 0.5,
+    "scale_features": False,
+    "support": 0.3,
+}
+SOLVER_ARGUMENTS = {
+    "step": (ProjectedSGD, 0.3),
+    "step_sizes": (ProjectedSGD, (1.0,)),
+    "step_ratios": (ProjectedSGD, (1.0,)),
+    "theory_constants": (ProjectedSGD, {"L": 2.0}),
+    "batch_size": (Adam, 8),
+    "max_passes": (Adam, 3),
+}
+
+
+@pytest.mark.parametrize("name", [*OBJECTIVE_ARGUMENTS, *SOLVER_ARGUMENTS, "step_size"])
+def test_arguments_of_other_algorithms_are_refused(name):
+    """Nothing is ignored, and no argument changes the algorithm."""
+    with pytest.raises(TypeError, match=name):
+        EmpiricalBayesLearner(**{name: 1.0})
+    with pytest.raises(ValueError, match=name):
+        EmpiricalBayesLearner().set_params(**{name: 1.0})
+
+
+@pytest.mark.parametrize("name", [*SOLVER_ARGUMENTS, "step_size"])
+@pytest.mark.parametrize("kind", [ConditionalLearner, UnconditionalLearner, IndependentLearner])
+def test_arguments_of_solvers_are_the_solvers_own(kind, name):
+    with pytest.raises(TypeError, match=name):
+        kind(**{name: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (UnconditionalLearner, ("feature_map", "rank", "scale_features")),
+        (IndependentLearner, ("feature_map", "rank", "bias", "solver", "calibrate", "objective")),
+        (ProjectedSGD, ("batch_size", "max_passes")),
+        (Adam, ("step", "step_sizes", "step_ratios", "theory_constants")),
+        (LBFGS, ("step", "step_sizes", "batch_size")),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_every_estimator_refuses_what_it_cannot_honour(kind, names):
+    for name in names:
+        with pytest.raises(TypeError, match=name):
+            kind(**{name: 1.0})
+
+
+@pytest.mark.parametrize("name", OBJECTIVE_ARGUMENTS)
+def test_arguments_of_the_objective_are_honoured(name, clusters):
+    """Each of them reaches what is learned, and the algorithm stays the paper's."""
+    clusters = clusters[:30]
+    options = {"feature_map": "mean", "solver": ProjectedSGD(step_sizes=(0.3, 3.0)), "bias": "conditional"}
+    if name == "rank":
+        options["rank"] = 1
+    plain = ConditionalLearner(**options).fit(clusters)
+    given = ConditionalLearner(**{**options, name: OBJECTIVE_ARGUMENTS[name]}).fit(clusters)
+    assert plain.prior_.size_exponent == given.prior_.size_exponent == 0
+    assert plain.prior_.loss == given.prior_.loss == Absolute()
+    for learner in (plain, given):
+        assert not hasattr(learner, "form_")
+    if name == "support":  # only what is judged on held-out tasks depends on it
+        assert plain.search_results_ != given.search_results_
+    else:
+        assert not np.allclose(plain.adapt_many(clusters), given.adapt_many(clusters), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SOLVER_ARGUMENTS)
+def test_arguments_of_solvers_are_honoured(name, clusters):
+    clusters = clusters[:30]
+    kind, value = SOLVER_ARGUMENTS[name]
+    options = {"step": "theory"} if name == "theory_constants" else {}
+    plain = ConditionalLearner("mean", solver=kind(**options)).fit(clusters)
+    given = ConditionalLearner("mean", solver=kind(**options, **{name: value})).fit(clusters)
+    if name.startswith("step_"):
+        assert len(given.search_results_) < len(plain.search_results_)
+    elif kind is Adam:  # the start may be the best iterate of both, but the path is another one
+        assert given.search_results_ != plain.search_results_
+    else:
+        assert not np.allclose(plain.adapt_many(clusters), given.adapt_many(clusters), atol=1e-6)
+    again = (
+        ConditionalLearner("mean", solver=kind(**options))
+        .set_params(**{f"solver__{name}": value})
+        .fit(clusters)
+    )
+    np.testing.assert_array_equal(again.adapt_many(clusters), given.adapt_many(clusters))
+
+
+@pytest.mark.parametrize("rank", [1, 32, None])
+def test_rank_does_not_change_the_algorithm(rank, clusters):
+    """A rank is a rank: at its default, above it, and with every direction kept."""
+    solver = ProjectedSGD(step_sizes=(0.3,))
+    default = ConditionalLearner("mean", solver=solver).fit(clusters)
+    learner = ConditionalLearner("mean", solver=solver, rank=rank).fit(clusters)
+    assert learner.prior_.size_exponent == 0
+    assert learner.prior_.loss == Absolute()
+    fields_of = [{key for key in entry if key != "error"} for entry in learner.search_results_]
+    assert fields_of == [{key for key in entry if key != "error"} for entry in default.search_results_]
+    found = len(learner.conditioning_.spectrum())
+    if rank == 32:
+        np.testing.assert_array_equal(learner.adapt_many(clusters), default.adapt_many(clusters))
+    elif rank is None:
+        assert found >= len(default.conditioning_.spectrum())
+    else:
+        assert found <= rank
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_losses_that_empirical_bayes_cannot_honour(loss, clusters):
+    signs = TaskSet(clusters.X, np.sign(clusters.y), np.repeat(clusters.labels, clusters.sizes))
+    with pytest.raises(ValueError, match=rf"loss: .*{loss}.*ConditionalLearner\(loss='{loss}'\)"):
+        EmpiricalBayesLearner(loss=loss).fit(signs)
+    learner = ConditionalLearner(loss=loss, solver=ProjectedSGD(step_sizes=(1.0,))).fit(signs)
+    assert learner.prior_.loss == learner.loss_
+    assert learner.loss_.name == loss
+    agreement = np.sign(learner.predict(signs.X, np.repeat(signs.labels, signs.sizes))) == signs.y
+    assert agreement.mean() > 0.8
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "epsilon_insensitive"])
+def test_other_losses(loss, few_steps, clusters):
+    learner = EmpiricalBayesLearner(loss=loss).fit(clusters[:20])
+    assert learner.score(clusters) > 0.5
+
+
+def test_solvers_do_not_mix(clusters):
+    """A stream goes on with the solver that it began with; `fit` begins anew."""
+    learner = ConditionalLearner("mean", solver=ProjectedSGD(0.3)).partial_fit(clusters[:20])
+    before = learner.state()["fitted"]
+    learner.set_params(solver=Adam(max_passes=2))
+    with pytest.raises(ValueError, match=r"solver.*ProjectedSGD to Adam"):
+        learner.partial_fit(clusters[20:])
+    same_numbers(before, learner.state()["fitted"])
+    learner.fit(clusters)
+    assert not hasattr(learner, "step_size_")
+    fresh = ConditionalLearner("mean", solver=Adam(max_passes=2)).fit(clusters)
+    same_numbers(fresh.state()["fitted"], learner.state()["fitted"])
+
+
+def test_wide_rows_are_refused():
+    rng = np.random.default_rng(0)
+    X = sp.random_array((60, 3000), density=0.001, rng=rng, format="csr")
+    with pytest.raises(ValueError, match=r"20 tasks and 3000 columns.*ConditionalLearner.*rank"):
+        EmpiricalBayesLearner().fit(X, rng.normal(size=60), groups=np.repeat(np.arange(20), 3))

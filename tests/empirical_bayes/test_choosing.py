@@ -1,0 +1,185 @@
+"""EmpiricalBayesLearner: which form, which scale, which loss, and what side information adds."""
+
+import numpy as np
+import pytest
+
+from bayes_samples import skewed_tasks
+from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, adapting
+from tailored.baselines import MixedModel, RidgePerTask
+from tailored.datasets import make_clusters
+from tailored.empirical_bayes.query_risk import PENALTIES
+from tailored.feature_maps import MeanEmbedding, PosteriorMap
+from tailored.solvers import ProjectedSGD
+
+# ---------------------------------------------------------------- choosing
+
+
+def test_conditioning_helps_where_it_should():
+    tasks = make_clusters(140, n_clusters=2, n_rows=40, n_features=6, random_state=0)
+    support, query = tasks.support_query(15, random_state=0)
+    train, new, asked = support[:80], support[80:], query[80:]
+    learner = EmpiricalBayesLearner(validation_fraction=0.25).fit(train)
+    error = learner.task_errors(new, asked).mean()
+    assert learner.n_components_ == 2
+    assert error < 0.98 * MixedModel().fit(train).task_errors(new, asked).mean()
+    assert error < 0.9 * RidgePerTask().fit(train).task_errors(new, asked).mean()
+
+
+def test_it_degrades_to_its_simpler_forms():
+    one = make_clusters(150, n_clusters=1, n_rows=40, n_features=6, rank=2, random_state=3)
+    support, query = one.support_query(20, random_state=0)
+    learner = EmpiricalBayesLearner(validation_fraction=0.25).fit(support[:80])
+    error = learner.task_errors(support[80:], query[80:]).mean()
+    assert error < 1.01 * MixedModel().fit(support[:80]).task_errors(support[80:], query[80:]).mean()
+    # nothing in common: isotropic weights, so that every task alone is the best one can do
+    rng = np.random.default_rng(0)
+    entries = []
+    for _ in range(150):
+        X = rng.normal(size=(40, 4))
+        entries.append((X, X @ rng.normal(size=4) + 0.3 * rng.normal(size=40)))
+    support, query = TaskSet.from_tasks(entries).support_query(15, random_state=0)
+    alone = RidgePerTask().fit(support[:30]).task_errors(support[30:], query[30:]).mean()
+    for fit_intercept, most in (
+        (False, 1.01),
+        (True, 1.04),
+    ):  # an intercept that nobody needs is learned, too
+        learner = EmpiricalBayesLearner(fit_intercept=fit_intercept, validation_fraction=0.5).fit(
+            support[:30]
+        )
+        assert learner.task_errors(support[30:], query[30:]).mean() < most * alone
+
+
+def test_search_results_hold_the_choice(mixture):
+    """The highest evidence of held-out tasks, or the lowest error where that is no chance."""
+    measured = ("scale", "error", "evidence")
+    tried = [entry for entry in mixture.search_results_ if entry["kind"] != "conditional bias"]
+    assert {entry["kind"] for entry in tried} == {"independent", "mixed model", "mixture"}
+    (chosen,) = [
+        entry
+        for entry in tried
+        if {k: v for k, v in entry.items() if k not in measured} == mixture.form_
+        and entry["scale"] == mixture.scale_
+    ]
+    evident = max((e for e in tried if e["scale"] == 1.0), key=lambda entry: entry["evidence"])
+    accurate = min(tried, key=lambda entry: entry["error"])
+    assert chosen is evident or chosen is accurate
+    biases = [entry for entry in mixture.search_results_ if entry["kind"] == "conditional bias"]
+    rows = sorted({entry["rows"] for entry in biases})
+    assert rows == [0, 4, 11]  # 15 rows to adapt on in a rotation: none, a quarter, three quarters
+    last = {entry["penalty"]: entry["error"] for entry in biases if entry["rows"] == 11}
+    assert mixture.validation_error_ == last[mixture.bias_penalty_] <= last[None]
+    assert last[None] == pytest.approx(chosen["error"], rel=1e-9)
+
+
+def test_calibration_can_be_turned_off(few_steps, mixture, clusters):
+    """Multiples of τ are tried for the forms that may win; none without calibration, or where tasks are few."""
+    tried = {entry["scale"] for entry in mixture.search_results_ if "scale" in entry}
+    assert tried == {0.5, 0.7, 1.0, 1.4, 2.0}
+    plain = EmpiricalBayesLearner(calibrate=False).fit(clusters[:35], validation=clusters[35:45])
+    few = EmpiricalBayesLearner().fit(clusters[:8])
+    for learner in (plain, few):
+        assert {entry["scale"] for entry in learner.search_results_ if "scale" in entry} == {1.0}
+        assert learner.scale_ == 1.0
+
+
+def test_validation_tasks_can_be_given(clusters):
+    """They choose, and then they teach as all others do."""
+    learner = EmpiricalBayesLearner().fit(clusters[:60], validation=clusters[60:])
+    assert learner.n_tasks_seen_ == 80
+    assert len(learner.task_labels_) == 60
+
+
+def test_quantiles():
+    tasks = skewed_tasks(8, n_tasks=120, d=2, n_rows=20)
+    support, query = tasks.support_query(10, random_state=0)
+    for quantile in (0.1, 0.9):
+        learner = EmpiricalBayesLearner(loss=("pinball", {"quantile": quantile}), validation_fraction=0.25)
+        learner.fit(tasks[:80])
+        below = query.y[query.offsets[80] :] <= adapting.predict(learner.prior_, support[80:], query[80:])
+        assert below.mean() == pytest.approx(quantile, abs=0.1)
+
+
+def test_skewed_noise_asks_for_the_median():
+    """The conditional bias: the absolute loss wants the median where the Gaussian model gives the mean."""
+    rng = np.random.default_rng(9)
+    entries = []
+    for _ in range(300):
+        y = rng.normal() + rng.exponential(size=8) ** 2
+        entries.append((np.ones((8, 1)), y))
+    tasks = TaskSet.from_tasks(entries)
+    support, query = tasks.support_query(4, random_state=0)
+    learner = EmpiricalBayesLearner().fit(tasks[:200])
+    assert learner.bias_penalty_ in PENALTIES
+    error = learner.task_errors(support[200:], query[200:]).mean()
+    assert error < 0.95 * MixedModel().fit(tasks[:200]).task_errors(support[200:], query[200:]).mean()
+    prior = learner.adapt().predict(np.ones((1, 1)))[0]
+    assert prior < 1.4  # the mean of the targets is 2, their median about 1
+
+
+# ---------------------------------------------------------------- side information
+
+
+def test_side_information_serves_the_cold_start(with_side):
+    tasks, learner = with_side
+    fresh = skewed_tasks(1, d=3, side=True)
+    assert learner.side_form_["effect on"] == "all weights"
+    blind = EmpiricalBayesLearner("posterior", validation_fraction=0.25).fit(tasks)
+    assert blind.side_form_ is None
+    informed, uninformed = [], []
+    for task in fresh:
+        informed.append(np.abs(learner.adapt(side_info=task.side_info).predict(task.X) - task.y).mean())
+        uninformed.append(np.abs(blind.adapt().predict(task.X) - task.y).mean())
+    assert np.mean(informed) < 0.6 * np.mean(uninformed)
+    support, query = fresh.support_query(2, random_state=0)
+    assert learner.task_errors(support, query).mean() < 0.85 * blind.task_errors(support, query).mean()
+
+
+def test_side_information_is_asked_for(with_side, skewed):
+    tasks, learner = with_side
+    with pytest.raises(ValueError, match="side_info"):
+        learner.adapt(tasks[0].X, tasks[0].y)
+    with pytest.raises(ValueError, match="side_info: this learner was fitted without"):
+        skewed[1].adapt(side_info=[1.0, 2.0])
+
+
+def test_other_features_join(few_steps):
+    tasks = skewed_tasks(3, n_tasks=60, d=2, n_rows=8)
+    for spec, some, expected in (
+        (
+            lambda task: [task.y.sum(), 1.0],
+            tasks[:12],
+            np.array([[task.y.sum(), 1.0] for task in tasks[:12]]),
+        ),
+        ("mean", tasks, MeanEmbedding().transform(tasks)),
+    ):
+        learner = EmpiricalBayesLearner(spec, validation_fraction=0.5).fit(some)
+        assert np.isfinite(learner.adapt_many(tasks)).all()
+        side = learner.feature_map_.model.side
+        assert not side.from_description
+        spread = np.where(expected.std(axis=0) > 0, expected.std(axis=0), 1.0)
+        standardised = (expected - expected.mean(axis=0)) / spread / np.sqrt(expected.shape[1])
+        np.testing.assert_allclose(side(some), standardised, atol=1e-12)
+        # they are part of ψ of every level that has something to say: d directions, two noise levels, these
+        for level in learner.feature_map_.model.levels:
+            if level.summary is not None:
+                assert len(level.summary.mean) == 3 + 2 + expected.shape[1]
+    assert learner.bias_penalty_ is not None  # so that there was such a level
+
+
+def test_a_callable_may_read_the_description(few_steps, with_side):
+    tasks, _ = with_side
+    some = tasks[:12]
+    learner = EmpiricalBayesLearner(lambda task: task.side_info).fit(some)
+    assert np.isfinite(learner.adapt(side_info=tasks[0].side_info).coef_).all()
+    table = some.side_info
+    standardised = (table - table.mean(axis=0)) / table.std(axis=0) / np.sqrt(2.0)
+    np.testing.assert_allclose(learner.feature_map_.model.side(some), standardised, atol=1e-12)
+
+
+def test_posterior_map_serves_algorithm_1(clusters):
+    learner = ConditionalLearner("posterior", solver=ProjectedSGD(0.3)).fit(clusters)
+    assert learner.conditioning_.n_side == 2 + 1 + 6 + 2
+    with pytest.raises(ValueError, match="not fitted"):
+        PosteriorMap().transform(clusters)
+    phi = PosteriorMap(n_components=3).fit(clusters).transform(clusters)
+    np.testing.assert_allclose(phi[:, 3:6].sum(axis=1), 1.0)

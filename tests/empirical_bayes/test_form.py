@@ -1,0 +1,116 @@
+"""EmpiricalBayesLearner: the paper's form, posterior means, sizes of tasks."""
+
+import numpy as np
+import pytest
+
+from bayes_samples import weights_of
+from tailored import EmpiricalBayesLearner, TaskSet, UnconditionalLearner, within
+from tailored.datasets import make_clusters
+from tailored.feature_maps import Level
+from tailored.feature_maps.summaries import hats
+from tailored.losses import Squared
+from tailored.mixed_models import TaskStatistics, adapt
+from tailored.representation import BlockDiagonal, Constant
+from tailored.solvers import ProjectedSGD
+
+# ---------------------------------------------------------------- the paper's form
+
+
+def test_representation_is_the_mixtures_second_moment(clusters, mixture):
+    """τ(s) = (I ⊗ φᵀ) H (I ⊗ φ), with an explicit Kronecker product, is Σ r_k W_k / σ²."""
+    feature_map, conditioning = mixture.feature_map_, mixture.conditioning_
+    assert isinstance(conditioning, BlockDiagonal)
+    model, units = feature_map.model.mixture, feature_map.model.units
+    H = conditioning.dense_H()
+    for t in range(3):
+        task = clusters[t]
+        one = TaskSet.from_tasks([(task.X, task.y)])
+        phi = feature_map.transform(one)[0]
+        r = model.expect(TaskStatistics.of(one, units)).responsibilities[0]
+        np.testing.assert_allclose(phi[:3] ** 2, r, atol=1e-12)
+        np.testing.assert_allclose(phi[3:6], r, atol=1e-12)
+        expected = np.tensordot(r, model.covariances / model.noise, 1)
+        kronecker = np.kron(np.eye(7), phi[None]) @ H @ np.kron(np.eye(7), phi[:, None])
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(kronecker, expected, atol=1e-10 * scale)
+        np.testing.assert_allclose(conditioning(phi), expected, atol=1e-10 * scale)
+        # what the user sees is in the user's units
+        expected = 20 * units.raw_representation(expected)
+        found = mixture.representation(task.X, task.y)
+        np.testing.assert_allclose(found, expected, atol=1e-8 * np.abs(expected).max())
+
+
+def test_adapted_weights_are_posterior_means(clusters, mixture):
+    """Of the Gaussian with the task's own τ(s) and b(s), and so of the mixture itself."""
+    phis, units = mixture.feature_map_.transform(clusters), mixture.prior_.units
+    statistics = TaskStatistics.of(clusters, units)
+    expected = adapt(mixture.conditioning_.evaluate(phis), mixture.bias_.evaluate(phis), statistics)
+    found = mixture.adapt_many(clusters)
+    np.testing.assert_allclose(found, units.raw_weights(expected), atol=1e-7)
+    assert mixture.bias_penalty_ is None  # nothing is added to the model's own mean
+    _, r, parts = mixture.feature_map_.model.mixture.expect(statistics)
+    means = np.einsum("tk,ktd->td", r, np.stack([part.mean for part in parts]))
+    np.testing.assert_allclose(found, units.raw_weights(means), atol=1e-7)
+
+
+@pytest.mark.parametrize("which", ["clusters", "skewed"])
+def test_adapt_many_is_adapt_for_each(which, clusters, mixture, skewed):
+    tasks, learner = (clusters, mixture) if which == "clusters" else skewed
+    many = learner.adapt_many(tasks)
+    for row, task in zip(many, tasks, strict=True):
+        model = learner.adapt(task.X, task.y)
+        np.testing.assert_allclose(weights_of(model), row, atol=1e-8)
+        assert model.loss == Squared()
+        X = np.hstack([task.X, np.ones((len(task.y), 1))])
+        assert 0 <= model.dual_gap_ <= 1e-8 * 0.5 * np.mean((task.y - X @ model.bias) ** 2) + 1e-15
+        # the same problem in the user's units, the intercept a constant column
+        solution = within.solve(
+            X, task.y, model.representation_, learner.prior_.loss, offset=X @ model.bias, tol=1e-13
+        )
+        np.testing.assert_allclose(solution.coef + model.bias, row, atol=1e-6)
+
+
+def test_one_component_is_a_constant():
+    tasks = make_clusters(65, n_clusters=1, n_rows=12, n_features=4, rank=2, random_state=0)
+    learner = EmpiricalBayesLearner().fit(tasks)
+    assert learner.n_components_ == 1
+    assert isinstance(learner.conditioning_, Constant)
+
+
+# ---------------------------------------------------------------- sizes
+
+
+def test_sizes_rule(skewed):
+    """θ = n τ(s) for empirical Bayes, θ = τ(s) for the paper's learners."""
+    tasks, bayes = skewed
+    assert bayes.prior_.size_exponent == 1
+    assert bayes.n_components_ == 1  # so that τ does not depend on the rows
+    paper = UnconditionalLearner(solver=ProjectedSGD(0.5)).fit(tasks)
+    assert paper.prior_.size_exponent == 0
+    X, y = tasks[0].X, tasks[0].y
+    C = bayes.prior_.units.raw_representation(bayes.conditioning_.C)
+    for n in (1, 2, 12):
+        np.testing.assert_allclose(bayes.representation(X[:n], y[:n]), n * C)
+        np.testing.assert_allclose(paper.representation(X[:n], y[:n]), paper.conditioning_.C)
+        one = TaskSet.from_tasks([(X[:n], y[:n])])
+        np.testing.assert_allclose(bayes.adapt_many(one)[0], weights_of(bayes.adapt(X[:n], y[:n])), atol=1e-9)
+    np.testing.assert_allclose(bayes.representation(), C)
+
+
+def test_without_rows_the_prior_mean_predicts(skewed):
+    _, learner = skewed
+    empty = TaskSet.from_tasks([(np.empty((0, 4)), np.empty(0))])
+    expected = learner.prior_.units.raw_weights(learner.bias_(learner.feature_map_.transform(empty)[0]))
+    np.testing.assert_allclose(weights_of(learner.adapt()), expected)
+    np.testing.assert_allclose(learner.adapt_many(empty)[0], expected)
+    np.testing.assert_allclose(learner.adapt().coef_, np.ones(4), atol=0.6)
+    assert learner.adapt().intercept_ == pytest.approx(0.0, abs=0.3)
+
+
+def test_levels_hand_over():
+    levels = [Level(0.0, None), Level(3.0, None), Level(15.0, None)]
+    found = hats(levels, np.array([0, 3, 15, 400, 1, 7]))
+    np.testing.assert_allclose(found.sum(axis=0), 1.0)
+    np.testing.assert_allclose(found[:, :4].T, [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]])
+    np.testing.assert_allclose(found[:, 4], [0.5, 0.5, 0.0])  # log 2 is half of log 4
+    np.testing.assert_allclose(found[:, 5], [0.0, 0.5, 0.5])  # log 8 is between log 4 and log 16

@@ -1,0 +1,56 @@
+"""EmpiricalBayesLearner on tiny and odd data."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.exceptions import UnhelpfulWarning
+
+
+def odd_tasks():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6, 5)), rng.normal(size=6)
+    constant = X.copy()
+    constant[:, 2] = 3.0
+    constant[:, 4] = 0.0
+    return {
+        "one row": [(X[:1], y[:1])],
+        "one task": [(X, y)],
+        "one row in each task": [(X[i : i + 1], y[i : i + 1]) for i in range(6)],
+        "two tasks": [(X[:3], y[:3]), (X[3:], y[3:])],
+        "more columns than rows": [(rng.normal(size=(2, 30)), rng.normal(size=2)) for _ in range(4)],
+        "constant columns": [(constant, y), (constant[:4], y[:4]), (constant[2:], y[2:])],
+        "duplicated rows": [(np.repeat(X[:1], 5, axis=0), np.repeat(y[:1], 5))] * 3,
+        "duplicated tasks": [(X, y)] * 12,
+        "targets all zero": [(X, np.zeros(6))] * 4,
+        "targets all equal": [(X, np.full(6, 7.0))] * 4,
+        "rows all zero": [(np.zeros((4, 5)), y[:4])] * 3,
+        "a task without rows": [(X, y), (X[:0], y[:0]), (X[:2], y[:2])],
+        "huge": [(1e8 * X, 1e10 * y)] * 4,
+        "tiny": [(1e-8 * X, 1e-10 * y)] * 4,
+        "no noise": [(rng.normal(size=(8, 5)), np.zeros(8)) for _ in range(10)],
+    }
+
+
+#: Where EM's last steps are the dangerous ones.
+TO_THE_END = ("more columns than rows", "duplicated rows", "no noise")
+
+
+@pytest.mark.parametrize("name", odd_tasks())
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_tiny_and_odd_data(name, fit_intercept, request):
+    if not (fit_intercept and name in TO_THE_END):
+        request.getfixturevalue("few_steps")
+    tasks = TaskSet.from_tasks(odd_tasks()[name])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # that a task's own mean does better may be said; nothing else
+        warnings.simplefilter("ignore", UnhelpfulWarning)
+        learner = EmpiricalBayesLearner(fit_intercept=fit_intercept, validation_fraction=0.5).fit(tasks)
+        assert np.isfinite(learner.adapt_many(tasks)).all()
+        assert np.isfinite(learner.validation_error_)
+        model = learner.adapt(tasks[0].X, tasks[0].y)
+        assert np.isfinite(model.predict(tasks.X)).all()
+        assert np.isfinite(learner.adapt().coef_).all()

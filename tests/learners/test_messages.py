@@ -1,0 +1,128 @@
+"""The learners: errors name the argument, the task, the fix."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner
+from tailored.datasets import make_clusters
+from tailored.feature_maps import MeanEmbedding
+from tailored.solvers import ProjectedSGD
+
+
+def test_messages(clusters):
+    X, y = clusters.X, clusters.y
+    groups = np.repeat(clusters.labels, clusters.sizes)
+    fitted = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(clusters)
+    cases = [
+        (
+            lambda: ConditionalLearner("meen").fit(clusters),
+            ValueError,
+            "feature_map.*'mean'",
+        ),
+        (
+            lambda: ConditionalLearner(loss="abs").fit(clusters),
+            ValueError,
+            "loss.*absolute",
+        ),
+        (
+            lambda: ConditionalLearner(inner="exakt").fit(clusters),
+            ValueError,
+            "inner.*exact",
+        ),
+        (lambda: ConditionalLearner(solver=ProjectedSGD(-1.0)).fit(clusters), ValueError, "^step must be"),
+        (
+            lambda: ConditionalLearner(solver=ProjectedSGD("best")).fit(clusters),
+            ValueError,
+            "^step must be.*search",
+        ),
+        (lambda: ConditionalLearner(rank=0).fit(clusters), ValueError, "rank"),
+        (
+            lambda: ConditionalLearner(bias="some").fit(clusters),
+            ValueError,
+            "bias.*shared",
+        ),
+        (lambda: UnconditionalLearner(bias="conditional").fit(clusters), ValueError, "bias"),
+        (lambda: ConditionalLearner("vector").fit(clusters), ValueError, "side_info"),
+        (lambda: ConditionalLearner(loss="logistic").fit(clusters), ValueError, "task 0"),
+        (
+            lambda: ConditionalLearner(initial_representation=-np.eye(6)).fit(clusters),
+            ValueError,
+            "semidefinite",
+        ),
+        (
+            lambda: ConditionalLearner(initial_representation=np.triu(np.ones((6, 6)))).fit(clusters),
+            ValueError,
+            "symmetric",
+        ),
+        (lambda: ConditionalLearner().fit(X, y, groups=groups[:-1]), ValueError, "groups"),
+        (lambda: ConditionalLearner().fit(clusters[:0]), ValueError, "0 sample|empty"),
+        (lambda: fitted.adapt(X[:3, :5], y[:3]), ValueError, "features"),
+        (lambda: fitted.adapt(np.where(X[:3] > 0, np.nan, X[:3]), y[:3]), ValueError, "NaN"),
+        (lambda: fitted.adapt(side_info=[1.0]), ValueError, "side_info"),
+        (lambda: fitted.predict(X), ValueError, "groups"),
+        (lambda: fitted.predict(X, groups=groups[:-1]), ValueError, "groups: expected"),
+        (lambda: fitted.fit(clusters, y), TypeError, "TaskSet"),
+        (
+            lambda: ConditionalLearner(solver=ProjectedSGD("theory", theory_constants={"Q": 1})).fit(
+                clusters
+            ),
+            ValueError,
+            "'Q'",
+        ),
+    ]
+    for call, kind, pattern in cases:
+        with pytest.raises(kind, match=pattern):
+            call()
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        ConditionalLearner(solver=ProjectedSGD(0.1), bias="shared"),
+        UnconditionalLearner(solver=ProjectedSGD(0.1), bias="shared", fit_intercept=True),
+        IndependentLearner(),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_a_task_that_was_not_seen_is_predicted_by_the_prior(learner, clusters):
+    learner.fit(clusters)
+    rows, known = clusters.X[:4], clusters.labels[1]
+    found = learner.predict(rows, groups=[-1, known, -2, -1])
+    expected = learner.adapt().predict(rows)
+    expected[1] = learner.predict(rows[1:2], groups=[known])[0]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_nan_in_training_names_the_task(clusters):
+    X = clusters.X.copy()
+    X[45, 2] = np.nan
+    with pytest.raises(ValueError, match=r"X.*NaN.*task 2"):
+        ConditionalLearner().fit(X, clusters.y, groups=np.repeat(clusters.labels, clusters.sizes))
+
+
+def test_overflow_names_the_step(clusters):
+    clusters = TaskSet(1e3 * clusters.X, clusters.y, np.repeat(clusters.labels, clusters.sizes))
+    with pytest.raises(ValueError, match=r"^step:.*1e\+308"):
+        UnconditionalLearner(solver=ProjectedSGD(1e308)).fit(clusters)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1e308))).fit(clusters)
+    assert learner.step_size_.C == 0.1
+    assert all(np.isinf(r["error"]) for r in learner.search_results_ if r["step_C"] > 1)
+
+
+def test_a_map_that_learns_does_not_see_the_held_out_tasks():
+    class Spy(MeanEmbedding):
+        seen = 0
+
+        def fit(self, tasks):
+            type(self).seen = len(tasks)
+            return super().fit(tasks)
+
+    tasks = make_clusters(40, n_clusters=2, n_features=6, rank=2, n_rows=12, random_state=0)
+    ConditionalLearner(Spy(), solver=ProjectedSGD(step_sizes=(0.1,)), validation_fraction=0.25).fit(tasks)
+    assert Spy.seen == 30
+    ConditionalLearner(Spy(), solver=ProjectedSGD(0.1)).fit(tasks)
+    assert Spy.seen == 40

@@ -1,0 +1,94 @@
+"""The learners: streams cut anywhere, any number of jobs."""
+
+import numpy as np
+import pytest
+
+from learner_samples import random_tasks
+from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
+from tailored.solvers import ProjectedSGD
+
+
+def same_learner(one, other):
+    """Bit for bit: all that was learned and chosen."""
+    for name in ("step_size_", "validation_error_", "search_results_", "scale_", "n_tasks_seen_", "n_iter_"):
+        assert getattr(one, name, None) == getattr(other, name, None)
+    assert type(one.conditioning_) is type(other.conditioning_)
+    np.testing.assert_array_equal(one.conditioning_.C, other.conditioning_.C)
+    np.testing.assert_array_equal(one.conditioning_.dense_H(), other.conditioning_.dense_H())
+    np.testing.assert_array_equal(one.bias_.constant, other.bias_.constant)
+    np.testing.assert_array_equal(one.bias_.linear, other.bias_.linear)
+    assert one.clip_ == other.clip_
+
+
+def in_pieces(learner, tasks, cuts=(1, 2, 9, 10, 31)):
+    for piece in np.split(np.arange(len(tasks)), cuts):
+        learner.partial_fit(tasks[piece])
+    return learner
+
+
+STREAMS = [{}, {"objective": "query"}, {"bias": "conditional"}, {"loss": "squared"}, {"rank": None}]
+
+
+@pytest.mark.parametrize("options", STREAMS)
+@pytest.mark.parametrize("scale_features", [True, False])
+def test_stream_in_pieces_is_the_same_bits(clusters, options, scale_features):
+    """However the stream is cut; and `fit` is the same, where it has no scale of φ to know in advance."""
+    settings_ = {
+        "solver": ProjectedSGD(step_sizes=(0.03, 0.3)),
+        "rank": 5,
+        "clip": "train",
+        "scale_features": scale_features,
+        **options,
+    }
+    whole = ConditionalLearner(**settings_).partial_fit(clusters)
+    same_learner(whole, in_pieces(ConditionalLearner(**settings_), clusters))
+    at_once = ConditionalLearner(**settings_).fit(clusters)
+    if scale_features:
+        assert np.abs(at_once.conditioning_.dense_H() - whole.conditioning_.dense_H()).max() > 1e-9
+    else:
+        same_learner(whole, at_once)
+
+
+@pytest.mark.parametrize("options", [{}, {"objective": "query"}, {"bias": "shared"}, {"loss": "squared"}])
+def test_unconditional_stream_in_pieces_is_fit(clusters, options):
+    settings_ = {"solver": ProjectedSGD(step_sizes=(0.03, 0.3)), **options}
+    whole = UnconditionalLearner(**settings_).fit(clusters)
+    same_learner(whole, in_pieces(UnconditionalLearner(**settings_), clusters))
+    same_learner(whole, UnconditionalLearner(**settings_).partial_fit(clusters))
+
+
+@pytest.mark.parametrize("rank", [None, 5])
+def test_fit_measures_features_by_the_root_mean_square_over_its_training_tasks(rank):
+    """One number for all tasks: the run on φ divided by it, whichever units φ had."""
+    tasks = random_tasks(4, n_tasks=15, d=3, side=2)
+    scale = np.sqrt(np.mean(np.sum(tasks.side_info**2, axis=1)))
+
+    def with_side_info_times(factor):
+        return TaskSet.from_tasks([(task.X, task.y, factor * task.side_info) for task in tasks])
+
+    divided, moved = with_side_info_times(1 / scale), with_side_info_times(1e3)
+    options = {"solver": ProjectedSGD((0.1, 0.5)), "rank": rank, "bias": "conditional"}
+    learner = ConditionalLearner(**options).fit(tasks)
+    plain = ConditionalLearner(scale_features=False, **options).fit(divided)
+    np.testing.assert_allclose(learner.representations(tasks), plain.representations(divided), atol=1e-9)
+    np.testing.assert_allclose(learner.adapt_many(tasks), plain.adapt_many(divided), atol=1e-7)
+    far = ConditionalLearner(**options).fit(moved)
+    np.testing.assert_allclose(learner.representations(tasks), far.representations(moved), atol=1e-9)
+
+
+@pytest.mark.parametrize("n_jobs", [2, 3])
+def test_jobs_do_not_change_a_bit(clusters, n_jobs):
+    one = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3, 3.0)), n_jobs=1).fit(clusters)
+    many = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3, 3.0)), n_jobs=n_jobs).fit(clusters)
+    np.testing.assert_array_equal(one.conditioning_.tensor(), many.conditioning_.tensor())
+    np.testing.assert_array_equal(one.adapt_many(clusters), many.adapt_many(clusters))
+    assert one.search_results_ == many.search_results_
+
+
+def test_processes_do_not_change_a_bit(clusters):
+    import joblib
+
+    one = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3))).fit(clusters)
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        many = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3))).fit(clusters)
+    np.testing.assert_array_equal(one.conditioning_.tensor(), many.conditioning_.tensor())

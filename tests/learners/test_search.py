@@ -1,0 +1,136 @@
+"""The learners: search over steps, calibration, the constants of the theory, the paper's settings."""
+
+import numpy as np
+import pytest
+
+from learner_samples import random_tasks
+from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
+from tailored.solvers import PAPER_STEP_SIZES, ProjectedSGD
+from tailored.theory import estimate_quantities, theory_step
+
+
+def test_search_never_does_worse_than_the_unconditional_twin(clusters):
+    grid = (0.01, 0.1, 1.0)
+    conditional = ConditionalLearner(solver=ProjectedSGD(step_sizes=grid)).fit(clusters)
+    unconditional = UnconditionalLearner(solver=ProjectedSGD(step_sizes=grid)).fit(clusters)
+    assert conditional.validation_error_ <= unconditional.validation_error_ + 1e-15
+    still = [r["error"] for r in conditional.search_results_ if r["step_H"] == 0]
+    np.testing.assert_allclose(still, [r["error"] for r in unconditional.search_results_], rtol=1e-12)
+
+
+def test_validation_tasks_can_be_given(clusters):
+    train, held_out = clusters[:30], clusters[30:]
+    learner = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.01, 1.0))).fit(train, validation=held_out)
+    fixed = ConditionalLearner(solver=ProjectedSGD((learner.step_size_.C, learner.step_size_.H))).fit(train)
+    np.testing.assert_array_equal(learner.conditioning_.C, learner.scale_ * fixed.conditioning_.C)
+
+
+def test_calibration_is_the_best_multiple_on_held_out_tasks(clusters):
+    learner = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(1e-12,))).fit(
+        clusters
+    )  # τ = I: only the scale is learned
+    plain = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(1e-12,)), calibrate=False).fit(clusters)
+    np.testing.assert_array_equal(learner.conditioning_.C, learner.scale_ * plain.conditioning_.C)
+    errors = {r["scale"]: r["error"] for r in learner.search_results_}
+    assert errors[1.0] == plain.validation_error_
+    assert errors[learner.scale_] == min(errors.values()) < errors[1.0]
+
+
+def test_theory_step_uses_stated_constants(clusters):
+    stated = {"distance": 2.0, "K": 1.0, "L": 1.0, "R": 1.0, "n": 20, "T": 100}
+    learner = ConditionalLearner(solver=ProjectedSGD("theory", theory_constants=stated)).fit(clusters)
+    # Thm. bound_estimated_feature by hand: 2 / (2 · 1) · 1 / (1/2 + 1/10) / 10
+    assert pytest.approx(1.0 / 0.6 / 10) == learner.step_size_.C
+    estimated = UnconditionalLearner(solver=ProjectedSGD("theory")).fit(clusters)
+    assert estimated.theory_constants_["R"] == pytest.approx(1.0)  # inputs on the unit sphere
+    assert estimated.theory_constants_["n"] == 20
+    quantities = estimate_quantities(clusters)
+    for name, value in estimated.theory_constants_.items():
+        assert value == getattr(quantities, name)
+    assert theory_step(**estimated.theory_constants_) == estimated.step_size_.C
+
+
+def test_stated_constants_are_not_estimated():
+    """Rows that are all zero have no R, and need none where it is stated."""
+    nothing = TaskSet.from_tasks([(np.zeros((3, 2)), np.ones(3))] * 6, labels=range(6))
+    stated = {"distance": 2.0, "K": 1.0, "L": 1.0, "R": 1.0, "n": 20, "T": 100}
+    learner = UnconditionalLearner(solver=ProjectedSGD("theory", theory_constants=stated)).fit(nothing)
+    assert learner.theory_constants_ == stated
+    assert theory_step(**stated) == learner.step_size_.C
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_theory_constants_are_those_that_are_estimated_for_the_bounds(fit_intercept):
+    """Of the rows with their constant column, the start that was given and the features as they act."""
+    tasks = random_tasks(8, n_tasks=14, d=3, side=2)
+    groups = np.repeat(tasks.labels, tasks.sizes)
+    norms = np.linalg.norm(tasks.side_info, axis=1)
+    X = np.hstack([tasks.X, np.ones((len(tasks.y), 1))]) if fit_intercept else tasks.X
+    for scaled in (True, False):
+        learner = ConditionalLearner(
+            solver=ProjectedSGD("theory"),
+            initial_representation=0.5,
+            scale_features=scaled,
+            fit_intercept=fit_intercept,
+        ).fit(tasks)
+        K = norms.max() / (np.sqrt(np.mean(norms**2)) if scaled else 1.0)
+        quantities = estimate_quantities(TaskSet(X, tasks.y, groups), K=K, initial=0.5 * np.eye(X.shape[1]))
+        for name, value in learner.theory_constants_.items():
+            assert value == pytest.approx(getattr(quantities, name), rel=1e-12)
+        assert learner.theory_constants_.keys() == {"distance", "K", "L", "R", "n", "T"}
+        assert learner.step_size_.C == learner.step_size_.H == theory_step(**learner.theory_constants_)
+    half = ConditionalLearner(solver=ProjectedSGD("theory", theory_constants={"R": 7.0, "L": 2.0})).fit(tasks)
+    assert (half.theory_constants_["R"], half.theory_constants_["L"]) == (7.0, 2.0)
+    assert half.theory_constants_["n"] == np.mean(tasks.sizes)
+
+
+def test_the_paper_s_configuration_to_the_last_setting():
+    learner = ConditionalLearner.paper()
+    solver = learner.solver
+    assert learner.get_params(deep=False) == {
+        "feature_map": "mean",
+        "loss": "absolute",
+        "inner": "online",
+        "objective": "surrogate",
+        "rank": None,
+        "bias": "none",
+        "fit_intercept": False,
+        "clip": None,
+        "solver": solver,
+        "initial_representation": None,
+        "lipschitz": None,
+        "scale_features": True,
+        "calibrate": False,
+        "validation_fraction": 0.2,
+        "support": 0.5,
+        "tol": 1e-8,
+        "max_iter": 1000,
+        "n_jobs": None,
+        "progress": False,
+        "random_state": 0,
+    }
+    assert type(solver) is ProjectedSGD
+    assert solver.get_params() == {
+        "step": "search",
+        "step_sizes": PAPER_STEP_SIZES,
+        "step_ratios": (1.0,),
+        "theory_constants": None,
+    }
+    np.testing.assert_allclose(PAPER_STEP_SIZES, np.logspace(-5, 5, 14))
+    other = ConditionalLearner.paper(feature_map="vector", n_jobs=2)
+    changed = {
+        name for name, value in other.get_params(deep=False).items() if value != getattr(learner, name)
+    }
+    assert changed == {"feature_map", "n_jobs", "solver"}  # solvers are objects of their own
+
+
+def test_the_paper_s_learner_runs_its_algorithm(clusters):
+    """Steps shared by C and H, no multiple of τ, every direction of H."""
+    solver = ProjectedSGD(step_sizes=(0.03, 0.3), step_ratios=(1.0,))
+    learner = ConditionalLearner.paper(solver=solver).fit(clusters)
+    assert [(row["step_C"], row["step_H"], row["scale"]) for row in learner.search_results_] == [
+        (0.03, 0.03, 1.0),
+        (0.3, 0.3, 1.0),
+    ]
+    assert learner.scale_ == 1.0
+    assert learner.conditioning_.dense_H().shape == (6 * 12, 6 * 12)

@@ -1,0 +1,148 @@
+"""Side information follows the label of its task."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from tailored.tasks import TaskSet
+from task_samples import ragged
+
+
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_side_information_follows_the_label(data):
+    groups = data.draw(ragged)
+    keys = data.draw(st.permutations(range(7)))
+    X, y = np.ones((len(groups), 1)), np.zeros(len(groups))
+    expected = [[g, 10 * g] for g in dict.fromkeys(groups)]
+    forms = [
+        {k: [k, 10 * k] for k in keys},
+        {k: np.array([k, 10.0 * k]) for k in keys},
+        {k: {"a": k, "b": 10 * k} for k in keys},
+        {k: pd.Series({"a": k, "b": 10 * k}) for k in keys},
+        pd.DataFrame({"a": keys, "b": np.multiply(keys, 10)}, index=keys),
+        np.array([[g, 10 * g] for g in groups]),
+        [[g, 10 * g] for g in groups],
+    ]
+    for side in forms:
+        tasks = TaskSet(X, y, groups, side)
+        assert tasks.side_info.dtype == np.float64
+        assert_array_equal(tasks.side_info, expected)
+        named = isinstance(side, pd.DataFrame) or (
+            isinstance(side, dict) and not isinstance(side[0], list | np.ndarray)
+        )
+        assert tasks.side_names == (["a", "b"] if named else None)
+    assert_array_equal(TaskSet(X, y, groups, {k: k for k in keys}).side_info[:, 0], [g for g, _ in expected])
+    assert_array_equal(
+        TaskSet(X, y, groups, pd.Series(keys, index=keys)).side_info[:, 0], [g for g, _ in expected]
+    )
+
+
+def test_dict_rows_may_order_their_keys():
+    tasks = TaskSet(np.eye(2), [0, 1], ["a", "b"], {"a": {"p": 1, "q": 2}, "b": {"q": 4, "p": 3}})
+    assert_array_equal(tasks.side_info, [[1, 2], [3, 4]])
+    with pytest.raises(
+        ValueError, match=r"task 'b' has the keys \['p'\], and of task 'a' the keys \['p', 'q'\]"
+    ):
+        TaskSet(np.eye(2), [0, 1], ["a", "b"], {"a": {"p": 1, "q": 2}, "b": {"p": 3}})
+
+
+@pytest.mark.parametrize("groups", [None, ["only"] * 3])
+@pytest.mark.parametrize("side", [[1.0, 2.0], (1, 2), np.array([[1, 2]]), [[1, 2]] * 3])
+def test_single_task_takes_its_vector(groups, side):
+    tasks = TaskSet(np.ones((3, 2)), np.zeros(3), groups, side)
+    assert_array_equal(tasks.side_info, [[1, 2]])
+
+
+def test_single_task_scalar_and_long_vector():
+    assert_array_equal(TaskSet(np.ones((3, 2)), np.zeros(3), None, 4).side_info, [[4]])
+    assert TaskSet(np.ones((3, 2)), np.zeros(3), None, "red").side_info.tolist() == [["red"]]
+    # as long as there are rows: still the vector of the task, whatever the count
+    assert_array_equal(TaskSet(np.ones((3, 2)), np.zeros(3), None, [1, 2, 3]).side_info, [[1, 2, 3]])
+
+
+@pytest.mark.parametrize(
+    "side",
+    [
+        {"age": 3, "city": "X"},
+        {0: {"age": 3, "city": "X"}},
+        pd.Series({"age": 3, "city": "X"}),
+        pd.DataFrame({"age": [3], "city": ["X"]}, index=[77]),
+        pl.DataFrame({"age": [3], "city": ["X"]}),
+        pa.table({"age": [3], "city": ["X"]}),
+    ],
+)
+def test_unnamed_task_takes_a_named_row(side):
+    tasks = TaskSet(np.ones((3, 2)), np.zeros(3), side_info=side)
+    assert tasks.side_info.tolist() == [[3.0, "X"]]
+    assert tasks.side_names == ["age", "city"]
+
+
+def test_unnamed_task_is_not_found_by_an_accidental_index():
+    X, y = np.ones((3, 2)), np.zeros(3)
+    assert_array_equal(TaskSet(X, y, side_info=pd.Series([5.0, 6.0])).side_info, [[5, 6]])
+    with pytest.raises(
+        ValueError, match=r"side_info has 2 rows for one task without a label. Pass its own row"
+    ):
+        TaskSet(X, y, side_info=pd.DataFrame({"age": [1, 2]}))
+
+
+def test_a_row_per_sample_row_when_every_task_has_one_row():
+    tasks = TaskSet(np.eye(3), np.zeros(3), ["c", "a", "b"], np.array([[1], [2], [3]]))
+    assert_array_equal(tasks.side_info, [[1], [2], [3]])
+
+
+def side_error(error, message, side, groups=("a", "b", "b", "c")):
+    with pytest.raises(error, match=message):
+        TaskSet(np.ones((4, 2)), np.zeros(4), list(groups), side)
+
+
+def test_side_errors():
+    by_label = r"aligned by task label, never by position: pass a mapping \{label: row\}"
+    side_error(TypeError, r"shape \(3, 1\) \(3 tasks, 4 rows of X\).*" + by_label, np.ones((3, 1)))
+    side_error(TypeError, r"shape \(3,\).*" + by_label, [1, 2, 3])
+    side_error(TypeError, r"shape \(4,\).*" + by_label, [1, 2, 2, 3])
+    side_error(TypeError, r"polars DataFrame, without an index.*" + by_label, pl.DataFrame({"s": [1, 2, 3]}))
+    side_error(TypeError, r"sparse matrix; pass a dense array", sp.eye_array(4))
+    side_error(
+        ValueError,
+        r"constant within a task, but column 1 of task 'b' is 5.0 in row 1 and 6.0 in row 2",
+        np.array([[0.0, 1], [0, 5], [0, 6], [0, 2]]),
+    )
+    side_error(
+        ValueError,
+        r"no row for task 'b', 'c' \(it has labels such as 'a', 'z'\).*Add the rows",
+        {"a": 1, "z": 2},
+    )
+    side_error(ValueError, r"searched by its index: call .set_index", pd.DataFrame({"s": [1, 2, 3]}))
+    side_error(
+        ValueError, r"several rows for task 'a'", pd.DataFrame({"s": [1, 2, 3, 4]}, index=list("abca"))
+    )
+    side_error(
+        ValueError, r"Series with several entries for one label", pd.Series([1, 2, 3, 4], index=list("abca"))
+    )
+    side_error(ValueError, r"task 'b' has 1 values, and of task 'a' 2", {"a": [1, 2], "b": [1], "c": [1, 2]})
+    side_error(
+        TypeError, r"side information of task 'b' must be a number, a 1-D", {"a": 1, "b": [[1]], "c": 1}
+    )
+    side_error(ValueError, r"\(nan\) for task 'b', column 1", {"a": [1, 2], "b": [1, np.nan], "c": [1, 2]})
+    side_error(
+        ValueError,
+        r"\(inf\) for task 'c', column 'q'",
+        {k: {"q": v} for k, v in zip("abc", [1, 2, np.inf], strict=True)},
+    )
+    side_error(ValueError, r"\(None\) for task 'b', column 0", {"a": "x", "b": None, "c": "y"})
+    side_error(ValueError, r"Complex data not supported: column 0", {"a": 1j, "b": 2, "c": 3})
+    side_error(TypeError, r"column 'q' of side_info holds lists", {k: {"q": [1]} for k in "abc"})
+    side_error(ValueError, r"side_info has no columns", {"a": [], "b": [], "c": []})
+
+
+def test_many_missing_labels_are_counted():
+    with pytest.raises(ValueError, match=r"no row for task 1, 2, 3, 4, 5 and 4 more"):
+        TaskSet(np.eye(10), np.zeros(10), range(10), {0: 1.0})

@@ -1,0 +1,214 @@
+"""TaskSet from the dataframes of three libraries, and the words of its errors."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from numpy.testing import assert_array_equal
+
+from tailored.tasks import TaskSet
+from task_samples import FIELDS, assert_same
+
+FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
+
+
+def long_columns(rng, n=30):
+    user = rng.permutation(np.repeat(["u3", "u1", "u2"], n // 3))
+    return {
+        "user": user.tolist(),
+        "rating": rng.normal(size=n).tolist(),
+        "price": rng.normal(size=n).tolist(),
+        "new": (rng.random(n) < 0.5).tolist(),
+        "stock": rng.integers(0, 9, n).tolist(),
+    }
+
+
+USERS = {"age": [20, 30, 40, 50], "city": ["X", "Y", "Z", "W"], "user": ["u2", "u9", "u3", "u1"]}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+@pytest.mark.parametrize("side_kind", FRAMES)
+def test_frames_of_all_kinds_agree(rng, kind, side_kind):
+    data = long_columns(rng)
+    reference = TaskSet(
+        np.column_stack([data["price"], data["new"], data["stock"]]),
+        data["rating"],
+        data["user"],
+        {"u1": [50, "W"], "u2": [20, "X"], "u3": [40, "Z"]},
+    )
+    tasks = TaskSet.from_frame(
+        FRAMES[kind](data), task="user", target="rating", side_info=FRAMES[side_kind](USERS)
+    )
+    assert_same(tasks, reference, FIELDS[:5])
+    assert tasks.labels.dtype.kind == "U"
+    assert tasks.side_names == ["age", "city"]
+    assert tasks.feature_names.tolist() == ["price", "new", "stock"]
+    assert tasks.feature_names.dtype == object
+    assert tasks.side_info.dtype == object
+    assert [type(v) for v in tasks.side_info[0]] == [float, str]
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_frame_features_and_numeric_side_columns(rng, kind):
+    data = long_columns(rng)
+    ages = {"u1": 50, "u2": 20, "u3": 40}
+    data["age"] = [ages[u] for u in data["user"]]
+    frame = FRAMES[kind](data)
+    tasks = TaskSet.from_frame(frame, task="user", target="rating", side_columns=["age"])
+    assert tasks.feature_names.tolist() == ["price", "new", "stock"]
+    assert tasks.side_info.dtype == np.float64
+    assert tasks.side_info[:, 0].tolist() == [ages[u] for u in tasks.labels]
+    few = TaskSet.from_frame(frame, task="user", target="rating", features=["stock", "price"])
+    assert few.feature_names.tolist() == ["stock", "price"]
+    assert_array_equal(few.X, tasks.X[:, [2, 0]])
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_X_and_y_from_frames_keep_names(rng, kind):
+    data = long_columns(rng)
+    frame = FRAMES[kind]({k: data[k] for k in ("price", "stock")})
+    column = FRAMES[kind]({"y": data["rating"]})["y"]
+    label = FRAMES[kind]({"g": data["user"]})["g"]
+    tasks = TaskSet(frame, column, label)
+    assert tasks.feature_names.tolist() == ["price", "stock"]
+    plain = TaskSet(np.column_stack([data["price"], data["stock"]]), data["rating"], data["user"])
+    assert_same(tasks, plain, FIELDS[:4])
+    for part in (tasks[:1], tasks[[0]], tasks.split([1])[0], tasks.support_query()[0]):
+        assert part.feature_names is tasks.feature_names
+
+
+def test_pandas_frame_without_string_columns_has_no_names():
+    assert TaskSet(pd.DataFrame(np.eye(2)), [0, 1]).feature_names is None
+
+
+def test_pandas_extension_and_object_columns():
+    frame = pd.DataFrame({"a": pd.array([1, 2], dtype="Int64"), "b": np.array([1.5, 2], dtype=object)})
+    frame["c"] = pd.arrays.SparseArray([0.0, 3.0])
+    assert_array_equal(TaskSet(frame, [0, 1]).X, [[1, 1.5, 0], [2, 2, 3]])
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_missing_value_in_a_frame_names_task_and_column(kind):
+    frame = FRAMES[kind]({"g": ["a", "b", "b"], "x": [1, 2, None], "y": [0.0, 1.0, 2.0]})
+    with pytest.raises(ValueError, match=r"Input X contains NaN: task 'b', row 2, column 'x'"):
+        TaskSet.from_frame(frame, task="g", target="y")
+    with pytest.raises(ValueError, match=r"Input y contains NaN: task 'b', row 2"):
+        TaskSet.from_frame(frame, task="g", target="x")
+    with pytest.raises(ValueError, match=r"groups has a missing label \((None|nan)\) in row 2"):
+        TaskSet.from_frame(frame, task="x", target="y")
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_frame_errors(rng, kind):
+    data = long_columns(rng)
+    data["city"] = ["X"] * 29 + ["Y"]
+    frame = FRAMES[kind](data)
+
+    def build(**changes):
+        TaskSet.from_frame(frame, **{"task": "user", "target": "rating"} | changes)
+
+    with pytest.raises(
+        ValueError, match=r"Feature column 'city' is not numeric.*list the columns .*`features`"
+    ):
+        build()
+    with pytest.raises(ValueError, match=r"task must be one of 'user'.*got 'usr'. Did you mean 'user'\?"):
+        build(task="usr")
+    with pytest.raises(ValueError, match="target must be one of"):
+        build(target="score")
+    with pytest.raises(ValueError, match=r"features must be one of .* got 'pric'"):
+        build(features=["pric"])
+    with pytest.raises(TypeError, match=r"features must be a list of column names; got 'price'"):
+        build(features="price")
+    with pytest.raises(ValueError, match="features names the column 'price' twice"):
+        build(features=["price", "price"])
+    with pytest.raises(ValueError, match=r"features names the column 'rating', which is .* the target"):
+        build(features=["rating"])
+    with pytest.raises(ValueError, match="The target column 'city' is not numeric"):
+        build(target="city", features=["price"])
+    with pytest.raises(ValueError, match=r"column 'city' of task '\w+' is 'X' in row \d+ and 'Y' in row 29"):
+        build(side_columns=["city"])
+    with pytest.raises(ValueError, match="exclude each other"):
+        build(side_columns=["city"], side_info={})
+    with pytest.raises(ValueError, match=r"Found array with 0 feature\(s\)"):
+        build(features=[])
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_side_frame_errors(rng, kind):
+    frame = FRAMES[kind](long_columns(rng))
+
+    def build(side):
+        TaskSet.from_frame(frame, task="user", target="rating", side_info=side)
+
+    with pytest.raises(ValueError, match=r"side_info has no row for task 'u1' \(it has labels such as 'u2'"):
+        build(FRAMES[kind]({k: v[:3] for k, v in USERS.items()}))
+    with pytest.raises(ValueError, match="side_info has several rows for task 'u3'"):
+        build(FRAMES[kind](USERS | {"user": ["u2", "u3", "u3", "u1"]}))
+    with pytest.raises(ValueError, match=r"missing or infinite value .* for task 'u3', column 'age'"):
+        build(FRAMES[kind](USERS | {"age": [1.0, 2.0, None, 3.0]}))
+    with pytest.raises(ValueError, match=r"missing or infinite value .* for task 'u3', column 'city'"):
+        build(FRAMES[kind](USERS | {"city": ["X", "Y", None, "W"]}))
+    with pytest.raises(ValueError, match="side_info has no columns"):
+        build(FRAMES[kind]({"user": USERS["user"]}))
+    # what an unused label holds, or how often, does not matter
+    build(FRAMES[kind](USERS | {"age": [1.0, None, 2.0, 3.0]}))
+    with pytest.raises((TypeError, ValueError), match=r"side_info .*Or give it the column 'user'"):
+        build(FRAMES[kind]({"age": [1, 2, 3]}))
+
+
+def test_side_frame_by_pandas_index(rng):
+    frame = pl.DataFrame(long_columns(rng))
+    by_column = TaskSet.from_frame(frame, task="user", target="rating", side_info=pd.DataFrame(USERS))
+    indexed = pd.DataFrame(USERS).set_index("user")
+    by_index = TaskSet.from_frame(frame, task="user", target="rating", side_info=indexed)
+    assert_same(by_index, by_column)
+    again = TaskSet(by_index.X, by_index.y, np.repeat(by_index.labels, by_index.sizes), indexed)
+    assert_same(again, by_column, FIELDS[:6])
+
+
+def test_side_series_and_unnamed_columns():
+    frame = pl.DataFrame({"g": [3, 1, 3], "y": [0.0, 1, 2], "x": [1.0, 2, 3]})
+    for side in (pd.Series([10, 30], index=[1, 3]), pd.DataFrame([[10], [30]], index=[1, 3])):
+        tasks = TaskSet.from_frame(frame, task="g", target="y", side_info=side)
+        assert_array_equal(tasks.side_info, [[30], [10]])
+        assert tasks.side_names is None
+    with pytest.raises(TypeError, match=r"side_info is of type ndarray.*never by position"):
+        TaskSet.from_frame(frame, task="g", target="y", side_info=np.array([[10], [30]]))
+
+
+def test_dates_as_side_information_stay_dates():
+    days = np.array([["2024-05-02"], ["2024-05-01"]], dtype="datetime64[ns]")
+    tasks = TaskSet(np.eye(2), [0, 1], ["a", "b"], days)
+    assert tasks.side_info.dtype == object
+    assert tasks.side_info[1, 0] == days[1, 0]
+    assert isinstance(tasks.side_info[1, 0], np.datetime64)
+
+
+def test_empty_frame():
+    frame = pd.DataFrame({"g": [], "y": [], "x": []})
+    with pytest.raises(ValueError, match=r"Found array with 0 sample\(s\)"):
+        TaskSet.from_frame(frame, task="g", target="y", side_columns=["x"], features=["x"])
+
+
+def test_lazy_and_wrong_frames():
+    with pytest.raises(TypeError, match=r"frame must be a dataframe .*LazyFrame.*collect"):
+        TaskSet.from_frame(pl.LazyFrame({"a": [1]}), task="a", target="a")
+    with pytest.raises(TypeError, match=r"frame must be a dataframe .* got ndarray"):
+        TaskSet.from_frame(np.eye(2), task="a", target="a")
+
+
+@pytest.mark.parametrize("values", [["1", "2", "1"], [1, 2, 1]])
+def test_categories_stay_categories(values):
+    frame = pd.DataFrame({"g": [0, 1, 2], "y": 0.0, "x": 1.0, "c": pd.Categorical(values)})
+    tasks = TaskSet.from_frame(frame, task="g", target="y", side_columns=["c"])
+    assert tasks.side_info.tolist() == [["1"], ["2"], ["1"]]
+
+
+def test_integer_labels_match_across_kinds():
+    frame = pl.DataFrame({"g": [3, 1, 3], "y": [0.0, 1, 2], "x": [1.0, 2, 3]})
+    for side in ({1: 10, 3: 30}, {np.int32(3): 30, np.int64(1): 10}, pa.table({"g": [1, 3], "s": [10, 30]})):
+        tasks = TaskSet.from_frame(frame, task="g", target="y", side_info=side)
+        assert_array_equal(tasks.side_info, [[30], [10]])
+    with pytest.raises(ValueError, match=r"no row for task 3, 1 .*7 is not '7'"):
+        TaskSet.from_frame(frame, task="g", target="y", side_info={"1": 10, "3": 30})

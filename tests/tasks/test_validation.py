@@ -1,0 +1,185 @@
+"""Bad rows, bad targets, bad labels, and the checks that every module shares."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_array_equal
+from sklearn.exceptions import DataConversionWarning
+
+from tailored._validation import (
+    check_choice,
+    check_fraction,
+    check_int,
+    check_nonnegative,
+    check_positive,
+    check_psd,
+    check_real,
+)
+from tailored.tasks import TaskSet
+
+# --- bad rows and targets
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (np.ones(3), np.ones(3), "Reshape your data"),
+        (np.ones((3, 2, 2)), np.ones(3), "Found array with dim 3"),
+        (np.ones((3, 2)) * 1j, np.ones(3), "Complex data not supported"),
+        (sp.csr_array(np.ones((3, 2)) * 1j), np.ones(3), "Complex data not supported"),
+        (np.array([["a", "b"]] * 3), np.ones(3), "bytes/strings"),
+        (np.array([["1", "2"]] * 3), np.ones(3), "bytes/strings"),
+        (
+            np.ones((3, 2), dtype="datetime64[s]"),
+            np.ones(3),
+            "X must hold numbers, but its dtype is datetime64",
+        ),
+        (np.empty((0, 2)), [], r"Found array with 0 sample\(s\) \(shape=\(0, 2\)\) while a minimum of 1"),
+        (
+            np.empty((3, 0)),
+            np.ones(3),
+            r"Found array with 0 feature\(s\) \(shape=\(3, 0\)\) while a minimum of 1",
+        ),
+        (pd.DataFrame({"a": [1], "town": ["x"]}), [1], "Column 'town' of X is not numeric"),
+        (pd.DataFrame({"a": [1j]}), [1], "Complex data not supported: Column 'a' of X"),
+        (np.ones((3, 2)), np.ones(2), "inconsistent numbers of samples: X has 3 rows, y has 2"),
+        (np.ones((3, 2)), np.ones((3, 2)), "y should be a 1d array"),
+        (np.ones((3, 2)), 1.0, "y should be a 1d array"),
+        (np.ones((3, 2)), None, "y should be a 1d array.*None"),
+        (np.ones((3, 2)), ["a", "b", "c"], "y must hold numbers; got dtype <U1"),
+        (np.ones((3, 2)), np.array([1, "2", 3], dtype=object), "y must hold numbers; got strings"),
+        (np.ones((3, 2)), np.array([1, {}, 3], dtype=object), "y must hold numbers, but its dtype is object"),
+        (np.ones((3, 2)), np.ones(3) * 1j, "Complex data not supported: y has dtype complex128"),
+        (np.ones((3, 2)), pd.Series(["a", "b", "c"]), "y is not numeric"),
+    ],
+)
+def test_bad_arrays(X, y, message):
+    with pytest.raises(ValueError, match=message):
+        TaskSet(X, y)
+
+
+def test_a_column_vector_y_warns_like_scikit_learn():
+    with pytest.warns(DataConversionWarning, match="A column-vector y was passed"):
+        tasks = TaskSet(np.eye(2), [[1], [2]])
+    assert_array_equal(tasks.y, [1, 2])
+
+
+def test_a_dict_in_X_is_a_type_error():
+    X = np.ones((2, 2), dtype=object)
+    X[0, 0] = {"foo": "bar"}
+    with pytest.raises(TypeError, match=r"argument must be .* string.* number"):
+        TaskSet(X, [1, 2])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("bad", "word"), [(np.nan, "NaN"), (-np.inf, "infinity or a value too large")])
+def test_bad_values_are_located(bad, word, sparse):
+    X = np.ones((4, 3))
+    X[0, 0], X[2, 1] = 0, bad
+    make = sp.csc_matrix if sparse else np.asarray
+    with pytest.raises(ValueError, match=rf"Input X contains {word}.*: task 'b', row 2, column 1\. "):
+        TaskSet(make(X), np.ones(4), ["a", "b", "b", "a"])
+    X[3, 2] = bad
+    with pytest.raises(ValueError, match=rf"Input X contains {word}.*column 1 \(2 such values in all\)"):
+        TaskSet(make(X), np.ones(4), ["a", "b", "b", "a"])
+    with pytest.raises(ValueError, match=rf"Input y contains {word}.*: task 7, row 1\. "):
+        TaskSet(np.eye(3), [0, bad, 0], [3, 7, 3])
+
+
+def test_huge_finite_values_pass():
+    assert_array_equal(TaskSet(np.full((3, 2), 1e308), np.full(3, -1e308)).y, [-1e308] * 3)
+
+
+@pytest.mark.parametrize(
+    ("groups", "error", "message"),
+    [
+        ([0, 1], ValueError, "groups has 2 labels, but X has 3 rows"),
+        (np.zeros((3, 1)), ValueError, r"groups must be 1-D.*got shape \(3, 1\)"),
+        ("abc", ValueError, r"groups must be 1-D.*got shape \(\)"),
+        ([0.0, np.nan, 1.0], ValueError, r"groups has a missing label \(nan\) in row 1"),
+        (["a", "b", None], ValueError, r"groups has a missing label \(None\) in row 2"),
+        (["a", np.nan, "b"], ValueError, r"groups has a missing label \(nan\) in row 1"),
+        (pd.Series([1, None, 2], dtype="Int64"), ValueError, r"groups has a missing label .* in row 1"),
+        (pl.Series([1, 2, None]), ValueError, r"groups has a missing label .* in row 2"),
+        (np.array(["2024", "NaT", "2024"], dtype="datetime64[D]"), ValueError, "missing label .* in row 1"),
+        ([[1], [2], [3]], TypeError, "groups must hold hashable labels"),
+    ],
+)
+def test_bad_groups(groups, error, message):
+    with pytest.raises(error, match=message):
+        TaskSet(np.ones((3, 2)), np.ones(3), groups)
+
+
+# --- the shared checks
+
+
+def test_scalar_checks():
+    assert check_positive("step", np.float32(0.5)) == 0.5
+    assert check_nonnegative("step", 0) == 0.0
+    assert check_int("rank", np.int64(3)) == 3
+    assert check_real("shift", -2) == -2.0
+    for bad in (0, -1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="step must be a finite number > 0; got"):
+            check_positive("step", bad)
+    with pytest.raises(ValueError, match="step must be a finite number >= 0; got -1"):
+        check_nonnegative("step", -1)
+    with pytest.raises(TypeError, match="step must be a number; got 'big' of type str"):
+        check_positive("step", "big")
+    with pytest.raises(TypeError, match="step must be a number; got True"):
+        check_positive("step", True)
+    with pytest.raises(ValueError, match=r"q must be a finite number in \(0, 1\); got 1"):
+        check_fraction("q", 1)
+    with pytest.raises(ValueError, match="rank must be an integer >= 1; got 0"):
+        check_int("rank", 0)
+    with pytest.raises(TypeError, match=r"rank must be an integer; got 2.0 of type float"):
+        check_int("rank", 2.0)
+
+
+def test_check_choice():
+    registry = {"absolute": 1, "huber": 2}
+    assert check_choice("loss", "huber", registry) == "huber"
+    with pytest.raises(
+        ValueError, match=r"loss must be one of 'absolute', 'huber'; got 'Hubber'\. Did you mean 'huber'\?"
+    ):
+        check_choice("loss", "Hubber", registry)
+    with pytest.raises(ValueError, match=r"got \['huber'\]\.$"):
+        check_choice("loss", ["huber"], registry)
+
+
+def test_check_psd(rng):
+    A = rng.normal(size=(4, 2))
+    theta = A @ A.T
+    for given_theta in (theta, np.zeros((4, 4)), theta + 1e-12 * rng.normal(size=(4, 4)), 1e300 * theta):
+        clean = check_psd(given_theta, "theta", 4)
+        assert_array_equal(clean, clean.T)
+        np.testing.assert_allclose(clean, given_theta, atol=1e-11)
+        assert clean is not given_theta
+    with pytest.raises(ValueError, match=r"theta must be symmetric.*entry of size 1"):
+        check_psd(theta + np.eye(4, k=1), "theta")
+    with pytest.raises(
+        ValueError, match=r"C must be positive semidefinite.*smallest eigenvalue is -0.5.*add 0.5"
+    ):
+        check_psd(theta - 0.5 * np.eye(4), "C")
+    with pytest.raises(ValueError, match="smallest eigenvalue is -1 "):
+        check_psd(-np.eye(2))
+    with pytest.raises(ValueError, match=r"theta must be a \(3, 3\) matrix; got shape \(4, 4\)"):
+        check_psd(theta, "theta", 3)
+    with pytest.raises(ValueError, match=r"must be a \(4, 4\) matrix; got shape \(4, 2\)"):
+        check_psd(A)
+    with pytest.raises(ValueError, match="theta contains NaN or infinity"):
+        check_psd(np.full((2, 2), np.nan))
+
+
+def test_no_dataframe_library_is_imported_by_us():
+    # scikit-learn itself may bring pandas in; what counts is what comes on top of it
+    code = (
+        "import sys, sklearn.base, sklearn.utils.validation; before = set(sys.modules); "
+        "import tailored.tasks; new = {m.split('.')[0] for m in set(sys.modules) - before}; "
+        "bad = new & {'pandas', 'polars', 'pyarrow', 'matplotlib', 'rich', 'torch'}; assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
