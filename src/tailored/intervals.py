@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +93,13 @@ class Calibration:
         # An infinite end must not be multiplied by a share of zero.
         mixed = ends[below] if not share else (1.0 - share) * ends[below] + share * ends[above]
         return float(mixed[0]), float(mixed[1])
+
+    def own_reach(self, n_rows: int, coverage: float) -> tuple[float, float]:
+        """The model's own reach, a Gaussian's, and at least that of any calibration task: where `reach` is infinite."""
+        own = NormalDist().inv_cdf(0.5 + 0.5 * coverage)
+        scores = np.concatenate(self.scores)
+        low, high = (end if np.isfinite(end) else 0.0 for end in self.reach(n_rows, coverage))
+        return min(low, -own, float(scores.min())), max(high, own, float(scores.max()))
 
 
 def _ends(scores: Array, weights: Array, miss: float) -> tuple[float, float]:

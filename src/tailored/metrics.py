@@ -48,7 +48,7 @@ class TaskScorer:
             )
         tasks = X if isinstance(X, TaskSet) else TaskSet(X, y, groups, side_info)
         support, query = tasks.support_query(self.support, random_state=self.random_state)
-        predicted = _Predicted(estimator.predict_tasks(query, support))
+        predicted = _Predicted(estimator.predict_tasks(query, support, coverage=None)["prediction"])
         return float(get_scorer(self.scoring)(predicted, query.X, query.y))
 
     def get_metadata_routing(self) -> MetadataRequest:

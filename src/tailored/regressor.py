@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from statistics import NormalDist
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -245,7 +244,4 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
             UserWarning,
             stacklevel=3,
         )
-        own = NormalDist().inv_cdf(0.5 + 0.5 * coverage)
-        scores = np.concatenate(known.calibration.scores)
-        low, high = (end if np.isfinite(end) else 0.0 for end in ends)
-        return min(low, -own, float(scores.min())), max(high, own, float(scores.max()))
+        return known.calibration.own_reach(len(known.y), coverage)

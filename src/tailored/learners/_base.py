@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .. import adapting, archive, within
 from .._threads import single_threaded_blas
-from .._validation import check_choice, check_clip, check_int, check_positive, check_psd, check_rng
+from .._validation import check_choice, check_clip, check_int, check_positive, check_psd
 from .._version import __version__
 from ..calibration import calibrate_on
 from ..feature_maps import FeatureMap
@@ -26,13 +24,13 @@ from ..prior import Prior
 from ..regressor import TaskRegressor
 from ..representation import Bias, Conditioning
 from ..tasks import TaskSet, Units
-from ..tasks.rows import clipped, task_means
-from ._reading import clean_task, read_tasks, task_positions, tasks_without_rows, weights_as_targets
+from ._reading import clean_task, in_known_order, read_tasks, refuse_description
+from ._using import Predicts
 
 Array = NDArray[np.float64]
 
 
-class MetaLearner(RegressorMixin, BaseEstimator):
+class MetaLearner(Predicts, RegressorMixin, BaseEstimator):
     """Base of the meta-learners.
 
     Attributes
@@ -45,10 +43,13 @@ class MetaLearner(RegressorMixin, BaseEstimator):
     task_labels_, task_weights_ : arrays (T,), (T, d)
         Tasks of the last call of `fit` or `partial_fit` and their adapted weights, for `predict`.
     n_features_in_, feature_names_in_, n_side_info_in_
+    columns_in_ : dict
+        Names of the columns "task", "target" and "side_info" that the tasks were read from, where they had some.
     """
 
     prior_: Prior
     n_side_info_in_: int
+    columns_in_: dict[str, Any]
     loss_: Loss
     # set by the subclasses' constructors
     loss: Any
@@ -130,6 +131,8 @@ class MetaLearner(RegressorMixin, BaseEstimator):
         tasks = read_tasks(self, X, y, groups, side_info, loss=self.loss_, reset=reset)
         if reset:
             self.n_side_info_in_ = 0 if tasks.side_info is None else tasks.side_info.shape[1]
+            task, target = tasks.columns or (None, None)
+            self.columns_in_ = {"task": task, "target": target, "side_info": tasks.side_names}
         return tasks
 
     def _clip(self, tasks: TaskSet) -> tuple[float, float] | None:
@@ -218,16 +221,15 @@ class MetaLearner(RegressorMixin, BaseEstimator):
     def _one_task(self, X: Any, y: Any, side_info: Any) -> TaskSet:
         if not hasattr(self, "prior_"):  # scikit-learn's check alone costs as much as the solve
             check_is_fitted(self, "prior_")
-        if side_info is not None and not self.n_side_info_in_:
-            raise ValueError(
-                "side_info: this learner was fitted without side information and cannot read any; fit it with "
-                "side_info, or leave it out here"
-            )
+        if side_info is not None:
+            refuse_description(self)
         if X is None:
             if y is not None:
                 raise ValueError("y: got targets without rows; pass X as well")
             empty = np.empty((0, self.n_features_in_)), np.empty(0)
-            return TaskSet.from_tasks([empty if side_info is None else (*empty, side_info)])
+            return in_known_order(
+                self, TaskSet.from_tasks([empty if side_info is None else (*empty, side_info)])
+            )
         task = clean_task(X, y, side_info, self.n_features_in_)
         if task is None:
             return self._read(X, y, None, side_info)
@@ -259,120 +261,6 @@ class MetaLearner(RegressorMixin, BaseEstimator):
             raise ValueError("X: no task has a row that can be held out; give tasks with rows")
         self.prior_ = replace(self.prior_, calibration=calibration)
         return self
-
-    # ------------------------------------------------------------------ using
-
-    def predict(self, X: Any, groups: Any = None, side_info: Any = None) -> Array:
-        """Predictions for rows of tasks: those seen in ``fit`` by their weights, others by the prior.
-
-        Parameters
-        ----------
-        X : array (n, d)
-        groups : array (n,), optional
-            Label of each row's task; may be left out when there was only one.
-        side_info : optional
-            Of the tasks that were not seen, where the prior reads it; see `TaskSet`.
-        """
-        check_is_fitted(self, "task_weights_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        if groups is None:
-            if len(self.task_labels_) != 1:
-                raise ValueError(
-                    f"groups: the learner was fitted on {len(self.task_labels_)} tasks; say which task each "
-                    "row belongs to, or use adapt(X_few, y_few).predict(X) for a new one"
-                )
-            positions = np.zeros(X.shape[0], dtype=int)
-        else:
-            positions = task_positions(self.task_labels_, groups, X.shape[0])
-        weights = self.task_weights_[positions]
-        new = positions < 0
-        if new.any():
-            weights[new] = self._prior_weights(X[new], groups, new, side_info)
-        d = X.shape[1]
-        if sparse.issparse(X):
-            prediction = np.asarray(X.multiply(weights[:, :d]).sum(axis=1)).ravel()
-        else:
-            prediction = np.einsum("ij,ij->i", X, weights[:, :d])
-        if self.prior_.fit_intercept:
-            prediction = prediction + weights[:, d]
-        return clipped(prediction, self.prior_.clip)
-
-    def _prior_weights(self, X: Any, groups: Any, new: NDArray[np.bool_], side_info: Any) -> Array:
-        """Weights of rows whose task was not seen: those of a task without rows."""
-        empty, positions = tasks_without_rows(X, groups, new, side_info)
-        return adapting.weights(self.prior_, empty, self.n_jobs)[positions]
-
-    def predict_tasks(self, query: TaskSet, support: TaskSet) -> Array:
-        """Predictions of the query rows after adapting to the support rows of the same tasks, in one call.
-
-        Parameters
-        ----------
-        query, support : TaskSet
-            The same tasks in the same order; a task may have no support rows.
-        """
-        check_is_fitted(self, "prior_")
-        if len(query) != len(support):
-            raise ValueError(f"support: expected the same {len(query)} tasks as in query, got {len(support)}")
-        return adapting.predict(self.prior_, self._read(support), query, self.n_jobs)
-
-    def task_errors(
-        self, tasks: TaskSet, query: TaskSet | None = None, *, support: float | int = 0.5, loss: Any = None
-    ) -> Array:
-        """Error of each task on rows that were not used to adapt to it.
-
-        Parameters
-        ----------
-        tasks : TaskSet
-            The tasks; adapted on all rows when ``query`` is given, on ``support`` of them otherwise.
-        query : TaskSet, optional
-            Further rows of the same tasks, in the same order.
-        support : float or int, default=0.5
-            Fraction or number of rows of each task to adapt on.
-        loss : str or Loss, optional
-            What to average over the query rows; the learner's own loss by default.
-
-        Returns
-        -------
-        array (n_tasks,)
-        """
-        check_is_fitted(self, "prior_")
-        if query is None:
-            tasks, query = tasks.support_query(support, random_state=getattr(self, "random_state", None))
-        elif len(query) != len(tasks):
-            raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
-        measure = self.loss_ if loss is None else get_loss(loss)
-        prediction = adapting.predict(self.prior_, self._read(tasks), query, self.n_jobs)
-        return task_means(measure.value(prediction, query.y), query.offsets)
-
-    def score(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        side_info: Any = None,
-        support: float | int = 0.5,
-        sample_weight: Any = None,
-    ) -> float:
-        """R² over the query rows after adapting to the support rows of each task.
-
-        Every task, seen or new, is adapted on ``support`` (a fraction or a number) of its rows and
-        scored on the rest; ``sample_weight`` weights rows in the score, not in adapting.
-        """
-        from sklearn.metrics import r2_score  # slow to import, and only needed here
-
-        check_is_fitted(self, "prior_")
-        tasks = self._read(X, y, groups, side_info)
-        rng = check_rng(getattr(self, "random_state", None))
-        again = deepcopy(rng)
-        adapt_on, query = tasks.support_query(support, random_state=rng)
-        weights = None
-        if sample_weight is not None:
-            # Split as the rows are.
-            carried = weights_as_targets(tasks, sample_weight, None if isinstance(X, TaskSet) else groups)
-            weights = carried.support_query(support, random_state=again)[1].y
-        prediction = adapting.predict(self.prior_, adapt_on, query, self.n_jobs)
-        return float(r2_score(query.y, prediction, sample_weight=weights))
 
     # ------------------------------------------------------------------ saving
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from .._validation import name_some
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
 from ..tasks import TaskSet
@@ -33,7 +34,7 @@ def read_tasks(
         tasks = X
         if len(tasks) == 0:
             raise ValueError("X: the task set is empty; give at least one task")
-        _check_names(learner, tasks, reset=reset)
+        check_names(learner, tasks, reset=reset)
     else:
         X, y = validate_data(
             learner,
@@ -55,10 +56,10 @@ def read_tasks(
             )
         tasks = TaskSet(X, y, groups, side_info)
     _check_targets(tasks, loss)
-    return tasks
+    return tasks if reset else in_known_order(learner, tasks)
 
 
-def _check_names(learner: Any, tasks: TaskSet, *, reset: bool) -> None:
+def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
     """What scikit-learn's validation does with arrays and frames."""
     names = tasks.feature_names
     if reset:
@@ -79,6 +80,33 @@ def _check_names(learner: Any, tasks: TaskSet, *, reset: bool) -> None:
             "The feature names should match those that were passed during fit: expected "
             f"{list(known)}, got {list(names)}"
         )
+
+
+def refuse_description(learner: Any) -> None:
+    """Side information for a learner that cannot read any is an error and not ignored."""
+    if not learner.n_side_info_in_:
+        raise ValueError(
+            "side_info: this learner was fitted without side information and cannot read any; fit it with "
+            "side_info, or leave it out here"
+        )
+
+
+def in_known_order(learner: Any, tasks: TaskSet) -> TaskSet:
+    """The tasks with the columns of their descriptions as in `fit`, where both have names."""
+    known, names = learner.columns_in_["side_info"], tasks.side_names
+    if known is None or names is None or names == known or tasks.side_info is None:
+        return tasks
+    lost = [name for name in known if name not in names]
+    new = [name for name in names if name not in known]
+    if lost or new:
+        words = [f"no column {name_some(lost)}"] * bool(lost) + [
+            f"the unknown column {name_some(new)}"
+        ] * bool(new)
+        raise ValueError(f"side_info: it has {' and '.join(words)}; in fit it had {name_some(known, 12)}")
+    side = tasks.side_info[:, [names.index(name) for name in known]]
+    return TaskSet.from_arrays(
+        tasks.X, tasks.y, tasks.offsets, tasks.labels, side, known, tasks.feature_names, tasks.columns
+    )
 
 
 def _check_targets(tasks: TaskSet, loss: Loss) -> None:

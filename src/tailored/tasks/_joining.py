@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .._validation import canonical_csr, check_target
-from . import _frames
+from .._validation import canonical_csr, check_finite, check_target, name_some, native
+from . import _descriptions, _frames
+from ._descriptions import Side
 from ._frames import Rows
 
 
@@ -38,6 +39,37 @@ def read_entry(entry: Any, label: Any) -> tuple[Rows, np.ndarray, Any, np.ndarra
         return rows, check_target(_frames.read_target(y), rows.shape[0]), side, names
     except ValueError as error:
         raise ValueError(f"Task {label!r}: {error}") from error
+
+
+def join_entries(entries: list[Any], labels: Any) -> tuple[Any, ...]:
+    """The flat arrays of tasks given one by one; for `TaskSet.from_tasks`."""
+    if labels is None:
+        labels = [e.label if isinstance(e, Task) else t for t, e in enumerate(entries)]
+    unique = _frames.read_distinct(labels, len(entries))
+    keys = native(unique)
+    parts = [read_entry(entry, key) for entry, key in zip(entries, keys, strict=True)]
+    rows, targets, sides, names = (list(part) for part in zip(*parts, strict=True))
+    for key, X, columns in zip(keys, rows, names, strict=True):
+        if X.shape[1] != rows[0].shape[1]:
+            raise ValueError(
+                f"X of task {key!r} has {X.shape[1]} features, and of task {keys[0]!r} "
+                f"{rows[0].shape[1]}. All tasks need the same features."
+            )
+        if not same(columns, names[0]):
+            raise ValueError(f"X of task {key!r} has other column names than X of task {keys[0]!r}.")
+    lost = [key for key, s in zip(keys, sides, strict=True) if s is None]
+    if lost and len(lost) < len(keys):
+        raise ValueError(f"side information is missing for task {name_some(lost)}: give it to all or none.")
+    side = Side() if lost else _descriptions.side_from_rows(sides, keys)
+    X, y, offsets = stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
+
+    def where(row: int) -> str:
+        t = int(np.searchsorted(offsets, row, "right")) - 1
+        return f"task {keys[t]!r}, row {row - offsets[t]}"
+
+    check_finite(X, "X", where, names[0])
+    check_finite(y, "y", where)
+    return X, y, offsets, unique, side.values, side.names, names[0]
 
 
 def stack(parts: list[Rows]) -> Rows:

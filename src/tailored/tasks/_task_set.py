@@ -23,11 +23,11 @@ from .._validation import (
 from . import _descriptions, _frames
 from ._descriptions import Side
 from ._frames import Grouping, Rows
-from ._joining import Task, offsets_of, read_entry, same, stack
-from ._long_frames import read_long
+from ._joining import Task, join_entries, offsets_of, same, stack
+from ._long_frames import FrameColumns, read_long
 from ._splitting import row_keys, task_counts
 
-FIELDS = ("X", "y", "offsets", "labels", "side_info", "side_names", "feature_names")
+FIELDS = ("X", "y", "offsets", "labels", "side_info", "side_names", "feature_names", "columns")
 
 
 class TaskSet:
@@ -59,6 +59,8 @@ class TaskSet:
         float64, or object if a column is not numeric; the numeric columns then hold floats.
     side_names : list of str or None
     feature_names : ndarray of str (object) or None
+    columns : FrameColumns or None
+        Where the labels and the targets stood in the frame that the tasks were read from.
     """
 
     X: Rows
@@ -68,6 +70,7 @@ class TaskSet:
     side_info: np.ndarray | None
     side_names: list[str] | None
     feature_names: np.ndarray | None
+    columns: FrameColumns | None
 
     def __init__(self, X: Any, y: Any, groups: Any = None, side_info: Any = None) -> None:
         rows, names = _frames.read_features(X)
@@ -82,7 +85,7 @@ class TaskSet:
         frame: Any,
         *,
         task: str,
-        target: str,
+        target: str | None,
         features: Sequence[str] | None = None,
         side_info: Any = None,
         side_columns: Sequence[str] | None = None,
@@ -93,7 +96,8 @@ class TaskSet:
         ----------
         frame : dataframe
         task, target : str
-            The columns of task labels and of the quantity to predict.
+            The columns of task labels and of the quantity to predict (None: rows without targets, such as those to be
+            predicted; zeros stand for them).
         features : sequence of str, optional
             The columns of inputs; all remaining ones when absent, which must then be numeric.
         side_info : dataframe or mapping, optional
@@ -103,7 +107,7 @@ class TaskSet:
             Columns of `frame` itself, constant within each task, as the side information.
         """
         self = cls.__new__(cls)
-        self._gather(*read_long(frame, task, target, features, side_info, side_columns))
+        self._gather(*read_long(frame, FrameColumns(task, target), features, side_info, side_columns))
         return self
 
     @classmethod
@@ -115,35 +119,7 @@ class TaskSet:
         entries = list(tasks)
         if not entries:
             raise ValueError("tasks is empty: Found array with 0 sample(s) while a minimum of 1 is required.")
-        if labels is None:
-            labels = [e.label if isinstance(e, Task) else t for t, e in enumerate(entries)]
-        unique = _frames.read_distinct(labels, len(entries))
-        keys = native(unique)
-        parts = [read_entry(entry, key) for entry, key in zip(entries, keys, strict=True)]
-        rows, targets, sides, names = (list(part) for part in zip(*parts, strict=True))
-        for key, X, columns in zip(keys, rows, names, strict=True):
-            if X.shape[1] != rows[0].shape[1]:
-                raise ValueError(
-                    f"X of task {key!r} has {X.shape[1]} features, and of task {keys[0]!r} "
-                    f"{rows[0].shape[1]}. All tasks need the same features."
-                )
-            if not same(columns, names[0]):
-                raise ValueError(f"X of task {key!r} has other column names than X of task {keys[0]!r}.")
-        lost = [key for key, s in zip(keys, sides, strict=True) if s is None]
-        if lost and len(lost) < len(keys):
-            raise ValueError(
-                f"side information is missing for task {name_some(lost)}: give it to all or none."
-            )
-        side = Side() if lost else _descriptions.side_from_rows(sides, keys)
-        X, y, offsets = stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
-
-        def where(row: int) -> str:
-            t = int(np.searchsorted(offsets, row, "right")) - 1
-            return f"task {keys[t]!r}, row {row - offsets[t]}"
-
-        check_finite(X, "X", where, names[0])
-        check_finite(y, "y", where)
-        return cls.from_arrays(X, y, offsets, unique, side.values, side.names, names[0])
+        return cls.from_arrays(*join_entries(entries, labels))
 
     @classmethod
     def concat(cls, sets: Iterable[TaskSet], *, relabel: bool = False) -> Self:
@@ -178,6 +154,7 @@ class TaskSet:
             np.concatenate(sides) if sides else None,
             first.side_names,
             first.feature_names,
+            first.columns if all(s.columns == first.columns for s in sets) else None,
         )
 
     @classmethod
@@ -190,14 +167,21 @@ class TaskSet:
         side_info: np.ndarray | None = None,
         side_names: list[str] | None = None,
         feature_names: np.ndarray | None = None,
+        columns: FrameColumns | None = None,
     ) -> Self:
         """Make a set of clean arrays without looking at them; they become read-only."""
         self = cls.__new__(cls)
-        self._store(X, y, offsets, labels, side_info, side_names, feature_names)
+        self._store(X, y, offsets, labels, side_info, side_names, feature_names, columns)
         return self
 
     def _gather(
-        self, X: Rows, y: np.ndarray, grouping: Grouping, side: Side, names: np.ndarray | None
+        self,
+        X: Rows,
+        y: np.ndarray,
+        grouping: Grouping,
+        side: Side,
+        names: np.ndarray | None,
+        columns: FrameColumns | None = None,
     ) -> None:
         """Check the values, then bring the rows of each task together."""
         codes, labels = grouping.codes, native(grouping.labels)
@@ -214,7 +198,7 @@ class TaskSet:
             # never freeze the user's arrays, nor change with them; sparse rows are a copy already
             X, y = X if sp.issparse(X) else X.copy(), y.copy()
         offsets = offsets_of(np.bincount(codes, minlength=len(labels)))
-        self._store(X, y, offsets, grouping.labels, side.values, side.names, names)
+        self._store(X, y, offsets, grouping.labels, side.values, side.names, names, columns)
 
     def _store(self, *values: Any) -> None:
         for name, value in zip(FIELDS, values, strict=True):
@@ -296,7 +280,7 @@ class TaskSet:
         rows = slice(offsets[0], offsets[-1])
         side = None if self.side_info is None else self.side_info[start:stop]
         arrays = self.X[rows], self.y[rows], offsets - offsets[0], self.labels[start:stop], side
-        return self.from_arrays(*arrays, self.side_names, self.feature_names)
+        return self.from_arrays(*arrays, self.side_names, self.feature_names, self.columns)
 
     def _take(self, index: np.ndarray) -> Self:
         ascending = np.sort(index)
@@ -309,7 +293,7 @@ class TaskSet:
         rows = np.repeat(self.offsets[index] - offsets[:-1], sizes) + np.arange(offsets[-1])
         side = None if self.side_info is None else self.side_info[index]
         arrays = self.X[rows], self.y[rows], offsets, self.labels[index], side
-        return self.from_arrays(*arrays, self.side_names, self.feature_names)
+        return self.from_arrays(*arrays, self.side_names, self.feature_names, self.columns)
 
     def index_of(self, labels: Any) -> np.ndarray:
         """Return the positions of labels (a list, an array, or a single one), always as a 1-D array."""
@@ -380,4 +364,4 @@ class TaskSet:
         """The same tasks with only the rows of the mask, `sizes` of them in each."""
         rows = np.flatnonzero(mask)
         arrays = self.X[rows], self.y[rows], offsets_of(sizes), self.labels, self.side_info
-        return self.from_arrays(*arrays, self.side_names, self.feature_names)
+        return self.from_arrays(*arrays, self.side_names, self.feature_names, self.columns)

@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...baselines import BASELINES, RIVALS, MixedModel
-from ...learners import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, UnconditionalLearner
+from ...learners import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    MetaLearner,
+    UnconditionalLearner,
+)
 from ...tasks import TaskSet, rows
 
 Array = NDArray[np.float64]
@@ -46,6 +52,8 @@ def missing_program(name: str) -> str | None:
 
 def predictions(method: Any, support: TaskSet, query: TaskSet) -> Array:
     """Predictions of the query rows after adapting to the support rows."""
+    if isinstance(method, MetaLearner):
+        return np.asarray(method.predict_tasks(query, support, coverage=None)["prediction"])
     if hasattr(method, "predict_tasks"):
         return np.asarray(method.predict_tasks(support=support, query=query))
     weights = method.adapt_many(support)

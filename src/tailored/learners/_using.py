@@ -1,0 +1,199 @@
+"""What a fitted meta-learner is used for: predictions of rows, of many new tasks, and their errors."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .. import adapting
+from .._validation import check_fraction, check_rng
+from ..losses import Loss, get_loss
+from ..predicting import predict_rows
+from ..prior import Prior
+from ..tasks import TaskSet
+from ..tasks.pairs import matched
+from ..tasks.rows import clipped, task_means
+from ._reading import (
+    check_names,
+    in_known_order,
+    refuse_description,
+    task_positions,
+    tasks_without_rows,
+    weights_as_targets,
+)
+from ._tables import Names, as_table, read_asked, read_given, with_description
+
+Array = NDArray[np.float64]
+
+
+class Predicts:
+    """Predictions of a meta-learner; `MetaLearner` learns the prior that they come from."""
+
+    prior_: Prior
+    loss_: Loss
+    task_labels_: NDArray[Any]
+    task_weights_: Array
+    n_jobs: int | None
+
+    def _read(
+        self, X: Any, y: Any = None, groups: Any = None, side_info: Any = None, *, reset: bool = False
+    ) -> TaskSet:
+        raise NotImplementedError
+
+    def predict(self, X: Any, groups: Any = None, side_info: Any = None) -> Array:
+        """Predictions for rows of tasks: those seen in ``fit`` by their weights, others by the prior.
+
+        Parameters
+        ----------
+        X : array (n, d)
+        groups : array (n,), optional
+            Label of each row's task; may be left out when there was only one.
+        side_info : optional
+            Of the tasks that were not seen, where the prior reads it; see `TaskSet`.
+        """
+        check_is_fitted(self, "task_weights_")
+        if side_info is not None:
+            refuse_description(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        if groups is None:
+            if len(self.task_labels_) != 1:
+                raise ValueError(
+                    f"groups: the learner was fitted on {len(self.task_labels_)} tasks; say which task each "
+                    "row belongs to, or use adapt(X_few, y_few).predict(X) for a new one"
+                )
+            positions = np.zeros(X.shape[0], dtype=int)
+        else:
+            positions = task_positions(self.task_labels_, groups, X.shape[0])
+        weights = self.task_weights_[positions]
+        new = positions < 0
+        if new.any():
+            weights[new] = self._prior_weights(X[new], groups, new, side_info)
+        d = X.shape[1]
+        if sparse.issparse(X):
+            prediction = np.asarray(X.multiply(weights[:, :d]).sum(axis=1)).ravel()
+        else:
+            prediction = np.einsum("ij,ij->i", X, weights[:, :d])
+        if self.prior_.fit_intercept:
+            prediction = prediction + weights[:, d]
+        return clipped(prediction, self.prior_.clip)
+
+    def _prior_weights(self, X: Any, groups: Any, new: NDArray[np.bool_], side_info: Any) -> Array:
+        """Weights of rows whose task was not seen: those of a task without rows."""
+        empty, positions = tasks_without_rows(X, groups, new, side_info)
+        empty = in_known_order(self, empty)
+        return adapting.weights(self.prior_, empty, self.n_jobs)[positions]
+
+    def predict_tasks(
+        self,
+        query: Any,
+        support: Any = None,
+        *,
+        coverage: float | None = 0.9,
+        task: str | None = None,
+        target: str | None = None,
+        side_info: Any = None,
+    ) -> Any:
+        """One table of predictions with intervals for many new tasks, each adapted to its support rows.
+
+        Tasks are found by their labels, in any order.  A task without support rows is predicted by the prior (with its
+        description, where there is one); support rows of tasks that nothing is asked about are left aside.
+
+        Parameters
+        ----------
+        query : dataframe (pandas, polars, pyarrow) or TaskSet
+            Rows to predict.  Columns are found by their names, and others than those of `fit` are left aside.
+        support : dataframe or TaskSet, optional
+            Rows with targets.
+        coverage : float or None, default=0.9
+            Of the intervals; None leaves them out, which is faster.
+        task, target : str, optional
+            Columns of the labels and of the targets; known where the learner was fitted on a `TaskSet.from_frame`.
+        side_info : dataframe or mapping, optional
+            Descriptions of the query's tasks, as `TaskSet.from_frame` reads them.  By default they are columns of the
+            query, or of the support, with the names that they had in `fit`.
+
+        Returns
+        -------
+        dataframe of the query's library, or structured array
+            The query's rows in their order (and with their pandas index): the label of the task (``"task"`` in an
+            array), ``"prediction"``, ``"lower"``, ``"upper"`` and ``"std"``, see `TaskRegressor`.  The last three are
+            NaN where they were not asked for, or where the learner has no calibration (`calibrate_intervals`).
+        """
+        check_is_fitted(self, "prior_")
+        if coverage is not None:
+            check_fraction("coverage", coverage)
+        names = Names.known(self, task, target)
+        if side_info is not None:
+            refuse_description(self)
+        asked = read_asked(query, names, side_info)
+        given = read_given(support, names)
+        check_names(self, asked.tasks)
+        if given is not None:
+            check_names(self, given)
+        adapt_on = self._read(with_description(matched(asked.tasks, given), names))
+        found = predict_rows(self.prior_, adapt_on, asked.tasks, coverage, self.n_jobs)
+        return as_table(found, query, asked, names)
+
+    def task_errors(
+        self, tasks: TaskSet, query: TaskSet | None = None, *, support: float | int = 0.5, loss: Any = None
+    ) -> Array:
+        """Error of each task on rows that were not used to adapt to it.
+
+        Parameters
+        ----------
+        tasks : TaskSet
+            The tasks; adapted on all rows when ``query`` is given, on ``support`` of them otherwise.
+        query : TaskSet, optional
+            Further rows of the same tasks, in the same order.
+        support : float or int, default=0.5
+            Fraction or number of rows of each task to adapt on.
+        loss : str or Loss, optional
+            What to average over the query rows; the learner's own loss by default.
+
+        Returns
+        -------
+        array (n_tasks,)
+        """
+        check_is_fitted(self, "prior_")
+        if query is None:
+            tasks, query = tasks.support_query(support, random_state=getattr(self, "random_state", None))
+        elif len(query) != len(tasks):
+            raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
+        measure = self.loss_ if loss is None else get_loss(loss)
+        prediction = adapting.predict(self.prior_, self._read(tasks), query, self.n_jobs)
+        return task_means(measure.value(prediction, query.y), query.offsets)
+
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        support: float | int = 0.5,
+        sample_weight: Any = None,
+    ) -> float:
+        """R² over the query rows after adapting to the support rows of each task.
+
+        Every task, seen or new, is adapted on ``support`` (a fraction or a number) of its rows and
+        scored on the rest; ``sample_weight`` weights rows in the score, not in adapting.
+        """
+        from sklearn.metrics import r2_score  # slow to import, and only needed here
+
+        check_is_fitted(self, "prior_")
+        tasks = self._read(X, y, groups, side_info)
+        rng = check_rng(getattr(self, "random_state", None))
+        again = deepcopy(rng)
+        adapt_on, query = tasks.support_query(support, random_state=rng)
+        weights = None
+        if sample_weight is not None:
+            # Split as the rows are.
+            carried = weights_as_targets(tasks, sample_weight, None if isinstance(X, TaskSet) else groups)
+            weights = carried.support_query(support, random_state=again)[1].y
+        prediction = adapting.predict(self.prior_, adapt_on, query, self.n_jobs)
+        return float(r2_score(query.y, prediction, sample_weight=weights))

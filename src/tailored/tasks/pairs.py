@@ -1,0 +1,72 @@
+"""Support and query rows of the same tasks, found by their labels."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._validation import name_some, native
+from ._frames import group_rows, read_frame
+from ._joining import offsets_of
+from ._long_frames import FrameColumns
+from ._task_set import TaskSet
+
+
+class FrameRows(NamedTuple):
+    """The rows of a frame as tasks; ``order`` are the rows of the frame, in the order of the tasks'."""
+
+    tasks: TaskSet
+    order: np.ndarray
+
+
+def read_rows(
+    frame: Any, name: str, columns: FrameColumns, features: Any, side_info: Any, side_columns: Any
+) -> FrameRows:
+    """Tasks from a frame that may have other columns than these, and need not have a target."""
+    data = read_frame(frame, name)
+    wanted = [
+        columns.task,
+        columns.target,
+        *(features if features is not None else ()),
+        *(side_columns or ()),
+    ]
+    lost = [column for column in wanted if column is not None and column not in data.columns]
+    if lost:
+        raise ValueError(
+            f"{name}: the frame has no column {name_some(lost)}; it has {name_some(data.columns, 12)}."
+        )
+    task, target = columns
+    tasks = TaskSet.from_frame(
+        frame, task=task, target=target, features=features, side_info=side_info, side_columns=side_columns
+    )
+    codes = group_rows(data[task].to_native(), len(data)).codes
+    return FrameRows(tasks, np.argsort(codes, kind="stable"))
+
+
+def matched(query: TaskSet, support: TaskSet | None) -> TaskSet:
+    """The tasks of `query`, in its order, with their rows in `support`; those it lacks have none.
+
+    Descriptions are those of the query, or else of the support, which must then have one for each task.
+    """
+    labels = native(query.labels)
+    if support is None:
+        return query.with_rows(np.zeros(len(query.y), dtype=bool), np.zeros(len(query), dtype=np.int64))
+    known = {label: t for t, label in enumerate(native(support.labels))}
+    at = np.array([known.get(label, -1) for label in labels], dtype=np.int64)
+    found = at >= 0
+    sizes = np.where(found, support.sizes[at], 0)
+    offsets = offsets_of(sizes)
+    rows = np.repeat(support.offsets[at] - offsets[:-1], sizes) + np.arange(offsets[-1])
+    side, names = query.side_info, query.side_names
+    if side is None and support.side_info is not None:
+        if not found.all():
+            lost = [label for label, there in zip(labels, found, strict=True) if not there]
+            raise ValueError(
+                f"side_info: task {name_some(lost)} of query has no support rows, and so no description; "
+                "give the query side information as well."
+            )
+        side, names = support.side_info[at], support.side_names
+    return TaskSet.from_arrays(
+        support.X[rows], support.y[rows], offsets, query.labels, side, names, support.feature_names
+    )
