@@ -72,7 +72,7 @@ def _encode(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
 
     if value is None or type(value) in (str, int, float, bool):
         return value
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and value.dtype.kind in "biufU":
         return value.item()
     if isinstance(value, np.ndarray) and value.dtype != object:
         arrays[name] = value

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from . import within
 from ._threads import single_threaded_blas
@@ -68,6 +68,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     """
 
     _known: _Known | None = None
+    _adapted = False
 
     def __init__(
         self,
@@ -132,6 +133,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
             # Copies: the rows are the user's, who may change them before asking for intervals.
             rows = rows._replace(X=rows.X.copy(), y=rows.y.copy())
             model._known = _Known(rows.X, rows.y, theta, weights, units, prior.calibration)
+        model._adapted = True
         if feature_names is not None:
             model.feature_names_in_ = feature_names
         return model
@@ -175,10 +177,23 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         self.n_iter_ = int(solution.n_iter)
         self.n_features_in_ = len(self.coef_)
 
+    def _inputs(self, X: Any) -> Any:
+        """Rows checked against those of `fit`; frames by their names."""
+        if self._adapted and type(X) is np.ndarray:
+            # The rows of a `TaskSet` have no names, and came from a frame all the same: no reason to warn.
+            checked = check_array(X, dtype=np.float64, input_name="X")
+            if checked.shape[1] != self.n_features_in_:
+                raise ValueError(
+                    f"X has {checked.shape[1]} features, but {type(self).__name__} is expecting "
+                    f"{self.n_features_in_} features as input"
+                )
+            return checked
+        return validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+
     def predict(self, X: Any) -> Array:
         """``X @ coef_ + intercept_``, clipped on request (decision values for classification losses)."""
         check_is_fitted(self, "coef_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X = self._inputs(X)
         return clipped(np.asarray(X @ self.coef_ + self.intercept_), self.clip_)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
@@ -209,7 +224,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
                 "calibrate_intervals(tasks) on it with tasks it was not fitted to, and adapt again "
                 "(EmpiricalBayesLearner is calibrated by fit, from two tasks on)"
             )
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X = self._inputs(X)
         x = known.units.dense(X)
         # Not clipped: the errors of the calibration are those of unclipped predictions, too.
         width = spreads(known.X, known.y, known.theta, known.weights, x, known.calibration.noise)
@@ -227,7 +242,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
                 "predict_std: the learner that adapted this model has no calibration; call "
                 "calibrate_intervals(tasks) on it and adapt again"
             )
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X = self._inputs(X)
         noise = known.calibration.noise
         return known.units.target * spreads(
             known.X, known.y, known.theta, known.weights, known.units.dense(X), noise

@@ -24,7 +24,7 @@ from ..prior import Prior
 from ..regressor import TaskRegressor
 from ..representation import Bias, Conditioning
 from ..tasks import TaskSet, Units
-from ._reading import clean_task, in_known_order, read_tasks, refuse_description
+from ._reading import check_names, clean_task, in_known_order, read_tasks, refuse_description
 from ._using import Predicts
 
 Array = NDArray[np.float64]
@@ -226,13 +226,19 @@ class MetaLearner(Predicts, RegressorMixin, BaseEstimator):
         if X is None:
             if y is not None:
                 raise ValueError("y: got targets without rows; pass X as well")
-            empty = np.empty((0, self.n_features_in_)), np.empty(0)
-            return in_known_order(
-                self, TaskSet.from_tasks([empty if side_info is None else (*empty, side_info)])
-            )
-        task = clean_task(X, y, side_info, self.n_features_in_)
-        if task is None:
+            # A row to read the description with, which is then forgotten.
+            task = TaskSet(np.zeros((1, self.n_features_in_)), [0.0], None, side_info)
+            return in_known_order(self, task.with_rows(np.zeros(1, dtype=bool), np.zeros(1, dtype=np.int64)))
+        if isinstance(X, TaskSet):
             return self._read(X, y, None, side_info)
+        clean = clean_task(X, y, side_info, self.n_features_in_)
+        if clean is not None:
+            task = clean
+        else:
+            # scikit-learn's validation warns of arrays without names, as the tasks of a frame's TaskSet are.
+            task = TaskSet(X, y, None, side_info)
+            check_names(self, task)
+            task = in_known_order(self, task)
         self.loss_.check_targets(task.y)
         return task
 

@@ -14,6 +14,7 @@ from .._validation import name_some
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
 from ..tasks import TaskSet
+from ..tasks.pairs import label_list
 
 
 def read_tasks(
@@ -157,10 +158,10 @@ def _is_vector(side_info: Any) -> bool:
 
 def task_positions(known: NDArray[Any], groups: Any, n_rows: int) -> NDArray[np.intp]:
     """Positions of the rows' tasks among those with the labels ``known``; −1 for the others."""
-    if len(groups) != n_rows:
-        raise ValueError(f"groups: expected {n_rows} labels, one per row of X, got {len(groups)}")
-    where = {label: t for t, label in enumerate(known.tolist())}
-    labels = groups.tolist() if hasattr(groups, "tolist") else list(groups)
+    labels = label_list(groups)
+    if len(labels) != n_rows:
+        raise ValueError(f"groups: expected {n_rows} labels, one per row of X, got {len(labels)}")
+    where = {label: t for t, label in enumerate(label_list(known))}
     return np.array([where.get(label, -1) for label in labels], dtype=np.intp)
 
 
@@ -168,7 +169,7 @@ def tasks_without_rows(
     X: Any, groups: Any, chosen: NDArray[np.bool_], side_info: Any
 ) -> tuple[TaskSet, NDArray[np.int64]]:
     """The tasks of the ``chosen`` rows as if none of their rows were known, and the task of each row X."""
-    everything = list(groups)
+    everything = label_list(groups)
     labels = [everything[i] for i in np.flatnonzero(chosen)]
     if isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(everything):
         # A row for each row of X; frames and mappings are searched by label.
@@ -176,7 +177,7 @@ def tasks_without_rows(
         side_info = table[chosen]
     tasks = TaskSet(X, np.zeros(len(labels)), labels, side_info)
     empty = tasks.with_rows(np.zeros(len(labels), dtype=bool), np.zeros(len(tasks), dtype=np.int64))
-    return empty, tasks.index_of(labels)
+    return empty, task_positions(tasks.labels, labels, len(labels)).astype(np.int64)
 
 
 def weights_as_targets(tasks: TaskSet, sample_weight: Any, groups: Any) -> TaskSet:

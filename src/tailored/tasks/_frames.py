@@ -149,9 +149,16 @@ def group_rows(groups: Any, n_rows: int) -> Grouping:
         first[codes[::-1]] = np.arange(n_rows)[::-1]  # of repeated positions the last assignment stays
         grouping = Grouping(codes, label_array(list(seen)), first)
     for label, row in zip(native(grouping.labels), grouping.first, strict=True):
-        if is_missing(label):
+        if _is_incomplete(label):
             raise ValueError(f"groups has a missing label ({label!r}) in row {row}. Name every row's task.")
     return grouping
+
+
+def _is_incomplete(label: Any) -> bool:
+    """Whether a label is missing, or a tuple that holds NaN, which is equal to nothing and would part the rows."""
+    if isinstance(label, tuple):
+        return any(value is not None and _is_incomplete(value) for value in label)
+    return is_missing(label)
 
 
 def read_distinct(labels: Any, n_tasks: int) -> np.ndarray:
@@ -160,7 +167,7 @@ def read_distinct(labels: Any, n_tasks: int) -> np.ndarray:
     keys = native(labels) if isinstance(labels, np.ndarray) else labels
     if len(keys) != n_tasks:
         raise ValueError(f"labels has {len(keys)} entries for {n_tasks} tasks.")
-    if any(is_missing(key) for key in keys):
+    if any(_is_incomplete(key) for key in keys):
         raise ValueError("labels has a missing label (None or NaN). Name every task.")
     twice = [key for key, count in Counter(keys).items() if count > 1]
     if twice:

@@ -13,13 +13,21 @@ from ._descriptions import Side
 from ._frames import Rows
 
 
-class Task(NamedTuple):
-    """One task: its rows (a view of the set's), its side information (a row, or None) and its label."""
-
+class _Fields(NamedTuple):
     X: Rows
     y: np.ndarray
     side_info: np.ndarray | None
     label: Any
+
+
+class Task(_Fields):
+    """One task: its rows (a view of the set's), its side information (a row, or None) and its label.
+
+    Names of the columns, where the set has some, are attributes beside the four.
+    """
+
+    feature_names: np.ndarray | None = None
+    side_names: list[str] | None = None
 
 
 def offsets_of(sizes: Any) -> np.ndarray:
@@ -36,6 +44,7 @@ def read_entry(entry: Any, label: Any) -> tuple[Rows, np.ndarray, Any, np.ndarra
     X, y, side = entry[0], entry[1], entry[2] if len(entry) > 2 else None
     try:
         rows, names = _frames.read_features(X, min_rows=0)
+        names = getattr(entry, "feature_names", None) if names is None else names
         return rows, check_target(_frames.read_target(y), rows.shape[0]), side, names
     except ValueError as error:
         raise ValueError(f"Task {label!r}: {error}") from error
@@ -61,6 +70,9 @@ def join_entries(entries: list[Any], labels: Any) -> tuple[Any, ...]:
     if lost and len(lost) < len(keys):
         raise ValueError(f"side information is missing for task {name_some(lost)}: give it to all or none.")
     side = Side() if lost else _descriptions.side_from_rows(sides, keys)
+    described = [getattr(entry, "side_names", None) for entry in entries]
+    if side.names is None and all(given == described[0] for given in described):
+        side = side._replace(names=described[0])
     X, y, offsets = stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
 
     def where(row: int) -> str:

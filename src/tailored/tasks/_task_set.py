@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Self, overload
 
@@ -234,6 +234,10 @@ class TaskSet:
     def _positions(self) -> dict[Any, int]:
         return {label: t for t, label in enumerate(native(self.labels))}
 
+    def _is_label(self, value: Any) -> bool:
+        """Whether a tuple or the like is one task's label, and not a list of them."""
+        return isinstance(value, Hashable) and value in self._positions
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -244,7 +248,10 @@ class TaskSet:
 
     def _task(self, t: int, start: int, stop: int) -> Task:
         side = None if self.side_info is None else self.side_info[t]
-        return Task(self.X[start:stop], self.y[start:stop], side, native(self.labels[t : t + 1])[0])
+        task = Task(self.X[start:stop], self.y[start:stop], side, native(self.labels[t : t + 1])[0])
+        if self.feature_names is not None or self.side_names is not None:
+            task.feature_names, task.side_names = self.feature_names, self.side_names
+        return task
 
     def __repr__(self) -> str:
         sizes = self.sizes
@@ -297,7 +304,7 @@ class TaskSet:
 
     def index_of(self, labels: Any) -> np.ndarray:
         """Return the positions of labels (a list, an array, or a single one), always as a 1-D array."""
-        single = isinstance(labels, str | bytes) or not hasattr(labels, "__len__")
+        single = isinstance(labels, str | bytes) or not hasattr(labels, "__len__") or self._is_label(labels)
         asked = _frames.read_labels([labels] if single else labels, "labels")
         asked = native(asked) if isinstance(asked, np.ndarray) else asked
         lost = [label for label in asked if label not in self._positions]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._validation import name_some, native
-from ._frames import group_rows, read_frame
+from ._frames import group_rows, read_frame, read_labels
 from ._joining import offsets_of
 from ._long_frames import FrameColumns
 from ._task_set import TaskSet
@@ -42,6 +42,12 @@ def read_rows(
     )
     codes = group_rows(data[task].to_native(), len(data)).codes
     return FrameRows(tasks, np.argsort(codes, kind="stable"))
+
+
+def label_list(groups: Any) -> list[Any]:
+    """The labels of rows as Python objects, from anything that `TaskSet` takes for ``groups``."""
+    labels = read_labels(groups, "groups")
+    return native(labels) if isinstance(labels, np.ndarray) else labels
 
 
 def matched(query: TaskSet, support: TaskSet | None) -> TaskSet:
