@@ -1,4 +1,9 @@
-"""(Prior, tasks) -> weights and representations: for one task and for many, dense and sparse."""
+"""(Prior, tasks) -> weights and representations: for one task and for many, dense and sparse.
+
+Where the prior has a common part, tasks are fitted to what it leaves (`left_to_tasks`), and predictions are put
+together from both (`put_together`).  `one_task`, `weights` and `predict` take tasks as they are; `features`, `solve` and
+the ways to adapt of the type `AdaptTasks` take what is left.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,26 @@ Array = NDArray[np.float64]
 Labels = Sequence[Any] | NDArray[Any]
 #: Gives tasks their weights (T, d) and representations (T, d, d), in the units of a prior.
 AdaptTasks = Callable[[TaskSet], tuple[Array, Array]]
+
+
+def left_to_tasks(prior: Prior, tasks: TaskSet) -> TaskSet:
+    """The tasks with the targets that the common part leaves; as they are, where there is none."""
+    return tasks if prior.common is None else prior.common.leave(tasks)
+
+
+def common_to(prior: Prior, support: TaskSet, query: TaskSet) -> Array | None:
+    """The common part at the query rows; descriptions are those of the support, the query may come without."""
+    if prior.common is None:
+        return None
+    described = np.repeat(prior.common.describe(support), query.sizes, axis=0)
+    return prior.common.predict(query.X, described)
+
+
+def put_together(tailored: Array, common: Array | None, clip: tuple[float, float] | None) -> Array:
+    """Predictions (n,) or ends of intervals (n, 2): what the tasks' weights say, plus the common part (n,), clipped."""
+    if common is not None:
+        tailored = tailored + (common if tailored.ndim == 1 else common[:, None])
+    return clipped(tailored, clip)
 
 
 class OneTask(NamedTuple):
@@ -54,6 +79,7 @@ def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Ar
 
 def one_task(prior: Prior, task: TaskSet) -> OneTask:
     """What a single task is solved with."""
+    task = left_to_tasks(prior, task)
     phi = features(prior, task, one=True)[0]
     rows = prior.units.rows(task)
     if rows.is_sparse:
@@ -66,6 +92,7 @@ def one_task(prior: Prior, task: TaskSet) -> OneTask:
 
 def weights(prior: Prior, tasks: TaskSet, n_jobs: int | None = None) -> Array:
     """Weights (T, d) of many tasks in the user's units, with the intercept last where there is one."""
+    tasks = left_to_tasks(prior, tasks)
     width = getattr(prior.conditioning, "rank", None)
     with single_threaded_blas():
         found = [
@@ -77,8 +104,8 @@ def weights(prior: Prior, tasks: TaskSet, n_jobs: int | None = None) -> Array:
 
 def predict(prior: Prior, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Array:
     """Predictions of the query rows after adapting to the support rows of the same tasks."""
-    rows = Rows.of(query, prior.fit_intercept)
-    return clipped(predictions(rows, weights(prior, support, n_jobs)), prior.clip)
+    tailored = predictions(Rows.of(query, prior.fit_intercept), weights(prior, support, n_jobs))
+    return put_together(tailored, common_to(prior, support, query), prior.clip)
 
 
 def solve(

@@ -27,6 +27,7 @@ TREE, ARRAYS = "learner.json", "arrays.npz"
 _ADVICE = {
     "feature_map": "; compute the features yourself and pass them as side_info with feature_map='vector', "
     "or pickle the learner",
+    "common": "; a common part is code as well: pickle the learner, or leave common out",
     "task_labels_": "; use numbers, words or tuples of these as the labels of tasks, or pickle the learner",
     "random_state": "; give a number",
 }

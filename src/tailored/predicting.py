@@ -13,7 +13,7 @@ from ._threads import single_threaded_blas
 from .intervals import NOISE_ROWS, Calibration
 from .prior import Prior
 from .tasks import Rows, TaskSet
-from .tasks.rows import BATCH_FLOATS, batches, clipped, dense, predictions, segment_sums
+from .tasks.rows import BATCH_FLOATS, batches, dense, predictions, segment_sums
 
 Array = NDArray[np.float64]
 
@@ -38,12 +38,18 @@ def predict_rows(
         found = adapting.predict(prior, support, query, n_jobs)
         return Predicted(found, *(np.full(len(found), np.nan) for _ in range(3)))
     reach, counted = _reaches(prior.calibration, support.sizes, coverage)
-    adapt = adapting.by_solving(prior, n_jobs)
+    adapt, shared = adapting.by_solving(prior, n_jobs), adapting.common_to(prior, support, query)
+    support = adapting.left_to_tasks(prior, support)
     parts, start = [], 0
     with single_threaded_blas():
         for batch in batches(support):
             asked = query[start : start + len(batch)]
-            parts.append(_predict_batch(prior, batch, asked, adapt, reach[start : start + len(batch)]))
+            common = (
+                None if shared is None else shared[query.offsets[start] : query.offsets[start + len(batch)]]
+            )
+            parts.append(
+                _predict_batch(prior, batch, asked, adapt, reach[start : start + len(batch)], common)
+            )
             start += len(batch)
     if not counted:
         warnings.warn(
@@ -56,8 +62,14 @@ def predict_rows(
 
 
 def _predict_batch(
-    prior: Prior, support: TaskSet, query: TaskSet, adapt: adapting.AdaptTasks, reach: Array
+    prior: Prior,
+    support: TaskSet,
+    query: TaskSet,
+    adapt: adapting.AdaptTasks,
+    reach: Array,
+    common: Array | None,
 ) -> Predicted:
+    """``support`` is what the common part leaves, ``common`` what it says of the query rows."""
     weights, thetas = adapt(support)
     given, asked = (_dense(prior.units.rows(part)) for part in (support, query))
     assert prior.calibration is not None
@@ -66,10 +78,12 @@ def _predict_batch(
     centre = predictions(asked, weights)
     low, high = np.repeat(reach, asked.sizes, axis=0).T
     lower, upper = (
-        clipped(prior.units.raw_predictions(centre + end * width), prior.clip) for end in (low, high)
+        adapting.put_together(prior.units.raw_predictions(centre + end * width), common, prior.clip)
+        for end in (low, high)
     )
     own = predictions(Rows.of(query, prior.fit_intercept), prior.units.raw_weights(weights))
-    return Predicted(clipped(own, prior.clip), lower, upper, prior.units.target * width)
+    own = adapting.put_together(own, common, prior.clip)
+    return Predicted(own, lower, upper, prior.units.target * width)
 
 
 def _dense(rows: Rows) -> Rows:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .common import CommonPart
 from .feature_maps import FeatureMap
 from .intervals import Calibration
 from .losses import Absolute, Loss
@@ -44,6 +45,9 @@ class Prior:
         Range of the predictions.
     calibration : Calibration or None
         Errors of held-out tasks that intervals are made from.
+    common : CommonPart or None
+        What all tasks share beyond b(s); τ and b, and the calibration, are those of tasks whose targets are what it
+        leaves (`tailored.adapting.left_to_tasks`).
     """
 
     conditioning: Conditioning
@@ -57,6 +61,7 @@ class Prior:
     size_exponent: int = 0
     clip: tuple[float, float] | None = None
     calibration: Calibration | None = None
+    common: CommonPart | None = None
 
     def __post_init__(self) -> None:
         for part in (self.conditioning, self.bias):

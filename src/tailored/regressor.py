@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -13,12 +14,12 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from . import within
 from ._threads import single_threaded_blas
 from ._validation import check_choice, check_clip, check_fraction, check_psd
-from .adapting import one_task
+from .adapting import one_task, put_together
 from .intervals import Calibration, spreads
 from .losses import get_loss
 from .prior import Prior
 from .tasks import TaskSet, Units
-from .tasks.rows import clipped, dense_rows
+from .tasks.rows import dense_rows
 
 Array = NDArray[np.float64]
 
@@ -61,6 +62,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     ----------
     coef_ : array (d,)
     intercept_ : float
+        Both are those of the tailored part, where a learner has a common part: predictions are the sum of the two.
     representation_ : array (d, d), or (d + 1, d + 1) with an intercept
     dual_gap_ : float
         Certificate: the objective of this model is at most this far from the minimum.
@@ -69,6 +71,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
 
     _known: _Known | None = None
     _adapted = False
+    _common: Callable[[Any], Array] | None = None  # what all tasks share, at rows of this task
 
     def __init__(
         self,
@@ -126,6 +129,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
             clip=prior.clip,
         )
         model.clip_ = prior.clip
+        if prior.common is not None:
+            model._common = prior.common.of_task(task)
         # of the squared loss, where the units are not the user's own
         solution = solution._replace(gap=solution.gap * units.target**2)
         model._store(units.raw_weights(weights), shown, solution)
@@ -165,6 +170,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
                 max_iter=self.max_iter,
             )
         self._store(solution.coef + bias, theta, solution)
+        # What a meta-learner knew of another fit.
+        self._known = self._common = None
         return self
 
     def _store(self, weights: Array, theta: Array, solution: within.WithinSolution) -> None:
@@ -191,10 +198,16 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         return validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
 
     def predict(self, X: Any) -> Array:
-        """``X @ coef_ + intercept_``, clipped on request (decision values for classification losses)."""
+        """``X @ coef_ + intercept_``, plus the common part where the learner has one, clipped on request.
+
+        Decision values for classification losses.
+        """
         check_is_fitted(self, "coef_")
         X = self._inputs(X)
-        return clipped(np.asarray(X @ self.coef_ + self.intercept_), self.clip_)
+        return self._put_together(np.asarray(X @ self.coef_ + self.intercept_), X)
+
+    def _put_together(self, tailored: Array, X: Any) -> Array:
+        return put_together(tailored, None if self._common is None else self._common(X), self.clip_)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Intervals that contain the target of a new row with probability ``coverage``.
@@ -231,7 +244,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         low, high = self._reach(known, coverage)
         centre = x @ known.weights
         ends = np.stack([centre + low * width, centre + high * width], axis=1)
-        return clipped(known.units.raw_predictions(ends), self.clip_)
+        return self._put_together(known.units.raw_predictions(ends), X)
 
     def predict_std(self, X: Any) -> Array:
         """Standard deviation of a new target at each row: the task's own noise and what its rows leave open."""

@@ -24,7 +24,9 @@ MANY_TASKS = 500
 SELECTION_TRAIN, SELECTION_HELD_OUT = 4000, 1000
 
 # What a seed is drawn for; each draw is a function of the user's seed, its purpose and a number.
-FOLDS, COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, BIAS_ROWS, ALL_BIAS_ROWS, INTERVAL_ROWS = range(7)
+FOLDS, COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, BIAS_ROWS, ALL_BIAS_ROWS, INTERVAL_ROWS, COMMON_PARTS = (
+    range(8)
+)
 
 
 @dataclass(frozen=True)

@@ -42,14 +42,18 @@ BIAS_TASKS = 5000
 class LevelBias:
     """B (d, 1 + m) for the features (1, ψ) of tasks with about ``rows`` rows; None where it does not pay.
 
-    In the units of the training tasks.  ``error`` is that on held-out tasks with this B.
+    In the units of the training tasks.  ``errors`` are those of the held-out tasks with this B.
     """
 
     rows: int
     B: Array | None
     summary: TaskSummary | None
     penalty: float | None
-    error: float
+    errors: Array
+
+    @property
+    def error(self) -> float:
+        return _mean(self.errors)
 
 
 @dataclass(frozen=True)
@@ -149,8 +153,8 @@ def _choose_penalty(
     start = results[0]["error"]
     gained = significant(without - best_errors, PROBABLE) and len(without) >= LEAST_TASKS
     if best["error"] >= start * (1.0 - LEAST_GAIN) or not gained:
-        return [LevelBias(rows, None, None, None, start) for _ in fits], results
-    return [LevelBias(rows, p.B, p.summary, best["penalty"], best["error"]) for p in best_paths], results
+        return [LevelBias(rows, None, None, None, without) for _ in fits], results
+    return [LevelBias(rows, p.B, p.summary, best["penalty"], best_errors) for p in best_paths], results
 
 
 def _mean(errors: Array) -> float:

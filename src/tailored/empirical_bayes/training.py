@@ -47,7 +47,8 @@ class Learned:
     """The prior, and what was tried on the way.
 
     ``form`` and ``scale`` were chosen on held-out tasks, ``side`` says what the description may move in b(s), and
-    ``penalty`` is the one on the part of b(s) that is learned on query rows (None: left out).
+    ``penalty`` is the one on the part of b(s) that is learned on query rows (None: left out).  ``errors`` are those of
+    the held-out tasks, fold after fold, in the user's units.
     """
 
     prior: Prior
@@ -55,6 +56,7 @@ class Learned:
     scale: float
     side: SideForm | None
     penalty: float | None
+    errors: Array
     validation_error: float
     results: list[dict[str, Any]]
 
@@ -93,6 +95,7 @@ def _learn(data: TrainingData, tick: Callable[[int], None] | None) -> Learned:
         best.scale,
         choice.side,
         biases[-1].penalty if biases else None,
+        biases[-1].errors if biases else best.errors,
         biases[-1].error if biases else best.error,
         results + learned.results,
     )

@@ -169,6 +169,8 @@ class MetaLearner(Predicts, RegressorMixin, BaseEstimator):
     def _remember(self, tasks: TaskSet, weights: Array | None = None) -> None:
         """Adapt the tasks at hand (unless that was done already) so that `predict` can serve them."""
         self.task_labels_ = tasks.labels
+        if self.prior_.common is not None:
+            self.task_descriptions_ = self.prior_.common.describe(tasks)
         self.task_weights_ = self.adapt_many(tasks) if weights is None else weights
 
     # ------------------------------------------------------------------ adapting
@@ -214,7 +216,8 @@ class MetaLearner(Predicts, RegressorMixin, BaseEstimator):
     def representations(self, tasks: TaskSet) -> Array:
         """θ of many tasks, (n_tasks, d, d)."""
         check_is_fitted(self, "prior_")
-        taus = self.prior_.conditioning.evaluate(adapting.features(self.prior_, self._read(tasks)))
+        left = adapting.left_to_tasks(self.prior_, self._read(tasks))
+        taus = self.prior_.conditioning.evaluate(adapting.features(self.prior_, left))
         thetas = taus * self.prior_.size_factors(tasks.sizes)[:, None, None]
         return self.prior_.units.raw_representation(thetas)
 
@@ -259,7 +262,7 @@ class MetaLearner(Predicts, RegressorMixin, BaseEstimator):
             See `TaskSet`.
         """
         check_is_fitted(self, "prior_")
-        tasks = self._read(X, y, groups, side_info)
+        tasks = adapting.left_to_tasks(self.prior_, self._read(X, y, groups, side_info))
         with single_threaded_blas():
             pairs = [(tasks, adapting.by_solving(self.prior_, self.n_jobs))]
             calibration = calibrate_on(pairs, self.prior_.units, [0])

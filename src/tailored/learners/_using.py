@@ -17,7 +17,7 @@ from ..predicting import predict_rows
 from ..prior import Prior
 from ..tasks import TaskSet
 from ..tasks.pairs import matched
-from ..tasks.rows import clipped, task_means
+from ..tasks.rows import task_means
 from ._reading import (
     check_names,
     in_known_order,
@@ -38,6 +38,7 @@ class Predicts:
     loss_: Loss
     task_labels_: NDArray[Any]
     task_weights_: Array
+    task_descriptions_: Array
     n_jobs: int | None
 
     def _read(
@@ -69,10 +70,16 @@ class Predicts:
             positions = np.zeros(X.shape[0], dtype=int)
         else:
             positions = task_positions(self.task_labels_, groups, X.shape[0])
-        weights = self.task_weights_[positions]
+        weights, common = self.task_weights_[positions], self.prior_.common
+        described = np.zeros((len(weights), 0)) if common is None else self.task_descriptions_[positions]
         new = positions < 0
         if new.any():
-            weights[new] = self._prior_weights(X[new], groups, new, side_info)
+            # The task of such a row is one without rows.
+            empty, places = tasks_without_rows(X[new], groups, new, side_info)
+            empty = in_known_order(self, empty)
+            weights[new] = adapting.weights(self.prior_, empty, self.n_jobs)[places]
+            if common is not None:
+                described[new] = common.describe(empty)[places]
         d = X.shape[1]
         if sparse.issparse(X):
             prediction = np.asarray(X.multiply(weights[:, :d]).sum(axis=1)).ravel()
@@ -80,13 +87,8 @@ class Predicts:
             prediction = np.einsum("ij,ij->i", X, weights[:, :d])
         if self.prior_.fit_intercept:
             prediction = prediction + weights[:, d]
-        return clipped(prediction, self.prior_.clip)
-
-    def _prior_weights(self, X: Any, groups: Any, new: NDArray[np.bool_], side_info: Any) -> Array:
-        """Weights of rows whose task was not seen: those of a task without rows."""
-        empty, positions = tasks_without_rows(X, groups, new, side_info)
-        empty = in_known_order(self, empty)
-        return adapting.weights(self.prior_, empty, self.n_jobs)[positions]
+        shared = None if common is None else common.predict(X, described)
+        return adapting.put_together(prediction, shared, self.prior_.clip)
 
     def predict_tasks(
         self,
