@@ -12,11 +12,15 @@ from tailored import EmpiricalBayesLearner
 from tailored.baselines import RIVALS
 from tailored.cli import app
 from tailored.datasets import make_clusters
-from tailored.studies.benchmark import SUITES, Trial, TrialResult, run_benchmark, run_trial
+from tailored.studies.benchmark import SUITES, Report, Trial, TrialResult, run_benchmark, run_trial
 from tailored.studies.benchmark import run as module
+from tailored.studies.benchmark.methods import OURS
 from tailored.studies.benchmark.page import page
-from tailored.studies.benchmark.report import curves_display, markdown, ratios, summarise, to_csv
-from tailored.studies.benchmark.suites import Split, Suite
+from tailored.studies.benchmark.splits import Split
+from tailored.studies.benchmark.suites import COLD_ROWS, Suite
+from tailored.studies.benchmark.tables.multilevel import compare
+from tailored.studies.benchmark.tables.summary import by_data_set, summarise
+from tailored.studies.benchmark.tables.tidy import curves_display, to_csv
 
 
 @pytest.fixture
@@ -67,26 +71,34 @@ def test_unknown_names(tmp_path):
         run_benchmark(["clusters-2"], ["mixed modal"], [0], tmp_path)
 
 
-def test_summary_pairs_the_seeds():
+def test_summary_pairs_the_seeds(monkeypatch):
+    monkeypatch.setitem(SUITES, "s", Suite("a test", 9, lambda seed, data: None))
     ours, theirs = [1.0, 2.0, 3.0], [1.1, 2.3, 3.2]
-    results = [(Trial("s", "conditional", i), TrialResult(e, 1.0)) for i, e in enumerate(ours)]
+    results = [(Trial("s", OURS, i), TrialResult(e, 1.0)) for i, e in enumerate(ours)]
     results += [
         (Trial("s", "task mean", i), TrialResult(e, 0.1, cold={"0": 9.0})) for i, e in enumerate(theirs)
     ]
     lines = {line.method: line for line in summarise(results)}
-    assert lines["conditional"].best_baseline == "task mean"
-    assert lines["conditional"].difference == pytest.approx(-100 * 0.6 / 6.6)
+    assert lines[OURS].best_baseline == "task mean"
+    assert lines[OURS].difference == pytest.approx(-100 * 0.6 / 6.6)
     differences = np.subtract(ours, theirs)
     t = differences.mean() / (differences.std(ddof=1) / np.sqrt(3))
     from scipy.stats import t as student
 
-    assert lines["conditional"].p_value == pytest.approx(2 * student.sf(abs(t), 2))
-    page = markdown(list(lines.values()))
-    assert "**conditional**" in page
-    assert "against task mean" in page
+    assert lines[OURS].p_value == pytest.approx(2 * student.sf(abs(t), 2))
+    text = by_data_set(list(lines.values()))
+    assert "**`EmpiricalBayesLearner()`**" in text
+    assert "against task mean" in text
     assert to_csv(results).count("\n") == 1 + 3 + 6
     curves = curves_display(results, "rows").curves
     assert curves["s"]["task mean"][1].tolist() == [9.0]
+
+
+def test_the_best_baseline_is_chosen_on_shared_seeds():
+    """A rival that took the easy seeds only is not the best for that."""
+    results = [(Trial("s", "task mean", i), TrialResult(e, 0.1)) for i, e in enumerate([1.0, 1.0, 9.0, 9.0])]
+    results += [(Trial("s", "ridge per task", i), TrialResult(1.2, 0.1)) for i in range(2)]
+    assert {line.best_baseline for line in summarise(results)} == {"task mean"}
 
 
 def test_ratios_pair_the_splits(monkeypatch):
@@ -95,27 +107,29 @@ def test_ratios_pair_the_splits(monkeypatch):
     monkeypatch.setitem(SUITES, "s", Suite("a test", 9, lambda seed, data: None))
     ours = {0: (1.0, 2.0), 1: (1.2, 2.0), 2: (0.9, 1.9), 9: (7.0, 7.0)}
     theirs = {0: (1.1, 2.1), 1: (1.35, 1.9), 2: (1.0, 1.8)}
-    cold = {str(n): 1.0 for n in module.COLD_ROWS}
+    cold = {str(n): 1.0 for n in COLD_ROWS}
     results = [
         (Trial(suite, method, seed), TrialResult(error, seconds, cold=cold, row_rmse=rmse))
         for suite in ("m", "s")
-        for method, seconds, errors in (("conditional", 1.0, ours), ("lme4", 3.0, theirs))
+        for method, seconds, errors in ((OURS, 1.0, ours), ("lme4", 3.0, theirs))
         for seed, (error, rmse) in errors.items()
     ]
-    (line,) = ratios(results)
-    assert (line.suite, line.method, line.n_splits) == ("m", "conditional", 3)
+    line = compare(Report(results), "m", OURS, "lme4")
     logs = np.log([1 / 1.1, 1.2 / 1.35, 0.9])
-    assert line.error == pytest.approx(np.exp(logs.mean()))
+    assert line.error.n == 3
+    assert line.error.value == pytest.approx(np.exp(logs.mean()))
     margin = 2.919986 * logs.std(ddof=1) / np.sqrt(3)  # Student's t with two degrees of freedom, 95 %
-    assert line.error_upper == pytest.approx(np.exp(logs.mean() + margin), rel=1e-5)
-    assert line.rmse == pytest.approx(np.exp(np.log([2 / 2.1, 2 / 1.9, 1.9 / 1.8]).mean()))
-    assert (line.seconds, line.seconds_other) == (1.0, 3.0)
-    text = page(results)
+    assert line.error.upper == pytest.approx(np.exp(logs.mean() + margin), rel=1e-5)
+    assert line.rmse.value == pytest.approx(np.exp(np.log([2 / 2.1, 2 / 1.9, 1.9 / 1.8]).mean()))
+    text = page(Report(results))
     assert "Multilevel data against lme4" in text
-    assert f"{100 * (line.error - 1):+.2f} %" in text
-    assert np.isnan(ratios([results[0], results[4]])[0].error_upper)
+    (row,) = (row for row in text.splitlines() if row.startswith("| m | 9 |"))
+    assert f"| {100 * (line.error.value - 1):+.2f} % |" in row
+    assert row.endswith("| 1.0 s | 3.0 s |")
+    assert np.isnan(compare(Report([results[0], results[4]]), "m", OURS, "lme4").error.upper)
     # Trials of an earlier run know no errors over rows.
-    assert ratios([(trial, TrialResult(1.0, 1.0)) for trial, _ in results]) == []
+    bare = Report([(trial, TrialResult(1.0, 1.0)) for trial, _ in results])
+    assert compare(bare, "m", OURS, "lme4") is None
 
 
 def test_what_cannot_run_is_left_out_with_its_reason(tiny, tmp_path, monkeypatch, capsys):
@@ -127,7 +141,7 @@ def test_what_cannot_run_is_left_out_with_its_reason(tiny, tmp_path, monkeypatch
     heard = capsys.readouterr().err
     assert "skipped: lme4: Rscript is not installed" in heard
     assert "skipped: sleepstudy: sleepstudy.csv is read from a local folder" in heard
-    text = page(results)
+    text = page(Report(results, skipped=results.skipped))
     assert "- lme4: Rscript is not installed" in text
     assert "export_multilevel.R" in text
 
@@ -159,15 +173,15 @@ def test_a_method_without_weights(tiny):
 @pytest.mark.filterwarnings("ignore:coverage. too few tasks:UserWarning")  # ten of them
 def test_trials_of_the_curve_and_its_page(few_steps, tiny, tmp_path):
     """Curves take fewer methods and fewer tasks than there are; the page and the table say what was measured."""
-    methods = ["task mean", "ridge per task", "mixed model", "conditional"]
+    methods = ["task mean", "ridge per task", "mixed model", OURS]
     results = run_benchmark(["tiny"], methods, [0, 1], tmp_path, task_counts=(10, 25))
     counts = {(trial.method, trial.n_train) for trial, _ in results}
     assert counts == {(m, None) for m in methods} | {(m, 10) for m in methods[1:]}
-    curves = curves_display(results, "tasks").curves["tiny"]["conditional"]
+    curves = curves_display(results, "tasks").curves["tiny"][OURS]
     np.testing.assert_array_equal(curves[0], [10, 20])
-    full = [r for c, r in results if c.method == "conditional" and c.n_train is None]
+    full = [r for c, r in results if c.method == OURS and c.n_train is None]
     assert curves[1][1] == pytest.approx(np.mean([r.error for r in full]))
-    text = page(results, {"rows": "figures/rows.png"})
+    text = page(Report(results, figures={"rows": "figures/rows.png"}))
     coverage = np.mean([r.coverage["all"][0] for r in full])
     assert f"{100 * coverage:.1f} ±" in text
     assert "figures/rows.png" in text
@@ -176,14 +190,14 @@ def test_trials_of_the_curve_and_its_page(few_steps, tiny, tmp_path):
     (line,) = (
         row
         for row in table
-        if (row["method"], row["seed"], row["n_train"], row["support"]) == ("conditional", "1", "all", "5")
+        if (row["method"], row["seed"], row["n_train"], row["support"]) == (OURS, "1", "all", "5")
     )
     assert float(line["coverage"]) == pytest.approx(full[1].coverage["5"][0], abs=1e-6)
     assert float(line["error"]) == pytest.approx(full[1].cold["5"], abs=1e-6)
 
 
 def test_coverage_by_hand(few_steps, tiny):
-    result = run_trial(Trial("tiny", "conditional", 0))
+    result = run_trial(Trial("tiny", OURS, 0))
     split = SUITES["tiny"].load(0, None)
     learner = EmpiricalBayesLearner().fit(split.train)
     inside = []
@@ -200,16 +214,16 @@ def test_command_writes_table_figures_and_page(tiny, tmp_path):
     result = CliRunner().invoke(app, ["benchmark", "tiny", *methods, *options, "--report", str(page)])
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in (tmp_path / "out" / "cells").iterdir()) == [
-        "tiny_mixed-model_100_10.json",
-        "tiny_mixed-model_100_all.json",
-        "tiny_mixed-model_101_10.json",
-        "tiny_mixed-model_101_all.json",
-        "tiny_task-mean_100_all.json",
-        "tiny_task-mean_101_all.json",
+        "tiny_mixed-model_200_10.json",
+        "tiny_mixed-model_200_all.json",
+        "tiny_mixed-model_201_10.json",
+        "tiny_mixed-model_201_all.json",
+        "tiny_task-mean_200_all.json",
+        "tiny_task-mean_201_all.json",
     ]
-    stored = json.loads((tmp_path / "out" / "cells" / "tiny_task-mean_100_all.json").read_text())
+    stored = json.loads((tmp_path / "out" / "cells" / "tiny_task-mean_200_all.json").read_text())
     scores = ["error", "seconds", "clipped", "cold", "coverage", "row_error", "row_rmse"]
-    assert list(stored) == scores
+    assert list(stored) == [*scores, "calibrated", "quantile"]
     assert f"{stored['error']:.6f}" in (tmp_path / "out" / "benchmark.csv").read_text()
     for kind in ("rows", "tasks"):
         assert f"figures/benchmark-{kind}.png" in page.read_text()

@@ -14,7 +14,7 @@ from .errors import explained
 from .output import console, note, say, table
 
 if TYPE_CHECKING:
-    from ..studies.benchmark.report import Line
+    from ..studies.benchmark.tables.summary import Line
 
 
 def demo(
@@ -68,8 +68,11 @@ def benchmark(
     method: Annotated[
         list[str] | None, typer.Option(help="Only this method (repeat for several).", show_default="all")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds.")] = 10,
-    first_seed: Annotated[int, typer.Option(help="First seed.")] = 100,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of seeds.", show_default="30 of multilevel data sets, 10 of others"),
+    ] = None,
+    first_seed: Annotated[int, typer.Option(help="First seed.")] = 200,
     tasks: Annotated[
         list[int] | None, typer.Option(help="Also so many training tasks, for a curve (repeat).")
     ] = None,
@@ -77,19 +80,26 @@ def benchmark(
     data: Annotated[Path | None, typer.Option(help="Folder with the data sets instead of downloads.")] = None,
     out: Annotated[Path, typer.Option(help="Results; finished cells are reused.")] = Path("benchmark"),
     report: Annotated[Path | None, typer.Option(help="Write the page of results to this file.")] = None,
+    before: Annotated[
+        Path | None, typer.Option(help="Results of an earlier version on the same seeds, to show beside.")
+    ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="List data sets and methods.")] = False,
 ) -> None:
     """Compare the learners with what a practitioner would use, on the same tasks."""
     # Finished trials are reused, so that the same command goes on.
     with explained(resume_command=shlex.join(["tailored", *sys.argv[1:]])):
-        from ..studies.benchmark import METHODS, SUITES, run_benchmark
+        from ..studies.benchmark import METHODS, SUITES, Report, run_benchmark, seeds_of
         from ..studies.benchmark.page import write_results
-        from ..studies.benchmark.report import summarise
+        from ..studies.benchmark.recipe import recipe
+        from ..studies.benchmark.tables.before import read_before
+        from ..studies.benchmark.tables.summary import summarise
 
         if show_list:
             for name, suite in SUITES.items():
-                console.print(f"{name:16} {suite.description}")
-            console.print("methods: " + "; ".join(METHODS))
+                console.print(f"{name:26} {suite.description}", markup=False)
+            console.print("\nmethods:")
+            for name, one in METHODS.items():
+                console.print(f"{name:26} {one.label.replace('`', '')}", markup=False)
             return
         suites, methods = data_sets or list(SUITES), method or list(METHODS)
         _check_names("data set", suites, SUITES)
@@ -97,15 +107,21 @@ def benchmark(
         results = run_benchmark(
             suites,
             methods,
-            range(first_seed, first_seed + seeds),
+            {name: seeds_of(name, first_seed, seeds) for name in suites},
             out / "cells",
             task_counts=tasks or (),
             data=None if data is None else str(data),
             n_jobs=jobs,
             progress=True,
         )
-        _print_lines(summarise(results), f"Mean absolute error on new tasks, {seeds} seeds from {first_seed}")
-        for path in write_results(results, out, report):
+        _print_lines(summarise(results), f"Mean absolute error on new tasks, seeds from {first_seed}")
+        collected = Report(
+            results,
+            {} if before is None else read_before(before),
+            [] if report is None else recipe(out),
+            skipped=results.skipped,
+        )
+        for path in write_results(collected, out, report):
             say(f"written: {path}")
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import joblib
 import numpy as np
@@ -16,18 +16,13 @@ import numpy as np
 from ..._threads import single_threaded_blas
 from ..._validation import check_choice
 from ...progress import progress_bar
-from ...tasks import TaskSet
-from ...tasks.rows import mean_error
 from ..files import make_folder, write_atomically
-from .methods import METHODS, missing_program, predictions
-from .suites import SUITES, Split
+from . import measures
+from .methods import METHODS, OURS, QUANTILE, missing_program, predictions
+from .suites import SUITES
 
-#: Support rows of the cold-start curve.
-COLD_ROWS = (0, 1, 2, 5, 10)
-#: Support rows that intervals are judged with (None: all), and the coverage they are asked for.
-INTERVAL_ROWS, COVERAGE = (0, 5, None), 0.9
 #: Methods of the curves against the number of training tasks, and how many of the seeds they take.
-CURVE_METHODS, CURVE_SEEDS = ("ridge per task", "mixed model", "conditional"), 5
+CURVE_METHODS, CURVE_SEEDS = ("ridge per task", "mixed model", OURS), 5
 
 #: Seeds of the splits: the same for every data set, or by data set.
 Seeds = Sequence[int] | Mapping[str, Sequence[int]]
@@ -50,14 +45,27 @@ class Trial(NamedTuple):
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Mean absolute error over the test tasks.
+    """What was measured on the new tasks.
 
-    ``clipped``: with predictions clipped to the target's known range (None where there is none).
-    ``cold``: error after adapting on 0, 1, 2, 5, 10 random support rows.  ``seconds``: of the fit.
-    ``coverage``: share of query rows inside their intervals, and the intervals' mean width, after adapting on
-    0, 5 and all support rows; for methods that give intervals.
-    ``row_error``, ``row_rmse``: mean absolute and root mean squared error over all query rows alike, where
-    ``error`` is the mean over tasks.
+    Attributes
+    ----------
+    error : float
+        Mean over tasks of the mean absolute error, after adapting on all support rows.
+    seconds : float
+        Of the fit.
+    clipped : float, optional
+        The error of predictions clipped to the target's known range, where there is one.
+    cold : dict
+        The error after adapting on few support rows, by their number.
+    coverage : dict
+        Share of query rows inside their intervals and the intervals' mean width, by the number of support rows
+        ("all"); of methods that give intervals.
+    row_error, row_rmse : float, optional
+        Mean absolute and root mean squared error over all query rows alike.
+    calibrated : list of int
+        The numbers of rows that the intervals are calibrated at.
+    quantile : dict
+        Share of query rows at or below the 90 % quantile and its pinball loss, by the number of support rows.
     """
 
     error: float
@@ -67,6 +75,8 @@ class TrialResult:
     coverage: dict[str, tuple[float, float]] = field(default_factory=dict)
     row_error: float | None = None
     row_rmse: float | None = None
+    calibrated: list[int] = field(default_factory=list)
+    quantile: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 class Finished(list[tuple[Trial, TrialResult]]):
@@ -79,61 +89,36 @@ class Finished(list[tuple[Trial, TrialResult]]):
 
 def run_trial(trial: Trial, data: str | None = None) -> TrialResult:
     """Fit one method on one seed of one data set and score it on the test tasks."""
-    split = SUITES[trial.suite].load(trial.seed, data)
+    suite = SUITES[trial.suite]
+    split = suite.load(trial.seed, data)
     train = split.train if trial.n_train is None else split.train[: trial.n_train]
-    method = METHODS[trial.method]()
+    method = METHODS[trial.method].make(split)
     with single_threaded_blas():
         start = time.perf_counter()
         method.fit(train)
         seconds = time.perf_counter() - start
         predicted = predictions(method, split.support, split.query)
-        cold = {}
-        for rows in COLD_ROWS:
-            fewer = _some_rows(split.support, rows, trial.seed)
-            cold[str(rows)] = _error(predictions(method, fewer, split.query), split.query)
-        coverage = _coverage(method, split, trial.seed) if getattr(method, "calibration_", None) else {}
+        cold = measures.cold_errors(method, split, suite.cold_rows, trial.seed)
+        calibrated = measures.calibrated_rows(method)
+        covered = measures.coverage(method, split, trial.seed) if calibrated else {}
+        quantile = {}
+        if QUANTILE in suite.also and trial.method in (OURS, QUANTILE):
+            quantile = measures.quantiles(method, trial.method, split, trial.seed)
     clipped = None
     if split.target_range is not None:
-        clipped = _error(np.clip(predicted, *split.target_range), split.query)
+        clipped = measures.error(np.clip(predicted, *split.target_range), split.query)
     left = predicted - split.query.y
     return TrialResult(
-        _error(predicted, split.query),
+        measures.error(predicted, split.query),
         seconds,
         clipped,
         cold,
-        coverage,
-        row_error=float(np.abs(left).mean()),
-        row_rmse=float(np.sqrt(np.square(left).mean())),
+        covered,
+        float(np.abs(left).mean()),
+        float(np.sqrt(np.square(left).mean())),
+        calibrated,
+        quantile,
     )
-
-
-def _error(predicted: Any, query: TaskSet) -> float:
-    return mean_error(np.abs(predicted - query.y), query.offsets)
-
-
-def _coverage(method: Any, split: Split, seed: int) -> dict[str, tuple[float, float]]:
-    """Means over tasks, by the number of support rows, of models as a user gets them."""
-    out = {}
-    for rows in INTERVAL_ROWS:
-        support = split.support if rows is None else _some_rows(split.support, rows, seed)
-        inside, widths = [], []
-        for given, asked in zip(support, split.query, strict=True):
-            described = {} if given.side_info is None else {"side_info": given.side_info}
-            model = method.adapt(*((given.X, given.y) if len(given.y) else ()), **described)
-            low, high = model.predict_interval(asked.X, COVERAGE).T
-            inside.append(np.mean((low <= asked.y) & (asked.y <= high)))
-            widths.append(np.mean(high - low))
-        out["all" if rows is None else str(rows)] = (float(np.mean(inside)), float(np.mean(widths)))
-    return out
-
-
-def _some_rows(tasks: TaskSet, rows: int, seed: int) -> TaskSet:
-    """The same tasks with at most ``rows`` random rows each; more rows contain fewer rows."""
-    task = np.repeat(np.arange(len(tasks)), tasks.sizes)
-    order = np.lexsort((np.random.default_rng([seed, 1]).random(len(task)), task))
-    place = np.empty(len(task), dtype=int)
-    place[order] = np.arange(len(task)) - tasks.offsets[task]
-    return tasks.with_rows(place < rows, np.minimum(tasks.sizes, rows))
 
 
 def list_trials(
@@ -142,14 +127,23 @@ def list_trials(
     """All trials, data set by data set; what does not apply to a data set is left out."""
     trials = []
     for suite in suites:
-        applicable = [method for method in methods if method not in SUITES[suite].excludes]
+        applicable = [method for method in methods if applies(method, suite)]
         fewer = [n for n in task_counts if n < SUITES[suite].n_train]
         for place, seed in enumerate(seeds[suite] if isinstance(seeds, Mapping) else seeds):
-            trials += [Trial(suite, method, seed) for method in applicable]
+            for method in applicable:
+                most = METHODS[method].most_seeds
+                if most is None or place < most:
+                    trials.append(Trial(suite, method, seed))
             if place < CURVE_SEEDS:
                 in_curves = [method for method in applicable if method in CURVE_METHODS]
                 trials += [Trial(suite, method, seed, n) for n in fewer for method in in_curves]
     return trials
+
+
+def applies(method: str, suite: str) -> bool:
+    """Whether a method is run on a data set."""
+    known = SUITES[suite]
+    return method in known.also if METHODS[method].is_asked else method not in known.excludes
 
 
 def run_benchmark(
@@ -184,7 +178,7 @@ def run_benchmark(
         check_choice("method", name, METHODS)
     make_folder(out)
     trials = list_trials(suites, methods, seeds, task_counts)
-    missing = [trial for trial in trials if _read(out / trial.file) is None]
+    missing = [trial for trial in trials if read(out / trial.file) is None]
     skipped = _cannot_run(missing, data)
     for name, reason in skipped.items():
         print(f"skipped: {name}: {reason}", file=sys.stderr)
@@ -194,8 +188,13 @@ def run_benchmark(
         for _ in parallel(joblib.delayed(_run_and_store)(trial, out, data) for trial in missing):
             if tick is not None:
                 tick(1)
-    results = [(trial, _read(out / trial.file)) for trial in trials]
-    return Finished(((trial, result) for trial, result in results if result is not None), skipped)
+    return Finished(finished(trials, out), skipped)
+
+
+def finished(trials: Iterable[Trial], folder: Path) -> list[tuple[Trial, TrialResult]]:
+    """Those of the trials that lie in a folder."""
+    results = [(trial, read(folder / trial.file)) for trial in trials]
+    return [(trial, result) for trial, result in results if result is not None]
 
 
 def _cannot_run(trials: Sequence[Trial], data: str | None) -> dict[str, str]:
@@ -211,7 +210,7 @@ def _run_and_store(trial: Trial, out: Path, data: str | None) -> None:
     write_atomically(out / trial.file, (json.dumps(asdict(result)) + "\n").encode())
 
 
-def _read(path: Path) -> TrialResult | None:
+def read(path: Path) -> TrialResult | None:
     """A finished trial, or None where there is none that can be read."""
     try:
         return TrialResult(**json.loads(path.read_bytes()))
