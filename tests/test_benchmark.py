@@ -12,7 +12,7 @@ from tailored import EmpiricalBayesLearner
 from tailored.baselines import RIVALS
 from tailored.cli import app
 from tailored.datasets import make_clusters
-from tailored.studies.benchmark import SUITES, Report, Trial, TrialResult, run_benchmark, run_trial
+from tailored.studies.benchmark import SUITES, Report, Trial, TrialResult, recipe, run_benchmark, run_trial
 from tailored.studies.benchmark import run as module
 from tailored.studies.benchmark.methods import OURS
 from tailored.studies.benchmark.page import page
@@ -207,7 +207,9 @@ def test_coverage_by_hand(few_steps, tiny):
     assert result.coverage["all"][0] == pytest.approx(np.mean(inside))
 
 
-def test_command_writes_table_figures_and_page(tiny, tmp_path):
+def test_command_writes_table_figures_and_page(tiny, tmp_path, monkeypatch):
+    scores = {"scoring": "a way", "cross_val_score": 0.25, "grid_search": 0.25, "loop": 0.25}
+    monkeypatch.setattr(recipe, "compare", lambda seed: [scores])
     page = tmp_path / "docs" / "benchmark.md"
     methods = ["--method", "task mean", "--method", "mixed model"]
     options = ["--seeds", "2", "--tasks", "10", "--jobs", "1", "--out", str(tmp_path / "out")]
@@ -225,6 +227,7 @@ def test_command_writes_table_figures_and_page(tiny, tmp_path):
     scores = ["error", "seconds", "clipped", "cold", "coverage", "row_error", "row_rmse"]
     assert list(stored) == [*scores, "calibrated", "quantile"]
     assert f"{stored['error']:.6f}" in (tmp_path / "out" / "benchmark.csv").read_text()
+    assert "| a way | 0.25000000 |" in page.read_text()
     for kind in ("rows", "tasks"):
         assert f"figures/benchmark-{kind}.png" in page.read_text()
         assert (page.parent / "figures" / f"benchmark-{kind}.png").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.metrics import mean_absolute_error, r2_score
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ...datasets import make_clusters
@@ -25,7 +24,7 @@ from ..files import write_atomically
 Array = NDArray[np.float64]
 
 #: Tasks, folds of whole tasks, and rows of each held-out task that the scorer gives.
-N_TASKS, N_FOLDS, N_SUPPORT = 60, 4, 3
+N_TASKS, N_FOLDS, N_SUPPORT = 60, 3, 3
 
 
 def recipe(out: Path, seed: int = 0) -> list[dict[str, float | str]]:
@@ -38,30 +37,33 @@ def recipe(out: Path, seed: int = 0) -> list[dict[str, float | str]]:
     return found
 
 
-def compare(seed: int) -> list[dict[str, float | str]]:
+def compare(seed: int, learner: Any = None) -> list[dict[str, float | str]]:
     """Every way to score, alone and behind a scaler: mean score of the function and of the loop."""
     tasks = make_clusters(N_TASKS, n_clusters=2, n_features=4, rank=2, n_rows=12, random_state=seed)
     X, y, groups = np.asarray(tasks.X), tasks.y, np.repeat(tasks.labels, tasks.sizes)
-    folds, scorer = GroupKFold(N_FOLDS), task_scorer("neg_mean_absolute_error", support=N_SUPPORT)
-    learner = EmpiricalBayesLearner()
+    folds = GroupKFold(N_FOLDS)
+    ways = {
+        "default scoring, R²": None,
+        f'`task_scorer("neg_mean_absolute_error", support={N_SUPPORT})`': task_scorer(
+            "neg_mean_absolute_error", support=N_SUPPORT
+        ),
+    }
+    learner = EmpiricalBayesLearner() if learner is None else learner
     lines: list[dict[str, float | str]] = []
     for scaled in (False, True):
-        estimator = make_pipeline(StandardScaler(), clone(learner)) if scaled else clone(learner)
-        where = "in a `Pipeline`" if scaled else "alone"
-        for name, scoring, by_hand in (
-            ("default scoring, R²", None, _r_squared),
-            (f'`task_scorer("neg_mean_absolute_error", support={N_SUPPORT})`', scorer, _absolute),
-        ):
+        estimator = (
+            Pipeline([("scale", StandardScaler()), ("learn", clone(learner))]) if scaled else clone(learner)
+        )
+        grid = {("learn__" if scaled else "") + "fit_intercept": [learner.fit_intercept]}
+        by_hand = _loop(learner, X, y, groups, folds, scaled)
+        for (name, scoring), loop in zip(ways.items(), by_hand.T, strict=True):
             with sklearn.config_context(enable_metadata_routing=True):
                 found = cross_val_score(estimator, X, y, params={"groups": groups}, cv=folds, scoring=scoring)
-                prefix = "empiricalbayeslearner__" if scaled else ""
-                search = GridSearchCV(
-                    estimator, {f"{prefix}calibrate": [True]}, cv=folds, scoring=scoring, refit=False
-                ).fit(X, y, groups=groups)
-            loop = _loop(learner, X, y, groups, folds, scaled, by_hand)
+                search = GridSearchCV(estimator, grid, cv=folds, scoring=scoring, refit=False)
+                search.fit(X, y, groups=groups)
             lines.append(
                 {
-                    "scoring": f"{name}, {where}",
+                    "scoring": f"{name}, {'in a `Pipeline`' if scaled else 'alone'}",
                     "cross_val_score": float(found.mean()),
                     "grid_search": float(search.cv_results_["mean_test_score"][0]),
                     "loop": float(loop.mean()),
@@ -70,16 +72,8 @@ def compare(seed: int) -> list[dict[str, float | str]]:
     return lines
 
 
-def _loop(
-    learner: Any,
-    X: Array,
-    y: Array,
-    groups: Array,
-    folds: GroupKFold,
-    scaled: bool,
-    score: Callable[[Any, TaskSet], float],
-) -> Array:
-    """The loop, written out."""
+def _loop(learner: Any, X: Array, y: Array, groups: Array, folds: GroupKFold, scaled: bool) -> Array:
+    """The loop, written out: R² and absolute errors of each fold."""
     scores = []
     for train, test in folds.split(X, y, groups):
         a, b = X[train], X[test]
@@ -87,7 +81,8 @@ def _loop(
             scaler = StandardScaler().fit(a)
             a, b = scaler.transform(a), scaler.transform(b)
         model = clone(learner).fit(a, y[train], groups=groups[train])
-        scores.append(score(model, TaskSet(b, y[test], groups[test])))
+        held_out = TaskSet(b, y[test], groups[test])
+        scores.append([_r_squared(model, held_out), _absolute(model, held_out)])
     return np.array(scores)
 
 
