@@ -1,6 +1,7 @@
 """A common part: what all tasks share beyond the linear prior mean, fitted out of fold."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ from sklearn.tree import DecisionTreeRegressor
 
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.common import PARTS, CommonPart, fit_common
+from tailored.empirical_bayes import Learned, common_part
+from tailored.exceptions import UnhelpfulWarning
+from tailored.mixed_models.forms import Form
 
 NOISE, SLOPES = 0.2, 0.3
 
@@ -417,7 +421,7 @@ def test_auto_leaves_out_what_does_not_pay():
     """Linear tasks: the learner is the one without, bit for bit."""
     rng = np.random.default_rng(0)
     rows = []
-    for _ in range(12):
+    for _ in range(8):
         X = rng.normal(size=(8, 3))
         rows.append((X, X @ ([1.0, 2.0, 3.0] + 0.5 * rng.normal(size=3)) + 0.3 * rng.normal(size=8)))
     tasks = TaskSet.from_tasks(rows)
@@ -426,3 +430,19 @@ def test_auto_leaves_out_what_does_not_pay():
     np.testing.assert_array_equal(auto.task_weights_, plain.task_weights_)
     tried = [entry for entry in auto.search_results_ if entry["kind"] == "common part"]
     assert tried[0]["error"] == auto.validation_error_ < tried[1]["error"]
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_only_what_is_kept_warns_and_at_the_users_line(monkeypatch, tasks, tree, learner, pays):
+    """The one that is left out may warn as it likes."""
+
+    def learn(data, **options):
+        with_it = data.tasks is not tasks
+        warnings.warn("with" if with_it else "without", UnhelpfulWarning, stacklevel=2)
+        errors = np.arange(36.0) + (with_it != pays)
+        return Learned(learner.prior_, Form("mixed model"), 1.0, None, None, errors, errors.mean(), [])
+
+    monkeypatch.setattr(common_part, "learn", learn)
+    with pytest.warns(UnhelpfulWarning, match="^with$" if pays else "^without$") as heard:
+        EmpiricalBayesLearner(common="auto").fit(tasks)
+    assert [warning.filename for warning in heard] == [__file__]

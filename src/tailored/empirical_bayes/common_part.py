@@ -6,15 +6,23 @@ than chance, or it is left out.
 
 from __future__ import annotations
 
+import warnings
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..common import fit_common
 from ..feature_maps import SideFeatures
 from .data import COMMON_PARTS, TrainingData
 from .selection import significant
 from .training import Learned, learn
+
+
+class _Heard(NamedTuple):
+    """What was learned, and the warnings on the way: those of what is left out are nobody's business."""
+
+    learned: Learned
+    warnings: list[warnings.WarningMessage]
 
 
 def learn_beside(
@@ -33,15 +41,22 @@ def learn_beside(
     settings = replace(data.settings, clip=None)
     # Features of rows are now those of what is left of them.
     side = None if data.side is None else SideFeatures.fit(deepcopy(data.side.encoder), left)
-    beside = learn(replace(data, tasks=left, side=side, settings=settings), **options)
-    beside = replace(beside, prior=replace(beside.prior, common=part, clip=data.settings.clip))
-    if not if_it_pays:
-        return beside
-    alone = learn(data, **options)
-    pays = significant(alone.errors - beside.errors)
-    tried = [
-        {"kind": "common part", "common": name, "error": learned.validation_error}
-        for name, learned in ((None, alone), (type(regressor).__name__, beside))
-    ]
-    chosen = beside if pays else alone
-    return replace(chosen, results=[*chosen.results, *tried])
+    chosen = beside = _listen(replace(data, tasks=left, side=side, settings=settings), options)
+    prior = replace(beside.learned.prior, common=part, clip=data.settings.clip)
+    tried: list[dict[str, Any]] = []
+    if if_it_pays:
+        alone = _listen(data, options)
+        for name, heard in ((None, alone), (type(regressor).__name__, beside)):
+            tried.append({"kind": "common part", "common": name, "error": heard.learned.validation_error})
+        if not significant(alone.learned.errors - beside.learned.errors):
+            chosen, prior = alone, alone.learned.prior
+    for warning in chosen.warnings:
+        # from the user's call of fit
+        warnings.warn(warning.message, warning.category, stacklevel=6)
+    return replace(chosen.learned, prior=prior, results=[*chosen.learned.results, *tried])
+
+
+def _listen(data: TrainingData, options: dict[str, Any]) -> _Heard:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        return _Heard(learn(data, **options), heard)

@@ -200,7 +200,8 @@ class EmpiricalBayesLearner(MetaLearner):
         )
         n_validation = sum(len(piece) for piece in self._stream.validation)
         data = TrainingData(tasks, self._side_features(tasks), n_validation, settings)
-        learned = self._learned(data)
+        options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
+        learned = learn(data, **options) if self.common is None else self._learn_beside(data, options)
         self.prior_ = learned.prior
         self.form_, self.n_components_ = learned.form.describe(), learned.form.n_components
         self.scale_ = learned.scale
@@ -209,10 +210,7 @@ class EmpiricalBayesLearner(MetaLearner):
         self.search_results_, self.validation_error_ = learned.results, learned.validation_error
         self.n_tasks_seen_, self.n_iter_ = len(tasks), 1
 
-    def _learned(self, data: TrainingData) -> Learned:
-        options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
-        if self.common is None:
-            return learn(data, **options)
+    def _learn_beside(self, data: TrainingData, options: dict[str, Any]) -> Learned:
         automatic = isinstance(self.common, str)
         return learn_beside(
             data,
