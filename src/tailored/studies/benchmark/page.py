@@ -17,7 +17,8 @@ _OPENING = """# Benchmark
 Written by `tailored benchmark --report`; every number comes from the table of that run. Every method gets the same training
 tasks to use as it likes, and is scored on the same rows of the same new tasks: mean over tasks of the mean absolute error
 (MAE), unless a column says otherwise. All methods run with their defaults, and no argument depends on the data set, unless a
-name says otherwise. Seeds are not those on which the method was developed; some methods take fewer of them.
+name says otherwise. Seeds {first} to {last} are not those on which the method was developed; some methods take fewer of
+them. Times are processor seconds.
 """
 
 _WHEN = """## When not to use this library
@@ -90,4 +91,6 @@ def write_results(report: Report, out: Path, page_file: Path | None = None) -> l
 
 def page(report: Report) -> str:
     """The whole page."""
-    return "\n".join(part for part in (_OPENING, *(write(report) for write in SECTIONS)) if part)
+    seeds = [trial.seed for trial, _ in report.results] or [0]
+    opening = _OPENING.format(first=min(seeds), last=max(seeds))
+    return "\n".join(part for part in (opening, *(write(report) for write in SECTIONS)) if part)

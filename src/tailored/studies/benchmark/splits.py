@@ -93,10 +93,9 @@ def hint(n_train: int, n_rows: int, n_given: int, **options: Any) -> Load:
         tasks, truth = datasets.make_clusters(
             n_train + N_NEW, n_rows=n_rows, random_state=seed, return_truth=True, **options
         )
-        support, query = tasks[n_train:].support_query(n_given, shuffle=False)
-        return Split(
-            tasks[:n_train], support, query, oracle=ClusterOracle(truth.bases, truth.noise, truth.hint)
-        )
+        new, known = tasks[n_train:], ClusterOracle(truth.bases, truth.noise, truth.hint)
+        support, query = new.support_query(n_given, shuffle=False)
+        return Split(tasks[:n_train], support, query, new=new, oracle=known)
 
     return load
 
@@ -108,10 +107,9 @@ def curve(n_train: int, n_rows: int, n_given: int, **options: Any) -> Load:
         tasks, truth = datasets.make_circle(
             n_train + N_NEW, n_rows=n_rows, random_state=seed, return_truth=True, **options
         )
-        support, query = tasks[n_train:].support_query(n_given, shuffle=False)
-        return Split(
-            tasks[:n_train], support, query, oracle=CurveOracle(truth.mean, truth.spread, truth.noise)
-        )
+        new, known = tasks[n_train:], CurveOracle(truth.mean, truth.spread, truth.noise)
+        support, query = new.support_query(n_given, shuffle=False)
+        return Split(tasks[:n_train], support, query, new=new, oracle=known)
 
     return load
 

@@ -141,7 +141,7 @@ SUITES: dict[str, Suite] = {
         (0, 1, 3),
     ),
     "circle-150": _known(
-        "the same with 150 training tasks of 12 rows, d = 6",
+        "weights on a circle that the description indexes, d = 6, 150 tasks of 12 rows; 3 rows given",
         150,
         splits.curve(150, 12, 3, n_features=6),
         (0, 1, 3),

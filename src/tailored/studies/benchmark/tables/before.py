@@ -17,7 +17,8 @@ _NAMES = ("conditional", OURS)
 
 _ABOUT = """
 `EmpiricalBayesLearner()` of this version and of an earlier one, each with the defaults of its day, on the same seeds: ratio
-of errors (geometric mean over seeds, ± standard error) and medians of the times of a fit on one machine.
+of errors (geometric mean over seeds, ± standard error), medians of the processor seconds of a fit on one machine, and of
+their ratio.
 """
 
 

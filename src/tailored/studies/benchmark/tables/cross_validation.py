@@ -7,7 +7,7 @@ from ..results import Report, section, table
 
 _ABOUT = f"""
 {N_TASKS} tasks in {N_FOLDS} folds of whole tasks (`GroupKFold`), metadata routing on: mean scores of scikit-learn's functions and of a
-loop that fits, adapts task by task and scores.  The recipe is in [cross-validation.md](cross-validation.md).
+loop that fits, adapts task by task and scores. The recipe is in [cross-validation.md](cross-validation.md).
 """
 
 

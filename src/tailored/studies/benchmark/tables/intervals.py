@@ -10,7 +10,7 @@ from ..results import Mean, Ratio, Report, change_with_error, pairs, percent, se
 
 _ABOUT = f"""
 Share of query rows inside the {100 * COVERAGE:.0f} % intervals of `TaskRegressor.predict_interval`, and their mean width, by
-the number of support rows: those that intervals are calibrated at (in bold), 0, 5 and all.  Means over tasks and seeds, ±
+the number of support rows: those that intervals are calibrated at (in bold), 0, 5 and all. Means over tasks and seeds, ±
 standard error over seeds; beside them, where it was run on the same seeds, the width of the version before.
 """
 

@@ -27,17 +27,17 @@ predicted. lme4 chooses by AIC between a random intercept, uncorrelated and full
 description as fixed effects; new groups by the best linear predictor from its estimates. Numbers are geometric means
 over the same splits of (error / lme4's error), less one: MAE is the mean over groups of the mean absolute error, RMSE
 that over all predicted rows; the upper limits are one-sided (95 %, Student's t over the log ratios of the splits).
-Splits of one data set share groups, so that the limits are optimistic. Times are medians; lme4's includes the start of R.
+Splits of one data set share groups, so that the limits are optimistic. Times are medians of processor seconds; lme4's include the start of R.
 """
 
 _TIME = """
-The first rows of a new group are given and the later ones predicted; the rest as above.  Told so, the learner selects and
-calibrates on first rows as well (`order="given"`, `support` the number of rows).  Coverage is that of its 90 % intervals
+The first rows of a new group are given and the later ones predicted; the rest as above. Told so, the learner selects and
+calibrates on first rows as well (`order="given"`, `support` the number of rows). Coverage is that of its 90 % intervals
 after these rows, ± standard error over splits.
 """
 
 _COMMON = """
-`common="auto"` tries boosting for what all groups share on held-out groups, and keeps it where it pays.  Ratios of its errors
+`common="auto"` tries boosting for what all groups share on held-out groups, and keeps it where it pays. Ratios of its errors
 to those of the default, on the same splits, ± standard error.
 """
 

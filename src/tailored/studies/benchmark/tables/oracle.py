@@ -7,9 +7,9 @@ from ..results import Mean, Ratio, Report, change_with_error, pairs, section, ta
 from ..suites import SUITES
 
 _ABOUT = """
-Environments in which a description says something of the task's weights.  The oracle knows the environment (subspaces or
+Environments in which a description says something of the task's weights. The oracle knows the environment (subspaces or
 curve, variances, how often the hint is right) and sees the same rows and the same description; its answer is the posterior
-mean.  All are scored on the same rows of the same 400 new tasks.  Last columns: geometric mean over seeds of (error /
+mean. All are scored on the same rows of the same 400 new tasks. Last columns: geometric mean over seeds of (error /
 oracle's error) less one, ± standard error.
 """
 

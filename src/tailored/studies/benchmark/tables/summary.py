@@ -14,7 +14,7 @@ from ..suites import SUITES
 
 _SHORT = """
 The recommended learner beside the best of the methods that existed before this library, data set by data set; p is
-that of a paired t-test over the seeds that both have.  Splits of the real data sets share people between seeds, so their
+that of a paired t-test over the seeds that both have. Splits of the real data sets share people between seeds, so their
 p-values are optimistic.
 """
 

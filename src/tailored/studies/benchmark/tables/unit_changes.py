@@ -7,7 +7,7 @@ from ..results import Mean, Ratio, Report, change_with_error, pairs, section, ta
 
 _ABOUT = """
 The same learner on the same splits: the data as they are, with 100 added to the targets, and with columns in units from 1e-3
-to 1e3 and a level of their own.  Ratio of errors, in the units of the data set, to those on standardised columns and targets.
+to 1e3 and a level of their own. Ratio of errors, in the units of the data set, to those on standardised columns and targets.
 """
 
 
