@@ -28,6 +28,7 @@ from tailored.studies.benchmark.run import applies, list_trials
 from tailored.studies.benchmark.splits import Split, curve, hint
 from tailored.studies.benchmark.suites import Suite
 from tailored.studies.benchmark.tables import (
+    aims,
     before,
     cross_validation,
     intervals,
@@ -240,3 +241,45 @@ def test_the_command_lists_names():
     assert result.exit_code == 0, result.output
     assert all(name in result.output for name in (*SUITES, *METHODS))
     assert "EmpiricalBayesLearner(common='auto')" in result.output
+
+
+def test_aims():
+    """Each limit on both of its sides."""
+
+    def found(results, before=None):
+        lines = [aim for aims_of in aims.AIMS for aim in aims_of(Report(results, before or {}))]
+        return {aim.what: aim.is_met for aim in lines}
+
+    def both(suite, ours, theirs, other, **given):
+        return [
+            (
+                Trial(suite, name, seed),
+                TrialResult(e, 1.0, cold={"3": e, "0": e, "1": e}, row_rmse=e, **given),
+            )
+            for name, errors in ((OURS, ours), (other, theirs))
+            for seed, e in enumerate(errors)
+        ]
+
+    close = found(both("circle", [1.02, 1.03], [1.0, 1.0], ORACLE))
+    assert close == {"circle, 3 rows, above the oracle": True, "circle, 0 rows, above the oracle": True}
+    assert not any(found(both("circle", [1.03, 1.05], [1.0, 1.0], ORACLE)).values())
+    # Many groups: the upper limit; few: the mean.
+    noisy = [1.03, 0.98, 1.01]
+    assert not found(both("exam", noisy, [1.0] * 3, "lme4"))["exam, MAE and RMSE against lme4, upper limit"]
+    assert found(both("oxboys", noisy, [1.0] * 3, "lme4"))["oxboys, MAE and RMSE against lme4, mean"]
+    better = found(both("exam", [0.9, 0.91], [1.0, 1.0], "lme4"))
+    assert [met for what, met in better.items() if what.startswith("sets on which")] == [
+        False
+    ]  # one is not three
+    before = {"lenk": {0: TrialResult(1.0, 0.5, coverage=dict.fromkeys(("0", "5", "all"), (0.9, 2.0)))}}
+    ours = TrialResult(
+        1.004, 1.0, coverage={"0": (0.99, 2.1), "5": (0.95, 1.9), "all": (0.9, 2.0)}, calibrated=[0, 5]
+    )
+    assert found([(Trial("lenk", OURS, 0), ours)], before) == {
+        "lenk, error against the version before": False,
+        "lenk, time of a fit against it": False,
+        "lenk, 5 rows, coverage within two standard errors": False,
+        "lenk, 0 rows, width against the version before": False,
+        "lenk, 5 rows, width against the version before": True,
+        "lenk, all rows, width against the version before": True,
+    }

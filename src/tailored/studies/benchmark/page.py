@@ -9,7 +9,7 @@ from pathlib import Path
 from ..files import save_figure, write_text
 from .results import Report
 from .run import CURVE_SEEDS
-from .tables import before, cold, cross_validation, intervals, multilevel, oracle, summary, unit_changes
+from .tables import aims, before, cold, cross_validation, intervals, multilevel, oracle, summary, unit_changes
 from .tables.tidy import curves_display, to_csv
 
 _OPENING = """# Benchmark
@@ -53,6 +53,7 @@ def _left_out(report: Report) -> str:
 #: The page, section by section.
 SECTIONS: tuple[Callable[[Report], str], ...] = (
     summary.short,
+    aims.write,
     oracle.write,
     multilevel.write,
     multilevel.common,
