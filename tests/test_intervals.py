@@ -44,7 +44,7 @@ def test_ends_are_order_statistics_when_tasks_have_one_row(n_tasks, coverage):
     rng = np.random.default_rng(n_tasks)
     scores = np.sort(rng.standard_cauchy(n_tasks))
     weights = np.full(n_tasks, 1.0 / (n_tasks + 1))
-    calibration = Calibration(np.array([3.0]), [scores], [weights], 1.0, np.zeros(1))
+    calibration = Calibration(np.array([3.0]), [scores], [weights], 1.0)
     assert calibration.reach(7, coverage) == _count(scores, n_tasks, 0.5 * (1.0 - coverage))
 
 
@@ -69,32 +69,12 @@ def test_every_task_has_the_same_say():
 def test_reach_is_interpolated_between_numbers_of_rows_and_constant_beyond():
     score = np.linspace(-1.0, 1.0, 101)
     weights = np.full(101, 1.0 / 102)
-    calibration = Calibration(
-        np.array([0.0, 9.0]), [score, 3.0 * score], [weights, weights], 1.0, np.zeros(2)
-    )
+    calibration = Calibration(np.array([0.0, 9.0]), [score, 3.0 * score], [weights, weights], 1.0)
     low, high = calibration.reach(0, 0.9)
     assert calibration.reach(9, 0.9) == (3 * low, 3 * high) == calibration.reach(1000, 0.9)
     # log(1 + n) is half way at √10 − 1; the nearest whole number is 2.
     share = np.log(3.0) / np.log(10.0)
     np.testing.assert_allclose(calibration.reach(2, 0.9)[1], (1 + 2 * share) * high)
-
-
-def test_ends_move_out_by_the_drift_between_the_held_out_model_and_the_one_in_use():
-    def levels(step):
-        rng = np.random.default_rng(1)
-        tasks = []
-        for _ in range(50):
-            x, zero = np.ones((1, 1)), np.zeros(1)
-            y = rng.normal(size=1)
-            tasks.append(Adapted(np.zeros((0, 1)), np.zeros(0), zero[None], zero, x, y, np.array([step])))
-        return [(0, tasks)]
-
-    still, moved = calibrate(levels(0.0)), calibrate(levels(0.2))
-    (low, high), (lower, higher) = still.reach(0, 0.8), moved.reach(0, 0.8)
-    # No rows and θ = 0: the spread is the root of the noise.
-    shift = 0.2 / np.sqrt(still.noise)
-    np.testing.assert_allclose([lower, higher], [low - shift, high + shift])
-    assert still.drifts == 0.0
 
 
 def _skewed_tasks(n_tasks, rng):
@@ -159,15 +139,12 @@ def test_intervals_grow_with_coverage_and_shrink_with_rows(learned):
 
 
 def test_too_few_tasks_for_a_coverage_give_the_models_own_ends(learned):
-    """Finite, said in a warning, and no narrower than what was seen to miss or than a Gaussian's."""
+    """Finite, said in a warning, and no narrower than a Gaussian's of the same deviation."""
     learner, new = learned
     model = learner.adapt(new[0].X[:5], new[0].y[:5])
     with pytest.warns(UserWarning, match=r"coverage: too few tasks .* 99\.9 % intervals"):
         ends = model.predict_interval(new[0].X, 0.999)
     assert np.isfinite(ends).all()
-    counted = model.predict_interval(new[0].X, 0.95)
-    assert (ends[:, 0] <= counted[:, 0]).all()
-    assert (ends[:, 1] >= counted[:, 1]).all()
     centre, spread = model.predict(new[0].X), model.predict_std(new[0].X)
     assert (ends[:, 0] <= centre - 3.29 * spread).all()
     assert (ends[:, 1] >= centre + 3.29 * spread).all()
@@ -184,7 +161,6 @@ def test_saved_learners_keep_their_intervals(learned, tmp_path):
     np.testing.assert_array_equal(found, expected)
     assert loaded.calibration_.noise == learner.calibration_.noise
     np.testing.assert_array_equal(loaded.calibration_.rows, learner.calibration_.rows)
-    np.testing.assert_array_equal(loaded.calibration_.drifts, learner.calibration_.drifts)
     for name in ("scores", "weights"):
         for one, other in zip(
             getattr(loaded.calibration_, name), getattr(learner.calibration_, name), strict=True
@@ -204,11 +180,10 @@ def test_calibrating_changes_the_intervals_alone(tmp_path):
     assert before.calibration is None
     assert learner.prior_.conditioning is before.conditioning
     np.testing.assert_array_equal(learner.adapt_many(tasks), weights)
-    # tasks of 12 rows: none, a quarter and all of the nine that a task is adapted on
-    np.testing.assert_array_equal(learner.calibration_.rows, [0.0, 2.0, 9.0])
+    # tasks of 12 rows: none, doubling, and all of the nine that a task is adapted on
+    np.testing.assert_array_equal(learner.calibration_.rows, [0.0, 1.0, 2.0, 4.0, 9.0])
     for share in learner.calibration_.weights:
         assert share.sum() == pytest.approx(25 / 26)
-    np.testing.assert_array_equal(learner.calibration_.drifts, 0.0)
     learner.save(tmp_path / "b")
     X, y = tasks[0].X, tasks[0].y
     np.testing.assert_array_equal(

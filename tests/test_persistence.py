@@ -165,7 +165,7 @@ def test_the_file_holds_no_rows_and_no_pickle(tasks, tmp_path):
     with zipfile.ZipFile(tmp_path / "a") as archive:
         content = json.loads(archive.read("learner.json"))
         assert set(archive.namelist()) == {"learner.json", "arrays.npz"}
-    assert content["format"] == FORMAT == 2
+    assert content["format"] == FORMAT == 3
     assert content["version"] == tailored.__version__
     with np.load((zipfile.ZipFile(tmp_path / "a")).open("arrays.npz"), allow_pickle=False) as arrays:
         assert not any(len(tasks.y) in array.shape for array in arrays.values())

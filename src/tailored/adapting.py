@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from . import within
 from ._threads import single_threaded_blas
+from .intervals import TaskSpreads, posterior_covariance
 from .mixed_models import TaskStatistics
 from .mixed_models import adapt as posterior_means
 from .prior import Prior
@@ -105,7 +106,37 @@ def weights(prior: Prior, tasks: TaskSet, n_jobs: int | None = None) -> Array:
 def predict(prior: Prior, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Array:
     """Predictions of the query rows after adapting to the support rows of the same tasks."""
     tailored = predictions(Rows.of(query, prior.fit_intercept), weights(prior, support, n_jobs))
+    if prior.quantile is not None:
+        task = np.repeat(np.arange(len(query)), query.sizes)
+        tailored += quantile_shifts(prior, task_spreads(prior, support), query.X, task)
     return put_together(tailored, common_to(prior, support, query), prior.clip)
+
+
+def task_spreads(prior: Prior, tasks: TaskSet) -> TaskSpreads:
+    """What the spreads of many adapted tasks are computed from, for a prior of the squared loss."""
+    tasks, squares, covariances = left_to_tasks(prior, tasks), [], []
+    adapt_tasks, units = in_closed_form(prior), prior.units
+    for batch in batches(tasks):
+        for task, found, theta in zip(batch, *adapt_tasks(batch), strict=True):
+            X, y = units.dense(task.X), units.targets(task.y)
+            squares.append(float(np.sum((y - X @ found) ** 2)))
+            covariances.append(posterior_covariance(X, theta))
+    return TaskSpreads(tasks.sizes, np.array(squares), np.array(covariances))
+
+
+def quantile_shifts(prior: Prior, spreads: TaskSpreads, X: Any, task: NDArray[np.intp]) -> Array:
+    """What the prior's quantile adds to the predictions of rows of the tasks at the given positions."""
+    calibration, quantile = prior.calibration, prior.quantile
+    assert calibration is not None
+    assert quantile is not None
+    out = np.empty(len(task))
+    order = np.argsort(task, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(task[order])) + 1):
+        if len(rows):
+            t = int(task[rows[0]])
+            width = spreads(t, prior.units.dense(X[rows]), calibration.noise)
+            out[rows] = prior.units.target * calibration.quantile(int(spreads.n_rows[t]), quantile) * width
+    return out
 
 
 def solve(

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT = 2
+FORMAT = 3
 
 #: The members of a file.
 TREE, ARRAYS = "learner.json", "arrays.npz"

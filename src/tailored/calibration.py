@@ -3,55 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import repeat
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .adapting import AdaptTasks
 from .intervals import Adapted, Calibration, calibrate
 from .tasks import TaskSet, Units
-from .tasks.episodes import ROTATIONS, draw
+from .tasks.episodes import LEAST_QUERY, Arrival
 from .tasks.rows import batches
+
+#: Where tasks are few, each is drawn from several times, until there are so many in all.
+MOST_REPEATS, ENOUGH_TASKS = 4, 400
 
 
 def calibrate_on(
-    held_out: Iterable[tuple[TaskSet, AdaptTasks]],
-    units: Units,
-    seed: list[int],
-    in_use: AdaptTasks | None = None,
+    held_out: Iterable[tuple[TaskSet, AdaptTasks]], units: Units, seed: list[int], arrival: Arrival
 ) -> Calibration | None:
     """Calibrate on pairs of tasks and a way to adapt that has not seen them; None where no row can be asked.
 
-    Each task gives some of its rows, once for each of a few numbers of rows, and is asked for others.
-    ``in_use`` is the way to adapt that intervals are for, if it is another one.  All of them work in ``units``.
+    Each task gives some of its rows, once for each of a few numbers of rows, and is asked for others, as ``arrival``
+    says.  All ways to adapt work in ``units``.  Where they are not the model in use but the same fitted to fewer
+    tasks, theirs are the larger errors and intervals err on the wide side.
     """
     pairs = [(tasks, adapt) for tasks, adapt in held_out if len(tasks)]
+    sizes = np.concatenate([tasks.sizes for tasks, _ in pairs])
+    n_repeats = 1 if arrival.in_order else max(1, min(MOST_REPEATS, ENOUGH_TASKS // len(sizes)))
     levels: list[tuple[int, list[Adapted]]] = []
-    rows = float(np.median(np.concatenate([tasks.sizes for tasks, _ in pairs]))) * (1.0 - 1.0 / ROTATIONS)
-    for n_support in sorted({0, round(rows / 4), round(rows)}):
+    for n_support in numbers_of_rows(sizes, arrival):
         adapted: list[Adapted] = []
         for i, (tasks, adapt) in enumerate(pairs):
-            adapted += _adapted(tasks, adapt, in_use, n_support, units, [*seed, i])
+            adapted += _adapted(tasks, adapt, n_support, units, [*seed, i], arrival, n_repeats)
         levels.append((n_support, adapted))
-    return calibrate(levels) if levels[-1][1] else None
+    return calibrate(levels, n_repeats) if levels[-1][1] else None
+
+
+def numbers_of_rows(sizes: NDArray[np.int64], arrival: Arrival) -> list[int]:
+    """None, one, two, four, .. rows up to what a task of median size can spare, and the numbers that will be given."""
+    low, high = arrival.rows(sizes)
+    size = float(np.median(sizes))
+    last = round(max(high, size - LEAST_QUERY))
+    doubling = [2**i for i in range(max(last, 1).bit_length()) if 2**i <= last / np.sqrt(2.0)]
+    return sorted({0, *doubling, round(low), round(high), last})
 
 
 def _adapted(
     tasks: TaskSet,
     adapt: AdaptTasks,
-    in_use: AdaptTasks | None,
     n_support: int,
     units: Units,
     seed: list[int],
+    arrival: Arrival,
+    n_repeats: int,
 ) -> list[Adapted]:
     out = []
-    episodes = draw(tasks, n_support, seed, n_repeats=1)
+    episodes = arrival.ask_all(tasks, n_support, seed, n_repeats)
     queries = iter(episodes.query)
     for support in batches(episodes.support):
-        later = repeat(None) if in_use is None else in_use(support)[0]
-        for given, weights, theta, moved in zip(support, *adapt(support), later, strict=False):
+        for given, weights, theta in zip(support, *adapt(support), strict=True):
             query = next(queries)
             if len(query.y):
                 rows = [(units.dense(part.X), units.targets(part.y)) for part in (given, query)]
-                out.append(Adapted(*rows[0], theta, weights, *rows[1], moved))
+                out.append(Adapted(*rows[0], theta, weights, *rows[1]))
     return out

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,36 +22,64 @@ Array = NDArray[np.float64]
 
 #: Rows of average noise that steady the estimate of a task's own noise.
 NOISE_ROWS = 5.0
-#: Share of the query rows on which the model in use is nearer to the held-out one than the ends are moved.
-#: Where targets take few values, many scores are nearly equal, and a small drift would let all of them out.
-DRIFT = 0.9
+
+
+def posterior_covariance(X: Array, theta: Array) -> Array:
+    """Covariance (d, d) of the weights in units of the noise variance, given support rows ``X`` (n, d).
+
+    That of a Gaussian prior of covariance θ/n in these units, ``(I + θXᵀX/n)⁻¹ θ / n``; the prior's own, θ, without
+    rows.
+    """
+    n, d = X.shape
+    return theta if n == 0 else np.linalg.solve(np.eye(d) + theta @ (X.T @ X) / n, theta) / n
 
 
 def uncertainty(X: Array, theta: Array, x: Array) -> Array:
-    """Variance of each prediction ``<x, w>`` in units of the noise variance, given support rows ``X`` (n, d).
-
-    That of a Gaussian prior of covariance θ/n in these units: ``xᵀ (I + θXᵀX/n)⁻¹ θ x / n``; the prior's own,
-    xᵀθx, without rows.
-    """
+    """Variance of each prediction ``<x, w>`` in the same units, by the shorter way."""
     n, d = X.shape
-    if n == 0:
-        return np.einsum("ij,ij->i", x @ theta, x)
-    if n < d:
+    if 0 < n < d:
         # The same by an n × n system: θ/n − θXᵀ (nI + XθXᵀ)⁻¹ Xθ/n.
         across = X @ theta
         seen = across @ x.T
         solved = np.linalg.solve(across @ X.T + n * np.eye(n), seen)
         variance = (np.einsum("ij,ij->i", x @ theta, x) - np.einsum("ij,ij->j", seen, solved)) / n
     else:
-        posterior = np.linalg.solve(np.eye(d) + theta @ (X.T @ X) / n, theta) / n
-        variance = np.einsum("ij,ij->i", x @ posterior, x)
+        variance = np.einsum("ij,ij->i", x @ posterior_covariance(X, theta), x)
     return np.maximum(variance, 0.0)
 
 
 def spreads(X: Array, y: Array, theta: Array, weights: Array, x: Array, noise: float) -> Array:
     """The error expected at each row of ``x``: the task's own noise level, widened by the `uncertainty`."""
-    own = (np.sum((y - X @ weights) ** 2) + NOISE_ROWS * noise) / (len(y) + NOISE_ROWS)
+    own = _own_noise(np.sum((y - X @ weights) ** 2), len(y), noise)
     return np.sqrt(own * (1.0 + uncertainty(X, theta, x)))
+
+
+def _own_noise(squares: Any, n_rows: Any, noise: float) -> Any:
+    """Noise variance of a task: the mean of its squared residuals and of some that are average."""
+    return (squares + NOISE_ROWS * noise) / (n_rows + NOISE_ROWS)
+
+
+@dataclass(frozen=True)
+class TaskSpreads:
+    """What `spreads` has to know of many tasks when their rows are gone.
+
+    Attributes
+    ----------
+    n_rows, squares : arrays (T,)
+        Numbers of support rows, and sums of their squared residuals.
+    covariances : array (T, d, d)
+        `posterior_covariance` of each task.
+    """
+
+    n_rows: NDArray[np.int64]
+    squares: Array
+    covariances: Array
+
+    def __call__(self, task: int, x: Array, noise: float) -> Array:
+        """`spreads` of rows ``x`` (n, d) of one task."""
+        own = _own_noise(self.squares[task], self.n_rows[task], noise)
+        variance = np.einsum("ij,ij->i", x @ self.covariances[task], x)
+        return np.sqrt(own * (1.0 + np.maximum(variance, 0.0)))
 
 
 @dataclass(frozen=True)
@@ -66,40 +95,52 @@ class Calibration:
         which could be anything, add up to one.
     noise : float
         Mean square of the errors, steadying `spreads`.
-    drifts : array (L,)
-        How many spreads lie between the predictions of the model whose errors these are and of the model that
-        intervals are for; ends are moved out by so much.  Zero where the two are the same.
     """
 
     rows: Array
     scores: list[Array]
     weights: list[Array]
     noise: float
-    drifts: Array
 
     def reach(self, n_rows: int, coverage: float) -> tuple[float, float]:
         """How many spreads below and above the prediction an interval goes, for a task of ``n_rows`` rows.
 
-        Each side misses half of what may be missed.  Between the numbers of rows of the calibration the
-        reach is interpolated in log(1 + n).
+        Each side misses half of what may be missed; infinite where there are too few tasks to count that.
         """
-        ends = np.array(
-            [_ends(s, w, 0.5 * (1.0 - coverage)) for s, w in zip(self.scores, self.weights, strict=True)]
-        )
-        ends += self.drifts[:, None] * [-1.0, 1.0]
+        miss = 0.5 * (1.0 - coverage)
+        levels = zip(self.scores, self.weights, strict=True)
+        low, high = self._between(n_rows, np.array([_ends(s, w, miss) for s, w in levels]))
+        return float(low), float(high)
+
+    def quantile(self, n_rows: int, share: float) -> float:
+        """How many spreads above the prediction a ``share`` of the targets ends, for a task of ``n_rows`` rows."""
+        found = []
+        for scores, weights in zip(self.scores, self.weights, strict=True):
+            # Middles of the steps: the same share below as above one score, whichever the direction.
+            middles = (np.cumsum(weights) - 0.5 * weights) / weights.sum()
+            found.append(float(np.interp(share, middles, scores)))
+        return float(self._between(n_rows, np.array(found)))
+
+    def deviation(self, n_rows: int) -> float:
+        """Root mean square of the errors in spreads: what makes a spread a standard deviation."""
+        levels = zip(self.scores, self.weights, strict=True)
+        squares = np.array([s @ (w * s) / w.sum() for s, w in levels])
+        # Targets without any noise have no errors to count.
+        return float(np.sqrt(self._between(n_rows, squares)))
+
+    def _between(self, n_rows: int, values: Array) -> Any:
+        """Values (L, ..) of the levels, interpolated in log(1 + n)."""
         place = float(np.interp(np.log1p(n_rows), np.log1p(self.rows), np.arange(len(self.rows))))
         below, above = int(np.floor(place)), int(np.ceil(place))
         share = place - below
         # An infinite end must not be multiplied by a share of zero.
-        mixed = ends[below] if not share else (1.0 - share) * ends[below] + share * ends[above]
-        return float(mixed[0]), float(mixed[1])
+        return values[below] if not share else (1.0 - share) * values[below] + share * values[above]
 
     def own_reach(self, n_rows: int, coverage: float) -> tuple[float, float]:
-        """The model's own reach, a Gaussian's, and at least that of any calibration task: where `reach` is infinite."""
-        own = NormalDist().inv_cdf(0.5 + 0.5 * coverage)
-        scores = np.concatenate(self.scores)
-        low, high = (end if np.isfinite(end) else 0.0 for end in self.reach(n_rows, coverage))
-        return min(low, -own, float(scores.min())), max(high, own, float(scores.max()))
+        """Where `reach` is infinite: a Gaussian's of the same `deviation`, or what the few tasks needed if that is more."""
+        share = 0.5 + 0.5 * coverage
+        own = NormalDist().inv_cdf(share) * self.deviation(n_rows)
+        return min(-own, self.quantile(n_rows, 1.0 - share)), max(own, self.quantile(n_rows, share))
 
 
 def _ends(scores: Array, weights: Array, miss: float) -> tuple[float, float]:
@@ -117,10 +158,7 @@ def _ends(scores: Array, weights: Array, miss: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Adapted:
-    """One calibration task: support rows, what was adapted on them, and query rows with their targets.
-
-    ``later`` are the weights that the model in use gives the task, where it is not the one that was held out.
-    """
+    """One calibration task: support rows, what was adapted on them, and query rows with their targets."""
 
     X: Array
     y: Array
@@ -128,34 +166,20 @@ class Adapted:
     weights: Array
     query_X: Array
     query_y: Array
-    later: Array | None = None
 
 
-def calibrate(levels: Sequence[tuple[int, Sequence[Adapted]]]) -> Calibration:
-    """Scores of tasks, each given once per level: numbers of support rows, increasing, and adapted tasks."""
+def calibrate(levels: Sequence[tuple[int, Sequence[Adapted]]], n_repeats: int = 1) -> Calibration:
+    """Scores of tasks, each given ``n_repeats`` times per level: numbers of rows, increasing, and adapted tasks."""
     errors = [[task.query_y - task.query_X @ task.weights for task in tasks] for _, tasks in levels]
     noise = float(np.mean(np.concatenate(errors[-1]) ** 2))
     # Targets without any noise have no scale: any will do for a score of zero.
     noise = noise if noise > 0 else 1.0
-    scores, weights, drifts = [], [], []
+    scores, weights = [], []
     for (_, tasks), missed in zip(levels, errors, strict=True):
         spread = [spreads(t.X, t.y, t.theta, t.weights, t.query_X, noise) for t in tasks]
         score = np.concatenate(missed) / np.concatenate(spread)
         sizes = np.array([len(error) for error in missed])
         order = np.argsort(score, kind="stable")
         scores.append(score[order])
-        weights.append(np.repeat(1.0 / (sizes * (len(tasks) + 1)), sizes)[order])
-        drifts.append(_drift(tasks, spread))
-    return Calibration(
-        np.array([float(rows) for rows, _ in levels]), scores, weights, noise, np.array(drifts)
-    )
-
-
-def _drift(tasks: Sequence[Adapted], spread: list[Array]) -> float:
-    """The `DRIFT` quantile of the distance between two models' predictions, in spreads."""
-    moved = [
-        np.abs(task.query_X @ (task.later - task.weights)) / width
-        for task, width in zip(tasks, spread, strict=True)
-        if task.later is not None
-    ]
-    return float(np.quantile(np.concatenate(moved), DRIFT)) if moved else 0.0
+        weights.append(np.repeat(1.0 / (sizes * (len(tasks) + n_repeats)), sizes)[order])
+    return Calibration(np.array([float(rows) for rows, _ in levels]), scores, weights, noise)

@@ -10,7 +10,9 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import get_scorer
 from sklearn.utils.metadata_routing import MetadataRequest
 
+from ._validation import check_choice
 from .tasks import TaskSet
+from .tasks.episodes import ORDERS
 
 
 class _Predicted(RegressorMixin, BaseEstimator):
@@ -29,9 +31,10 @@ class _Predicted(RegressorMixin, BaseEstimator):
 class TaskScorer:
     """Adapt to some rows of each task and score the predictions of the others; see `task_scorer`."""
 
-    def __init__(self, scoring: str, support: float | int, random_state: Any) -> None:
+    def __init__(self, scoring: str, support: float | int, order: str, random_state: Any) -> None:
         self.scoring = scoring
         self.support = support
+        self.order = order
         self.random_state = random_state
 
     def __call__(
@@ -47,7 +50,9 @@ class TaskScorer:
                 "enabled (sklearn.set_config(enable_metadata_routing=True))"
             )
         tasks = X if isinstance(X, TaskSet) else TaskSet(X, y, groups, side_info)
-        support, query = tasks.support_query(self.support, random_state=self.random_state)
+        support, query = tasks.support_query(
+            self.support, random_state=self.random_state, shuffle=self.order == "random"
+        )
         predicted = _Predicted(estimator.predict_tasks(query, support, coverage=None)["prediction"])
         return float(get_scorer(self.scoring)(predicted, query.X, query.y))
 
@@ -59,11 +64,16 @@ class TaskScorer:
         return request
 
     def __repr__(self) -> str:
-        return f"task_scorer({self.scoring!r}, support={self.support!r})"
+        order = "" if self.order == ORDERS[0] else f", order={self.order!r}"
+        return f"task_scorer({self.scoring!r}, support={self.support!r}{order})"
 
 
 def task_scorer(
-    scoring: str = "neg_mean_absolute_error", *, support: float | int = 0.5, random_state: Any = 0
+    scoring: str = "neg_mean_absolute_error",
+    *,
+    support: float | int = 0.5,
+    order: str = "random",
+    random_state: Any = 0,
 ) -> TaskScorer:
     """A scorer for `GridSearchCV` and `cross_val_score` over whole tasks.
 
@@ -73,7 +83,9 @@ def task_scorer(
         The name of one of scikit-learn's scorers, applied to the predictions of all query rows.
     support : float or int, default=0.5
         Fraction or number of rows of each task to adapt on.
+    order : {"random", "given"}, default="random"
+        Whether these are random rows, or the first ones and later ones are predicted.
     random_state : int, RandomState or None, default=0
         Draws these rows.
     """
-    return TaskScorer(scoring, support, random_state)
+    return TaskScorer(scoring, support, check_choice("order", order, ORDERS), random_state)

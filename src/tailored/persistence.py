@@ -24,6 +24,7 @@ KNOWN: dict[str, type] = {
     for kind in (
         Prior,
         intervals.Calibration,
+        intervals.TaskSpreads,
         *losses.LOSSES.values(),
         representation.Bias,
         representation.BlockDiagonal,

@@ -37,7 +37,7 @@ def predict_rows(
     if coverage is None or prior.calibration is None:
         found = adapting.predict(prior, support, query, n_jobs)
         return Predicted(found, *(np.full(len(found), np.nan) for _ in range(3)))
-    reach, counted = _reaches(prior.calibration, support.sizes, coverage)
+    reach, counted = _reaches(prior.calibration, support.sizes, coverage, prior.quantile)
     adapt, shared = adapting.by_solving(prior, n_jobs), adapting.common_to(prior, support, query)
     support = adapting.left_to_tasks(prior, support)
     parts, start = [], 0
@@ -76,28 +76,36 @@ def _predict_batch(
     width = _spreads(given, thetas, weights, asked, prior.calibration.noise)
     # Ends are not those of clipped predictions: the errors of the calibration are not, either.
     centre = predictions(asked, weights)
-    low, high = np.repeat(reach, asked.sizes, axis=0).T
+    low, high, deviation, added = np.repeat(reach, asked.sizes, axis=0).T
     lower, upper = (
         adapting.put_together(prior.units.raw_predictions(centre + end * width), common, prior.clip)
         for end in (low, high)
     )
     own = predictions(Rows.of(query, prior.fit_intercept), prior.units.raw_weights(weights))
-    own = adapting.put_together(own, common, prior.clip)
-    return Predicted(own, lower, upper, prior.units.target * width)
+    width *= prior.units.target
+    own = adapting.put_together(own + added * width, common, prior.clip)
+    return Predicted(own, lower, upper, deviation * width)
 
 
 def _dense(rows: Rows) -> Rows:
     return rows._replace(X=dense(rows.X)) if rows.is_sparse else rows
 
 
-def _reaches(calibration: Calibration, sizes: NDArray[np.int64], coverage: float) -> tuple[Array, bool]:
-    """How many spreads the interval of each task goes down and up, (T, 2), and whether tasks were enough to count."""
+def _reaches(
+    calibration: Calibration, sizes: NDArray[np.int64], coverage: float, quantile: float | None
+) -> tuple[Array, bool]:
+    """How many spreads each task's interval goes down and up, its deviation is and its quantile adds, (T, 4).
+
+    And whether tasks were enough to count the first two.
+    """
     counts, which = np.unique(sizes, return_inverse=True)
     ends = np.array([calibration.reach(int(n), coverage) for n in counts]).reshape(-1, 2)
     finite = np.isfinite(ends).all(axis=1)
     for i in np.flatnonzero(~finite):
         ends[i] = calibration.own_reach(int(counts[i]), coverage)
-    return ends[which], bool(finite.all())
+    deviations = [calibration.deviation(int(n)) for n in counts]
+    added = [0.0 if quantile is None else calibration.quantile(int(n), quantile) for n in counts]
+    return np.column_stack([ends, deviations, added])[which], bool(finite.all())
 
 
 def _spreads(given: Rows, thetas: Array, weights: Array, asked: Rows, noise: float) -> Array:

@@ -48,6 +48,9 @@ class Prior:
     common : CommonPart or None
         What all tasks share beyond b(s); τ and b, and the calibration, are those of tasks whose targets are what it
         leaves (`tailored.adapting.left_to_tasks`).
+    quantile : float or None
+        The quantile of the targets that is predicted: the fitted model plus so many spreads as the calibration says.
+        None is the fitted model itself.
     """
 
     conditioning: Conditioning
@@ -62,6 +65,7 @@ class Prior:
     clip: tuple[float, float] | None = None
     calibration: Calibration | None = None
     common: CommonPart | None = None
+    quantile: float | None = None
 
     def __post_init__(self) -> None:
         for part in (self.conditioning, self.bias):

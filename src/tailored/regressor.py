@@ -33,6 +33,11 @@ class _Known(NamedTuple):
     weights: Array
     units: Units
     calibration: Calibration
+    quantile: float | None
+
+    def spreads(self, x: Array) -> Array:
+        """The spread of rows in these units."""
+        return spreads(self.X, self.y, self.theta, self.weights, x, self.calibration.noise)
 
 
 class TaskRegressor(RegressorMixin, BaseEstimator):
@@ -137,7 +142,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         if prior.calibration is not None:
             # Copies: the rows are the user's, who may change them before asking for intervals.
             rows = rows._replace(X=rows.X.copy(), y=rows.y.copy())
-            model._known = _Known(rows.X, rows.y, theta, weights, units, prior.calibration)
+            model._known = _Known(rows.X, rows.y, theta, weights, units, prior.calibration, prior.quantile)
         model._adapted = True
         if feature_names is not None:
             model.feature_names_in_ = feature_names
@@ -200,11 +205,18 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> Array:
         """``X @ coef_ + intercept_``, plus the common part where the learner has one, clipped on request.
 
-        Decision values for classification losses.
+        Decision values for classification losses.  A model that `EmpiricalBayesLearner` adapted under a pinball loss
+        adds to that, row by row, what makes it the quantile asked for: so many times the row's spread as held-out
+        tasks needed.
         """
         check_is_fitted(self, "coef_")
         X = self._inputs(X)
-        return self._put_together(np.asarray(X @ self.coef_ + self.intercept_), X)
+        found = np.asarray(X @ self.coef_ + self.intercept_)
+        known = self._known
+        if known is not None and known.quantile is not None:
+            reach = known.calibration.quantile(len(known.y), known.quantile)
+            found += known.units.target * reach * known.spreads(known.units.dense(X))
+        return self._put_together(found, X)
 
     def _put_together(self, tailored: Array, X: Any) -> Array:
         return put_together(tailored, None if self._common is None else self._common(X), self.clip_)
@@ -213,7 +225,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         """Intervals that contain the target of a new row with probability ``coverage``.
 
         Conformal over tasks (`tailored.intervals`): the probability is that of a new row of a new task from
-        the environment of the calibration tasks, averaged over such tasks.
+        the environment of the calibration tasks, averaged over such tasks; which rows are given and which are
+        asked for is what ``order`` says, random ones or the first and later ones.
 
         Parameters
         ----------
@@ -225,8 +238,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         -------
         array (n, 2)
             Lower and upper ends, inside ``clip``.  Where the calibration tasks are too few for the coverage (about
-            2 / (1 - coverage) are needed), the ends are those of the model itself, at least as far out as any
-            calibration task's, and a warning says so.
+            2 / (1 - coverage) are needed), the ends are those of the model itself, Gaussian with `predict_std`, or
+            what the few tasks needed where that is more, and a warning says so.
         """
         check_is_fitted(self, "coef_")
         check_fraction("coverage", coverage)
@@ -240,14 +253,18 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         X = self._inputs(X)
         x = known.units.dense(X)
         # Not clipped: the errors of the calibration are those of unclipped predictions, too.
-        width = spreads(known.X, known.y, known.theta, known.weights, x, known.calibration.noise)
+        width = known.spreads(x)
         low, high = self._reach(known, coverage)
         centre = x @ known.weights
         ends = np.stack([centre + low * width, centre + high * width], axis=1)
         return self._put_together(known.units.raw_predictions(ends), X)
 
     def predict_std(self, X: Any) -> Array:
-        """Standard deviation of a new target at each row: the task's own noise and what its rows leave open."""
+        """Standard deviation of a new target at each row about the fitted model, ``X @ coef_ + intercept_``.
+
+        The task's own noise and what its rows leave open, so many times that the errors of held-out tasks have on
+        average the square that it says.
+        """
         check_is_fitted(self, "coef_")
         known = self._known
         if known is None:
@@ -256,10 +273,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
                 "calibrate_intervals(tasks) on it and adapt again"
             )
         X = self._inputs(X)
-        noise = known.calibration.noise
-        return known.units.target * spreads(
-            known.X, known.y, known.theta, known.weights, known.units.dense(X), noise
-        )
+        deviation = known.calibration.deviation(len(known.y))
+        return known.units.target * deviation * known.spreads(known.units.dense(X))
 
     @staticmethod
     def _reach(known: _Known, coverage: float) -> tuple[float, float]:

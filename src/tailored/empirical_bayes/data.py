@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +12,7 @@ from ..feature_maps import SideFeatures
 from ..losses import Loss
 from ..mixed_models import TaskStatistics
 from ..tasks import Rows, TaskSet, Units
-from ..tasks.episodes import Episodes
+from ..tasks.episodes import Arrival, Episodes
 from ..tasks.rows import clipped, predictions, task_means
 
 Array = NDArray[np.float64]
@@ -40,6 +40,7 @@ class Settings:
     validation_fraction: float
     seed: int
     n_jobs: int | None
+    arrival: Arrival = field(default_factory=Arrival)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from .._threads import single_threaded_blas
 from ..feature_maps import TaskSummary
 from ..mixed_models import Mixture, adapt, influence
 from ..tasks import TaskSet
-from ..tasks.episodes import ROTATIONS, Episodes, draw, rotate
+from ..tasks.episodes import Arrival, Episodes
 from ..tasks.rows import BATCH_FLOATS
 from .data import ALL_BIAS_ROWS, BIAS_ROWS, HELD_OUT_ROWS, MANY_TASKS, Fold, TrainingData
 from .query_risk import PENALTIES, QueryBias
@@ -84,7 +84,7 @@ class LearnedBias:
 def learn_bias(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> LearnedBias:
     """Learn the B of every level; ``model`` is fitted to all tasks, ``fits`` are those of the folds."""
     learned = LearnedBias([], [[] for _ in fits], [])
-    for rows in support_sizes(data.tasks):
+    for rows in support_sizes(data.tasks, data.settings.arrival):
         in_folds, results = _choose_penalty(data, fits, rows, tick)
         learned.levels.append(_learn_level(data, model, in_folds[0]))
         for fold, level in zip(learned.folds, in_folds, strict=True):
@@ -93,10 +93,12 @@ def learn_bias(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Ti
     return learned
 
 
-def support_sizes(tasks: TaskSet) -> list[int]:
-    """Numbers of rows at which a B is learned; the last stands for the rotations and all larger tasks."""
-    rows = float(np.median(tasks.sizes)) * (1.0 - 1.0 / ROTATIONS)
-    return sorted({0, round(rows / 4), round(rows * 3 / 4)})
+def support_sizes(tasks: TaskSet, arrival: Arrival) -> list[int]:
+    """Numbers of rows at which a B is learned; the last stands for tasks as they will come and all larger ones."""
+    low, high = arrival.rows(tasks.sizes)
+    if arrival.support is not None:
+        return sorted({0, round(low), round(high)})
+    return sorted({0, round(high / 4), round(high * 3 / 4)})
 
 
 def _learn_level(data: TrainingData, model: Mixture, chosen: LevelBias) -> LevelBias:
@@ -117,9 +119,10 @@ def _learn_level(data: TrainingData, model: Mixture, chosen: LevelBias) -> Level
 
 
 def _episodes(data: TrainingData, chosen: TaskSet, rows: int, seed: list[int], more: int = 1) -> Episodes:
-    if rows == support_sizes(data.tasks)[-1]:
-        return rotate(chosen, seed, more)
-    return draw(chosen, rows, seed, 2 * more)
+    arrival = data.settings.arrival
+    if rows == support_sizes(data.tasks, arrival)[-1]:
+        return arrival.episodes(chosen, seed, more)
+    return arrival.draw(chosen, rows, seed, 2 * more)
 
 
 def _choose_penalty(

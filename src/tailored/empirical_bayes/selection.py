@@ -32,7 +32,7 @@ from ..mixed_models import (
 )
 from ..mixed_models.forms import GATE_PENALTIES, Form, FormFitter, chains, structures
 from ..mixed_models.side import SIDE_PENALTIES, SideFit
-from ..tasks.episodes import Episodes, rotate
+from ..tasks.episodes import Episodes
 from ..tasks.rows import task_means
 from .data import COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, Fold, TrainingData
 
@@ -262,7 +262,8 @@ def _prepare(data: TrainingData, fold: Fold, listed: list[list[Form]], side: Sid
 
 
 def _board(data: TrainingData, fold: Fold, fitter: FormFitter) -> Board:
-    episodes = rotate(data.tasks[fold.held_out], data.seed(HELD_OUT_ROWS, fold.number))
+    tasks, seed = data.tasks[fold.held_out], data.seed(HELD_OUT_ROWS, fold.number)
+    episodes = data.settings.arrival.episodes(tasks, seed)
     held_out = data.statistics.take(fold.held_out)
     return Board(fitter, held_out, episodes, data.statistics_of(episodes.support))
 

@@ -88,7 +88,7 @@ def _learn(data: TrainingData, tick: Callable[[int], None] | None) -> Learned:
     biases = learned.levels
     prior = assemble(data, model, biases)
     if learned.folds:
-        prior = replace(prior, calibration=_calibrate(data, best.fits, learned.folds, prior))
+        prior = replace(prior, calibration=_calibrate(data, best.fits, learned.folds))
     return Learned(
         prior,
         best.form,
@@ -120,17 +120,14 @@ def assemble(data: TrainingData, model: Mixture, biases: list[LevelBias]) -> Pri
     )
 
 
-def _calibrate(
-    data: TrainingData, fits: list[Mixture], biases: list[list[LevelBias]], final: Prior
-) -> Calibration | None:
+def _calibrate(data: TrainingData, fits: list[Mixture], biases: list[list[LevelBias]]) -> Calibration | None:
     """For intervals: each fold's model is asked about the tasks that it was not fitted to."""
     held_out = (
         (data.tasks[fold.held_out], in_closed_form(assemble(data, fit, bias)))
         for fold, fit, bias in zip(data.folds, fits, biases, strict=True)
     )
     with single_threaded_blas():
-        seed = data.seed(INTERVAL_ROWS)
-        return calibrate_on(held_out, data.units, seed, in_closed_form(final))
+        return calibrate_on(held_out, data.units, data.seed(INTERVAL_ROWS), data.settings.arrival)
 
 
 def _paper_form(mixture: Mixture, biases: list[LevelBias]) -> tuple[Conditioning, Bias]:

@@ -19,18 +19,19 @@ from .._version import __version__
 from ..calibration import calibrate_on
 from ..feature_maps import FeatureMap
 from ..intervals import Calibration
-from ..losses import Loss, get_loss
-from ..prior import Prior
+from ..losses import get_loss
 from ..regressor import TaskRegressor
 from ..representation import Bias, Conditioning
 from ..tasks import TaskSet, Units
+from ..tasks.episodes import ORDERS, Arrival
 from ._reading import check_names, clean_task, in_known_order, read_tasks, refuse_description
+from ._scoring import ScoredByTask
 from ._using import Predicts
 
 Array = NDArray[np.float64]
 
 
-class MetaLearner(Predicts, RegressorMixin, BaseEstimator):
+class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
     """Base of the meta-learners.
 
     Attributes
@@ -47,16 +48,13 @@ class MetaLearner(Predicts, RegressorMixin, BaseEstimator):
         Names of the columns "task", "target" and "side_info" that the tasks were read from, where they had some.
     """
 
-    prior_: Prior
     n_side_info_in_: int
     columns_in_: dict[str, Any]
-    loss_: Loss
     # set by the subclasses' constructors
     loss: Any
     fit_intercept: bool
     tol: float
     max_iter: int
-    n_jobs: int | None
 
     # What scikit-learn's metadata routing passes on without being asked.
     __metadata_request__fit = {"groups": True, "side_info": True}  # noqa: RUF012
@@ -172,6 +170,8 @@ class MetaLearner(Predicts, RegressorMixin, BaseEstimator):
         if self.prior_.common is not None:
             self.task_descriptions_ = self.prior_.common.describe(tasks)
         self.task_weights_ = self.adapt_many(tasks) if weights is None else weights
+        if self.prior_.quantile is not None:
+            self.task_spreads_ = adapting.task_spreads(self.prior_, tasks)
 
     # ------------------------------------------------------------------ adapting
 
@@ -206,6 +206,11 @@ class MetaLearner(Predicts, RegressorMixin, BaseEstimator):
             Weights of each task; with ``fit_intercept`` a last column holds the intercepts.
         """
         check_is_fitted(self, "prior_")
+        if self.prior_.quantile is not None:
+            raise ValueError(
+                "adapt_many: quantiles of a pinball loss are not linear in the row, weights alone do not give them; "
+                "use adapt, or predict_tasks for many tasks, or fit with loss='absolute'"
+            )
         return adapting.weights(self.prior_, self._read(tasks), self.n_jobs)
 
     def representation(self, X: Any = None, y: Any = None, *, side_info: Any = None) -> Array:
@@ -246,7 +251,14 @@ class MetaLearner(Predicts, RegressorMixin, BaseEstimator):
         return task
 
     def calibrate_intervals(
-        self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        support: Any = None,
+        order: str | None = None,
     ) -> Self:
         """Count how far predictions miss on held-out tasks, for `TaskRegressor.predict_interval`.
 
@@ -260,12 +272,23 @@ class MetaLearner(Predicts, RegressorMixin, BaseEstimator):
             Tasks that the learner was not fitted to.
         y, groups, side_info
             See `TaskSet`.
+        support : int, float, pair of these, optional
+            How many rows of a new task will be given: a number, a fraction, or a range (low, high).  Intervals are
+            counted at these and at a few other numbers of rows, from none on.  By default what
+            `EmpiricalBayesLearner` was told, if anything.
+        order : {"random", "given"}, optional
+            Whether these are random rows or the first ones; "random" by default, or what was told.
         """
         check_is_fitted(self, "prior_")
+        told = self._arrival()
+        arrival = Arrival.of(
+            told.support if support is None else support,
+            ORDERS[told.in_order] if order is None else order,
+        )
         tasks = adapting.left_to_tasks(self.prior_, self._read(X, y, groups, side_info))
         with single_threaded_blas():
             pairs = [(tasks, adapting.by_solving(self.prior_, self.n_jobs))]
-            calibration = calibrate_on(pairs, self.prior_.units, [0])
+            calibration = calibrate_on(pairs, self.prior_.units, [0], arrival)
         if calibration is None:
             raise ValueError("X: no task has a row that can be held out; give tasks with rows")
         self.prior_ = replace(self.prior_, calibration=calibration)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,8 +14,9 @@ from ..adapting import in_closed_form, left_to_tasks
 from ..common import check_regressor, default_regressor
 from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_beside
 from ..feature_maps import SideFeatures, get_feature_map
-from ..losses import LOSSES, BoxLoss, MarginLoss
+from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
 from ..tasks import TaskSet
+from ..tasks.episodes import Arrival
 from ..tasks.rows import batches
 from ._base import MetaLearner
 
@@ -48,7 +49,9 @@ class EmpiricalBayesLearner(MetaLearner):
         "vector" where there is side information and nothing otherwise; "posterior" ignores side information.
     loss : str or Loss, default="absolute"
         What query rows and held-out tasks are judged by; not logistic or hinge, for which `ConditionalLearner`
-        is there.  Tasks are fitted with the squared loss, whose solution is the posterior mean.
+        is there.  Tasks are fitted with the squared loss, whose solution is the posterior mean.  Under
+        ``Pinball(q)`` predictions are q-quantiles: what is learned for the absolute loss, plus so many spreads as
+        held-out tasks needed (`TaskRegressor.predict`).
     common : None, "auto" or regressor, default=None
         What all tasks share beyond the linear prior mean: any scikit-learn regressor, of the columns of X and, after
         them, the numbers of the task's description (words as indicators).  Clones of it are fitted to whole tasks out
@@ -60,6 +63,12 @@ class EmpiricalBayesLearner(MetaLearner):
         centred and scaled then, so that neither their level nor their units matter.
     clip : None, "train" or pair (low, high), default=None
         Clip predictions to the known range of the target, or to that of the training targets.
+    support : int, float, pair of these or None, default=None
+        How many rows of a new task are given before others are asked for: a number, a fraction in (0, 1), or a range
+        (low, high).  The form of the prior, its mean and the intervals are then those for such tasks, which `score`
+        and `task_errors` also take as their default.  None is anything from no rows to most of them.
+    order : {"random", "given"}, default="random"
+        Which rows these are: random ones, or the first ones, where rows stand in the order in which they come.
     calibrate : bool, default=True
         Choose a scalar multiple of τ on the held-out tasks: EM's is that of Gaussian targets.
     validation_fraction : float, default=0.2
@@ -105,6 +114,8 @@ class EmpiricalBayesLearner(MetaLearner):
         common: Any = None,
         fit_intercept: bool = True,
         clip: Any = None,
+        support: Any = None,
+        order: str = "random",
         calibrate: bool = True,
         validation_fraction: float = 0.2,
         tol: float = 1e-8,
@@ -118,6 +129,8 @@ class EmpiricalBayesLearner(MetaLearner):
         self.common = common
         self.fit_intercept = fit_intercept
         self.clip = clip
+        self.support = support
+        self.order = order
         self.calibrate = calibrate
         self.validation_fraction = validation_fraction
         self.tol = tol
@@ -189,26 +202,37 @@ class EmpiricalBayesLearner(MetaLearner):
         pieces = [*self._stream.tasks, *self._stream.validation]
         tasks = pieces[0] if len(pieces) == 1 else TaskSet.concat(pieces, relabel=True)
         self._check_size(tasks)
+        # A quantile is the median plus so many spreads, which are counted on held-out tasks.
+        quantile = self.loss_.quantile if isinstance(self.loss_, Pinball) else None
         settings = Settings(
-            self.loss_,
+            self.loss_ if quantile is None else Absolute(),
             bool(self.fit_intercept),
             bool(self.calibrate),
             clip,
             self.validation_fraction,
             self._stream.seed,
             self.n_jobs,
+            self._arrival(),
         )
         n_validation = sum(len(piece) for piece in self._stream.validation)
         data = TrainingData(tasks, self._side_features(tasks), n_validation, settings)
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
         learned = learn(data, **options) if self.common is None else self._learn_beside(data, options)
-        self.prior_ = learned.prior
+        if quantile is not None and learned.prior.calibration is None:
+            raise ValueError(
+                "loss: quantiles are counted on tasks that take turns in being held out, which takes at least two "
+                "tasks with rows; give more tasks, or use ConditionalLearner or TaskRegressor with this loss"
+            )
+        self.prior_ = replace(learned.prior, quantile=quantile)
         self.form_, self.n_components_ = learned.form.describe(), learned.form.n_components
         self.scale_ = learned.scale
         self.side_form_ = None if learned.side is None else learned.side.describe()
         self.bias_penalty_ = learned.penalty
         self.search_results_, self.validation_error_ = learned.results, learned.validation_error
         self.n_tasks_seen_, self.n_iter_ = len(tasks), 1
+
+    def _arrival(self) -> Arrival:
+        return Arrival.of(self.support, self.order)
 
     def _learn_beside(self, data: TrainingData, options: dict[str, Any]) -> Learned:
         automatic = isinstance(self.common, str)
@@ -237,6 +261,7 @@ class EmpiricalBayesLearner(MetaLearner):
     def _check_parameters(self) -> None:
         self._check_common()
         check_fraction("validation_fraction", self.validation_fraction)
+        self._arrival()
         if isinstance(self.common, str):
             check_choice("common", self.common, ("auto",))
         elif self.common is not None:

@@ -1,8 +1,7 @@
-"""What a fitted meta-learner is used for: predictions of rows, of many new tasks, and their errors."""
+"""What a fitted meta-learner is used for: predictions of rows, and of many new tasks."""
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -11,20 +10,18 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import adapting
-from .._validation import check_fraction, check_rng
-from ..losses import Loss, get_loss
+from .._validation import check_fraction
+from ..intervals import TaskSpreads
 from ..predicting import predict_rows
 from ..prior import Prior
 from ..tasks import TaskSet
 from ..tasks.pairs import matched
-from ..tasks.rows import task_means
 from ._reading import (
     check_names,
     in_known_order,
     refuse_description,
     task_positions,
     tasks_without_rows,
-    weights_as_targets,
 )
 from ._tables import Names, as_table, read_asked, read_given, with_description
 
@@ -35,10 +32,10 @@ class Predicts:
     """Predictions of a meta-learner; `MetaLearner` learns the prior that they come from."""
 
     prior_: Prior
-    loss_: Loss
     task_labels_: NDArray[Any]
     task_weights_: Array
     task_descriptions_: Array
+    task_spreads_: TaskSpreads
     n_jobs: int | None
 
     def _read(
@@ -87,6 +84,13 @@ class Predicts:
             prediction = np.einsum("ij,ij->i", X, weights[:, :d])
         if self.prior_.fit_intercept:
             prediction = prediction + weights[:, d]
+        if self.prior_.quantile is not None:
+            prediction[~new] += adapting.quantile_shifts(
+                self.prior_, self.task_spreads_, X[~new], positions[~new]
+            )
+            if new.any():
+                spreads = adapting.task_spreads(self.prior_, empty)
+                prediction[new] += adapting.quantile_shifts(self.prior_, spreads, X[new], places)
         shared = None if common is None else common.predict(X, described)
         return adapting.put_together(prediction, shared, self.prior_.clip)
 
@@ -140,62 +144,3 @@ class Predicts:
         adapt_on = self._read(with_description(matched(asked.tasks, given), names))
         found = predict_rows(self.prior_, adapt_on, asked.tasks, coverage, self.n_jobs)
         return as_table(found, query, asked, names)
-
-    def task_errors(
-        self, tasks: TaskSet, query: TaskSet | None = None, *, support: float | int = 0.5, loss: Any = None
-    ) -> Array:
-        """Error of each task on rows that were not used to adapt to it.
-
-        Parameters
-        ----------
-        tasks : TaskSet
-            The tasks; adapted on all rows when ``query`` is given, on ``support`` of them otherwise.
-        query : TaskSet, optional
-            Further rows of the same tasks, in the same order.
-        support : float or int, default=0.5
-            Fraction or number of rows of each task to adapt on.
-        loss : str or Loss, optional
-            What to average over the query rows; the learner's own loss by default.
-
-        Returns
-        -------
-        array (n_tasks,)
-        """
-        check_is_fitted(self, "prior_")
-        if query is None:
-            tasks, query = tasks.support_query(support, random_state=getattr(self, "random_state", None))
-        elif len(query) != len(tasks):
-            raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
-        measure = self.loss_ if loss is None else get_loss(loss)
-        prediction = adapting.predict(self.prior_, self._read(tasks), query, self.n_jobs)
-        return task_means(measure.value(prediction, query.y), query.offsets)
-
-    def score(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        side_info: Any = None,
-        support: float | int = 0.5,
-        sample_weight: Any = None,
-    ) -> float:
-        """R² over the query rows after adapting to the support rows of each task.
-
-        Every task, seen or new, is adapted on ``support`` (a fraction or a number) of its rows and
-        scored on the rest; ``sample_weight`` weights rows in the score, not in adapting.
-        """
-        from sklearn.metrics import r2_score  # slow to import, and only needed here
-
-        check_is_fitted(self, "prior_")
-        tasks = self._read(X, y, groups, side_info)
-        rng = check_rng(getattr(self, "random_state", None))
-        again = deepcopy(rng)
-        adapt_on, query = tasks.support_query(support, random_state=rng)
-        weights = None
-        if sample_weight is not None:
-            # Split as the rows are.
-            carried = weights_as_targets(tasks, sample_weight, None if isinstance(X, TaskSet) else groups)
-            weights = carried.support_query(support, random_state=again)[1].y
-        prediction = adapting.predict(self.prior_, adapt_on, query, self.n_jobs)
-        return float(r2_score(query.y, prediction, sample_weight=weights))

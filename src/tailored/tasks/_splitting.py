@@ -5,8 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .._validation import check_int, check_real, is_integer
+from .._validation import check_fraction, check_int, check_real, is_integer
+
+#: Rows of a task: their number, or a fraction of all.
+Share = int | float
+
+
+def check_share(name: str, value: Any) -> Share:
+    """A number of rows (0 or more) or a fraction strictly between 0 and 1."""
+    if is_integer(value):
+        return check_int(name, value, minimum=0)
+    return check_fraction(name, value)
+
+
+def row_counts(share: Share, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many rows of each task are given: never all and, under a fraction, one if there are two (half rounds up)."""
+    most = np.maximum(sizes - 1, 0)
+    if is_integer(share):
+        return np.minimum(int(share), most)
+    # the last term keeps products such as 0.29 * 50 on their side of the half
+    part = np.floor(share * sizes + 0.5 + 1e-9).astype(np.int64)
+    return np.clip(part, np.minimum(1, most), most)
 
 
 def row_keys(rng: Any, task: np.ndarray, row: np.ndarray) -> np.ndarray:

@@ -11,8 +11,6 @@ import scipy.sparse as sp
 
 from .._validation import (
     check_finite,
-    check_fraction,
-    check_int,
     check_positions,
     check_rng,
     check_target,
@@ -25,7 +23,7 @@ from ._descriptions import Side
 from ._frames import Grouping, Rows
 from ._joining import Task, join_entries, offsets_of, same, stack
 from ._long_frames import FrameColumns, read_long
-from ._splitting import row_keys, task_counts
+from ._splitting import check_share, row_counts, row_keys, task_counts
 
 FIELDS = ("X", "y", "offsets", "labels", "side_info", "side_names", "feature_names", "columns")
 
@@ -348,13 +346,7 @@ class TaskSet:
         shuffle : bool
             False takes the first rows as support.
         """
-        most = np.maximum(self.sizes - 1, 0)
-        if is_integer(support):
-            wanted = np.minimum(check_int("support", support, minimum=0), most)
-        else:
-            # the last term keeps products such as 0.29 * 50 on their side of the half
-            share = np.floor(check_fraction("support", support) * self.sizes + 0.5 + 1e-9).astype(np.int64)
-            wanted = np.clip(share, np.minimum(1, most), most)
+        wanted = row_counts(check_share("support", support), self.sizes)
         task = np.repeat(np.arange(len(self)), self.sizes)
         within = np.arange(len(self.y)) - self.offsets[task]
         if shuffle:

@@ -1,0 +1,200 @@
+"""How new tasks come: numbers and order of the rows that are given, in episodes, selection, scores and intervals."""
+
+import numpy as np
+import pytest
+
+from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
+from tailored.calibration import numbers_of_rows
+from tailored.metrics import task_scorer
+from tailored.tasks.episodes import Arrival, rotate
+
+
+def _numbered(*sizes):
+    """Tasks whose targets number the rows of each task, and whose labels are 0, 1, .."""
+    tasks = [(np.full((n, 1), float(t)), np.arange(float(n))) for t, n in enumerate(sizes)]
+    return TaskSet.from_tasks(tasks)
+
+
+@pytest.mark.parametrize(
+    ("support", "expected"),
+    [
+        (None, (None, False)),
+        ("auto", (None, False)),
+        (3, ((3, 3), False)),
+        (0, ((0, 0), False)),
+        (np.int64(2), ((2, 2), False)),
+        (0.5, ((0.5, 0.5), False)),
+        ((1, 4), ((1, 4), False)),
+        ([0.2, 0.6], ((0.2, 0.6), False)),
+        ((1, 0.6), ((1, 0.6), False)),
+    ],
+)
+def test_what_can_be_said(support, expected):
+    found = Arrival.of(support)
+    assert (found.support, found.in_order) == expected
+    assert Arrival.of(support, "given").in_order
+
+
+@pytest.mark.parametrize("support", [-1, 1.5, 0.0, (4, 1), (1, 2, 3), "half", [[1, 2]], True, (1, None)])
+def test_what_cannot_be_said(support):
+    with pytest.raises((ValueError, TypeError), match="support"):
+        Arrival.of(support)
+
+
+def test_an_order_is_one_of_two():
+    with pytest.raises(ValueError, match=r"order must be one of 'random', 'given'.*Did you mean 'given'"):
+        Arrival.of(2, "gven")
+
+
+def test_nothing_said_is_rotated_through():
+    tasks = _numbered(8, 5, 1)
+    for one, other in zip(Arrival().episodes(tasks, [3], 2), rotate(tasks, [3], 2), strict=True):
+        if isinstance(one, TaskSet):
+            np.testing.assert_array_equal(one.y, other.y)
+            np.testing.assert_array_equal(one.offsets, other.offsets)
+        else:
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("support", [None, 3, 0, 0.4, (1, 4), (0.1, 0.9)])
+def test_in_order_the_first_rows_are_given_and_all_later_ones_asked_for(support):
+    tasks = _numbered(9, 4, 2, 1)
+    episodes = Arrival.of(support, "given").episodes(tasks, [0])
+    assert set(episodes.task) == {0, 1, 2, 3}
+    for given, asked, task in zip(*episodes, strict=True):
+        assert len(given.y) + len(asked.y) == tasks.sizes[task]
+        np.testing.assert_array_equal(np.concatenate([given.y, asked.y]), np.arange(tasks.sizes[task]))
+    numbers = {len(given.y) for given, task in zip(episodes.support, episodes.task, strict=True) if task == 0}
+    expected = {None: {2, 4, 5, 7}, 3: {3}, 0: {0}, 0.4: {4}, (1, 4): {1, 2, 3, 4}, (0.1, 0.9): {1, 3, 6, 8}}
+    assert numbers == expected[support]
+
+
+@pytest.mark.parametrize(("support", "given"), [(3, {3}), (0.5, {6}), ((2, 8), {2, 4, 6, 8}), (50, {11})])
+def test_in_random_order_as_many_rows_are_given_as_was_said(support, given):
+    tasks = _numbered(12, 12, 12)
+    episodes = Arrival.of(support).episodes(tasks, [0], 5)
+    assert {len(task.y) for task in episodes.support} == given
+    firsts = np.concatenate([task.y for task in episodes.support])
+    # every row is given about as often as any other
+    assert np.bincount(firsts.astype(int), minlength=12).min() > 0
+    for one, other in zip(episodes.support, episodes.query, strict=True):
+        assert not set(one.y) & set(other.y)
+
+
+def test_intervals_are_counted_at_the_numbers_that_will_be_given():
+    sizes = np.full(20, 12)
+    assert numbers_of_rows(sizes, Arrival()) == [0, 1, 2, 4, 9]
+    assert numbers_of_rows(sizes, Arrival.of(3)) == [0, 1, 2, 3, 4, 7]
+    assert numbers_of_rows(sizes, Arrival.of((0.5, 0.75), "given")) == [0, 1, 2, 4, 6, 9]
+    assert numbers_of_rows(np.full(20, 1), Arrival()) == [0, 1]
+    assert numbers_of_rows(np.zeros(3, dtype=int), Arrival()) == [0]
+
+
+def _walks(n_tasks, seed, step=1.0, n_rows=12):
+    """Targets that wander off from a level of the task's own, in the order of time, which no column tells."""
+    rng = np.random.default_rng(seed)
+    tasks = []
+    for _ in range(n_tasks):
+        X = rng.normal(size=(n_rows, 1))
+        tasks.append((X, rng.normal() + X[:, 0] + np.cumsum(step * rng.normal(size=n_rows))))
+    return TaskSet.from_tasks(tasks)
+
+
+def _shuffled(tasks, seed):
+    rng = np.random.default_rng(seed)
+    mixed = [(task.X[p], task.y[p]) for task in tasks for p in [rng.permutation(len(task.y))]]
+    return TaskSet.from_tasks(mixed)
+
+
+@pytest.fixture(scope="module")
+def forecasts():
+    train, new = _walks(60, 0), _walks(300, 1)
+    return EmpiricalBayesLearner(support=4, order="given").fit(train), train, new
+
+
+def _coverage(learner, new, n_rows):
+    inside = []
+    for task in new:
+        low, high = learner.adapt(task.X[:n_rows], task.y[:n_rows]).predict_interval(task.X[n_rows:], 0.8).T
+        inside.append(np.mean((low <= task.y[n_rows:]) & (task.y[n_rows:] <= high)))
+    return np.mean(inside)
+
+
+def test_forecasts_cover(forecasts):
+    """Later rows of a walk are farther from the first ones than random rows are from random ones."""
+    learner, train, new = forecasts
+    assert 0.75 < _coverage(learner, new, 4) < 0.88
+    assert _coverage(EmpiricalBayesLearner().fit(train), new, 4) < 0.7
+
+
+def test_rows_without_an_order_are_as_good_as_random(forecasts):
+    """With rows shuffled inside tasks, the first ones are random ones."""
+    _, train, new = forecasts
+    train, new = _shuffled(train, 2), _shuffled(new, 3)
+    given, random = (
+        EmpiricalBayesLearner(support=4, order=order).fit(train) for order in ("given", "random")
+    )
+    errors = [learner.task_errors(new, order="given") for learner in (given, random)]
+    difference = errors[0] - errors[1]
+    assert abs(difference.mean()) < 0.02 * errors[1].mean() + 2.0 * difference.std() / np.sqrt(len(new))
+    assert 0.75 < _coverage(given, new, 4) < 0.88
+    assert 0.75 < _coverage(random, new, 4) < 0.88
+
+
+def test_scores_are_of_tasks_as_they_come(forecasts):
+    learner, _, new = forecasts
+    support, query = new.support_query(4, shuffle=False)
+    pairs = list(zip(support, query, strict=True))
+    expected = np.array([np.abs(learner.adapt(s.X, s.y).predict(q.X) - q.y).mean() for s, q in pairs])
+    np.testing.assert_allclose(learner.task_errors(new), expected)
+    np.testing.assert_allclose(learner.task_errors(new, support=4, order="given"), expected)
+    assert learner.task_errors(new, order="random").mean() < expected.mean()
+    residual = learner.predict_tasks(query, support)["prediction"] - query.y
+    r2 = 1.0 - np.sum(residual**2) / np.sum((query.y - query.y.mean()) ** 2)
+    assert learner.score(new) == pytest.approx(r2)
+    weights = np.random.default_rng(0).uniform(size=len(new.y))
+    kept = TaskSet.from_arrays(new.X, weights, new.offsets, new.labels).support_query(4, shuffle=False)[1].y
+    mean = np.average(query.y, weights=kept)
+    weighted = 1.0 - kept @ residual**2 / (kept @ (query.y - mean) ** 2)
+    assert learner.score(new, sample_weight=weights) == pytest.approx(weighted)
+    scorer = task_scorer("neg_mean_absolute_error", support=4, order="given")
+    assert scorer(learner, new) == pytest.approx(-np.abs(residual).mean())
+    assert repr(scorer) == "task_scorer('neg_mean_absolute_error', support=4, order='given')"
+    with pytest.raises(ValueError, match="order"):
+        learner.score(new, order="time")
+    with pytest.raises(ValueError, match="order"):
+        task_scorer(order="time")
+
+
+def test_the_middle_of_a_range_is_scored():
+    assert [Arrival.of(s).typical for s in (None, 3, (2, 5), 0.3, (0.2, 0.6), (1, 0.9))] == [
+        0.5, 3, 3, 0.3, pytest.approx(0.4), 0.5,
+    ]  # fmt: skip
+
+
+def test_the_papers_learners_are_calibrated_for_tasks_as_they_come():
+    """Counted on random rows the intervals of a walk's later rows are too narrow, counted in order they are not."""
+    covered = {}
+    for order in ("random", "given"):
+        found = []
+        for seed in range(5):
+            learner = IndependentLearner().fit(_walks(2, [seed, 0]))
+            learner.calibrate_intervals(_walks(80, [seed, 1]), support=3, order=order)
+            assert 3.0 in learner.calibration_.rows
+            found.append(_coverage(learner, _walks(60, [seed, 2]), 3))
+        covered[order] = np.mean(found)
+    assert covered["random"] < 0.72
+    assert 0.76 < covered["given"] < 0.87
+
+
+def test_a_wrong_argument_is_named_and_changes_nothing(forecasts):
+    learner = EmpiricalBayesLearner(support=2.5)
+    with pytest.raises(ValueError, match="support"):
+        learner.fit(forecasts[1])
+    assert not hasattr(learner, "prior_")
+    with pytest.raises(ValueError, match="order"):
+        EmpiricalBayesLearner(order="time").fit(forecasts[1])
+    before = forecasts[0].prior_
+    with pytest.raises(ValueError, match="support"):
+        forecasts[0].calibrate_intervals(forecasts[2], support=(3, 1))
+    assert forecasts[0].prior_ is before
