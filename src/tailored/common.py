@@ -107,8 +107,12 @@ def fit_common(
     return OutOfFold(whole, with_targets(tasks, y))
 
 
-def default_regressor(tasks: TaskSet) -> Any:
-    """A booster of small trees for so many rows; nothing in it is random."""
+def default_regressor() -> Any:
+    """A booster of small trees; nothing in it is random.
+
+    Of the mean, whatever the learner's loss: what it leaves goes into a Gaussian model, whose tasks correct the rest.
+    It stops at a fixed number of trees, as rows that are drawn from the tasks at hand would stop it too late.
+    """
     from sklearn.ensemble import HistGradientBoostingRegressor  # slow to import, and only needed here
 
     return HistGradientBoostingRegressor(

@@ -238,7 +238,7 @@ class EmpiricalBayesLearner(MetaLearner):
         automatic = isinstance(self.common, str)
         return learn_beside(
             data,
-            default_regressor(data.tasks) if automatic else self.common,
+            default_regressor() if automatic else self.common,
             reads_description=data.side is not None,
             if_it_pays=automatic,
             **options,
