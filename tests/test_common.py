@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -446,3 +447,20 @@ def test_only_what_is_kept_warns_and_at_the_users_line(monkeypatch, tasks, tree,
     with pytest.warns(UnhelpfulWarning, match="^with$" if pays else "^without$") as heard:
         EmpiricalBayesLearner(common="auto").fit(tasks)
     assert [warning.filename for warning in heard] == [__file__]
+
+
+def test_quantiles_stand_on_the_whole_prediction(new, learner):
+    """All ways to predict a quantile agree, and so many targets of new tasks lie below."""
+    ours = clone(learner)
+    ours.__dict__.update(vars(learner))
+    ours.prior_ = replace(learner.prior_, quantile=0.9)
+    support, query = new.support_query(6, random_state=0)
+    together = ours.predict_tasks(query, support)["prediction"]
+    fast = ours.predict_tasks(query, support, coverage=None)["prediction"]
+    one_by_one = [
+        ours.adapt(given.X, given.y, side_info=given.side_info).predict(asked.X)
+        for given, asked in zip(support, query, strict=True)
+    ]
+    np.testing.assert_allclose(together, np.concatenate(one_by_one), atol=1e-8)
+    np.testing.assert_allclose(fast, together, atol=1e-8)
+    assert 0.85 < np.mean(query.y <= together) < 0.97
