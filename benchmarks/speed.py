@@ -103,8 +103,8 @@ def adapting():
     fixed = ProjectedSGD(step=10.0)
     for name, learner in (
         ("empirical Bayes", EmpiricalBayesLearner()),
-        ("Algorithm 1, exact", ConditionalLearner(solver=fixed)),
-        ("Algorithm 1, online", ConditionalLearner(solver=fixed, inner="online")),
+        ("Algorithm 1, exact", ConditionalLearner(solver=fixed, fit_intercept=False)),
+        ("Algorithm 1, online", ConditionalLearner(solver=fixed, inner="online", fit_intercept=False)),
     ):
         learner.fit(train)
         learner.adapt(X, y)

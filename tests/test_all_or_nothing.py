@@ -63,13 +63,19 @@ def searched():
 
 LEARNERS = {
     "searched": searched,
-    "fixed step": lambda: ConditionalLearner("ridge", solver=ProjectedSGD(0.3), rank=None, loss="squared"),
-    "query": lambda: ConditionalLearner("ridge", solver=ProjectedSGD(0.3), objective="query", rank=3),
-    "adam": lambda: ConditionalLearner(
-        "ridge", solver=Adam(8, 2), objective="query", bias="conditional", rank=3
+    "fixed step": lambda: ConditionalLearner(
+        "ridge", solver=ProjectedSGD(0.3), rank=None, loss="squared", fit_intercept=False
     ),
-    "unconditional": lambda: UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0)), bias="shared"),
-    "unconditional adam": lambda: UnconditionalLearner(solver=Adam(8, 2)),
+    "query": lambda: ConditionalLearner(
+        "ridge", solver=ProjectedSGD(0.3), objective="query", rank=3, fit_intercept=False
+    ),
+    "adam": lambda: ConditionalLearner(
+        "ridge", solver=Adam(8, 2), objective="query", bias="conditional", rank=3, fit_intercept=False
+    ),
+    "unconditional": lambda: UnconditionalLearner(
+        solver=ProjectedSGD(step_sizes=(0.1, 1.0)), bias="shared", fit_intercept=False
+    ),
+    "unconditional adam": lambda: UnconditionalLearner(solver=Adam(8, 2), fit_intercept=False),
     "empirical Bayes": lambda: EmpiricalBayesLearner("mean", clip="train"),
     "independent": lambda: IndependentLearner(clip="train", fit_intercept=True),
 }
@@ -291,13 +297,17 @@ def test_side_information_of_another_width_changes_nothing():
         return TaskSet.from_tasks([(X, y, rng.normal(size=width)) for X, y in rows])
 
     first, wide, more = described(12, 2), described(5, 3), described(8, 2)
-    learner = ConditionalLearner("vector", solver=ProjectedSGD(0.3)).partial_fit(first)
+    learner = ConditionalLearner("vector", solver=ProjectedSGD(0.3), fit_intercept=False).partial_fit(first)
     before, pickled = dict(vars(learner)), pickle.dumps(vars(learner))
     with pytest.raises(ValueError, match="side_info"):
         learner.partial_fit(wide)
     check_unchanged(learner, before, pickled)
     learner.partial_fit(more)
-    reference = ConditionalLearner("vector", solver=ProjectedSGD(0.3)).partial_fit(first).partial_fit(more)
+    reference = (
+        ConditionalLearner("vector", solver=ProjectedSGD(0.3), fit_intercept=False)
+        .partial_fit(first)
+        .partial_fit(more)
+    )
     same_bits(learner, reference, more)
 
 
@@ -316,7 +326,7 @@ def test_a_solver_changed_in_the_middle_changes_nothing(tasks):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_divergence_in_the_middle_of_a_stream_changes_nothing(tasks):
     """The only run overflows in the second piece, after it has moved through part of it."""
-    learner = UnconditionalLearner(solver=ProjectedSGD(0.3)).partial_fit(tasks[FIRST])
+    learner = UnconditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).partial_fit(tasks[FIRST])
     before, pickled = dict(vars(learner)), pickle.dumps(vars(learner))
     huge = TaskSet.from_tasks(
         [(1e200 * task.X if t == 3 else task.X, task.y) for t, task in enumerate(tasks[BAD])]
@@ -325,7 +335,7 @@ def test_divergence_in_the_middle_of_a_stream_changes_nothing(tasks):
         learner.partial_fit(huge)
     check_unchanged(learner, before, pickled)
     learner.partial_fit(tasks[MORE])
-    reference = UnconditionalLearner(solver=ProjectedSGD(0.3)).partial_fit(tasks[FIRST])
+    reference = UnconditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).partial_fit(tasks[FIRST])
     same_bits(learner, reference.partial_fit(tasks[MORE]), tasks)
 
 

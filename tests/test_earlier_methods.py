@@ -84,23 +84,23 @@ def test_earlier_methods_take_their_candidates_from_a_grid(method):
 
 
 def test_one_candidate_needs_no_held_out_tasks(tasks):
-    learner = TraceConstrainedLearner(step_size=0.1, regularization=0.1).fit(tasks[:1])
+    learner = TraceConstrainedLearner(step_size=0.1, regularization=0.1, fit_intercept=False).fit(tasks[:1])
     assert np.isnan(learner.search_results_[0]["error"])
 
 
 def test_validation_tasks_can_be_given(environment, tasks):
     validation = environment.sample(10, 10, 3).tasks
-    learner = MultiTaskFeatureLearner(regularization=[0.01, 10.0], n_rounds=3).fit(
+    learner = MultiTaskFeatureLearner(regularization=[0.01, 10.0], n_rounds=3, fit_intercept=False).fit(
         tasks, validation=validation
     )
-    one = MultiTaskFeatureLearner(n_rounds=3, **learner.best_params_).fit(tasks)
+    one = MultiTaskFeatureLearner(n_rounds=3, **{"fit_intercept": False, **learner.best_params_}).fit(tasks)
     np.testing.assert_array_equal(one.conditioning_.C, learner.conditioning_.C)
 
 
 def test_sparse_rows_are_refused():
     thin = TaskSet.from_tasks([(sparse.csr_array(np.eye(3)), np.ones(3))])
     with pytest.raises(TypeError, match="dense rows"):
-        TraceConstrainedLearner().fit(thin)
+        TraceConstrainedLearner(fit_intercept=False).fit(thin)
 
 
 # --- trace-constrained
@@ -135,7 +135,9 @@ def test_trace_constrained_follows_its_equations(tasks):
         inverse = np.linalg.pinv(theta, rcond=1e-12, hermitian=True)
         gradient = -lam / 2 * np.outer(inverse @ w, inverse @ w)
         theta = project_trace_ball(theta - step * gradient, 1.0)
-    learner = TraceConstrainedLearner(step_size=step, regularization=lam, tol=1e-12).fit(few)
+    learner = TraceConstrainedLearner(step_size=step, regularization=lam, tol=1e-12, fit_intercept=False).fit(
+        few
+    )
     np.testing.assert_allclose(lam * learner.conditioning_.C, total, atol=1e-5)
     assert np.linalg.norm(total - np.eye(d) / d) > 0.05
     assert lam * np.trace(learner.conditioning_.C) <= 1 + 1e-9
@@ -143,12 +145,14 @@ def test_trace_constrained_follows_its_equations(tasks):
 
 def test_trace_constrained_helps_when_tasks_share_a_direction():
     environment = Environment.clusters(1, d=5, rank=1, norm=3.0, random_state=1)
-    learner = TraceConstrainedLearner(step_size=[0.1, 1.0], regularization=[0.003, 0.03])
+    learner = TraceConstrainedLearner(step_size=[0.1, 1.0], regularization=[0.003, 0.03], fit_intercept=False)
     learner.fit(environment.sample(60, 10, 2).tasks)
     options = {"n": 10, "n_tasks": 100, "random_state": 3}
     alone = excess_risk(
         environment,
-        IndependentLearner(initial_representation=10.0).fit(environment.sample(1, 10, 4).tasks),
+        IndependentLearner(initial_representation=10.0, fit_intercept=False).fit(
+            environment.sample(1, 10, 4).tasks
+        ),
         **options,
     )
     assert excess_risk(environment, learner, **options).mean < 0.7 * alone.mean
@@ -160,7 +164,7 @@ def test_trace_constrained_helps_when_tasks_share_a_direction():
 def test_unconditional_bias_finds_a_shared_mean():
     tasks, means = around_a_mean(150, seed=1)
     first = tasks[np.flatnonzero(tasks.side_info[:, 0] < 0)]
-    learner = UnconditionalBiasLearner(step_size=1.0, regularization=0.3).fit(first)
+    learner = UnconditionalBiasLearner(step_size=1.0, regularization=0.3, fit_intercept=False).fit(first)
     np.testing.assert_allclose(learner.conditioning_.C, np.eye(4) / 0.3)
     assert np.linalg.norm(learner.bias_.constant - means[0]) < 0.35 * np.linalg.norm(means[0])
 
@@ -169,14 +173,17 @@ def test_conditional_bias_beats_the_unconditional_one_on_two_means():
     train, _ = around_a_mean(150, seed=2)
     test, _ = around_a_mean(60, seed=3)
     options = {"step_size": 1.0, "regularization": 0.3}
-    both = [ConditionalBiasLearner("vector", **options), UnconditionalBiasLearner(**options)]
+    both = [
+        ConditionalBiasLearner("vector", **{"fit_intercept": False, **options}),
+        UnconditionalBiasLearner(**{"fit_intercept": False, **options}),
+    ]
     errors = [learner.fit(train).task_errors(test, support=2).mean() for learner in both]
     assert errors[0] < 0.6 * errors[1]
 
 
 def test_bias_of_zero_step_is_independent_learning(tasks):
-    learner = UnconditionalBiasLearner(step_size=1e-300, regularization=0.5).fit(tasks)
-    alone = IndependentLearner(initial_representation=2.0).fit(tasks)
+    learner = UnconditionalBiasLearner(step_size=1e-300, regularization=0.5, fit_intercept=False).fit(tasks)
+    alone = IndependentLearner(initial_representation=2.0, fit_intercept=False).fit(tasks)
     np.testing.assert_allclose(learner.task_weights_, alone.task_weights_, atol=1e-6)
 
 
@@ -187,7 +194,7 @@ def test_frank_wolfe_gap_bounds_the_distance_to_the_minimum(environment, tasks):
     surrogate = MeanSurrogate(tasks)
     best = surrogate.minimise(np.eye(5))
     radius = 1.5 * np.trace(best.representation)
-    learner = FrankWolfeLearner(radius=radius, n_iterations=150).fit(tasks)
+    learner = FrankWolfeLearner(radius=radius, n_iterations=150, fit_intercept=False).fit(tasks)
     assert (learner.objective_ - best.value <= learner.gap_ + best.gap).all()
     assert np.trace(learner.conditioning_.C) <= radius * (1 + 1e-9)
     final = surrogate(learner.conditioning_.C)
@@ -196,7 +203,7 @@ def test_frank_wolfe_gap_bounds_the_distance_to_the_minimum(environment, tasks):
 
 def test_frank_wolfe_stays_at_zero_when_nothing_can_be_gained():
     tasks = TaskSet.from_tasks([(np.eye(3), np.zeros(3))] * 4, labels=list("abcd"))
-    learner = FrankWolfeLearner(radius=1.0, n_iterations=5).fit(tasks)
+    learner = FrankWolfeLearner(radius=1.0, n_iterations=5, fit_intercept=False).fit(tasks)
     assert not learner.conditioning_.C.any()
     np.testing.assert_allclose(learner.gap_, 0.0, atol=1e-12)
 
@@ -222,8 +229,10 @@ def test_frank_wolfe_direction_is_that_of_the_kronecker_gradient():
 
 
 def test_conditional_frank_wolfe_tailors_the_representation(environment, tasks):
-    learner = FrankWolfeLearner(environment.indicator, radius=30.0, n_iterations=40).fit(tasks)
-    plain = FrankWolfeLearner(radius=30.0, n_iterations=40).fit(tasks)
+    learner = FrankWolfeLearner(environment.indicator, radius=30.0, n_iterations=40, fit_intercept=False).fit(
+        tasks
+    )
+    plain = FrankWolfeLearner(radius=30.0, n_iterations=40, fit_intercept=False).fit(tasks)
     # a ball that holds the optima: conditioning can only lower the surrogate
     assert learner.objective_[-1] < plain.objective_[-1] + plain.gap_[-1]
     for j in range(2):
@@ -244,7 +253,9 @@ def test_within_a_task_these_are_exact(method, tasks):
 
 
 def test_multi_task_objective_never_increases(tasks):
-    learner = MultiTaskFeatureLearner(regularization=0.05, n_rounds=30, tol=1e-10).fit(tasks)
+    learner = MultiTaskFeatureLearner(regularization=0.05, n_rounds=30, tol=1e-10, fit_intercept=False).fit(
+        tasks
+    )
     assert len(learner.objective_) > 3
     assert (np.diff(learner.objective_) <= 1e-7).all()
     assert 0.05 * np.trace(learner.conditioning_.C) == pytest.approx(1.0)
@@ -253,9 +264,9 @@ def test_multi_task_objective_never_increases(tasks):
 def test_multi_task_minimum_is_trace_norm_regularisation(tasks):
     """At the optimum over θ, 1/T Σ wᵀθ†w = ‖W‖²_* / T."""
     lam = 0.05
-    learner = MultiTaskFeatureLearner(regularization=lam, perturbation=1e-8, n_rounds=200, tol=1e-10).fit(
-        tasks
-    )
+    learner = MultiTaskFeatureLearner(
+        regularization=lam, perturbation=1e-8, n_rounds=200, tol=1e-10, fit_intercept=False
+    ).fit(tasks)
     W = learner.task_weights_
     residuals = [np.abs(task.X @ w - task.y).mean() for task, w in zip(tasks, W, strict=True)]
     trace_norm = np.linalg.svd(W, compute_uv=False).sum()
@@ -265,7 +276,9 @@ def test_multi_task_minimum_is_trace_norm_regularisation(tasks):
 
 def test_multi_task_recovers_the_shared_direction():
     environment = Environment.clusters(1, d=6, rank=1, norm=3.0, random_state=5)
-    learner = MultiTaskFeatureLearner(regularization=0.05).fit(environment.sample(50, 10, 6).tasks)
+    learner = MultiTaskFeatureLearner(regularization=0.05, fit_intercept=False).fit(
+        environment.sample(50, 10, 6).tasks
+    )
     direction = environment.weight_factors[0, :, 0] / 3.0
     theta = learner.conditioning_.C
     assert direction @ theta @ direction > 0.9 * np.trace(theta)

@@ -212,9 +212,9 @@ def identity_state(start):
 def test_lbfgs_goes_below_projected_steps():
     """The same surrogate, the same tasks: the minimum over factors of full rank is the convex one."""
     tasks = make_clusters(30, n_clusters=2, n_rows=12, n_features=4, rank=2, random_state=0)
-    projected = ConditionalLearner("ridge", solver=ProjectedSGD(1.0), rank=None, scale_features=False).fit(
-        tasks
-    )
+    projected = ConditionalLearner(
+        "ridge", solver=ProjectedSGD(1.0), rank=None, scale_features=False, fit_intercept=False
+    ).fit(tasks)
     phis, rows = adapting.features(projected.prior_, tasks), Rows.of(tasks)
     batch = TaskBatch(rows, None, phis, np.ones(30))
     objective = Surrogate(losses.LOSSES["absolute"](), 1.0)
@@ -299,8 +299,8 @@ def test_conditioning_is_found(solver, objective):
         entries.append((X, X @ w + 0.3 * rng.normal(size=12), s))
     tasks = TaskSet.from_tasks(entries)
     options = {"loss": "squared", "objective": objective, "solver": solver_of(solver, 12, batch_size=8)}
-    unconditional = UnconditionalLearner(**options).fit(tasks[:100])
-    conditional = ConditionalLearner(rank=8, **options).fit(tasks[:100])
+    unconditional = UnconditionalLearner(**{"fit_intercept": False, **options}).fit(tasks[:100])
+    conditional = ConditionalLearner(rank=8, **{"fit_intercept": False, **options}).fit(tasks[:100])
     assert conditional.validation_error_ < 0.8 * conditional.search_results_[0]["error"]
     errors = [meta.task_errors(tasks[100:]).mean() for meta in (conditional, unconditional)]
     assert errors[0] < 0.8 * errors[1]
@@ -310,7 +310,9 @@ def test_conditioning_is_found(solver, objective):
 @pytest.mark.parametrize("objective", ["surrogate", "query"])
 def test_where_there_is_nothing_to_condition_on_it_keeps_to_its_start(solver, objective):
     tasks = make_clusters(40, n_clusters=1, n_rows=10, n_features=6, rank=6, random_state=2)
-    learner = ConditionalLearner("ridge", solver=solver_of(solver, 8), objective=objective).fit(tasks)
+    learner = ConditionalLearner(
+        "ridge", solver=solver_of(solver, 8), objective=objective, fit_intercept=False
+    ).fit(tasks)
     errors = [step["error"] for step in learner.search_results_]
     assert learner.validation_error_ == min(errors) <= errors[0]
     # and that is the error of what was returned, not of something that was met on the way
@@ -324,10 +326,10 @@ def test_results_follow_from_random_state_alone(solver, clusters, monkeypatch):
     options = {"solver": solver_of(solver, 2), "objective": "query", "bias": "conditional", "rank": 4}
     tasks = clusters[:30]
     monkeypatch.setattr(factors_module, "PIECE_TASKS", 16)
-    one = ConditionalLearner("ridge", **options).fit(tasks)
-    same(one, ConditionalLearner("ridge", n_jobs=1, **options).fit(tasks))
-    same(one, ConditionalLearner("ridge", n_jobs=2, **options).fit(tasks))
-    other = ConditionalLearner("ridge", random_state=1, **options).fit(tasks)
+    one = ConditionalLearner("ridge", **{"fit_intercept": False, **options}).fit(tasks)
+    same(one, ConditionalLearner("ridge", n_jobs=1, **{"fit_intercept": False, **options}).fit(tasks))
+    same(one, ConditionalLearner("ridge", n_jobs=2, **{"fit_intercept": False, **options}).fit(tasks))
+    other = ConditionalLearner("ridge", random_state=1, **{"fit_intercept": False, **options}).fit(tasks)
     assert not np.array_equal(one.conditioning_.C, other.conditioning_.C)
 
 
@@ -343,8 +345,12 @@ def test_units_of_the_data_do_not_matter(solver):
     moved = TaskSet.from_tasks([(X * units, 50.0 * y, s) for X, y, s in entries])
     tasks = TaskSet.from_tasks(entries)
     options = {"loss": "squared", "objective": "query", "bias": "conditional"}
-    a = ConditionalLearner(solver=solver_of(solver, 4, batch_size=4), **options).fit(tasks)
-    b = ConditionalLearner(solver=solver_of(solver, 4, batch_size=4), **options).fit(moved)
+    a = ConditionalLearner(
+        solver=solver_of(solver, 4, batch_size=4), **{"fit_intercept": False, **options}
+    ).fit(tasks)
+    b = ConditionalLearner(
+        solver=solver_of(solver, 4, batch_size=4), **{"fit_intercept": False, **options}
+    ).fit(moved)
     assert a.validation_error_ < a.search_results_[0]["error"]
     np.testing.assert_allclose(b.adapt_many(moved) * units, 50.0 * a.adapt_many(tasks), rtol=2e-4, atol=1e-3)
 
@@ -363,7 +369,7 @@ def test_sparse_rows_give_a_model_as_well(solver, bias):
     dense = TaskSet.from_tasks(entries)
     sparse = TaskSet.from_tasks([(sp.csr_array(X), y) for X, y in entries])
     options = {"solver": solver_of(solver, 3), "objective": "query", "bias": bias, "rank": 3}
-    meta = ConditionalLearner("ridge", loss="squared", **options).fit(sparse)
+    meta = ConditionalLearner("ridge", loss="squared", **{"fit_intercept": False, **options}).fit(sparse)
     np.testing.assert_allclose(meta.adapt_many(sparse), meta.adapt_many(dense), atol=1e-9)
     # a rank-one covariance is the truth; an item is predicted from the others
     assert meta.task_errors(sparse).mean() < 0.5 * np.mean(dense.y**2) / 2
@@ -381,8 +387,8 @@ def test_query_steps_on_sparse_rows_are_those_on_dense_rows():
     sparse = TaskSet.from_tasks([(sp.csr_array(X), y) for X, y in entries])
     options = {"solver": ProjectedSGD(0.5), "objective": "query", "rank": 6, "bias": "shared"}
     a, b = (
-        ConditionalLearner("ridge", **options).fit(dense),
-        ConditionalLearner("ridge", **options).fit(sparse),
+        ConditionalLearner("ridge", **{"fit_intercept": False, **options}).fit(dense),
+        ConditionalLearner("ridge", **{"fit_intercept": False, **options}).fit(sparse),
     )
     assert np.abs(a.conditioning_.C - np.eye(9)).max() > 1e-3
     np.testing.assert_allclose(a.conditioning_.C, b.conditioning_.C, atol=1e-9)
@@ -396,7 +402,7 @@ def test_every_loss_has_a_start(loss, solver, clusters):
     if loss in ("logistic", "hinge"):
         groups = np.repeat(clusters.labels, clusters.sizes)
         tasks = TaskSet(clusters.X, np.where(clusters.y > 0, 1.0, -1.0), groups)
-    learner = ConditionalLearner("ridge", loss=loss, solver=solver_of(solver, 2), rank=3)
+    learner = ConditionalLearner("ridge", loss=loss, solver=solver_of(solver, 2), rank=3, fit_intercept=False)
     learner.fit(tasks)
     zero = learner.loss_.value(np.zeros(len(tasks.y)), tasks.y).mean()
     assert learner.validation_error_ < 0.9 * zero
@@ -409,10 +415,16 @@ def held_out_targets(learner):
 def test_initial_representation_is_the_start(clusters):
     """Taken as it is, whatever its rank; C = 0 is moved off the saddle."""
     options = {"solver": Adam(max_passes=30), "objective": "query", "rank": 3, "calibrate": False}
-    far = ConditionalLearner("ridge", initial_representation=1e-6, **options).fit(clusters)
-    near = ConditionalLearner("ridge", initial_representation=5.0, **options).fit(clusters)
+    far = ConditionalLearner("ridge", initial_representation=1e-6, **{"fit_intercept": False, **options}).fit(
+        clusters
+    )
+    near = ConditionalLearner("ridge", initial_representation=5.0, **{"fit_intercept": False, **options}).fit(
+        clusters
+    )
     assert near.search_results_[0]["error"] < 0.7 * far.search_results_[0]["error"]
-    zero = ConditionalLearner("ridge", initial_representation=0.0, **options).fit(clusters)
+    zero = ConditionalLearner("ridge", initial_representation=0.0, **{"fit_intercept": False, **options}).fit(
+        clusters
+    )
     # where it starts is small, and it gets away from there
     np.testing.assert_allclose(
         zero.search_results_[0]["error"], np.abs(held_out_targets(zero)).mean(), rtol=0.1
@@ -421,7 +433,9 @@ def test_initial_representation_is_the_start(clusters):
 
 
 def test_adam_goes_on_with_more_tasks(clusters):
-    learner = ConditionalLearner("ridge", solver=Adam(max_passes=5), objective="query", rank=4)
+    learner = ConditionalLearner(
+        "ridge", solver=Adam(max_passes=5), objective="query", rank=4, fit_intercept=False
+    )
     learner.partial_fit(clusters[:30])
     before = learner.prior_
     learner.partial_fit(clusters[30:])
@@ -436,8 +450,10 @@ def test_adam_goes_on_with_more_tasks(clusters):
 
 def test_persistence_clone_and_parameters(clusters, tmp_path):
     for learner in (
-        ConditionalLearner("ridge", solver=Adam(batch_size=7, max_passes=2), bias="conditional"),
-        UnconditionalLearner(solver=LBFGS(max_passes=3), bias="shared"),
+        ConditionalLearner(
+            "ridge", solver=Adam(batch_size=7, max_passes=2), bias="conditional", fit_intercept=False
+        ),
+        UnconditionalLearner(solver=LBFGS(max_passes=3), bias="shared", fit_intercept=False),
     ):
         copy = clone(learner)
         assert copy.solver is not learner.solver
@@ -453,8 +469,10 @@ def test_persistence_clone_and_parameters(clusters, tmp_path):
 @pytest.mark.filterwarnings("ignore::tailored.exceptions.SingleTaskWarning")
 @parametrize_with_checks(
     [
-        UnconditionalLearner(solver=LBFGS(max_passes=3)),
-        ConditionalLearner("ridge", solver=Adam(max_passes=2), objective="query", bias="shared", rank=4),
+        UnconditionalLearner(solver=LBFGS(max_passes=3), fit_intercept=False),
+        ConditionalLearner(
+            "ridge", solver=Adam(max_passes=2), objective="query", bias="shared", rank=4, fit_intercept=False
+        ),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
@@ -473,20 +491,20 @@ def test_errors_name_the_argument_and_the_fix(clusters):
     ]
     for options, kind, pattern in cases:
         with pytest.raises(kind, match=pattern):
-            ConditionalLearner(**options).fit(clusters)
+            ConditionalLearner(**{"fit_intercept": False, **options}).fit(clusters)
     with pytest.raises(AttributeError, match="partial_fit") as caught:
-        UnconditionalLearner(solver="lbfgs").partial_fit(clusters)
+        UnconditionalLearner(solver="lbfgs", fit_intercept=False).partial_fit(clusters)
     assert "all tasks at once; use solver='projected' or 'adam'" in str(caught.value.__cause__)
-    assert not hasattr(UnconditionalLearner(solver=LBFGS()), "partial_fit")
+    assert not hasattr(UnconditionalLearner(solver=LBFGS(), fit_intercept=False), "partial_fit")
     assert [name for name, kind in SOLVERS.items() if not kind.streams] == ["lbfgs"]
-    learner = ConditionalLearner(solver=Adam(max_passes=1)).partial_fit(clusters[:20])
+    learner = ConditionalLearner(solver=Adam(max_passes=1), fit_intercept=False).partial_fit(clusters[:20])
     learner.set_params(solver="projected")
     with pytest.raises(ValueError, match=r"solver.*call fit"):
         learner.partial_fit(clusters[20:])
 
 
 def test_solvers_leave_no_attribute_of_each_other(clusters):
-    learner = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1,))).fit(clusters)
+    learner = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1,)), fit_intercept=False).fit(clusters)
     assert learner.step_size_.C == 0.1
     learner.set_params(solver=LBFGS(max_passes=2)).fit(clusters)
     assert not hasattr(learner, "step_size_")

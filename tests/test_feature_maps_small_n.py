@@ -51,7 +51,7 @@ def fitted(spec, tasks):
 
 
 def algorithm_1(feature_map, **options):
-    return ConditionalLearner(feature_map, solver=ProjectedSGD(0.1), **options)
+    return ConditionalLearner(feature_map, solver=ProjectedSGD(0.1), **{"fit_intercept": False, **options})
 
 
 def weights_of(model):

@@ -94,7 +94,7 @@ def test_coverage_holds_for_a_learner_that_knows_nothing(n_rows):
     covered = []
     for repeat in range(30):
         rng = np.random.default_rng([repeat, n_rows])
-        learner = IndependentLearner().fit(_skewed_tasks(2, rng))
+        learner = IndependentLearner(fit_intercept=False).fit(_skewed_tasks(2, rng))
         learner.calibrate_intervals(_skewed_tasks(60, rng))
         for task in _skewed_tasks(20, rng):
             given = (task.X[:n_rows], task.y[:n_rows]) if n_rows else ()
@@ -171,7 +171,7 @@ def test_saved_learners_keep_their_intervals(learned, tmp_path):
 def test_calibrating_changes_the_intervals_alone(tmp_path):
     """It makes a new prior of the old parts; the one before, and what is predicted, stay as they were."""
     tasks = make_clusters(40, n_clusters=1, n_rows=12, n_features=4, rank=2, random_state=0)
-    learner = UnconditionalLearner(solver=ProjectedSGD(0.5)).fit(tasks[:15])
+    learner = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=False).fit(tasks[:15])
     assert learner.calibration_ is None
     before, weights = learner.prior_, learner.adapt_many(tasks)
     learner.save(tmp_path / "a")
@@ -219,7 +219,7 @@ def test_intercept_and_clip(few_steps):
 
 def test_new_fit_forgets_the_calibration():
     tasks = make_clusters(30, n_clusters=1, random_state=0)
-    learner = IndependentLearner().fit(tasks[:10]).calibrate_intervals(tasks[10:])
+    learner = IndependentLearner(fit_intercept=False).fit(tasks[:10]).calibrate_intervals(tasks[10:])
     assert np.isfinite(learner.adapt(tasks[0].X, tasks[0].y).predict_interval(tasks[0].X[:2], 0.8)).all()
     learner.fit(tasks[:10])
     assert learner.calibration_ is None

@@ -41,28 +41,50 @@ def tasks():
 
 
 LEARNERS = [
-    IndependentLearner(initial_representation=2.0),
-    IndependentLearner(initial_representation=np.diag([1.0, 2.0, 0.0, 1.0, 3.0]), clip="train"),
-    UnconditionalLearner(solver=ProjectedSGD(0.1), bias="shared", fit_intercept=True),
-    UnconditionalLearner(solver=LBFGS(max_passes=2), clip=(-1, 1.5)),
-    ConditionalLearner(solver=ProjectedSGD(0.1), rank=4, bias="conditional"),
-    ConditionalLearner(
-        "fourier", solver=ProjectedSGD((0.1, 0.3)), rank=None, loss=("pinball", {"quantile": 0.3})
+    IndependentLearner(initial_representation=2.0, fit_intercept=False),
+    IndependentLearner(
+        initial_representation=np.diag([1.0, 2.0, 0.0, 1.0, 3.0]), clip="train", fit_intercept=False
     ),
-    ConditionalLearner(RidgeEstimate(0.5), solver=ProjectedSGD(step_sizes=(0.1, 1.0)), loss="squared"),
-    ConditionalLearner("angle", solver=ProjectedSGD(0.1), inner="online"),
-    ConditionalLearner(["mean", "ridge"], solver=Adam(max_passes=2), loss=Pinball(0.3), objective="query"),
-    ConditionalLearner(IndependentLearner(), solver=ProjectedSGD(0.1)),
-    ConditionalLearner(AdaptedWeights(IndependentLearner(), unit_norm=True), solver=ProjectedSGD(0.1)),
-    ConditionalLearner(FourierEstimate(), solver=ProjectedSGD("theory", theory_constants={"R": 2.0})),
+    UnconditionalLearner(solver=ProjectedSGD(0.1), bias="shared", fit_intercept=True),
+    UnconditionalLearner(solver=LBFGS(max_passes=2), clip=(-1, 1.5), fit_intercept=False),
+    ConditionalLearner(solver=ProjectedSGD(0.1), rank=4, bias="conditional", fit_intercept=False),
+    ConditionalLearner(
+        "fourier",
+        solver=ProjectedSGD((0.1, 0.3)),
+        rank=None,
+        loss=("pinball", {"quantile": 0.3}),
+        fit_intercept=False,
+    ),
+    ConditionalLearner(
+        RidgeEstimate(0.5), solver=ProjectedSGD(step_sizes=(0.1, 1.0)), loss="squared", fit_intercept=False
+    ),
+    ConditionalLearner("angle", solver=ProjectedSGD(0.1), inner="online", fit_intercept=False),
+    ConditionalLearner(
+        ["mean", "ridge"],
+        solver=Adam(max_passes=2),
+        loss=Pinball(0.3),
+        objective="query",
+        fit_intercept=False,
+    ),
+    ConditionalLearner(
+        IndependentLearner(fit_intercept=False), solver=ProjectedSGD(0.1), fit_intercept=False
+    ),
+    ConditionalLearner(
+        AdaptedWeights(IndependentLearner(fit_intercept=False), unit_norm=True),
+        solver=ProjectedSGD(0.1),
+        fit_intercept=False,
+    ),
+    ConditionalLearner(
+        FourierEstimate(), solver=ProjectedSGD("theory", theory_constants={"R": 2.0}), fit_intercept=False
+    ),
     ConditionalLearner.paper(solver=ProjectedSGD(step_sizes=[0.1, 1e300], step_ratios=[1])),
     EmpiricalBayesLearner(),
     EmpiricalBayesLearner("mean", fit_intercept=True, clip="train", random_state=3),
-    TraceConstrainedLearner(step_size=[0.01, 1.0], regularization=0.1),
-    UnconditionalBiasLearner(step_size=[0.1, 1.0], regularization=0.1),
-    ConditionalBiasLearner("ridge", step_size=[0.1, 1.0], regularization=0.1),
-    FrankWolfeLearner(radius=[1.0, 10.0], n_iterations=5),
-    FrankWolfeLearner("mean", radius=10.0, n_iterations=5, loss="squared"),
+    TraceConstrainedLearner(step_size=[0.01, 1.0], regularization=0.1, fit_intercept=False),
+    UnconditionalBiasLearner(step_size=[0.1, 1.0], regularization=0.1, fit_intercept=False),
+    ConditionalBiasLearner("ridge", step_size=[0.1, 1.0], regularization=0.1, fit_intercept=False),
+    FrankWolfeLearner(radius=[1.0, 10.0], n_iterations=5, fit_intercept=False),
+    FrankWolfeLearner("mean", radius=10.0, n_iterations=5, loss="squared", fit_intercept=False),
     MultiTaskFeatureLearner(regularization=[0.01, 0.1], n_rounds=5, fit_intercept=True),
 ]
 
@@ -120,7 +142,9 @@ def test_round_trip(learner, few_steps, tasks, tmp_path):
 def test_labels_and_feature_names_are_kept(tasks, tmp_path):
     frame = pd.DataFrame(tasks.X, columns=list("abcde"))
     groups = np.array([f"task {t}" for t in np.repeat(tasks.labels, tasks.sizes)])
-    learner = UnconditionalLearner(solver=ProjectedSGD(0.1)).fit(frame, tasks.y, groups=groups)
+    learner = UnconditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False).fit(
+        frame, tasks.y, groups=groups
+    )
     learner.save(tmp_path / "a")
     again = tailored.load(tmp_path / "a")
     assert list(again.feature_names_in_) == list("abcde")
@@ -135,7 +159,7 @@ def test_labels_and_feature_names_are_kept(tasks, tmp_path):
 
 
 def test_calibration_is_kept(tasks, tmp_path):
-    learner = IndependentLearner().fit(tasks).calibrate_intervals(tasks)
+    learner = IndependentLearner(fit_intercept=False).fit(tasks).calibrate_intervals(tasks)
     learner.save(tmp_path / "a")
     task = tasks[0]
     intervals = [
@@ -150,7 +174,7 @@ def test_categories_are_kept(tmp_path):
     side = {t: {"age": 20.0 + t, "job": "cook" if t % 2 else "smith"} for t in range(10)}
     rng = np.random.default_rng(0)
     tasks = TaskSet(rng.normal(size=(40, 3)), rng.normal(size=40), np.repeat(np.arange(10), 4), side)
-    learner = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks)
+    learner = ConditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False).fit(tasks)
     learner.save(tmp_path / "a")
     again = tailored.load(tmp_path / "a")
     np.testing.assert_array_equal(again.adapt_many(tasks), learner.adapt_many(tasks))
@@ -161,7 +185,7 @@ def test_categories_are_kept(tmp_path):
 
 
 def test_the_file_holds_no_rows_and_no_pickle(tasks, tmp_path):
-    ConditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks).save(tmp_path / "a")
+    ConditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False).fit(tasks).save(tmp_path / "a")
     with zipfile.ZipFile(tmp_path / "a") as archive:
         content = json.loads(archive.read("learner.json"))
         assert set(archive.namelist()) == {"learner.json", "arrays.npz"}
@@ -173,8 +197,8 @@ def test_the_file_holds_no_rows_and_no_pickle(tasks, tmp_path):
 
 def test_loaded_learner_cannot_go_on(few_steps, tasks, tmp_path):
     for learner in (
-        ConditionalLearner(solver=ProjectedSGD(0.1)),
-        ConditionalLearner(solver=Adam(max_passes=1)),
+        ConditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False),
+        ConditionalLearner(solver=Adam(max_passes=1), fit_intercept=False),
         EmpiricalBayesLearner(),
     ):
         learner.fit(tasks).save(tmp_path / "a")
@@ -187,7 +211,9 @@ def test_loaded_learner_cannot_go_on(few_steps, tasks, tmp_path):
 
 
 def test_code_is_refused(tasks, tmp_path):
-    learner = ConditionalLearner(lambda task: task.y[:1], solver=ProjectedSGD(0.1)).fit(tasks)
+    learner = ConditionalLearner(lambda task: task.y[:1], solver=ProjectedSGD(0.1), fit_intercept=False).fit(
+        tasks
+    )
     with pytest.raises(TypeError, match=r"feature_map.*pickle"):
         learner.save(tmp_path / "a")
     assert not list(tmp_path.iterdir())
@@ -197,7 +223,7 @@ def test_other_files_are_refused(tasks, tmp_path):
     (tmp_path / "a").write_text("hello")
     with pytest.raises(ValueError, match=r"not a file written by tailored"):
         tailored.load(tmp_path / "a")
-    ConditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks).save(tmp_path / "b")
+    ConditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False).fit(tasks).save(tmp_path / "b")
     with zipfile.ZipFile(tmp_path / "b") as archive:
         content, arrays = json.loads(archive.read("learner.json")), archive.read("arrays.npz")
     content["format"] = 99
@@ -218,7 +244,7 @@ def test_other_files_are_refused(tasks, tmp_path):
 
 
 def test_a_save_that_dies_leaves_the_old_file_whole(tasks, tmp_path, monkeypatch):
-    learner = IndependentLearner().fit(tasks)
+    learner = IndependentLearner(fit_intercept=False).fit(tasks)
     learner.save(tmp_path / "a")
     before = (tmp_path / "a").read_bytes()
 
@@ -228,12 +254,14 @@ def test_a_save_that_dies_leaves_the_old_file_whole(tasks, tmp_path, monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr(zipfile.ZipFile, "writestr", die)
         with pytest.raises(OSError, match="no space"):
-            UnconditionalLearner(solver=ProjectedSGD(0.1)).fit(tasks).save(tmp_path / "a")
+            UnconditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False).fit(tasks).save(
+                tmp_path / "a"
+            )
     assert (tmp_path / "a").read_bytes() == before
     np.testing.assert_array_equal(tailored.load(tmp_path / "a").adapt_many(tasks), learner.adapt_many(tasks))
 
 
 def test_only_what_was_learned_can_be_saved(tmp_path):
     with pytest.raises(NotFittedError):
-        ConditionalLearner().save(tmp_path / "a")
+        ConditionalLearner(fit_intercept=False).save(tmp_path / "a")
     assert not list(tmp_path.iterdir())

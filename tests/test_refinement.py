@@ -21,11 +21,11 @@ from tailored.solvers import ProjectedSGD
 
 
 def unconditional(step=0.5, **options):
-    return UnconditionalLearner(solver=ProjectedSGD(step), **options)
+    return UnconditionalLearner(solver=ProjectedSGD(step), **{"fit_intercept": False, **options})
 
 
 def refined(first, step=0.1, **options):
-    return ConditionalLearner(first, solver=ProjectedSGD(step), **options)
+    return ConditionalLearner(first, solver=ProjectedSGD(step), **{"fit_intercept": False, **options})
 
 
 @pytest.fixture(scope="module")
@@ -79,12 +79,12 @@ def test_an_unfitted_learner_is_cloned_and_fitted(tasks):
     half = unconditional().fit(tasks[:10]).adapt_many(tasks)
     np.testing.assert_allclose(again.transform(tasks) * again.norm, half, rtol=1e-12)
     with pytest.raises(ValueError, match="not fitted"):
-        AdaptedWeights(UnconditionalLearner()).transform(tasks)
+        AdaptedWeights(UnconditionalLearner(fit_intercept=False)).transform(tasks)
 
 
 FIRST = {
-    "independent": IndependentLearner(),
-    "unconditional": UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0))),
+    "independent": IndependentLearner(fit_intercept=False),
+    "unconditional": UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0)), fit_intercept=False),
     "conditional": refined("mean"),
     "empirical Bayes": EmpiricalBayesLearner(),
     "twice refined": refined(unconditional(0.1)),
@@ -94,7 +94,9 @@ FIRST = {
 
 @pytest.mark.parametrize("name", FIRST)
 def test_search_and_saving(name, few_steps, tasks, tmp_path):
-    second = ConditionalLearner(FIRST[name], solver=ProjectedSGD(step_sizes=(0.1, 1.0))).fit(tasks)
+    second = ConditionalLearner(
+        FIRST[name], solver=ProjectedSGD(step_sizes=(0.1, 1.0)), fit_intercept=False
+    ).fit(tasks)
     # "H does not move" is among the default ratios
     assert {entry["step_H"] for entry in second.search_results_} == {0.0, 0.1, 1.0, 10.0}
     weights = second.adapt_many(tasks)
@@ -125,19 +127,21 @@ def test_search_and_saving(name, few_steps, tasks, tmp_path):
 
 def test_without_H_it_is_the_unconditional_learner(tasks):
     """The refinement can be refused: ratio 0 is the first model again."""
-    first = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0))).fit(tasks)
+    first = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0)), fit_intercept=False).fit(tasks)
     still = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(0.0,))
-    second = ConditionalLearner(first, solver=still).fit(tasks)
+    second = ConditionalLearner(first, solver=still, fit_intercept=False).fit(tasks)
     np.testing.assert_array_equal(second.conditioning_.C, first.conditioning_.C)
     np.testing.assert_allclose(second.adapt_many(tasks), first.adapt_many(tasks), atol=1e-8)
-    searched = ConditionalLearner(first, solver=ProjectedSGD(step_sizes=(0.1, 1.0))).fit(tasks)
+    searched = ConditionalLearner(first, solver=ProjectedSGD(step_sizes=(0.1, 1.0)), fit_intercept=False).fit(
+        tasks
+    )
     assert searched.validation_error_ <= first.validation_error_ + 1e-9
 
 
 def test_ratios_are_those_that_were_asked_for(first, tasks):
     """Ratio 0 is a choice like the others, and is not added to a list without it."""
     solver = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(10.0, 3.0))
-    second = ConditionalLearner(first, solver=solver, calibrate=False).fit(tasks)
+    second = ConditionalLearner(first, solver=solver, calibrate=False, fit_intercept=False).fit(tasks)
     tried = [(entry["step_C"], entry["step_H"]) for entry in second.search_results_]
     np.testing.assert_allclose(tried, [(0.1, 0.3), (1.0, 3.0), (0.1, 1.0), (1.0, 10.0)])
 
@@ -172,7 +176,9 @@ def test_cloning(first, tasks):
     np.testing.assert_array_equal(kept.feature_map.model.conditioning_.C, first.conditioning_.C)
     kept.fit(tasks)
     np.testing.assert_array_equal(kept.feature_map_.model.conditioning_.C, first.conditioning_.C)
-    nested = ConditionalLearner(UnconditionalLearner()).set_params(feature_map__solver__step=0.7)
+    nested = ConditionalLearner(UnconditionalLearner(fit_intercept=False), fit_intercept=False).set_params(
+        feature_map__solver__step=0.7
+    )
     assert nested.feature_map.solver.step == 0.7
 
 

@@ -115,7 +115,7 @@ def test_the_learner_s_paper_configuration_is_a_cell(name, method, tiny):
     solver = ProjectedSGD(step=config.grid.step_sizes[step])
     learner = ConditionalLearner.paper(solver=solver)
     if method == "unconditional":
-        learner = UnconditionalLearner(inner="online", calibrate=False, solver=solver)
+        learner = UnconditionalLearner(inner="online", calibrate=False, solver=solver, fit_intercept=False)
     learner.fit(task_sets(prepared.train.support))
     for part, expected in ((prepared.test, result.test[-1]), (prepared.validation, result.validation)):
         errors = learner.task_errors(task_sets(part.support), task_sets(part.query))

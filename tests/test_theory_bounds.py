@@ -181,8 +181,8 @@ def test_learned_functions_stay_under_their_bounds(conditional):
 def _learner(environment, conditional, step):
     options = {"solver": ProjectedSGD(step), "initial_representation": 0.0}
     if conditional:
-        return ConditionalLearner(environment.indicator, rank=None, **options)
-    return UnconditionalLearner(**options)
+        return ConditionalLearner(environment.indicator, rank=None, **{"fit_intercept": False, **options})
+    return UnconditionalLearner(**{"fit_intercept": False, **options})
 
 
 def _surrogate(tasks, thetas):
@@ -260,7 +260,9 @@ def test_learned_bound_is_sharp_after_one_task():
         for t in np.geomspace(0.1, 10, 201)
     ]
     best = min(values, key=float)
-    learner = UnconditionalLearner(solver=ProjectedSGD(best.step), initial_representation=0.0).fit(tasks)
+    learner = UnconditionalLearner(
+        solver=ProjectedSGD(best.step), initial_representation=0.0, fit_intercept=False
+    ).fit(tasks)
     excess = 1.0 - learner.adapt_many(tasks)[0, 0]
     assert 0.98 * best.value <= excess <= best.value
 
@@ -306,7 +308,7 @@ def test_gradient_bound_holds_with_kronecker_products():
 def test_theory_step_of_the_learner_is_that_of_the_bound():
     environment = Environment.clusters(1, d=4, rank=2, norm=3.0)
     tasks = environment.sample(30, 8, 0).tasks
-    learner = UnconditionalLearner(solver=ProjectedSGD("theory")).fit(tasks)
+    learner = UnconditionalLearner(solver=ProjectedSGD("theory"), fit_intercept=False).fit(tasks)
     constants = {name: learner.theory_constants_[name] for name in ("distance", "R", "L", "n", "T", "K")}
     assert convergence_rate(**constants).step == learner.step_size_.C
     quantities = estimate_quantities(tasks)

@@ -87,7 +87,7 @@ def test_excess_risk_takes_learners_matrices_stacks_and_functions():
     environment = Environment.example(2, d=4, rank=1, norm=3.0)
     options = {"n": 10, "n_tasks": 40, "random_state": 0}
     train = environment.sample(3, 10, 1).tasks
-    independent = excess_risk(environment, IndependentLearner().fit(train), **options)
+    independent = excess_risk(environment, IndependentLearner(fit_intercept=False).fit(train), **options)
     identity = excess_risk(environment, np.eye(4), **options)
     np.testing.assert_allclose(independent.values, identity.values, atol=1e-6)
     oracle = excess_risk(environment, environment.oracle(10), **options)

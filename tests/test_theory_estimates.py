@@ -70,7 +70,9 @@ def test_derived_quantities_carry_the_origin(sample):
 def test_distance_is_that_of_the_learners(sample):
     tasks = sample.tasks[:50]
     for start in (1.0, 3.0):
-        learner = UnconditionalLearner(solver=ProjectedSGD("theory"), initial_representation=start).fit(tasks)
+        learner = UnconditionalLearner(
+            solver=ProjectedSGD("theory"), initial_representation=start, fit_intercept=False
+        ).fit(tasks)
         found = estimate_quantities(tasks, initial=start * np.eye(6))
         assert learner.theory_constants_ == {
             name: getattr(found, name) for name in ("distance", "K", "L", "R", "n", "T")

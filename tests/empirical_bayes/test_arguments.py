@@ -92,8 +92,10 @@ def test_arguments_of_the_objective_are_honoured(name, clusters):
     options = {"feature_map": "mean", "solver": ProjectedSGD(step_sizes=(0.3, 3.0)), "bias": "conditional"}
     if name == "rank":
         options["rank"] = 1
-    plain = ConditionalLearner(**options).fit(clusters)
-    given = ConditionalLearner(**{**options, name: OBJECTIVE_ARGUMENTS[name]}).fit(clusters)
+    plain = ConditionalLearner(**{"fit_intercept": False, **options}).fit(clusters)
+    given = ConditionalLearner(**{"fit_intercept": False, **options, name: OBJECTIVE_ARGUMENTS[name]}).fit(
+        clusters
+    )
     assert plain.prior_.size_exponent == given.prior_.size_exponent == 0
     assert plain.prior_.loss == given.prior_.loss == Absolute()
     for learner in (plain, given):
@@ -109,8 +111,10 @@ def test_arguments_of_solvers_are_honoured(name, clusters):
     clusters = clusters[:30]
     kind, value = SOLVER_ARGUMENTS[name]
     options = {"step": "theory"} if name == "theory_constants" else {}
-    plain = ConditionalLearner("mean", solver=kind(**options)).fit(clusters)
-    given = ConditionalLearner("mean", solver=kind(**options, **{name: value})).fit(clusters)
+    plain = ConditionalLearner("mean", solver=kind(**options), fit_intercept=False).fit(clusters)
+    given = ConditionalLearner("mean", solver=kind(**options, **{name: value}), fit_intercept=False).fit(
+        clusters
+    )
     if name.startswith("step_"):
         assert len(given.search_results_) < len(plain.search_results_)
     elif kind is Adam:  # the start may be the best iterate of both, but the path is another one
@@ -118,7 +122,7 @@ def test_arguments_of_solvers_are_honoured(name, clusters):
     else:
         assert not np.allclose(plain.adapt_many(clusters), given.adapt_many(clusters), atol=1e-6)
     again = (
-        ConditionalLearner("mean", solver=kind(**options))
+        ConditionalLearner("mean", solver=kind(**options), fit_intercept=False)
         .set_params(**{f"solver__{name}": value})
         .fit(clusters)
     )
@@ -129,8 +133,8 @@ def test_arguments_of_solvers_are_honoured(name, clusters):
 def test_rank_does_not_change_the_algorithm(rank, clusters):
     """A rank is a rank: at its default, above it, and with every direction kept."""
     solver = ProjectedSGD(step_sizes=(0.3,))
-    default = ConditionalLearner("mean", solver=solver).fit(clusters)
-    learner = ConditionalLearner("mean", solver=solver, rank=rank).fit(clusters)
+    default = ConditionalLearner("mean", solver=solver, fit_intercept=False).fit(clusters)
+    learner = ConditionalLearner("mean", solver=solver, rank=rank, fit_intercept=False).fit(clusters)
     assert learner.prior_.size_exponent == 0
     assert learner.prior_.loss == Absolute()
     fields_of = [{key for key in entry if key != "error"} for entry in learner.search_results_]
@@ -149,7 +153,9 @@ def test_losses_that_empirical_bayes_cannot_honour(loss, clusters):
     signs = TaskSet(clusters.X, np.sign(clusters.y), np.repeat(clusters.labels, clusters.sizes))
     with pytest.raises(ValueError, match=rf"loss: .*{loss}.*ConditionalLearner\(loss='{loss}'\)"):
         EmpiricalBayesLearner(loss=loss).fit(signs)
-    learner = ConditionalLearner(loss=loss, solver=ProjectedSGD(step_sizes=(1.0,))).fit(signs)
+    learner = ConditionalLearner(loss=loss, solver=ProjectedSGD(step_sizes=(1.0,)), fit_intercept=False).fit(
+        signs
+    )
     assert learner.prior_.loss == learner.loss_
     assert learner.loss_.name == loss
     agreement = np.sign(learner.predict(signs.X, np.repeat(signs.labels, signs.sizes))) == signs.y
@@ -164,7 +170,9 @@ def test_other_losses(loss, few_steps, clusters):
 
 def test_solvers_do_not_mix(clusters):
     """A stream goes on with the solver that it began with; `fit` begins anew."""
-    learner = ConditionalLearner("mean", solver=ProjectedSGD(0.3)).partial_fit(clusters[:20])
+    learner = ConditionalLearner("mean", solver=ProjectedSGD(0.3), fit_intercept=False).partial_fit(
+        clusters[:20]
+    )
     before = learner.state()["fitted"]
     learner.set_params(solver=Adam(max_passes=2))
     with pytest.raises(ValueError, match=r"solver.*ProjectedSGD to Adam"):
@@ -172,7 +180,7 @@ def test_solvers_do_not_mix(clusters):
     same_numbers(before, learner.state()["fitted"])
     learner.fit(clusters)
     assert not hasattr(learner, "step_size_")
-    fresh = ConditionalLearner("mean", solver=Adam(max_passes=2)).fit(clusters)
+    fresh = ConditionalLearner("mean", solver=Adam(max_passes=2), fit_intercept=False).fit(clusters)
     same_numbers(fresh.state()["fitted"], learner.state()["fitted"])
 
 

@@ -85,7 +85,7 @@ def test_sizes_rule(skewed):
     tasks, bayes = skewed
     assert bayes.prior_.size_exponent == 1
     assert bayes.n_components_ == 1  # so that τ does not depend on the rows
-    paper = UnconditionalLearner(solver=ProjectedSGD(0.5)).fit(tasks)
+    paper = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=False).fit(tasks)
     assert paper.prior_.size_exponent == 0
     X, y = tasks[0].X, tasks[0].y
     C = bayes.prior_.units.raw_representation(bayes.conditioning_.C)

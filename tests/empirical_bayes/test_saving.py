@@ -121,9 +121,11 @@ def test_another_prior_predicts_otherwise(few_steps, mixture, clusters):
     "learner",
     [
         EmpiricalBayesLearner(clip=(-0.5, 0.25)),
-        ConditionalLearner(clip=(-0.5, 0.25), solver=ProjectedSGD(0.3)),
-        UnconditionalLearner(clip=(-0.5, 0.25), solver=ProjectedSGD(step_sizes=(0.1, 1.0))),
-        IndependentLearner(clip=(-0.5, 0.25)),
+        ConditionalLearner(clip=(-0.5, 0.25), solver=ProjectedSGD(0.3), fit_intercept=False),
+        UnconditionalLearner(
+            clip=(-0.5, 0.25), solver=ProjectedSGD(step_sizes=(0.1, 1.0)), fit_intercept=False
+        ),
+        IndependentLearner(clip=(-0.5, 0.25), fit_intercept=False),
     ],
     ids=lambda learner: type(learner).__name__,
 )

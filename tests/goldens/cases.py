@@ -63,28 +63,32 @@ FACTORED = {"adam": Adam(batch_size=8, max_passes=4), "lbfgs": LBFGS(max_passes=
 def projected(feature_map="auto", *, step="search", steps=(0.1, 1.0), theory_constants=None, **options):
     """Algorithm 1: projected SGD."""
     solver = ProjectedSGD(step, step_sizes=steps, step_ratios=(0.0, 1.0), theory_constants=theory_constants)
-    return ConditionalLearner(feature_map, solver=solver, **{"rank": 4, **options})
+    return ConditionalLearner(feature_map, solver=solver, **{"fit_intercept": False, "rank": 4, **options})
 
 
 def projected_default_grid():
-    return ConditionalLearner()
+    return ConditionalLearner(fit_intercept=False)
 
 
 def factored(solver, feature_map="auto", **options):
     """Direct optimisation of factors of H and C."""
-    return ConditionalLearner(feature_map, solver=FACTORED[solver], **{"rank": 3, **options})
+    return ConditionalLearner(
+        feature_map, solver=FACTORED[solver], **{"fit_intercept": False, "rank": 3, **options}
+    )
 
 
 def unconditional(*, step="search", **options):
-    return UnconditionalLearner(solver=ProjectedSGD(step, step_sizes=(0.1, 1.0)), **options)
+    return UnconditionalLearner(
+        solver=ProjectedSGD(step, step_sizes=(0.1, 1.0)), **{"fit_intercept": False, **options}
+    )
 
 
 def unconditional_factored(solver, **options):
-    return UnconditionalLearner(solver=FACTORED[solver], **options)
+    return UnconditionalLearner(solver=FACTORED[solver], **{"fit_intercept": False, **options})
 
 
 def independent(**options):
-    return IndependentLearner(**options)
+    return IndependentLearner(**{"fit_intercept": False, **options})
 
 
 def paper(*, steps=None, **options):
@@ -94,10 +98,12 @@ def paper(*, steps=None, **options):
 
 
 def rival(name, **options):
-    return EARLIER_METHODS[name](**options)
+    return EARLIER_METHODS[name](**{"fit_intercept": False, **options})
 
 
 def baseline(name, **options):
+    if name == "mixed model":
+        options = {"fit_intercept": False, **options}
     return BASELINES[name](**options)
 
 

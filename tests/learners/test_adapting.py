@@ -16,7 +16,9 @@ from tailored.solvers import ProjectedSGD
 @pytest.mark.parametrize("bias", ["none", "shared", "conditional"])
 @pytest.mark.parametrize("inner", ["exact", "online"])
 def test_adapt_many_is_adapt_for_each(clusters, inner, bias):
-    learner = ConditionalLearner("ridge", solver=ProjectedSGD(0.3), inner=inner, bias=bias).fit(clusters)
+    learner = ConditionalLearner(
+        "ridge", solver=ProjectedSGD(0.3), inner=inner, bias=bias, fit_intercept=False
+    ).fit(clusters)
     many = learner.adapt_many(clusters)
     for row, task in zip(many, clusters, strict=True):
         model = learner.adapt(task.X, task.y)
@@ -41,7 +43,10 @@ def test_sparse_is_dense(inner, bias):
     sparse = TaskSet.from_tasks([(sp.csr_array(X), y) for X, y in entries])
     assert sparse.is_sparse
     settings_ = {"solver": ProjectedSGD(0.5), "inner": inner, "bias": bias, "fit_intercept": True, "rank": 6}
-    a, b = ConditionalLearner(**settings_).fit(dense), ConditionalLearner(**settings_).fit(sparse)
+    a, b = (
+        ConditionalLearner(**{"fit_intercept": False, **settings_}).fit(dense),
+        ConditionalLearner(**{"fit_intercept": False, **settings_}).fit(sparse),
+    )
     np.testing.assert_allclose(a.adapt_many(dense), b.adapt_many(sparse), atol=1e-9)
     np.testing.assert_allclose(a.conditioning_.C, b.conditioning_.C, atol=1e-9)
     one = sparse[0]
@@ -50,17 +55,17 @@ def test_sparse_is_dense(inner, bias):
 
 def test_adapt_from_side_information_alone():
     tasks = random_tasks(0, side=3)
-    learner = ConditionalLearner(solver=ProjectedSGD(0.3), bias="conditional").fit(tasks)
+    learner = ConditionalLearner(solver=ProjectedSGD(0.3), bias="conditional", fit_intercept=False).fit(tasks)
     s = tasks[2].side_info
     model = learner.adapt(side_info=s)
     np.testing.assert_allclose(model.coef_, learner.bias_(s))
     np.testing.assert_allclose(learner.representation(side_info=s), learner.conditioning_(s))
-    plain = ConditionalLearner(solver=ProjectedSGD(0.3)).fit(tasks)
+    plain = ConditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).fit(tasks)
     np.testing.assert_array_equal(plain.adapt(side_info=s).predict(tasks.X), 0.0)
 
 
 def test_prior_of_a_data_set_map_without_rows(clusters):
-    learner = UnconditionalLearner(solver=ProjectedSGD(0.3), bias="shared").fit(clusters)
+    learner = UnconditionalLearner(solver=ProjectedSGD(0.3), bias="shared", fit_intercept=False).fit(clusters)
     np.testing.assert_allclose(learner.adapt().coef_, learner.bias_.constant)
 
 
@@ -71,7 +76,7 @@ def test_tiny_and_odd_tasks(n):
     X[:, 3] = 2.0  # constant column
     y = rng.normal(size=len(X))
     tasks = TaskSet.from_tasks([(X[:1], y[:1])] * 3 + [(X, y)] * 3)
-    learner = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.1,))).fit(tasks)
+    learner = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.1,)), fit_intercept=False).fit(tasks)
     assert np.isfinite(learner.adapt_many(tasks)).all()
 
 
@@ -91,15 +96,17 @@ HARD = {"loss": "logistic", "initial_representation": 1e4}
 
 def test_convergence_warnings_name_tasks_by_their_labels(hard):
     """Through adapt_many, and through fit, which adapts the tasks that it was given."""
-    hasty = IndependentLearner(max_iter=1, **HARD)
+    hasty = IndependentLearner(max_iter=1, **{"fit_intercept": False, **HARD})
     with pytest.warns(ConvergenceWarning, match=r"3 of 3 tasks \(spoon, fork, knife\)"):
         hasty.fit(hard)
     with pytest.warns(ConvergenceWarning, match=r"2 of 2 tasks \(fork, knife\)"):
         hasty.adapt_many(hard[1:])
-    strict = IndependentLearner(tol=1e-300, max_iter=3, **HARD)
+    strict = IndependentLearner(tol=1e-300, max_iter=3, **{"fit_intercept": False, **HARD})
     with pytest.warns(ConvergenceWarning, match=r"tasks \(spoon, fork, knife\)"):
         strict.fit(hard)
-    IndependentLearner(**HARD).fit(hard).adapt_many(hard)  # no warning, which would be an error here
+    IndependentLearner(**{"fit_intercept": False, **HARD}).fit(hard).adapt_many(
+        hard
+    )  # no warning, which would be an error here
 
 
 @pytest.mark.parametrize("kind", [UnconditionalLearner, ConditionalLearner])
@@ -113,7 +120,7 @@ def test_convergence_warnings_of_a_fit_name_the_tasks_it_adapts(hard, kind):
 
 
 def test_predict_serves_the_tasks_of_fit(clusters):
-    learner = ConditionalLearner(solver=ProjectedSGD(0.3)).fit(clusters)
+    learner = ConditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).fit(clusters)
     groups = np.repeat(clusters.labels, clusters.sizes)
     weights = learner.adapt_many(clusters)
     expected = np.einsum("ij,ij->i", clusters.X, np.repeat(weights, clusters.sizes, axis=0))
@@ -121,7 +128,7 @@ def test_predict_serves_the_tasks_of_fit(clusters):
 
 
 def test_score_is_r2_on_rows_not_adapted_on(clusters):
-    learner = ConditionalLearner(solver=ProjectedSGD(0.3)).fit(clusters)
+    learner = ConditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).fit(clusters)
     support, query = clusters.support_query(0.5, random_state=0)
     weights = learner.adapt_many(support)
     prediction = np.einsum("ij,ij->i", query.X, np.repeat(weights, query.sizes, axis=0))

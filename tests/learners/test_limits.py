@@ -19,9 +19,15 @@ def test_conditional_with_constant_features_and_frozen_C_is_unconditional(seed, 
     """φ ≡ 1 turns H into C: with C frozen at 0 and H starting where C would, both run the same algorithm."""
     tasks = random_tasks(seed)
     conditional = ConditionalLearner(
-        lambda task: np.ones(1), solver=ProjectedSGD((0.0, step)), initial_representation=0.0, rank=None
+        lambda task: np.ones(1),
+        solver=ProjectedSGD((0.0, step)),
+        initial_representation=0.0,
+        rank=None,
+        fit_intercept=False,
     ).fit(tasks)
-    unconditional = UnconditionalLearner(solver=ProjectedSGD(step), initial_representation=0.0).fit(tasks)
+    unconditional = UnconditionalLearner(
+        solver=ProjectedSGD(step), initial_representation=0.0, fit_intercept=False
+    ).fit(tasks)
     for task in tasks:
         np.testing.assert_allclose(
             conditional.representation(task.X, task.y),
@@ -34,14 +40,14 @@ def test_conditional_with_constant_features_and_frozen_C_is_unconditional(seed, 
 @given(seed=st.integers(0, 10_000))
 def test_nothing_moves_is_independent(seed):
     tasks = random_tasks(seed)
-    still = ConditionalLearner(solver=ProjectedSGD(0.0)).fit(tasks)
-    independent = IndependentLearner().fit(tasks)
+    still = ConditionalLearner(solver=ProjectedSGD(0.0), fit_intercept=False).fit(tasks)
+    independent = IndependentLearner(fit_intercept=False).fit(tasks)
     np.testing.assert_allclose(still.adapt_many(tasks), independent.adapt_many(tasks), atol=1e-10)
 
 
 def test_factored_at_full_rank_is_exact(clusters):
-    exact = ConditionalLearner(rank=None, solver=ProjectedSGD(0.3)).fit(clusters)
-    factored = ConditionalLearner(rank=6 * 7, solver=ProjectedSGD(0.3)).fit(clusters)
+    exact = ConditionalLearner(rank=None, solver=ProjectedSGD(0.3), fit_intercept=False).fit(clusters)
+    factored = ConditionalLearner(rank=6 * 7, solver=ProjectedSGD(0.3), fit_intercept=False).fit(clusters)
     for task in list(clusters)[:5]:
         np.testing.assert_allclose(
             exact.representation(task.X, task.y), factored.representation(task.X, task.y), atol=1e-9
@@ -54,7 +60,12 @@ def test_fit_is_algorithm_1(inner):
     tasks = random_tasks(3, n_tasks=10, d=3, low=4, high=7, side=2)
     step_C, step_H = 0.2, 0.7
     learner = ConditionalLearner(
-        solver=ProjectedSGD((step_C, step_H)), inner=inner, rank=None, scale_features=False, tol=1e-12
+        solver=ProjectedSGD((step_C, step_H)),
+        inner=inner,
+        rank=None,
+        scale_features=False,
+        tol=1e-12,
+        fit_intercept=False,
     ).fit(tasks)
     run = reference.algorithm_1(
         [(task.X, task.y) for task in tasks],
@@ -73,7 +84,9 @@ def test_fit_is_algorithm_1(inner):
 def test_leaves_zero():
     """Started at C₀ = 0 the dual form of the gradient gets away; the θ†w form would stay there."""
     tasks = random_tasks(0, n_tasks=6)
-    learner = UnconditionalLearner(solver=ProjectedSGD(1.0), initial_representation=0.0, tol=1e-12).fit(tasks)
+    learner = UnconditionalLearner(
+        solver=ProjectedSGD(1.0), initial_representation=0.0, tol=1e-12, fit_intercept=False
+    ).fit(tasks)
     run = reference.algorithm_1(
         [(task.X, task.y) for task in tasks],
         np.zeros((6, 1)),
@@ -97,8 +110,8 @@ def test_permuting_features_permutes_the_representation(seed):
     tasks = random_tasks(seed)
     order = np.random.default_rng(seed).permutation(tasks.n_features)
     moved = TaskSet(tasks.X[:, order], tasks.y, np.repeat(tasks.labels, tasks.sizes))
-    a = ConditionalLearner(solver=ProjectedSGD(0.5), rank=None).fit(tasks)
-    b = ConditionalLearner(solver=ProjectedSGD(0.5), rank=None).fit(moved)
+    a = ConditionalLearner(solver=ProjectedSGD(0.5), rank=None, fit_intercept=False).fit(tasks)
+    b = ConditionalLearner(solver=ProjectedSGD(0.5), rank=None, fit_intercept=False).fit(moved)
     task = tasks[0]
     expected = a.representation(task.X, task.y)[np.ix_(order, order)]
     np.testing.assert_allclose(b.representation(task.X[:, order], task.y), expected, atol=1e-8)
@@ -106,10 +119,10 @@ def test_permuting_features_permutes_the_representation(seed):
 
 def test_relabelling_tasks_changes_nothing(clusters):
     groups = np.repeat(clusters.labels, clusters.sizes)
-    a = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0))).fit(
+    a = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0)), fit_intercept=False).fit(
         clusters.X, clusters.y, groups=groups
     )
-    b = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0))).fit(
+    b = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0)), fit_intercept=False).fit(
         clusters.X, clusters.y, groups=[f"task {97 - g}" for g in groups]
     )
     np.testing.assert_array_equal(a.conditioning_.C, b.conditioning_.C)
@@ -122,8 +135,8 @@ def test_rescaling_y(seed, c):
     """|·| is homogeneous: y → c y with C₀ → c C₀ and step → c step gives τ → c τ and w → c w."""
     tasks = random_tasks(seed)
     groups = np.repeat(tasks.labels, tasks.sizes)
-    a = UnconditionalLearner(solver=ProjectedSGD(0.5)).fit(tasks)
-    b = UnconditionalLearner(solver=ProjectedSGD(0.5 * c), initial_representation=c).fit(
+    a = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=False).fit(tasks)
+    b = UnconditionalLearner(solver=ProjectedSGD(0.5 * c), initial_representation=c, fit_intercept=False).fit(
         tasks.X, c * tasks.y, groups=groups
     )
     np.testing.assert_allclose(b.conditioning_.C, c * a.conditioning_.C, rtol=1e-7, atol=1e-9 * c)

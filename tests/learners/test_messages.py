@@ -14,50 +14,64 @@ from tailored.solvers import ProjectedSGD
 def test_messages(clusters):
     X, y = clusters.X, clusters.y
     groups = np.repeat(clusters.labels, clusters.sizes)
-    fitted = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(clusters)
+    fitted = ConditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False).fit(clusters)
     cases = [
         (
-            lambda: ConditionalLearner("meen").fit(clusters),
+            lambda: ConditionalLearner("meen", fit_intercept=False).fit(clusters),
             ValueError,
             "feature_map.*'mean'",
         ),
         (
-            lambda: ConditionalLearner(loss="abs").fit(clusters),
+            lambda: ConditionalLearner(loss="abs", fit_intercept=False).fit(clusters),
             ValueError,
             "loss.*absolute",
         ),
         (
-            lambda: ConditionalLearner(inner="exakt").fit(clusters),
+            lambda: ConditionalLearner(inner="exakt", fit_intercept=False).fit(clusters),
             ValueError,
             "inner.*exact",
         ),
-        (lambda: ConditionalLearner(solver=ProjectedSGD(-1.0)).fit(clusters), ValueError, "^step must be"),
         (
-            lambda: ConditionalLearner(solver=ProjectedSGD("best")).fit(clusters),
+            lambda: ConditionalLearner(solver=ProjectedSGD(-1.0), fit_intercept=False).fit(clusters),
+            ValueError,
+            "^step must be",
+        ),
+        (
+            lambda: ConditionalLearner(solver=ProjectedSGD("best"), fit_intercept=False).fit(clusters),
             ValueError,
             "^step must be.*search",
         ),
-        (lambda: ConditionalLearner(rank=0).fit(clusters), ValueError, "rank"),
+        (lambda: ConditionalLearner(rank=0, fit_intercept=False).fit(clusters), ValueError, "rank"),
         (
-            lambda: ConditionalLearner(bias="some").fit(clusters),
+            lambda: ConditionalLearner(bias="some", fit_intercept=False).fit(clusters),
             ValueError,
             "bias.*shared",
         ),
-        (lambda: UnconditionalLearner(bias="conditional").fit(clusters), ValueError, "bias"),
-        (lambda: ConditionalLearner("vector").fit(clusters), ValueError, "side_info"),
-        (lambda: ConditionalLearner(loss="logistic").fit(clusters), ValueError, "task 0"),
         (
-            lambda: ConditionalLearner(initial_representation=-np.eye(6)).fit(clusters),
+            lambda: UnconditionalLearner(bias="conditional", fit_intercept=False).fit(clusters),
+            ValueError,
+            "bias",
+        ),
+        (lambda: ConditionalLearner("vector", fit_intercept=False).fit(clusters), ValueError, "side_info"),
+        (
+            lambda: ConditionalLearner(loss="logistic", fit_intercept=False).fit(clusters),
+            ValueError,
+            "task 0",
+        ),
+        (
+            lambda: ConditionalLearner(initial_representation=-np.eye(6), fit_intercept=False).fit(clusters),
             ValueError,
             "semidefinite",
         ),
         (
-            lambda: ConditionalLearner(initial_representation=np.triu(np.ones((6, 6)))).fit(clusters),
+            lambda: ConditionalLearner(
+                initial_representation=np.triu(np.ones((6, 6))), fit_intercept=False
+            ).fit(clusters),
             ValueError,
             "symmetric",
         ),
-        (lambda: ConditionalLearner().fit(X, y, groups=groups[:-1]), ValueError, "groups"),
-        (lambda: ConditionalLearner().fit(clusters[:0]), ValueError, "0 sample|empty"),
+        (lambda: ConditionalLearner(fit_intercept=False).fit(X, y, groups=groups[:-1]), ValueError, "groups"),
+        (lambda: ConditionalLearner(fit_intercept=False).fit(clusters[:0]), ValueError, "0 sample|empty"),
         (lambda: fitted.adapt(X[:3, :5], y[:3]), ValueError, "features"),
         (lambda: fitted.adapt(np.where(X[:3] > 0, np.nan, X[:3]), y[:3]), ValueError, "NaN"),
         (lambda: fitted.adapt(side_info=[1.0]), ValueError, "side_info"),
@@ -65,9 +79,9 @@ def test_messages(clusters):
         (lambda: fitted.predict(X, groups=groups[:-1]), ValueError, "groups: expected"),
         (lambda: fitted.fit(clusters, y), TypeError, "TaskSet"),
         (
-            lambda: ConditionalLearner(solver=ProjectedSGD("theory", theory_constants={"Q": 1})).fit(
-                clusters
-            ),
+            lambda: ConditionalLearner(
+                solver=ProjectedSGD("theory", theory_constants={"Q": 1}), fit_intercept=False
+            ).fit(clusters),
             ValueError,
             "'Q'",
         ),
@@ -80,9 +94,9 @@ def test_messages(clusters):
 @pytest.mark.parametrize(
     "learner",
     [
-        ConditionalLearner(solver=ProjectedSGD(0.1), bias="shared"),
+        ConditionalLearner(solver=ProjectedSGD(0.1), bias="shared", fit_intercept=False),
         UnconditionalLearner(solver=ProjectedSGD(0.1), bias="shared", fit_intercept=True),
-        IndependentLearner(),
+        IndependentLearner(fit_intercept=False),
     ],
     ids=lambda learner: type(learner).__name__,
 )
@@ -99,16 +113,20 @@ def test_nan_in_training_names_the_task(clusters):
     X = clusters.X.copy()
     X[45, 2] = np.nan
     with pytest.raises(ValueError, match=r"X.*NaN.*task 2"):
-        ConditionalLearner().fit(X, clusters.y, groups=np.repeat(clusters.labels, clusters.sizes))
+        ConditionalLearner(fit_intercept=False).fit(
+            X, clusters.y, groups=np.repeat(clusters.labels, clusters.sizes)
+        )
 
 
 def test_overflow_names_the_step(clusters):
     clusters = TaskSet(1e3 * clusters.X, clusters.y, np.repeat(clusters.labels, clusters.sizes))
     with pytest.raises(ValueError, match=r"^step:.*1e\+308"):
-        UnconditionalLearner(solver=ProjectedSGD(1e308)).fit(clusters)
+        UnconditionalLearner(solver=ProjectedSGD(1e308), fit_intercept=False).fit(clusters)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        learner = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1e308))).fit(clusters)
+        learner = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1e308)), fit_intercept=False).fit(
+            clusters
+        )
     assert learner.step_size_.C == 0.1
     assert all(np.isinf(r["error"]) for r in learner.search_results_ if r["step_C"] > 1)
 
@@ -122,7 +140,9 @@ def test_a_map_that_learns_does_not_see_the_held_out_tasks():
             return super().fit(tasks)
 
     tasks = make_clusters(40, n_clusters=2, n_features=6, rank=2, n_rows=12, random_state=0)
-    ConditionalLearner(Spy(), solver=ProjectedSGD(step_sizes=(0.1,)), validation_fraction=0.25).fit(tasks)
+    ConditionalLearner(
+        Spy(), solver=ProjectedSGD(step_sizes=(0.1,)), validation_fraction=0.25, fit_intercept=False
+    ).fit(tasks)
     assert Spy.seen == 30
-    ConditionalLearner(Spy(), solver=ProjectedSGD(0.1)).fit(tasks)
+    ConditionalLearner(Spy(), solver=ProjectedSGD(0.1), fit_intercept=False).fit(tasks)
     assert Spy.seen == 40

@@ -40,9 +40,9 @@ def test_stream_in_pieces_is_the_same_bits(clusters, options, scale_features):
         "scale_features": scale_features,
         **options,
     }
-    whole = ConditionalLearner(**settings_).partial_fit(clusters)
-    same_learner(whole, in_pieces(ConditionalLearner(**settings_), clusters))
-    at_once = ConditionalLearner(**settings_).fit(clusters)
+    whole = ConditionalLearner(**{"fit_intercept": False, **settings_}).partial_fit(clusters)
+    same_learner(whole, in_pieces(ConditionalLearner(**{"fit_intercept": False, **settings_}), clusters))
+    at_once = ConditionalLearner(**{"fit_intercept": False, **settings_}).fit(clusters)
     if scale_features:
         assert np.abs(at_once.conditioning_.dense_H() - whole.conditioning_.dense_H()).max() > 1e-9
     else:
@@ -52,9 +52,9 @@ def test_stream_in_pieces_is_the_same_bits(clusters, options, scale_features):
 @pytest.mark.parametrize("options", [{}, {"objective": "query"}, {"bias": "shared"}, {"loss": "squared"}])
 def test_unconditional_stream_in_pieces_is_fit(clusters, options):
     settings_ = {"solver": ProjectedSGD(step_sizes=(0.03, 0.3)), **options}
-    whole = UnconditionalLearner(**settings_).fit(clusters)
-    same_learner(whole, in_pieces(UnconditionalLearner(**settings_), clusters))
-    same_learner(whole, UnconditionalLearner(**settings_).partial_fit(clusters))
+    whole = UnconditionalLearner(**{"fit_intercept": False, **settings_}).fit(clusters)
+    same_learner(whole, in_pieces(UnconditionalLearner(**{"fit_intercept": False, **settings_}), clusters))
+    same_learner(whole, UnconditionalLearner(**{"fit_intercept": False, **settings_}).partial_fit(clusters))
 
 
 @pytest.mark.parametrize("rank", [None, 5])
@@ -68,18 +68,22 @@ def test_fit_measures_features_by_the_root_mean_square_over_its_training_tasks(r
 
     divided, moved = with_side_info_times(1 / scale), with_side_info_times(1e3)
     options = {"solver": ProjectedSGD((0.1, 0.5)), "rank": rank, "bias": "conditional"}
-    learner = ConditionalLearner(**options).fit(tasks)
-    plain = ConditionalLearner(scale_features=False, **options).fit(divided)
+    learner = ConditionalLearner(**{"fit_intercept": False, **options}).fit(tasks)
+    plain = ConditionalLearner(scale_features=False, **{"fit_intercept": False, **options}).fit(divided)
     np.testing.assert_allclose(learner.representations(tasks), plain.representations(divided), atol=1e-9)
     np.testing.assert_allclose(learner.adapt_many(tasks), plain.adapt_many(divided), atol=1e-7)
-    far = ConditionalLearner(**options).fit(moved)
+    far = ConditionalLearner(**{"fit_intercept": False, **options}).fit(moved)
     np.testing.assert_allclose(learner.representations(tasks), far.representations(moved), atol=1e-9)
 
 
 @pytest.mark.parametrize("n_jobs", [2, 3])
 def test_jobs_do_not_change_a_bit(clusters, n_jobs):
-    one = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3, 3.0)), n_jobs=1).fit(clusters)
-    many = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3, 3.0)), n_jobs=n_jobs).fit(clusters)
+    one = ConditionalLearner(
+        solver=ProjectedSGD(step_sizes=(0.03, 0.3, 3.0)), n_jobs=1, fit_intercept=False
+    ).fit(clusters)
+    many = ConditionalLearner(
+        solver=ProjectedSGD(step_sizes=(0.03, 0.3, 3.0)), n_jobs=n_jobs, fit_intercept=False
+    ).fit(clusters)
     np.testing.assert_array_equal(one.conditioning_.tensor(), many.conditioning_.tensor())
     np.testing.assert_array_equal(one.adapt_many(clusters), many.adapt_many(clusters))
     assert one.search_results_ == many.search_results_
@@ -88,7 +92,9 @@ def test_jobs_do_not_change_a_bit(clusters, n_jobs):
 def test_processes_do_not_change_a_bit(clusters):
     import joblib
 
-    one = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3))).fit(clusters)
+    one = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3)), fit_intercept=False).fit(clusters)
     with joblib.parallel_config(backend="loky", n_jobs=2):
-        many = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3))).fit(clusters)
+        many = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3)), fit_intercept=False).fit(
+            clusters
+        )
     np.testing.assert_array_equal(one.conditioning_.tensor(), many.conditioning_.tensor())

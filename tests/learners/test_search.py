@@ -11,8 +11,10 @@ from tailored.theory import estimate_quantities, theory_step
 
 def test_search_never_does_worse_than_the_unconditional_twin(clusters):
     grid = (0.01, 0.1, 1.0)
-    conditional = ConditionalLearner(solver=ProjectedSGD(step_sizes=grid)).fit(clusters)
-    unconditional = UnconditionalLearner(solver=ProjectedSGD(step_sizes=grid)).fit(clusters)
+    conditional = ConditionalLearner(solver=ProjectedSGD(step_sizes=grid), fit_intercept=False).fit(clusters)
+    unconditional = UnconditionalLearner(solver=ProjectedSGD(step_sizes=grid), fit_intercept=False).fit(
+        clusters
+    )
     assert conditional.validation_error_ <= unconditional.validation_error_ + 1e-15
     still = [r["error"] for r in conditional.search_results_ if r["step_H"] == 0]
     np.testing.assert_allclose(still, [r["error"] for r in unconditional.search_results_], rtol=1e-12)
@@ -20,16 +22,22 @@ def test_search_never_does_worse_than_the_unconditional_twin(clusters):
 
 def test_validation_tasks_can_be_given(clusters):
     train, held_out = clusters[:30], clusters[30:]
-    learner = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.01, 1.0))).fit(train, validation=held_out)
-    fixed = ConditionalLearner(solver=ProjectedSGD((learner.step_size_.C, learner.step_size_.H))).fit(train)
+    learner = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.01, 1.0)), fit_intercept=False).fit(
+        train, validation=held_out
+    )
+    fixed = ConditionalLearner(
+        solver=ProjectedSGD((learner.step_size_.C, learner.step_size_.H)), fit_intercept=False
+    ).fit(train)
     np.testing.assert_array_equal(learner.conditioning_.C, learner.scale_ * fixed.conditioning_.C)
 
 
 def test_calibration_is_the_best_multiple_on_held_out_tasks(clusters):
-    learner = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(1e-12,))).fit(
+    learner = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(1e-12,)), fit_intercept=False).fit(
         clusters
     )  # τ = I: only the scale is learned
-    plain = UnconditionalLearner(solver=ProjectedSGD(step_sizes=(1e-12,)), calibrate=False).fit(clusters)
+    plain = UnconditionalLearner(
+        solver=ProjectedSGD(step_sizes=(1e-12,)), calibrate=False, fit_intercept=False
+    ).fit(clusters)
     np.testing.assert_array_equal(learner.conditioning_.C, learner.scale_ * plain.conditioning_.C)
     errors = {r["scale"]: r["error"] for r in learner.search_results_}
     assert errors[1.0] == plain.validation_error_
@@ -38,10 +46,12 @@ def test_calibration_is_the_best_multiple_on_held_out_tasks(clusters):
 
 def test_theory_step_uses_stated_constants(clusters):
     stated = {"distance": 2.0, "K": 1.0, "L": 1.0, "R": 1.0, "n": 20, "T": 100}
-    learner = ConditionalLearner(solver=ProjectedSGD("theory", theory_constants=stated)).fit(clusters)
+    learner = ConditionalLearner(
+        solver=ProjectedSGD("theory", theory_constants=stated), fit_intercept=False
+    ).fit(clusters)
     # Thm. bound_estimated_feature by hand: 2 / (2 · 1) · 1 / (1/2 + 1/10) / 10
     assert pytest.approx(1.0 / 0.6 / 10) == learner.step_size_.C
-    estimated = UnconditionalLearner(solver=ProjectedSGD("theory")).fit(clusters)
+    estimated = UnconditionalLearner(solver=ProjectedSGD("theory"), fit_intercept=False).fit(clusters)
     assert estimated.theory_constants_["R"] == pytest.approx(1.0)  # inputs on the unit sphere
     assert estimated.theory_constants_["n"] == 20
     quantities = estimate_quantities(clusters)
@@ -54,7 +64,9 @@ def test_stated_constants_are_not_estimated():
     """Rows that are all zero have no R, and need none where it is stated."""
     nothing = TaskSet.from_tasks([(np.zeros((3, 2)), np.ones(3))] * 6, labels=range(6))
     stated = {"distance": 2.0, "K": 1.0, "L": 1.0, "R": 1.0, "n": 20, "T": 100}
-    learner = UnconditionalLearner(solver=ProjectedSGD("theory", theory_constants=stated)).fit(nothing)
+    learner = UnconditionalLearner(
+        solver=ProjectedSGD("theory", theory_constants=stated), fit_intercept=False
+    ).fit(nothing)
     assert learner.theory_constants_ == stated
     assert theory_step(**stated) == learner.step_size_.C
 
@@ -79,7 +91,9 @@ def test_theory_constants_are_those_that_are_estimated_for_the_bounds(fit_interc
             assert value == pytest.approx(getattr(quantities, name), rel=1e-12)
         assert learner.theory_constants_.keys() == {"distance", "K", "L", "R", "n", "T"}
         assert learner.step_size_.C == learner.step_size_.H == theory_step(**learner.theory_constants_)
-    half = ConditionalLearner(solver=ProjectedSGD("theory", theory_constants={"R": 7.0, "L": 2.0})).fit(tasks)
+    half = ConditionalLearner(
+        solver=ProjectedSGD("theory", theory_constants={"R": 7.0, "L": 2.0}), fit_intercept=False
+    ).fit(tasks)
     assert (half.theory_constants_["R"], half.theory_constants_["L"]) == (7.0, 2.0)
     assert half.theory_constants_["n"] == np.mean(tasks.sizes)
 

@@ -10,10 +10,10 @@ from tailored import ConditionalLearner, EmpiricalBayesLearner, UnconditionalLea
 from tailored.solvers import Adam, ProjectedSGD
 
 SNAPSHOTS = [
-    ConditionalLearner("ridge", solver=ProjectedSGD(0.3), bias="conditional", rank=5),
-    ConditionalLearner("ridge", solver=ProjectedSGD(0.3), rank=None),
-    ConditionalLearner("ridge", solver=Adam(max_passes=2), bias="conditional", rank=3),
-    UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0)), bias="shared"),
+    ConditionalLearner("ridge", solver=ProjectedSGD(0.3), bias="conditional", rank=5, fit_intercept=False),
+    ConditionalLearner("ridge", solver=ProjectedSGD(0.3), rank=None, fit_intercept=False),
+    ConditionalLearner("ridge", solver=Adam(max_passes=2), bias="conditional", rank=3, fit_intercept=False),
+    UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0)), bias="shared", fit_intercept=False),
     EmpiricalBayesLearner(),
 ]
 

@@ -131,7 +131,7 @@ def test_side_errors():
     side_error(
         TypeError, r"side information of task 'b' must be a number, a 1-D", {"a": 1, "b": [[1]], "c": 1}
     )
-    side_error(ValueError, r"\(nan\) for task 'b', column 1", {"a": [1, 2], "b": [1, np.nan], "c": [1, 2]})
+    side_error(ValueError, r"\(inf\) for task 'b', column 1", {"a": [1, 2], "b": [1, np.inf], "c": [1, 2]})
     side_error(
         ValueError,
         r"\(inf\) for task 'c', column 'q'",

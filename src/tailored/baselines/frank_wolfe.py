@@ -62,7 +62,7 @@ class FrankWolfeLearner(SearchedLearner):
         n_iterations: int = 100,
         lipschitz: float | None = None,
         loss: Any = "absolute",
-        fit_intercept: bool = False,
+        fit_intercept: bool = True,
         validation_fraction: float = 0.2,
         support: float = 0.5,
         tol: float = 1e-8,

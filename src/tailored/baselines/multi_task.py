@@ -48,7 +48,7 @@ class MultiTaskFeatureLearner(SearchedLearner):
         perturbation: float = 1e-6,
         n_rounds: int = 50,
         loss: Any = "absolute",
-        fit_intercept: bool = False,
+        fit_intercept: bool = True,
         validation_fraction: float = 0.2,
         support: float = 0.5,
         tol: float = 1e-8,

@@ -293,7 +293,7 @@ class MixedModel(Baseline):
 
     Parameters
     ----------
-    fit_intercept : bool, default=False
+    fit_intercept : bool, default=True
         Add a random intercept.
     max_iter, tol
         EM steps at most, and the gain of log evidence per row that ends them.
@@ -311,7 +311,7 @@ class MixedModel(Baseline):
     """
 
     def __init__(
-        self, fit_intercept: bool = False, max_iter: int = 300, tol: float = 1e-7, clip: Any = None
+        self, fit_intercept: bool = True, max_iter: int = 300, tol: float = 1e-7, clip: Any = None
     ) -> None:
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter

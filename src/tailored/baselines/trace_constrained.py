@@ -70,7 +70,7 @@ class TraceConstrainedLearner(SearchedLearner):
         regularization: Any = "search",
         loss: Any = "absolute",
         inner: str = "exact",
-        fit_intercept: bool = False,
+        fit_intercept: bool = True,
         validation_fraction: float = 0.2,
         support: float = 0.5,
         tol: float = 1e-8,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from .._validation import is_missing
 from ..tasks import Task, TaskSet
 from ..tasks.rows import dense
 from ._base import Array, FeatureMap
@@ -32,53 +33,108 @@ class SideVector(DescriptionMap):
     Numeric tables are taken unchanged.  When a table also has categorical columns, these become
     one-hot (a category unseen in training gives zeros) and the numeric columns are standardised, so
     that an age in years does not drown the rest.
+
+    Missing values have a place.  A missing number is the mean of those known in training; a column that had missing
+    ones there is followed by another that indicates them, so that they may mean something.  A missing word is a category
+    of its own where training had one, and zeros otherwise.
     """
 
+    #: Of a table of numbers: the means, and the columns that have an indicator.
+    means: Array | None = None
+    indicated: tuple[int, ...] = ()
+
     def __init__(self) -> None:
-        #: Of a table with categories: per column its categories, or its (mean, deviation).
+        #: Of a table with categories: per column its categories, or its mean and deviation.
         self.categories: list[Any] | None = None
 
     def fit(self, tasks: TaskSet) -> SideVector:
         table = _side_table(tasks)
-        mixed = table.dtype == object
-        self.categories = [_encoding(column) for column in table.T] if mixed else None
+        _check_known(table, tasks)
+        if table.dtype == object:
+            self.categories, self.means, self.indicated = [_encoding(column) for column in table.T], None, ()
+        else:
+            missing = np.isnan(table)
+            self.categories, self.means = None, np.nanmean(table, axis=0)
+            self.indicated = tuple(np.flatnonzero(missing.any(axis=0)).tolist())
         return self
 
     def transform(self, tasks: TaskSet) -> Array:
+        return self._encode(tasks)[0]
+
+    def known(self, tasks: TaskSet) -> NDArray[np.bool_]:
+        """Whether each feature of each task is its own and not filled in, (T, k)."""
+        return self._encode(tasks)[1]
+
+    def _encode(self, tasks: TaskSet) -> tuple[Array, NDArray[np.bool_]]:
+        """Features, and which of them are known."""
         table = _side_table(tasks)
         if self.categories is None:
-            try:
-                return table.astype(float)
-            except (TypeError, ValueError) as error:
-                raise ValueError(
-                    "side_info: the side information was numeric in fit and has text now; "
-                    "give the same columns as in fit"
-                ) from error
+            values = self._numbers(table)
+            missing = np.isnan(values)
+            marks = missing[:, list(self.indicated)]
+            if missing.any() and self.means is not None:
+                values = np.where(missing, self.means, values)
+            if not self.indicated:
+                return values, ~missing
+            return np.hstack([values, marks]), np.hstack([~missing, np.ones_like(marks)])
         if table.shape[1] != len(self.categories):
             raise ValueError(
                 f"side_info: expected {len(self.categories)} columns as in fit, got {table.shape[1]}"
             )
-        from sklearn.preprocessing import OneHotEncoder  # slow to import, rarely needed
+        parts = [_encoded(column, code) for column, code in zip(table.T, self.categories, strict=True)]
+        return np.hstack([values for values, _ in parts]), np.hstack([known for _, known in parts])
 
-        parts = []
-        for column, encoding in zip(table.T, self.categories, strict=True):
-            if "mean" in encoding:
-                parts.append((column.astype(float)[:, None] - encoding["mean"]) / encoding["deviation"])
-            else:
-                encoder = OneHotEncoder(
-                    categories=[np.array(encoding["values"], dtype=object)],
-                    handle_unknown="ignore",
-                    sparse_output=False,
-                )
-                parts.append(encoder.fit_transform(column.astype(object)[:, None]))
-        return np.hstack(parts)
+    def _numbers(self, table: NDArray[Any]) -> Array:
+        if self.means is not None and table.shape[1] != len(self.means):
+            raise ValueError(f"side_info: expected {len(self.means)} columns as in fit, got {table.shape[1]}")
+        try:
+            return table.astype(float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                "side_info: the side information was numeric in fit and has text now; "
+                "give the same columns as in fit"
+            ) from error
+
+
+def _check_known(table: NDArray[Any], tasks: TaskSet) -> None:
+    """A column without any value has nothing to be filled in with."""
+    for j, column in enumerate(table.T):
+        if len(column) and all(is_missing(value) for value in column):
+            name = repr(tasks.side_names[j]) if tasks.side_names else str(j)
+            raise ValueError(f"side_info: column {name} has no value in any task; leave it out")
 
 
 def _encoding(column: NDArray[Any]) -> dict[str, Any]:
-    if all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in column):
-        values = column.astype(float)
-        return {"mean": float(values.mean()), "deviation": float(values.std()) or 1.0}
-    return {"values": sorted(set(column.tolist()), key=lambda value: (str(type(value)), value))}
+    known = [value for value in column if not is_missing(value)]
+    if all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in known):
+        values = np.array(known, dtype=float)
+        indicator = len(known) < len(column)
+        return {
+            "mean": float(values.mean()),
+            "deviation": float(values.std()) or 1.0,
+            "indicator": indicator,
+        }
+    words = sorted(set(known), key=lambda value: (str(type(value)), value))
+    return {"values": [*words, None] if len(known) < len(column) else words}
+
+
+def _encoded(column: NDArray[Any], encoding: dict[str, Any]) -> tuple[Array, NDArray[np.bool_]]:
+    """The features of one column of a table with categories, and which of them are known."""
+    missing = np.array([is_missing(value) for value in column], dtype=bool)
+    if "mean" in encoding:
+        numbers = np.where(missing, encoding["mean"], column).astype(float)
+        parts = [(numbers - encoding["mean"]) / encoding["deviation"]]
+        if encoding.get("indicator", False):
+            parts.append(missing.astype(float))
+        known = np.column_stack([~missing, *(np.ones_like(missing) for _ in parts[1:])])
+        return np.column_stack(parts), known
+    place = {value: j for j, value in enumerate(encoding["values"])}
+    out = np.zeros((len(column), len(place)))
+    for t, value in enumerate(column):
+        j = place.get(None if missing[t] else value)
+        if j is not None:
+            out[t, j] = 1.0
+    return out, np.ones(out.shape, dtype=bool)
 
 
 class Transformer(DescriptionMap):

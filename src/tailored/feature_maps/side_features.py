@@ -9,6 +9,7 @@ from scipy.interpolate import BSpline
 
 from ..tasks import TaskSet
 from ._base import Array, FeatureMap
+from ._description import SideVector
 
 #: Inner and outer knots of a curve, at quantiles of the training tasks, and its degree.
 KNOTS, DEGREE = 7, 3
@@ -73,7 +74,11 @@ class SideFeatures:
         indicator = ((linear == low) | (linear == high)).all(axis=0)
         curves: list[Curve] = []
         if _is_description(encoder):
-            found = (Curve.fit(linear[:, j], j) for j in np.flatnonzero(~indicator).tolist())
+            # Knots lie where numbers were, not where they were filled in.
+            known = (
+                encoder.known(tasks) if isinstance(encoder, SideVector) else np.ones_like(linear, dtype=bool)
+            )
+            found = (Curve.fit(linear[known[:, j], j], j) for j in np.flatnonzero(~indicator).tolist())
             curves = [curve for curve in found if curve is not None]
         curved = np.hstack([np.zeros((len(linear), 0)), *(curve(linear) for curve in curves)])
         deviation = np.where(indicator, (high - low) / 2.0, linear.std(axis=0))

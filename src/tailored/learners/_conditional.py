@@ -33,7 +33,7 @@ class ConditionalLearner(ObjectiveLearner):
         Directions of H that are kept; None keeps all of them (exact, slower).
     bias : {"none", "shared", "conditional"}, default="none"
         Prior mean of a task's weights: zero, a learned vector, or one linear in φ(s).
-    fit_intercept : bool, default=False
+    fit_intercept : bool, default=True
         Append a constant column: the intercept is one more weight whose prior is learned.
     clip : None, "train" or pair (low, high), default=None
         Clip predictions to the known range of the target, or to that of the training targets.
@@ -89,7 +89,7 @@ class ConditionalLearner(ObjectiveLearner):
         objective: str = "surrogate",
         rank: int | None = 32,
         bias: str = "none",
-        fit_intercept: bool = False,
+        fit_intercept: bool = True,
         clip: Any = None,
         solver: Any = "projected",
         initial_representation: Any = None,
@@ -129,8 +129,8 @@ class ConditionalLearner(ObjectiveLearner):
     def paper(cls, **overrides: Any) -> Self:
         """The paper's configuration: Algorithm 1 with mean embeddings and the one-pass inner algorithm.
 
-        Steps are searched over the paper's 14 values, shared by C and H; H keeps every direction and τ is not
-        rescaled.  Arguments given here replace these settings.
+        Steps are searched over the paper's 14 values, shared by C and H; H keeps every direction, τ is not rescaled, and
+        there is no intercept.  Arguments given here replace these settings.
         """
         settings: dict[str, Any] = {
             "feature_map": "mean",
@@ -138,5 +138,6 @@ class ConditionalLearner(ObjectiveLearner):
             "rank": None,
             "solver": ProjectedSGD(step_sizes=PAPER_STEP_SIZES, step_ratios=(1.0,)),
             "calibrate": False,
+            "fit_intercept": False,
         }
         return cls(**{**settings, **overrides})

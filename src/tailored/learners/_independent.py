@@ -18,7 +18,7 @@ class IndependentLearner(MetaLearner):
         θ for every task; the identity by default, a number stands for a multiple of it.
     loss : str or Loss, default="absolute"
     inner : {"exact", "online"}, default="exact"
-    fit_intercept : bool, default=False
+    fit_intercept : bool, default=True
     clip : None, "train" or pair (low, high), default=None
         Clip predictions to this range, or to that of the training targets.
     tol, max_iter
@@ -35,7 +35,7 @@ class IndependentLearner(MetaLearner):
         initial_representation: Any = None,
         loss: Any = "absolute",
         inner: str = "exact",
-        fit_intercept: bool = False,
+        fit_intercept: bool = True,
         clip: Any = None,
         tol: float = 1e-8,
         max_iter: int = 1000,

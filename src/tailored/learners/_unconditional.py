@@ -32,7 +32,7 @@ validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
         inner: str = "exact",
         objective: str = "surrogate",
         bias: str = "none",
-        fit_intercept: bool = False,
+        fit_intercept: bool = True,
         clip: Any = None,
         solver: Any = "projected",
         initial_representation: Any = None,

@@ -85,9 +85,9 @@ def run_demo(
     methods: dict[str, Any] = {
         "task mean": TaskMean(),
         "ridge per task, tuned": RidgePerTask(),
-        "independent": IndependentLearner(),
-        "unconditional": UnconditionalLearner(n_jobs=n_jobs, progress=progress),
-        "conditional, surrogate": ConditionalLearner(n_jobs=n_jobs, progress=progress),
+        "independent": IndependentLearner(fit_intercept=False),
+        "unconditional": UnconditionalLearner(n_jobs=n_jobs, progress=progress, fit_intercept=False),
+        "conditional, surrogate": ConditionalLearner(n_jobs=n_jobs, progress=progress, fit_intercept=False),
         "conditional": EmpiricalBayesLearner(n_jobs=n_jobs, progress=progress),
     }
     results = []

@@ -96,8 +96,12 @@ def advantage(*, quick: bool = False, seed: int = 0, progress: bool = False) -> 
         environment = environments[m]
         train = environment.sample(n_train, n, [seed, 2, draw]).tasks
         learners = (
-            ConditionalLearner(environment.indicator, rank=None, **_search(steps, step_ratios=(0.0, 1.0))),
-            UnconditionalLearner(**_search(steps)),
+            ConditionalLearner(
+                environment.indicator,
+                rank=None,
+                **{"fit_intercept": False, **_search(steps, step_ratios=(0.0, 1.0))},
+            ),
+            UnconditionalLearner(**{"fit_intercept": False, **_search(steps)}),
         )
         risks = (
             excess_risk(environment, one.fit(train), **sizes, random_state=[seed, 3, draw])
@@ -295,9 +299,9 @@ def _settings(environment: Environment, n: int, T: int) -> list[tuple[str, Quant
         step = bound_from_quantities("learned_function", quantities).step
         fixed: dict[str, Any] = {"solver": ProjectedSGD(step), "initial_representation": 0.0}
         learner: Any = (
-            ConditionalLearner(environment.indicator, rank=None, **fixed)
+            ConditionalLearner(environment.indicator, rank=None, **{"fit_intercept": False, **fixed})
             if function == "conditional"
-            else UnconditionalLearner(**fixed)
+            else UnconditionalLearner(**{"fit_intercept": False, **fixed})
         )
         cases.append((function, quantities, learner))
     return cases
@@ -311,7 +315,9 @@ def _theory_learner(method: str, exact: Quantities, T: int, factor: float = 1.0)
         rate = convergence_rate(distance=exact.distance, K=0.0, L=L, R=R, n=n, T=T)
         assert rate.step is not None
         solver = ProjectedSGD(factor * rate.step)
-        return UnconditionalLearner(solver=solver, initial_representation=0.0), rate.value
+        return UnconditionalLearner(
+            solver=solver, initial_representation=0.0, fit_intercept=False
+        ), rate.value
     # ½λ·A + (2L²B/n + G·distance/√T)/λ with A = Tr(θ†W), B = Tr(θC): the T that is left after λ is chosen
     # stands under a root, which is where the slower rate of the earlier bounds comes from.
     W, C = exact.W[0], exact.C[0]
@@ -322,6 +328,6 @@ def _theory_learner(method: str, exact: Quantities, T: int, factor: float = 1.0)
     limit, cost = 2.0 * L**2 * B / n, G * distance / np.sqrt(T)
     balance = float(np.sqrt(2.0 * (limit + cost) / A))
     step = factor * distance * off * balance / (G * np.sqrt(T))
-    learner = TraceConstrainedLearner(step_size=step, regularization=off * balance)
+    learner = TraceConstrainedLearner(step_size=step, regularization=off * balance, fit_intercept=False)
     total = 0.5 * off * balance * A + (limit + cost) / (off * balance)
     return learner, float(total - np.sqrt(2.0 * A * limit))

@@ -19,7 +19,10 @@ BY_LABEL = (
 
 
 class Side(NamedTuple):
-    """Side information with a row per task; float64, or object if a column is not numeric."""
+    """Side information with a row per task; float64, or object if a column is not numeric.
+
+    Missing values have a place: NaN among numbers, None among words.
+    """
 
     values: np.ndarray | None = None
     names: list[str] | None = None
@@ -83,7 +86,11 @@ def side_from_columns(columns: list[np.ndarray], names: list[str] | None, groupi
     labels = native(grouping.labels)
     side = _table([column[grouping.first] for column in columns], names, labels)
     for j, column in enumerate(columns):
-        differs = np.asarray(column != column[grouping.first][grouping.codes], dtype=bool)
+        column = _with_none(column) if column.dtype == object else column
+        expected = column[grouping.first][grouping.codes]
+        differs = np.asarray(column != expected, dtype=bool)
+        if column.dtype.kind == "f":
+            differs &= ~(np.isnan(column) & np.isnan(expected))
         if differs.any():
             row = int(np.argmax(differs))
             task = grouping.codes[row]
@@ -180,13 +187,12 @@ def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]
         raise ValueError("side_info has no columns. Leave it out, or give every task at least one value.")
     columns = [_tidy(column, j, names) for j, column in enumerate(columns)]
     for j, column in enumerate(columns):
-        numeric = column.dtype == np.float64
-        bad = ~np.isfinite(column) if numeric else np.array([is_missing(v) for v in column], dtype=bool)
+        bad = np.isinf(column) if column.dtype == np.float64 else np.zeros(0, dtype=bool)
         if bad.any():
             t = int(np.argmax(bad))
             raise ValueError(
-                f"side_info has a missing or infinite value ({column.tolist()[t]!r}) for task {labels[t]!r}, "
-                f"column {_column(j, names)}. Fill it in, or leave the task or the column out."
+                f"side_info has an infinite value ({column.tolist()[t]!r}) for task {labels[t]!r}, "
+                f"column {_column(j, names)}. Give a number, or NaN where it is missing."
             )
     dtype = np.float64 if all(column.dtype == np.float64 for column in columns) else object
     table = np.empty((len(labels), len(columns)), dtype=dtype)
@@ -198,16 +204,24 @@ def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]
 def _tidy(column: np.ndarray, j: int, names: list[str] | None) -> np.ndarray:
     kind = column.dtype.kind
     if kind == "O":
+        column = _with_none(column)
         if not all(isinstance(value, Hashable) for value in column):
             raise TypeError(
                 f"column {_column(j, names)} of side_info holds lists or the like; give it numbers."
             )
-        kind = np.asarray(column.tolist()).dtype.kind
+        known = [value for value in column if value is not None]
+        # of a column without any value nothing is known, numbers least of all
+        kind = np.asarray(known).dtype.kind if known else "f"
     if kind == "c":
         raise ValueError(f"Complex data not supported: column {_column(j, names)} of side_info.")
     if kind in "biuf":
-        return column.astype(np.float64)
+        return column.astype(np.float64)  # None becomes NaN
     return np.fromiter(native(column), dtype=object, count=len(column))
+
+
+def _with_none(column: np.ndarray) -> np.ndarray:
+    """The objects of a column; None, NaN, NaT and pandas' NA all become None."""
+    return np.fromiter((None if is_missing(v) else v for v in column), dtype=object, count=len(column))
 
 
 def _strings(names: Sequence[Any]) -> list[str] | None:

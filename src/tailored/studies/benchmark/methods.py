@@ -126,16 +126,22 @@ def _elsewhere(change: Callable[[TaskSet], units.Change], about: str) -> Method:
 #: Strong and simple rivals first; then the paper's algorithms, and what this library recommends.
 METHODS: dict[str, Method] = {
     **{name: _before(name, kind) for name, kind in BASELINES.items()},
+    # Data sets without a level have no use for an intercept; of the paper's methods none has one.
+    "mixed model": _before("mixed model", MixedModel, fit_intercept=False),
     WITH_INTERCEPT: _before(WITH_INTERCEPT, MixedModel, fit_intercept=True),
     **{name: _before(name, kind) for name, kind in RIVALS.items()},
-    INDEPENDENT: Method(lambda split: IndependentLearner(), "the paper's independent learner, θ = I"),
+    INDEPENDENT: Method(
+        lambda split: IndependentLearner(fit_intercept=False), "the paper's independent learner, θ = I"
+    ),
     UNTAILORED: Method(
-        lambda split: UnconditionalLearner(),
-        "Algorithm 1, unconditional: `UnconditionalLearner()`",
+        lambda split: UnconditionalLearner(fit_intercept=False),
+        "Algorithm 1, unconditional: `UnconditionalLearner(fit_intercept=False)`",
         most_seeds=3,
     ),
     ALGORITHM_1: Method(
-        lambda split: ConditionalLearner(), "Algorithm 1, conditional: `ConditionalLearner()`", most_seeds=3
+        lambda split: ConditionalLearner(fit_intercept=False),
+        "Algorithm 1, conditional: `ConditionalLearner(fit_intercept=False)`",
+        most_seeds=3,
     ),
     OURS: _ours(),
     COMMON: _ours(common="auto"),

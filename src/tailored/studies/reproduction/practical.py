@@ -7,6 +7,7 @@ a cell is a seed and a method, without a step size.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ Array = NDArray[np.float64]
 #: The practical form of each method: every task alone, one prior for all tasks, one tailored to each.
 PRACTICAL: dict[str, Callable[[], Any]] = {
     "independent": RidgePerTask,
-    "unconditional": MixedModel,
+    "unconditional": partial(MixedModel, fit_intercept=False),
     "conditional": EmpiricalBayesLearner,
 }
 
