@@ -165,7 +165,8 @@ def solve(
             one = one.compressed(columns)
             offset = None if means is None else one.X @ means[t, columns]
             theta = factors[t] * prior.conditioning(phis[t], columns)
-            solved = within.solve(one.X, one.y, theta, prior.loss, offset=offset, **options)
+            label = None if labels is None else labels[t]
+            solved = within.solve(one.X, one.y, theta, prior.loss, offset=offset, label=label, **options)
             direction = _dual_direction(solved, one.X, prior.inner)
             out[t] = factors[t] * prior.conditioning.multiply(phis[t], columns, direction)
         if means is not None:

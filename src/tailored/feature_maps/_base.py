@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
@@ -40,6 +41,11 @@ class FeatureMap(ABC):
     def transform_one(self, task: TaskSet) -> Array:
         """Features of a set of one task, (1, k); a map may do this faster than `transform`."""
         return self.transform(task)
+
+    def __repr__(self) -> str:
+        """The class and the arguments of its constructor."""
+        names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def state(self) -> dict[str, Any]:
         """Constructor arguments and fitted numbers that rebuild the map (for saving)."""

@@ -19,6 +19,7 @@ from ..tasks import TaskSet
 from ..tasks.episodes import Arrival
 from ..tasks.rows import batches
 from ._base import MetaLearner
+from ._reading import with_frequencies
 
 #: Each step of EM costs about T d³ operations, and there are several hundred of them.
 LARGEST_WORK = 4e9
@@ -147,6 +148,7 @@ class EmpiricalBayesLearner(MetaLearner):
         groups: Any = None,
         side_info: Any = None,
         validation: TaskSet | None = None,
+        sample_weight: Any = None,
     ) -> Self:
         """Learn from many tasks.
 
@@ -157,8 +159,10 @@ class EmpiricalBayesLearner(MetaLearner):
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
             Tasks to choose on; by default some of the training tasks are held out.
+        sample_weight : array (n,) of whole numbers, optional
+            Frequencies: k is a row k times, and zero leaves it out.
         """
-        return self._learn(X, y, groups, side_info, validation, reset=True)
+        return self._learn(X, y, groups, side_info, validation, reset=True, sample_weight=sample_weight)
 
     def partial_fit(
         self,
@@ -179,11 +183,22 @@ class EmpiricalBayesLearner(MetaLearner):
         return self._learn(X, y, groups, side_info, validation, reset=fresh)
 
     def _learn(
-        self, X: Any, y: Any, groups: Any, side_info: Any, validation: TaskSet | None, *, reset: bool
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        side_info: Any,
+        validation: TaskSet | None,
+        *,
+        reset: bool,
+        sample_weight: Any = None,
     ) -> Self:
         with self._all_or_nothing(reset=reset):
             self._check_parameters()
             tasks = self._read(X, y, groups, side_info, reset=reset)
+            if sample_weight is not None:
+                from_rows = not isinstance(X, TaskSet)
+                tasks = with_frequencies(tasks, sample_weight, groups, from_rows=from_rows)
             if reset:
                 seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
                 self._stream = Seen(seed)

@@ -7,6 +7,7 @@ from typing import Any, Self
 from ..prior import Prior
 from ..representation import Bias, Constant
 from ._base import MetaLearner
+from ._reading import refuse_others
 
 
 class IndependentLearner(MetaLearner):
@@ -52,8 +53,9 @@ class IndependentLearner(MetaLearner):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, **others: Any) -> Self:
         """Solve the given tasks; there is nothing to learn across them."""
+        refuse_others(self, others)
         return self._learn(X, y, groups, side_info, reset=True)
 
     def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:

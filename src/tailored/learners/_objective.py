@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
@@ -22,6 +23,7 @@ from ..tasks import Rows, TaskSet
 from ..tasks.episodes import split_rows
 from ..tasks.rows import clipped, mean_error, predictions
 from ._base import MetaLearner
+from ._reading import refuse_others
 from ._stream import Stream
 
 Array = NDArray[np.float64]
@@ -69,6 +71,7 @@ class ObjectiveLearner(MetaLearner):
         groups: Any = None,
         side_info: Any = None,
         validation: TaskSet | None = None,
+        **others: Any,
     ) -> Self:
         """Learn from many tasks.
 
@@ -81,6 +84,7 @@ class ObjectiveLearner(MetaLearner):
         validation : TaskSet, optional
             Tasks to choose on; by default some of the training tasks are held out.
         """
+        refuse_others(self, others)
         with self._all_or_nothing(reset=True):
             self._learn(X, y, groups, side_info, validation, reset=True, whole=True)
         return self
@@ -116,10 +120,15 @@ class ObjectiveLearner(MetaLearner):
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments; ``solver__step`` reaches into the solver, which a name then becomes an object for."""
+        before = self.solver
         if any(name.startswith("solver__") for name in params):
-            self.solver = get_solver(params.get("solver", self.solver))
-            params["solver"] = self.solver
-        super().set_params(**params)
+            # A copy, so that a name that the solver does not have leaves it as it was.
+            self.solver = params["solver"] = clone(get_solver(params.get("solver", self.solver)))
+        try:
+            super().set_params(**params)
+        except (TypeError, ValueError):
+            self.solver = before
+            raise
         return self
 
     # ------------------------------------------------------------------ learning

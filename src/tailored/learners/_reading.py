@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
@@ -53,11 +54,19 @@ def read_tasks(
                 "for each row (in cross-validation: sklearn.set_config(enable_metadata_routing=True) and "
                 "params={'groups': ...})",
                 SingleTaskWarning,
-                stacklevel=5,
+                stacklevel=_outside(),
             )
         tasks = TaskSet(X, y, groups, side_info)
     _check_targets(tasks, loss)
     return tasks if reset else in_known_order(learner, tasks)
+
+
+def _outside() -> int:
+    """The stack level of the first caller outside this package, for warnings: learners differ in how deep they read."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("tailored."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
@@ -178,6 +187,60 @@ def tasks_without_rows(
     tasks = TaskSet(X, np.zeros(len(labels)), labels, side_info)
     empty = tasks.with_rows(np.zeros(len(labels), dtype=bool), np.zeros(len(tasks), dtype=np.int64))
     return empty, task_positions(tasks.labels, labels, len(labels)).astype(np.int64)
+
+
+def refuse_others(learner: Any, others: dict[str, Any]) -> None:
+    """Arguments of `fit` that a learner does not take; weights of rows are named with the learner that takes them."""
+    for name in others:
+        if name == "sample_weight":
+            raise TypeError(
+                f"sample_weight: {type(learner).__name__} takes every row once; EmpiricalBayesLearner.fit takes "
+                "frequency weights"
+            )
+        raise TypeError(f"{type(learner).__name__}.fit() got an unexpected keyword argument {name!r}")
+
+
+def with_frequencies(tasks: TaskSet, sample_weight: Any, groups: Any, *, from_rows: bool) -> TaskSet:
+    """The tasks with every row as often as its weight says: those of the rows repeated, bit for bit.
+
+    ``from_rows``: weights are in the order of the rows that the tasks were read from, whose labels are ``groups``; tasks
+    come in the order in which the rows that are left name them.
+    """
+    values = np.array(sample_weight, dtype=float)
+    if values.shape != tasks.y.shape:
+        raise ValueError(
+            f"sample_weight: expected {len(tasks.y)} weights, one per row, got shape {values.shape}"
+        )
+    bad = ~(np.isfinite(values) & (values >= 0) & (values == np.round(values)))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"sample_weight: row {row} has {values[row]:g}; weights are frequencies, and k >= 0 is a row k times. Other "
+            "weights have no meaning in the model's likelihood: leave them out, or round them"
+        )
+    if not values.any():
+        raise ValueError("sample_weight: all weights are zero; at least one row has to be left")
+    order = np.arange(len(values))
+    if from_rows:
+        order = TaskSet(np.zeros((len(values), 1)), order, groups).y.astype(np.int64)
+    counts = values.astype(np.int64)[order]
+    rows = np.repeat(np.arange(len(counts)), counts)
+    sizes = np.diff(np.concatenate([[0], np.cumsum(counts)])[tasks.offsets])
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    repeated = TaskSet.from_arrays(
+        tasks.X[rows],
+        tasks.y[rows],
+        offsets,
+        tasks.labels,
+        tasks.side_info,
+        tasks.side_names,
+        tasks.feature_names,
+        tasks.columns,
+    )
+    if not from_rows:
+        return repeated
+    filled = np.flatnonzero(sizes)
+    return repeated[filled[np.argsort(order[rows][offsets[filled]], kind="stable")]]
 
 
 def weights_as_targets(tasks: TaskSet, sample_weight: Any, groups: Any) -> TaskSet:

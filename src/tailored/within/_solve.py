@@ -92,6 +92,7 @@ def solve(
     offset: Floats | None = None,
     tol: float = 1e-8,
     max_iter: int = 1000,
+    label: Any = None,
 ) -> WithinSolution:
     """Solve one task.
 
@@ -109,6 +110,8 @@ def solve(
         The exact algorithm stops when ``gap <= tol * P(0)``; if it has not after max_iter iterations, or if
         rounding keeps it from going on, it warns `ConvergenceWarning` unless the gap is `ROUNDING` beside the
         targets. Not read by "online".
+    label : optional
+        What the warning calls the task.
     """
     kernel, parameters = _kernel(inner, loss, y)
     out = _allocate(1, *X.shape)
@@ -118,7 +121,8 @@ def solve(
     if not converged[0] and gap[0] <= _rounding(loss, y):
         converged[0] = True
     if not converged[0]:
-        message = f"The {inner} within-task algorithm {_COMPLAINT[inner]} Gap: {gap[0]:.3g}."
+        whose = "The" if label is None else f"Task {label!r}: the"
+        message = f"{whose} {inner} within-task algorithm {_COMPLAINT[inner]} Gap: {gap[0]:.3g}."
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return WithinSolution(coef[0], alpha, value.item(), gap.item(), n_iter.item(), converged.item())
 
