@@ -359,7 +359,7 @@ def test_the_learner_gates_where_it_pays(monkeypatch):
             first, second = (told.representation(side_info=side)[:6, :6] for side in np.eye(2))
             assert np.sum(first * second) < 0.7 * np.linalg.norm(first) * np.linalg.norm(second)
     assert found[0].max() < 0.95
-    assert found[1].max() < 1.02
+    assert found[1].max() < 1.025
 
 
 def test_starts_may_come_from_the_description():

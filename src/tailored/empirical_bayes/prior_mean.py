@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import joblib
@@ -207,11 +208,13 @@ def query_bias(
             summary = TaskSummary.fit(model, statistics, weights, with_side)
         psi = summary(statistics, weights)
         features.append(np.repeat(np.hstack([np.ones((len(psi), 1)), psi]), query.sizes, axis=0))
-        for t, task in enumerate(query):
-            rows = slice(query_rows.offsets[start + t], query_rows.offsets[start + t + 1])
-            X = data.units.dense(task.X)
-            prediction[rows] = data.units.raw_predictions(X @ weights[t])
-            directions[rows] = data.units.target * (X @ R[t])
+        X = data.units.dense(query.X)
+        rows = slice(query_rows.offsets[start], query_rows.offsets[start] + len(X))
+        prediction[rows] = data.predict(query, weights)
+        moved = directions[rows]
+        for t, (first, end) in enumerate(pairwise(query.offsets)):
+            np.matmul(X[first:end], R[t], out=moved[first:end])
+        moved *= data.units.target
     assert summary is not None
     weight = 1.0 / (np.repeat(query_rows.sizes, query_rows.sizes) * len(query_rows))
     problem = QueryBias(

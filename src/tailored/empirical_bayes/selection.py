@@ -74,11 +74,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen candidate, what the description may move, and all that was tried."""
+    """The chosen candidate, what the description may move, all that was tried, and where a fit to all tasks starts."""
 
     best: Candidate
     side: SideForm | None
     results: list[dict[str, Any]]
+    starts: dict[Form, Mixture]
     unhelpful: bool = False  # whether the tasks' own means predict held-out rows better, by more than chance
 
 
@@ -119,7 +120,8 @@ def choose(data: TrainingData, tick: Callable[[int], None] | None) -> Choice:
     ]
     best = decide_by_criterion(data, candidates, side) if few else decide(candidates)
     means = np.concatenate([_mean_errors(data, board) for board in boards])
-    return Choice(best, side, results, significant(best.errors - means))
+    starts = {c.form: c.fits[0] for c in candidates if c.scale == 1.0}
+    return Choice(best, side, results, starts, significant(best.errors - means))
 
 
 def _candidate(entries: list[Scored]) -> Candidate:
@@ -216,7 +218,7 @@ def _side_evidence(data: TrainingData, fold: Fold, options: list[SideForm]) -> l
     assert data.side is not None
     with single_threaded_blas():
         train, held_out = (data.statistics.take(part) for part in (fold.train, fold.held_out))
-        plain = fit_mixed_model(train, max_iter=60, tol=1e-6)
+        plain = fit_mixed_model(train, max_iter=30, tol=1e-6)
         fit = SideFit(np.zeros((train.n_features, len(data.side.mean))), plain)
         out = [plain.expect(held_out).log_evidence]
         for option in options:
@@ -320,12 +322,12 @@ def count_components(data: TrainingData, side: SideForm | None) -> tuple[int, bo
         return model.expect(board.held_out).log_evidence, float(np.nanmean(errors)) if len(errors) else 0.0
 
     singles = [
-        fit_mixed_model(fitter.statistics, max_iter=100, tol=1e-6, learn_mean=mean) for mean in (False, True)
+        fit_mixed_model(fitter.statistics, max_iter=30, tol=1e-6, learn_mean=mean) for mean in (False, True)
     ]
     judged = [judge(model) for model in singles]
     learn_mean = bool(judged[1][0].mean() > judged[0][0].mean())
     (evidence, error), n_components, failures = judged[learn_mean], 1, 0
-    short: dict[str, Any] = {"n_starts": 2, "short_iter": 6, "max_iter": 15, "learn_mean": learn_mean}
+    short: dict[str, Any] = {"n_starts": 2, "short_iter": 4, "max_iter": 10, "learn_mean": learn_mean}
     for K in COMPONENTS:
         if failures == 2 or len(few.train) < TASKS_PER_COMPONENT * K:
             break

@@ -34,7 +34,7 @@ from ..mixed_models.forms import Form, FormFitter, chains
 from ..prior import Prior
 from ..progress import progress_bar
 from ..representation import Bias, BlockDiagonal, Conditioning, Constant
-from .data import FORM_STARTS, INTERVAL_ROWS, TrainingData
+from .data import FORM_STARTS, INTERVAL_ROWS, MANY_TASKS, TrainingData
 from .prior_mean import LearnedBias, LevelBias, learn_bias
 from .query_risk import PENALTIES
 from .selection import choose
@@ -82,6 +82,9 @@ def _learn(data: TrainingData, tick: Callable[[int], None] | None) -> Learned:
     with single_threaded_blas():
         n_linear = 0 if data.side is None else data.side.n_linear
         fitter = FormFitter.of(data.statistics, data.seed(FORM_STARTS), choice.side, n_linear)
+        if len(data) >= MANY_TASKS:
+            # With few tasks a fit from the start is cheap, and a fold of them may have missed a component.
+            fitter.starts = choice.starts
         model = fitter.fit(best.form).scaled(best.scale)
     # A single task has nobody to be held out from.
     learned = learn_bias(data, model, best.fits, tick) if len(data) > 1 else LearnedBias([], [], [])

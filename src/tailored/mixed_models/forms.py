@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .em import Shrinkage, em, factor_target, fit_mixed_model, noise_floor, truncate
 from .mixture import Mixture, posterior
 from .side import SideForm, fit_side
-from .starts import fit_mixture
+from .starts import continue_mixture, fit_mixture
 from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]
@@ -122,12 +122,15 @@ class FormFitter:
         Γ, which all forms but "independent" have in common.
     fitted : dict
         Results by form, without Γ; filled as they are asked for.
+    starts : dict
+        Fits of forms to some of the tasks, to start from.
     """
 
     statistics: TaskStatistics
     seed: list[int]
     side: Array | None = None
     fitted: dict[Form, Mixture] = field(default_factory=dict)
+    starts: dict[Form, Mixture] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -179,18 +182,22 @@ class FormFitter:
             return self._shrunk(form)
         if form.kind == "mixture":
             assert form.plain is not None
+            single = self._bare(form.plain)
+            if form in self.starts:
+                known = replace(self.starts[form], side=None, averaged=False)
+                return continue_mixture(self.statistics, known, single, learn_mean=form.learn_mean)
             return fit_mixture(
                 self.statistics,
-                self._bare(form.plain),
+                single,
                 form.n_components,
                 seed=self.seed,
                 learn_mean=form.learn_mean,
             )
         # Few tasks are cheap, and their likelihood is flat: EM needs more steps there.
-        steps = (
-            {"max_iter": 150, "tol": 1e-6} if len(self.statistics) > 50 else {"max_iter": 1000, "tol": 1e-9}
-        )
+        steps = {"max_iter": 40, "tol": 1e-6} if len(self.statistics) > 50 else {"max_iter": 100, "tol": 1e-9}
         options: dict[str, Any] = {"learn_mean": form.learn_mean, "structure": form.structure, **steps}
+        if form in self.starts:
+            options["start"] = replace(self.starts[form], side=None)
         return fit_mixed_model(self.statistics, **options)
 
     def _independent(self, form: Form) -> Mixture:

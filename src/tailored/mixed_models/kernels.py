@@ -25,6 +25,30 @@ _OPTIONS: dict[str, Any] = {
 
 
 @njit(**_OPTIONS)
+def second_moments(
+    X: Array, y: Array, offsets: NDArray[np.int64], gram: Array, cross: Array, square: Array
+) -> None:
+    """XᵀX, Xᵀy and yᵀy of every task, written into ``gram`` (T, d, d), ``cross`` (T, d) and ``square`` (T,)."""
+    T, d, _ = gram.shape
+    for t in range(T):
+        products, sums, total = gram[t], cross[t], 0.0
+        products[:] = 0.0
+        sums[:] = 0.0
+        for i in range(offsets[t], offsets[t + 1]):
+            x, target = X[i], y[i]
+            total += target * target
+            for a in range(d):
+                value, row = x[a], products[a]
+                sums[a] += value * target
+                for c in range(a + 1):
+                    row[c] += value * x[c]
+        square[t] = total
+        for a in range(d):
+            for c in range(a):
+                products[c, a] = products[a, c]
+
+
+@njit(**_OPTIONS)
 def factor_and_solve(systems: Array, right: Array) -> tuple[Array, Array]:
     """Cholesky of each positive definite system (T, p, p), in place, and ``system⁻¹ right``.
 

@@ -40,7 +40,7 @@ class Posterior(NamedTuple):
     ``log_evidence`` (T,) is log N(y; Xb, XWXᵀ + σ²I), σ⁻² ``quadratic`` (T,) the quadratic form in it, ``mean`` (T, d)
     the posterior mean m of w and ``squared_residuals`` (T,) is ‖y − Xm‖².  The posterior covariance is ``σ² L F⁻¹ Lᵀ`` with L = ``root``
     and F = LᵀXᵀXL + σ²I, of which ``factors`` are the Cholesky factors in the form of
-    `tailored.mixed_models.kernels`.
+    `tailored.mixed_models.kernels`.  ``tasks`` are the positions of the T tasks among all, where there are more.
     """
 
     log_evidence: Array
@@ -49,6 +49,7 @@ class Posterior(NamedTuple):
     quadratic: Array
     root: Array
     factors: Array
+    tasks: NDArray[np.intp] | slice = slice(None)
 
 
 def posterior(statistics: TaskStatistics, b: Array, L: Array, noise: float) -> Posterior:
@@ -119,11 +120,23 @@ class Mixture:
         """`root` of each W_k: adapting to a single task would cost more in these than in anything else."""
         return [root(W) for W in self.covariances]
 
-    def expect(self, statistics: TaskStatistics) -> Expectation:
-        """Which component each task comes from, and its weights (without Γv) under each."""
+    def expect(self, statistics: TaskStatistics, among: NDArray[np.bool_] | None = None) -> Expectation:
+        """Which component each task comes from, and its weights (without Γv) under each.
+
+        ``among`` (T, K) says which components a task is asked about; under the others it has no evidence.
+        """
         statistics = self.without_side(statistics)
-        parts = [posterior(statistics, b, L, self.noise) for b, L in zip(self.means, self.roots, strict=True)]
-        joint = np.stack([part.log_evidence for part in parts], axis=1) + self.log_proportions(statistics)
+        joint = np.full((len(statistics), self.n_components), -np.inf)
+        log_proportions = np.broadcast_to(self.log_proportions(statistics), joint.shape)
+        parts = []
+        for k, (b, L) in enumerate(zip(self.means, self.roots, strict=True)):
+            if among is None or among[:, k].all():
+                part = posterior(statistics, b, L, self.noise)
+            else:
+                tasks = np.flatnonzero(among[:, k])
+                part = posterior(statistics.take(tasks), b, L, self.noise)._replace(tasks=tasks)
+            joint[part.tasks, k] = part.log_evidence + log_proportions[part.tasks, k]
+            parts.append(part)
         largest = joint.max(axis=1, keepdims=True)
         total = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
         return Expectation(total[:, 0], np.exp(joint - total), parts)

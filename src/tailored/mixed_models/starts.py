@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from .em import EMResult, Shrinkage, em
-from .mixture import Mixture
+from .em import EMResult, Shrinkage, em, maximise
+from .mixture import Expectation, Mixture
 from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]
@@ -24,7 +26,7 @@ def fit_mixture(
     learn_mean: bool = True,
     n_starts: int = 3,
     short_iter: int = 8,
-    max_iter: int = 100,
+    max_iter: int = 40,
 ) -> Mixture:
     """Fit K components from several starts, the best of which is run to the end.
 
@@ -42,41 +44,53 @@ def fit_mixture(
     """
     # A little of the common covariance keeps a component with few tasks from collapsing onto them.
     shrinkage = Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0])
-    start = Mixture(
+    options: dict[str, Any] = {"learn_mean": learn_mean, "shrinkage": shrinkage}
+    # All starts have the same E-step, that of the single model; they differ in who belongs together.
+    common = single.expect(statistics)
+    directions = _directions(common.components[0].mean - single.means[0])
+    rng = np.random.default_rng(seed)
+    groupings = [_lines(directions)] * n_starts + [directions]
+    if statistics.side is not None:
+        groupings.append(statistics.side)
+    runs: list[EMResult] = []
+    for grouping in groupings:
+        groups = _group(grouping, n_components, rng)
+        responsibilities = np.full((len(statistics), n_components), 0.1 / n_components)
+        responsibilities[np.arange(len(statistics)), groups] += 0.9
+        grouped = Expectation(common.log_evidence, responsibilities, common.components * n_components)
+        start = maximise(statistics, _repeated(single, n_components), grouped, **options)
+        runs.append(em(statistics, start, max_iter=short_iter - 1, **options))
+    best = max(runs, key=lambda run: run.log_evidence).mixture
+    return em(statistics, best, max_iter=max_iter, accelerate=True, **options).mixture
+
+
+def continue_mixture(
+    statistics: TaskStatistics,
+    start: Mixture,
+    single: Mixture,
+    *,
+    learn_mean: bool = True,
+    max_iter: int = 20,
+) -> Mixture:
+    """The same from the mixture of other tasks of the same kind: it has found its groups already."""
+    shrinkage = Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0])
+    options: dict[str, Any] = {"learn_mean": learn_mean, "shrinkage": shrinkage}
+    return em(statistics, start, max_iter=max_iter, accelerate=True, **options).mixture
+
+
+def _repeated(single: Mixture, n_components: int) -> Mixture:
+    return Mixture(
         np.full(n_components, 1.0 / n_components),
         np.repeat(single.means, n_components, axis=0),
         np.repeat(single.covariances, n_components, axis=0),
         single.noise,
     )
-    directions = _directions(statistics, single)
-    rng = np.random.default_rng(seed)
-    runs: list[EMResult] = []
-    groupings = [_lines(directions)] * n_starts + [directions]
-    if statistics.side is not None:
-        groupings.append(statistics.side)
-    for grouping in groupings:
-        groups = _group(grouping, n_components, rng)
-        responsibilities = np.full((len(statistics), n_components), 0.1 / n_components)
-        responsibilities[np.arange(len(statistics)), groups] += 0.9
-        runs.append(
-            em(
-                statistics,
-                start,
-                max_iter=short_iter,
-                learn_mean=learn_mean,
-                shrinkage=shrinkage,
-                responsibilities=responsibilities,
-            )
-        )
-    best = max(runs, key=lambda run: run.log_evidence).mixture
-    return em(statistics, best, max_iter=max_iter, learn_mean=learn_mean, shrinkage=shrinkage).mixture
 
 
-def _directions(statistics: TaskStatistics, single: Mixture) -> Array:
+def _directions(deviations: Array) -> Array:
     """Unit vectors (T, d) along the deviations of the tasks' weights from their common mean."""
-    deviations = single.expect(statistics).components[0].mean - single.means[0]
     norms = np.linalg.norm(deviations, axis=1, keepdims=True)
-    return deviations / np.where(norms > 0, norms, 1.0)
+    return np.asarray(deviations / np.where(norms > 0, norms, 1.0))
 
 
 def _lines(directions: Array) -> Array:
@@ -94,22 +108,28 @@ def _group(points: Array, n_groups: int, rng: np.random.Generator, n_tries: int 
 def _kmeans(
     points: Array, n_groups: int, rng: np.random.Generator, n_iter: int = 30
 ) -> tuple[NDArray[np.intp], float]:
+    squares = np.einsum("ij,ij->i", points, points)
     centres = points[rng.integers(len(points), size=1)]
-    nearest = _squared_distances(points, centres)[:, 0]
+    nearest = _squared_distances(points, squares, centres)[:, 0]
     while len(centres) < n_groups:
         total = nearest.sum()
         chosen = rng.choice(len(points), p=nearest / total if total > 0 else None)
         centres = np.vstack([centres, points[chosen]])
-        nearest = np.minimum(nearest, _squared_distances(points, centres[-1:])[:, 0])
+        nearest = np.minimum(nearest, _squared_distances(points, squares, centres[-1:])[:, 0])
+    previous = None
     for _ in range(n_iter):
-        distances = _squared_distances(points, centres)
+        distances = _squared_distances(points, squares, centres)
         labels = distances.argmin(axis=1)
-        for k in range(n_groups):
-            mine = points[labels == k]
-            centres[k] = mine.mean(axis=0) if len(mine) else points[rng.integers(len(points))]
+        if previous is not None and np.array_equal(labels, previous):
+            break
+        previous = labels
+        members = (labels == np.arange(n_groups)[:, None]).astype(float)
+        counts = members.sum(axis=1)
+        centres = members @ points / np.maximum(counts, 1.0)[:, None]
+        for k in np.flatnonzero(counts == 0):
+            centres[k] = points[rng.integers(len(points))]
     return labels, float(distances.min(axis=1).sum())
 
 
-def _squared_distances(points: Array, centres: Array) -> Array:
-    squares = (points * points).sum(axis=1)[:, None] + (centres * centres).sum(axis=1)
-    return np.maximum(squares - 2.0 * points @ centres.T, 0.0)
+def _squared_distances(points: Array, squares: Array, centres: Array) -> Array:
+    return np.maximum(squares[:, None] + (centres * centres).sum(axis=1) - 2.0 * points @ centres.T, 0.0)

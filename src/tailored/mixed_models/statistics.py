@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..tasks import TaskSet, Units
+from ..tasks.rows import BATCH_FLOATS
+from .kernels import second_moments
 
 Array = NDArray[np.float64]
 
 #: Floats that the second moments of all tasks may take (1 GB).
 LARGEST_STATISTICS = 125_000_000
+#: Columns up to which a compiled loop over all rows is faster than a matrix product for each task.
+COMPILED_COLUMNS = 64
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class TaskStatistics:
 
     @classmethod
     def of(cls, tasks: TaskSet, units: Units, side: Array | None = None) -> TaskStatistics:
-        """Statistics of the tasks' rows in these units, one task after the other."""
+        """Statistics of the tasks' rows in these units, each from its own rows alone."""
         T, d = len(tasks), len(units.columns)
         if T * d * d > LARGEST_STATISTICS:
             raise ValueError(
@@ -61,11 +66,21 @@ class TaskStatistics:
                 f"{8e-9 * LARGEST_STATISTICS:.1f} GB are formed"
             )
         gram, cross, square = np.empty((T, d, d)), np.empty((T, d)), np.empty(T)
-        for t, task in enumerate(tasks):
-            X, y = units.dense(task.X), units.targets(task.y)
-            np.matmul(X.T, X, out=gram[t])
-            cross[t] = X.T @ y
-            square[t] = y @ y
+        start = 0
+        while start < T:
+            # As many tasks as have their rows in a batch, or one.
+            last = tasks.offsets[start] + BATCH_FLOATS // d
+            stop = max(int(np.searchsorted(tasks.offsets, last, side="right")) - 1, start + 1)
+            some, part = tasks[start:stop], slice(start, stop)
+            X, y = np.ascontiguousarray(units.dense(some.X)), units.targets(some.y)
+            if d <= COMPILED_COLUMNS:
+                second_moments(X, y, some.offsets, gram[part], cross[part], square[part])
+            else:
+                for t, (first, end) in enumerate(pairwise(some.offsets), start):
+                    np.matmul(X[first:end].T, X[first:end], out=gram[t])
+                    cross[t] = X[first:end].T @ y[first:end]
+                    square[t] = y[first:end] @ y[first:end]
+            start = stop
         return cls(gram, cross, square, tasks.sizes.astype(float), side)
 
     def take(self, index: NDArray[np.intp]) -> TaskStatistics:
