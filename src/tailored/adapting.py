@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from . import within
 from ._threads import single_threaded_blas
+from ._validation import native
 from .intervals import TaskSpreads, posterior_covariance
 from .mixed_models import TaskStatistics
 from .mixed_models import adapt as posterior_means
@@ -159,13 +160,14 @@ def solve(
         )
         return solution.coef if means is None else solution.coef + means
     out = np.zeros((len(phis), prior.conditioning.n_features))
+    names = native(labels) if isinstance(labels, np.ndarray) else labels
     for t, columns in enumerate(rows.columns()):
         one = rows.tasks(t, t + 1)
         if len(one.y):
             one = one.compressed(columns)
             offset = None if means is None else one.X @ means[t, columns]
             theta = factors[t] * prior.conditioning(phis[t], columns)
-            label = None if labels is None else labels[t]
+            label = None if names is None else names[t]
             solved = within.solve(one.X, one.y, theta, prior.loss, offset=offset, label=label, **options)
             direction = _dual_direction(solved, one.X, prior.inner)
             out[t] = factors[t] * prior.conditioning.multiply(phis[t], columns, direction)
