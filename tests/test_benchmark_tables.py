@@ -106,7 +106,7 @@ def test_an_earlier_version(tmp_path):
     results = [
         (
             Trial("clusters-2", OURS, seed),
-            TrialResult(error, 6.0, coverage={"5": (0.91, 1.8)}, calibrated=[5]),
+            TrialResult(error, 6.0, coverage={"5": (0.91, 1.8)}, calibrated=[5, 9]),
         )
         for seed, error in ((7, 2.2), (8, 3.0))
     ]
@@ -273,7 +273,7 @@ def test_aims():
     ]  # one is not three
     before = {"lenk": {0: TrialResult(1.0, 0.5, coverage=dict.fromkeys(("0", "5", "all"), (0.9, 2.0)))}}
     ours = TrialResult(
-        1.004, 1.0, coverage={"0": (0.99, 2.1), "5": (0.95, 1.9), "all": (0.9, 2.0)}, calibrated=[0, 5]
+        1.004, 1.0, coverage={"0": (0.99, 2.1), "5": (0.95, 1.9), "all": (0.9, 2.0)}, calibrated=[0, 5, 9]
     )
     assert found([(Trial("lenk", OURS, 0), ours)], before) == {
         "lenk, error against the version before": False,

@@ -97,6 +97,13 @@ def pairs(
     return [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
 
 
+def calibrated_levels(found: Sequence[TrialResult]) -> list[str]:
+    """Numbers of rows that intervals are calibrated at and judged with, on most seeds; the largest is "most"."""
+    levels = [str(n) for one in found for n in one.calibrated[:-1] if str(n) in one.coverage]
+    levels += ["most" for one in found if one.calibrated and "most" in one.coverage]
+    return [level for level in dict.fromkeys(levels) if levels.count(level) > len(found) / 2]
+
+
 # --- how numbers are written
 
 

@@ -59,7 +59,7 @@ class TrialResult:
         The error after adapting on few support rows, by their number.
     coverage : dict
         Share of query rows inside their intervals and the intervals' mean width, by the number of support rows
-        ("all"); of methods that give intervals.
+        ("most": the largest that they are calibrated at; "all" that are given); of methods that give intervals.
     row_error, row_rmse : float, optional
         Mean absolute and root mean squared error over all query rows alike.
     calibrated : list of int

@@ -12,6 +12,7 @@ from .methods import (
     COMMON,
     IN_ORDER,
     ORACLE,
+    OURS,
     QUANTILE,
     UNIT_CHANGES,
     UNTAILORED,
@@ -56,6 +57,16 @@ class Suite:
     n_splits: int = 10
     is_multilevel: bool = False
     cold_rows: tuple[int, ...] = COLD_ROWS
+
+    @property
+    def in_time(self) -> bool:
+        """Whether the first rows of a new task are given."""
+        return IN_ORDER in self.also
+
+    @property
+    def recommended(self) -> str:
+        """The learner that a user would take, who knows how rows come."""
+        return IN_ORDER if self.in_time else OURS
 
 
 def seeds_of(suite: str, first: int, n_splits: int | None = None) -> range:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from ..methods import COMMON, IN_ORDER, MIXED, ORACLE, OURS, PAIRED, QUANTILE, SHIFTED, STANDARD
-from ..results import Mean, Ratio, Report, TrialResult, change, pairs, percent, section, table
+from ..results import Mean, Ratio, Report, calibrated_levels, change, pairs, percent, section, table
 from ..suites import SUITES
 from .multilevel import Compared, compare
 
@@ -51,7 +51,7 @@ def _above_oracle(report: Report) -> Iterator[Aim]:
 
 def _multilevel(report: Report) -> Iterator[Aim]:
     better: set[str] = set()
-    for suite in (s for s in report.suites() if SUITES[s].is_multilevel and IN_ORDER not in SUITES[s].also):
+    for suite in (s for s in report.suites() if SUITES[s].is_multilevel and not SUITES[s].in_time):
         found = [compare(report, suite, method, PAIRED) for method in (OURS, COMMON)]
         lines = [line for line in found if line is not None]
         if any(min(line.error.upper, line.rmse.upper) < 1 for line in lines):
@@ -77,7 +77,7 @@ def _against_lme4(line: Compared) -> Aim:
 
 
 def _forecasts(report: Report) -> Iterator[Aim]:
-    for suite in (s for s in report.suites() if IN_ORDER in SUITES[s].also):
+    for suite in (s for s in report.suites() if SUITES[s].in_time):
         line = compare(report, suite, IN_ORDER, PAIRED)
         if line is not None:
             found = f"{change(line.error.value)} and {change(line.rmse.value)}"
@@ -111,10 +111,10 @@ def _units(report: Report) -> Iterator[Aim]:
 
 def _coverage(report: Report) -> Iterator[Aim]:
     for suite in report.suites():
-        found = report.of(suite, OURS)
+        found = report.of(suite, SUITES[suite].recommended)
         if SUITES[suite].n_train < _MANY_TASKS or not found:
             continue
-        for level in _calibrated(list(found.values())):
+        for level in calibrated_levels(list(found.values())):
             if (suite, level) not in _EXEMPT:
                 mean = Mean.of(one.coverage[level][0] for one in found.values() if level in one.coverage)
                 margin = 0.0 if np.isnan(mean.error) else 2 * mean.error
@@ -126,12 +126,6 @@ def _coverage(report: Report) -> Iterator[Aim]:
             widths = Ratio.of(*([one.coverage[level][1] for one in some] for some in (now, then))).value
             what = f"{suite}, {level} rows, width against the version before"
             yield Aim(what, "0 %", change(widths), widths <= 1.0)
-
-
-def _calibrated(found: Sequence[TrialResult]) -> list[str]:
-    """Numbers of rows that intervals are calibrated at and judged with, on most seeds."""
-    levels = [str(n) for one in found for n in one.calibrated if str(n) in one.coverage]
-    return [level for level in dict.fromkeys(levels) if levels.count(level) > len(found) / 2]
 
 
 def _quantiles(report: Report) -> Iterator[Aim]:

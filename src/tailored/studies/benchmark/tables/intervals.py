@@ -6,12 +6,24 @@ import numpy as np
 
 from ..measures import COVERAGE
 from ..methods import OURS, QUANTILE, QUANTILE_LEVEL, label
-from ..results import Mean, Ratio, Report, change_with_error, pairs, percent, section, table
+from ..results import (
+    Mean,
+    Ratio,
+    Report,
+    calibrated_levels,
+    change_with_error,
+    pairs,
+    percent,
+    section,
+    table,
+)
+from ..suites import SUITES
 
 _ABOUT = f"""
 Share of query rows inside the {100 * COVERAGE:.0f} % intervals of `TaskRegressor.predict_interval`, and their mean width, by
-the number of support rows: those that intervals are calibrated at (in bold), 0, 5 and all. Means over tasks and seeds, ±
-standard error over seeds; beside them, where it was run on the same seeds, the width of the version before.
+the number of support rows: all that are given, 0, 5, and those that intervals are calibrated at (in bold; the largest is the
+median over seeds). In the order of time (`-time`) it is the learner that was told so. Means over tasks and seeds, ± standard
+error over seeds; beside them, where it was run on the same seeds, the width and coverage of the version before.
 """
 
 _QUANTILES = f"""
@@ -24,20 +36,24 @@ their pinball losses; ± standard error over seeds.
 def write(report: Report) -> str:
     lines = []
     for suite in report.suites():
-        found = {seed: one for seed, one in report.of(suite, OURS).items() if one.coverage}
+        recommended = report.of(suite, SUITES[suite].recommended)
+        found = {seed: one for seed, one in recommended.items() if one.coverage}
         if not found:
             continue
-        levels = dict.fromkeys(level for one in found.values() for level in one.coverage)
-        for level in sorted(levels, key=lambda n: np.inf if n == "all" else int(n)):
+        calibrated = calibrated_levels(list(found.values()))
+        largest = np.median([one.calibrated[-1] for one in found.values() if one.calibrated] or [0])
+        for level in sorted({*calibrated, "0", "5", "all"}, key=_place):
             of_level = {s: one for s, one in found.items() if level in one.coverage}
-            calibrated = np.mean([level in map(str, one.calibrated) for one in of_level.values()]) > 0.5
+            if not of_level:
+                continue
+            shown = f"{largest:.0f} (most)" if level == "most" else level
             before = {s: one for s, one in report.before.get(suite, {}).items() if level in one.coverage}
             now, then = pairs(of_level, before)
             widths = [[one.coverage[level][1] for one in some] for some in (now, then)]
             lines.append(
                 [
                     suite,
-                    f"**{level}**" if calibrated else level,
+                    f"**{shown}**" if level in calibrated else shown,
                     str(len(of_level)),
                     percent(Mean.of(one.coverage[level][0] for one in of_level.values())),
                     f"{Mean.of(one.coverage[level][1] for one in of_level.values()).value:.4g}",
@@ -48,6 +64,11 @@ def write(report: Report) -> str:
             )
     head = ["data set", "rows", "seeds", "coverage", "width", "width before", "change", "coverage before"]
     return section("Prediction intervals", _ABOUT, table(head, lines))
+
+
+def _place(level: str) -> float:
+    """What is given comes first, then the numbers."""
+    return {"all": -1.0, "most": np.inf}[level] if level.isalpha() else float(level)
 
 
 def quantiles(report: Report) -> str:

@@ -69,7 +69,7 @@ def compare(report: Report, suite: str, method: str, other: str) -> Compared | N
 
 
 def _suites(report: Report, *, in_time: bool) -> list[str]:
-    return [s for s in report.suites() if SUITES[s].is_multilevel and (IN_ORDER in SUITES[s].also) == in_time]
+    return [s for s in report.suites() if SUITES[s].is_multilevel and SUITES[s].in_time == in_time]
 
 
 def _compare_all(report: Report, suites: Sequence[str], methods: Sequence[str]) -> list[Compared]:
