@@ -198,3 +198,28 @@ def test_a_wrong_argument_is_named_and_changes_nothing(forecasts):
     with pytest.raises(ValueError, match="support"):
         forecasts[0].calibrate_intervals(forecasts[2], support=(3, 1))
     assert forecasts[0].prior_ is before
+
+
+def _growing(n_tasks, seed, origin=0.0):
+    """A level at the start and a growth that have nothing to do with each other."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(8.0)
+    tasks = []
+    for _ in range(n_tasks):
+        y = 10.0 + 3.0 * rng.normal() + time * (1.0 + rng.normal()) + 0.5 * rng.normal(size=8)
+        tasks.append(((time + origin)[:, None], y))
+    return TaskSet.from_tasks(tasks)
+
+
+def test_levels_are_those_at_the_beginning_wherever_time_is_counted_from():
+    """Uncorrelated slopes are a form of few numbers there, and only there; forecasts do not depend on the calendar."""
+    learner = EmpiricalBayesLearner(support=2, order="given").fit(_growing(20, 0))
+    assert learner.form_["structure"] == "diagonal"
+    assert learner.prior_.units.shift[0] == 0.0
+    assert "structure" not in EmpiricalBayesLearner().fit(_growing(20, 0)).form_
+    later = EmpiricalBayesLearner(support=2, order="given").fit(_growing(20, 0, origin=1990.0))
+    new, moved = _growing(5, 1), _growing(5, 1, origin=1990.0)
+    for task, same in zip(new, moved, strict=True):
+        expected = learner.adapt(task.X[:2], task.y[:2]).predict(task.X)
+        found = later.adapt(same.X[:2], same.y[:2]).predict(same.X)
+        np.testing.assert_allclose(found, expected, atol=1e-5)

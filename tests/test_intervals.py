@@ -242,3 +242,16 @@ def test_a_coverage_outside_of_zero_and_one_is_refused(learned):
     for coverage in (0.0, 1.0, 90):
         with pytest.raises(ValueError, match="coverage"):
             model.predict_interval(new[0].X, coverage)
+
+
+def test_standard_deviations_are_those_of_the_errors(learned):
+    """Mean squares of errors over deviations are about one at every number of rows, in any unit of the targets."""
+    learner, new = learned
+    for n_rows in (0, 2, 10, 40):
+        support, query = new.support_query(n_rows, random_state=0)
+        table = learner.predict_tasks(query, support)
+        squares = ((query.y - table["prediction"]) / table["std"]) ** 2
+        # 60 tasks of 40 or more rows: the standard error is about 0.1 at most
+        assert 0.75 < squares.mean() < 1.35
+        model = learner.adapt(support[0].X, support[0].y) if n_rows else learner.adapt()
+        np.testing.assert_allclose(model.predict_std(query[0].X), table["std"][: query.sizes[0]])

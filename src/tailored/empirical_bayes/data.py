@@ -76,7 +76,9 @@ class TrainingData:
 
     @cached_property
     def units(self) -> Units:
-        return Units.of(self.tasks, self.settings.fit_intercept, centre=True)
+        units = Units.of(self.tasks, self.settings.fit_intercept, centre=True)
+        # What comes in time begins somewhere: level and slopes are rather independent there than half way.
+        return units.at_first_rows(self.tasks) if self.settings.arrival.in_order else units
 
     @cached_property
     def statistics(self) -> TaskStatistics:

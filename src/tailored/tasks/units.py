@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -68,6 +68,13 @@ class Units:
         if fit_intercept:
             columns, shift = np.append(columns, 1.0), np.append(shift, 0.0)
         return cls(columns, target, shift, target_shift, bool(fit_intercept))
+
+    def at_first_rows(self, tasks: TaskSet) -> Self:
+        """The same with columns shifted by the mean of the tasks' first rows, where an intercept takes that up."""
+        first = tasks.offsets[:-1][tasks.sizes > 0]
+        if not self.fit_intercept or tasks.is_sparse or not len(first):
+            return self
+        return replace(self, shift=np.append(tasks.X[first].mean(axis=0), 0.0))
 
     @cached_property
     def weights(self) -> Array:
