@@ -62,6 +62,8 @@ def test_finished_trials_are_kept(tiny, tmp_path, monkeypatch):
     again = run_benchmark(["tiny"], ["task mean", "ridge per task"], [0, 1], tmp_path)
     assert ran == [Trial("tiny", "task mean", 0)]
     assert [(c, r.error) for c, r in again] == [(c, r.error) for c, r in first]
+    more = run_benchmark(["tiny"], ["task mean"], [0, 5], tmp_path, only_finished=True)
+    assert [trial.seed for trial, _ in more] == [0]
 
 
 def test_unknown_names(tmp_path):

@@ -83,6 +83,9 @@ def benchmark(
     before: Annotated[
         Path | None, typer.Option(help="Results of an earlier version on the same seeds, to show beside.")
     ] = None,
+    only_finished: Annotated[
+        bool, typer.Option("--finished", help="Run no cell; show those that are finished.")
+    ] = False,
     show_list: Annotated[bool, typer.Option("--list", help="List data sets and methods.")] = False,
 ) -> None:
     """Compare the learners with what a practitioner would use, on the same tasks."""
@@ -113,6 +116,7 @@ def benchmark(
             data=None if data is None else str(data),
             n_jobs=jobs,
             progress=True,
+            only_finished=only_finished,
         )
         _print_lines(summarise(results), f"Mean absolute error on new tasks, seeds from {first_seed}")
         collected = Report(

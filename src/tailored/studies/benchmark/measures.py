@@ -13,7 +13,8 @@ from ...tasks.rows import mean_error
 from .methods import QUANTILE, QUANTILE_LEVEL, Array, predictions
 from .splits import Split
 
-#: Support rows that intervals are judged with besides those that they are calibrated at, and the coverage asked for.
+#: Support rows that intervals are judged with besides those that they are calibrated at, where so many are given, and
+#: the coverage that is asked for.
 INTERVAL_ROWS, COVERAGE = (0, 5), 0.9
 #: Support rows that quantiles are judged with (None: all).
 QUANTILE_ROWS = (5, None)
@@ -40,7 +41,8 @@ def calibrated_rows(method: Any) -> list[int]:
 def coverage(method: Any, split: Split, seed: int) -> dict[str, tuple[float, float]]:
     """Share of query rows inside their intervals and mean width: means over tasks, by the number of support rows."""
     calibrated = calibrated_rows(method)
-    levels = {str(n): split.with_exactly(n, seed) for n in sorted({*INTERVAL_ROWS, *calibrated[:-1]})}
+    extra = [n for n in INTERVAL_ROWS if n <= split.support.sizes.min()]
+    levels = {str(n): split.with_exactly(n, seed) for n in sorted({*extra, *calibrated[:-1]})}
     # The largest number depends on how long the training tasks happen to be.
     levels["most"] = split.with_exactly(calibrated[-1], seed)
     levels["all"] = (split.support, split.query)

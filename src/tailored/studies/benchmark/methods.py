@@ -103,12 +103,13 @@ def _before(name: str, kind: Callable[..., Any], **options: Any) -> Method:
     )
 
 
-def _ours(**options: Any) -> Method:
+def _ours(most_seeds: int | None = None, **options: Any) -> Method:
     shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
     return Method(
         lambda split: EmpiricalBayesLearner(**options),
         f"`EmpiricalBayesLearner({shown})`",
         is_asked=bool(options),
+        most_seeds=most_seeds,
     )
 
 
@@ -146,7 +147,7 @@ METHODS: dict[str, Method] = {
     OURS: _ours(),
     COMMON: _ours(common="auto"),
     IN_ORDER: Method(_in_order, '`EmpiricalBayesLearner(order="given", support=...)`', is_asked=True),
-    QUANTILE: _ours(loss=Pinball(QUANTILE_LEVEL)),
+    QUANTILE: _ours(10, loss=Pinball(QUANTILE_LEVEL)),
     STANDARD: _elsewhere(units.standardised, "the default on standardised data"),
     SHIFTED: _elsewhere(units.shifted, "the default on y + 100"),
     MIXED: _elsewhere(units.mixed, "the default on columns in mixed units"),

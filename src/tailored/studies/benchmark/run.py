@@ -160,6 +160,7 @@ def run_benchmark(
     data: str | None = None,
     n_jobs: int | None = None,
     progress: bool = False,
+    only_finished: bool = False,
 ) -> Finished:
     """Run what is not there yet; finished trials are kept in ``out`` and reused.
 
@@ -175,6 +176,7 @@ def run_benchmark(
     task_counts : also run `CURVE_METHODS` with only so many training tasks, where there are more, on the first
         `CURVE_SEEDS` seeds
     data : folder with the data sets instead of downloads
+    only_finished : run nothing
     """
     for name in suites:
         check_choice("data set", name, SUITES)
@@ -182,6 +184,8 @@ def run_benchmark(
         check_choice("method", name, METHODS)
     make_folder(out)
     trials = list_trials(suites, methods, seeds, task_counts)
+    if only_finished:
+        return Finished(finished(trials, out), {})
     missing = [trial for trial in trials if read(out / trial.file) is None]
     skipped = _cannot_run(missing, data)
     for name, reason in skipped.items():
