@@ -9,12 +9,13 @@ import tailored
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_circle
 from tailored.empirical_bayes import selection
-from tailored.empirical_bayes.selection import Candidate, decide, significant
+from tailored.empirical_bayes.judging import significant
+from tailored.empirical_bayes.selection import Candidate, decide
 from tailored.feature_maps import Curve, MeanEmbedding, SideFeatures, SideVector
 from tailored.feature_maps.side_features import DEGREE, KNOTS, LEAST_VALUES
 from tailored.mixed_models import SideForm, TaskStatistics, fit_mixed_model, fit_side, side_forms
 from tailored.mixed_models.forms import Form, FormFitter
-from tailored.mixed_models.side import SIDE_PENALTIES, SideFit, _intercepts
+from tailored.mixed_models.side import SIDE_PENALTIES, SideFit, _intercepts, fit_along_path
 from tailored.tasks import Units
 from tailored.theory.bayes import CurveOracle
 
@@ -371,7 +372,7 @@ def test_a_fitter_takes_the_description_off_first():
     statistics, rows, _ = tiny(T=40)
     fitter = FormFitter.of(statistics, [0], SideForm(1.0), Q)
     model = fitter.most_likely(Form("mixed model", learn_mean=True))
-    np.testing.assert_array_equal(model.side, fit_side(statistics, SideForm(1.0), Q).Gamma)
+    np.testing.assert_array_equal(model.side, fit_along_path(statistics, SideForm(1.0), Q).Gamma)
     expected = log_likelihood(rows, model.means[0], model.side, model.covariances[0], model.noise)
     assert model.expect(statistics).log_evidence.sum() == pytest.approx(expected, rel=1e-8)
     # tasks that share nothing have no description to share

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..common import fit_common
 from ..feature_maps import SideFeatures
 from .data import COMMON_PARTS, TrainingData
-from .selection import significant
+from .judging import significant
 from .training import Learned, learn
 
 

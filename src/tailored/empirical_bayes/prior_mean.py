@@ -23,8 +23,8 @@ from ..tasks import TaskSet
 from ..tasks.episodes import Arrival, Episodes
 from ..tasks.rows import BATCH_FLOATS
 from .data import ALL_BIAS_ROWS, BIAS_ROWS, HELD_OUT_ROWS, MANY_TASKS, Fold, TrainingData
+from .judging import significant
 from .query_risk import PENALTIES, QueryBias
-from .selection import significant
 
 Array = NDArray[np.float64]
 Tick = Callable[[int], None] | None
@@ -83,8 +83,13 @@ class LearnedBias:
 
 
 def learn_bias(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> LearnedBias:
-    """Learn the B of every level; ``model`` is fitted to all tasks, ``fits`` are those of the folds."""
+    """Learn the B of every level; ``model`` is fitted to all tasks, ``fits`` are those of the folds.
+
+    No level where fewer than `LEAST_TASKS` tasks could say whether it pays.
+    """
     learned = LearnedBias([], [[] for _ in fits], [])
+    if sum(len(fold.held_out) for fold in data.folds) < LEAST_TASKS:
+        return learned
     for rows in support_sizes(data.tasks, data.settings.arrival):
         in_folds, results = _choose_penalty(data, fits, rows, tick)
         learned.levels.append(_learn_level(data, model, in_folds[0]))
@@ -112,10 +117,12 @@ def _learn_level(data: TrainingData, model: Mixture, chosen: LevelBias) -> Level
         more = 2 if len(data) < MANY_TASKS else 1
         episodes = _episodes(data, learned_from, chosen.rows, data.seed(ALL_BIAS_ROWS, 1), more)
         problem, summary = query_bias(data, episodes, model, None)
-        B = None
+        B: Array | None = None
         for value in PENALTIES:
             if value >= chosen.penalty:
-                B = problem.fit(value, B, max_iter=60 if value > chosen.penalty else 200)
+                B = problem.fit(value, B)
+        assert B is not None
+        B = problem.settle(chosen.penalty, B)
     return replace(chosen, B=B, summary=summary)
 
 
@@ -155,8 +162,7 @@ def _choose_penalty(
             if tick is not None:
                 tick(1)
     start = results[0]["error"]
-    gained = significant(without - best_errors, PROBABLE) and len(without) >= LEAST_TASKS
-    if best["error"] >= start * (1.0 - LEAST_GAIN) or not gained:
+    if best["error"] >= start * (1.0 - LEAST_GAIN) or not significant(without - best_errors, PROBABLE):
         return [LevelBias(rows, None, None, None, without) for _ in fits], results
     return [LevelBias(rows, p.B, p.summary, best["penalty"], best_errors) for p in best_paths], results
 

@@ -25,6 +25,10 @@ PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 SMOOTHING = 0.1
 #: The constant column of ψ is an ordinary shared mean and hardly needs a penalty.
 CONSTANT_PENALTY = 1e-3
+#: Newton's steps at most, and the largest slope of the objective, which is about one, that is taken for zero.
+NEWTON_STEPS, FLAT = 100, 1e-12
+#: Numbers in B above which its second derivatives are not formed.
+LARGEST_NEWTON = 1500
 
 
 def smoothed(box: DualBox, prediction: Array, width: float) -> tuple[Array, Array]:
@@ -88,11 +92,53 @@ class QueryBias:
         B = flat.reshape(self.directions.shape[1], self.features.shape[1])
         values, slopes = smoothed(self._box, self.predict(B), SMOOTHING * self.residual)
         slopes *= self.weight / self.risk
-        pull = np.full(B.shape[1], penalty * (self.unit / self.residual) ** 2)
-        pull[0] *= CONSTANT_PENALTY
+        pull = self._pull(penalty)
         value = self.weight @ values / self.risk + 0.5 * np.sum(pull * B * B)
         gradient = (self.directions * slopes[:, None]).T @ self.features + pull * B
         return float(value), gradient.ravel()
+
+    def _pull(self, penalty: float) -> Array:
+        """Penalty on each column of B, (k,)."""
+        pull = np.full(self.features.shape[1], penalty * (self.unit / self.residual) ** 2)
+        pull[0] *= CONSTANT_PENALTY
+        return pull
+
+    def second_derivatives(self, B: Array, penalty: float) -> Array:
+        """Those of the objective at B, (dk, dk), in the order of the flat vector."""
+        box, width = self._box, SMOOTHING * self.residual
+        slopes = smoothed(box, self.predict(B), width)[1]
+        # Where the loss is a straight line, nothing bends; a slope of zero is one inside a kink.
+        bent = (slopes > box.lower) & (slopes < box.upper) & ((slopes != 0.0) | (box.kink == 0.0))
+        moved = self.directions[bent][:, :, None] * self.features[bent][:, None, :]
+        moved = moved.reshape(len(moved), B.size)
+        curvature = np.broadcast_to(1.0 / (box.quadratic + width), bent.shape)[bent]
+        bends = (moved * (self.weight[bent] * curvature / self.risk)[:, None]).T @ moved
+        return np.asarray(bends + np.diag(np.tile(self._pull(penalty), len(B))))
+
+    def settle(self, penalty: float, start: Array) -> Array:
+        """The minimiser itself, by Newton's method from a ``start`` near it.
+
+        L-BFGS stops where the objective hardly falls, and with small penalties that depends on the units of the
+        data; few rows lie where the rounded loss bends, so that second derivatives are cheap.
+        """
+        if start.size > LARGEST_NEWTON:
+            return self.fit(penalty, start, max_iter=1000)
+        B = start
+        for _ in range(NEWTON_STEPS):
+            value, gradient = self.value_and_gradient(B.ravel(), penalty)
+            if np.abs(gradient).max() < FLAT:
+                break
+            step = np.linalg.solve(self.second_derivatives(B, penalty), -gradient)
+            promised, length = float(gradient @ step), 1.0
+            while length > 1e-10:
+                moved = B + length * step.reshape(B.shape)
+                if self.value_and_gradient(moved.ravel(), penalty)[0] <= value + 1e-4 * length * promised:
+                    break
+                length /= 2.0
+            else:
+                break  # rounding: nothing is lower
+            B = moved
+        return B
 
     def fit(self, penalty: float, start: Array | None = None, max_iter: int = 60) -> Array:
         """B (d, k), by L-BFGS from ``start``."""

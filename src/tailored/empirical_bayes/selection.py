@@ -3,8 +3,8 @@
 With few tasks, mean errors are noise and the log evidence of whole held-out tasks says more; with many, errors
 decide what the user asked for.  So the form with the highest held-out evidence is taken, unless another one
 has held-out errors that are lower by more than chance (`SIGNIFICANT` standard errors, paired by task).  With
-fewer than `FEW_TASKS` even the evidence of held-out tasks is noise: the classical structures of a mixed model
-are then compared by Akaike's criterion on all tasks.
+fewer than `FEW_TASKS` even the evidence of held-out tasks is noise: the classical structures of a mixed model,
+and "every task alone", are then compared by Akaike's criterion on all tasks.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ..mixed_models import (
     fit_side,
     side_forms,
 )
-from ..mixed_models.forms import GATE_PENALTIES, Form, FormFitter, chains, structures
+from ..mixed_models.forms import GATE_PENALTIES, RIDGES, Form, FormFitter, chains, structures
 from ..mixed_models.side import SIDE_PENALTIES, SideFit
 from ..tasks.episodes import Episodes
-from ..tasks.rows import task_means
 from .data import COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, Fold, TrainingData
+from .judging import mean_errors, significant, surpassed_by
 
 Array = NDArray[np.float64]
 
@@ -44,8 +44,6 @@ SCALES = (1.0, 0.5, 0.7, 1.4, 2.0)
 FEW_TASKS = 40
 #: More components must lower the held-out error by this fraction.
 LEAST_GAIN = 1e-3
-#: Standard errors of a paired difference that are no chance.
-SIGNIFICANT = 2.0
 #: Numbers of components tried, until two in a row do not help.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
 #: Training tasks that a component needs to be tried, and how many are used to count components.
@@ -71,6 +69,11 @@ class Candidate:
         found = self.errors[~np.isnan(self.errors)]
         return float(found.mean()) if len(found) else 0.0
 
+    @property
+    def mean_evidence(self) -> float:
+        """Mean log evidence; that of a model which overflows on a task is the lowest there is."""
+        return -np.inf if np.isnan(self.evidence).any() else float(np.mean(self.evidence))
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -80,7 +83,7 @@ class Choice:
     side: SideForm | None
     results: list[dict[str, Any]]
     starts: dict[Form, Mixture]
-    unhelpful: bool = False  # whether the tasks' own means predict held-out rows better, by more than chance
+    surpassed_by: str | None = None  # what predicts held-out rows better, by more than chance, in words
 
 
 def choose(data: TrainingData, tick: Callable[[int], None] | None) -> Choice:
@@ -95,7 +98,7 @@ def choose(data: TrainingData, tick: Callable[[int], None] | None) -> Choice:
         else:
             side, results = _choose_side(data, parallel)
             if len(data) < FEW_TASKS:
-                listed = structures(data.settings.fit_intercept)
+                listed = [[_likely_alone(data)], *structures(data.settings.fit_intercept)]
             else:
                 counted = count_components(data, side)
                 flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_description}
@@ -115,13 +118,16 @@ def choose(data: TrainingData, tick: Callable[[int], None] | None) -> Choice:
     if not few:
         candidates += _rescaled(data, boards, candidates)
     results += [
-        {**c.form.describe(), "scale": c.scale, "error": c.error, "evidence": float(np.mean(c.evidence))}
+        {**c.form.describe(), "scale": c.scale, "error": c.error, "evidence": c.mean_evidence}
         for c in candidates
     ]
     best = decide_by_criterion(data, candidates, side) if few else decide(candidates)
-    means = np.concatenate([_mean_errors(data, board) for board in boards])
+    own = [mean_errors(data, board.episodes, len(board.held_out)) for board in boards]
+    rivals = {"the mean of their own rows": np.concatenate(own)}
+    for pooled in (c for c in candidates if c.form.structure == "none"):
+        rivals["one fit to the rows of all tasks"] = pooled.errors
     starts = {c.form: c.fits[0] for c in candidates if c.scale == 1.0}
-    return Choice(best, side, results, starts, significant(best.errors - means))
+    return Choice(best, side, results, starts, surpassed_by(best.errors, rivals))
 
 
 def _candidate(entries: list[Scored]) -> Candidate:
@@ -149,7 +155,7 @@ def _rescaled(data: TrainingData, boards: list[Board], candidates: list[Candidat
 
 def _evident(candidates: list[Candidate]) -> Candidate:
     unscaled = [candidate for candidate in candidates if candidate.scale == 1.0]
-    return max(unscaled, key=lambda c: float(np.mean(c.evidence)))
+    return max(unscaled, key=lambda c: c.mean_evidence)
 
 
 def _accurate(candidates: list[Candidate]) -> Candidate:
@@ -169,19 +175,21 @@ def decide_by_criterion(data: TrainingData, candidates: list[Candidate], side: S
     d = data.statistics.n_features
 
     def criterion(candidate: Candidate) -> float:
-        evidence = fitter.most_likely(candidate.form).expect(data.statistics).log_evidence.sum()
-        return -2.0 * float(evidence) + 2.0 * candidate.form.n_variances(d)
+        # The likelihood's own maximum: what a form is shrunk by afterwards is not counted against it.
+        form = replace(candidate.form, n_factors=None, pseudo_tasks=0.0)
+        evidence = float(fitter.most_likely(form).expect(data.statistics).log_evidence.sum())
+        return np.inf if np.isnan(evidence) else 2.0 * form.n_parameters(d) - 2.0 * evidence
 
     with single_threaded_blas():
         return min((c for c in candidates if c.scale == 1.0), key=criterion)
 
 
-def significant(gains: Array, n_errors: float = SIGNIFICANT) -> bool:
-    """Whether the mean of paired gains is above zero by more than chance, ``n_errors`` standard errors."""
-    gains = gains[~np.isnan(gains)]
-    if len(gains) < 2:
-        return False
-    return bool(gains.mean() > n_errors * gains.std(ddof=1) / np.sqrt(len(gains)))
+def _likely_alone(data: TrainingData) -> Form:
+    """Every task alone, with the ridge that is most likely for all of them."""
+    fitter = FormFitter.of(data.statistics, data.seed(FORM_STARTS))
+    forms = [Form("independent", ridge=ridge) for ridge in RIDGES]
+    with single_threaded_blas():
+        return max(forms, key=lambda form: fitter.fit(form).expect(data.statistics).log_evidence.sum())
 
 
 def _choose_side(data: TrainingData, parallel: Any) -> tuple[SideForm | None, list[dict[str, Any]]]:
@@ -202,13 +210,15 @@ def _choose_side(data: TrainingData, parallel: Any) -> tuple[SideForm | None, li
         described = {"penalty": None} if option is None else option.describe()
         mean = float(np.mean(found))
         results.append({"kind": "side information", **described, "error": -mean, "evidence": mean})
-    # A later option, with more numbers to learn, must beat the best so far by more than chance.
+    # An effect on the intercept is what one would take for granted, and is shrunk where it is small: more evidence is
+    # enough.  A later option, with more numbers to learn, must beat the best so far by more than chance.
     best = 0
     for first in range(1, len(evidence), len(SIDE_PENALTIES)):
         tried = range(first, first + len(SIDE_PENALTIES))
         likely = max(tried, key=lambda i: float(np.mean(evidence[i])))
         gain = evidence[likely] - evidence[best]
-        if gain.mean() > gain.std() / np.sqrt(len(gain)):
+        plainest = first == 1 and options[0].intercept_only
+        if gain.mean() > (0.0 if plainest else gain.std() / np.sqrt(len(gain))):
             best = likely
     return (options[best - 1] if best else None), results
 
@@ -289,15 +299,6 @@ def _errors(data: TrainingData, board: Board, mixture: Mixture) -> Array:
     return data.errors(board.episodes, prediction, len(board.held_out))
 
 
-def _mean_errors(data: TrainingData, board: Board) -> Array:
-    """Errors of the held-out tasks when the mean of their support rows is all that is predicted."""
-    support, query = board.episodes.support, board.episodes.query
-    overall = float(data.tasks.y.mean()) if len(data.tasks.y) else 0.0
-    own = task_means(support.y, support.offsets)
-    prediction = np.repeat(np.where(support.sizes > 0, own, overall), query.sizes)
-    return data.errors(board.episodes, prediction, len(board.held_out))
-
-
 def _scales(data: TrainingData, form: Form) -> tuple[float, ...]:
     # The ridge of independent tasks is a scale of τ already, and nothing times a scale is nothing.
     fixed = form.kind == "independent" or form.structure == "none"
@@ -317,7 +318,8 @@ def count_components(data: TrainingData, side: SideForm | None) -> tuple[int, bo
     board = _board(data, fold, fitter)
 
     def judge(model: Mixture) -> tuple[Array, float]:
-        model = replace(model, side=fitter.side)
+        # as it will be used
+        model = replace(model, side=fitter.side, averaged=True)
         errors = _errors(data, board, model)
         return model.expect(board.held_out).log_evidence, float(np.nanmean(errors)) if len(errors) else 0.0
 

@@ -35,6 +35,7 @@ from ..prior import Prior
 from ..progress import progress_bar
 from ..representation import Bias, BlockDiagonal, Conditioning, Constant
 from .data import FORM_STARTS, INTERVAL_ROWS, MANY_TASKS, TrainingData
+from .judging import where_to_look
 from .prior_mean import LearnedBias, LevelBias, learn_bias
 from .query_risk import PENALTIES
 from .selection import choose
@@ -63,7 +64,8 @@ class Learned:
 
 def learn(data: TrainingData, *, tol: float, max_iter: int, progress: bool = False) -> Learned:
     """Run the routine of the module's text; ``tol`` and ``max_iter`` are those of the within-task solver."""
-    steps = len(data.folds) * len(chains(2, True)) + 3 * len(PENALTIES)
+    flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_description}
+    steps = len(data.folds) * len(chains(2, True, **flags)) + 3 * len(PENALTIES)
     with progress_bar("Learning from tasks", steps, enabled=progress) as tick:
         learned = _learn(data, tick)
     return replace(learned, prior=replace(learned.prior, tol=tol, max_iter=max_iter))
@@ -72,10 +74,9 @@ def learn(data: TrainingData, *, tol: float, max_iter: int, progress: bool = Fal
 def _learn(data: TrainingData, tick: Callable[[int], None] | None) -> Learned:
     choice = choose(data, tick)
     best, results = choice.best, choice.results
-    if choice.unhelpful:
+    if choice.surpassed_by is not None:
         warnings.warn(
-            "X: held-out tasks are predicted worse than by the mean of their own rows; look at the columns of X (one "
-            "that is a label, or on another scale in some tasks?) and at fit_intercept",
+            f"X: held-out tasks are predicted worse than by {choice.surpassed_by}; {where_to_look(data)}",
             UnhelpfulWarning,
             stacklevel=6,
         )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .em import Shrinkage, em, factor_target, fit_mixed_model, noise_floor, truncate
 from .mixture import Mixture, posterior
-from .side import SideForm, fit_side
+from .side import SideForm, fit_along_path
 from .starts import continue_mixture, fit_mixture
 from .statistics import TaskStatistics
 
@@ -21,6 +21,10 @@ RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.
 #: Factors of the covariance that full correlations are shrunk to, and the tasks that the target is worth.
 FACTORS = (0, 1, 2, 4)
 PSEUDO_TASKS = (10.0, 30.0, 100.0, 300.0)
+#: With few tasks, correlations of the full form are worth one task less: the most likely ones lie too near to ±1.
+FEW_PSEUDO_TASKS = 1.0
+#: Tasks up to which EM is given more steps.
+FEW = 50
 #: Penalties on gates, and the steps of EM that they are learned in.
 GATE_PENALTIES, GATE_STEPS = (1.0, 10.0), 20
 #: Directions of W below this fraction of its largest are dropped and the rest is fitted again.
@@ -61,12 +65,17 @@ class Form:
 
     @property
     def plain(self) -> Form | None:
-        """The mixed model that the fit of this form starts from."""
-        return None if self.kind == "independent" else Form("mixed model", learn_mean=self.learn_mean)
+        """The mixed model that the fit of this form starts from; None where it starts from nothing."""
+        if self.kind == "independent" or self.structure != "full":
+            return None
+        return Form("mixed model", learn_mean=self.learn_mean)
 
-    def n_variances(self, d: int) -> int:
-        """Variances and covariances of a mixed model of this structure."""
-        return {"none": 0, "intercept": 1, "diagonal": d, "full": d * (d + 1) // 2}[self.structure]
+    def n_parameters(self, d: int) -> int:
+        """Numbers that are learned, beside the noise: the mean, variances and covariances, or the ridge."""
+        if self.kind == "independent":
+            return 1
+        variances = {"none": 0, "intercept": 1, "diagonal": d, "full": d * (d + 1) // 2}[self.structure]
+        return variances + d * self.learn_mean
 
     def describe(self) -> dict[str, Any]:
         """The fields that say something about this form."""
@@ -78,9 +87,15 @@ class Form:
 
 
 def structures(has_intercept: bool) -> list[list[Form]]:
-    """The mixed models that one would try first: no variation, the intercept, uncorrelated, full."""
-    names = ("none", "intercept", "diagonal", "full") if has_intercept else ("none", "diagonal", "full")
-    return [[Form("mixed model", learn_mean=True, structure=name)] for name in names]
+    """The mixed models that one would try first: no variation, the intercept, uncorrelated, full.
+
+    And before them the intercept where no column says anything: tasks have a level of their own, and that is all.
+    """
+    names = ("none", "intercept", "diagonal") if has_intercept else ("none", "diagonal")
+    listed = [[Form("mixed model", learn_mean=True, structure=name)] for name in names]
+    if has_intercept:
+        listed.insert(0, [Form("mixed model", structure="intercept")])
+    return [*listed, [Form("mixed model", learn_mean=True, n_factors=0, pseudo_tasks=FEW_PSEUDO_TASKS)]]
 
 
 def chains(
@@ -140,7 +155,7 @@ class FormFitter:
         if side is None:
             return cls(statistics, seed)
         assert statistics.side is not None
-        Gamma = fit_side(statistics, side, n_linear).Gamma
+        Gamma = fit_along_path(statistics, side, n_linear).Gamma
         return cls(statistics.shifted(statistics.side @ Gamma.T), seed, Gamma)
 
     def fit(self, form: Form) -> Mixture:
@@ -194,7 +209,8 @@ class FormFitter:
                 learn_mean=form.learn_mean,
             )
         # Few tasks are cheap, and their likelihood is flat: EM needs more steps there.
-        steps = {"max_iter": 40, "tol": 1e-6} if len(self.statistics) > 50 else {"max_iter": 100, "tol": 1e-9}
+        few = len(self.statistics) <= FEW
+        steps = {"max_iter": 100, "tol": 1e-9} if few else {"max_iter": 40, "tol": 1e-6}
         options: dict[str, Any] = {"learn_mean": form.learn_mean, "structure": form.structure, **steps}
         if form in self.starts:
             options["start"] = replace(self.starts[form], side=None)
@@ -210,11 +226,13 @@ class FormFitter:
         return replace(unit, covariances=noise * unit.covariances, noise=noise)
 
     def _shrunk(self, form: Form) -> Mixture:
-        """A few steps from the next weaker shrinkage; the first starts from the plain mixed model."""
+        """Some steps from the next weaker shrinkage; the first starts from the plain mixed model."""
         assert form.plain is not None
         assert form.n_factors is not None
         plain = self._bare(form.plain)
         weaker = [nu for nu in PSEUDO_TASKS if nu < form.pseudo_tasks]
         start = self._bare(replace(form, pseudo_tasks=weaker[-1])) if weaker else plain
         shrinkage = Shrinkage(form.pseudo_tasks, factor_target(plain.covariances[0], form.n_factors))
-        return em(self.statistics, start, max_iter=8, learn_mean=form.learn_mean, shrinkage=shrinkage).mixture
+        steps = 60 if len(self.statistics) <= FEW else 8
+        options: dict[str, Any] = {"learn_mean": form.learn_mean, "shrinkage": shrinkage}
+        return em(self.statistics, start, max_iter=steps, **options).mixture

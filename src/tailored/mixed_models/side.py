@@ -14,8 +14,9 @@ from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]
 
-#: Penalties on Γ that are tried, in tasks: how many it takes to move it half way.
-SIDE_PENALTIES = (1.0, 10.0, 100.0)
+#: Penalties on Γ that are tried, strongest first, so that each starts from a smaller Γ near its own.
+#: One of λ is worth λ (1 + σ²/(nW)) tasks: so many move Γ half way, more of them where n rows say less.
+SIDE_PENALTIES = (100.0, 10.0, 1.0, 0.1)
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,9 @@ def fit_side(
     The M-step regresses the posterior means of the weights on v(s), with the prior Γ ~ N(0, W ⊗ I / penalty).
     Learned with the covariance and not before it: what the description explains must not be counted as
     a difference between tasks, or later rows would be trusted more than they deserve.
+
+    No single objective is climbed: where it ends, b and Γ maximise the penalised likelihood given W and σ², and
+    these the likelihood given Γ.  The penalty has no say in W, which it would widen by λΓΓᵀ.
     """
     known = statistics.side
     assert known is not None
@@ -104,6 +108,15 @@ def fit_side(
         if np.abs(Gamma - previous).max() < tol * max(np.abs(Gamma).max(), tol):
             break
     return SideFit(Gamma, model)
+
+
+def fit_along_path(statistics: TaskStatistics, form: SideForm, n_linear: int) -> SideFit:
+    """`fit_side` from the fits with stronger penalties: EM is slow to find a large Γ from nothing."""
+    stronger = [penalty for penalty in SIDE_PENALTIES if penalty > form.penalty]
+    fit: SideFit | None = None
+    for penalty in stronger:
+        fit = fit_side(statistics, replace(form, penalty=penalty), n_linear, fit)
+    return fit_side(statistics, form, n_linear, fit)
 
 
 def _intercepts(deviations: Array, W: Array) -> Array:

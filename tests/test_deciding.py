@@ -1,0 +1,364 @@
+"""What is decided with few tasks and with many, and when a learner says that it could not help."""
+
+import warnings
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.baselines import RidgePerTask
+from tailored.datasets import make_clusters
+from tailored.empirical_bayes import judging, selection, training
+from tailored.empirical_bayes.data import Settings, TrainingData
+from tailored.empirical_bayes.judging import LEAST_JUDGES, significant, surpassed_by, where_to_look
+from tailored.empirical_bayes.query_risk import SMOOTHING, QueryBias, smoothed
+from tailored.empirical_bayes.selection import Candidate, decide
+from tailored.exceptions import UnhelpfulWarning
+from tailored.losses import Absolute, EpsilonInsensitive, Pinball, Squared
+from tailored.mixed_models import SideForm, TaskStatistics, fit_side
+from tailored.mixed_models.forms import FEW_PSEUDO_TASKS, Form, FormFitter, chains, structures
+from tailored.mixed_models.side import SIDE_PENALTIES, fit_along_path
+from tailored.tasks import Units
+
+
+def tasks_of(weights, n_rows, noise, seed, level=0.0):
+    """Standard normal columns, and a level: of all tasks, or of each."""
+    rng = np.random.default_rng(seed)
+    entries = []
+    for w, own in zip(weights, np.broadcast_to(level, len(weights)), strict=True):
+        X = rng.normal(size=(n_rows, len(w)))
+        y = X @ w + own + noise * rng.normal(size=n_rows)
+        entries.append((X, y))
+    return TaskSet.from_tasks(entries)
+
+
+def data_of(tasks, **changes):
+    settings = Settings(Absolute(), True, True, None, 0.2, 0, None)
+    return TrainingData(tasks, None, 0, replace(settings, **changes))
+
+
+# ---------------------------------------------------------------------------------- forms for few tasks
+
+
+def test_numbers_that_a_form_learns():
+    d = 4
+    counted = {form.structure: form.n_parameters(d) for [form] in structures(True)[1:]}
+    assert counted == {"none": d, "intercept": d + 1, "diagonal": 2 * d, "full": d + d * (d + 1) // 2}
+    assert structures(True)[0][0].n_parameters(d) == 1
+    assert Form("independent", ridge=2.0).n_parameters(d) == 1
+    # what is shrunk has as many numbers, and starts from the most likely ones
+    [shrunk] = structures(False)[-1]
+    assert (shrunk.pseudo_tasks, shrunk.n_factors) == (FEW_PSEUDO_TASKS, 0)
+    assert shrunk.plain == Form("mixed model", learn_mean=True)
+    assert Form("mixed model", structure="diagonal").plain is None
+
+
+def test_correlations_of_few_tasks_are_drawn_to_zero_a_little():
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(12, 1)) * [1.0, 0.9] + 0.1 * rng.normal(size=(12, 2))
+    statistics = data_of(tasks_of(weights, 4, 1.0, 1), fit_intercept=False).statistics
+    fitter = FormFitter.of(statistics, [0])
+    [shrunk] = structures(False)[-1]
+    bare, drawn = (fitter.most_likely(form).covariances[0] for form in (shrunk.plain, shrunk))
+    correlations = [W[0, 1] / np.sqrt(W[0, 0] * W[1, 1]) for W in (bare, drawn)]
+    assert 0.0 < correlations[1] < correlations[0] < 1.0
+    # more than by one task in thirteen, because their few rows leave them uncertain
+    assert correlations[1] > 0.6 * correlations[0]
+    np.testing.assert_allclose(np.diag(drawn), np.diag(bare), rtol=0.25)
+
+
+def test_few_tasks_that_share_nothing_are_left_alone():
+    rng = np.random.default_rng(3)
+    weights = rng.normal(size=(60, 5))
+    tasks = tasks_of(weights, 12, 0.5, 4, level=rng.normal(size=60))
+    train, new = tasks[:20], tasks[20:]
+    learner = EmpiricalBayesLearner().fit(train)
+    assert learner.form_["kind"] == "independent"
+    support, query = new.support_query(8, random_state=0)
+    alone = RidgePerTask().fit(train)
+    p = np.concatenate(
+        [t.X @ w[:5] + w[5:].sum() for t, w in zip(query, alone.adapt_many(support), strict=True)]
+    )
+    rival = np.abs(p - query.y).mean()
+    assert learner.task_errors(support, query).mean() < 1.01 * rival
+
+
+def test_few_tasks_that_share_much_are_not():
+    rng = np.random.default_rng(3)
+    weights = [2.0, -1.0, 1.0] + 0.3 * rng.normal(size=(20, 3))
+    assert EmpiricalBayesLearner().fit(tasks_of(weights, 12, 0.5, 4)).form_["kind"] == "mixed model"
+
+
+@pytest.mark.parametrize("T", [15, 60])
+def test_noise_is_predicted_by_its_mean(T):
+    tasks = tasks_of(np.zeros((T + 60, 6)), 6, 1.0, 5, level=30.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnhelpfulWarning)
+        learner = EmpiricalBayesLearner().fit(tasks[:T])
+    support, query = tasks[T:].support_query(3, random_state=0)
+    errors = learner.task_errors(support, query).mean()
+    assert errors < 1.04 * np.abs(query.y - tasks[:T].y.mean()).mean()
+    assert errors < 0.95 * np.abs(query.y - np.repeat([t.y.mean() for t in support], query.sizes)).mean()
+
+
+def test_the_conditional_bias_needs_tasks_that_can_tell():
+    rng = np.random.default_rng(0)
+    tasks = tasks_of(1.0 + rng.normal(size=(20, 2)), 8, 0.5, 1)
+    kinds = {entry["kind"] for entry in EmpiricalBayesLearner().fit(tasks).search_results_}
+    assert kinds == {"independent", "mixed model"}
+
+
+# ------------------------------------------------------------------------------------ the description
+
+
+def test_what_a_penalty_is_worth():
+    """λ (1 + σ²/(nW)) tasks: with a level of each task and nothing else, Γ is a shrunk regression of task means."""
+    rng = np.random.default_rng(0)
+    T, n, penalty = 40, 3, 10.0
+    v = rng.normal(size=(T, 1))
+    v -= v.mean()
+    y = 2.0 * v + rng.normal(size=(T, 1)) + 0.8 * rng.normal(size=(T, n))
+    tasks = TaskSet.from_tasks([(np.ones((n, 1)), row) for row in y])
+    statistics = TaskStatistics.of(tasks, Units.raw(1), v)
+    for form in (SideForm(penalty), SideForm(penalty, intercept_only=True)):
+        fit = fit_side(statistics, form, 1, max_iter=20000, tol=1e-10)
+        W, noise = fit.rest.covariances[0, 0, 0], fit.rest.noise
+        worth = penalty * (1.0 + noise / (n * W))
+        plain = float(v[:, 0] @ y.mean(axis=1)) / float(v[:, 0] @ v[:, 0])
+        assert fit.Gamma[0, 0] == pytest.approx(plain * T / (T + worth), rel=1e-5)
+
+
+@pytest.mark.parametrize("intercept_only", [False, True])
+def test_the_path_ends_where_patience_would(intercept_only):
+    """From strong to weak penalties, a few steps reach what thousands reach from nothing."""
+    assert list(SIDE_PENALTIES) == sorted(SIDE_PENALTIES, reverse=True)
+    rng = np.random.default_rng(1)
+    T, n, d = 40, 3, 3
+    v = rng.normal(size=(T, 2))
+    Gamma = np.zeros((d, 2)) if intercept_only else rng.normal(size=(d, 2))
+    Gamma[-1] = [2.0, -1.0]
+    entries = []
+    for s in v:
+        X = np.column_stack([rng.normal(size=(n, d - 1)), np.ones(n)])
+        entries.append((X, X @ (Gamma @ s + 0.5 * rng.normal(size=d)) + rng.normal(size=n)))
+    statistics = TaskStatistics.of(TaskSet.from_tasks(entries), Units.raw(d), v)
+    form = SideForm(SIDE_PENALTIES[-1], intercept_only)
+    slow = fit_side(statistics, form, 2, max_iter=20000, tol=1e-9).Gamma
+    quick, cold = fit_along_path(statistics, form, 2).Gamma, fit_side(statistics, form, 2).Gamma
+    assert np.abs(quick - slow).max() < 0.03 * np.abs(slow).max()
+    assert np.abs(quick - slow).max() < 1.05 * np.abs(cold - slow).max()
+
+
+def test_a_weak_effect_on_the_intercept_is_kept():
+    """Of a size that is no chance for the likelihood, although held-out tasks alone could hardly tell."""
+    kept = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        side = rng.normal(size=(45, 1))
+        X, groups = rng.normal(size=(45 * 6, 1)), np.repeat(np.arange(45), 6)
+        y = (X[:, 0] + (0.5 * side[:, 0] + rng.normal(size=45))[groups]) + rng.normal(size=len(X))
+        learner = EmpiricalBayesLearner(validation_fraction=0.5, calibrate=False)
+        data = data_of(TaskSet(X, y, groups, side_info=dict(enumerate(side))), validation_fraction=0.5)
+        data = replace(data, side=learner._side_features(data.tasks))
+        chosen, _ = selection._choose_side(data, lambda jobs: [f(*a, **k) for f, a, k in jobs])
+        kept += chosen is not None
+    assert kept == 4
+
+
+# --------------------------------------------------------------------------------- what errors can say
+
+
+def test_infinite_errors_settle_it():
+    finite = np.full(6, 0.1)
+    assert significant(np.append(finite, np.inf))
+    assert not significant(np.append(finite, -np.inf))
+    assert not significant(np.array([np.inf, -np.inf, 0.3]))
+    assert not significant(np.array([np.inf, np.nan]))
+
+
+def test_evidence_that_is_no_number_is_the_lowest():
+    def candidate(name, evidence):
+        return Candidate(Form(name), 1.0, [], np.ones(3), np.array(evidence))
+
+    broken, sound = candidate("mixture", [5.0, np.nan, 5.0]), candidate("mixed model", [-9.0, -9.0, -9.0])
+    assert broken.mean_evidence == -np.inf
+    assert decide([broken, sound]) is sound
+    assert decide([sound, broken]) is sound
+
+
+def test_who_is_better_by_more_than_chance():
+    rng = np.random.default_rng(0)
+    errors = 1.0 + 0.1 * rng.normal(size=LEAST_JUDGES)
+    rivals = {"worse": errors + 0.5, "better": errors - 0.2, "best": errors - 0.3}
+    assert surpassed_by(errors, rivals) == "best"
+    assert surpassed_by(errors, {"worse": rivals["worse"], "same": errors}) is None
+    # a handful of tasks cannot tell
+    assert surpassed_by(errors[:-1], {name: found[:-1] for name, found in rivals.items()}) is None
+    assert surpassed_by(np.append(errors[:-1], np.nan), {"best": rivals["best"]}) is None
+
+
+def test_two_tasks_are_no_reason_to_warn():
+    for seed in range(5):
+        tasks = tasks_of(np.random.default_rng(seed).normal(size=(2, 3)), 5, 3.0, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UnhelpfulWarning)
+            EmpiricalBayesLearner().fit(tasks)
+
+
+def test_a_level_without_an_intercept_is_said():
+    tasks = tasks_of(np.zeros((14, 2)), 6, 1.0, 0, level=50.0)
+    with pytest.warns(UnhelpfulWarning, match="mean of their own rows; look at fit_intercept"):
+        EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
+
+
+def test_the_pooled_fit_is_a_rival(monkeypatch):
+    """Where the criterion takes what held-out tasks refute."""
+    rng = np.random.default_rng(0)
+    tasks = tasks_of([1.0, -1.0] + 0.0 * rng.normal(size=(16, 2)), 6, 1.0, 0)
+
+    def worst(data, candidates, side):
+        alone = next(c for c in candidates if c.form.kind == "independent")
+        return replace(alone, errors=alone.errors + 1.0)
+
+    monkeypatch.setattr(selection, "decide_by_criterion", worst)
+    with pytest.warns(UnhelpfulWarning, match="one fit to the rows of all tasks; no column of X stands out"):
+        EmpiricalBayesLearner().fit(tasks)
+
+
+def test_the_column_that_stands_out_is_named():
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"height": rng.normal(size=60), "weight": rng.normal(size=60), "y": rng.normal(size=60)}
+    )
+    frame["school"] = np.repeat(np.arange(12), 5)
+    frame.loc[frame.school == 3, "weight"] *= 1000.0
+    tasks = TaskSet.from_frame(frame, task="school", target="y")
+    assert "column 'weight' of X" in where_to_look(data_of(tasks))
+    plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels)
+    assert "column 1 of X" in where_to_look(data_of(plain))
+    assert "fit_intercept" in where_to_look(
+        data_of(tasks_of(np.ones((5, 2)), 4, 1.0, 0), fit_intercept=False)
+    )
+    empty = TaskSet.from_tasks([(np.zeros((0, 2)), np.zeros(0)), (np.ones((2, 2)), np.ones(2))])
+    assert isinstance(where_to_look(data_of(empty)), str)
+    assert judging.UNUSUAL > 1.0
+
+
+# ------------------------------------------------------------------------------------------ components
+
+
+def test_components_are_counted_as_they_will_be_used(monkeypatch):
+    seen = []
+    errors = selection._errors
+
+    def watched(data, board, mixture):
+        seen.append(mixture)
+        return errors(data, board, mixture)
+
+    monkeypatch.setattr(selection, "_errors", watched)
+    monkeypatch.setattr(selection, "COMPONENTS", (2,))
+    tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=0.8, random_state=0)
+    data = data_of(tasks)
+    data = replace(data, side=EmpiricalBayesLearner()._side_features(tasks))
+    selection.count_components(data, None)
+    assert [mixture.n_components for mixture in seen] == [1, 1, 2]
+    assert seen[-1].averaged
+    assert seen[-1].gates is not None
+
+
+# ------------------------------------------------------------------------------- the problem on query rows
+
+
+def query_bias(loss, seed=0, N=80):
+    rng = np.random.default_rng(seed)
+    directions, psi = rng.normal(size=(N, 3)), rng.normal(size=(N, 2))
+    features = np.column_stack([np.ones(N), psi])
+    target = rng.exponential(size=N) + directions[:, 0] * psi[:, 1]
+    return QueryBias(directions, features, np.zeros(N), target, np.full(N, 1.0 / N), loss)
+
+
+LOSSES = (Absolute(), Squared(), Pinball(0.9), EpsilonInsensitive(0.3))
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+def test_second_derivatives_are_those_of_the_gradient(loss):
+    problem = query_bias(loss)
+    rng = np.random.default_rng(1)
+    found, expected, step = np.zeros((9, 9)), np.zeros((9, 9)), 1e-6
+    B = 0.1 * rng.normal(size=(3, 3))
+    # nothing changes its branch within the step
+    slopes = [
+        smoothed(problem._box, problem.predict(B + s), SMOOTHING * problem.residual)[1] for s in (0, 1e-4)
+    ]
+    assert np.abs(slopes[0] - slopes[1]).max() < 0.1
+    found = problem.second_derivatives(B, 0.3)
+    for j in range(9):
+        moved = np.zeros(9)
+        moved[j] = step
+        ends = [problem.value_and_gradient(B.ravel() + sign * moved, 0.3)[1] for sign in (1, -1)]
+        expected[:, j] = (ends[0] - ends[1]) / (2 * step)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1e-3, 1e-5])
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+def test_the_last_solve_is_the_minimum(loss, penalty):
+    problem = query_bias(loss)
+    B = problem.settle(penalty, problem.fit(penalty))
+    value, gradient = problem.value_and_gradient(B.ravel(), penalty)
+    assert np.abs(gradient).max() < 1e-9
+    options = {"maxiter": 20000, "maxfun": 100000, "ftol": 1e-16, "gtol": 1e-11}
+    patient = minimize(
+        problem.value_and_gradient, np.zeros(9), args=(penalty,), jac=True, method="L-BFGS-B", options=options
+    )
+    assert value <= patient.fun + 1e-13
+    # from elsewhere, and in other units, it is the same
+    np.testing.assert_allclose(problem.settle(penalty, np.ones((3, 3))), B, atol=1e-8)
+
+
+def test_where_it_ends_does_not_depend_on_the_units():
+    problem, penalty = query_bias(Absolute(), N=150), 1e-5
+    unit = 1e4
+    other = replace(
+        problem,
+        directions=unit * problem.directions,
+        prediction=unit * problem.prediction,
+        target=unit * problem.target,
+        unit=unit,
+    )
+    found = [p.settle(penalty, p.fit(penalty)) for p in (problem, other)]
+    np.testing.assert_allclose(found[1], found[0], atol=1e-8)
+
+
+def test_a_large_problem_is_left_to_lbfgs(monkeypatch):
+    problem = query_bias(Absolute())
+    monkeypatch.setattr("tailored.empirical_bayes.query_risk.LARGEST_NEWTON", 8)
+    start = problem.fit(0.1)
+    np.testing.assert_array_equal(problem.settle(0.1, start), problem.fit(0.1, start, max_iter=1000))
+
+
+# ---------------------------------------------------------------------------------------- the progress bar
+
+
+def test_the_bar_is_as_long_as_what_is_done(monkeypatch):
+    ticks, totals = [], []
+
+    @contextmanager
+    def counted(description, total, *, enabled):
+        totals.append(total)
+        yield ticks.append
+
+    monkeypatch.setattr(training, "progress_bar", counted)
+    monkeypatch.setattr(selection, "COMPONENTS", (2,))
+    tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, random_state=0)
+    learner = EmpiricalBayesLearner(validation_fraction=0.5, calibrate=False).fit(tasks)
+    assert learner.n_components_ == 2
+    biases = [entry for entry in learner.search_results_ if entry["kind"] == "conditional bias"]
+    folds, tried = 2, len(biases) - 3
+    assert sum(ticks) == folds * len(chains(2, True, has_intercept=True)) + tried
+    assert sum(ticks) <= totals[0]
