@@ -271,6 +271,15 @@ def test_components_are_counted_as_they_will_be_used(monkeypatch):
     assert seen[-1].gates is not None
 
 
+def test_weights_with_a_length_have_a_component_for_each_sign(monkeypatch):
+    """w = ±p of one of two clusters: four means tell more than two lines."""
+    monkeypatch.setattr(selection, "COMPONENTS", (2,))
+    tasks = make_clusters(120, n_clusters=2, n_rows=12, n_features=5, rank=1, random_state=0)
+    assert selection.count_components(data_of(tasks), None) == (4, True)
+    plane = make_clusters(120, n_clusters=2, n_rows=12, n_features=5, rank=2, random_state=0)
+    assert selection.count_components(data_of(plane), None) == (2, False)
+
+
 # ------------------------------------------------------------------------------- the problem on query rows
 
 

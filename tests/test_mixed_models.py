@@ -351,7 +351,7 @@ def test_every_form_can_be_fitted(has_intercept, has_side):
     ]
     structures = {"none", "diagonal", "full"} | ({"intercept"} if has_intercept else set())
     assert {form.structure for form in forms} == structures
-    single = len(RIDGES) + (len(structures) - 1) + 3 + len(FACTORS) * len(PSEUDO_TASKS)
+    single = len(RIDGES) + (len(structures) - 1) + has_intercept + 3 + len(FACTORS) * len(PSEUDO_TASKS)
     mixtures = 3 * (1 + len(GATE_PENALTIES) * has_side)
     assert len(forms) == len(set(forms)) == single + mixtures
     for form in forms:

@@ -329,18 +329,29 @@ def count_components(data: TrainingData, side: SideForm | None) -> tuple[int, bo
     judged = [judge(model) for model in singles]
     learn_mean = bool(judged[1][0].mean() > judged[0][0].mean())
     (evidence, error), n_components, failures = judged[learn_mean], 1, 0
-    short: dict[str, Any] = {"n_starts": 2, "short_iter": 4, "max_iter": 10, "learn_mean": learn_mean}
-    for K in COMPONENTS:
-        if failures == 2 or len(few.train) < TASKS_PER_COMPONENT * K:
-            break
+
+    def attempt(K: int, learn_mean: bool) -> tuple[Array, float]:
+        short: dict[str, Any] = {"n_starts": 2, "short_iter": 4, "max_iter": 10, "learn_mean": learn_mean}
         seed = data.seed(COMPONENT_STARTS, K)
         mixture = fit_mixture(fitter.statistics, singles[learn_mean], K, seed=seed, **short)
         if data.has_description:
             options: dict[str, Any] = {"max_iter": 5, "learn_mean": learn_mean}
             mixture = em(fitter.statistics, mixture, gate_penalty=GATE_PENALTIES[0], **options).mixture
-        found, found_error = judge(mixture)
+        return judge(mixture)
+
+    def pays(found: Array, found_error: float) -> bool:
         gain = found - evidence
+        likely = gain.mean() > gain.std() / np.sqrt(len(gain))
+        return bool(likely and found_error < error * (1.0 - LEAST_GAIN))
+
+    for K in COMPONENTS:
+        if failures == 2 or len(few.train) < TASKS_PER_COMPONENT * K:
+            break
+        tried = attempt(K, learn_mean)
         failures += 1
-        if gain.mean() > gain.std() / np.sqrt(len(gain)) and found_error < error * (1.0 - LEAST_GAIN):
-            n_components, failures, evidence, error = K, 0, found, found_error
-    return n_components, learn_mean
+        if pays(*tried):
+            n_components, failures, (evidence, error) = K, 0, tried
+    # Without a common mean, components may still have one each: where weights have a length, w and −w are two.
+    twice = 2 * n_components
+    enough = n_components > 1 and not learn_mean and len(few.train) >= TASKS_PER_COMPONENT * twice
+    return (twice, True) if enough and pays(*attempt(twice, True)) else (n_components, learn_mean)
