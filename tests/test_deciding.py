@@ -271,13 +271,12 @@ def test_components_are_counted_as_they_will_be_used(monkeypatch):
     assert seen[-1].gates is not None
 
 
-def test_weights_with_a_length_have_a_component_for_each_sign(monkeypatch):
-    """w = ±p of one of two clusters: four means tell more than two lines."""
-    monkeypatch.setattr(selection, "COMPONENTS", (2,))
-    tasks = make_clusters(120, n_clusters=2, n_rows=12, n_features=5, rank=1, random_state=0)
-    assert selection.count_components(data_of(tasks), None) == (4, True)
-    plane = make_clusters(120, n_clusters=2, n_rows=12, n_features=5, rank=2, random_state=0)
-    assert selection.count_components(data_of(plane), None) == (2, False)
+def test_weights_with_a_length_have_a_component_for_each_sign():
+    """w = ±p of one of four clusters: eight means tell more than four lines."""
+    tasks = make_clusters(500, n_clusters=4, n_rows=48, n_features=10, rank=1, hint=0.5, random_state=0)
+    train, _ = tasks[:200].support_query(40, shuffle=False)
+    data = replace(data_of(train), side=EmpiricalBayesLearner()._side_features(train))
+    assert selection.count_components(data, None) == (8, True)
 
 
 # ------------------------------------------------------------------------------- the problem on query rows

@@ -20,7 +20,8 @@ def test_conditioning_helps_where_it_should():
     train, new, asked = support[:80], support[80:], query[80:]
     learner = EmpiricalBayesLearner(validation_fraction=0.25).fit(train)
     error = learner.task_errors(new, asked).mean()
-    assert learner.n_components_ == 2
+    # subspaces of rank one: a component for each, or one for each sign
+    assert learner.n_components_ in (2, 4)
     assert error < 0.98 * MixedModel(fit_intercept=False).fit(train).task_errors(new, asked).mean()
     assert error < 0.9 * RidgePerTask().fit(train).task_errors(new, asked).mean()
 
