@@ -42,6 +42,8 @@ Array = NDArray[np.float64]
 SCALES = (1.0, 0.5, 0.7, 1.4, 2.0)
 #: Below this number of tasks, none of them can be spared to choose on.
 FEW_TASKS = 40
+#: Log evidence of all held-out tasks that an effect of the description on the intercept must bring.
+LEAST_EVIDENCE = 0.5
 #: More components must lower the held-out error by this fraction.
 LEAST_GAIN = 1e-3
 #: Numbers of components tried, until two in a row do not help.
@@ -218,7 +220,8 @@ def _choose_side(data: TrainingData, parallel: Any) -> tuple[SideForm | None, li
         likely = max(tried, key=lambda i: float(np.mean(evidence[i])))
         gain = evidence[likely] - evidence[best]
         plainest = first == 1 and options[0].intercept_only
-        if gain.mean() > (0.0 if plainest else gain.std() / np.sqrt(len(gain))):
+        least = LEAST_EVIDENCE / len(gain) if plainest else gain.std() / np.sqrt(len(gain))
+        if gain.mean() > least:
             best = likely
     return (options[best - 1] if best else None), results
 
