@@ -143,7 +143,7 @@ def _print_lines(lines: list[Line], title: str) -> None:
             line.suite,
             line.method,
             f"{line.mean:.4f} ± {line.deviation:.4f}",
-            "best baseline" if same else f"{line.difference:+.2f} %",
+            "best baseline" if same else f"{line.difference:+.2f} %" if line.best_baseline else "",
             "" if same or line.p_value != line.p_value else f"{line.p_value:.1e}",
             f"{line.seconds:.1f} s",
             end_section=[other.suite for other in lines[place + 1 : place + 2]] != [line.suite],
