@@ -238,7 +238,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         -------
         array (n, 2)
             Lower and upper ends, inside ``clip``.  Where the calibration tasks are too few for the coverage (about
-            2 / (1 - coverage) are needed), the ends are those of the model itself, Gaussian with `predict_std`, or
+            1 / (1 - coverage) are needed), the ends are those of the model itself, Gaussian with `predict_std`, or
             what the few tasks needed where that is more, and a warning says so.
         """
         check_is_fitted(self, "coef_")

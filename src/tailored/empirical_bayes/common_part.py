@@ -1,7 +1,7 @@
 """Learning beside a common part: the routine of `training`, on what a regressor of all tasks leaves.
 
-Whether it pays is asked of the same held-out tasks and rows, with and without: they are predicted better by more
-than chance, or it is left out.
+Whether it pays is asked of the same held-out tasks and rows, with and without: they are predicted better by a
+standard error, or it is left out.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from ..feature_maps import SideFeatures
 from .data import COMMON_PARTS, TrainingData
 from .judging import significant
 from .training import Learned, learn
+
+#: Standard errors by which held-out errors must be lower: whoever asks for it expects something of it.
+EXPECTED = 1.0
 
 
 class _Heard(NamedTuple):
@@ -48,7 +51,7 @@ def learn_beside(
         alone = _listen(data, options)
         for name, heard in ((None, alone), (type(regressor).__name__, beside)):
             tried.append({"kind": "common part", "common": name, "error": heard.learned.validation_error})
-        if not significant(alone.learned.errors - beside.learned.errors):
+        if not significant(alone.learned.errors - beside.learned.errors, EXPECTED):
             chosen, prior = alone, alone.learned.prior
     for warning in chosen.warnings:
         # from the user's call of fit

@@ -58,7 +58,7 @@ class EmpiricalBayesLearner(MetaLearner):
         them, the numbers of the task's description (words as indicators).  Clones of it are fitted to whole tasks out
         of fold, tasks are tailored on what it leaves, and predictions and intervals add up; ``coef_`` of an adapted
         model is that of the tailored part.  "auto" tries a booster (`tailored.common.default_regressor`) and keeps it
-        where held-out tasks are predicted better by more than chance; fitting takes about twice as long then.
+        where held-out tasks are predicted better by a standard error; fitting takes about twice as long then.
     fit_intercept : bool, default=True
         Append a constant column: the intercept is one more weight whose prior is learned.  Columns and targets are
         centred and scaled then, so that neither their level nor their units matter.
