@@ -434,7 +434,7 @@ def test_initial_representation_is_the_start(clusters):
 
 def test_adam_goes_on_with_more_tasks(clusters):
     learner = ConditionalLearner(
-        "ridge", solver=Adam(max_passes=5), objective="query", rank=4, fit_intercept=False
+        "ridge", solver=Adam(max_passes=20), objective="query", rank=4, fit_intercept=False
     )
     learner.partial_fit(clusters[:30])
     before = learner.prior_

@@ -145,7 +145,7 @@ def test_a_clone_has_a_solver_of_its_own(tasks):
 def test_feature_names_follow_a_dataframe(tasks):
     X, y, groups = long_form(tasks)
     frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
-    learner = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(frame, y, groups=groups)
+    learner = ConditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False).fit(frame, y, groups=groups)
     assert list(learner.feature_names_in_) == list(frame.columns)
     assert learner.n_features_in_ == 6
     with pytest.raises(ValueError, match="feature names"):
@@ -206,7 +206,7 @@ def test_constant_column_is_the_intercept(tasks):
         np.hstack([tasks.X, np.ones((len(tasks.y), 1))]), tasks.y, np.repeat(tasks.labels, tasks.sizes)
     )
     a = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=True).fit(tasks)
-    b = UnconditionalLearner(solver=ProjectedSGD(0.5)).fit(ones)
+    b = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=False).fit(ones)
     np.testing.assert_array_equal(a.conditioning_.C, b.conditioning_.C)
     model = a.adapt(tasks[0].X, tasks[0].y)
     expected = b.adapt(ones[0].X, ones[0].y).coef_

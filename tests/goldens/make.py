@@ -79,7 +79,11 @@ def _numbers(learner, environment, case):
     sides = environment.sides if case.tell else [None] * len(environment.sides)
     for place, t in (("first", 0), ("without rows", WITHOUT_ROWS), ("last", len(support) - 1)):
         numbers |= _model(_adapt(learner, support[t], sides[t]), query[t].X, f"{place}: ")
-    numbers["weights of many"] = learner.adapt_many(support)
+    if getattr(getattr(learner, "prior_", None), "quantile", None) is None:
+        numbers["weights of many"] = learner.adapt_many(support)
+    else:
+        # Quantiles are not linear in the row: there are no weights that give them.
+        numbers["predictions of many"] = learner.predict_tasks(query, support)["prediction"]
     numbers["task errors"] = learner.task_errors(support, query)
     if hasattr(learner, "predict"):
         # Of the last tasks that it knows (those of the last piece), in another order than they came in.

@@ -137,7 +137,6 @@ def test_side_errors():
         r"\(inf\) for task 'c', column 'q'",
         {k: {"q": v} for k, v in zip("abc", [1, 2, np.inf], strict=True)},
     )
-    side_error(ValueError, r"\(None\) for task 'b', column 0", {"a": "x", "b": None, "c": "y"})
     side_error(ValueError, r"Complex data not supported: column 0", {"a": 1j, "b": 2, "c": 3})
     side_error(TypeError, r"column 'q' of side_info holds lists", {k: {"q": [1]} for k in "abc"})
     side_error(ValueError, r"side_info has no columns", {"a": [], "b": [], "c": []})
