@@ -14,6 +14,9 @@ GAP_TOLERANCE = 1e-6
 #: Errors of what a search rejected: minimisers of a kinked risk that stop early turn the last bit of a sum into
 #: the third digit.  What was chosen is compared to `TOLERANCE`, and so is its error.
 REJECTED_TOLERANCE = 3e-2
+#: EM stops where its evidence hardly grows, and its extrapolated steps amplify rounding on the way there: under other BLAS
+#: kernels most numbers agreed to 1e-7, the worst, a quantile's errors, to 2e-4.
+EM_TOLERANCE, EM = 1e-3, ("empirical bayes", "baseline, mixed model")
 EARLY_STOPPERS = ("empirical bayes", "adam", "lbfgs", "unconditional, adam", "unconditional, lbfgs")
 
 
@@ -69,7 +72,8 @@ def test_case(name, goldens):
             assert abs(array - expected[quantity]) <= GAP_TOLERANCE * scale + TOLERANCE * expected[quantity]
         else:
             rejected = quantity == "errors in the search" and name.startswith(EARLY_STOPPERS)
+            tolerance = EM_TOLERANCE if name.startswith(EM) else TOLERANCE
             try:
-                same_numbers(array, expected[quantity], REJECTED_TOLERANCE if rejected else TOLERANCE)
+                same_numbers(array, expected[quantity], REJECTED_TOLERANCE if rejected else tolerance)
             except AssertionError as error:
                 raise AssertionError(f"{quantity}: {error}") from None
