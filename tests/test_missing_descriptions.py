@@ -178,6 +178,8 @@ def test_nothing_fails_for_what_is_missing(name, columns, few_steps, tmp_path):
         new = learner.predict(x, groups=[0, 99, 98], side_info={99: side, 98: side})
         assert np.isfinite(new).all()
         assert np.isfinite(learner.representation(side_info=side)).all()
+    nothing = learner.adapt(side_info=dict.fromkeys(columns))
+    np.testing.assert_allclose(learner.predict(x, groups=[99, 98, 99]), nothing.predict(x))
     assert np.isfinite(learner.adapt_many(tasks)).all()
     learner.save(tmp_path / "learner")
     again = load(tmp_path / "learner")

@@ -32,6 +32,7 @@ class Predicts:
     """Predictions of a meta-learner; `MetaLearner` learns the prior that they come from."""
 
     prior_: Prior
+    n_side_info_in_: int
     task_labels_: NDArray[Any]
     task_weights_: Array
     task_descriptions_: Array
@@ -52,7 +53,8 @@ class Predicts:
         groups : array (n,), optional
             Label of each row's task; may be left out when there was only one.
         side_info : optional
-            Of the tasks that were not seen, where the prior reads it; see `TaskSet`.
+            Of the tasks that were not seen, where the prior reads it; see `TaskSet`.  Without it, its values are
+            missing ones.
         """
         check_is_fitted(self, "task_weights_")
         if side_info is not None:
@@ -71,7 +73,9 @@ class Predicts:
         described = np.zeros((len(weights), 0)) if common is None else self.task_descriptions_[positions]
         new = positions < 0
         if new.any():
-            # The task of such a row is one without rows.
+            # The task of such a row is one without rows; a description that is not given is one of missing values.
+            if side_info is None and self.n_side_info_in_:
+                side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
             empty, places = tasks_without_rows(X[new], groups, new, side_info)
             empty = in_known_order(self, empty)
             weights[new] = adapting.weights(self.prior_, empty, self.n_jobs)[places]
