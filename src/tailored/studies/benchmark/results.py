@@ -126,7 +126,7 @@ def percent(mean: Mean) -> str:
 
 def seconds(results: Iterable[TrialResult]) -> str:
     """The median of the fits."""
-    return f"{np.median([result.seconds for result in results]):.1f} s"
+    return f"{np.nanmedian([result.seconds for result in results]):.1f} s"
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

@@ -52,7 +52,8 @@ class TrialResult:
     error : float
         Mean over tasks of the mean absolute error, after adapting on all support rows.
     seconds : float
-        Of the processor for the fit, programs that it starts included: other work on the machine hardly counts.
+        Of the processor for the fit, programs that it starts included: other work on the machine hardly counts.  Not a
+        number where it was not measured.
     clipped : float, optional
         The error of predictions clipped to the target's known range, where there is one.
     cold : dict

@@ -60,7 +60,7 @@ def summarise(results: Results, *, clipped: bool = False) -> list[Line]:
                     float(values.mean()),
                     float(values.std(ddof=1)) if len(values) > 1 else 0.0,
                     len(values),
-                    float(np.median(seconds[suite, method])),
+                    float(np.nanmedian(seconds[suite, method])),
                     best,
                     *_paired(by_seed, methods.get(best, {})),
                 )
