@@ -86,7 +86,9 @@ def test_intervals_are_counted_at_the_numbers_that_will_be_given():
     assert numbers_of_rows(sizes, Arrival()) == [0, 1, 2, 4, 9]
     assert numbers_of_rows(sizes, Arrival.of(3)) == [0, 1, 2, 3, 4, 7]
     assert numbers_of_rows(sizes, Arrival.of((0.5, 0.75), "given")) == [0, 1, 2, 4, 6, 9]
-    assert numbers_of_rows(np.full(20, 1), Arrival()) == [0, 1]
+    # who gives its only row has none that can be asked for, and nobody gives more rows than there are
+    assert numbers_of_rows(np.full(20, 1), Arrival()) == [0]
+    assert max(numbers_of_rows(sizes, Arrival.of(50))) == 11
     assert numbers_of_rows(np.zeros(3, dtype=int), Arrival()) == [0]
 
 

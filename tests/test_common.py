@@ -75,7 +75,7 @@ class Recorder(RegressorMixin, BaseEstimator):
 
 
 def test_every_task_is_left_by_a_regressor_that_has_not_seen_it(tasks):
-    part, left = fit_common(Recorder(), tasks, [0])
+    part, left, *_ = fit_common(Recorder(), tasks, [0])
     # no row was recognised: a regressor that had seen it would say 1000
     np.testing.assert_array_equal(left.y, tasks.y - 1.0)
     assert (part.of(tasks) == 1000.0).all()
@@ -120,7 +120,7 @@ def test_tasks_without_rows_and_few_tasks(tree):
 def test_equals_a_learner_of_what_is_left(tasks, new, tree, learner):
     """By hand: subtract, learn, adapt and add; the learner's own folds and rows are those of the same seed."""
     seed = [learner._stream.seed, 7, 0]
-    part, left = fit_common(tree, tasks, seed)
+    part, left, *_ = fit_common(tree, tasks, seed)
     by_hand = EmpiricalBayesLearner().fit(left)
     np.testing.assert_array_equal(by_hand.bias_.linear, learner.bias_.linear)
     np.testing.assert_array_equal(by_hand.calibration_.scores[0], learner.calibration_.scores[0])
@@ -169,7 +169,12 @@ def test_predict_serves_tasks_seen_and_unseen(tasks, new, learner):
     X = np.vstack([seen.X, other.X])
     groups = [seen.label] * len(seen.y) + ["new"] * len(other.y)
     found = learner.predict(X, groups=groups, side_info={"new": other.side_info})
-    own = learner.adapt(seen.X, seen.y, side_info=seen.side_info).predict(seen.X)
+    # by a regressor that has not seen it, which leaves what the tasks were learned from
+    apart = fit_common(learner.common, tasks, [learner._stream.seed, 7, 0])
+    other_part = apart.others[apart.part_of[4]]
+    shared = other_part.of(tasks[4:5])
+    alone = EmpiricalBayesLearner().fit(apart.left)
+    own = alone.adapt(seen.X, seen.y - shared, side_info=seen.side_info).predict(seen.X) + shared
     prior = learner.adapt(side_info=other.side_info).predict(other.X)
     np.testing.assert_allclose(found, np.concatenate([own, prior]), atol=1e-10)
 
@@ -464,3 +469,21 @@ def test_quantiles_stand_on_the_whole_prediction(new, learner):
     np.testing.assert_allclose(together, np.concatenate(one_by_one), atol=1e-8)
     np.testing.assert_allclose(fast, together, atol=1e-8)
     assert 0.85 < np.mean(query.y <= together) < 0.97
+
+
+def test_a_regressor_that_remembers_rows_does_not_hide_a_seen_task():
+    """What it leaves of rows that it was fitted to is nothing: the level of their task would be lost."""
+    rng = np.random.default_rng(0)
+    level = 2.0 * rng.normal(size=30)
+    groups = np.repeat(np.arange(30), 10)
+
+    def draw():
+        X = rng.normal(size=(300, 2))
+        return X, np.sin(2.0 * X[:, 0]) + level[groups] + 0.3 * rng.normal(size=300)
+
+    X, y = draw()
+    learner = EmpiricalBayesLearner(common=DecisionTreeRegressor(random_state=0))
+    learner.fit(X, y, groups=groups)
+    further, target = draw()
+    error = np.abs(learner.predict(further, groups=groups) - target).mean()
+    assert error < 1.3 * learner.validation_error_

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, load
+from tailored.datasets import make_clusters
 from tailored.predicting import predict_rows
 
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
@@ -253,3 +254,14 @@ def test_intervals_of_many_are_those_of_each(n_support):
         np.testing.assert_allclose(again[column], found[column], rtol=1e-6)
     whole = predict_rows(learner.prior_, support, query, 0.7)
     np.testing.assert_array_equal(whole.std, found["std"])
+
+
+def test_support_of_other_tasks_altogether_is_refused():
+    """Labels of another type, say: nothing would be adapted to, and nobody would know."""
+    tasks = make_clusters(12, n_clusters=1, n_rows=8, n_features=2, rank=1, random_state=0)
+    learner = IndependentLearner().fit(tasks)
+    support, query = tasks.support_query(3, random_state=0)
+    labels = np.array([f"{label}" for label in support.labels])
+    others = TaskSet.from_arrays(support.X, support.y, support.offsets, labels)
+    with pytest.raises(ValueError, match="support: none of its tasks is in query"):
+        learner.predict_tasks(query, others)

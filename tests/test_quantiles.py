@@ -5,6 +5,7 @@ import pytest
 
 import tailored
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet
+from tailored.datasets import make_clusters
 from tailored.intervals import Calibration
 from tailored.losses import Pinball
 
@@ -171,3 +172,9 @@ def test_other_learners_fit_the_pinball_loss_inside_the_task():
     model = tailored.TaskRegressor(1e4 * np.eye(1), loss=Pinball(0.9)).fit(X, y)
     assert np.mean(y <= model.predict(X) + 1e-6) == pytest.approx(0.9, abs=0.011)
     assert ConditionalLearner(loss=Pinball(0.9)).fit(TRAIN[:5]).prior_.quantile is None
+
+
+def test_too_few_tasks_for_a_quantile_are_said(few_steps):
+    tasks = make_clusters(6, n_clusters=1, n_rows=8, n_features=2, rank=1, random_state=0)
+    with pytest.warns(UserWarning, match=r"loss: 6 tasks are too few to count 99 % quantiles"):
+        EmpiricalBayesLearner(loss=Pinball(0.99)).fit(tasks)

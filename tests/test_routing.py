@@ -9,6 +9,7 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.exceptions import FitFailedWarning
+from sklearn.linear_model import Ridge
 from sklearn.metrics import mean_absolute_error, r2_score
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, cross_validate
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -281,8 +282,9 @@ def test_unseen_tasks_are_described():
         learner.predict(X[:3], groups=labels, side_info=mapping),
         rtol=1e-12,
     )
-    with pytest.raises(ValueError, match="side_info"):
-        learner.predict(X[:5], groups=groups)
+    # a description that is not given is one of missing values
+    unknown = learner.adapt(side_info=[np.nan]).predict(X[:1])
+    np.testing.assert_allclose(learner.predict(X[:5], groups=groups)[:1], unknown, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -433,3 +435,11 @@ def test_what_was_not_calibrated_says_so():
             method(X[:2])
     learner.calibrate_intervals(*draw(seed=1)[:2], groups=draw(seed=1)[2])
     assert (learner.adapt(X[:3], Y[:3]).predict_std(X[:2]) > 0).all()
+
+
+def test_scorers_refuse_what_they_cannot_score():
+    with pytest.raises(ValueError, match="mae"):
+        task_scorer("mae")
+    X, y = np.eye(3), np.zeros(3)
+    with pytest.raises(TypeError, match="estimator: task_scorer scores learners of many tasks, got Ridge"):
+        task_scorer()(Ridge().fit(X, y), X, y, groups=[0, 1, 1])

@@ -18,3 +18,10 @@ def single_threaded_blas() -> AbstractContextManager[None]:
     """A context in which BLAS and LAPACK use one thread (process-wide, restored on exit)."""
     context: AbstractContextManager[None] = _controller().limit(limits=1, user_api="blas")
     return context
+
+
+def single_threaded_openmp() -> AbstractContextManager[None]:
+    """The same for OpenMP, whose threads wait for each other in a loop: on a busy machine a small fit takes minutes."""
+    # Not kept: libraries with their own OpenMP may have been loaded since.
+    context: AbstractContextManager[None] = ThreadpoolController().limit(limits=1, user_api="openmp")
+    return context

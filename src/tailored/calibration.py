@@ -44,7 +44,9 @@ def numbers_of_rows(sizes: NDArray[np.int64], arrival: Arrival) -> list[int]:
     size = float(np.median(sizes))
     last = round(max(high, size - LEAST_QUERY))
     doubling = [2**i for i in range(max(last, 1).bit_length()) if 2**i <= last / np.sqrt(2.0)]
-    return sorted({0, *doubling, round(low), round(high), last})
+    # Nobody can give more than all but one.
+    most = max(int(sizes.max()) - 1, 0)
+    return sorted({min(number, most) for number in (0, *doubling, round(low), round(high), last)})
 
 
 def _adapted(

@@ -8,6 +8,7 @@ others; the one in use is fitted to all.  Parts are made of whole tasks: a new t
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,12 +19,15 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils import get_tags
 
+from ._threads import single_threaded_openmp
 from .feature_maps import SideVector
 from .tasks import TaskSet
 from .tasks.rows import dense
 
 Array = NDArray[np.float64]
 
+#: From this number of rows on, several threads of a regressor pay.
+MANY_ROWS = 20_000
 #: Parts that the tasks are taken in, at most.
 PARTS = 5
 #: Numbers in sparse rows that are filled up for a regressor that takes no sparse rows (800 MB).
@@ -74,10 +78,15 @@ class CommonPart:
 
 
 class OutOfFold(NamedTuple):
-    """The part that is fitted to all tasks, and the tasks with what regressors that had not seen them leave."""
+    """The part that is fitted to all tasks, and the tasks with what regressors that had not seen them leave.
+
+    ``others`` are these regressors, and ``part_of`` (T,) says which one has not seen a task.
+    """
 
     part: CommonPart
     left: TaskSet
+    others: tuple[CommonPart, ...]
+    part_of: NDArray[np.intp]
 
 
 def fit_common(
@@ -101,10 +110,10 @@ def fit_common(
     part_of[order] = np.arange(len(tasks)) % min(PARTS, filled)
     y = tasks.y.copy()
     part_of_row = np.repeat(part_of, tasks.sizes)
-    for part in range(min(PARTS, filled)):
-        others = _fitted(regressor, tasks[part_of != part], encoder)
-        y[part_of_row == part] -= others.of(tasks[part_of == part])
-    return OutOfFold(whole, with_targets(tasks, y))
+    others = tuple(_fitted(regressor, tasks[part_of != part], encoder) for part in range(min(PARTS, filled)))
+    for part, other in enumerate(others):
+        y[part_of_row == part] -= other.of(tasks[part_of == part])
+    return OutOfFold(whole, with_targets(tasks, y), others, part_of)
 
 
 def default_regressor() -> Any:
@@ -142,7 +151,8 @@ def _fitted(regressor: Any, tasks: TaskSet, encoder: SideVector | None) -> Commo
     fresh = CommonPart(clone(regressor), encoder)
     read = _inputs(fresh.regressor, tasks.X, np.repeat(fresh.describe(tasks), tasks.sizes, axis=0))
     # A copy: the tasks' own targets are read-only, which some regressors cannot bear.
-    _told(regressor, "cannot be fitted", lambda: fresh.regressor.fit(read, tasks.y.copy()))
+    with nullcontext() if len(tasks.y) > MANY_ROWS else single_threaded_openmp():
+        _told(regressor, "cannot be fitted", lambda: fresh.regressor.fit(read, tasks.y.copy()))
     return fresh
 
 

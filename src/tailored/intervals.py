@@ -122,6 +122,10 @@ class Calibration:
             found.append(float(np.interp(share, middles, scores)))
         return float(self._between(n_rows, np.array(found)))
 
+    def counts(self, share: float) -> bool:
+        """Whether tasks are enough to count a ``share`` from either side, at every number of rows."""
+        return all(1.0 - w.sum() <= min(share, 1.0 - share) + 1e-12 for w in self.weights)
+
     def deviation(self, n_rows: int) -> float:
         """Root mean square of the errors in spreads: what makes a spread a standard deviation."""
         levels = zip(self.scores, self.weights, strict=True)

@@ -41,9 +41,15 @@ class TaskScorer:
         self, estimator: Any, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None
     ) -> float:
         # The last step of a pipeline is the learner; what stands before it sees the rows only.
+        estimator = getattr(estimator, "best_estimator_", estimator)
         steps = getattr(estimator, "steps", None)
         if steps is not None:
             X, estimator = estimator[:-1].transform(X) if len(steps) > 1 else X, steps[-1][1]
+            estimator = getattr(estimator, "best_estimator_", estimator)
+        if not hasattr(estimator, "predict_tasks"):
+            raise TypeError(
+                f"estimator: task_scorer scores learners of many tasks, got {type(estimator).__name__}"
+            )
         if not isinstance(X, TaskSet) and groups is None:
             raise ValueError(
                 "groups: task_scorer needs the task of each row; pass params={'groups': ...} with metadata routing "
@@ -88,4 +94,5 @@ def task_scorer(
     random_state : int, RandomState or None, default=0
         Draws these rows.
     """
+    get_scorer(scoring)  # an unknown name is an error here, and not a score of NaN later
     return TaskScorer(scoring, support, check_choice("order", order, ORDERS), random_state)

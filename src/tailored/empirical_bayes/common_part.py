@@ -37,15 +37,14 @@ def learn_beside(
     """
     if if_it_pays and (data.tasks.sizes > 0).sum() < 2:
         return learn(data, **options)
-    part, left = fit_common(
-        regressor, data.tasks, data.seed(COMMON_PARTS), reads_description=reads_description
-    )
+    common = fit_common(regressor, data.tasks, data.seed(COMMON_PARTS), reads_description=reads_description)
+    left = common.left
     # The range is that of the whole prediction: nothing is clipped before the two parts are put together.
     settings = replace(data.settings, clip=None)
     # Features of rows are now those of what is left of them.
     side = None if data.side is None else SideFeatures.fit(deepcopy(data.side.encoder), left)
     chosen = beside = _listen(replace(data, tasks=left, side=side, settings=settings), options)
-    prior = replace(beside.learned.prior, common=part, clip=data.settings.clip)
+    prior = replace(beside.learned.prior, common=common.part, clip=data.settings.clip)
     tried: list[dict[str, Any]] = []
     if if_it_pays:
         alone = _listen(data, options)
@@ -56,7 +55,12 @@ def learn_beside(
     for warning in chosen.warnings:
         # from the user's call of fit
         warnings.warn(warning.message, warning.category, stacklevel=6)
-    return replace(chosen.learned, prior=prior, results=[*chosen.learned.results, *tried])
+    return replace(
+        chosen.learned,
+        prior=prior,
+        results=[*chosen.learned.results, *tried],
+        common=common if chosen is beside else None,
+    )
 
 
 def _listen(data: TrainingData, options: dict[str, Any]) -> _Heard:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from .._threads import single_threaded_blas
 from ..adapting import in_closed_form
 from ..calibration import calibrate_on
+from ..common import OutOfFold
 from ..exceptions import UnhelpfulWarning
 from ..feature_maps import Level, PosteriorMap, PosteriorModel
 from ..intervals import Calibration
@@ -49,7 +50,7 @@ class Learned:
 
     ``form`` and ``scale`` were chosen on held-out tasks, ``side`` says what the description may move in b(s), and
     ``penalty`` is the one on the part of b(s) that is learned on query rows (None: left out).  ``errors`` are those of
-    the held-out tasks, fold after fold, in the user's units.
+    the held-out tasks, fold after fold, in the user's units.  ``common`` is what all was learned beside.
     """
 
     prior: Prior
@@ -60,6 +61,7 @@ class Learned:
     errors: Array
     validation_error: float
     results: list[dict[str, Any]]
+    common: OutOfFold | None = None
 
 
 def learn(data: TrainingData, *, tol: float, max_iter: int, progress: bool = False) -> Learned:
@@ -97,7 +99,7 @@ def _learn(data: TrainingData, tick: Callable[[int], None] | None) -> Learned:
         prior,
         best.form,
         best.scale,
-        choice.side,
+        choice.side if model.side is not None else None,
         biases[-1].penalty if biases else None,
         biases[-1].errors if biases else best.errors,
         biases[-1].error if biases else best.error,

@@ -122,7 +122,12 @@ def _encoded(column: NDArray[Any], encoding: dict[str, Any]) -> tuple[Array, NDA
     """The features of one column of a table with categories, and which of them are known."""
     missing = np.array([is_missing(value) for value in column], dtype=bool)
     if "mean" in encoding:
-        numbers = np.where(missing, encoding["mean"], column).astype(float)
+        try:
+            numbers = np.where(missing, encoding["mean"], column).astype(float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"side_info: a column that was numeric in fit has text now ({error}); give the same columns as in fit"
+            ) from error
         parts = [(numbers - encoding["mean"]) / encoding["deviation"]]
         if encoding.get("indicator", False):
             parts.append(missing.astype(float))

@@ -164,14 +164,18 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
     def _raw_units(self) -> Units:
         return Units.raw(self.n_features_in_, self.fit_intercept)
 
-    def _remember(self, tasks: TaskSet, weights: Array | None = None) -> None:
-        """Adapt the tasks at hand (unless that was done already) so that `predict` can serve them."""
+    def _remember(self, tasks: TaskSet, weights: Array | None = None, left: TaskSet | None = None) -> None:
+        """Adapt the tasks at hand (unless that was done already) so that `predict` can serve them.
+
+        ``left`` are the same tasks with what a common part leaves of their targets.
+        """
         self.task_labels_ = tasks.labels
         if self.prior_.common is not None:
             self.task_descriptions_ = self.prior_.common.describe(tasks)
         self.task_weights_ = self.adapt_many(tasks) if weights is None else weights
         if self.prior_.quantile is not None:
-            self.task_spreads_ = adapting.task_spreads(self.prior_, tasks)
+            alone = replace(self.prior_, common=None)
+            self.task_spreads_ = adapting.task_spreads(alone, tasks if left is None else left)
 
     # ------------------------------------------------------------------ adapting
 

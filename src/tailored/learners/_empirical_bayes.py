@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -10,16 +11,17 @@ from sklearn.utils import check_random_state
 
 from .._threads import single_threaded_blas
 from .._validation import check_choice, check_fraction
-from ..adapting import in_closed_form, left_to_tasks
-from ..common import check_regressor, default_regressor
+from ..adapting import in_closed_form
+from ..common import OutOfFold, check_regressor, default_regressor, with_targets
 from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_beside
 from ..feature_maps import SideFeatures, get_feature_map
+from ..intervals import Calibration
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
 from ..tasks import TaskSet
 from ..tasks.episodes import Arrival
 from ..tasks.rows import batches
 from ._base import MetaLearner
-from ._reading import with_frequencies
+from ._reading import outside, with_frequencies
 
 #: Each step of EM costs about T d³ operations, and there are several hundred of them.
 LARGEST_WORK = 4e9
@@ -205,15 +207,22 @@ class EmpiricalBayesLearner(MetaLearner):
             held_out = () if validation is None else (self._read(validation),)
             before = self._stream
             self._stream = Seen(before.seed, (*before.tasks, tasks), (*before.validation, *held_out))
-            self._train(self._clip(tasks))
-            adapt_tasks, left = in_closed_form(self.prior_), left_to_tasks(self.prior_, tasks)
+            common = self._train(self._clip(tasks))
+            left = tasks
+            if common is not None:
+                # A task that was learned from is served by the regressor that has not seen it.
+                first = sum(len(piece) for piece in before.tasks)
+                here = slice(first, first + len(tasks))
+                left = with_targets(tasks, common.left[here].y)
+                self.common_others_, self.task_parts_ = common.others, common.part_of[here]
+            adapt_tasks = in_closed_form(self.prior_)
             with single_threaded_blas():
                 weights = np.concatenate([adapt_tasks(batch)[0] for batch in batches(left)])
-            self._remember(tasks, self.prior_.units.raw_weights(weights))
+            self._remember(tasks, self.prior_.units.raw_weights(weights), left)
         return self
 
-    def _train(self, clip: tuple[float, float] | None) -> None:
-        """Learn from all tasks seen so far and store the result."""
+    def _train(self, clip: tuple[float, float] | None) -> OutOfFold | None:
+        """Learn from all tasks seen so far and store the result; what it was learned beside, if anything."""
         pieces = [*self._stream.tasks, *self._stream.validation]
         tasks = pieces[0] if len(pieces) == 1 else TaskSet.concat(pieces, relabel=True)
         self._check_size(tasks)
@@ -233,11 +242,8 @@ class EmpiricalBayesLearner(MetaLearner):
         data = TrainingData(tasks, self._side_features(tasks), n_validation, settings)
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
         learned = learn(data, **options) if self.common is None else self._learn_beside(data, options)
-        if quantile is not None and learned.prior.calibration is None:
-            raise ValueError(
-                "loss: quantiles are counted on tasks that take turns in being held out, which takes at least two "
-                "tasks with rows; give more tasks, or use ConditionalLearner or TaskRegressor with this loss"
-            )
+        if quantile is not None:
+            self._check_quantile(quantile, learned.prior.calibration, len(tasks))
         self.prior_ = replace(learned.prior, quantile=quantile)
         self.form_, self.n_components_ = learned.form.describe(), learned.form.n_components
         self.scale_ = learned.scale
@@ -245,6 +251,23 @@ class EmpiricalBayesLearner(MetaLearner):
         self.bias_penalty_ = learned.penalty
         self.search_results_, self.validation_error_ = learned.results, learned.validation_error
         self.n_tasks_seen_, self.n_iter_ = len(tasks), 1
+        return learned.common
+
+    @staticmethod
+    def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: int) -> None:
+        """Quantiles are counted: refuse or warn where there is nothing, or too little, to count."""
+        if calibration is None:
+            raise ValueError(
+                "loss: quantiles are counted on tasks that take turns in being held out, which takes at least two "
+                "tasks with rows; give more tasks, or use ConditionalLearner or TaskRegressor with this loss"
+            )
+        if not calibration.counts(quantile):
+            warnings.warn(
+                f"loss: {n_tasks} tasks are too few to count {100.0 * quantile:g} % quantiles; these are the farthest "
+                "that held-out tasks needed",
+                UserWarning,
+                stacklevel=outside(),
+            )
 
     def _arrival(self) -> Arrival:
         return Arrival.of(self.support, self.order)

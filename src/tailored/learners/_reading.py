@@ -54,14 +54,14 @@ def read_tasks(
                 "for each row (in cross-validation: sklearn.set_config(enable_metadata_routing=True) and "
                 "params={'groups': ...})",
                 SingleTaskWarning,
-                stacklevel=_outside(),
+                stacklevel=outside(),
             )
         tasks = TaskSet(X, y, groups, side_info)
     _check_targets(tasks, loss)
     return tasks if reset else in_known_order(learner, tasks)
 
 
-def _outside() -> int:
+def outside() -> int:
     """The stack level of the first caller outside this package, for warnings: learners differ in how deep they read."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").startswith("tailored."):

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import adapting
 from .._validation import check_fraction
+from ..common import CommonPart
 from ..intervals import TaskSpreads
 from ..predicting import predict_rows
 from ..prior import Prior
@@ -37,6 +38,8 @@ class Predicts:
     task_weights_: Array
     task_descriptions_: Array
     task_spreads_: TaskSpreads
+    task_parts_: NDArray[np.intp]
+    common_others_: tuple[CommonPart, ...]
     n_jobs: int | None
 
     def _read(
@@ -95,8 +98,18 @@ class Predicts:
             if new.any():
                 spreads = adapting.task_spreads(self.prior_, empty)
                 prediction[new] += adapting.quantile_shifts(self.prior_, spreads, X[new], places)
-        shared = None if common is None else common.predict(X, described)
+        shared = None if common is None else self._common(X, described, positions)
         return adapting.put_together(prediction, shared, self.prior_.clip)
+
+    def _common(self, X: Any, described: Array, positions: NDArray[np.int64]) -> Array:
+        """The common part at rows of tasks: of those that were learned from, by a regressor that has not seen them."""
+        assert self.prior_.common is not None
+        found = np.empty(X.shape[0])
+        whose = np.where(positions < 0, -1, self.task_parts_[positions])
+        for part in np.unique(whose):
+            rows, regressor = whose == part, self.prior_.common if part < 0 else self.common_others_[part]
+            found[rows] = regressor.predict(X[rows], described[rows])
+        return found
 
     def predict_tasks(
         self,

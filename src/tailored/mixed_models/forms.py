@@ -217,12 +217,16 @@ class FormFitter:
         return fit_mixed_model(self.statistics, **options)
 
     def _independent(self, form: Form) -> Mixture:
-        d = self.statistics.n_features
+        statistics, d = self.statistics, self.statistics.n_features
+        if self.side is not None:
+            # It has no Γ: the tasks as they are.
+            assert statistics.side is not None
+            statistics = statistics.shifted(-statistics.side @ self.side.T)
         assert form.ridge is not None
         unit = Mixture(np.ones(1), np.zeros((1, d)), form.ridge * np.eye(d)[None], 1.0)
         # y ~ N(0, σ² (I + ridge XXᵀ)): the σ² that is most likely.
-        left = posterior(self.statistics, unit.means[0], unit.roots[0], 1.0).quadratic.sum()
-        noise = max(float(left) / self.statistics.n_rows, noise_floor(self.statistics))
+        left = posterior(statistics, unit.means[0], unit.roots[0], 1.0).quadratic.sum()
+        noise = max(float(left) / statistics.n_rows, noise_floor(statistics))
         return replace(unit, covariances=noise * unit.covariances, noise=noise)
 
     def _shrunk(self, form: Form) -> Mixture:

@@ -61,6 +61,12 @@ def matched(query: TaskSet, support: TaskSet | None) -> TaskSet:
     known = {label: t for t, label in enumerate(native(support.labels))}
     at = np.array([known.get(label, -1) for label in labels], dtype=np.int64)
     found = at >= 0
+    if len(labels) and known and not found.any():
+        raise ValueError(
+            f"support: none of its tasks is in query (support has {name_some(list(known), 3)}, query "
+            f"{name_some(labels, 3)}); labels match as Python's do, so that 7 is not '7'. Without support rows, pass "
+            "support=None."
+        )
     sizes = np.where(found, support.sizes[at], 0)
     offsets = offsets_of(sizes)
     rows = np.repeat(support.offsets[at] - offsets[:-1], sizes) + np.arange(offsets[-1])
