@@ -78,10 +78,10 @@ def test_summary_pairs_the_seeds(monkeypatch):
     ours, theirs = [1.0, 2.0, 3.0], [1.1, 2.3, 3.2]
     results = [(Trial("s", OURS, i), TrialResult(e, 1.0)) for i, e in enumerate(ours)]
     results += [
-        (Trial("s", "task mean", i), TrialResult(e, 0.1, cold={"0": 9.0})) for i, e in enumerate(theirs)
+        (Trial("s", "ridge per task", i), TrialResult(e, 0.1, cold={"0": 9.0})) for i, e in enumerate(theirs)
     ]
     lines = {line.method: line for line in summarise(results)}
-    assert lines[OURS].best_baseline == "task mean"
+    assert lines[OURS].best_baseline == "ridge per task"
     assert lines[OURS].difference == pytest.approx(-100 * 0.6 / 6.6)
     differences = np.subtract(ours, theirs)
     t = differences.mean() / (differences.std(ddof=1) / np.sqrt(3))
@@ -90,10 +90,10 @@ def test_summary_pairs_the_seeds(monkeypatch):
     assert lines[OURS].p_value == pytest.approx(2 * student.sf(abs(t), 2))
     text = by_data_set(list(lines.values()))
     assert "**`EmpiricalBayesLearner()`**" in text
-    assert "against task mean" in text
+    assert "against ridge per task" in text
     assert to_csv(results).count("\n") == 1 + 3 + 6
     curves = curves_display(results, "rows").curves
-    assert curves["s"]["task mean"][1].tolist() == [9.0]
+    assert curves["s"]["ridge per task"][1].tolist() == [9.0]
 
 
 def test_the_best_baseline_is_chosen_on_shared_seeds():

@@ -49,7 +49,9 @@ class BenchmarkDisplay:
             ax.set_visible(False)
         figure.supxlabel(LABELS[self.kind], fontsize=10)
         figure.supylabel("test MAE", fontsize=10)
-        axes.flat[0].legend(fontsize=8, frameon=False)
+        known = [ax.get_legend_handles_labels() for ax in axes.flat]
+        handles = {label: handle for some in known for handle, label in zip(*some, strict=True)}
+        axes.flat[0].legend(handles.values(), handles.keys(), fontsize=8, frameon=False)
         return figure
 
     def _plot_panel(self, ax: Any, by_method: Mapping[str, Curve]) -> None:

@@ -62,7 +62,11 @@ def curves_display(results: Results, kind: str) -> BenchmarkDisplay:
         suite: {method: _means(curve) for method, curve in by_method.items() if curve}
         for suite, by_method in points.items()
     }
-    return BenchmarkDisplay(kind, {suite: drawn for suite, drawn in curves.items() if drawn}, CURVE_METHODS)
+    drawn = {suite: by.keys() & set(CURVE_METHODS) for suite, by in curves.items()}
+    # A curve alone compares nothing, unless there are no others.
+    least = min(2, max(map(len, drawn.values()), default=1))
+    shown = {suite: by for suite, by in curves.items() if len(drawn[suite]) >= max(least, 1)}
+    return BenchmarkDisplay(kind, shown, CURVE_METHODS)
 
 
 def _means(points: dict[int, list[float]]) -> Curve:
