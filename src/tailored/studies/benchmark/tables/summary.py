@@ -91,6 +91,16 @@ def _paired(ours: dict[int, float], theirs: dict[int, float]) -> tuple[float, fl
     return difference, float(stats.ttest_rel(a, b).pvalue)
 
 
+def _on_shared_seeds(results: Results, suite: str, methods: Sequence[str]) -> tuple[list[float], int]:
+    """Mean errors of methods on the seeds that all of them have, and how many these are."""
+    found: dict[str, dict[int, float]] = {method: {} for method in methods}
+    for trial, result in results:
+        if trial.suite == suite and trial.n_train is None and trial.method in found:
+            found[trial.method][trial.seed] = result.error
+    shared = set.intersection(*(set(by_seed) for by_seed in found.values()))
+    return [float(np.mean([found[m][seed] for seed in shared])) for m in methods], len(shared)
+
+
 def short(report: Report) -> str:
     """One line per data set: the best baseline and the default learner."""
     lines = summarise(report.results)
@@ -101,18 +111,21 @@ def short(report: Report) -> str:
         if ours is None or not ours.best_baseline:
             continue
         best = by_name[suite, ours.best_baseline]
+        means, n_seeds = _on_shared_seeds(report.results, suite, (best.method, OURS))
         rows.append(
             [
                 suite,
                 SUITES[suite].description,
-                f"{best.mean:.4f} ({label(best.method)})",
-                f"{ours.mean:.4f}",
+                f"{n_seeds}",
+                f"{means[0]:.4f} ({label(best.method)})",
+                f"{means[1]:.4f}",
                 f"{ours.difference:+.1f} %",
                 "" if np.isnan(ours.p_value) else f"{ours.p_value:.1g}",
                 f"{ours.seconds:.0f} s",
             ]
         )
-    head = ["data set", "", "MAE, best baseline", f"MAE, {label(OURS)}", "difference", "p", "fit (median)"]
+    means_of = ["MAE, best baseline", f"MAE, {label(OURS)}"]
+    head = ["data set", "", "seeds", *means_of, "difference", "p", "fit (median)"]
     return section("In short", _SHORT, table(head, rows))
 
 
