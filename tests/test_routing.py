@@ -213,6 +213,14 @@ def test_the_scorer_says_what_it_needs():
     assert scorer(named, frame, Y, groups=GROUPS) == scorer(learner, tasks)
 
 
+def test_scorers_refuse_what_they_cannot_score():
+    with pytest.raises(ValueError, match="mae"):
+        task_scorer("mae")
+    X, y = np.eye(3), np.zeros(3)
+    with pytest.raises(TypeError, match="estimator: task_scorer scores learners of many tasks, got Ridge"):
+        task_scorer()(Ridge().fit(X, y), X, y, groups=[0, 1, 1])
+
+
 # ------------------------------------------------------------------------------ without routing
 
 
@@ -435,11 +443,3 @@ def test_what_was_not_calibrated_says_so():
             method(X[:2])
     learner.calibrate_intervals(*draw(seed=1)[:2], groups=draw(seed=1)[2])
     assert (learner.adapt(X[:3], Y[:3]).predict_std(X[:2]) > 0).all()
-
-
-def test_scorers_refuse_what_they_cannot_score():
-    with pytest.raises(ValueError, match="mae"):
-        task_scorer("mae")
-    X, y = np.eye(3), np.zeros(3)
-    with pytest.raises(TypeError, match="estimator: task_scorer scores learners of many tasks, got Ridge"):
-        task_scorer()(Ridge().fit(X, y), X, y, groups=[0, 1, 1])
