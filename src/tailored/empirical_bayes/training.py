@@ -30,11 +30,12 @@ from ..exceptions import UnhelpfulWarning
 from ..feature_maps import Level, PosteriorMap, PosteriorModel
 from ..intervals import Calibration
 from ..losses import Squared
-from ..mixed_models import Mixture, SideForm
-from ..mixed_models.forms import Form, FormFitter, chains
+from ..mixed_models import Mixture, SideForm, Source
+from ..mixed_models.forms import Form, FormFitter, chains, refine
 from ..prior import Prior
 from ..progress import progress_bar
 from ..representation import Bias, BlockDiagonal, Conditioning, Constant
+from ..tasks import Units
 from .data import FORM_STARTS, INTERVAL_ROWS, MANY_TASKS, TrainingData
 from .judging import where_to_look
 from .prior_mean import LearnedBias, LevelBias, learn_bias
@@ -64,16 +65,31 @@ class Learned:
     common: OutOfFold | None = None
 
 
-def learn(data: TrainingData, *, tol: float, max_iter: int, progress: bool = False) -> Learned:
-    """Run the routine of the module's text; ``tol`` and ``max_iter`` are those of the within-task solver."""
+def learn(
+    data: TrainingData,
+    *,
+    tol: float,
+    max_iter: int,
+    progress: bool = False,
+    source_in: Callable[[Units], Source] | None = None,
+) -> Learned:
+    """Run the routine of the module's text; ``tol`` and ``max_iter`` are those of the within-task solver.
+
+    Where ``data`` is a sample, ``source_in`` gives the statistics of all tasks in some units, and with features of
+    their descriptions as in ``data``: the chosen form is fitted to them, all else is learned from the sample.
+    """
     flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_description}
     steps = len(data.folds) * len(chains(2, True, **flags)) + 3 * len(PENALTIES)
     with progress_bar("Learning from tasks", steps, enabled=progress) as tick:
-        learned = _learn(data, tick)
+        learned = _learn(data, tick, source_in)
     return replace(learned, prior=replace(learned.prior, tol=tol, max_iter=max_iter))
 
 
-def _learn(data: TrainingData, tick: Callable[[int], None] | None) -> Learned:
+def _learn(
+    data: TrainingData,
+    tick: Callable[[int], None] | None,
+    source_in: Callable[[Units], Source] | None = None,
+) -> Learned:
     choice = choose(data, tick)
     best, results = choice.best, choice.results
     if choice.surpassed_by is not None:
@@ -88,7 +104,10 @@ def _learn(data: TrainingData, tick: Callable[[int], None] | None) -> Learned:
         if len(data) >= MANY_TASKS:
             # With few tasks a fit from the start is cheap, and a fold of them may have missed a component.
             fitter.starts = choice.starts
-        model = fitter.fit(best.form).scaled(best.scale)
+        model = fitter.fit(best.form)
+        if source_in is not None:
+            model = refine(source_in(data.units), best.form, model)
+        model = model.scaled(best.scale)
     # A single task has nobody to be held out from.
     learned = learn_bias(data, model, best.fits, tick) if len(data) > 1 else LearnedBias([], [], [])
     biases = learned.levels

@@ -2,6 +2,7 @@
 
 from .em import EMResult, Shrinkage, em, factor_target, fit_mixed_model, truncate
 from .mixture import Expectation, Mixture, Posterior, TaskPriors, adapt, influence, posterior
+from .moments import Moments, Source, Summed, Totals
 from .side import SideForm, fit_side, side_forms
 from .starts import fit_mixture
 from .statistics import TaskStatistics
@@ -10,11 +11,15 @@ __all__ = [
     "EMResult",
     "Expectation",
     "Mixture",
+    "Moments",
     "Posterior",
     "Shrinkage",
     "SideForm",
+    "Source",
+    "Summed",
     "TaskPriors",
     "TaskStatistics",
+    "Totals",
     "adapt",
     "em",
     "factor_target",

@@ -10,16 +10,14 @@ from numpy.typing import NDArray
 
 from .acceleration import Anderson
 from .gates import fit_gates
-from .kernels import sum_inverses
-from .mixture import Expectation, Mixture
+from .mixture import Mixture
+from .moments import NEGLIGIBLE, Moments, Source, Summed, Totals
 from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]
 
 #: The noise is at least this fraction of the targets' mean square: interpolating models stay finite.
 NOISE_FLOOR = 1e-8
-#: Responsibilities below this are left out of a component's covariance.
-NEGLIGIBLE = 1e-6
 #: Steps of EM after which tasks are asked again about the components that they have left.
 RETURN = 5
 #: Largest number that a combination of steps may lead to.
@@ -36,7 +34,7 @@ class Shrinkage:
 
 @dataclass(frozen=True)
 class EMResult:
-    """The fitted model, its log evidence per task before the last step, and the steps taken."""
+    """The fitted model, its log evidence per task, and the steps taken."""
 
     mixture: Mixture
     log_evidence: float
@@ -44,7 +42,7 @@ class EMResult:
 
 
 def em(
-    statistics: TaskStatistics,
+    source: Source,
     start: Mixture,
     *,
     max_iter: int,
@@ -71,57 +69,54 @@ def em(
     pseudo_tasks : float
         Added to every component's number of tasks in its proportion, so that none dies out.
     gate_penalty : float, optional
-        Learn gates with this penalty, from the features ``statistics.side``.
+        Learn gates with this penalty, from the features ``source.side`` of tasks in memory.
     diagonal : bool
         Keep the W_k diagonal.
     accelerate : bool
         Combine the steps (without gates); a combination that lowers the evidence is not taken.
     """
+    totals = source.totals()
     mixture, previous, n_iter = start, -np.inf, 0
-    threshold = tol * statistics.n_rows / max(len(statistics), 1)
-    expectation = mixture.expect(statistics)
+    n_tasks = max(totals.n_tasks, 1)
+    threshold = tol * max(totals.n_rows, 1.0) / n_tasks
+    summed = source.moments(mixture)
     memory = Anderson() if accelerate else None
     while True:
-        current = float(expectation.log_evidence.mean())
+        current = summed.moments.log_evidence / n_tasks
         if n_iter == max_iter or (n_iter > 3 and abs(current - previous) < threshold):
             return EMResult(mixture, current, n_iter)
-        gates = mixture.gates
+        step = maximise(totals, mixture, summed.moments, learn_mean, shrinkage, pseudo_tasks)
         if gate_penalty is not None:
-            assert statistics.side is not None
-            gates = first_gates(mixture, statistics.side) if gates is None else gates
-            gates = fit_gates(statistics.side, expectation.responsibilities, gate_penalty, gates)
-        step = maximise(statistics, mixture, expectation, learn_mean, shrinkage, pseudo_tasks)
+            step = replace(step, gates=_gates(source, mixture, summed, gate_penalty))
         if diagonal:
-            step = replace(step, covariances=step.covariances * np.eye(statistics.n_features))
-        step = replace(step, gates=gates)
+            step = replace(step, covariances=step.covariances * np.eye(source.n_features))
         previous, n_iter = current, n_iter + 1
         # Most tasks leave most components after a few steps: they are asked about the others now and then.
         left = n_iter % RETURN != 0 and mixture.n_components > 1
-        among = expectation.responsibilities > NEGLIGIBLE if left else None
+        among = summed.responsibilities if left else None
         if memory is not None:
-            mixture, expectation = _leap(statistics, mixture, step, current, memory, among)
-        else:
-            mixture, expectation = step, step.expect(statistics, among)
+            leap = _leap(totals, mixture, step, memory)
+            if leap is not None:
+                summed = source.moments(leap, among)
+                if summed.moments.log_evidence / n_tasks >= current:
+                    mixture = leap
+                    continue
+            memory.forget()
+        mixture, summed = step, source.moments(step, among)
 
 
-def _leap(
-    statistics: TaskStatistics,
-    mixture: Mixture,
-    step: Mixture,
-    current: float,
-    memory: Anderson,
-    among: NDArray[np.bool_] | None,
-) -> tuple[Mixture, Expectation]:
-    """Where the steps so far lead, or the plain step where that has less evidence than ``current``."""
+def _leap(totals: Totals, mixture: Mixture, step: Mixture, memory: Anderson) -> Mixture | None:
+    """Where the steps so far lead; None where that is no model of tasks in units of size one."""
     numbers = memory.propose(_numbers(mixture), _numbers(step))
-    # A leap of so many powers of ten is no model of tasks in units of size one.
-    if np.abs(numbers).max() < FARTHEST:
-        found = _model(numbers, step, noise_floor(statistics))
-        expectation = found.expect(statistics, among)
-        if expectation.log_evidence.mean() >= current:
-            return found, expectation
-    memory.forget()
-    return step, step.expect(statistics, among)
+    return _model(numbers, step, noise_floor(totals)) if np.abs(numbers).max() < FARTHEST else None
+
+
+def _gates(source: Source, mixture: Mixture, summed: Summed, penalty: float) -> Array:
+    """The M-step of the gates, which needs the tasks themselves."""
+    assert isinstance(source, TaskStatistics)
+    assert source.side is not None
+    gates = first_gates(mixture, source.side) if mixture.gates is None else mixture.gates
+    return fit_gates(source.side, summed.responsibilities, penalty, gates)
 
 
 def _numbers(mixture: Mixture) -> Array:
@@ -138,11 +133,12 @@ def _model(numbers: Array, like: Mixture, floor: float) -> Mixture:
     means, roots, logits, log_noise = np.split(numbers, np.cumsum([K * d, K * d * d, K]))
     roots = roots.reshape(K, d, d)
     proportions = np.exp(logits - logits.max())
-    return Mixture(
-        proportions / proportions.sum(),
-        means.reshape(K, d),
-        np.matmul(roots, roots.transpose(0, 2, 1)),
-        max(float(np.exp(2.0 * log_noise[0])), floor),
+    return replace(
+        like,
+        proportions=proportions / proportions.sum(),
+        means=means.reshape(K, d),
+        covariances=np.matmul(roots, roots.transpose(0, 2, 1)),
+        noise=max(float(np.exp(2.0 * log_noise[0])), floor),
     )
 
 
@@ -154,44 +150,39 @@ def first_gates(mixture: Mixture, side: Array) -> Array:
 
 
 def maximise(
-    statistics: TaskStatistics,
+    totals: Totals,
     mixture: Mixture,
-    expectation: Expectation,
+    moments: Moments,
     learn_mean: bool = True,
     shrinkage: Shrinkage | None = None,
     pseudo_tasks: float = 1.0,
 ) -> Mixture:
     """The M-step: moments of the posterior weights, and the noise that they leave."""
-    T, K = expectation.responsibilities.shape
-    counts = expectation.responsibilities.sum(axis=0)
-    proportions = (counts + pseudo_tasks) / (T + K * pseudo_tasks)
-    means, covariances = mixture.means.copy(), np.empty_like(mixture.covariances)
-    residual = 0.0
-    for k, part in enumerate(expectation.components):
-        r = np.ascontiguousarray(expectation.responsibilities[part.tasks, k])
-        if learn_mean and counts[k] > NEGLIGIBLE:
-            means[k] = r @ part.mean / counts[k]
-        inverses, traces = sum_inverses(part.factors, r, NEGLIGIBLE)
-        centred = part.mean - means[k]
-        scatter = (centred * r[:, None]).T @ centred + mixture.noise * part.root @ inverses @ part.root.T
-        weight = counts[k] + NEGLIGIBLE
-        if shrinkage is not None:
-            scatter += shrinkage.n_tasks * shrinkage.target
-            weight += shrinkage.n_tasks
-        covariances[k] = 0.5 * (scatter + scatter.T) / weight
-        uncertainty = mixture.noise * (part.root.shape[1] - mixture.noise * traces)
-        residual += float(r @ (part.squared_residuals + uncertainty))
-    noise = max(residual / statistics.n_rows, noise_floor(statistics))
-    return Mixture(proportions, means, covariances, noise)
+    counts, T = moments.counts, totals.n_tasks
+    proportions = (counts + pseudo_tasks) / (T + len(counts) * pseudo_tasks)
+    scatter, weights = moments.second, counts + NEGLIGIBLE
+    means = mixture.means
+    if learn_mean:
+        moves = (
+            np.where(counts > NEGLIGIBLE, 1.0 / np.maximum(counts, NEGLIGIBLE), 0.0)[:, None] * moments.first
+        )
+        means = means + moves
+        scatter = scatter - np.einsum("k,ki,kj->kij", counts, moves, moves)
+    if shrinkage is not None:
+        scatter = scatter + shrinkage.n_tasks * shrinkage.target
+        weights = weights + shrinkage.n_tasks
+    covariances = 0.5 * (scatter + scatter.transpose(0, 2, 1)) / weights[:, None, None]
+    noise = max(moments.residual / max(totals.n_rows, 1.0), noise_floor(totals))
+    return replace(mixture, proportions=proportions, means=means, covariances=covariances, noise=noise)
 
 
-def noise_floor(statistics: TaskStatistics) -> float:
+def noise_floor(totals: Totals) -> float:
     """The least noise variance that EM allows (targets that are all zero count as being of size one)."""
-    return NOISE_FLOOR * (float(statistics.square.sum()) / statistics.n_rows or 1.0)
+    return NOISE_FLOOR * (totals.square / max(totals.n_rows, 1.0) or 1.0)
 
 
 def fit_mixed_model(
-    statistics: TaskStatistics,
+    source: Source,
     *,
     max_iter: int = 300,
     tol: float = 1e-7,
@@ -213,24 +204,24 @@ def fit_mixed_model(
     options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "learn_mean": learn_mean}
     options.update(diagonal=structure != "full", accelerate=True)
     if start is not None and structure != "none":
-        return em(statistics, start, **options).mixture
-    d = statistics.n_features
-    gram = statistics.gram.sum(axis=0)
-    energy = float(np.trace(gram)) or 1.0
+        return em(source, start, **options).mixture
+    totals, d = source.totals(), source.n_features
+    n_rows = max(totals.n_rows, 1.0)
+    energy = float(np.trace(totals.gram)) or 1.0
     b = np.zeros(d)
     if learn_mean:
-        b = np.linalg.solve(gram + 1e-6 * energy / d * np.eye(d), statistics.cross.sum(axis=0))
-    left = float(statistics.squared_residuals(b).sum()) / statistics.n_rows
+        b[:] = np.linalg.solve(totals.gram + 1e-6 * energy / d * np.eye(d), totals.cross)
+    left = totals.squared_residuals(b) / n_rows
     if structure == "none":
-        noise = max(left, noise_floor(statistics))
+        noise = max(left, noise_floor(totals))
         return Mixture(np.ones(1), b[None], np.zeros((1, d, d)), noise)
     # Half of what the pooled fit leaves goes to the noise, half to differences between tasks.
-    half = max(left / 2.0, noise_floor(statistics))
-    W = half * statistics.n_rows / energy * np.eye(d)
+    half = max(left / 2.0, noise_floor(totals))
+    W = half * n_rows / energy * np.eye(d)
     if structure == "intercept":
         # EM keeps the range of W.
         W = np.diag(np.append(np.zeros(d - 1), half))
-    return em(statistics, Mixture(np.ones(1), b[None], W[None], half), **options).mixture
+    return em(source, Mixture(np.ones(1), b[None], W[None], half), **options).mixture
 
 
 def factor_target(W: Array, rank: int) -> Array:

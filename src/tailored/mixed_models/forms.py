@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from .em import Shrinkage, em, factor_target, fit_mixed_model, noise_floor, truncate
 from .mixture import Mixture, posterior
+from .moments import Source
 from .side import SideForm, fit_along_path
-from .starts import continue_mixture, fit_mixture
+from .starts import COMPONENT_SHRINKAGE, continue_mixture, fit_mixture
 from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]
@@ -27,6 +28,10 @@ FEW_PSEUDO_TASKS = 1.0
 FEW = 50
 #: Penalties on gates, and the steps of EM that they are learned in.
 GATE_PENALTIES, GATE_STEPS = (1.0, 10.0), 20
+#: Structures whose W has no correlations.
+DIAGONAL = ("diagonal", "intercept", "none")
+#: Steps of EM over all tasks, where a form was chosen and fitted on a sample of them.
+REFINING_STEPS = 20
 #: Directions of W below this fraction of its largest are dropped and the rest is fitted again.
 TRUNCATIONS = (0.0, 0.01, 0.05)
 
@@ -226,7 +231,7 @@ class FormFitter:
         unit = Mixture(np.ones(1), np.zeros((1, d)), form.ridge * np.eye(d)[None], 1.0)
         # y ~ N(0, σ² (I + ridge XXᵀ)): the σ² that is most likely.
         left = posterior(statistics, unit.means[0], unit.roots[0], 1.0).quadratic.sum()
-        noise = max(float(left) / statistics.n_rows, noise_floor(statistics))
+        noise = max(float(left) / statistics.n_rows, noise_floor(statistics.totals()))
         return replace(unit, covariances=noise * unit.covariances, noise=noise)
 
     def _shrunk(self, form: Form) -> Mixture:
@@ -240,3 +245,20 @@ class FormFitter:
         steps = 60 if len(self.statistics) <= FEW else 8
         options: dict[str, Any] = {"learn_mean": form.learn_mean, "shrinkage": shrinkage}
         return em(self.statistics, start, max_iter=steps, **options).mixture
+
+
+def refine(source: Source, form: Form, model: Mixture) -> Mixture:
+    """The form's model of all tasks of ``source``, by EM from its fit to a sample of them.
+
+    Γ and gates stay as they are, and so does all of "every task alone".  What W is shrunk to is the sample's.
+    """
+    if form.kind == "independent":
+        return model
+    shrinkage = None
+    if form.pseudo_tasks:
+        assert form.n_factors is not None
+        shrinkage = Shrinkage(form.pseudo_tasks, factor_target(model.covariances[0], form.n_factors))
+    elif form.kind == "mixture":
+        shrinkage = Shrinkage(COMPONENT_SHRINKAGE, model.moments()[1])
+    options: dict[str, Any] = {"learn_mean": form.learn_mean, "diagonal": form.structure in DIAGONAL}
+    return em(source, model, max_iter=REFINING_STEPS, shrinkage=shrinkage, accelerate=True, **options).mixture

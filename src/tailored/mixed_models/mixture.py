@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .gates import log_gates
-from .kernels import factor_and_solve
+from .kernels import factor_and_solve, sum_inverses
+from .moments import NEGLIGIBLE, Moments, Summed
 from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]
@@ -80,6 +81,21 @@ class Expectation(NamedTuple):
     responsibilities: Array
     components: list[Posterior]
 
+    def moments(self, mixture: Mixture) -> Moments:
+        """The sums over tasks that the M-step needs; ``mixture`` is the model of this E-step."""
+        counts = self.responsibilities.sum(axis=0)
+        first, second = np.empty_like(mixture.means), np.empty_like(mixture.covariances)
+        residual, noise = 0.0, mixture.noise
+        for k, part in enumerate(self.components):
+            r = np.ascontiguousarray(self.responsibilities[part.tasks, k])
+            inverses, traces = sum_inverses(part.factors, r, NEGLIGIBLE)
+            deviations = part.mean - mixture.means[k]
+            first[k] = r @ deviations
+            second[k] = (deviations * r[:, None]).T @ deviations + noise * part.root @ inverses @ part.root.T
+            uncertainty = noise * (part.root.shape[1] - noise * traces)
+            residual += float(r @ (part.squared_residuals + uncertainty))
+        return Moments(float(self.log_evidence.sum()), counts, first, second, residual)
+
 
 class TaskPriors(NamedTuple):
     """What the model knows of T tasks: responsibilities (T, K), τ(s) (T, d, d), b(s) (T, d).
@@ -140,6 +156,11 @@ class Mixture:
         largest = joint.max(axis=1, keepdims=True)
         total = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
         return Expectation(total[:, 0], np.exp(joint - total), parts)
+
+    def summed(self, statistics: TaskStatistics, among: NDArray[np.bool_] | None = None) -> Summed:
+        """The E-step of these tasks as the sums that the M-step needs."""
+        expectation = self.expect(statistics, among)
+        return Summed(expectation.moments(self), expectation.responsibilities)
 
     def log_proportions(self, statistics: TaskStatistics) -> Array:
         """log π, (K,) or (T, K)."""

@@ -95,11 +95,12 @@ def fit_side(
         Gamma[:, :used] = start.Gamma[:, :used]
         if form.intercept_only:
             Gamma[:-1] = 0.0
+    totals = statistics.totals()
     for _ in range(max_iter):
         rest = statistics.shifted(known @ Gamma.T)
         expectation = model.expect(rest)
         deviations = expectation.components[0].mean - model.means[0] + known @ Gamma.T
-        model = maximise(rest, model, expectation, True, None, 1.0)
+        model = maximise(totals, model, expectation.moments(model))
         previous, Gamma = Gamma, np.zeros_like(Gamma)
         if form.intercept_only:
             Gamma[-1, :used] = regression @ _intercepts(deviations, model.covariances[0])

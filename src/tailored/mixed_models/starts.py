@@ -48,7 +48,7 @@ def fit_mixture(
     # All starts have the same E-step, that of the single model; they differ in who belongs together.
     common = single.expect(statistics)
     directions = _directions(common.components[0].mean - single.means[0])
-    rng = np.random.default_rng(seed)
+    totals, rng = statistics.totals(), np.random.default_rng(seed)
     groupings = [_lines(directions)] * n_starts + [directions]
     if statistics.side is not None:
         groupings.append(statistics.side)
@@ -58,7 +58,8 @@ def fit_mixture(
         responsibilities = np.full((len(statistics), n_components), 0.1 / n_components)
         responsibilities[np.arange(len(statistics)), groups] += 0.9
         grouped = Expectation(common.log_evidence, responsibilities, common.components * n_components)
-        start = maximise(statistics, _repeated(single, n_components), grouped, **options)
+        repeated = _repeated(single, n_components)
+        start = maximise(totals, repeated, grouped.moments(repeated), **options)
         runs.append(em(statistics, start, max_iter=short_iter - 1, **options))
     best = max(runs, key=lambda run: run.log_evidence).mixture
     return em(statistics, best, max_iter=max_iter, accelerate=True, **options).mixture

@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 from ..tasks import TaskSet, Units
 from ..tasks.rows import BATCH_FLOATS
 from .kernels import second_moments
+from .moments import NEGLIGIBLE, Model, Moments, Summed, Totals
 
 Array = NDArray[np.float64]
 
 #: Floats that the second moments of all tasks may take (1 GB).
 LARGEST_STATISTICS = 125_000_000
+#: Floats of XᵀX of the tasks that go through a step of EM together: they stay in the cache.
+BLOCK_FLOATS = 1 << 16
 #: Columns up to which a compiled loop over all rows is faster than a matrix product for each task.
 COMPILED_COLUMNS = 64
 
@@ -83,7 +86,31 @@ class TaskStatistics:
             start = stop
         return cls(gram, cross, square, tasks.sizes.astype(float), side)
 
-    def take(self, index: NDArray[np.intp]) -> TaskStatistics:
+    def totals(self) -> Totals:
+        """Sums over all tasks."""
+        return Totals(
+            len(self),
+            float(self.sizes.sum()),
+            float(self.square.sum()),
+            self.cross.sum(axis=0),
+            self.gram.sum(axis=0),
+        )
+
+    def moments(self, model: Model, responsibilities: Array | None = None) -> Summed:
+        """The sums of a step of EM, block by block, in the order of the tasks."""
+        total: Moments | None = None
+        found = []
+        size = max(1, BLOCK_FLOATS // self.n_features**2)
+        for start in range(0, max(len(self), 1), size):
+            part = slice(start, start + size)
+            among = None if responsibilities is None else responsibilities[part] > NEGLIGIBLE
+            moments, there = model.summed(self.take(part), among)
+            total = moments if total is None else total + moments
+            found.append(there)
+        assert total is not None
+        return Summed(total, np.concatenate(found))
+
+    def take(self, index: NDArray[np.intp] | slice) -> TaskStatistics:
         """The tasks at these positions."""
         side = None if self.side is None else self.side[index]
         return TaskStatistics(
