@@ -8,7 +8,7 @@ from ._version import __version__
 from .learners import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, UnconditionalLearner
 from .persistence import load
 from .regressor import TaskRegressor
-from .tasks import Task, TaskSet
+from .tasks import Task, TaskSet, scan
 
 __all__ = [
     "ConditionalLearner",
@@ -20,4 +20,5 @@ __all__ = [
     "UnconditionalLearner",
     "__version__",
     "load",
+    "scan",
 ]

@@ -2,6 +2,7 @@
 
 from ._task_set import Task, TaskSet
 from .rows import Rows
+from .scans import TaskScan, scan
 from .units import Units
 
-__all__ = ["Rows", "Task", "TaskSet", "Units"]
+__all__ = ["Rows", "Task", "TaskScan", "TaskSet", "Units", "scan"]

@@ -84,6 +84,22 @@ def join_entries(entries: list[Any], labels: Any) -> tuple[Any, ...]:
     return X, y, offsets, unique, side.values, side.names, names[0]
 
 
+def check_alike(sets: list[Any]) -> None:
+    """Refuse task sets that do not agree in their columns."""
+    first = sets[0]
+    for i, other in enumerate(sets):
+        for what in ("n_features", "feature_names", "side_names"):
+            mine, theirs = getattr(first, what), getattr(other, what)
+            if not same(mine, theirs):
+                raise ValueError(f"sets[{i}] has {what} {theirs}, and sets[0] has {mine}: they must agree.")
+        widths = [None if s.side_info is None else s.side_info.shape[1] for s in (first, other)]
+        if widths[0] != widths[1]:
+            raise ValueError(
+                f"side_info has {widths[1] or 'no'} columns in sets[{i}] and {widths[0] or 'no'} in "
+                "sets[0]: give it to all or none, with the same columns."
+            )
+
+
 def stack(parts: list[Rows]) -> Rows:
     if any(sp.issparse(part) for part in parts):
         return canonical_csr(sp.vstack([sp.csr_array(part) for part in parts], format="csr"))

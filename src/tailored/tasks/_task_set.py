@@ -21,7 +21,7 @@ from .._validation import (
 from . import _descriptions, _frames
 from ._descriptions import Side
 from ._frames import Grouping, Rows
-from ._joining import Task, join_entries, offsets_of, same, stack
+from ._joining import Task, check_alike, join_entries, offsets_of, stack
 from ._long_frames import FrameColumns, read_long
 from ._splitting import check_share, row_counts, row_keys, task_counts
 
@@ -128,20 +128,8 @@ class TaskSet:
         sets = list(sets)
         if not sets:
             raise ValueError("sets is empty: pass at least one TaskSet.")
+        check_alike(sets)
         first = sets[0]
-        for i, other in enumerate(sets):
-            for what in ("n_features", "feature_names", "side_names"):
-                mine, theirs = getattr(first, what), getattr(other, what)
-                if not same(mine, theirs):
-                    raise ValueError(
-                        f"sets[{i}] has {what} {theirs}, and sets[0] has {mine}: they must agree."
-                    )
-            widths = [None if s.side_info is None else s.side_info.shape[1] for s in (first, other)]
-            if widths[0] != widths[1]:
-                raise ValueError(
-                    f"side_info has {widths[1] or 'no'} columns in sets[{i}] and {widths[0] or 'no'} in "
-                    "sets[0]: give it to all or none, with the same columns."
-                )
         keys = range(sum(map(len, sets))) if relabel else [key for s in sets for key in native(s.labels)]
         sides = [s.side_info for s in sets if s.side_info is not None]
         return cls.from_arrays(

@@ -1,0 +1,120 @@
+"""Tasks whose rows come in several pieces: a number for each label, and pieces put together by label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._validation import is_missing, native
+from ._frames import Grouping, group_rows
+from ._joining import check_alike, offsets_of, stack
+from ._task_set import TaskSet
+
+Keys = NDArray[np.uint64]
+
+
+def label_keys(labels: np.ndarray, seed: int = 0) -> Keys:
+    """A number for each label that looks random, the same in every process and next to whichever other labels.
+
+    Labels that are equal have equal keys, as 7 and 7.0 do; different ones nearly always different keys.
+    """
+    with np.errstate(over="ignore"):
+        start = np.uint64(seed % 2**64) * np.uint64(0x9E3779B97F4A7C15)
+        return _mixed(_mixed(_numbers(labels) + start) + start)
+
+
+def _mixed(numbers: Keys) -> Keys:
+    """The finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
+
+
+def _numbers(labels: np.ndarray) -> Keys:
+    kind = labels.dtype.kind
+    if kind in "biu":
+        return labels.astype(np.uint64 if kind == "u" else np.int64).view(np.uint64)
+    if kind in "mM":
+        return labels.astype(f"{kind}8[ns]").view(np.uint64)
+    if kind == "f":
+        values = labels.astype(np.float64)
+        whole = (values == np.round(values)) & (np.abs(values) < 2.0**63)
+        return np.where(
+            whole, np.where(whole, values, 0.0).astype(np.int64).view(np.uint64), values.view(np.uint64)
+        )
+    return np.fromiter((_number(label) for label in native(labels)), dtype=np.uint64, count=len(labels))
+
+
+def _number(label: Any) -> int:
+    if isinstance(label, int | float) and label == int(label):
+        return int(label) % 2**64
+    return int.from_bytes(blake2b(repr(label).encode(), digest_size=8).digest(), "little")
+
+
+def merged(sets: Iterable[TaskSet]) -> TaskSet:
+    """The tasks of all sets, in the order in which their labels first appear, each with its rows from all of them.
+
+    Rows of a task stand in the order of the sets.  Its description must be the same in each.
+    """
+    sets = list(sets)
+    if len(sets) == 1:
+        return sets[0]
+    check_alike(sets)
+    grouping = grouped([one.labels for one in sets])
+    sizes = np.concatenate([one.sizes for one in sets])
+    side = _descriptions([one.side_info for one in sets], grouping, sets[0].side_names)
+    X, y = stack([one.X for one in sets]), np.concatenate([one.y for one in sets])
+    if len(grouping.labels) < len(sizes):
+        order = np.argsort(np.repeat(grouping.codes, sizes), kind="stable")
+        X, y = X[order], y[order]
+        sizes = np.bincount(grouping.codes, weights=sizes).astype(np.int64)
+    return TaskSet.from_arrays(
+        X,
+        y,
+        offsets_of(sizes),
+        grouping.labels,
+        side,
+        sets[0].side_names,
+        sets[0].feature_names,
+        sets[0].columns if all(one.columns == sets[0].columns for one in sets) else None,
+    )
+
+
+def grouped(labels: list[np.ndarray]) -> Grouping:
+    """The tasks that labels of several sets name; those of different kinds as Python's own, which parts 1 and "1"."""
+    if len({array.dtype.kind for array in labels}) == 1:
+        together: Any = np.concatenate(labels)
+    else:
+        together = [label for array in labels for label in native(array)]
+    return group_rows(together, len(together))
+
+
+def _descriptions(tables: list[Any], grouping: Grouping, names: list[str] | None) -> np.ndarray | None:
+    """The tasks' rows of all tables, which must say the same of a task wherever it appears."""
+    if tables[0] is None:
+        return None
+    mixed = any(table.dtype == object for table in tables)
+    table: np.ndarray = np.concatenate([table.astype(object) if mixed else table for table in tables])
+    if len(grouping.first) == len(table):
+        return table
+    expected = table[grouping.first][grouping.codes]
+    differs = np.asarray(table != expected, dtype=bool)
+    if differs.any():
+        both = zip(table[differs], expected[differs], strict=True)
+        # What is missing on both sides is the same, though NaN is unequal to itself.
+        differs[differs] = [not (is_missing(here) and is_missing(there)) for here, there in both]
+    if differs.any():
+        row, column = (int(i) for i in np.argwhere(differs)[0])
+        name = repr(names[column]) if names else str(column)
+        label = native(grouping.labels)[grouping.codes[row]]
+        there, here = native(np.array([expected[row, column], table[row, column]], dtype=table.dtype))
+        raise ValueError(
+            f"side information must be constant within a task, but column {name} of task {label!r} is {there!r} in one "
+            f"piece and {here!r} in a later one."
+        )
+    return table[grouping.first]

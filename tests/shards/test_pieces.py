@@ -1,0 +1,196 @@
+"""Tasks in pieces: keys of labels, merging rows and statistics, the sample of whole tasks, parts on disk."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tailored import TaskSet
+from tailored.mixed_models import TaskStatistics
+from tailored.shards import LabelledStatistics, Reservoir, in_units, merge_statistics
+from tailored.shards import spill as spill_module
+from tailored.shards.spill import PARTS, Spill
+from tailored.tasks import Units
+from tailored.tasks.pieces import label_keys, merged
+
+
+def long_rows(seed=0, n_tasks=40, d=3, words=False, side=True):
+    """Rows in random order: X, y, labels, description of each row."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 9, size=n_tasks)
+    names = np.array([f"task-{t}" for t in range(n_tasks)]) if words else 7 * np.arange(n_tasks) - 50
+    description = rng.normal(size=(n_tasks, 2))
+    task = rng.permutation(np.repeat(np.arange(n_tasks), sizes))
+    X = 5.0 + rng.normal(size=(len(task), d))
+    y = 100.0 + rng.normal(size=len(task))
+    return X, y, names[task], description[task] if side else None
+
+
+def in_pieces(rows, n_pieces=5):
+    X, y, labels, side = rows
+    return [
+        TaskSet(X[i], y[i], labels[i], None if side is None else side[i])
+        for i in np.array_split(np.arange(len(y)), n_pieces)
+    ]
+
+
+def same_tasks(one, other):
+    """The same tasks with the same rows, in any order of the tasks."""
+    assert set(one.labels.tolist()) == set(other.labels.tolist())
+    other = other[other.index_of(one.labels)]
+    for name in ("X", "y", "offsets"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    if one.side_info is not None:
+        np.testing.assert_array_equal(one.side_info, other.side_info)
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_pieces_are_put_together_by_label(words):
+    rows = long_rows(words=words)
+    whole, found = TaskSet(*rows), merged(in_pieces(rows))
+    np.testing.assert_array_equal(found.labels, whole.labels)
+    same_tasks(found, whole)
+
+
+def test_missing_values_of_a_description_agree_with_each_other_alone():
+    X, y = np.ones((2, 1)), np.arange(2.0)
+    known, unknown = {"a": {"age": 3.0, "town": None}}, {"a": {"age": np.nan, "town": None}}
+    pieces = [TaskSet(X, y, ["a", "a"], side) for side in (unknown, unknown)]
+    assert len(merged(pieces)) == 1
+    with pytest.raises(ValueError, match=r"column 'age' of task 'a' is nan in one piece and 3\.0 in a later"):
+        merged([*pieces, TaskSet(X, y, ["a", "a"], known)])
+
+
+def test_numbers_and_words_stay_apart():
+    X, y = np.ones((1, 1)), np.zeros(1)
+    assert merged([TaskSet(X, y, [1]), TaskSet(X, y, ["1"]), TaskSet(X, y, [1])]).labels.tolist() == [1, "1"]
+
+
+def test_keys_depend_on_the_label_alone():
+    labels = np.array([3, 7, 10**12, -1])
+    np.testing.assert_array_equal(label_keys(labels[1:]), label_keys(labels)[1:])
+    np.testing.assert_array_equal(label_keys(labels.astype(float)), label_keys(labels))
+    np.testing.assert_array_equal(label_keys(np.array([7, "a"], dtype=object))[:1], label_keys(labels[1:2]))
+    np.testing.assert_array_equal(
+        label_keys(np.array([7, "a"], dtype=object))[1:], label_keys(np.array(["a"]))
+    )
+    assert len(set(label_keys(np.arange(100_000)).tolist())) == 100_000
+    assert not np.array_equal(label_keys(labels, 1), label_keys(labels, 2))
+    # evenly spread, whichever bits are looked at
+    for shift in (0, 30, 58):
+        counts = np.bincount(
+            (label_keys(np.arange(64_000)) >> np.uint64(shift)).astype(int) % 64, minlength=64
+        )
+        assert counts.min() > 800
+        assert counts.max() < 1200
+
+
+def test_keys_are_the_same_in_every_process():
+    program = "import numpy as np; from tailored.tasks.pieces import label_keys; "
+    program += "print(label_keys(np.array(['a', 'b'])).tolist())"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == str(label_keys(np.array(["a", "b"])).tolist())
+
+
+@pytest.mark.parametrize("numbers", [10**6, 200])
+def test_reservoir_is_the_same_sample_of_whole_tasks_in_any_order(numbers):
+    rows = long_rows(1, n_tasks=200)
+    whole = TaskSet(*rows)
+    samples = []
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(rows[1])) if seed else np.arange(len(rows[1]))
+        reservoir = Reservoir(size=30, numbers=numbers, seed=5)
+        for piece in in_pieces([part[order] for part in rows], 9):
+            reservoir = reservoir.take(piece)
+        samples.append(reservoir)
+    sample = samples[0]
+    assert not sample.is_whole
+    assert 1 < len(sample) <= 30
+    assert len(sample.tasks.y) * 4 <= numbers
+    same_tasks(sample.tasks, whole[whole.index_of(sample.tasks.labels)])
+    for other in samples[1:]:
+        assert other.limit == sample.limit
+        assert set(other.tasks.labels.tolist()) == set(sample.tasks.labels.tolist())
+        np.testing.assert_array_equal(np.sort(other.tasks.y), np.sort(sample.tasks.y))
+    # the smallest keys of all: nobody is preferred
+    keys = np.sort(label_keys(whole.labels, 5))
+    np.testing.assert_array_equal(np.sort(label_keys(sample.tasks.labels, 5)), keys[: len(sample)])
+
+
+def test_reservoir_with_room_is_what_came():
+    rows = long_rows(2)
+    reservoir = Reservoir(100, 10**6, 0)
+    for piece in in_pieces(rows):
+        reservoir = reservoir.take(piece)
+    assert reservoir.is_whole
+    np.testing.assert_array_equal(reservoir.tasks.labels, TaskSet(*rows).labels)
+
+
+@pytest.mark.parametrize("part_bytes", [64_000_000, 600])
+@pytest.mark.parametrize("words", [False, True])
+def test_parts_on_disk_hold_whole_tasks(tmp_path, monkeypatch, part_bytes, words):
+    """Also where parts are too large to be read at once and are parted again, down to single tasks."""
+    monkeypatch.setattr(spill_module, "PART_BYTES", part_bytes)
+    rows = long_rows(3, n_tasks=300, words=words)
+    whole, parted = TaskSet(*rows), Spill(tmp_path / "rows")
+    for piece in in_pieces(rows):
+        parted.add(piece)
+    found = [tasks for part in range(PARTS) for tasks in parted.tasks(part, whole)]
+    assert len(found) > (PARTS if part_bytes == 600 else 50)
+    together = TaskSet.concat(found)
+    same_tasks(whole, together)
+    parted.clear()
+    assert not list(tmp_path.iterdir())
+
+
+def test_parts_are_cut_back_to_where_they_were(tmp_path):
+    rows = long_rows(4)
+    pieces, parted = in_pieces(rows, 2), Spill(tmp_path)
+    parted.add(pieces[0])
+    sizes = parted.sizes()
+    parted.add(pieces[1])
+    parted.cut_back(sizes)
+    found = TaskSet.concat(tasks for part in range(PARTS) for tasks in parted.tasks(part, pieces[0]))
+    same_tasks(pieces[0], found)
+
+
+def test_words_of_descriptions_survive_the_disk(tmp_path):
+    side = {0: {"town": "a", "age": 3.0}, 1: {"town": None, "age": np.nan}}
+    tasks = TaskSet(np.ones((3, 1)), np.arange(3.0), [0, 1, 1], side)
+    parted = Spill(tmp_path)
+    parted.add(tasks)
+    found = TaskSet.concat(part for i in range(PARTS) for part in parted.tasks(i, tasks))
+    assert found[found.index_of(0)].side_info.tolist() == [["a", 3.0]]
+    town, age = found[found.index_of(1)].side_info[0]
+    assert town is None
+    assert np.isnan(age)
+    assert found.side_names == ["town", "age"]
+
+
+def test_statistics_add_up_by_label():
+    rows = long_rows(5)
+    whole = TaskSet(*rows)
+    units = Units.of(whole, True, centre=True)
+    found = merge_statistics(
+        LabelledStatistics(piece.labels, TaskStatistics.of(piece, units, piece.side_info))
+        for piece in in_pieces(rows)
+    )
+    expected = TaskStatistics.of(whole, units, whole.side_info)
+    np.testing.assert_array_equal(found.labels, whole.labels)
+    for name in ("gram", "cross", "square", "sizes", "side"):
+        np.testing.assert_allclose(
+            getattr(found.statistics, name), getattr(expected, name), rtol=1e-12, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_statistics_in_other_units(fit_intercept):
+    whole = TaskSet(*long_rows(6))
+    d = whole.n_features
+    have = Units(np.ones(d + 1), 1.0, np.append(whole.X[0], 0.0), float(whole.y[0]), True)
+    want = Units.of(whole, fit_intercept, centre=True)
+    found = in_units(TaskStatistics.of(whole, have), have, want)
+    expected = TaskStatistics.of(whole, want)
+    for name in ("gram", "cross", "square", "sizes"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-9)

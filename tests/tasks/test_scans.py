@@ -1,0 +1,166 @@
+"""Long tables read batch by batch: the same tasks from every kind of table, and errors that name the place."""
+
+import numpy as np
+import pytest
+
+from tailored import TaskSet, scan
+from tailored.tasks import tables
+from tailored.tasks.pieces import merged
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+ds = pytest.importorskip("pyarrow.dataset")
+
+COLUMNS = {"task": "user", "target": "y", "side_columns": ["age", "town"]}
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch):
+    monkeypatch.setattr(tables, "LEAST_ROWS", 100)
+    monkeypatch.setattr(tables, "MOST_ROWS", 100)
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    user = rng.integers(0, 60, size=1_000)
+    return pd.DataFrame(
+        {
+            "user": user,
+            "x1": rng.normal(size=1_000),
+            "y": rng.normal(size=1_000),
+            "x2": rng.integers(0, 5, size=1_000),
+            "age": user * 1.5,
+            "town": [f"t{u % 3}" for u in user],
+        }
+    )
+
+
+def in_files(frame, folder, n_files=3):
+    folder.mkdir()
+    for i, part in enumerate(np.array_split(np.arange(len(frame)), n_files)):
+        frame.iloc[part].to_parquet(folder / f"part-{i}.parquet", index=False)
+    return folder
+
+
+def relation(frame):
+    duckdb = pytest.importorskip("duckdb")
+    return duckdb.connect().from_df(frame)
+
+
+KINDS = {
+    "file": lambda frame, folder: next(in_files(frame, folder / "f", 1).iterdir()),
+    "folder": lambda frame, folder: str(in_files(frame, folder / "f")),
+    "files": lambda frame, folder: sorted(in_files(frame, folder / "f").iterdir()),
+    "pandas": lambda frame, _: frame,
+    "polars": lambda frame, _: pl.from_pandas(frame),
+    "arrow": lambda frame, _: pa.Table.from_pandas(frame),
+    "reader": lambda frame, _: pa.Table.from_pandas(frame).to_reader(max_chunksize=70),
+    "dataset": lambda frame, folder: ds.dataset(in_files(frame, folder / "f")),
+    "lazy frame": lambda frame, _: pl.from_pandas(frame).lazy(),
+    "lazy files": lambda frame, folder: pl.scan_parquet(in_files(frame, folder / "f") / "*.parquet"),
+    "relation": lambda frame, _: relation(frame),
+    "frames": lambda frame, _: [frame[:400], frame[400:]],
+    "generator": lambda frame, _: (frame[i : i + 300] for i in range(0, 1_000, 300)),
+    "batches": lambda frame, _: pa.Table.from_pandas(frame).to_batches(max_chunksize=300),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_table_is_the_same_tasks(kind, frame, tmp_path):
+    scanned = scan(KINDS[kind](frame, tmp_path), **COLUMNS)
+    pieces = [piece.tasks for piece in scanned.pieces()]
+    assert len(pieces) > 1
+    expected = TaskSet.from_frame(frame, **COLUMNS)
+    found = merged(pieces)
+    found = found[found.index_of(expected.labels)]
+    for name in ("X", "y", "offsets", "side_info", "feature_names"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert found.side_names == expected.side_names == ["age", "town"]
+    assert tuple(found.columns) == ("user", "y")
+
+
+@pytest.mark.parametrize("kind", ["folder", "lazy frame", "relation", "pandas"])
+def test_a_table_is_read_twice_in_the_same_order_and_from_the_middle(kind, frame, tmp_path):
+    scanned = scan(KINDS[kind](frame, tmp_path), features=["x2"], **COLUMNS)
+    first, second, rest = (list(scanned.pieces(skip)) for skip in (0, 0, 3))
+    assert [piece.place for piece in first] == [piece.place for piece in second]
+    for one, other in zip([*first, *first[3:]], [*second, *rest], strict=True):
+        np.testing.assert_array_equal(one.tasks.y, other.tasks.y)
+
+
+def test_columns_that_are_not_there(frame):
+    with pytest.raises(ValueError, match=r"target must be one of .*'y'"):
+        scan(frame, task="user", target="rating")
+    with pytest.raises(ValueError, match="features must be one of"):
+        scan(frame, task="user", target="y", features=["x3"])
+    with pytest.raises(ValueError, match="features names the column 'y'"):
+        scan(frame, task="user", target="y", features=["y"])
+    with pytest.raises(TypeError, match=r"Write \['x1'\]"):
+        scan(frame, task="user", target="y", features="x1")
+    with pytest.raises(ValueError, match="no column is left"):
+        scan(frame[["user", "y"]], task="user", target="y")
+
+
+def test_what_is_no_table(tmp_path):
+    with pytest.raises(TypeError, match="data: expected a parquet file"):
+        scan(7, task="user", target="y")
+    with pytest.raises(FileNotFoundError, match=r"no\.parquet"):
+        scan(tmp_path / "no.parquet", task="user", target="y")
+    with pytest.raises(FileNotFoundError, match=r"holds no \*\.parquet"):
+        scan(tmp_path, task="user", target="y")
+    with pytest.raises(TypeError, match="item 1 of the iterable is a int"):
+        list(scan([pd.DataFrame({"u": [1], "y": [1.0], "x": [1.0]}), 3], task="u", target="y").pieces())
+
+
+def test_a_file_that_ends_early_is_named(frame, tmp_path):
+    folder = in_files(frame, tmp_path / "f")
+    whole = (folder / "part-1.parquet").read_bytes()
+    (folder / "part-1.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"part-1\.parquet is no whole parquet file"):
+        scan(folder, **COLUMNS)
+
+
+def test_a_file_whose_rows_cannot_be_read_is_named(frame, tmp_path):
+    folder = in_files(frame, tmp_path / "f")
+    broken = bytearray((folder / "part-1.parquet").read_bytes())
+    broken[4 : len(broken) // 2] = b"\xff" * (len(broken) // 2 - 4)
+    (folder / "part-1.parquet").write_bytes(bytes(broken))
+    with pytest.raises(ValueError, match=r"part-1\.parquet cannot be read beyond row 0"):
+        list(scan(folder, **COLUMNS).pieces())
+
+
+def test_columns_that_change_half_way_are_named(frame, tmp_path):
+    folder = in_files(frame, tmp_path / "f")
+    pd.read_parquet(folder / "part-2.parquet").drop(columns="x2").to_parquet(folder / "part-2.parquet")
+    with pytest.raises(ValueError, match=r"part-2\.parquet has no column 'x2'"):
+        scan(folder, **COLUMNS)
+    with pytest.raises(ValueError, match=r"batch that starts at row 500 has no column 'x2'"):
+        list(scan([frame[:500], frame[500:].drop(columns="x2")], **COLUMNS).pieces())
+    more = frame[500:].assign(x3=1.0)
+    with pytest.raises(ValueError, match=r"row 500 has the new column 'x3'"):
+        list(scan([frame[:500], more], **COLUMNS).pieces())
+    # what was not asked for may come and go
+    assert list(scan([frame[:500], more], features=["x1"], **COLUMNS).pieces())
+
+
+def test_types_that_change_half_way_are_named(frame):
+    words = frame[500:].assign(x2="a")
+    with pytest.raises(ValueError, match=r"row 500: Feature column 'x2' is not numeric"):
+        list(scan([frame[:500], words], **COLUMNS).pieces())
+    labels = frame[500:].assign(user=frame["user"][500:].astype(str))
+    with pytest.raises(
+        ValueError, match="labels in data, in the batch that starts at row 500 are of another"
+    ):
+        list(scan([frame[:500], labels], **COLUMNS).pieces())
+
+
+def test_a_missing_value_is_found(frame, tmp_path):
+    bad = frame.copy()
+    bad.loc[733, "x1"] = np.nan
+    folder = in_files(bad, tmp_path / "f")
+    place = rf"part-2\.parquet, in the batch that starts at row 0: .*NaN: task {bad['user'][733]}, row 66, column 'x1'"
+    with pytest.raises(ValueError, match=place):
+        list(scan(folder, **COLUMNS).pieces())
