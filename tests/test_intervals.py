@@ -24,6 +24,16 @@ def test_uncertainty_is_that_of_a_gaussian_posterior(n):
     np.testing.assert_allclose(uncertainty(X, theta, x), expected, rtol=1e-9)
 
 
+def test_tasks_that_stand_side_by_side_are_each_on_their_own():
+    rng = np.random.default_rng(0)
+    X, x, roots = rng.normal(size=(5, 2, 4)), rng.normal(size=(5, 6, 4)), rng.normal(size=(5, 4, 4))
+    theta = roots @ np.swapaxes(roots, -1, -2)
+    for n in (0, 2):
+        found = uncertainty(X[:, :n], theta, x)
+        each = [uncertainty(X[t, :n], theta[t], x[t]) for t in range(5)]
+        np.testing.assert_allclose(found, each, rtol=1e-12)
+
+
 def test_uncertainty_of_a_singular_representation_outside_its_range_is_zero():
     theta = np.diag([2.0, 0.0])
     np.testing.assert_allclose(uncertainty(np.ones((1, 2)), theta, np.array([[0.0, 5.0]])), 0.0, atol=1e-12)
@@ -53,10 +63,8 @@ def test_every_task_has_the_same_say():
 
     def reach(far_rows):
         def task(n, value):
-            zero = np.zeros(1)
-            return Adapted(
-                np.zeros((0, 1)), np.zeros(0), zero[None], zero, np.zeros((n, 1)), np.full(n, value)
-            )
+            nothing = np.zeros((1, 0, 1)), np.zeros((1, 0)), np.zeros((1, 1, 1)), np.zeros((1, 1))
+            return Adapted(*nothing, np.zeros((1, n, 1)), np.full((1, n), value))
 
         tasks = [task(2, float(value)) for value in range(40)] + [task(far_rows, 100.0)]
         found = calibrate([(0, tasks)])

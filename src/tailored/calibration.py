@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from .adapting import AdaptTasks
 from .intervals import Adapted, Calibration, calibrate
-from .tasks import TaskSet, Units
+from .tasks import Rows, TaskSet, Units
 from .tasks.episodes import LEAST_QUERY, Arrival
 from .tasks.rows import batches
+
+Array = NDArray[np.float64]
 
 #: Where tasks are few, each is drawn from several times, until there are so many in all.
 MOST_REPEATS, ENOUGH_TASKS = 4, 400
@@ -58,13 +60,24 @@ def _adapted(
     arrival: Arrival,
     n_repeats: int,
 ) -> list[Adapted]:
-    out = []
+    """The tasks in groups that have as many rows to give, and as many to ask for."""
+    out, start = [], 0
     episodes = arrival.ask_all(tasks, n_support, seed, n_repeats)
-    queries = iter(episodes.query)
     for support in batches(episodes.support):
-        for given, weights, theta in zip(support, *adapt(support), strict=True):
-            query = next(queries)
-            if len(query.y):
-                rows = [(units.dense(part.X), units.targets(part.y)) for part in (given, query)]
-                out.append(Adapted(*rows[0], theta, weights, *rows[1]))
+        query = episodes.query[start : start + len(support)]
+        start += len(support)
+        weights, theta = adapt(support)
+        given, asked = (Rows(units.dense(s.X), units.targets(s.y), s.offsets) for s in (support, query))
+        kinds, kind = np.unique(np.stack([given.sizes, asked.sizes]), axis=1, return_inverse=True)
+        for i, (n, q) in enumerate(kinds.T):
+            if q:
+                some = np.flatnonzero(kind.ravel() == i)
+                rows = [*_stacked(given, some, n), theta[some], weights[some], *_stacked(asked, some, q)]
+                out.append(Adapted(*rows))
     return out
+
+
+def _stacked(rows: Rows, some: NDArray[np.intp], n: int) -> tuple[Array, Array]:
+    """Inputs (m, n, d) and targets (m, n) of tasks with n rows each."""
+    taken = rows.take(some)
+    return taken.X.reshape(len(some), n, taken.X.shape[1]), taken.y.reshape(len(some), n)

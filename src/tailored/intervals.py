@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,30 +29,36 @@ def posterior_covariance(X: Array, theta: Array) -> Array:
     """Covariance (d, d) of the weights in units of the noise variance, given support rows ``X`` (n, d).
 
     That of a Gaussian prior of covariance θ/n in these units, ``(I + θXᵀX/n)⁻¹ θ / n``; the prior's own, θ, without
-    rows.
+    rows.  Here and below, any number of tasks with n rows each may stand in axes before these.
     """
-    n, d = X.shape
-    return theta if n == 0 else np.linalg.solve(np.eye(d) + theta @ (X.T @ X) / n, theta) / n
+    n, d = X.shape[-2:]
+    return (
+        theta if n == 0 else np.linalg.solve(np.eye(d) + theta @ (np.swapaxes(X, -1, -2) @ X) / n, theta) / n
+    )
 
 
 def uncertainty(X: Array, theta: Array, x: Array) -> Array:
     """Variance of each prediction ``<x, w>`` in the same units, by the shorter way."""
-    n, d = X.shape
+    n, d = X.shape[-2:]
     if 0 < n < d:
         # The same by an n × n system: θ/n − θXᵀ (nI + XθXᵀ)⁻¹ Xθ/n.
         across = X @ theta
-        seen = across @ x.T
-        solved = np.linalg.solve(across @ X.T + n * np.eye(n), seen)
-        variance = (np.einsum("ij,ij->i", x @ theta, x) - np.einsum("ij,ij->j", seen, solved)) / n
+        seen = across @ np.swapaxes(x, -1, -2)
+        solved = np.linalg.solve(across @ np.swapaxes(X, -1, -2) + n * np.eye(n), seen)
+        variance = (np.sum((x @ theta) * x, axis=-1) - np.sum(seen * solved, axis=-2)) / n
     else:
-        variance = np.einsum("ij,ij->i", x @ posterior_covariance(X, theta), x)
+        variance = np.sum((x @ posterior_covariance(X, theta)) * x, axis=-1)
     return np.maximum(variance, 0.0)
 
 
 def spreads(X: Array, y: Array, theta: Array, weights: Array, x: Array, noise: float) -> Array:
     """The error expected at each row of ``x``: the task's own noise level, widened by the `uncertainty`."""
-    own = _own_noise(np.sum((y - X @ weights) ** 2), len(y), noise)
-    return np.sqrt(own * (1.0 + uncertainty(X, theta, x)))
+    own = _own_noise(np.sum((y - _predicted(X, weights)) ** 2, axis=-1), X.shape[-2], noise)
+    return np.sqrt(own[..., None] * (1.0 + uncertainty(X, theta, x)))
+
+
+def _predicted(X: Array, weights: Array) -> Array:
+    return np.matmul(X, weights[..., None])[..., 0]
 
 
 def _own_noise(squares: Any, n_rows: Any, noise: float) -> Any:
@@ -161,9 +167,8 @@ def _ends(scores: Array, weights: Array, miss: float) -> tuple[float, float]:
     )
 
 
-@dataclass(frozen=True)
-class Adapted:
-    """One calibration task: support rows, what was adapted on them, and query rows with their targets."""
+class Adapted(NamedTuple):
+    """Calibration tasks of n support and q query rows each: (m, n, d), (m, n); θ (m, d, d), w (m, d); (m, q, d), (m, q)."""
 
     X: Array
     y: Array
@@ -172,19 +177,26 @@ class Adapted:
     query_X: Array
     query_y: Array
 
+    @property
+    def errors(self) -> Array:
+        """Target minus prediction of the query rows, (m, q)."""
+        return self.query_y - _predicted(self.query_X, self.weights)
+
 
 def calibrate(levels: Sequence[tuple[int, Sequence[Adapted]]], n_repeats: int = 1) -> Calibration:
     """Scores of tasks, each given ``n_repeats`` times per level: numbers of rows, increasing, and adapted tasks."""
-    errors = [[task.query_y - task.query_X @ task.weights for task in tasks] for _, tasks in levels]
-    noise = float(np.mean(np.concatenate(errors[-1]) ** 2))
+    errors = [[tasks.errors for tasks in groups] for _, groups in levels]
+    noise = float(np.mean(np.concatenate([found.ravel() for found in errors[-1]]) ** 2))
     # Targets without any noise have no scale: any will do for a score of zero.
     noise = noise if noise > 0 else 1.0
     scores, weights = [], []
-    for (_, tasks), missed in zip(levels, errors, strict=True):
-        spread = [spreads(t.X, t.y, t.theta, t.weights, t.query_X, noise) for t in tasks]
-        score = np.concatenate(missed) / np.concatenate(spread)
-        sizes = np.array([len(error) for error in missed])
+    for (_, groups), missed in zip(levels, errors, strict=True):
+        n_tasks = sum(len(found) for found in missed)
+        pairs = list(zip(groups, missed, strict=True))
+        found = [m / spreads(t.X, t.y, t.theta, t.weights, t.query_X, noise) for t, m in pairs]
+        score = np.concatenate([part.ravel() for part in found])
+        share = np.concatenate([np.full(part.size, 1.0 / part.shape[1]) for part in found])
         order = np.argsort(score, kind="stable")
         scores.append(score[order])
-        weights.append(np.repeat(1.0 / (sizes * (len(tasks) + 0.5 * n_repeats)), sizes)[order])
+        weights.append(share[order] / (n_tasks + 0.5 * n_repeats))
     return Calibration(np.array([float(rows) for rows, _ in levels]), scores, weights, noise)
