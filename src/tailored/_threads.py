@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cache
+from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
@@ -25,3 +29,19 @@ def single_threaded_openmp() -> AbstractContextManager[None]:
     # Not kept: libraries with their own OpenMP may have been loaded since.
     context: AbstractContextManager[None] = ThreadpoolController().limit(limits=1, user_api="openmp")
     return context
+
+
+@cache
+def _pool(n_threads: int, process: int) -> ThreadPoolExecutor:
+    # A fork has none of its parent's threads: each process has pools of its own.
+    return ThreadPoolExecutor(n_threads, f"tailored-{process}")
+
+
+def in_threads(work: Callable[..., None], calls: Sequence[tuple[Any, ...]], n_threads: int) -> None:
+    """Call ``work`` with each of ``calls``, which write where no other does."""
+    if n_threads == 1 or len(calls) < 2:
+        for args in calls:
+            work(*args)
+        return
+    for _ in _pool(n_threads, os.getpid()).map(lambda args: work(*args), calls):
+        pass

@@ -48,8 +48,8 @@ def test_adapted_weights_are_posterior_means(clusters, mixture):
     found = mixture.adapt_many(clusters)
     np.testing.assert_allclose(found, units.raw_weights(expected), atol=1e-7)
     assert mixture.bias_penalty_ is None  # nothing is added to the model's own mean
-    _, r, parts = mixture.feature_map_.model.mixture.expect(statistics)
-    means = np.einsum("tk,ktd->td", r, np.stack([part.mean for part in parts]))
+    _, r, each = mixture.feature_map_.model.mixture.expect(statistics)
+    means = np.einsum("tk,tkd->td", r, each)
     np.testing.assert_allclose(found, units.raw_weights(means), atol=1e-7)
 
 

@@ -1,5 +1,7 @@
 """The sums that EM asks of tasks: against Gaussian algebra on the rows, and added up over parts of the tasks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -8,6 +10,7 @@ from tailored import TaskSet
 from tailored.mixed_models import Mixture, TaskStatistics, em
 from tailored.mixed_models import statistics as statistics_module
 from tailored.mixed_models.forms import Form, refine
+from tailored.mixed_models.passes import CHUNK
 from tailored.tasks import Units
 
 
@@ -73,13 +76,18 @@ def test_moments_and_totals_of_parts_add_up():
         np.testing.assert_allclose(getattr(totals, name), getattr(statistics.totals(), name), rtol=1e-12)
 
 
-def test_blocks_change_nothing_but_rounding(monkeypatch):
-    _, statistics, mixture = draw(50)
+def test_blocks_change_nothing_but_rounding_and_threads_nothing(monkeypatch):
+    _, statistics, mixture = draw(3 * CHUNK + 50)
     whole = statistics.moments(mixture)
-    monkeypatch.setattr(statistics_module, "BLOCK_FLOATS", 16 * 7)
+    monkeypatch.setattr(statistics_module, "BLOCK_FLOATS", 16)
+    assert len(statistics.blocks()) == 4
     blocks = statistics.moments(mixture)
     np.testing.assert_allclose(blocks.moments.second, whole.moments.second, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(blocks.responsibilities, whole.responsibilities, rtol=1e-12)
+    np.testing.assert_array_equal(blocks.responsibilities, whole.responsibilities)
+    for n_threads in (2, 3):
+        found = replace(statistics, n_threads=n_threads).moments(mixture)
+        for name in ("log_evidence", "counts", "first", "second", "residual"):
+            np.testing.assert_array_equal(getattr(found.moments, name), getattr(blocks.moments, name))
 
 
 @pytest.mark.parametrize(

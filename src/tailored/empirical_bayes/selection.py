@@ -23,7 +23,6 @@ from ..mixed_models import (
     Mixture,
     SideForm,
     TaskStatistics,
-    adapt,
     em,
     fit_mixed_model,
     fit_mixture,
@@ -179,7 +178,7 @@ def decide_by_criterion(data: TrainingData, candidates: list[Candidate], side: S
     def criterion(candidate: Candidate) -> float:
         # The likelihood's own maximum: what a form is shrunk by afterwards is not counted against it.
         form = replace(candidate.form, n_factors=None, pseudo_tasks=0.0)
-        evidence = float(fitter.most_likely(form).expect(data.statistics).log_evidence.sum())
+        evidence = float(fitter.most_likely(form).log_evidence(data.statistics).sum())
         return np.inf if np.isnan(evidence) else 2.0 * form.n_parameters(d) - 2.0 * evidence
 
     with single_threaded_blas():
@@ -191,7 +190,7 @@ def _likely_alone(data: TrainingData) -> Form:
     fitter = FormFitter.of(data.statistics, data.seed(FORM_STARTS))
     forms = [Form("independent", ridge=ridge) for ridge in RIDGES]
     with single_threaded_blas():
-        return max(forms, key=lambda form: fitter.fit(form).expect(data.statistics).log_evidence.sum())
+        return max(forms, key=lambda form: fitter.fit(form).log_evidence(data.statistics).sum())
 
 
 def _choose_side(data: TrainingData, parallel: Any) -> tuple[SideForm | None, list[dict[str, Any]]]:
@@ -233,10 +232,10 @@ def _side_evidence(data: TrainingData, fold: Fold, options: list[SideForm]) -> l
         train, held_out = (data.statistics.take(part) for part in (fold.train, fold.held_out))
         plain = fit_mixed_model(train, max_iter=30, tol=1e-6)
         fit = SideFit(np.zeros((train.n_features, len(data.side.mean))), plain)
-        out = [plain.expect(held_out).log_evidence]
+        out = [plain.log_evidence(held_out)]
         for option in options:
             fit = fit_side(train, option, data.side.n_linear, fit)
-            out.append(fit.model.expect(held_out).log_evidence)
+            out.append(fit.model.log_evidence(held_out))
         return out
 
 
@@ -291,14 +290,13 @@ def _score(data: TrainingData, board: Board, forms: list[Form]) -> list[Scored]:
 
 def _scored(data: TrainingData, board: Board, form: Form, fit: Mixture, scale: float) -> Scored:
     mixture = fit.scaled(scale)
-    evidence = mixture.expect(board.held_out).log_evidence
+    evidence = mixture.log_evidence(board.held_out)
     return Scored(form, scale, mixture, _errors(data, board, mixture), evidence)
 
 
 def _errors(data: TrainingData, board: Board, mixture: Mixture) -> Array:
     """Errors of the held-out tasks."""
-    _, tau, b, _ = mixture.prior(board.support)
-    prediction = data.predict(board.episodes.query, adapt(tau, b, board.support))
+    prediction = data.predict(board.episodes.query, mixture.weights(board.support))
     return data.errors(board.episodes, prediction, len(board.held_out))
 
 
@@ -324,7 +322,7 @@ def count_components(data: TrainingData, side: SideForm | None) -> tuple[int, bo
         # as it will be used
         model = replace(model, side=fitter.side, averaged=True)
         errors = _errors(data, board, model)
-        return model.expect(board.held_out).log_evidence, float(np.nanmean(errors)) if len(errors) else 0.0
+        return model.log_evidence(board.held_out), float(np.nanmean(errors)) if len(errors) else 0.0
 
     singles = [
         fit_mixed_model(fitter.statistics, max_iter=30, tol=1e-6, learn_mean=mean) for mean in (False, True)

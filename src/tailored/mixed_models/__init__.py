@@ -1,7 +1,7 @@
 """Linear mixed models of an environment of tasks, and mixtures of them, by EM on sufficient statistics."""
 
 from .em import EMResult, Shrinkage, em, factor_target, fit_mixed_model, truncate
-from .mixture import Expectation, Mixture, Posterior, TaskPriors, adapt, influence, posterior
+from .mixture import Expectation, Mixture, TaskPriors, adapt, influence
 from .moments import Moments, Source, Summed, Totals
 from .side import SideForm, fit_side, side_forms
 from .starts import fit_mixture
@@ -12,7 +12,6 @@ __all__ = [
     "Expectation",
     "Mixture",
     "Moments",
-    "Posterior",
     "Shrinkage",
     "SideForm",
     "Source",
@@ -27,7 +26,6 @@ __all__ = [
     "fit_mixture",
     "fit_side",
     "influence",
-    "posterior",
     "side_forms",
     "truncate",
 ]

@@ -121,7 +121,7 @@ def _gates(source: Source, mixture: Mixture, summed: Summed, penalty: float) -> 
 
 def _numbers(mixture: Mixture) -> Array:
     """The means, the symmetric roots of the W_k, log π and log σ: any such numbers are a model."""
-    values, vectors = np.linalg.eigh(mixture.covariances)
+    values, vectors = mixture.eigen
     roots = np.matmul(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], vectors.transpose(0, 2, 1))
     logs = [np.log(mixture.proportions), [0.5 * np.log(mixture.noise)]]
     return np.concatenate([mixture.means.ravel(), roots.ravel(), *logs])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .em import Shrinkage, em, factor_target, fit_mixed_model, noise_floor, truncate
-from .mixture import Mixture, posterior
+from .mixture import Mixture
 from .moments import Source
 from .side import SideForm, fit_along_path
 from .starts import COMPONENT_SHRINKAGE, continue_mixture, fit_mixture
@@ -230,8 +230,7 @@ class FormFitter:
         assert form.ridge is not None
         unit = Mixture(np.ones(1), np.zeros((1, d)), form.ridge * np.eye(d)[None], 1.0)
         # y ~ N(0, σ² (I + ridge XXᵀ)): the σ² that is most likely.
-        left = posterior(statistics, unit.means[0], unit.roots[0], 1.0).quadratic.sum()
-        noise = max(float(left) / statistics.n_rows, noise_floor(statistics.totals()))
+        noise = max(unit.total_quadratic(statistics) / statistics.n_rows, noise_floor(statistics.totals()))
         return replace(unit, covariances=noise * unit.covariances, noise=noise)
 
     def _shrunk(self, form: Form) -> Mixture:

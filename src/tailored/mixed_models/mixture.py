@@ -11,15 +11,16 @@ K = 1 is the linear mixed model with a full covariance of the random slopes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._threads import in_threads
 from .gates import log_gates
-from .kernels import factor_and_solve, sum_inverses
 from .moments import NEGLIGIBLE, Moments, Summed
+from .passes import expect
 from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]
@@ -35,66 +36,75 @@ def root(W: Array) -> Array:
     return vectors[:, keep] * np.sqrt(values[keep])
 
 
-class Posterior(NamedTuple):
-    """What T tasks say under one component.
+@cache
+def _lower(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
+    """Rows and columns of packed (d, d) matrices, and 2 where an entry stands for two, off the diagonal."""
+    i, j = np.tril_indices(d)
+    return i, j, np.where(i == j, 1.0, 2.0)
 
-    ``log_evidence`` (T,) is log N(y; Xb, XWXᵀ + σ²I), σ⁻² ``quadratic`` (T,) the quadratic form in it, ``mean`` (T, d)
-    the posterior mean m of w and ``squared_residuals`` (T,) is ‖y − Xm‖².  The posterior covariance is ``σ² L F⁻¹ Lᵀ`` with L = ``root``
-    and F = LᵀXᵀXL + σ²I, of which ``factors`` are the Cholesky factors in the form of
-    `tailored.mixed_models.kernels`.  ``tasks`` are the positions of the T tasks among all, where there are more.
+
+class Sums(NamedTuple):
+    """What `tailored.mixed_models.passes.expect` sums over tasks, in the coordinates of each component."""
+
+    first: Array
+    second: Array
+    quadratics: Array
+
+    @classmethod
+    def room(cls, *shape: int) -> Sums:
+        """For (.., K, d)."""
+        *before, d = shape
+        return cls(np.empty(shape), np.empty((*before, d * (d + 1) // 2)), np.empty(before))
+
+
+class Coordinates(NamedTuple):
+    """The components as `tailored.mixed_models.passes` reads them: L (K, d, d), ranks, packed P, log determinants.
+
+    Those of a component with full-rank W are the weights' own; otherwise they are those of its `root`.
     """
 
-    log_evidence: Array
-    mean: Array
-    squared_residuals: Array
-    quadratic: Array
-    root: Array
-    factors: Array
-    tasks: NDArray[np.intp] | slice = slice(None)
+    roots: Array
+    ranks: NDArray[np.int64]
+    precisions: Array
+    log_determinants: Array
 
+    @classmethod
+    def of(cls, values: Array, vectors: Array, noise: float) -> Coordinates:
+        """For W_k with these eigenvalues and eigenvectors."""
+        K, d = values.shape
+        kept = values > ROOT_TOLERANCE * np.maximum(values[:, -1:], np.finfo(float).tiny)
+        ranks = kept.sum(axis=1)
+        full = (ranks == d)[:, None]
+        i, j, _ = _lower(d)
+        divisors = np.where(full, values, 1.0)
+        precisions = noise * np.matmul(vectors / divisors[:, None, :], vectors.transpose(0, 2, 1))[:, i, j]
+        roots, diagonal = np.zeros((K, d, d)), np.arange(d)
+        for k in np.flatnonzero(ranks < d):
+            roots[k, : ranks[k]] = (vectors[k][:, kept[k]] * np.sqrt(values[k][kept[k]])).T
+            precisions[k] = 0.0
+            precisions[k, (diagonal * (diagonal + 3) // 2)[: ranks[k]]] = noise
+        return cls(roots, ranks, precisions, np.log(divisors).sum(axis=1))
 
-def posterior(statistics: TaskStatistics, b: Array, L: Array, noise: float) -> Posterior:
-    """Evidence and posterior of each task under ``w ~ N(b, L Lᵀ)``, by p × p systems, L (d, p)."""
-    T, d, p = len(statistics), *L.shape
-    # (LᵀXᵀX) and then (LᵀXᵀX)L as two large products: a batch of small ones costs several times as much.
-    half = (statistics.gram.reshape(T * d, d) @ L).reshape(T, d, p)
-    systems = (half.transpose(0, 2, 1).reshape(T * p, d) @ L).reshape(T, p, p)
-    systems[:, np.arange(p), np.arange(p)] += noise
-    right = (statistics.cross - (statistics.gram.reshape(T * d, d) @ b).reshape(T, d)) @ L
-    log_determinants, solutions = factor_and_solve(systems, right)
-    explained = np.einsum("tp,tp->t", right, solutions)
-    quadratic = np.maximum(statistics.squared_residuals(b) - explained, 0.0)
-    residuals = np.maximum(quadratic - noise * np.einsum("tp,tp->t", solutions, solutions), 0.0)
-    log_evidence = -0.5 * (
-        (statistics.sizes - p) * np.log(noise)
-        + log_determinants
-        + quadratic / noise
-        + statistics.sizes * np.log(2.0 * np.pi)
-    )
-    return Posterior(log_evidence, b + solutions @ L.T, residuals, quadratic, L, systems)
+    def moments(self, log_evidence: float, counts: Array, sums: Sums) -> Moments:
+        """The sums for the weights themselves."""
+        d = sums.first.shape[1]
+        i, j, twice = _lower(d)
+        first, second = sums.first.copy(), np.empty((len(sums.first), d, d))
+        second[:, i, j] = second[:, j, i] = sums.second
+        for k in np.flatnonzero(self.ranks < d):
+            first[k] = first[k] @ self.roots[k]
+            second[k] = self.roots[k].T @ second[k] @ self.roots[k]
+        # ‖y − Xw‖² is the quadratic form less (w − b)ᵀP(w − b).
+        residual = float(sums.quadratics.sum() - np.sum(twice * self.precisions * sums.second))
+        return Moments(log_evidence, counts, first, second, residual)
 
 
 class Expectation(NamedTuple):
-    """The E-step: log evidence (T,) of the mixture, responsibilities (T, K), posterior per component."""
+    """The E-step: log evidence (T,) of the mixture, responsibilities (T, K), posterior means (T, K, d) of w."""
 
     log_evidence: Array
     responsibilities: Array
-    components: list[Posterior]
-
-    def moments(self, mixture: Mixture) -> Moments:
-        """The sums over tasks that the M-step needs; ``mixture`` is the model of this E-step."""
-        counts = self.responsibilities.sum(axis=0)
-        first, second = np.empty_like(mixture.means), np.empty_like(mixture.covariances)
-        residual, noise = 0.0, mixture.noise
-        for k, part in enumerate(self.components):
-            r = np.ascontiguousarray(self.responsibilities[part.tasks, k])
-            inverses, traces = sum_inverses(part.factors, r, NEGLIGIBLE)
-            deviations = part.mean - mixture.means[k]
-            first[k] = r @ deviations
-            second[k] = (deviations * r[:, None]).T @ deviations + noise * part.root @ inverses @ part.root.T
-            uncertainty = noise * (part.root.shape[1] - noise * traces)
-            residual += float(r @ (part.squared_residuals + uncertainty))
-        return Moments(float(self.log_evidence.sum()), counts, first, second, residual)
+    means: Array
 
 
 class TaskPriors(NamedTuple):
@@ -136,31 +146,71 @@ class Mixture:
         """`root` of each W_k: adapting to a single task would cost more in these than in anything else."""
         return [root(W) for W in self.covariances]
 
-    def expect(self, statistics: TaskStatistics, among: NDArray[np.bool_] | None = None) -> Expectation:
-        """Which component each task comes from, and its weights (without Γv) under each.
+    @cached_property
+    def eigen(self) -> tuple[Array, Array]:
+        """Eigenvalues (K, d), increasing, and eigenvectors (K, d, d) of the W_k."""
+        values, vectors = np.linalg.eigh(self.covariances)
+        return values, vectors
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        return Coordinates.of(*self.eigen, self.noise)
+
+    def expect(self, statistics: TaskStatistics) -> Expectation:
+        """Which component each task comes from, and its weights (without Γv) under each."""
+        means = np.empty((len(statistics), *self.means.shape))
+        log_evidence, responsibilities = self._pass(statistics, means=means)
+        return Expectation(log_evidence, responsibilities, means)
+
+    def log_evidence(self, statistics: TaskStatistics) -> Array:
+        """log p(y) of each task, (T,)."""
+        return self._pass(statistics)[0]
+
+    def summed(self, statistics: TaskStatistics, among: NDArray[np.bool_] | None = None) -> Summed:
+        """The E-step of these tasks as the sums that the M-step needs.
 
         ``among`` (T, K) says which components a task is asked about; under the others it has no evidence.
         """
-        statistics = self.without_side(statistics)
-        joint = np.full((len(statistics), self.n_components), -np.inf)
-        log_proportions = np.broadcast_to(self.log_proportions(statistics), joint.shape)
-        parts = []
-        for k, (b, L) in enumerate(zip(self.means, self.roots, strict=True)):
-            if among is None or among[:, k].all():
-                part = posterior(statistics, b, L, self.noise)
-            else:
-                tasks = np.flatnonzero(among[:, k])
-                part = posterior(statistics.take(tasks), b, L, self.noise)._replace(tasks=tasks)
-            joint[part.tasks, k] = part.log_evidence + log_proportions[part.tasks, k]
-            parts.append(part)
-        largest = joint.max(axis=1, keepdims=True)
-        total = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
-        return Expectation(total[:, 0], np.exp(joint - total), parts)
+        sums = Sums.room(*self.means.shape)
+        log_evidence, r = self._pass(statistics, among, sums=sums)
+        return Summed(self.coordinates.moments(float(log_evidence.sum()), r.sum(axis=0), sums), r)
 
-    def summed(self, statistics: TaskStatistics, among: NDArray[np.bool_] | None = None) -> Summed:
-        """The E-step of these tasks as the sums that the M-step needs."""
-        expectation = self.expect(statistics, among)
-        return Summed(expectation.moments(self), expectation.responsibilities)
+    def total_quadratic(self, statistics: TaskStatistics) -> float:
+        """The sum over tasks of ``σ² (y − Xb)ᵀ (XWXᵀ + σ²I)⁻¹ (y − Xb)``, of a single component."""
+        sums = Sums.room(*self.means.shape)
+        self._pass(statistics, sums=sums)
+        return float(sums.quadratics[0] - self.noise * self.coordinates.ranks[0] * len(statistics))
+
+    def _pass(
+        self,
+        statistics: TaskStatistics,
+        among: NDArray[np.bool_] | None = None,
+        means: Array | None = None,
+        sums: Sums | None = None,
+    ) -> tuple[Array, Array]:
+        """Log evidence (T,) and responsibilities (T, K); the rest is written where there is room for it."""
+        statistics = self.without_side(statistics)
+        T, (K, d) = len(statistics), self.means.shape
+        log_evidence, joint = np.empty(T), np.empty((T, K))
+        joint[:] = self.log_proportions(statistics)
+        if among is not None:
+            joint[~among] = -np.inf
+        blocks = statistics.blocks()
+        parts = Sums.room(len(blocks), K if sums is not None else 0, d)
+        whose = means if means is not None else np.empty((0, K, d))
+
+        def block(i: int, part: slice) -> None:
+            some = (a[part] for a in (statistics.gram, statistics.cross, statistics.square, statistics.sizes))
+            found = (a[part] for a in (joint, log_evidence, whose))
+            own = (*self.coordinates, self.noise, NEGLIGIBLE)
+            expect(*some, self.means, *own, *found, *(array[i] for array in parts))
+
+        in_threads(block, list(enumerate(blocks)), statistics.n_threads)
+        if sums is not None:
+            # In the order of the blocks, whichever thread was first.
+            for total, array in zip(sums, parts, strict=True):
+                np.sum(array, axis=0, out=total)
+        return log_evidence, joint
 
     def log_proportions(self, statistics: TaskStatistics) -> Array:
         """log π, (K,) or (T, K)."""
@@ -193,11 +243,11 @@ class Mixture:
             r = np.ones((T, 1))
             tau = np.broadcast_to(self.covariances[0] / self.noise, (T, d, d))
         else:
-            _, r, parts = self.expect(statistics)
+            _, r, means = self.expect(statistics)
             tau = np.tensordot(r, self.covariances / self.noise, 1)
             if self.averaged:
                 rest = self.without_side(statistics)
-                mean = np.einsum("tk,ktd->td", r, np.stack([part.mean for part in parts]))
+                mean = np.matmul(r[:, None, :], means)[:, 0]
                 fitted = np.matmul(rest.gram, mean[:, :, None])[:, :, 0] - rest.cross
                 correction = mean + np.matmul(tau, fitted[:, :, None])[:, :, 0] - r @ self.means
         b = r @ self.means
@@ -207,6 +257,18 @@ class Mixture:
             assert statistics.side is not None
             b = b + statistics.side @ self.side.T
         return TaskPriors(r, tau, b, correction)
+
+    def weights(self, statistics: TaskStatistics) -> Array:
+        """Weights (T, d) of each task: what `adapt` makes of its `prior`, by the shorter way."""
+        if self.n_components > 1 and not self.averaged:
+            _, tau, b, _ = self.prior(statistics)
+            return adapt(tau, b, statistics)
+        _, r, means = self.expect(statistics)
+        found = np.matmul(r[:, None, :], means)[:, 0]
+        if self.side is None:
+            return found
+        assert statistics.side is not None
+        return found + statistics.side @ self.side.T
 
     def moments(self) -> tuple[Array, Array]:
         """Mean and covariance of w, without Γv, over all tasks."""

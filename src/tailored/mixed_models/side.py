@@ -98,9 +98,8 @@ def fit_side(
     totals = statistics.totals()
     for _ in range(max_iter):
         rest = statistics.shifted(known @ Gamma.T)
-        expectation = model.expect(rest)
-        deviations = expectation.components[0].mean - model.means[0] + known @ Gamma.T
-        model = maximise(totals, model, expectation.moments(model))
+        deviations = model.expect(rest).means[:, 0] - model.means[0] + known @ Gamma.T
+        model = maximise(totals, model, rest.moments(model).moments)
         previous, Gamma = Gamma, np.zeros_like(Gamma)
         if form.intercept_only:
             Gamma[-1, :used] = regression @ _intercepts(deviations, model.covariances[0])

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .em import EMResult, Shrinkage, em, maximise
-from .mixture import Expectation, Mixture
+from .mixture import Mixture
+from .moments import Moments
 from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]
@@ -46,8 +47,9 @@ def fit_mixture(
     shrinkage = Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0])
     options: dict[str, Any] = {"learn_mean": learn_mean, "shrinkage": shrinkage}
     # All starts have the same E-step, that of the single model; they differ in who belongs together.
-    common = single.expect(statistics)
-    directions = _directions(common.components[0].mean - single.means[0])
+    deviations = single.expect(statistics).means[:, 0] - single.means[0]
+    common = statistics.moments(single).moments
+    directions = _directions(deviations)
     totals, rng = statistics.totals(), np.random.default_rng(seed)
     groupings = [_lines(directions)] * n_starts + [directions]
     if statistics.side is not None:
@@ -57,12 +59,20 @@ def fit_mixture(
         groups = _group(grouping, n_components, rng)
         responsibilities = np.full((len(statistics), n_components), 0.1 / n_components)
         responsibilities[np.arange(len(statistics)), groups] += 0.9
-        grouped = Expectation(common.log_evidence, responsibilities, common.components * n_components)
-        repeated = _repeated(single, n_components)
-        start = maximise(totals, repeated, grouped.moments(repeated), **options)
+        grouped = _grouped(common, deviations, responsibilities)
+        start = maximise(totals, _repeated(single, n_components), grouped, **options)
         runs.append(em(statistics, start, max_iter=short_iter - 1, **options))
     best = max(runs, key=lambda run: run.log_evidence).mixture
     return em(statistics, best, max_iter=max_iter, accelerate=True, **options).mixture
+
+
+def _grouped(common: Moments, deviations: Array, responsibilities: Array) -> Moments:
+    """Moments of the groups; what is not known of a task's weights is taken as the mean over all tasks."""
+    counts = responsibilities.sum(axis=0)
+    unknown = (common.second[0] - deviations.T @ deviations) / max(len(deviations), 1)
+    seen = [(deviations * r[:, None]).T @ deviations for r in responsibilities.T]
+    second = np.stack(seen) + counts[:, None, None] * unknown
+    return Moments(common.log_evidence, counts, responsibilities.T @ deviations, second, common.residual)
 
 
 def continue_mixture(

@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 from ..tasks import TaskSet, Units
 from ..tasks.rows import BATCH_FLOATS
 from .kernels import second_moments
-from .moments import NEGLIGIBLE, Model, Moments, Summed, Totals
+from .moments import NEGLIGIBLE, Model, Summed, Totals
+from .passes import CHUNK
 
 Array = NDArray[np.float64]
 
 #: Floats that the second moments of all tasks may take (1 GB).
 LARGEST_STATISTICS = 125_000_000
-#: Floats of XᵀX of the tasks that go through a step of EM together: they stay in the cache.
-BLOCK_FLOATS = 1 << 16
+#: Floats of XᵀX of the tasks that go through a step of EM together, in one thread.
+BLOCK_FLOATS = 1 << 17
 #: Columns up to which a compiled loop over all rows is faster than a matrix product for each task.
 COMPILED_COLUMNS = 64
 
@@ -39,6 +40,8 @@ class TaskStatistics:
         Rows n, as floats.
     side : array (T, q), optional
         Features v(s) of the tasks that a prior mean may be linear in.
+    n_threads : int
+        Threads that a pass over these tasks takes; results are the same bits for any number.
     """
 
     gram: Array
@@ -46,6 +49,7 @@ class TaskStatistics:
     square: Array
     sizes: Array
     side: Array | None = None
+    n_threads: int = 1
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -97,18 +101,13 @@ class TaskStatistics:
         )
 
     def moments(self, model: Model, responsibilities: Array | None = None) -> Summed:
-        """The sums of a step of EM, block by block, in the order of the tasks."""
-        total: Moments | None = None
-        found = []
-        size = max(1, BLOCK_FLOATS // self.n_features**2)
-        for start in range(0, max(len(self), 1), size):
-            part = slice(start, start + size)
-            among = None if responsibilities is None else responsibilities[part] > NEGLIGIBLE
-            moments, there = model.summed(self.take(part), among)
-            total = moments if total is None else total + moments
-            found.append(there)
-        assert total is not None
-        return Summed(total, np.concatenate(found))
+        """The sums of a step of EM."""
+        return model.summed(self, None if responsibilities is None else responsibilities > NEGLIGIBLE)
+
+    def blocks(self) -> list[slice]:
+        """Tasks that are summed together: which they are depends on nothing but their number and size."""
+        size = max(1, BLOCK_FLOATS // self.n_features**2 // CHUNK) * CHUNK
+        return [slice(start, start + size) for start in range(0, max(len(self), 1), size)]
 
     def take(self, index: NDArray[np.intp] | slice) -> TaskStatistics:
         """The tasks at these positions."""

@@ -130,13 +130,17 @@ class TaskSet:
             raise ValueError("sets is empty: pass at least one TaskSet.")
         check_alike(sets)
         first = sets[0]
-        keys = range(sum(map(len, sets))) if relabel else [key for s in sets for key in native(s.labels)]
+        n_tasks = sum(map(len, sets))
+        if relabel:
+            labels = np.arange(n_tasks)
+        else:
+            labels = _frames.read_distinct([key for s in sets for key in native(s.labels)], n_tasks)
         sides = [s.side_info for s in sets if s.side_info is not None]
         return cls.from_arrays(
             stack([s.X for s in sets]),
             np.concatenate([s.y for s in sets]),
             offsets_of(np.concatenate([s.sizes for s in sets])),
-            _frames.read_distinct(list(keys), len(keys)),
+            labels,
             np.concatenate(sides) if sides else None,
             first.side_names,
             first.feature_names,
