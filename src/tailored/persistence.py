@@ -31,6 +31,7 @@ KNOWN: dict[str, type] = {
         representation.Constant,
         representation.Dense,
         representation.Factored,
+        representation.LowRank,
         feature_maps.AdaptedWeights,
         feature_maps.AngleMap,
         feature_maps.Curve,

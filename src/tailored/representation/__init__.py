@@ -1,7 +1,8 @@
 """The learned function of a task's features φ: its representation τ(s) and its prior mean b(s).
 
 `Constant` has H = 0, `Dense` stores H, `Factored` an eigenbasis of limited rank, `Exact` every direction of an
-iterate of Algorithm 1, `BlockDiagonal` one block for each feature.  The dense one is the oracle of the others.
+iterate of Algorithm 1, `BlockDiagonal` one block for each feature, `LowRank`
+factors and a diagonal.  The dense one is the oracle of the others.
 """
 
 from ._base import RANK_TOLERANCE, Conditioning, Iterate, project_psd
@@ -11,6 +12,7 @@ from .constant import Constant
 from .dense import Dense
 from .exact import Change, Exact, slices
 from .factored import Factored
+from .low_rank import LowRank
 
 __all__ = [
     "BIASES",
@@ -24,6 +26,7 @@ __all__ = [
     "Exact",
     "Factored",
     "Iterate",
+    "LowRank",
     "project_psd",
     "slices",
 ]
