@@ -11,17 +11,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh
-from scipy.linalg.blas import dgemm
-from scipy.linalg.lapack import dgeqrf
+from scipy.linalg.blas import dgemm, dsymm, dsyr2k
+from scipy.linalg.lapack import dgeqrf, dormqr, dpotrf, dstemr, dsytrd, dsytrd_lwork, dtrtri
 
 from ._base import RANK_TOLERANCE, Array, Index, Iterate, finite
 from .dense import Dense
 
-#: Below this norm, what is left of a direction outside the range is orthogonalised a second time.
-WELL_OUTSIDE = 0.5
+#: What is left of directions outside the range is orthogonalised a second time where its smallest singular value is
+#: below the inverse of this.
+WELL_OUTSIDE = 4.0
 #: Up to this size all eigenvectors cost no more than a few.
-SMALL = 100
+SMALL = 40
 
 
 class Change(NamedTuple):
@@ -57,17 +57,24 @@ class Exact(Iterate):
     def __init__(self, C: Array, n_side: int, basis: Array | None = None, P: Array | None = None) -> None:
         self.C = np.array(C, dtype=float)
         self.n_side = n_side
-        self.P = np.zeros((0, 0)) if P is None else np.array(P, dtype=float)
+        # All that follows reads and writes the lower triangle of P; what is above is not kept up.
+        self._P = np.zeros((0, 0), order="F") if P is None else np.array(P, dtype=float, order="F")
         # Basis vectors are columns of a Fortran array: new ones are appended, old ones dropped, in place.
         self._columns = np.zeros((len(self.C) * n_side, 0), order="F")
         if basis is not None:
             self._reserve(basis.shape[1])
             self._columns[:, : basis.shape[1]] = basis
+        self._seen: tuple[Array, Array] | None = None
         self.change: Change | None = None
 
     @property
     def basis(self) -> Array:
-        return self._columns[:, : len(self.P)]
+        return self._columns[:, : len(self._P)]
+
+    @property
+    def P(self) -> Array:
+        lower = np.tril(self._P)
+        return lower + np.tril(lower, -1).T
 
     def state(self) -> dict[str, Any]:
         return {"C": self.C, "n_side": self.n_side, "basis": np.array(self.basis), "P": self.P}
@@ -79,7 +86,7 @@ class Exact(Iterate):
 
     def __call__(self, phi: Array, columns: Index | None = None) -> Array:
         V = self._slices(phi)
-        tau = V.T @ self.P @ V + self.C
+        tau = V.T @ dsymm(1.0, self._P, V, lower=1) + self.C if len(V) else self.C.copy()
         return tau if columns is None else tau[np.ix_(columns, columns)]
 
     def evaluate(self, phis: Array) -> Array:
@@ -111,20 +118,28 @@ class Exact(Iterate):
             return
         moved = -step_H * gradient[np.ix_(used, used)]
         used = used if columns is None else columns[used]
-        K = self._extend(phi / np.sqrt(squared), used)
-        M = K @ (squared * moved) @ K.T
-        r = len(self.P)
-        M[:r, :r] += self.P
-        finite(M, "H")
+        K = self._extend(phi, squared, used)
+        M = self._moved(K, squared * moved)
         # Directions that are noise beside the largest ones are dropped with the negative ones.
         noise = RANK_TOLERANCE * float(np.abs(M.diagonal()).max())
         removed, values = self._drop(M, *eigenpairs_below(M, noise))
+        self._seen = None
         self.change = Change(phi, used, moved, removed, values)
 
+    def _moved(self, K: Array, moved: Array) -> Array:
+        """The lower triangle of P with the step made, (r + m, r + m)."""
+        r, n = len(self._P), len(K)
+        M = np.zeros((n, n), order="F")
+        M[:r, :r] = self._P
+        M = dsyr2k(0.5, K @ moved, K, beta=1.0, c=M, lower=1, overwrite_c=1)
+        return finite(M, "H")
+
     def _slices(self, phi: Array) -> Array:
-        """``(I ⊗ φᵀ) E``, transposed: (r, d)."""
-        d, k = self.n_features, self.n_side
-        return np.asarray(self.basis.T.reshape(len(self.P), d, k) @ phi)
+        """``(I ⊗ φᵀ) E``, transposed: (r, d).  A step asks twice for those of its task."""
+        if self._seen is None or not np.array_equal(self._seen[0], phi):
+            d, k = self.n_features, self.n_side
+            self._seen = phi, np.asarray(self.basis.T.reshape(len(self._P), d, k) @ phi)
+        return self._seen[1]
 
     def _reserve(self, n_columns: int) -> None:
         """Room for so many basis vectors; doubled, so that a stream pays for its copies once in a while."""
@@ -134,33 +149,44 @@ class Exact(Iterate):
             grown[:, :there] = self._columns
             self._columns = grown
 
-    def _extend(self, unit: Array, used: Index) -> Array:
-        """Append orthonormal directions until the basis spans the columns ``used`` of ``I ⊗ φ``.
+    def _extend(self, phi: Array, squared: float, used: Index) -> Array:
+        """Append orthonormal directions until the basis spans the columns ``used`` of ``I ⊗ φ / ‖φ‖``.
 
         Returns their coordinates, (r + m, m).
         """
-        d, k, r, m = self.n_features, self.n_side, len(self.P), len(used)
+        d, k, r, m = self.n_features, self.n_side, len(self._P), len(used)
+        unit = phi / np.sqrt(squared)
         if r + m > d * k:
             return self._extend_to_everything(unit, used)
         self._reserve(r + m)
-        basis = self.basis
-        inside = self._slices(unit)[:, used]
-        outside = -(basis @ inside)
-        outside.reshape(d, k, m)[used, :, np.arange(m)] += unit
-        new, coordinates = np.linalg.qr(outside)
-        if r and np.abs(coordinates.diagonal()).min() < WELL_OUTSIDE:
-            # On the unit vectors, not before: what is left of a column may be far smaller than the column.
-            correction = basis.T @ new
-            new, again = np.linalg.qr(new - basis @ correction)
-            inside = inside + correction @ coordinates
-            coordinates = again @ coordinates
+        inside = self._slices(phi)[:, used] / np.sqrt(squared)
+        outside = dgemm(-1.0, self.basis, inside) if r else np.zeros((d * k, m), order="F")
+        outside.T.reshape(m, d, k)[np.arange(m), used] += unit
+        new, inside, coordinates = self._orthonormal(outside, inside)
         self._columns[:, r : r + m] = new
         return np.vstack([inside, coordinates])
+
+    def _orthonormal(self, outside: Array, inside: Array) -> tuple[Array, Array, Array]:
+        """Orthonormal directions for what is outside, and the coordinates of all columns inside and in them."""
+        # Columns well outside are as good as orthogonal to the basis: their Gram matrix has all there is to know.
+        root, info = dpotrf(outside.T @ outside, lower=0, clean=1)
+        if not info:
+            inverse, _ = dtrtri(root, lower=0)
+            if np.linalg.norm(inverse) < WELL_OUTSIDE * np.sqrt(len(root)):
+                return outside @ inverse, inside, root
+        new, coordinates = np.linalg.qr(outside)
+        if len(inside):
+            # On the unit vectors, not before: what is left of a column may be far smaller than the column.
+            correction = self.basis.T @ new
+            new, again = np.linalg.qr(new - self.basis @ correction)
+            inside = inside + correction @ coordinates
+            coordinates = again @ coordinates
+        return new, inside, coordinates
 
     def _extend_to_everything(self, unit: Array, used: Index) -> Array:
         """The range is (nearly) the whole space: E = I, and P is H itself."""
         d, k = self.n_features, self.n_side
-        self.P = self.dense_H()
+        self._P = np.asfortranarray(self.dense_H())
         self._reserve(d * k)
         self._columns[:] = np.eye(d * k)
         coordinates = np.zeros((d, k, len(used)))
@@ -176,7 +202,7 @@ class Exact(Iterate):
         n, m = vectors.shape
         kept = n - m
         if not m:
-            self.P = finite(0.5 * M + 0.5 * M.T, "H")
+            self._P = M
             return self._columns[:, :0].copy(), values
         # A QR factorisation puts its vectors first; upside down, it puts them last.
         factored, tau, _, info = dgeqrf(vectors[::-1])
@@ -194,11 +220,10 @@ class Exact(Iterate):
         E_turned = dgemm(-1.0, E @ VT, V, trans_b=True, beta=1.0, c=E, overwrite_c=True)
         if not np.may_share_memory(E_turned, E):
             E[...] = E_turned
-        X = M @ VT
-        Y = (X - 0.5 * V @ (T.T @ (V.T @ X)))[:kept]
-        turned = M[:kept, :kept] - Y @ V[:kept].T
-        turned -= V[:kept] @ Y.T
-        self.P = finite(0.5 * turned + 0.5 * turned.T, "H")
+        X = dsymm(1.0, M, VT, lower=1)
+        Y = X - 0.5 * V @ (T.T @ (V.T @ X))
+        M = dsyr2k(-1.0, Y, V, beta=1.0, c=M, lower=1, overwrite_c=1)
+        self._P = finite(np.asfortranarray(M[:kept, :kept]), "H")
         return E[:, kept:][:, ::-1] * np.sign(np.diag(factored)), values
 
 
@@ -211,17 +236,30 @@ def slices(directions: Array, phis: Array, n_features: int) -> Array:
 
 
 def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
-    """Eigenvalues of a symmetric matrix up to ``bound``, and orthonormal eigenvectors."""
-    # Bisection finds a few eigenvalues sooner than divide and conquer finds all, but not in a small matrix,
-    # and its inverse iteration may lose its way among equal ones (one-hot inputs give many).
+    """Eigenvalues up to ``bound`` of a symmetric matrix, given by its lower triangle, and orthonormal eigenvectors."""
+    # Few eigenvectors of the tridiagonal form cost less than all, but not in a small matrix, and they may lose
+    # their orthogonality among equal eigenvalues (one-hot inputs give many).
     if len(M) > SMALL:
-        try:
-            # Transposed, it has the order that LAPACK wants, and is copied as it lies.
-            values, vectors = eigh(M.T, subset_by_value=(-np.inf, bound), driver="evr", check_finite=False)
-            if np.abs(vectors.T @ vectors - np.eye(len(values))).max(initial=0.0) < 1e-11:
-                return values, vectors
-        except np.linalg.LinAlgError:
-            pass
+        values, vectors = _few_below(M, bound)
+        if np.abs(vectors.T @ vectors - np.eye(len(values))).max(initial=0.0) < 1e-11:
+            return values, vectors
     values, vectors = np.linalg.eigh(M)
     first = int(np.searchsorted(values, bound, side="right"))
     return values[:first], vectors[:, :first]
+
+
+def _few_below(M: Array, bound: float) -> tuple[Array, Array]:
+    """The same by way of the tridiagonal form and its relatively robust representations (LAPACK's MRRR)."""
+    reflectors, diagonal, beside, tau, info = dsytrd(M, lower=1, lwork=int(dsytrd_lwork(len(M), lower=1)[0]))
+    beside = np.append(beside, 0.0)
+    # Gershgorin: no eigenvalue is below this.
+    least = float((diagonal - np.abs(beside) - np.abs(np.roll(beside, 1))).min())
+    low = min(2.0 * least, 2.0 * bound) - abs(bound)
+    found, values, vectors, failed = dstemr(diagonal, beside, 1, low, bound, 1, len(M), compute_v=1)
+    if info or failed:
+        return np.zeros(1), np.zeros((len(M), 1))  # not orthonormal: the caller takes the other way
+    vectors = np.asfortranarray(vectors[:, :found])
+    if found:
+        turned, _, info = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=64 * found)
+        vectors[1:] = turned
+    return values[:found], vectors

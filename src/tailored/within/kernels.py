@@ -13,7 +13,7 @@ is a sum of non-negative terms. Gaps are computed in this form, because the diff
 values has no digits left where a certificate needs them.
 
 Losses are named tuples, told apart by their type at compile time, so that every loop is written once. There
-is no BLAS: its results may change with the number of threads, and one call costs as much as a small task.
+is hardly any BLAS: its results may change with the number of threads, and one call costs as much as a small task.
 All of it is in one file, because Numba's cache notices changes only in the file of the function it stores.
 """
 
@@ -847,7 +847,7 @@ def _active_set(
 
 @njit(**_INNER)
 def _one_pass(
-    loss: Any, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats, work: Work
+    loss: Any, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats, certify: bool, work: Work
 ) -> Outcome:
     """v = mean of w_2 .. w_{n+1} with w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and a = s; images = X theta.
 
@@ -863,15 +863,18 @@ def _one_pass(
         z = offset[i]
         if i > 0:
             z += _dot(X, i, running) / i
-        s = _slope(loss, i, z)
-        a[i] = s
-        share = 1.0 / (i + 1)
-        for k in range(d):
-            running[k] -= s * images[i, k]
-            v[k] += share * running[k]
+        a[i] = _slope(loss, i, z)
+        _add_row(images, i, -a[i], running)
+    harmonic = 0.0
+    for i in range(n - 1, -1, -1):
+        harmonic += 1.0 / (i + 1)
+        _add_row(images, i, -harmonic * a[i] / n, v)
+    finite = 0.0
     for k in range(d):
-        v[k] /= n
         running[k] = v[k] - running[k] / n
+        finite += v[k]
+    if not certify:
+        return 0.0, 0.0 * finite, 1, np.isfinite(finite)
     value = 0.0
     gap = 0.0
     square = 0.0
@@ -1005,7 +1008,7 @@ def _exact_tasks(loss: Any, tol: float, max_iter: int, problem: Problem, out: Ou
 
 
 @njit(inline="always", **_INNER)
-def _online_tasks(loss: Any, problem: Problem, out: Output) -> None:
+def _online_tasks(loss: Any, certify: bool, problem: Problem, out: Output) -> None:
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
     n_tasks, d = coef.shape
@@ -1020,7 +1023,8 @@ def _online_tasks(loss: Any, problem: Problem, out: Output) -> None:
                 coef[t, k] = 0.0
             value[t], gap[t], n_iter[t], converged[t] = 0.0, 0.0, 0, True
             continue
-        _product(rows, thetas[t if thetas.shape[0] > 1 else 0], images)
+        # The one call of BLAS here: half of a pass without it, and too small for a second thread.
+        np.dot(rows, thetas[t if thetas.shape[0] > 1 else 0], images)
         value[t], gap[t], n_iter[t], converged[t] = _one_pass(
             _part(loss, starts[t], starts[t + 1]),
             rows,
@@ -1028,6 +1032,7 @@ def _online_tasks(loss: Any, problem: Problem, out: Output) -> None:
             offset[starts[t] : starts[t + 1]] if offset.shape[0] else zeros[:n],
             coef[t],
             alpha[starts[t] : starts[t + 1]],
+            certify,
             work,
         )
 
@@ -1057,13 +1062,13 @@ def exact_logit(parameters: Any, tol: float, max_iter: int, problem: Any, out: A
 
 
 @njit(**_ENTRY)
-def online_box(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
-    """One pass for a loss with a dual box. There is no accuracy to ask for: tol and max_iter are not read."""
+def online_box(parameters: Any, certify: bool, problem: Any, out: Any) -> None:
+    """One pass for a loss with a dual box; value and gap are left at 0 unless they are asked for."""
     table, quadratic, kink = parameters
-    _online_tasks(Smooth(table[0], table[1], table[2], quadratic, kink), problem, out)
+    _online_tasks(Smooth(table[0], table[1], table[2], quadratic, kink), certify, problem, out)
 
 
 @njit(**_ENTRY)
-def online_logit(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+def online_logit(parameters: Any, certify: bool, problem: Any, out: Any) -> None:
     """One pass for the logistic loss."""
-    _online_tasks(Logit(parameters[0]), problem, out)
+    _online_tasks(Logit(parameters[0]), certify, problem, out)
