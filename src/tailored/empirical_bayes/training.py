@@ -136,7 +136,7 @@ def assemble(data: TrainingData, model: Mixture, biases: list[LevelBias]) -> Pri
         data.side,
     )
     return Prior(
-        *_paper_form(model, biases),
+        *paper_form(model, biases),
         data.units,
         PosteriorMap.of_model(features),
         loss=Squared(),
@@ -155,7 +155,7 @@ def _calibrate(data: TrainingData, fits: list[Mixture], biases: list[list[LevelB
         return calibrate_on(held_out, data.units, data.seed(INTERVAL_ROWS), data.settings.arrival)
 
 
-def _paper_form(mixture: Mixture, biases: list[LevelBias]) -> tuple[Conditioning, Bias]:
+def paper_form(mixture: Mixture, biases: list[LevelBias]) -> tuple[Conditioning, Bias]:
     """(H, C) and (B, b₀) for the features of `PosteriorMap`.
 
     H is block diagonal over the √r features, ``H = Σ_k e_k e_kᵀ ⊗ W_k / σ²``, and B acts on the others: κ as it is.

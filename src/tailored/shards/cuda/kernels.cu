@@ -1,0 +1,462 @@
+// Statistics of tasks, and what they say under one Gaussian component: one task a thread.
+//
+// Compiled at run time with the macros
+//   stored     double or float: what statistics and rows are kept in; all arithmetic is in double
+//   D          columns of a task's system
+//   INTERCEPT  1 where the last of them is constant and not among the columns of the rows, else 0
+//   BLOCK      rows and columns of the pieces that systems are factored in
+//   TILE       tasks that a block holds in shared memory at once
+//   GROUP      tasks whose products a block writes at once
+//
+// The statistics of T tasks are one array (E, T), E = (D + 1)(D + 2) / 2: the lower triangle, row by row, of the
+// products of the D columns and the targets, so that row D is X'y and then y'y.  Threads next to each other read
+// tasks next to each other.  In shared memory element e of a task lies at e * TILE + (its place in the tile).
+//
+// Systems are padded with rows of the identity to a multiple of B and factored in blocks of B x B, which stay in
+// registers: an element that was loaded is used B times.
+
+typedef double real;
+constexpr int B = BLOCK;
+constexpr int P = (D + B - 1) / B * B;
+constexpr int N_BLOCKS = P / B;
+constexpr int SYSTEM = P * (P + 1) / 2;   // then P more elements: the right-hand side, later its solution
+constexpr int PRODUCTS = (D + 1) * (D + 2) / 2;
+
+__device__ __forceinline__ constexpr int at(int i, int j) { return i * (i + 1) / 2 + j; }
+
+// F = gram + ridge and the right-hand side X'(y - X b) into shared memory; returns ||y - X b||^2.  The mean b is that of
+// the component, plus one of the task's own where `moved` (D, T) is given.
+__device__ real load_system(const stored *__restrict__ products, long long T, long long t,
+                            const real *__restrict__ ridge, const real *__restrict__ mean,
+                            const stored *__restrict__ moved, real *a) {
+    real *right = a + SYSTEM * TILE;
+    // Loads that wait for nothing: many are on their way at once.
+#pragma unroll 16
+    for (int e = 0; e < at(D, 0); ++e) a[e * TILE] = products[e * T + t];
+#pragma unroll
+    for (int i = 0; i < D; ++i) right[i * TILE] = products[at(D, i) * T + t];
+    real square = products[at(D, D) * T + t];
+#pragma unroll
+    for (int i = D; i < P; ++i) {
+        right[i * TILE] = 0;
+#pragma unroll 4
+        for (int j = 0; j <= i; ++j) a[at(i, j) * TILE] = i == j ? real(1) : real(0);
+    }
+#pragma unroll 1
+    for (int I = 0; I < N_BLOCKS; ++I) {
+        real fitted[B];
+#pragma unroll
+        for (int i = 0; i < B; ++i) fitted[i] = 0;
+#pragma unroll 4
+        for (int j = 0; j < D; ++j) {
+            const real b = moved == nullptr ? mean[j] : mean[j] + moved[j * T + t];
+#pragma unroll
+            for (int i = 0; i < B; ++i) fitted[i] += a[at(max(I * B + i, j), min(I * B + i, j)) * TILE] * b;
+        }
+#pragma unroll
+        for (int i = 0; i < B; ++i) {
+            const int row = I * B + i;
+            if (row < D) {
+                const real b = moved == nullptr ? mean[row] : mean[row] + moved[row * T + t];
+                const real cross = right[row * TILE];
+                right[row * TILE] = cross - fitted[i];
+                square -= b * (2 * cross - fitted[i]);
+            }
+        }
+    }
+#pragma unroll 8
+    for (int e = 0; e < at(D, 0); ++e) a[e * TILE] += ridge[e];
+    return square;
+}
+
+// The Cholesky factor in place, with the inverses of its diagonal on the diagonal, and the right-hand side z = C^-1 r.
+__device__ real factor(real *a) {
+    real log_determinant = 0;
+#pragma unroll 1
+    for (int J = 0; J < N_BLOCKS; ++J) {
+        real l[B][B], z[B];
+#pragma unroll
+        for (int i = 0; i < B; ++i) {
+            z[i] = a[(SYSTEM + J * B + i) * TILE];
+#pragma unroll
+            for (int j = 0; j <= i; ++j) l[i][j] = a[at(J * B + i, J * B + j) * TILE];
+        }
+#pragma unroll 2
+        for (int k = 0; k < J * B; ++k) {
+            real x[B];
+            const real w = a[(SYSTEM + k) * TILE];
+#pragma unroll
+            for (int i = 0; i < B; ++i) x[i] = a[at(J * B + i, k) * TILE];
+#pragma unroll
+            for (int i = 0; i < B; ++i) {
+                z[i] -= x[i] * w;
+#pragma unroll
+                for (int j = 0; j <= i; ++j) l[i][j] -= x[i] * x[j];
+            }
+        }
+        real pivots = 1;
+#pragma unroll
+        for (int j = 0; j < B; ++j) {
+#pragma unroll
+            for (int m = 0; m < j; ++m) l[j][j] -= l[j][m] * l[j][m];
+            pivots *= l[j][j];
+            l[j][j] = real(1) / sqrt(l[j][j]);
+#pragma unroll
+            for (int i = j + 1; i < B; ++i) {
+#pragma unroll
+                for (int m = 0; m < j; ++m) l[i][j] -= l[i][m] * l[j][m];
+                l[i][j] *= l[j][j];
+            }
+#pragma unroll
+            for (int m = 0; m < j; ++m) z[j] -= l[j][m] * z[m];
+            z[j] *= l[j][j];
+        }
+        log_determinant += log(pivots);
+#pragma unroll
+        for (int i = 0; i < B; ++i) {
+            a[(SYSTEM + J * B + i) * TILE] = z[i];
+#pragma unroll
+            for (int j = 0; j <= i; ++j) a[at(J * B + i, J * B + j) * TILE] = l[i][j];
+        }
+#pragma unroll 1
+        for (int I = J + 1; I < N_BLOCKS; ++I) {
+            real s[B][B];
+#pragma unroll
+            for (int i = 0; i < B; ++i)
+#pragma unroll
+                for (int j = 0; j < B; ++j) s[i][j] = a[at(I * B + i, J * B + j) * TILE];
+#pragma unroll 2
+            for (int k = 0; k < J * B; ++k) {
+                real x[B], y[B];
+#pragma unroll
+                for (int i = 0; i < B; ++i) {
+                    x[i] = a[at(I * B + i, k) * TILE];
+                    y[i] = a[at(J * B + i, k) * TILE];
+                }
+#pragma unroll
+                for (int i = 0; i < B; ++i)
+#pragma unroll
+                    for (int j = 0; j < B; ++j) s[i][j] -= x[i] * y[j];
+            }
+#pragma unroll
+            for (int i = 0; i < B; ++i)
+#pragma unroll
+                for (int j = 0; j < B; ++j) {
+#pragma unroll
+                    for (int m = 0; m < j; ++m) s[i][j] -= s[i][m] * l[j][m];
+                    s[i][j] *= l[j][j];
+                    a[at(I * B + i, J * B + j) * TILE] = s[i][j];
+                }
+        }
+    }
+    return log_determinant;
+}
+
+// z'z, which is r'F^-1 r.
+__device__ real explained(const real *a) {
+    real total = 0;
+    for (int i = 0; i < P; ++i) total += a[(SYSTEM + i) * TILE] * a[(SYSTEM + i) * TILE];
+    return total;
+}
+
+// u = C^-T z in place of z.
+__device__ void solve_back(real *a) {
+#pragma unroll 1
+    for (int J = N_BLOCKS - 1; J >= 0; --J) {
+        real u[B];
+#pragma unroll
+        for (int j = 0; j < B; ++j) u[j] = a[(SYSTEM + J * B + j) * TILE];
+#pragma unroll 2
+        for (int k = (J + 1) * B; k < P; ++k) {
+            const real w = a[(SYSTEM + k) * TILE];
+#pragma unroll
+            for (int j = 0; j < B; ++j) u[j] -= a[at(k, J * B + j) * TILE] * w;
+        }
+#pragma unroll
+        for (int j = B - 1; j >= 0; --j) {
+#pragma unroll
+            for (int m = j + 1; m < B; ++m) u[j] -= a[at(J * B + m, J * B + j) * TILE] * u[m];
+            u[j] *= a[at(J * B + j, J * B + j) * TILE];
+            a[(SYSTEM + J * B + j) * TILE] = u[j];
+        }
+    }
+}
+
+// M = C^-1 in place of C.
+__device__ void invert_factor(real *a) {
+#pragma unroll 1
+    for (int J = N_BLOCKS - 1; J >= 0; --J) {
+        real l[B][B];
+#pragma unroll
+        for (int i = 0; i < B; ++i)
+#pragma unroll
+            for (int j = 0; j <= i; ++j) l[i][j] = a[at(J * B + i, J * B + j) * TILE];
+        // the diagonal block: its diagonal is inverted already
+#pragma unroll
+        for (int j = 0; j < B; ++j)
+#pragma unroll
+            for (int i = j + 1; i < B; ++i) {
+                real total = l[i][j] * l[j][j];
+#pragma unroll
+                for (int m = j + 1; m < i; ++m) total += l[i][m] * l[m][j];
+                l[i][j] = -total * l[i][i];
+            }
+#pragma unroll 1
+        for (int I = N_BLOCKS - 1; I > J; --I) {
+            real s[B][B];
+#pragma unroll
+            for (int i = 0; i < B; ++i)
+#pragma unroll
+                for (int j = 0; j < B; ++j) s[i][j] = 0;
+#pragma unroll 2
+            for (int k = (J + 1) * B; k < I * B; ++k) {
+                real x[B], y[B];
+#pragma unroll
+                for (int i = 0; i < B; ++i) {
+                    x[i] = a[at(I * B + i, k) * TILE];
+                    y[i] = a[at(k, J * B + i) * TILE];
+                }
+#pragma unroll
+                for (int i = 0; i < B; ++i)
+#pragma unroll
+                    for (int j = 0; j < B; ++j) s[i][j] += x[i] * y[j];
+            }
+#pragma unroll
+            for (int k = 0; k < B; ++k) {
+                real y[B];
+#pragma unroll
+                for (int j = 0; j < B; ++j) y[j] = a[at(I * B + k, J * B + j) * TILE];
+#pragma unroll
+                for (int i = k; i < B; ++i) {
+                    const real x = a[at(I * B + i, I * B + k) * TILE];
+#pragma unroll
+                    for (int j = 0; j < B; ++j) s[i][j] += x * y[j];
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < B; ++i)
+#pragma unroll
+                for (int j = 0; j < B; ++j) {
+                    real total = 0;
+#pragma unroll
+                    for (int m = j; m < B; ++m) total -= s[i][m] * l[m][j];
+                    a[at(I * B + i, J * B + j) * TILE] = total;
+                }
+        }
+#pragma unroll
+        for (int i = 0; i < B; ++i)
+#pragma unroll
+            for (int j = 0; j <= i; ++j) a[at(J * B + i, J * B + j) * TILE] = l[i][j];
+    }
+}
+
+// r (noise M'M + u u') in place of M.
+__device__ void second_moment(real *a, real r, real noise) {
+#pragma unroll 1
+    for (int I = 0; I < N_BLOCKS; ++I) {
+        real m[B][B], u[B];
+#pragma unroll
+        for (int i = 0; i < B; ++i) {
+            u[i] = r * a[(SYSTEM + I * B + i) * TILE];
+#pragma unroll
+            for (int j = 0; j <= i; ++j) m[i][j] = a[at(I * B + i, I * B + j) * TILE];
+        }
+#pragma unroll 1
+        for (int J = 0; J <= I; ++J) {
+            real s[B][B];
+#pragma unroll
+            for (int i = 0; i < B; ++i)
+#pragma unroll
+                for (int j = 0; j < B; ++j) s[i][j] = 0;
+#pragma unroll
+            for (int k = 0; k < B; ++k) {
+                real y[B];
+#pragma unroll
+                for (int j = 0; j < B; ++j)
+                    y[j] = J < I ? a[at(I * B + k, J * B + j) * TILE] : (j <= k ? m[k][j <= k ? j : 0] : real(0));
+#pragma unroll
+                for (int i = 0; i <= k; ++i)
+#pragma unroll
+                    for (int j = 0; j < B; ++j) s[i][j] += m[k][i] * y[j];
+            }
+#pragma unroll 2
+            for (int k = (I + 1) * B; k < P; ++k) {
+                real x[B], y[B];
+#pragma unroll
+                for (int i = 0; i < B; ++i) {
+                    x[i] = a[at(k, I * B + i) * TILE];
+                    y[i] = a[at(k, J * B + i) * TILE];
+                }
+#pragma unroll
+                for (int i = 0; i < B; ++i)
+#pragma unroll
+                    for (int j = 0; j < B; ++j) s[i][j] += x[i] * y[j];
+            }
+            const real scale = r * noise;
+#pragma unroll
+            for (int i = 0; i < B; ++i)
+#pragma unroll
+                for (int j = 0; j < B; ++j)
+                    if (J < I || j <= i)
+                        a[at(I * B + i, J * B + j) * TILE] =
+                            scale * s[i][j] + u[i] * a[(SYSTEM + J * B + j) * TILE];
+        }
+    }
+}
+
+// Log evidence (T,) up to what components share, and what it takes from the weights alone: with `weights` (D, T) also
+// the posterior means of w - b.
+extern "C" __global__ void __launch_bounds__(128) evidence(
+    const stored *__restrict__ products, long long T, const real *__restrict__ ridge, const real *__restrict__ mean,
+    const stored *__restrict__ moved, real noise, real constant, real *__restrict__ joint,
+    real *__restrict__ weights) {
+    extern __shared__ real shared[];
+    real *a = shared + threadIdx.x;
+    for (long long first = (long long)blockIdx.x * TILE; first < T; first += (long long)gridDim.x * TILE) {
+        const long long t = first + threadIdx.x;
+        if (threadIdx.x < TILE && t < T) {
+            const real square = load_system(products, T, t, ridge, mean, moved, a);
+            const real log_determinant = factor(a);
+            const real left = fmax(square - explained(a), real(0));
+            joint[t] = constant - real(0.5) * (log_determinant + left / noise);
+            if (weights != nullptr) {
+                solve_back(a);
+                for (int i = 0; i < D; ++i) weights[i * T + t] = a[(SYSTEM + i) * TILE];
+            }
+        }
+    }
+}
+
+// Sums over tasks, a row of `partial` (grid, SYSTEM + P + 2) for each block: r (noise F^-1 + u u'), r u, r, r left.
+extern "C" __global__ void __launch_bounds__(128) moments(
+    const stored *__restrict__ products, long long T, const real *__restrict__ ridge, const real *__restrict__ mean,
+    const stored *__restrict__ moved, real noise, real constant, const real *__restrict__ responsibilities,
+    real *__restrict__ joint, real *__restrict__ partial) {
+    extern __shared__ real shared[];
+    constexpr int ROWS = SYSTEM + P;
+    constexpr int OWN = (ROWS + 127) / 128;
+    real *a = shared + threadIdx.x;
+    real own[OWN];
+    for (int o = 0; o < OWN; ++o) own[o] = 0;
+    real count = 0, residual = 0;
+    for (long long first = (long long)blockIdx.x * TILE; first < T; first += (long long)gridDim.x * TILE) {
+        const long long t = first + threadIdx.x;
+        if (threadIdx.x < TILE) {
+            if (t < T) {
+                const real r = responsibilities == nullptr ? real(1) : responsibilities[t];
+                const real square = load_system(products, T, t, ridge, mean, moved, a);
+                const real log_determinant = factor(a);
+                const real left = fmax(square - explained(a), real(0));
+                if (joint != nullptr) joint[t] = constant - real(0.5) * (log_determinant + left / noise);
+                count += r;
+                residual += r * left;
+                solve_back(a);
+                invert_factor(a);
+                second_moment(a, r, noise);
+                for (int i = 0; i < P; ++i) a[(SYSTEM + i) * TILE] *= r;
+            } else {
+                for (int e = 0; e < ROWS; ++e) a[e * TILE] = 0;
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int o = 0; o < OWN; ++o) {
+            const int e = threadIdx.x + o * 128;
+            if (e < ROWS) {
+                real total = 0;
+                // each thread starts at another place, so that they meet different banks
+                int s = e % TILE;
+                for (int i = 0; i < TILE; ++i) {
+                    total += shared[e * TILE + s];
+                    s = s + 1 == TILE ? 0 : s + 1;
+                }
+                own[o] += total;
+            }
+        }
+        __syncthreads();
+    }
+    real *out = partial + (long long)blockIdx.x * (ROWS + 2);
+    for (int o = 0; o < OWN; ++o)
+        if (threadIdx.x + o * 128 < ROWS) out[threadIdx.x + o * 128] = own[o];
+    // the block's own sums, in the order of its threads
+    shared[threadIdx.x] = count;
+    shared[128 + threadIdx.x] = residual;
+    __syncthreads();
+    if (threadIdx.x < 2) {
+        real total = 0;
+        for (int i = 0; i < 128; ++i) total += shared[threadIdx.x * 128 + i];
+        out[ROWS + threadIdx.x] = total;
+    }
+}
+
+// Products of the rows of each task, in units: X (N, D - INTERCEPT), y (N,), task t has rows offsets[t] .. offsets[t + 1];
+// `shift` and `scale` (D + 1,) bring columns and targets to the units.
+//
+// A warp works on a task: each lane sums a few tiles of 3 x 3 products, so that 6 loads serve 9 of them.
+constexpr int SIDE = 3;
+constexpr int N_SIDES = (D + SIDE) / SIDE;          // of the D + 1 columns
+constexpr int N_TILES = N_SIDES * (N_SIDES + 1) / 2;
+constexpr int OWN_TILES = (N_TILES + 31) / 32;
+constexpr int WIDTH = N_SIDES * SIDE;               // of a row in shared memory, zeros behind the target
+constexpr int AHEAD = 8;                            // rows loaded at once
+extern "C" __global__ void __launch_bounds__(256) products_of_rows(
+    const stored *__restrict__ X, const stored *__restrict__ y, const long long *__restrict__ offsets, long long T,
+    const real *__restrict__ shift, const real *__restrict__ scale, stored *__restrict__ products) {
+    constexpr int GIVEN = D - INTERCEPT;
+    extern __shared__ real shared[];   // PRODUCTS * (GROUP + 1), then AHEAD rows for each of 8 warps
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    real *rows = shared + PRODUCTS * (GROUP + 1) + warp * AHEAD * WIDTH;
+    int row[OWN_TILES], column[OWN_TILES];
+#pragma unroll
+    for (int o = 0; o < OWN_TILES; ++o) {
+        const int tile = min(lane + 32 * o, N_TILES - 1);
+        int i = 0;
+        while (at(i + 1, 0) <= tile) ++i;
+        row[o] = i * SIDE;
+        column[o] = (tile - at(i, 0)) * SIDE;
+    }
+    for (int i = lane; i < AHEAD * WIDTH; i += 32) rows[i] = 0;
+    for (long long first = (long long)blockIdx.x * GROUP; first < T; first += (long long)gridDim.x * GROUP) {
+        for (int g = warp; g < GROUP; g += 8) {
+            const long long t = first + g;
+            real total[OWN_TILES][SIDE][SIDE] = {};
+            const long long begin = t < T ? offsets[t] : 0, end = t < T ? offsets[t + 1] : 0;
+            for (long long n = begin; n < end; n += AHEAD) {
+                const int here = (int)min((long long)AHEAD, end - n);
+                __syncwarp();
+                for (int i = lane; i < AHEAD * GIVEN; i += 32)
+                    rows[i / GIVEN * WIDTH + i % GIVEN] =
+                        i < here * GIVEN ? (X[n * GIVEN + i] - shift[i % GIVEN]) * scale[i % GIVEN] : real(0);
+                if (lane < AHEAD) {
+                    if (INTERCEPT) rows[lane * WIDTH + D - 1] = lane < here ? real(1) : real(0);
+                    rows[lane * WIDTH + D] = lane < here ? (y[n + lane] - shift[D]) * scale[D] : real(0);
+                }
+                __syncwarp();
+#pragma unroll
+                for (int h = 0; h < AHEAD; ++h)
+#pragma unroll
+                    for (int o = 0; o < OWN_TILES; ++o)
+#pragma unroll
+                        for (int i = 0; i < SIDE; ++i)
+#pragma unroll
+                            for (int j = 0; j < SIDE; ++j)
+                                total[o][i][j] += rows[h * WIDTH + row[o] + i] * rows[h * WIDTH + column[o] + j];
+            }
+#pragma unroll
+            for (int o = 0; o < OWN_TILES; ++o)
+#pragma unroll
+                for (int i = 0; i < SIDE; ++i)
+#pragma unroll
+                    for (int j = 0; j < SIDE; ++j) {
+                        const int r = row[o] + i, c = column[o] + j;
+                        if (lane + 32 * o < N_TILES && r <= D && c <= r) shared[at(r, c) * (GROUP + 1) + g] = total[o][i][j];
+                    }
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < PRODUCTS * GROUP; i += 256) {
+            const int e = i / GROUP, g = i % GROUP;
+            if (first + g < T) products[e * T + first + g] = shared[e * (GROUP + 1) + g];
+        }
+        __syncthreads();
+    }
+}
