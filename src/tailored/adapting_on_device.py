@@ -14,7 +14,6 @@ from .feature_maps import PosteriorMap, PosteriorModel, TaskSummary
 from .feature_maps.summaries import NOISE_ROWS, hats
 from .prior import Prior
 from .shards.cuda import CudaStatistics, TensorTasks
-from .tasks import TaskSet
 
 #: Tasks that are adapted at once.
 AT_ONCE = 1 << 20
@@ -48,9 +47,9 @@ def _slice(tasks: TensorTasks, start: int, stop: int) -> TensorTasks:
         return tasks
     offsets = tasks.offsets[start : stop + 1]
     first, last = int(offsets[0]), int(offsets[-1])
-    side = None if tasks.side_info is None else tasks.side_info[start:stop]
+    described = None if tasks.described is None else tasks.described[start:stop]
     return TensorTasks(
-        tasks.X[first:last], tasks.y[first:last], offsets - first, tasks.labels[start:stop], side
+        tasks.X[first:last], tasks.y[first:last], offsets - first, tasks.labels[start:stop], described
     )
 
 
@@ -58,9 +57,8 @@ def _side(model: PosteriorModel, tasks: TensorTasks) -> Any:
     """v(s) (T, q), computed here from the descriptions."""
     if model.side is None:
         return None
-    T, d = len(tasks), tasks.n_features
-    described = TaskSet(np.zeros((T, d)), np.zeros(T), np.arange(T), tasks.side_info)
-    return model.side(described)
+    assert tasks.described is not None
+    return model.side(tasks.described)
 
 
 def _weights(prior: Prior, model: PosteriorModel, tasks: TensorTasks) -> Any:
@@ -80,7 +78,7 @@ def _weights(prior: Prior, model: PosteriorModel, tasks: TensorTasks) -> Any:
     learned = any(level.summary is not None for level in model.levels)
     if not learned and (mixture.averaged or K == 1):
         return found
-    gram, cross, square = _dense(statistics)
+    gram, cross, square = statistics.dense()
     taus = torch.from_numpy(mixture.covariances / mixture.noise).to(device)
     tau = torch.einsum("kt,kij->tij", r, taus)
     systems = torch.eye(D, dtype=double, device=device) + tau @ gram
@@ -131,19 +129,6 @@ def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, s
     levels = (levels - there(summary.noise_mean)) / there(summary.noise_deviation)
     parts = torch.cat([(w - centre) @ there(summary.axes), levels], dim=1)
     return (parts - there(summary.mean)) / summary.norm
-
-
-def _dense(statistics: CudaStatistics) -> tuple[Any, Any, Any]:
-    """XᵀX (T, D, D), Xᵀy (T, D) and yᵀy (T,) in double precision."""
-    import torch
-
-    D = statistics.n_features
-    i, j = np.tril_indices(D + 1)
-    place = np.zeros((D + 1, D + 1), dtype=np.int64)
-    place[i, j] = place[j, i] = np.arange(len(i))
-    products = statistics.products.double().T
-    where = torch.from_numpy(place).to(products.device)
-    return products[:, where[:D, :D]], products[:, where[D, :D]], products[:, where[D, D]]
 
 
 def _raw(prior: Prior, weights: Any) -> Any:

@@ -22,8 +22,10 @@ from ..intervals import Calibration
 from ..losses import get_loss
 from ..regressor import TaskRegressor
 from ..representation import Bias, Conditioning
+from ..shards.cuda import is_tensor
 from ..tasks import TaskSet, Units
 from ..tasks.episodes import ORDERS, Arrival
+from ._on_device import weights_of_tasks, weights_of_tensors
 from ._reading import check_names, clean_task, in_known_order, read_tasks, refuse_description
 from ._scoring import ScoredByTask
 from ._using import Predicts
@@ -197,17 +199,19 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
         task = self._one_task(X, y, side_info)
         return TaskRegressor.adapted(self.prior_, task, getattr(self, "feature_names_in_", None))
 
-    def adapt_many(self, tasks: TaskSet) -> Array:
+    def adapt_many(self, tasks: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Any:
         """Fit many new tasks at once.
 
         Parameters
         ----------
-        tasks : TaskSet
+        tasks : TaskSet, or array (n, d) with ``y`` and ``groups``
+            Or tensors of torch on the learner's ``device``, where there is one.
 
         Returns
         -------
-        array (n_tasks, d)
-            Weights of each task; with ``fit_intercept`` a last column holds the intercepts.
+        array (n_tasks, d), or a tensor
+            Weights of each task, in the order of a `TaskSet`; with ``fit_intercept`` a last column holds the
+            intercepts.
         """
         check_is_fitted(self, "prior_")
         if self.prior_.quantile is not None:
@@ -215,7 +219,12 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
                 "adapt_many: quantiles of a pinball loss are not linear in the row, weights alone do not give them; "
                 "use adapt, or predict_tasks for many tasks, or fit with loss='absolute'"
             )
-        return adapting.weights(self.prior_, self._read(tasks), self.n_jobs)
+        if is_tensor(tasks):
+            return weights_of_tensors(self, tasks, y, groups, side_info)
+        tasks = self._read(tasks, y, groups, side_info)
+        if getattr(self, "device", None) is not None:
+            return weights_of_tasks(self, tasks)
+        return adapting.weights(self.prior_, tasks, self.n_jobs)
 
     def representation(self, X: Any = None, y: Any = None, *, side_info: Any = None) -> Array:
         """θ = n^p τ(s): the (d, d) representation tailored to the task (p: see `Prior`)."""

@@ -17,6 +17,7 @@ from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_besi
 from ..feature_maps import SideFeatures, get_feature_map
 from ..intervals import Calibration
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
+from ..shards.cuda import check_device
 from ..tasks import TaskSet
 from ..tasks.episodes import Arrival
 from ..tasks.rows import batches
@@ -80,6 +81,9 @@ class EmpiricalBayesLearner(MetaLearner):
         Of the within-task solver, see `TaskRegressor`.
     n_jobs : int, optional
         Parallel candidates or parts of the tasks (joblib); results do not depend on it.
+    device : None or "cuda", default=None
+        Where the sums of EM over many tasks and the weights of `adapt_many` are computed, in double precision; on a GPU
+        tensors of torch are taken as they are (float32 or float64) and give tensors.  The form is chosen on the CPU.
     progress : bool, default=False
         Show a progress bar on a terminal.
     random_state : int, RandomState or None, default=0
@@ -124,6 +128,7 @@ class EmpiricalBayesLearner(MetaLearner):
         tol: float = 1e-8,
         max_iter: int = 1000,
         n_jobs: int | None = None,
+        device: Any = None,
         progress: bool = False,
         random_state: Any = 0,
     ) -> None:
@@ -139,6 +144,7 @@ class EmpiricalBayesLearner(MetaLearner):
         self.tol = tol
         self.max_iter = max_iter
         self.n_jobs = n_jobs
+        self.device = device
         self.progress = progress
         self.random_state = random_state
 
@@ -298,6 +304,10 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _check_parameters(self) -> None:
         self._check_common()
+        if self.device is not None:
+            check_device(self.device)
+            if self.common is not None:
+                raise ValueError("device: the common part of tasks is computed on the CPU; use device=None")
         check_fraction("validation_fraction", self.validation_fraction)
         self._arrival()
         if isinstance(self.common, str):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+KERNELS = ("evidence", "moments", "products_of_rows")
 #: Threads of a block, as in ``kernels.cu``; those of the products.
 THREADS, ROW_THREADS = 128, 256
 #: Blocks of a launch for each multiprocessor.  Fixed sums: their order depends on the device alone.
@@ -66,6 +67,10 @@ class Layout:
     def product_bytes(self) -> int:
         return self._product_bytes(self.group)
 
+    def bytes_of(self, kernel: str) -> int:
+        """Shared memory of a kernel."""
+        return self.product_bytes if kernel == "products_of_rows" else self.system_bytes
+
     def _product_bytes(self, group: int) -> int:
         width = -(-(self.d + 1) // SIDE) * SIDE
         return 8 * (self.n_products * (group + 1) + (ROW_THREADS // 32) * AHEAD * width)
@@ -79,29 +84,32 @@ class Kernels:
     n_multiprocessors: int
     functions: dict[str, Any]
 
-    def launch(self, name: str, n_tasks: int, *arguments: Any) -> None:
+    def launch(self, name: str, *arguments: Any) -> None:
         """Run a kernel on torch's stream; tensors go as pointers, None as the null pointer."""
-        import cupy
         import torch
 
         rows = name == "products_of_rows"
-        at_once = self.layout.group if rows else self.layout.tile
         blocks = self.n_multiprocessors * (ROW_BLOCKS if rows else BLOCKS)
-        grid = min(blocks, -(-n_tasks // at_once)) if rows else blocks
-        shared = self.layout.product_bytes if rows else self.layout.system_bytes
-        stream = cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
-        with stream:
+        with _stream(torch.cuda.current_stream()):
             self.functions[name](
-                (grid,),
+                (blocks,),
                 (ROW_THREADS if rows else THREADS,),
                 tuple(_passed(value) for value in arguments),
-                shared_mem=shared,
+                shared_mem=self.layout.bytes_of(name),
             )
 
     @property
     def n_blocks(self) -> int:
         """Blocks that sum moments."""
         return self.n_multiprocessors * BLOCKS
+
+
+def _stream(current: Any) -> Any:
+    """Torch's stream as one of CuPy."""
+    import cupy
+
+    made = getattr(cupy.cuda.Stream, "from_external", None)
+    return cupy.cuda.ExternalStream(current.cuda_stream) if made is None else made(current)
 
 
 def _passed(value: Any) -> Any:
@@ -135,8 +143,7 @@ def kernels(d: int, stored: str, fit_intercept: bool, device: int) -> Kernels:
         source = files(__package__).joinpath("kernels.cu").read_text()
         options = ("-std=c++17", *(f"-D{name}={value}" for name, value in macros.items()))
         module = cupy.RawModule(code=source, options=options)
-        functions = {name: module.get_function(name) for name in ("evidence", "moments", "products_of_rows")}
+        functions = {name: module.get_function(name) for name in KERNELS}
         for name, function in functions.items():
-            rows = name == "products_of_rows"
-            function.max_dynamic_shared_size_bytes = layout.product_bytes if rows else layout.system_bytes
+            function.max_dynamic_shared_size_bytes = layout.bytes_of(name)
         return Kernels(layout, limits["MultiProcessorCount"], functions)

@@ -24,11 +24,9 @@ constexpr int PRODUCTS = (D + 1) * (D + 2) / 2;
 
 __device__ __forceinline__ constexpr int at(int i, int j) { return i * (i + 1) / 2 + j; }
 
-// F = gram + ridge and the right-hand side X'(y - X b) into shared memory; returns ||y - X b||^2.  The mean b is that of
-// the component, plus one of the task's own where `moved` (D, T) is given.
+// F = gram + ridge and the right-hand side X'(y - X b) into shared memory; returns ||y - X b||^2.
 __device__ real load_system(const stored *__restrict__ products, long long T, long long t,
-                            const real *__restrict__ ridge, const real *__restrict__ mean,
-                            const stored *__restrict__ moved, real *a) {
+                            const real *__restrict__ ridge, const real *__restrict__ b, real *a) {
     real *right = a + SYSTEM * TILE;
     // Loads that wait for nothing: many are on their way at once.
 #pragma unroll 16
@@ -49,18 +47,17 @@ __device__ real load_system(const stored *__restrict__ products, long long T, lo
         for (int i = 0; i < B; ++i) fitted[i] = 0;
 #pragma unroll 4
         for (int j = 0; j < D; ++j) {
-            const real b = moved == nullptr ? mean[j] : mean[j] + moved[j * T + t];
+            const real x = b[j];
 #pragma unroll
-            for (int i = 0; i < B; ++i) fitted[i] += a[at(max(I * B + i, j), min(I * B + i, j)) * TILE] * b;
+            for (int i = 0; i < B; ++i) fitted[i] += a[at(max(I * B + i, j), min(I * B + i, j)) * TILE] * x;
         }
 #pragma unroll
         for (int i = 0; i < B; ++i) {
             const int row = I * B + i;
             if (row < D) {
-                const real b = moved == nullptr ? mean[row] : mean[row] + moved[row * T + t];
                 const real cross = right[row * TILE];
                 right[row * TILE] = cross - fitted[i];
-                square -= b * (2 * cross - fitted[i]);
+                square -= b[row] * (2 * cross - fitted[i]);
             }
         }
     }
@@ -307,15 +304,15 @@ __device__ void second_moment(real *a, real r, real noise) {
 // Log evidence (T,) up to what components share, and what it takes from the weights alone: with `weights` (D, T) also
 // the posterior means of w - b.
 extern "C" __global__ void __launch_bounds__(128) evidence(
-    const stored *__restrict__ products, long long T, const real *__restrict__ ridge, const real *__restrict__ mean,
-    const stored *__restrict__ moved, real noise, real constant, real *__restrict__ joint,
+    const stored *__restrict__ products, long long T, const real *__restrict__ ridge, const real *__restrict__ b,
+    real noise, real constant, real *__restrict__ joint,
     real *__restrict__ weights) {
     extern __shared__ real shared[];
     real *a = shared + threadIdx.x;
     for (long long first = (long long)blockIdx.x * TILE; first < T; first += (long long)gridDim.x * TILE) {
         const long long t = first + threadIdx.x;
         if (threadIdx.x < TILE && t < T) {
-            const real square = load_system(products, T, t, ridge, mean, moved, a);
+            const real square = load_system(products, T, t, ridge, b, a);
             const real log_determinant = factor(a);
             const real left = fmax(square - explained(a), real(0));
             joint[t] = constant - real(0.5) * (log_determinant + left / noise);
@@ -329,8 +326,8 @@ extern "C" __global__ void __launch_bounds__(128) evidence(
 
 // Sums over tasks, a row of `partial` (grid, SYSTEM + P + 2) for each block: r (noise F^-1 + u u'), r u, r, r left.
 extern "C" __global__ void __launch_bounds__(128) moments(
-    const stored *__restrict__ products, long long T, const real *__restrict__ ridge, const real *__restrict__ mean,
-    const stored *__restrict__ moved, real noise, real constant, const real *__restrict__ responsibilities,
+    const stored *__restrict__ products, long long T, const real *__restrict__ ridge, const real *__restrict__ b,
+    real noise, real constant, const real *__restrict__ responsibilities,
     real *__restrict__ joint, real *__restrict__ partial) {
     extern __shared__ real shared[];
     constexpr int ROWS = SYSTEM + P;
@@ -344,7 +341,7 @@ extern "C" __global__ void __launch_bounds__(128) moments(
         if (threadIdx.x < TILE) {
             if (t < T) {
                 const real r = responsibilities == nullptr ? real(1) : responsibilities[t];
-                const real square = load_system(products, T, t, ridge, mean, moved, a);
+                const real square = load_system(products, T, t, ridge, b, a);
                 const real log_determinant = factor(a);
                 const real left = fmax(square - explained(a), real(0));
                 if (joint != nullptr) joint[t] = constant - real(0.5) * (log_determinant + left / noise);

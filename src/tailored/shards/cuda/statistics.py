@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,21 +15,23 @@ from .tensors import TensorTasks
 
 Array = NDArray[np.float64]
 
-#: Directions of W that are absent are given this part of its largest eigenvalue: the kernel works with W⁻¹.  Results
-#: differ from those without them by about as much, and rounding by as much again.
-ABSENT = 1e-9
-#: Directions below this part of the largest are absent, as in `mixed_models`.
+#: Directions of W below this part of its largest are taken as absent, as in `tailored.mixed_models`.
 ROOT_TOLERANCE = 1e-6
 
 
 class Component(NamedTuple):
-    """What the kernel needs of one component: σ²W⁻¹ (packed) and b on the device; the rest here."""
+    """One component as the kernels see it: ``w = b + L u``, u ~ N(0, Q⁻¹) with p coordinates.
 
-    ridge: Any
+    Where W has full rank L is the identity, and statistics are used as they are; else p is its rank, and they are brought
+    to its coordinates by ``reduction``: what is linear in products is linear in their packed numbers.
+    """
+
+    ridge: Any  # σ²Q, packed
     mean: Any
     constant: float
-    precision: Array
-    kept: Array  # projection onto the range of W
+    precision: Array  # Q
+    root: Array | None = None  # L
+    reduction: Any = None
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ class CudaStatistics:
         )
         products = torch.empty((compiled.layout.n_products, T), dtype=tasks.X.dtype, device=device)
         where = [torch.from_numpy(part).to(device) for part in (shift, scale)]
-        compiled.launch("products_of_rows", T, tasks.X, tasks.y, tasks.offsets, T, *where, products)
-        known = None if side is None else torch.from_numpy(side).to(device)
+        compiled.launch("products_of_rows", tasks.X, tasks.y, tasks.offsets, T, *where, products)
+        known = None if side is None else torch.tensor(side, device=device)
         return cls(products, torch.diff(tasks.offsets).double(), D, known)
 
     def __len__(self) -> int:
@@ -85,49 +87,87 @@ class CudaStatistics:
         """The sums of a step of EM.  All tasks are asked about all components: that costs less than to choose."""
         import torch
 
-        K = model.n_components
-        compiled, layout = self._compiled, self._compiled.layout
-        components, moved = self._components(model), self._moved(model)
-        partial = torch.zeros(
-            (K, compiled.n_blocks, layout.n_sums), dtype=torch.float64, device=self.sizes.device
-        )
-        if K == 1:
-            joint = self._joint(1)
-            self._sum(components[0], moved, model.noise, None, joint[0], partial[0])
-            evidence = joint[0]
+        if model.side is not None:
+            return self.without_side(model).moments(replace(model, side=None))
+        components = self._components(model)
+        if len(components) == 1:
+            evidence = self._joint(1)[0]
+            sums = [self._sums(components[0], model.noise, None, evidence)]
         else:
             joint = self.evidence(model)
             evidence = torch.logsumexp(joint, dim=0)
-            responsibilities = torch.exp(joint - evidence)
-            for k, component in enumerate(components):
-                self._sum(component, moved, model.noise, responsibilities[k], None, partial[k])
+            r = torch.exp(joint - evidence)
+            sums = [self._sums(c, model.noise, r[k], None) for k, c in enumerate(components)]
         constants = 0.5 * float(self.sizes.sum()) * np.log(2.0 * np.pi * model.noise)
-        sums = partial.sum(dim=1).cpu().numpy()
-        return Summed(_read(sums, layout, components, model, float(evidence.sum()) - constants), None)
+        return Summed(_read(sums, components, model, float(evidence.sum()) - constants), None)
 
     def evidence(self, model: Mixture, weights: Any = None) -> Any:
-        """log π_k p(y | k) (K, T), without what components share; ``weights`` (K, D, T) are filled with E(w − b_k)."""
+        """log π_k p(y | k) (K, T), without what components share; ``weights`` (K, D, T) are filled with E(w − b_k − Γv)."""
+        import torch
+
+        if model.side is not None:
+            return self.without_side(model).evidence(replace(model, side=None), weights)
         joint = self._joint(model.n_components)
-        moved = self._moved(model)
         for k, component in enumerate(self._components(model)):
-            self._compiled.launch(
-                "evidence",
-                len(self),
-                self.products,
-                len(self),
-                component.ridge,
-                component.mean,
-                moved,
-                float(model.noise),
-                component.constant,
-                joint[k],
-                None if weights is None else weights[k],
-            )
+            out = None if weights is None else weights[k]
+            if weights is not None and component.root is not None:
+                shape = (component.root.shape[1], len(self))
+                out = torch.empty(shape, dtype=torch.float64, device=joint.device)
+            self._ask("evidence", component, model.noise, joint[k], out)
+            if weights is not None and component.root is not None:
+                torch.matmul(torch.from_numpy(component.root).to(joint.device), out, out=weights[k])
         return joint + self._log_proportions(model)
 
-    def _sum(self, component: Component, moved: Any, noise: float, r: Any, joint: Any, out: Any) -> None:
-        arguments = (self.products, len(self), component.ridge, component.mean, moved, float(noise))
-        self._compiled.launch("moments", len(self), *arguments, component.constant, r, joint, out)
+    def without_side(self, model: Mixture) -> CudaStatistics:
+        """The tasks with what their description predicts, Γv, taken off their targets."""
+        import torch
+
+        if model.side is None:
+            return self
+        d = self.n_features
+        moved = torch.from_numpy(model.side).to(self.side.device) @ self.side.T
+        products = self.products.clone()
+        place = _places(d + 1)
+        cross = products[place[d, :d]].double()
+        left = cross.clone()
+        for i in range(d):
+            left[i] -= (self.products[place[i, :d]] * moved).sum(dim=0)
+        # yᵀy − w·Xᵀy − w·Xᵀ(y − Xw)
+        products[place[d, d]] = torch.clamp(
+            products[place[d, d]] - ((cross + left) * moved).sum(dim=0), min=0.0
+        ).to(products.dtype)
+        products[place[d, :d]] = left.to(products.dtype)
+        return replace(self, products=products)
+
+    def dense(self) -> tuple[Any, Any, Any]:
+        """XᵀX (T, D, D), Xᵀy (T, D) and yᵀy (T,) in double precision."""
+        d = self.n_features
+        place, products = _places(d + 1), self.products.double().T
+        return products[:, place[:d, :d]], products[:, place[d, :d]], products[:, place[d, d]]
+
+    def _sums(self, component: Component, noise: float, r: Any, joint: Any) -> Array:
+        """The numbers of `_read` for one component, weighted by ``r`` (None: one for each task)."""
+        import torch
+
+        compiled = self._compiled_for(component)
+        shape = (compiled.n_blocks, compiled.layout.n_sums)
+        partial = torch.zeros(shape, dtype=torch.float64, device=self.sizes.device)
+        self._ask("moments", component, noise, r, joint, partial)
+        found: Array = partial.sum(dim=0).cpu().numpy()
+        return found
+
+    def _ask(self, name: str, component: Component, noise: float, *arguments: Any) -> None:
+        """Run a kernel on the statistics, in the component's coordinates."""
+        products = self.products
+        if component.reduction is not None:
+            products = component.reduction @ products.double()
+        common = (products, len(self), component.ridge, component.mean, float(noise), component.constant)
+        self._compiled_for(component).launch(name, *common, *arguments)
+
+    def _compiled_for(self, component: Component) -> Kernels:
+        if component.reduction is None:
+            return self._compiled
+        return kernels(len(component.precision), "double", False, self.sizes.device.index)
 
     def _joint(self, K: int) -> Any:
         import torch
@@ -142,15 +182,6 @@ class CudaStatistics:
             return torch.from_numpy(np.log(model.proportions)).to(self.sizes.device)[:, None]
         gates = torch.from_numpy(model.gates).to(self.sizes.device)
         return torch.log_softmax(gates[:, :1] + gates[:, 1:] @ self.side.T, dim=0)
-
-    def _moved(self, model: Mixture) -> Any:
-        """Γv, what the description adds to the mean of each task, (D, T)."""
-        import torch
-
-        if model.side is None:
-            return None
-        Gamma = torch.from_numpy(model.side).to(self.sizes.device)
-        return (Gamma @ self.side.T).to(self.products.dtype).contiguous()
 
     def _components(self, model: Mixture) -> list[Component]:
         return [
@@ -172,33 +203,60 @@ def _kernels(D: int, like: Any, fit_intercept: bool) -> Kernels:
 def _component(b: Array, W: Array, noise: float, device: Any) -> Component:
     import torch
 
+    def there(value: Array) -> Any:
+        return torch.from_numpy(np.ascontiguousarray(value)).to(device)
+
     values, vectors = np.linalg.eigh(W)
-    largest = max(float(values[-1]), ABSENT * noise)
-    present = values > ROOT_TOLERANCE * largest
-    values = np.where(present, values, ABSENT * largest)
-    precision = (vectors / values) @ vectors.T
-    i, j = np.tril_indices(len(W))
-    packed = torch.from_numpy(noise * precision[i, j]).to(device)
-    # log det(I + WG/σ²) is that of the system less that of its part without rows.
-    constant = -0.5 * float(np.log(values / noise).sum())
-    kept = vectors[:, present]
-    return Component(packed, torch.from_numpy(np.array(b)).to(device), constant, precision, kept @ kept.T)
+    present = values > ROOT_TOLERANCE * max(float(values[-1]), np.finfo(float).tiny)
+    if present.all():
+        precision = (vectors / values) @ vectors.T
+        constant = -0.5 * float(np.log(values / noise).sum())
+        return Component(there(noise * _packed(precision)), there(b), constant, precision)
+    # A model in which tasks do not differ has one coordinate whose column is zero: nothing is learned of it.
+    root = vectors[:, present] * np.sqrt(values[present]) if present.any() else np.zeros((len(b), 1))
+    p = root.shape[1]
+    # [X, y] A has the columns XL and y − Xb.
+    A = np.zeros((len(b) + 1, p + 1))
+    A[:-1, :-1], A[:-1, -1], A[-1, -1] = root, -b, 1.0
+    ridge, constant = there(noise * _packed(np.eye(p))), 0.5 * p * float(np.log(noise))
+    return Component(ridge, there(np.zeros(p)), constant, np.eye(p), root, there(_congruence(A)))
 
 
-def _read(
-    sums: Array, layout: Any, components: list[Component], model: Mixture, log_evidence: float
-) -> Moments:
-    """Moments from the sums of the kernel, in the range of each W."""
-    d, n = layout.d, layout.n_system
-    counts, left = sums[:, -2], sums[:, -1]
-    first, second, residual = [], [], 0.0
-    for k, component in enumerate(components):
-        products = _unpacked(sums[k, :n], layout.padded)[:d, :d]
-        residual += float(left[k])
-        residual += model.noise * (d * float(counts[k]) - float(np.sum(component.precision * products)))
-        second.append(component.kept @ products @ component.kept)
-        first.append(component.kept @ sums[k, n : n + d])
-    return Moments(log_evidence, counts, np.array(first), np.array(second), residual)
+def _read(sums: list[Array], components: list[Component], model: Mixture, log_evidence: float) -> Moments:
+    """Moments from the sums of the kernel: r E(u uᵀ), r E(u), r and what is left."""
+    first, second, counts, residual = [], [], [], 0.0
+    for found, component in zip(sums, components, strict=True):
+        p = len(component.precision)
+        padded = round((np.sqrt(8 * (len(found) - 2) + 9) - 3) / 2)
+        n = padded * (padded + 1) // 2
+        products, means = _unpacked(found[:n], padded)[:p, :p], found[n : n + p]
+        count, left = float(found[-2]), float(found[-1])
+        residual += left + model.noise * (p * count - float(np.sum(component.precision * products)))
+        root = component.root
+        second.append(products if root is None else root @ products @ root.T)
+        first.append(means if root is None else root @ means)
+        counts.append(count)
+    return Moments(log_evidence, np.array(counts), np.array(first), np.array(second), residual)
+
+
+def _congruence(A: Array) -> Array:
+    """The matrix that takes the lower triangle of P to that of AᵀPA."""
+    i, j = np.tril_indices(len(A))
+    c, r = np.tril_indices(A.shape[1])
+    one, other = A[i][:, c] * A[j][:, r], A[j][:, c] * A[i][:, r]
+    return np.where((i == j)[:, None], one, one + other).T
+
+
+def _places(size: int) -> NDArray[np.int64]:
+    """Where the elements of a symmetric matrix are among those of its lower triangle."""
+    i, j = np.tril_indices(size)
+    place = np.zeros((size, size), dtype=np.int64)
+    place[i, j] = place[j, i] = np.arange(len(i))
+    return place
+
+
+def _packed(whole: Array) -> Array:
+    return whole[np.tril_indices(len(whole))]
 
 
 def _unpacked(packed: Array, size: int) -> Array:

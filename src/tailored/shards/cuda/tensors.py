@@ -22,11 +22,15 @@ def check_device(device: Any) -> Any:
 
     Raises
     ------
+    TypeError
+        For anything but a string.
     ImportError
         Without torch and CuPy.
     ValueError
         For a device that is no CUDA device, or is absent.
     """
+    if not isinstance(device, str):
+        raise TypeError(f"device: expected None or a string such as 'cuda', got {device!r}")
     try:
         import cupy  # noqa: F401
         import torch
@@ -36,7 +40,7 @@ def check_device(device: Any) -> Any:
         ) from error
     try:
         found = torch.device(device)
-    except (RuntimeError, TypeError) as error:
+    except RuntimeError as error:
         raise ValueError(f"device: {device!r} is no device; use None or 'cuda'") from error
     if found.type != "cuda":
         raise ValueError(f"device: {device!r} is not a CUDA device; use None for the CPU, or 'cuda'")
@@ -60,14 +64,15 @@ class TensorTasks:
     offsets : tensor (T + 1,) of int64
         Task t has the rows ``offsets[t]:offsets[t + 1]``.
     labels : tensor (T,) or array (T,)
-    side_info : array (T, q), optional
+    described : TaskSet, optional
+        The same tasks with their descriptions; its rows are not used.
     """
 
     X: Any
     y: Any
     offsets: Any
     labels: Any
-    side_info: Any = None
+    described: TaskSet | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -101,13 +106,11 @@ class TensorTasks:
         labels, sizes = torch.unique_consecutive(groups, return_counts=True)
         offsets = torch.zeros(len(labels) + 1, dtype=torch.int64, device=device)
         torch.cumsum(sizes, 0, out=offsets[1:])
+        described = None
         if side_info is not None:
-            side_info = np.asarray(side_info)
-            if len(side_info) != len(labels):
-                raise ValueError(
-                    f"side_info: {len(side_info)} rows for {len(labels)} tasks, in the order of their labels"
-                )
-        return cls(X.contiguous(), y.to(X.dtype).contiguous(), offsets, labels, side_info)
+            names = labels.cpu().numpy()
+            described = TaskSet(np.zeros((len(names), 1)), np.zeros(len(names)), names, side_info)
+        return cls(X.contiguous(), y.to(X.dtype).contiguous(), offsets, labels, described)
 
     @classmethod
     def moved(cls, tasks: TaskSet, device: Any) -> TensorTasks:
@@ -115,22 +118,24 @@ class TensorTasks:
         import torch
 
         X = tasks.X.toarray() if tasks.is_sparse else tasks.X
-        X, y, offsets = (
-            torch.tensor(part, device=device) for part in (X, tasks.y, tasks.offsets)
-        )
-        return cls(X, y, offsets, tasks.labels, tasks.side_info)
+        X, y, offsets = (torch.tensor(part, device=device) for part in (X, tasks.y, tasks.offsets))
+        return cls(X, y, offsets, tasks.labels, None if tasks.side_info is None else tasks)
 
     def sample(self, n: int, seed: int) -> TaskSet:
         """``n`` random tasks with all of their rows, in memory."""
+        import torch
+
         rng = np.random.default_rng(seed)
         chosen = np.sort(rng.permutation(len(self))[:n])
         offsets = self.offsets.cpu().numpy()
         sizes = np.diff(offsets)[chosen]
         rows = np.repeat(offsets[chosen] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-        import torch
-
         where = torch.from_numpy(rows).to(self.X.device)
         X, y = (part[where].double().cpu().numpy() for part in (self.X, self.y))
         labels = self.labels.cpu().numpy() if is_tensor(self.labels) else np.asarray(self.labels)
-        side = None if self.side_info is None else np.asarray(self.side_info)[chosen]
+        side = None
+        if self.described is not None:
+            described = self.described[chosen].side_info
+            assert described is not None
+            side = np.repeat(described, sizes, axis=0)
         return TaskSet(X, y, np.repeat(labels[chosen], sizes), side)

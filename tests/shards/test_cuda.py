@@ -1,0 +1,160 @@
+"""The GPU against the CPU where there is one, and what is said where there is none."""
+
+import importlib.util
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.mixed_models import Mixture, TaskStatistics, em
+from tailored.shards.cuda.compiling import Layout
+from tailored.shards.cuda.statistics import _congruence
+from tailored.shards.cuda.tensors import check_device, is_tensor
+from tailored.tasks import Units
+
+
+def present() -> bool:
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("cupy") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+HERE = present()
+on_a_gpu = pytest.mark.skipif(not HERE, reason="needs a CUDA device, torch and CuPy")
+
+
+def ragged(n_tasks, d, seed=0, side=False):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, 2 * d, size=n_tasks)
+    described = rng.normal(size=(n_tasks, 2))
+    base = rng.normal(size=(n_tasks, d)) + (described @ rng.normal(size=(2, d)) if side else 0.0)
+    pairs = []
+    for n, w in zip(sizes, base, strict=True):
+        X = rng.normal(size=(n, d))
+        pairs.append((X, X @ w + 0.5 * rng.normal(size=n) + 3.0))
+    if not side:
+        return TaskSet.from_tasks(pairs)
+    # A task without rows cannot be described by row.
+    pairs = [pair for pair in pairs if len(pair[1])]
+    X, y = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    groups = np.repeat(np.arange(len(pairs)), [len(pair[1]) for pair in pairs])
+    return TaskSet(X, y, groups, described[sizes > 0][groups])
+
+
+def mixture(d, K, seed=0, rank=None, side=0):
+    rng = np.random.default_rng(seed)
+    roots = rng.normal(size=(K, d, rank or d)) / np.sqrt(d)
+    W = roots @ roots.transpose(0, 2, 1)
+    Gamma, gates = (None, None) if not side else (rng.normal(size=(d, side)), rng.normal(size=(K, 1 + side)))
+    return Mixture(rng.dirichlet(np.ones(K)), rng.normal(size=(K, d)), W, 0.3, Gamma, gates, averaged=True)
+
+
+# ---------------------------------------------------------------- without a device
+
+
+@pytest.mark.skipif(HERE, reason="there is a device")
+def test_a_device_that_is_not_there_is_named():
+    tasks = ragged(12, 3)
+    learner = EmpiricalBayesLearner(device="cuda")
+    with pytest.raises((ImportError, ValueError), match=r"device.*'cuda'"):
+        learner.fit(tasks)
+    assert not hasattr(learner, "prior_")
+
+
+@pytest.mark.parametrize("device", [0, object(), 1.5])
+def test_a_device_is_a_string(device):
+    with pytest.raises(TypeError, match="device"):
+        check_device(device)
+
+
+def test_arrays_are_no_tensors():
+    assert not is_tensor(np.zeros(3))
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 10, 20, 21, 24, 33, 40, 64])
+def test_layouts_fit_into_shared_memory(d):
+    layout = Layout(d, 232_448)
+    assert d <= layout.padded < d + layout.piece
+    assert 1 <= layout.tile <= 128
+    assert layout.system_bytes <= 232_448
+    assert layout.product_bytes <= 232_448
+
+
+def test_products_in_other_coordinates():
+    rng = np.random.default_rng(0)
+    Z, A = rng.normal(size=(9, 5)), rng.normal(size=(5, 3))
+    lower, small = np.tril_indices(5), np.tril_indices(3)
+    found = _congruence(A) @ (Z.T @ Z)[lower]
+    np.testing.assert_allclose(found, (A.T @ Z.T @ Z @ A)[small])
+
+
+# ---------------------------------------------------------------- with one
+
+
+@on_a_gpu
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize(
+    ("d", "K", "rank", "side"), [(3, 1, None, 0), (20, 6, None, 0), (10, 3, 2, 0), (7, 2, None, 2)]
+)
+def test_sums_are_those_of_the_cpu(d, K, rank, side, single):
+    from tailored.shards.cuda import CudaStatistics, TensorTasks
+
+    tasks = ragged(500, d, side=bool(side))
+    units = Units.of(tasks, True, centre=True)
+    known = tasks.side_info if side else None
+    model = mixture(d + 1, K, rank=rank, side=side)
+    rows = TensorTasks.moved(tasks, check_device("cuda"))
+    if single:
+        rows = replace(rows, X=rows.X.float(), y=rows.y.float())
+    here, there = TaskStatistics.of(tasks, units, known), CudaStatistics.of(rows, units, known)
+    expected, found = here.moments(model).moments, there.moments(model).moments
+    tolerance = 1e-4 if single else 1e-6
+    for name in ("log_evidence", "counts", "first", "second", "residual"):
+        value = np.array(getattr(expected, name))
+        np.testing.assert_allclose(
+            getattr(found, name), value, atol=tolerance * np.abs(value).max(), err_msg=name
+        )
+    np.testing.assert_allclose(there.totals().gram, here.totals().gram, rtol=tolerance, atol=tolerance)
+    again = there.moments(model).moments
+    assert np.array_equal(again.second, found.second)
+
+
+@on_a_gpu
+def test_em_ends_where_that_of_the_cpu_does():
+    from tailored.shards.cuda import CudaStatistics, TensorTasks
+
+    tasks = ragged(300, 5)
+    units = Units.of(tasks, True, centre=True)
+    start = replace(mixture(6, 2), averaged=False)
+    here = em(TaskStatistics.of(tasks, units), start, max_iter=10)
+    there = em(CudaStatistics.of(TensorTasks.moved(tasks, check_device("cuda")), units), start, max_iter=10)
+    largest = np.abs(here.mixture.covariances).max()
+    assert np.abs(there.mixture.covariances - here.mixture.covariances).max() / largest < 1e-5
+    assert there.log_evidence == pytest.approx(here.log_evidence, rel=1e-8)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("side", [False, True])
+def test_tensors_in_give_tensors_out(side):
+    import torch
+
+    tasks = ragged(200, 4, side=side)
+    learner = EmpiricalBayesLearner().fit(tasks)
+    expected = learner.adapt_many(tasks)
+    learner.set_params(device="cuda")
+    np.testing.assert_allclose(learner.adapt_many(tasks), expected, rtol=1e-6, atol=1e-8)
+    kept = tasks.sizes > 0
+    X, y = (torch.tensor(part, device="cuda") for part in (tasks.X, tasks.y))
+    groups = torch.tensor(np.repeat(np.arange(len(tasks)), tasks.sizes), device="cuda")
+    described = None if tasks.side_info is None else dict(enumerate(tasks.side_info))
+    order = torch.randperm(len(y), device="cuda")
+    found = learner.adapt_many(X[order], y[order], groups=groups[order], side_info=described)
+    assert found.is_cuda
+    np.testing.assert_allclose(found.cpu().numpy(), expected[kept], rtol=1e-6, atol=1e-8)
+    with pytest.raises(ValueError, match="columns"):
+        learner.adapt_many(X[:, :2], y, groups=groups, side_info=described)
+    with pytest.raises(ValueError, match="on cpu"):
+        learner.adapt_many(X.cpu(), y, groups=groups, side_info=described)
