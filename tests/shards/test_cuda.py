@@ -128,11 +128,12 @@ def test_em_ends_where_that_of_the_cpu_does():
 
     tasks = ragged(300, 5)
     units = Units.of(tasks, True, centre=True)
-    start = replace(mixture(6, 2), averaged=False)
+    # One component: tasks in memory are asked about those that they have left in some steps only.
+    start = mixture(6, 1)
     here = em(TaskStatistics.of(tasks, units), start, max_iter=10)
     there = em(CudaStatistics.of(TensorTasks.moved(tasks, check_device("cuda")), units), start, max_iter=10)
     largest = np.abs(here.mixture.covariances).max()
-    assert np.abs(there.mixture.covariances - here.mixture.covariances).max() / largest < 1e-5
+    assert np.abs(there.mixture.covariances - here.mixture.covariances).max() / largest < 1e-8
     assert there.log_evidence == pytest.approx(here.log_evidence, rel=1e-8)
 
 
