@@ -159,3 +159,28 @@ def test_tensors_in_give_tensors_out(side):
         learner.adapt_many(X[:, :2], y, groups=groups, side_info=described)
     with pytest.raises(ValueError, match="on cpu"):
         learner.adapt_many(X.cpu(), y, groups=groups, side_info=described)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("rank", [0, 3])
+@pytest.mark.parametrize("has_intercept", [False, True])
+def test_sums_of_the_factor_model_are_those_of_the_cpu(rank, has_intercept):
+    from scipy import sparse
+
+    from tailored.mixed_models.factor_model import FactorModel
+    from tailored.mixed_models.factor_moments import moments
+    from tailored.mixed_models.factor_rows import FactorRows
+    from tailored.shards.cuda.factors import CudaFactorRows
+
+    rng = np.random.default_rng(0)
+    T, d = 80, 60
+    sizes = rng.integers(0, 20, size=T)
+    columns = np.concatenate([rng.permutation(d)[:n] for n in sizes])
+    X = sparse.csr_array((np.ones(len(columns)), (np.arange(len(columns)), columns)), shape=(len(columns), d))
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    rows = FactorRows(X, rng.normal(size=len(columns)), offsets, rng.normal(size=(T, 2)))
+    model = FactorModel.start(d, rank, has_intercept=has_intercept, n_side=2, seed=[1])
+    expected = moments(model, rows)
+    found = CudaFactorRows.of(rows, check_device("cuda")).moments(model)
+    for name, value in vars(expected).items():
+        np.testing.assert_allclose(getattr(found, name), value, rtol=1e-9, atol=1e-9, err_msg=name)
