@@ -1,4 +1,4 @@
-"""Warnings of the library's own."""
+"""Warnings and errors of the library's own."""
 
 
 class SingleTaskWarning(UserWarning):
@@ -7,3 +7,7 @@ class SingleTaskWarning(UserWarning):
 
 class UnhelpfulWarning(UserWarning):
     """Held-out tasks are predicted worse than without any learning across tasks."""
+
+
+class ShardError(RuntimeError):
+    """A part of the tasks could not be read or summed; the message names it."""

@@ -1,0 +1,260 @@
+"""EM on a Dask cluster: a scheduler and two worker processes on loopback; what dies, and what is not there."""
+
+import itertools
+import signal
+import socket
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+import dying
+from tailored import TaskSet
+from tailored.exceptions import ShardError
+from tailored.mixed_models import Mixture, TaskStatistics, em
+from tailored.shards import Reservoir
+from tailored.shards.cluster import ClusterShards, connect, fetched
+from tailored.shards.dask_frames import DaskTasks
+from tailored.shards.parts import Parts
+from tailored.tasks import Units
+from tailored.tasks.scans import Columns
+
+pd = pytest.importorskip("pandas", reason="Dask's frames are pandas'")
+dask = pytest.importorskip("dask", reason="clusters need Dask")
+dd = pytest.importorskip("dask.dataframe", reason="clusters need Dask")
+distributed = pytest.importorskip("distributed", reason="clusters need Dask")
+cloudpickle = pytest.importorskip("cloudpickle", reason="Dask comes with it")
+
+# Dask's frames use what pandas will take away.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+FEATURES = ["x0", "x1", "x2"]
+COLUMNS = Columns("person", "y", tuple(FEATURES), ())
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two workers, each a process; the third death on one task is an error."""
+    cloudpickle.register_pickle_by_value(dying)
+    settings = {
+        "distributed.scheduler.allowed-failures": 2,
+        "distributed.comm.timeouts.connect": "10s",
+    }
+    with (
+        dask.config.set(settings),
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs="CRITICAL",
+        ) as cluster,
+    ):
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with distributed.Client(cluster, timeout=20) as client:
+        client.wait_for_workers(2, timeout=20)
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_ever():
+    """A cluster that hangs fails the test instead."""
+
+    def stop(number, frame):
+        raise TimeoutError("the cluster has not answered for two minutes")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def rows(n_tasks=60, seed=0):
+    """A long frame of three kinds of people, whose rows are scattered over it."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 9, size=n_tasks)
+    who = rng.permutation(np.repeat(np.arange(n_tasks), sizes))
+    X = rng.normal(size=(len(who), 3)) + 5.0
+    weights = rng.normal(size=(n_tasks, 3)) * np.array([2.0, 0.5, 0.1])[rng.integers(0, 3, n_tasks), None]
+    y = np.einsum("ij,ij->i", X, weights[who]) + 0.3 * rng.normal(size=len(who)) + 7.0
+    return pd.DataFrame(X, columns=FEATURES).assign(y=y, person=who)
+
+
+def mixture(K, d, seed=0):
+    rng = np.random.default_rng(seed)
+    roots = rng.normal(size=(K, d, d)) / 2.0
+    return Mixture(np.full(K, 1.0 / K), rng.normal(size=(K, d)), roots @ roots.transpose(0, 2, 1), 0.4)
+
+
+def same(one, other):
+    """Whether two models are the same to the last bit."""
+    names = ("proportions", "means", "covariances", "noise")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
+
+
+def shards():
+    """Blocks of statistics, each of another size."""
+    frame = rows(60)
+    tasks = TaskSet.from_frame(frame, task="person", target="y")
+    everything = TaskStatistics.of(tasks, Units.of(tasks, True, centre=True))
+    return [everything.take(np.arange(a, b)) for a, b in itertools.pairwise((0, 12, 26, 42, 60))]
+
+
+def on(client, parts):
+    futures = [client.submit(lambda part=part: part, pure=False) for part in parts]
+    return ClusterShards(client, futures, parts[0].n_features)
+
+
+@pytest.mark.parametrize("K", [1, 3])
+def test_em_has_the_bits_of_one_process(client, K):
+    parts = shards()
+    options = {"max_iter": 12, "tol": 0.0, "accelerate": True}
+    there = em(on(client, parts), mixture(K, 4), **options)
+    here = em(Parts(parts), mixture(K, 4), **options)
+    assert same(there.mixture, here.mixture)
+    assert there.log_evidence == here.log_evidence
+    assert there.n_iter == here.n_iter
+
+
+def test_a_worker_that_dies_half_way_changes_nothing(client, tmp_path):
+    parts = shards()
+    start = mixture(3, 4)
+    fields = {name: getattr(start, name) for name in asdict(start)}
+    # It dies in a shard's fourth step, with responsibilities that only it has.
+    deadly = dying.Deadly(**fields, folder=str(tmp_path), size=len(parts[1]), after=3)
+    there = em(on(client, parts), deadly, max_iter=9, tol=0.0)
+    assert (tmp_path / "death-0").exists()
+    here = em(Parts(parts), start, max_iter=9, tol=0.0)
+    assert same(there.mixture, here.mixture)
+    assert there.log_evidence == here.log_evidence
+
+
+def test_a_shard_that_kills_three_workers_is_named_and_the_others_are_kept(client, tmp_path):
+    # All wait on the workers that die, and are suspected with the guilty one.
+    shards = [client.submit(dying.number, i, 2, str(tmp_path), pure=False) for i in range(5)]
+    with pytest.raises(ShardError, match="shard 3 of 5 ends every worker that takes it"):
+        fetched(client, shards)
+    assert len(list(tmp_path.glob("death-*"))) >= 3
+    del shards[2]
+    assert fetched(client, shards) == [0, 1, 3, 4]
+
+
+def reservoir(size=25):
+    return Reservoir(size, 10**9, seed=0)
+
+
+def frame_of(n_partitions=5, **more):
+    return dd.from_pandas(rows().assign(**more), npartitions=n_partitions, sort=False)
+
+
+def statistics_in(units):
+    return lambda tasks: TaskStatistics.of(tasks, units)
+
+
+def learned(frame, units):
+    """A sample of a Dask frame's tasks, and the model of all of them."""
+    tasks = DaskTasks(frame, COLUMNS)
+    sample = tasks.sample(reservoir()).tasks
+    source = tasks.source(sample, statistics_in(units))
+    return sample, em(source, mixture(2, 4), max_iter=8, tol=0.0, accelerate=True).mixture, source
+
+
+def test_a_frame_has_the_same_sample_and_the_same_bits_on_the_cluster(cluster):
+    frame = frame_of()
+    units = Units.of(TaskSet.from_frame(rows(), task="person", target="y"), True, centre=True)
+    sample, expected, here = learned(frame, units)
+    with distributed.Client(cluster, timeout=20):
+        sample_there, found, there = learned(frame, units)
+    assert isinstance(here, Parts)
+    assert isinstance(there, ClusterShards)
+    assert np.array_equal(sample.X, sample_there.X)
+    assert same(found, expected)
+    # and as the rows in memory, up to the order of sums
+    statistics = TaskStatistics.of(TaskSet.from_frame(rows(), task="person", target="y"), units)
+    plain = em(statistics, mixture(2, 4), max_iter=8, tol=0.0, accelerate=True).mixture
+    np.testing.assert_allclose(found.covariances, plain.covariances, rtol=1e-7)
+
+
+def test_a_sample_has_all_rows_of_its_tasks():
+    frame = rows()
+    sample = DaskTasks(frame_of(), COLUMNS).sample(reservoir()).tasks
+    assert len(sample) == 25
+    for task in sample:
+        mine = frame[frame.person == task.label]
+        assert sorted(task.y) == sorted(mine.y)
+    # which tasks they are is a matter of labels, not of where their rows are
+    other = dd.from_pandas(frame[::-1].reset_index(drop=True), npartitions=3, sort=False)
+    assert set(DaskTasks(other, COLUMNS).sample(reservoir()).tasks.labels) == set(sample.labels)
+
+
+def test_more_partitions_than_tasks_leave_shards_empty():
+    few = rows().query("person < 3")
+    tasks = DaskTasks(dd.from_pandas(few, npartitions=7, sort=False), COLUMNS)
+    sample = tasks.sample(reservoir()).tasks
+    source = tasks.source(sample, statistics_in(Units.raw(3)))
+    assert source.totals().n_tasks == 3
+    assert np.isfinite(source.moments(mixture(2, 3)).moments.second).all()
+
+
+def test_a_partition_that_cannot_be_read_is_named(client, tmp_path):
+    pytest.importorskip("pyarrow", reason="parquet files need pyarrow")
+    frame_of(4).to_parquet(tmp_path / "rows")
+    tasks = DaskTasks(dd.read_parquet(tmp_path / "rows"), COLUMNS)
+    sample = tasks.sample(reservoir()).tasks
+    files = sorted((tmp_path / "rows").glob("*.parquet"))
+    whole = files[2].read_bytes()
+    files[2].write_bytes(b"PAR1" + bytes(len(whole) - 8) + b"PAR1")
+    with pytest.raises(ShardError, match=r"data: partition 2 \(of 0 to 3\) cannot be read"):
+        tasks.source(sample, statistics_in(Units.raw(3)))
+
+
+def test_a_target_that_is_missing_is_named_with_its_partition():
+    frame = rows()
+    frame.loc[frame.index[-1], "y"] = np.nan
+    tasks = DaskTasks(dd.from_pandas(frame, npartitions=4, sort=False), COLUMNS)
+    with pytest.raises(ShardError, match=r"data: partition 3 .* y .*NaN"):
+        tasks.sample(reservoir())
+
+
+def test_a_scheduler_that_is_not_there_is_named():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(ConnectionError, match=f"no Dask scheduler answers at {address}"):
+        connect(address, patience=1.0)
+
+
+def test_a_cluster_without_workers_is_named():
+    with distributed.LocalCluster(
+        n_workers=0, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
+    ) as empty:
+        address = empty.scheduler_address
+        with pytest.raises(ConnectionError, match=f"{address} has no workers after 0.5 s"):
+            connect(address, patience=0.5)
+
+
+def test_a_scheduler_that_goes_away_is_named():
+    with (
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs="CRITICAL",
+        ) as brief,
+        distributed.Client(brief.scheduler_address, timeout=2) as client,
+    ):
+        source = on(client, shards())
+        source.moments(mixture(2, 4))
+        address = brief.scheduler_address
+        brief.close(timeout=10)
+        with pytest.raises(ConnectionError, match=f"{address} has gone away"):
+            source.moments(mixture(2, 4))
