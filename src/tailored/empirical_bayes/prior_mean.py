@@ -85,10 +85,11 @@ class LearnedBias:
 def learn_bias(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> LearnedBias:
     """Learn the B of every level; ``model`` is fitted to all tasks, ``fits`` are those of the folds.
 
-    No level where fewer than `LEAST_TASKS` tasks could say whether it pays.
+    No level where fewer than `LEAST_TASKS` tasks could say whether it pays, or fewer than there are columns: B has d² numbers.
     """
     learned = LearnedBias([], [[] for _ in fits], [])
-    if sum(len(fold.held_out) for fold in data.folds) < LEAST_TASKS:
+    asked = sum(len(fold.held_out) for fold in data.folds)
+    if asked < LEAST_TASKS or len(data) <= data.statistics.n_features:
         return learned
     for rows in support_sizes(data.tasks, data.settings.arrival):
         in_folds, results = _choose_penalty(data, fits, rows, tick)

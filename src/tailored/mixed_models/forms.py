@@ -26,6 +26,8 @@ PSEUDO_TASKS = (10.0, 30.0, 100.0, 300.0)
 FEW_PSEUDO_TASKS = 1.0
 #: Tasks up to which EM is given more steps.
 FEW = 50
+#: Steps of EM at most where columns outnumber tasks.
+WIDE_STEPS = 10
 #: Penalties on gates, and the steps of EM that they are learned in.
 GATE_PENALTIES, GATE_STEPS = (1.0, 10.0), 20
 #: Structures whose W has no correlations.
@@ -213,10 +215,8 @@ class FormFitter:
                 seed=self.seed,
                 learn_mean=form.learn_mean,
             )
-        # Few tasks are cheap, and their likelihood is flat: EM needs more steps there.
-        few = len(self.statistics) <= FEW
-        steps = {"max_iter": 100, "tol": 1e-9} if few else {"max_iter": 40, "tol": 1e-6}
-        options: dict[str, Any] = {"learn_mean": form.learn_mean, "structure": form.structure, **steps}
+        options: dict[str, Any] = {"learn_mean": form.learn_mean, "structure": form.structure}
+        options.update(max_iter=self._steps(few=100, many=40), tol=1e-9 if self._few else 1e-6)
         if form in self.starts:
             options["start"] = replace(self.starts[form], side=None)
         return fit_mixed_model(self.statistics, **options)
@@ -241,9 +241,19 @@ class FormFitter:
         weaker = [nu for nu in PSEUDO_TASKS if nu < form.pseudo_tasks]
         start = self._bare(replace(form, pseudo_tasks=weaker[-1])) if weaker else plain
         shrinkage = Shrinkage(form.pseudo_tasks, factor_target(plain.covariances[0], form.n_factors))
-        steps = 60 if len(self.statistics) <= FEW else 8
         options: dict[str, Any] = {"learn_mean": form.learn_mean, "shrinkage": shrinkage}
-        return em(self.statistics, start, max_iter=steps, **options).mixture
+        return em(self.statistics, start, max_iter=self._steps(few=60, many=8), **options).mixture
+
+    @property
+    def _few(self) -> bool:
+        """Whether EM needs many steps, which are cheap: the likelihood of few tasks is flat."""
+        return self.statistics.n_features < len(self.statistics) <= FEW
+
+    def _steps(self, *, few: int, many: int) -> int:
+        if self._few:
+            return few
+        # With more columns than tasks, the last steps fit W to what these tasks happen to be.
+        return many if self.statistics.n_features < len(self.statistics) else min(many, WIDE_STEPS)
 
 
 def refine(source: Source, form: Form, model: Mixture) -> Mixture:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._threads import in_threads
+from . import dual
 from .gates import log_gates
 from .moments import NEGLIGIBLE, Moments, Summed
 from .passes import expect
@@ -171,15 +172,39 @@ class Mixture:
 
         ``among`` (T, K) says which components a task is asked about; under the others it has no evidence.
         """
+        if statistics.rows is not None:
+            log_evidence, r, seen = self._pass_of_rows(statistics, among)
+            total = float(log_evidence.sum())
+            return Summed(dual.moments(statistics.stacks, seen, self.covariances, self.noise, r, total), r)
         sums = Sums.room(*self.means.shape)
         log_evidence, r = self._pass(statistics, among, sums=sums)
         return Summed(self.coordinates.moments(float(log_evidence.sum()), r.sum(axis=0), sums), r)
 
     def total_quadratic(self, statistics: TaskStatistics) -> float:
         """The sum over tasks of ``σ² (y − Xb)ᵀ (XWXᵀ + σ²I)⁻¹ (y − Xb)``, of a single component."""
+        if statistics.rows is not None:
+            return self.noise * sum(float(s.quadratic.sum()) for s in self._pass_of_rows(statistics)[2][0])
         sums = Sums.room(*self.means.shape)
         self._pass(statistics, sums=sums)
         return float(sums.quadratics[0] - self.noise * self.coordinates.ranks[0] * len(statistics))
+
+    def _joint(self, statistics: TaskStatistics, among: NDArray[np.bool_] | None) -> Array:
+        """log π (T, K); −inf where a task is not asked about a component."""
+        joint = np.empty((len(statistics), self.n_components))
+        joint[:] = self.log_proportions(statistics)
+        if among is not None:
+            joint[~among] = -np.inf
+        return joint
+
+    def _pass_of_rows(
+        self, statistics: TaskStatistics, among: NDArray[np.bool_] | None = None, means: Array | None = None
+    ) -> tuple[Array, Array, list[list[dual.Seen]]]:
+        """`_pass` through the rows, and what they say."""
+        statistics, joint = self.without_side(statistics), self._joint(statistics, among)
+        seen = dual.expect(statistics.stacks, self.means, self.covariances, self.noise, joint, means)
+        largest = joint.max(axis=1, keepdims=True)
+        total = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
+        return total[:, 0], np.exp(joint - total), seen
 
     def _pass(
         self,
@@ -189,12 +214,10 @@ class Mixture:
         sums: Sums | None = None,
     ) -> tuple[Array, Array]:
         """Log evidence (T,) and responsibilities (T, K); the rest is written where there is room for it."""
-        statistics = self.without_side(statistics)
-        T, (K, d) = len(statistics), self.means.shape
-        log_evidence, joint = np.empty(T), np.empty((T, K))
-        joint[:] = self.log_proportions(statistics)
-        if among is not None:
-            joint[~among] = -np.inf
+        if statistics.rows is not None:
+            return self._pass_of_rows(statistics, among, means)[:2]
+        statistics, joint = self.without_side(statistics), self._joint(statistics, among)
+        log_evidence, (K, d) = np.empty(len(statistics)), self.means.shape
         blocks = statistics.blocks()
         parts = Sums.room(len(blocks), K if sums is not None else 0, d)
         whose = means if means is not None else np.empty((0, K, d))

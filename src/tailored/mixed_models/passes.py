@@ -324,3 +324,29 @@ def expect(
             first[k, i] = _across(sums[k], i)
         for o in range(n_packed):
             second[k, o] = -_across(total[k], o)
+
+
+@njit(**_OPTIONS)
+def invert_all(systems: Array, inverses: Array, log_determinants: Array) -> None:
+    """Inverses of positive definite systems (T, n, n), written into an array of the same shape, and their log |·| (T,)."""
+    T, n, _ = systems.shape
+    A, J = np.empty((n * (n + 1) // 2, LANES)), np.empty((n * (n + 1) // 2, LANES))
+    nothing, log_pivots = np.zeros((n, LANES)), np.empty(LANES)
+    for start in range(0, T, LANES):
+        o = 0
+        for i in range(n):
+            for j in range(i + 1):
+                for lane in range(LANES):
+                    A[o, lane] = systems[min(start + lane, T - 1), i, j]
+                o += 1
+        factorise(A, n, log_pivots)
+        invert(A, n, J)
+        _clear(A, o)
+        subtract_squares(J, nothing, n, A)
+        for lane in range(min(LANES, T - start)):
+            log_determinants[start + lane] = 2.0 * log_pivots[lane]
+            o = 0
+            for i in range(n):
+                for j in range(i + 1):
+                    inverses[start + lane, i, j] = inverses[start + lane, j, i] = -A[o, lane]
+                    o += 1

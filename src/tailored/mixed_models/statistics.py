@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..tasks import TaskSet, Units
-from ..tasks.rows import BATCH_FLOATS
+from ..tasks.rows import BATCH_FLOATS, Rows, predictions
+from .dual import Stack, stacked
 from .kernels import second_moments
 from .moments import NEGLIGIBLE, Model, Summed, Totals
 from .passes import CHUNK
@@ -22,6 +24,8 @@ LARGEST_STATISTICS = 125_000_000
 BLOCK_FLOATS = 1 << 17
 #: Columns up to which a compiled loop over all rows is faster than a matrix product for each task.
 COMPILED_COLUMNS = 64
+#: Where there are more columns than that: rows of a task that go by n × n systems, relative to its columns.
+ROWS_PER_COLUMN = 0.5
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class TaskStatistics:
         Rows n, as floats.
     side : array (T, q), optional
         Features v(s) of the tasks that a prior mean may be linear in.
+    rows : Rows, optional
+        The rows themselves, where they are few beside the columns: passes then take n × n systems.
     n_threads : int
         Threads that a pass over these tasks takes; results are the same bits for any number.
     """
@@ -49,6 +55,7 @@ class TaskStatistics:
     square: Array
     sizes: Array
     side: Array | None = None
+    rows: Rows | None = None
     n_threads: int = 1
 
     def __len__(self) -> int:
@@ -88,7 +95,16 @@ class TaskStatistics:
                     cross[t] = X[first:end].T @ y[first:end]
                     square[t] = y[first:end] @ y[first:end]
             start = stop
-        return cls(gram, cross, square, tasks.sizes.astype(float), side)
+        rows = None
+        if d > COMPILED_COLUMNS and len(tasks.y) < ROWS_PER_COLUMN * T * d:
+            rows = Rows(units.dense(tasks.X), units.targets(tasks.y), tasks.offsets)
+        return cls(gram, cross, square, tasks.sizes.astype(float), side, rows)
+
+    @cached_property
+    def stacks(self) -> list[Stack]:
+        """The rows of tasks that have equally many."""
+        assert self.rows is not None
+        return stacked(self.rows)
 
     def totals(self) -> Totals:
         """Sums over all tasks."""
@@ -112,15 +128,19 @@ class TaskStatistics:
     def take(self, index: NDArray[np.intp] | slice) -> TaskStatistics:
         """The tasks at these positions."""
         side = None if self.side is None else self.side[index]
+        rows = None if self.rows is None else self.rows.take(np.arange(len(self))[index])
         return TaskStatistics(
-            self.gram[index], self.cross[index], self.square[index], self.sizes[index], side
+            self.gram[index], self.cross[index], self.square[index], self.sizes[index], side, rows
         )
 
     def shifted(self, weights: Array) -> TaskStatistics:
         """The same tasks with ``y − Xw`` for targets, w one of ``weights`` (T, d) for each."""
         fitted = np.matmul(self.gram, weights[:, :, None])[:, :, 0]
         square = np.maximum(self.square + np.einsum("td,td->t", fitted - 2.0 * self.cross, weights), 0.0)
-        return TaskStatistics(self.gram, self.cross - fitted, square, self.sizes, self.side)
+        rows = self.rows
+        if rows is not None:
+            rows = rows._replace(y=rows.y - predictions(rows, weights))
+        return replace(self, cross=self.cross - fitted, square=square, rows=rows)
 
     def squared_residuals(self, weights: Array) -> Array:
         """‖y − Xw‖² of each task, (T,), for one w (d,) or one for each task (T, d)."""
