@@ -291,9 +291,7 @@ def test_one_task_is_a_batch_of_one(features, summaries, fit_intercept):
         model = PosteriorModel(units, mixture, levels, side)
         batch = model(new)
         for t in range(len(new)):
-            one = new[t : t + 1]
-            v = None if side is None else side(one)[0]
-            found = model.one_task(one.X, one.y, v)
+            found = model(new[t : t + 1])[0]
             np.testing.assert_allclose(found, batch[t], rtol=1e-10, atol=1e-10)
 
 

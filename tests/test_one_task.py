@@ -1,7 +1,6 @@
-"""Adapting to one task takes a path of its own; it has to give what the batched path gives."""
+"""Tasks under priors of the squared loss are solved in one pass; it has to give what features, τ(s) and b(s) give."""
 
 import pickle
-import zipfile
 from dataclasses import FrozenInstanceError, replace
 from functools import cache
 
@@ -11,7 +10,12 @@ import scipy.sparse as sp
 
 import tailored
 from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.closed_form import _solving
+from tailored.closed_form._layout import Layout
 from tailored.datasets import make_clusters
+from tailored.empirical_bayes.data import Settings, TrainingData
+from tailored.empirical_bayes.prior_mean import LevelBias
+from tailored.empirical_bayes.training import assemble
 from tailored.feature_maps import (
     Level,
     MeanEmbedding,
@@ -21,10 +25,14 @@ from tailored.feature_maps import (
     SideVector,
     TaskSummary,
 )
-from tailored.mixed_models import TaskStatistics
-from tailored.mixed_models.kernels import component_posteriors
+from tailored.losses import Absolute
+from tailored.mixed_models import TaskStatistics, influence
+from tailored.mixed_models import adapt as posterior_means
+from tailored.mixed_models.task_kernels import component_posteriors
+from tailored.one_task import one_task
 from tailored.representation import Bias, BlockDiagonal, Dense, Factored
 from tailored.tasks import Units
+from tailored.tasks.rows import frozen
 
 D, Q = 6, 2
 
@@ -87,53 +95,140 @@ def made_map(n_components, levels, side, fit_intercept, averaged=False):
     return PosteriorMap.of_model(model)
 
 
+def made_prior(feature_map):
+    """The prior that training would make of a map, with random numbers for what is learned on query rows."""
+    model = feature_map.model
+    levels = [
+        LevelBias(level.rows, None, None, None, np.zeros(0))
+        if level.summary is None
+        else LevelBias(level.rows, made_bias(level.summary), level.summary, 1.0, np.zeros(0))
+        for level in model.levels
+    ]
+    settings = Settings(Absolute(), model.units.fit_intercept, True, None, 0.2, 0, None)
+    data = TrainingData(some_tasks(0, [12] * 40), model.side, 0, settings)
+    vars(data)["units"] = model.units
+    return assemble(data, model.mixture, levels)
+
+
+def made_bias(summary):
+    return 0.2 * np.random.default_rng(3).normal(size=(len(summary.centre), 1 + len(summary.mean)))
+
+
+def step_by_step(prior, tasks):
+    """w, τ and b the long way: φ, the paper's form, and one linear system for each task."""
+    phis = prior.feature_map.transform(tasks)
+    tau, b = prior.conditioning.evaluate(phis), prior.bias.evaluate(phis)
+    statistics = TaskStatistics.of(tasks, prior.units)
+    return posterior_means(tau, b, statistics), tau, b, influence(tau, statistics) @ tau
+
+
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("side", [None, "description", "gates", "both", "rows"])
 @pytest.mark.parametrize("levels", [0, 1, 2])
 @pytest.mark.parametrize(("n_components", "averaged"), [(1, False), (3, False), (3, True)])
-def test_features_are_those_of_the_batch(n_components, averaged, levels, side, fit_intercept):
-    feature_map = made_map(n_components, levels, side, fit_intercept, averaged)
-    for n in (0, 1, 3, 9, 40):
-        task = some_tasks(n, [n])
-        many, one = feature_map.transform(task), feature_map.transform_one(task)
-        assert one.shape == many.shape
-        # what the mixture adds to b(s) is what is left of numbers a thousand times as large
-        np.testing.assert_allclose(one, many, rtol=1e-10, atol=1e-10 if averaged else 1e-12)
+def test_the_pass_is_the_long_way(n_components, averaged, levels, side, fit_intercept):
+    prior = made_prior(made_map(n_components, levels, side, fit_intercept, averaged))
+    closed = prior.closed_form
+    assert closed is not None
+    tasks = some_tasks(2, [0, 1, 3, 9, 40, 5, 130])
+    w, tau, b, covariance = step_by_step(prior, tasks)
+    np.testing.assert_allclose(closed.weights(tasks), w, rtol=1e-10, atol=1e-10 * np.abs(w).max())
+    statistics = TaskStatistics.of(tasks, prior.units, closed.side(tasks))
+    solved = closed.solve(statistics, means=True, roots=True)
+    np.testing.assert_allclose(closed.taus(solved.shares), tau, rtol=1e-10, atol=1e-10 * np.abs(tau).max())
+    # where w is the mixture's own, b is what is left of numbers a thousand times as large
+    np.testing.assert_allclose(solved.means, b, rtol=1e-9, atol=1e-9 * np.abs(tau).max())
+    for t, p in enumerate(solved.ranks):
+        J = solved.roots[t, :p]
+        assert not solved.roots[t, p:].any()
+        np.testing.assert_allclose(J.T @ J, covariance[t], rtol=1e-9, atol=1e-10 * np.abs(covariance).max())
+    for t in range(len(tasks)):
+        one = one_task(prior, tasks[t : t + 1])
+        np.testing.assert_allclose(one.weights, w[t], rtol=1e-10, atol=1e-10 * np.abs(w).max())
+        theta = max(one.n_rows, 1) * tau[t]
+        np.testing.assert_allclose(one.theta, theta, rtol=1e-10, atol=1e-10 * np.abs(theta).max())
 
 
-def test_a_single_level_speaks_at_all_sizes():
-    model = made_map(3, 1, None, False).model
-    feature_map = PosteriorMap.of_model(replace(model, levels=(Level(5.0, model.levels[0].summary),)))
-    for n in (0, 5, 9):
-        task = some_tasks(n, [n])
-        np.testing.assert_allclose(
-            feature_map.transform_one(task), feature_map.transform(task), rtol=1e-10, atol=1e-12
-        )
+@pytest.mark.parametrize("n_components", [1, 3])
+def test_what_intervals_need(n_components):
+    prior = made_prior(made_map(n_components, 2, None, True, n_components > 1))
+    support, query = some_tasks(4, [9, 0, 4, 30], side=False), some_tasks(5, [2, 3, 0, 7], side=False)
+    found = prior.closed_form.spreads(support, query)
+    w, _, _, covariance = step_by_step(prior, support)
+    np.testing.assert_allclose(found.weights, w, rtol=1e-10, atol=1e-12)
+    for t in range(4):
+        X, y = prior.units.dense(support[t].X), prior.units.targets(support[t].y)
+        assert found.squares[t] == pytest.approx(np.sum((y - X @ w[t]) ** 2), rel=1e-9)
+        rows, x = slice(query.offsets[t], query.offsets[t + 1]), prior.units.dense(query[t].X)
+        np.testing.assert_allclose(found.centre[rows], x @ w[t], rtol=1e-9)
+        np.testing.assert_allclose(found.variance[rows], np.sum(x @ covariance[t] * x, axis=1), rtol=1e-9)
 
 
-def test_sparse_rows_take_the_batched_path():
-    feature_map = made_map(3, 2, None, False)
-    task = some_tasks(1, [9], side=False)
-    sparse = TaskSet.from_tasks([(sp.csr_array(task.X), task.y)])
-    np.testing.assert_array_equal(feature_map.transform_one(sparse), feature_map.transform(sparse))
+def test_components_that_fill_more_than_the_space():
+    """Three full covariances are more directions than columns: their sum gets a root of its own."""
+    prior = made_prior(made_map(3, 0, None, False, True))
+    starts = np.diff(Layout.of(prior.feature_map.model).starts)
+    assert starts.sum() > D
+    tasks = some_tasks(8, [0, 1], side=False)
+    statistics = TaskStatistics.of(tasks, prior.units)
+    solved = prior.closed_form.solve(statistics, roots=True)
+    covariance = step_by_step(prior, tasks)[3]
+    found = solved.roots.transpose(0, 2, 1) @ solved.roots
+    np.testing.assert_allclose(found, covariance, rtol=1e-9, atol=1e-12)
 
 
-def test_component_posteriors():
+def test_evidence_and_posterior_means():
     """Against the density of y itself, and Bayes' rule by gains."""
     rng = np.random.default_rng(0)
     X, y, noise = rng.normal(size=(7, 4)), rng.normal(size=7), 0.3
-    roots = [rng.normal(size=(4, p)) for p in (1, 4, 2)]
+    roots = [rng.normal(size=(p, 4)) for p in (1, 4, 2)]
     b = rng.normal(size=(3, 4))
-    points = np.vstack([*(L.T for L in roots), b])
-    starts = np.array([0, 1, 5, 7])
-    evidence, means = component_posteriors(points @ (X.T @ X), points, starts, X.T @ y, y @ y, 7, noise)
-    for k, L in enumerate(roots):
-        covariance = X @ L @ L.T @ X.T + noise * np.eye(7)
+    points = frozen(np.vstack([*roots, b]))
+    starts, leading = frozen([0, 1, 5, 7], np.int64), frozen([1, 4, 2], np.int64)
+    images, evidence, coefficients = (points @ (X.T @ X))[None], np.empty((1, 3)), np.zeros((1, 10))
+    component_posteriors(
+        images, points, starts, leading, (y @ X)[None], np.array([y @ y]), noise, evidence, coefficients
+    )
+    expected = []
+    for k, R in enumerate(roots):
+        covariance = noise * (X @ R.T @ R @ X.T + np.eye(7))
         residual = y - X @ b[k]
         solved = np.linalg.solve(covariance, residual)
-        expected = -0.5 * (residual @ solved + np.linalg.slogdet(2.0 * np.pi * covariance)[1])
-        assert evidence[k] == pytest.approx(expected, rel=1e-12)
-        np.testing.assert_allclose(means[k], b[k] + L @ L.T @ X.T @ solved, rtol=1e-10, atol=1e-12)
+        expected.append(-0.5 * (residual @ solved + np.linalg.slogdet(covariance)[1]))
+        mean = b[k] + coefficients[0, starts[k] : starts[k + 1]] @ R
+        np.testing.assert_allclose(mean, b[k] + noise * R.T @ R @ X.T @ solved, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(evidence[0] - evidence[0, 0], np.array(expected) - expected[0], rtol=1e-10)
+
+
+def test_sparse_rows_and_threads_and_other_tasks_change_nothing(monkeypatch):
+    prior = made_prior(made_map(3, 2, None, True, True))
+    tasks = some_tasks(1, [9, 0, 4, 30, 7] * 12, side=False)
+    found = prior.closed_form.weights(tasks)
+    sparse = TaskSet.from_tasks([(sp.csr_array(task.X), task.y) for task in tasks])
+    np.testing.assert_array_equal(prior.closed_form.weights(sparse), found)
+    monkeypatch.setattr(_solving, "BLOCK_FLOATS", 4 * (D + 1) ** 2)
+    again = prior.closed_form.weights(tasks)
+    np.testing.assert_allclose(again, found, rtol=1e-12, atol=1e-13)
+    np.testing.assert_array_equal(prior.closed_form.weights(tasks, n_jobs=2), again)
+    np.testing.assert_array_equal(prior.closed_form.weights(tasks, n_jobs=3), again)
+
+
+def test_priors_of_another_form_have_no_pass():
+    feature_map = made_map(3, 2, None, False, True)
+    prior = made_prior(feature_map)
+    assert prior.closed_form is not None
+    moved = prior.bias.linear.copy()
+    moved[0, 0] = 1.0
+    others = [
+        replace(prior, loss=Absolute()),
+        replace(prior, size_exponent=0),
+        replace(prior, inner="online"),
+        replace(prior, bias=Bias("conditional", np.zeros(D), moved)),
+        replace(prior, conditioning=prior.conditioning.scale(2.0)),
+        replace(prior, units=Units.raw(D)),
+        replace(prior, feature_map=MeanEmbedding()),
+    ]
+    assert [other.closed_form for other in others] == [None] * len(others)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +260,7 @@ def test_adapt_is_adapt_many(name, learners):
         np.testing.assert_allclose(model.representation_, theta, rtol=1e-9, atol=1e-10 * np.abs(theta).max())
 
 
-def test_the_layout_comes_back_from_the_model(learners, tmp_path):
+def test_the_pass_comes_back_from_the_model(learners, tmp_path):
     """It is a function of the model, made again where the model is: by pickle, and without it."""
     learner, tasks = learners["mixture"]
     X, y = tasks[0].X, tasks[0].y
@@ -175,35 +270,14 @@ def test_the_layout_comes_back_from_the_model(learners, tmp_path):
     learner.save(tmp_path / "a")
     loaded = tailored.load(tmp_path / "a")
     np.testing.assert_array_equal(loaded.adapt(X, y).coef_, expected)
+    # compiled loops see arrays of one kind, wherever the learner comes from
     for other in (again, loaded):
-        one, kept = other.feature_map_.model.one_task, learner.feature_map_.model.one_task
-        for name in ("points", "starts", "means", "gates", "taus"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(kept, name))
-
-
-def test_the_layout_is_not_saved(learners, tmp_path):
-    learner, _ = learners["mixture"]
-    learner.save(tmp_path / "a")
-    with zipfile.ZipFile(tmp_path / "a") as archive:
-        assert b"one_task" not in archive.read("learner.json")
-
-
-def test_a_new_model_is_laid_out_anew():
-    tasks = some_tasks(0, [12] * 40, side=False)
-    feature_map = PosteriorMap(2).fit(tasks[:20])
-    first = feature_map.transform_one(tasks[30:31])
-    feature_map.fit(tasks)
-    again = feature_map.transform_one(tasks[30:31])
-    assert not np.allclose(again, first)
-    np.testing.assert_allclose(again, feature_map.transform(tasks[30:31]), rtol=1e-10, atol=1e-12)
-    other = PosteriorMap.of_model(replace(feature_map.model, mixture=feature_map.model.mixture.scaled(3.0)))
-    moved = other.transform_one(tasks[30:31])
-    assert not np.allclose(moved, again)
-    np.testing.assert_allclose(moved, other.transform(tasks[30:31]), rtol=1e-10, atol=1e-12)
+        for array in Layout.of(other.feature_map_.model):
+            assert not array.flags.writeable
 
 
 def test_a_model_cannot_be_changed():
-    """There is one set of numbers, and the layout cannot fall behind it."""
+    """There is one set of numbers, and the pass cannot fall behind it."""
     model = plain_map(3, False).model
     with pytest.raises(FrozenInstanceError):
         model.mixture = None

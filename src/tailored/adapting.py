@@ -1,14 +1,14 @@
-"""(Prior, tasks) -> weights and representations: for one task and for many, dense and sparse.
+"""(Prior, tasks) -> weights and representations, dense and sparse.
 
 Where the prior has a common part, tasks are fitted to what it leaves (`left_to_tasks`), and predictions are put
-together from both (`put_together`).  `one_task`, `weights` and `predict` take tasks as they are; `features`, `solve` and
-the ways to adapt of the type `AdaptTasks` take what is left.
+together from both (`put_together`).  `weights` takes tasks as they are; `features`, `solve` and the ways to adapt of the
+type `AdaptTasks` take what is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from . import within
 from ._threads import single_threaded_blas
 from ._validation import native
-from .intervals import TaskSpreads, posterior_covariance
+from .feature_maps import check_features
 from .mixed_models import TaskStatistics
 from .mixed_models import adapt as posterior_means
 from .prior import Prior
 from .tasks import Rows, TaskSet
-from .tasks.rows import batches, clipped, dense, predictions
+from .tasks.rows import batches, clipped, predictions
 
 Array = NDArray[np.float64]
 
@@ -50,14 +50,6 @@ def put_together(tailored: Array, common: Array | None, clip: tuple[float, float
     return clipped(tailored, clip)
 
 
-class OneTask(NamedTuple):
-    """A task's dense rows, its representation and its prior mean (None: zero), in the units of the prior."""
-
-    rows: Rows
-    theta: Array
-    mean: Array | None
-
-
 def features(prior: Prior, tasks: TaskSet, *, one: bool = False) -> Array:
     """φ of every task, (T, k); ``one`` takes the short way of a single task."""
     if prior.feature_map is None:
@@ -66,35 +58,12 @@ def features(prior: Prior, tasks: TaskSet, *, one: bool = False) -> Array:
     return check_features(phis, tasks, prior.conditioning.n_side)
 
 
-def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Array:
-    """The features, if they are finite and as many as in fit."""
-    if n_side is not None and phis.shape[1] != n_side:
-        raise ValueError(
-            f"side_info: the feature map gives {phis.shape[1]} features, in fit it gave {n_side}; "
-            "give the same side information columns as in fit"
-        )
-    if not np.isfinite(phis).all():
-        bad = tasks.labels[np.flatnonzero(~np.isfinite(phis).all(axis=1))[0]]
-        raise ValueError(f"feature_map: NaN or infinity in the features of task {bad!r}")
-    return phis
-
-
-def one_task(prior: Prior, task: TaskSet) -> OneTask:
-    """What a single task is solved with."""
-    task = left_to_tasks(prior, task)
-    phi = features(prior, task, one=True)[0]
-    rows = prior.units.rows(task)
-    if rows.is_sparse:
-        rows = rows._replace(X=dense(rows.X))
-    theta = prior.conditioning(phi)
-    if prior.size_exponent:
-        theta = theta * float(max(len(rows.y), 1) ** prior.size_exponent)
-    return OneTask(rows, theta, prior.bias(phi) if prior.bias.moves else None)
-
-
 def weights(prior: Prior, tasks: TaskSet, n_jobs: int | None = None) -> Array:
     """Weights (T, d) of many tasks in the user's units, with the intercept last where there is one."""
     tasks = left_to_tasks(prior, tasks)
+    if prior.closed_form is not None:
+        with single_threaded_blas():
+            return prior.units.raw_weights(prior.closed_form.weights(tasks, n_jobs))
     width = getattr(prior.conditioning, "rank", None)
     with single_threaded_blas():
         found = [
@@ -102,42 +71,6 @@ def weights(prior: Prior, tasks: TaskSet, n_jobs: int | None = None) -> Array:
             for batch in batches(tasks, width)
         ]
     return prior.units.raw_weights(np.concatenate(found))
-
-
-def predict(prior: Prior, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Array:
-    """Predictions of the query rows after adapting to the support rows of the same tasks."""
-    tailored = predictions(Rows.of(query, prior.fit_intercept), weights(prior, support, n_jobs))
-    if prior.quantile is not None:
-        task = np.repeat(np.arange(len(query)), query.sizes)
-        tailored += quantile_shifts(prior, task_spreads(prior, support), query.X, task)
-    return put_together(tailored, common_to(prior, support, query), prior.clip)
-
-
-def task_spreads(prior: Prior, tasks: TaskSet) -> TaskSpreads:
-    """What the spreads of many adapted tasks are computed from, for a prior of the squared loss."""
-    tasks, squares, covariances = left_to_tasks(prior, tasks), [], []
-    adapt_tasks, units = in_closed_form(prior), prior.units
-    for batch in batches(tasks):
-        for task, found, theta in zip(batch, *adapt_tasks(batch), strict=True):
-            X, y = units.dense(task.X), units.targets(task.y)
-            squares.append(float(np.sum((y - X @ found) ** 2)))
-            covariances.append(posterior_covariance(X, theta))
-    return TaskSpreads(tasks.sizes, np.array(squares), np.array(covariances))
-
-
-def quantile_shifts(prior: Prior, spreads: TaskSpreads, X: Any, task: NDArray[np.intp]) -> Array:
-    """What the prior's quantile adds to the predictions of rows of the tasks at the given positions."""
-    calibration, quantile = prior.calibration, prior.quantile
-    assert calibration is not None
-    assert quantile is not None
-    out = np.empty(len(task))
-    order = np.argsort(task, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(task[order])) + 1):
-        if len(rows):
-            t = int(task[rows[0]])
-            width = spreads(t, prior.units.dense(X[rows]), calibration.noise)
-            out[rows] = prior.units.target * calibration.quantile(int(spreads.n_rows[t]), quantile) * width
-    return out
 
 
 def solve(
@@ -187,7 +120,9 @@ def _dual_direction(solution: within.WithinSolution, X: Array, inner: str) -> Ar
 
 
 def by_solving(prior: Prior, n_jobs: int | None = None) -> AdaptTasks:
-    """Adapt by the within-task algorithm."""
+    """Adapt by the within-task algorithm, or in closed form where that is the same."""
+    if prior.closed_form is not None:
+        return in_closed_form(prior)
 
     def adapt_tasks(tasks: TaskSet) -> tuple[Array, Array]:
         rows, phis = prior.units.rows(tasks), features(prior, tasks)
@@ -200,14 +135,19 @@ def by_solving(prior: Prior, n_jobs: int | None = None) -> AdaptTasks:
 def in_closed_form(prior: Prior) -> AdaptTasks:
     """Adapt by posterior means, which is the same where the loss is squared and θ = n τ(s).
 
-    No compiled loop is involved, so that a first fit does not wait for the compiler.
+    The loops of the within-task algorithm are not involved, so that a first fit does not wait for their compiler.
     """
 
     def adapt_tasks(tasks: TaskSet) -> tuple[Array, Array]:
-        phis = features(prior, tasks)
-        taus = prior.conditioning.evaluate(phis)
-        statistics = TaskStatistics.of(tasks, prior.units)
-        found = posterior_means(taus, prior.bias.evaluate(phis), statistics)
+        closed = prior.closed_form
+        if closed is not None:
+            solved = closed.solve(TaskStatistics.of(tasks, prior.units, closed.side(tasks)))
+            found, taus = solved.weights, closed.taus(solved.shares)
+        else:
+            phis = features(prior, tasks)
+            taus = prior.conditioning.evaluate(phis)
+            statistics = TaskStatistics.of(tasks, prior.units)
+            found = posterior_means(taus, prior.bias.evaluate(phis), statistics)
         return found, taus * prior.size_factors(tasks.sizes)[:, None, None]
 
     return adapt_tasks

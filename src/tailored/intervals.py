@@ -23,6 +23,8 @@ Array = NDArray[np.float64]
 
 #: Rows of average noise that steady the estimate of a task's own noise.
 NOISE_ROWS = 5.0
+#: Floats of covariances that are looked up at a time (64 MB).
+MOST_FLOATS = 8_000_000
 
 
 def posterior_covariance(X: Array, theta: Array) -> Array:
@@ -51,9 +53,19 @@ def uncertainty(X: Array, theta: Array, x: Array) -> Array:
     return np.maximum(variance, 0.0)
 
 
-def spreads(X: Array, y: Array, theta: Array, weights: Array, x: Array, noise: float) -> Array:
-    """The error expected at each row of ``x``: the task's own noise level, widened by the `uncertainty`."""
-    own = _own_noise(np.sum((y - _predicted(X, weights)) ** 2, axis=-1), X.shape[-2], noise)
+def spreads(
+    X: Array, y: Array, theta: Array, weights: Array, x: Array, noise: float, n_rows: int | None = None
+) -> Array:
+    """The error expected at each row of ``x``: the task's own noise level, widened by the `uncertainty`.
+
+    ``n_rows`` is the number of rows of the task, where ``X`` and ``y`` are others with the same second moments.
+    """
+    if n_rows is not None:
+        # θ stands for the prior covariance θ/n: the same for as many rows as there are here.
+        theta = theta * (X.shape[-2] / max(n_rows, 1)) if n_rows else theta
+    own = own_noise(
+        np.sum((y - _predicted(X, weights)) ** 2, axis=-1), X.shape[-2] if n_rows is None else n_rows, noise
+    )
     return np.sqrt(own[..., None] * (1.0 + uncertainty(X, theta, x)))
 
 
@@ -61,7 +73,7 @@ def _predicted(X: Array, weights: Array) -> Array:
     return np.matmul(X, weights[..., None])[..., 0]
 
 
-def _own_noise(squares: Any, n_rows: Any, noise: float) -> Any:
+def own_noise(squares: Any, n_rows: Any, noise: float) -> Any:
     """Noise variance of a task: the mean of its squared residuals and of some that are average."""
     return (squares + NOISE_ROWS * noise) / (n_rows + NOISE_ROWS)
 
@@ -82,11 +94,20 @@ class TaskSpreads:
     squares: Array
     covariances: Array
 
-    def __call__(self, task: int, x: Array, noise: float) -> Array:
-        """`spreads` of rows ``x`` (n, d) of one task."""
-        own = _own_noise(self.squares[task], self.n_rows[task], noise)
-        variance = np.einsum("ij,ij->i", x @ self.covariances[task], x)
-        return np.sqrt(own * (1.0 + np.maximum(variance, 0.0)))
+    def __call__(self, task: NDArray[np.intp], x: Array, noise: float) -> Array:
+        """`spreads` of rows ``x`` (n, d) of the tasks at the positions ``task`` (n,)."""
+        own = own_noise(self.squares, self.n_rows, noise)[task]
+        return np.asarray(np.sqrt(own * (1.0 + np.maximum(self.variance(task, x), 0.0))))
+
+    def variance(self, task: NDArray[np.intp], x: Array) -> Array:
+        """Variance of the predictions of these rows, in units of the noise."""
+        variance = np.empty(len(task))
+        at_once = max(1, MOST_FLOATS // max(x.shape[1] ** 2, 1))
+        for start in range(0, len(task), at_once):
+            rows = slice(start, start + at_once)
+            images = np.matmul(x[rows, None, :], self.covariances[task[rows]])[:, 0]
+            variance[rows] = np.einsum("ij,ij->i", images, x[rows])
+        return variance
 
 
 @dataclass(frozen=True)

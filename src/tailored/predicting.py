@@ -1,19 +1,20 @@
-"""(Prior, support rows, query rows) -> predictions with intervals, of many tasks at once."""
+"""(Prior, support rows, query rows) -> predictions, with intervals or without, of many tasks at once."""
 
 from __future__ import annotations
 
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import adapting
 from ._threads import single_threaded_blas
-from .intervals import NOISE_ROWS, Calibration
+from .closed_form import Spreads
+from .intervals import Calibration, TaskSpreads, own_noise
 from .prior import Prior
 from .tasks import Rows, TaskSet
-from .tasks.rows import BATCH_FLOATS, batches, dense, predictions, segment_sums
+from .tasks.rows import batches, dense, predictions, segment_sums
 
 Array = NDArray[np.float64]
 
@@ -27,30 +28,41 @@ class Predicted(NamedTuple):
     std: Array
 
 
+def predict(prior: Prior, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Array:
+    """Predictions of the query rows after adapting to the support rows of the same tasks, in the same order."""
+    common = adapting.common_to(prior, support, query)
+    if prior.quantile is None:
+        tailored = _tailored(prior, query, adapting.weights(prior, support, n_jobs))
+    else:
+        assert prior.calibration is not None
+        found = _spreads(prior, adapting.left_to_tasks(prior, support), query, n_jobs)
+        reach = _by_size(support.sizes, lambda n: [_quantile(prior, n)])[:, 0]
+        width = prior.units.target * _widths(found, support.sizes, query.sizes, prior.calibration.noise)
+        tailored = _tailored(prior, query, prior.units.raw_weights(found.weights))
+        tailored += np.repeat(reach, query.sizes) * width
+    return adapting.put_together(tailored, common, prior.clip)
+
+
 def predict_rows(
     prior: Prior, support: TaskSet, query: TaskSet, coverage: float | None = None, n_jobs: int | None = None
 ) -> Predicted:
-    """Predictions of the query rows after adapting to the support rows of the same tasks, in the same order.
-
-    Prediction, interval and deviation are those of `TaskRegressor`, task by task, in one pass.
-    """
+    """The same, with intervals: prediction, interval and deviation are those of `TaskRegressor`, task by task."""
     if coverage is None or prior.calibration is None:
-        found = adapting.predict(prior, support, query, n_jobs)
+        found = predict(prior, support, query, n_jobs)
         return Predicted(found, *(np.full(len(found), np.nan) for _ in range(3)))
-    reach, counted = _reaches(prior.calibration, support.sizes, coverage, prior.quantile)
-    adapt, shared = adapting.by_solving(prior, n_jobs), adapting.common_to(prior, support, query)
-    support = adapting.left_to_tasks(prior, support)
-    parts, start = [], 0
-    with single_threaded_blas():
-        for batch in batches(support):
-            asked = query[start : start + len(batch)]
-            common = (
-                None if shared is None else shared[query.offsets[start] : query.offsets[start + len(batch)]]
-            )
-            parts.append(
-                _predict_batch(prior, batch, asked, adapt, reach[start : start + len(batch)], common)
-            )
-            start += len(batch)
+    calibration, units = prior.calibration, prior.units
+    reach, counted = _reaches(prior, calibration, support.sizes, coverage)
+    common = adapting.common_to(prior, support, query)
+    at = _spreads(prior, adapting.left_to_tasks(prior, support), query, n_jobs)
+    width = _widths(at, support.sizes, query.sizes, calibration.noise)
+    low, high, deviation, added = np.repeat(reach, query.sizes, axis=0).T
+    # Ends are not those of clipped predictions: the errors of the calibration are not, either.
+    lower, upper = (
+        adapting.put_together(units.raw_predictions(at.centre + end * width), common, prior.clip)
+        for end in (low, high)
+    )
+    width *= units.target
+    own = _tailored(prior, query, units.raw_weights(at.weights)) + added * width
     if not counted:
         warnings.warn(
             f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals; these are the "
@@ -58,69 +70,96 @@ def predict_rows(
             UserWarning,
             stacklevel=3,
         )
-    return Predicted(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return Predicted(adapting.put_together(own, common, prior.clip), lower, upper, deviation * width)
 
 
-def _predict_batch(
-    prior: Prior,
-    support: TaskSet,
-    query: TaskSet,
-    adapt: adapting.AdaptTasks,
-    reach: Array,
-    common: Array | None,
-) -> Predicted:
-    """``support`` is what the common part leaves, ``common`` what it says of the query rows."""
-    weights, thetas = adapt(support)
-    given, asked = (_dense(prior.units.rows(part)) for part in (support, query))
+def task_spreads(prior: Prior, tasks: TaskSet) -> TaskSpreads:
+    """What the spreads of many adapted tasks are computed from, for a prior of the squared loss."""
+    adapt, squares, covariances = adapting.in_closed_form(prior), [], []
+    tasks = adapting.left_to_tasks(prior, tasks)
+    for batch in batches(tasks):
+        weights, thetas = adapt(batch)
+        given = Rows(prior.units.dense(batch.X), prior.units.targets(batch.y), batch.offsets)
+        squares.append(_squares(given, weights))
+        covariances.append(_covariances(given, thetas))
+    return TaskSpreads(tasks.sizes, np.concatenate(squares), np.concatenate(covariances))
+
+
+def quantile_shifts(prior: Prior, spreads: TaskSpreads, X: Any, task: NDArray[np.intp]) -> Array:
+    """What the prior's quantile adds to the predictions of rows of the tasks at the given positions."""
     assert prior.calibration is not None
-    width = _spreads(given, thetas, weights, asked, prior.calibration.noise)
-    # Ends are not those of clipped predictions: the errors of the calibration are not, either.
-    centre = predictions(asked, weights)
-    low, high, deviation, added = np.repeat(reach, asked.sizes, axis=0).T
-    lower, upper = (
-        adapting.put_together(prior.units.raw_predictions(centre + end * width), common, prior.clip)
-        for end in (low, high)
-    )
-    own = predictions(Rows.of(query, prior.fit_intercept), prior.units.raw_weights(weights))
-    width *= prior.units.target
-    own = adapting.put_together(own + added * width, common, prior.clip)
-    return Predicted(own, lower, upper, deviation * width)
+    reach = _by_size(spreads.n_rows, lambda n: [_quantile(prior, n)])[:, 0]
+    width = spreads(task, prior.units.dense(X), prior.calibration.noise)
+    return prior.units.target * reach[task] * width
+
+
+def _tailored(prior: Prior, query: TaskSet, weights: Array) -> Array:
+    """What weights in the user's units say of the query rows."""
+    return predictions(Rows.of(query, prior.fit_intercept), weights)
+
+
+def _spreads(prior: Prior, support: TaskSet, query: TaskSet, n_jobs: int | None) -> Spreads:
+    """Weights, residuals, and centre and variance of the query rows; ``support`` is what the common part leaves."""
+    with single_threaded_blas():
+        if prior.closed_form is not None:
+            return prior.closed_form.spreads(support, query, n_jobs)
+        adapt, parts, start = adapting.by_solving(prior, n_jobs), [], 0
+        for batch in batches(support):
+            asked = query[start : start + len(batch)]
+            weights, thetas = adapt(batch)
+            given, rows = (_dense(prior.units.rows(part)) for part in (batch, asked))
+            squares = _squares(given, weights)
+            which = np.repeat(np.arange(len(batch)), asked.sizes)
+            tasks = TaskSpreads(given.sizes, squares, _covariances(given, thetas))
+            parts.append(Spreads(weights, squares, predictions(rows, weights), tasks.variance(which, rows.X)))
+            start += len(batch)
+    return Spreads(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _widths(at: Spreads, sizes: NDArray[np.int64], asked: NDArray[np.int64], noise: float) -> Array:
+    """`intervals.spreads` of the asked rows of every task."""
+    own = np.repeat(own_noise(at.squares, sizes, noise), asked)
+    return np.asarray(np.sqrt(own * (1.0 + np.maximum(at.variance, 0.0))))
+
+
+def _by_size(sizes: NDArray[np.int64], numbers: Any) -> Array:
+    """Numbers that depend on the number of rows alone, found once for each, (T, m)."""
+    counts, which = np.unique(sizes, return_inverse=True)
+    return np.array([numbers(int(n)) for n in counts])[which.ravel()]
+
+
+def _quantile(prior: Prior, n_rows: int) -> float:
+    """So many spreads the prior's quantile lies above the fitted model."""
+    assert prior.calibration is not None
+    return 0.0 if prior.quantile is None else prior.calibration.quantile(n_rows, prior.quantile)
+
+
+def _reaches(
+    prior: Prior, calibration: Calibration, sizes: NDArray[np.int64], coverage: float
+) -> tuple[Array, bool]:
+    """How many spreads each task's interval goes down and up, its deviation is and its quantile adds, (T, 4).
+
+    And whether tasks were enough to count the first two.
+    """
+    missing = []
+
+    def numbers(n: int) -> list[float]:
+        ends = calibration.reach(n, coverage)
+        if not np.isfinite(ends).all():
+            missing.append(n)
+            ends = calibration.own_reach(n, coverage)
+        return [*ends, calibration.deviation(n), _quantile(prior, n)]
+
+    return _by_size(sizes, numbers), not missing
 
 
 def _dense(rows: Rows) -> Rows:
     return rows._replace(X=dense(rows.X)) if rows.is_sparse else rows
 
 
-def _reaches(
-    calibration: Calibration, sizes: NDArray[np.int64], coverage: float, quantile: float | None
-) -> tuple[Array, bool]:
-    """How many spreads each task's interval goes down and up, its deviation is and its quantile adds, (T, 4).
-
-    And whether tasks were enough to count the first two.
-    """
-    counts, which = np.unique(sizes, return_inverse=True)
-    ends = np.array([calibration.reach(int(n), coverage) for n in counts]).reshape(-1, 2)
-    finite = np.isfinite(ends).all(axis=1)
-    for i in np.flatnonzero(~finite):
-        ends[i] = calibration.own_reach(int(counts[i]), coverage)
-    deviations = [calibration.deviation(int(n)) for n in counts]
-    added = [0.0 if quantile is None else calibration.quantile(int(n), quantile) for n in counts]
-    return np.column_stack([ends, deviations, added])[which], bool(finite.all())
-
-
-def _spreads(given: Rows, thetas: Array, weights: Array, asked: Rows, noise: float) -> Array:
-    """`intervals.spreads` of the asked rows of every task."""
-    squares = segment_sums((given.y - predictions(given, weights)) ** 2, given.offsets)
-    own = (squares + NOISE_ROWS * noise) / (given.sizes + NOISE_ROWS)
-    covariances = _covariances(given, thetas)
-    task = np.repeat(np.arange(len(own)), asked.sizes)
-    variance = np.empty(len(task))
-    at_once = max(1, BATCH_FLOATS // thetas[0].size)
-    for start in range(0, len(task), at_once):
-        rows = slice(start, start + at_once)
-        x = asked.X[rows]
-        variance[rows] = np.einsum("ij,ij->i", (x[:, None, :] @ covariances[task[rows]])[:, 0], x)
-    return np.sqrt(own[task] * (1.0 + np.maximum(variance, 0.0)))
+def _squares(given: Rows, weights: Array) -> Array:
+    """‖y − Xw‖² of each task."""
+    return segment_sums((given.y - predictions(given, weights)) ** 2, given.offsets)
 
 
 def _covariances(given: Rows, thetas: Array) -> Array:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .closed_form import ClosedForm
 from .common import CommonPart
 from .feature_maps import FeatureMap
 from .intervals import Calibration
-from .losses import Absolute, Loss
+from .losses import Absolute, Loss, Squared
 from .representation import Bias, Conditioning
 from .tasks import Units
 
@@ -77,6 +79,16 @@ class Prior:
     def fit_intercept(self) -> bool:
         """Whether the last of the d inputs is a constant column that the user's rows lack."""
         return self.units.fit_intercept
+
+    @cached_property
+    def closed_form(self) -> ClosedForm | None:
+        """How its tasks are solved in one pass: for the squared loss and the models of empirical Bayes; else None."""
+        if not isinstance(self.loss, Squared) or self.inner != "exact" or self.size_exponent != 1:
+            return None
+        return ClosedForm.of(self.units, self.feature_map, self.conditioning, self.bias)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.state()
 
     def size_factors(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """n^p of each task; a task without rows is its prior mean, and its θ is shown as τ(s)."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,31 +12,16 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from . import within
 from ._threads import single_threaded_blas
-from ._validation import check_choice, check_clip, check_fraction, check_psd
-from .adapting import one_task, put_together
+from ._validation import check_choice, check_clip, check_finite, check_fraction, check_psd, check_target
+from .adapting import put_together
 from .intervals import Calibration, spreads
 from .losses import get_loss
+from .one_task import OneTask, one_task, with_rows
 from .prior import Prior
-from .tasks import TaskSet, Units
+from .tasks import TaskSet
 from .tasks.rows import dense_rows
 
 Array = NDArray[np.float64]
-
-
-class _Known(NamedTuple):
-    """What intervals need of a task that a meta-learner adapted to: rows, θ and weights in ``units``."""
-
-    X: Array
-    y: Array
-    theta: Array
-    weights: Array
-    units: Units
-    calibration: Calibration
-    quantile: float | None
-
-    def spreads(self, x: Array) -> Array:
-        """The spread of rows in these units."""
-        return spreads(self.X, self.y, self.theta, self.weights, x, self.calibration.noise)
 
 
 class TaskRegressor(RegressorMixin, BaseEstimator):
@@ -74,9 +58,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     n_iter_ : int
     """
 
-    _known: _Known | None = None
+    _one: OneTask | None = None  # what a meta-learner's prior was adapted to, and what came of it
     _adapted = False
-    _common: Callable[[Any], Array] | None = None  # what all tasks share, at rows of this task
 
     def __init__(
         self,
@@ -109,23 +92,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     @classmethod
     def adapted(cls, prior: Prior, task: TaskSet, feature_names: Any = None) -> Self:
         """The model of one task under a learned prior, fitted to the task's rows (there may be none)."""
-        rows, theta, mean = one_task(prior, task)
-        units = prior.units
-        solution = within.solve(
-            rows.X,
-            rows.y,
-            theta,
-            prior.loss,
-            inner=prior.inner,
-            offset=None if mean is None else rows.X @ mean,
-            tol=prior.tol,
-            max_iter=prior.max_iter,
-        )
-        weights = solution.coef if mean is None else solution.coef + mean
-        shown = units.raw_representation(theta)
+        one = one_task(prior, task)
         model = cls(
-            shown,
-            None if mean is None else units.raw_weights(mean),
             loss=prior.loss,
             inner=prior.inner,
             fit_intercept=prior.fit_intercept,
@@ -134,19 +102,48 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
             clip=prior.clip,
         )
         model.clip_ = prior.clip
-        if prior.common is not None:
-            model._common = prior.common.of_task(task)
-        # of the squared loss, where the units are not the user's own
-        solution = solution._replace(gap=solution.gap * units.target**2)
-        model._store(units.raw_weights(weights), shown, solution)
-        if prior.calibration is not None:
-            # Copies: the rows are the user's, who may change them before asking for intervals.
-            rows = rows._replace(X=rows.X.copy(), y=rows.y.copy())
-            model._known = _Known(rows.X, rows.y, theta, weights, units, prior.calibration, prior.quantile)
+        model._settle(one)
         model._adapted = True
         if feature_names is not None:
             model.feature_names_in_ = feature_names
         return model
+
+    def _settle(self, one: OneTask) -> None:
+        """Take over what came of adapting."""
+        units = one.prior.units
+        self.representation = units.raw_representation(one.theta)
+        self.bias = None if one.mean is None else units.raw_weights(one.mean)
+        # of the squared loss, where the units are not the user's own
+        gap = one.gap * units.target**2
+        self._store(units.raw_weights(one.weights), self.representation, gap, one.n_iter)
+        self._one = one
+
+    def update(self, X: Any, y: Any) -> Self:
+        """Further rows of the task that a meta-learner adapted this model to: the model of all its rows, old and new.
+
+        What `adapt` would return for all rows at once, though the earlier ones need not be at hand.  Of models that
+        `EmpiricalBayesLearner` adapted, second moments of the rows are kept, in at most a few times as many numbers as
+        the d² of the representation; other losses need the rows, and the model keeps a copy of them.  A call that
+        fails leaves the model as it was.
+
+        Parameters
+        ----------
+        X, y : arrays (n, d), (n,)
+            The further rows.
+        """
+        check_is_fitted(self, "coef_")
+        if self._one is None:
+            raise ValueError(
+                "update: this model was fitted by fit, which keeps nothing of its rows; call fit with all of them, or "
+                "adapt a meta-learner, whose models can be updated"
+            )
+        X = self._inputs(X)
+        y = check_target(y, X.shape[0])
+        check_finite(y, "y")
+        get_loss(self.loss).check_targets(y)
+        with single_threaded_blas():
+            self._settle(with_rows(self._one, X, y))
+        return self
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit the task's rows ``X`` (n, d), ``y`` (n,)."""
@@ -174,19 +171,19 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
                 tol=self.tol,
                 max_iter=self.max_iter,
             )
-        self._store(solution.coef + bias, theta, solution)
+        self._store(solution.coef + bias, theta, solution.gap, solution.n_iter)
         # What a meta-learner knew of another fit.
-        self._known = self._common = None
+        self._one = None
         return self
 
-    def _store(self, weights: Array, theta: Array, solution: within.WithinSolution) -> None:
+    def _store(self, weights: Array, theta: Array, gap: float, n_iter: int) -> None:
         if self.fit_intercept:
             self.coef_, self.intercept_ = weights[:-1], float(weights[-1])
         else:
             self.coef_, self.intercept_ = weights, 0.0
         self.representation_ = theta
-        self.dual_gap_ = float(solution.gap)
-        self.n_iter_ = int(solution.n_iter)
+        self.dual_gap_ = float(gap)
+        self.n_iter_ = int(n_iter)
         self.n_features_in_ = len(self.coef_)
 
     def _inputs(self, X: Any) -> Any:
@@ -212,14 +209,33 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "coef_")
         X = self._inputs(X)
         found = np.asarray(X @ self.coef_ + self.intercept_)
-        known = self._known
-        if known is not None and known.quantile is not None:
-            reach = known.calibration.quantile(len(known.y), known.quantile)
-            found += known.units.target * reach * known.spreads(known.units.dense(X))
+        one = self._one
+        if one is not None and one.prior.quantile is not None:
+            units, calibration = one.prior.units, self._calibration("predict")
+            reach = calibration.quantile(one.n_rows, one.prior.quantile)
+            found += units.target * reach * self._spreads(one, units.dense(X))
         return self._put_together(found, X)
 
     def _put_together(self, tailored: Array, X: Any) -> Array:
-        return put_together(tailored, None if self._common is None else self._common(X), self.clip_)
+        common = None if self._one is None else self._one.common
+        return put_together(tailored, None if common is None else common(X), self.clip_)
+
+    def _calibration(self, method: str) -> Calibration:
+        """What intervals are made from."""
+        calibration = None if self._one is None else self._one.prior.calibration
+        if calibration is None:
+            raise ValueError(
+                f"{method}: the learner that adapted this model has no calibration; call calibrate_intervals(tasks) on "
+                "it with tasks it was not fitted to, and adapt again (EmpiricalBayesLearner is calibrated by fit, from "
+                "two tasks on)"
+            )
+        return calibration
+
+    @staticmethod
+    def _spreads(one: OneTask, x: Array) -> Array:
+        """The spread of rows in the units of the prior."""
+        assert one.prior.calibration is not None
+        return spreads(one.X, one.y, one.theta, one.weights, x, one.prior.calibration.noise, one.n_rows)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Intervals that contain the target of a new row with probability ``coverage``.
@@ -243,21 +259,18 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "coef_")
         check_fraction("coverage", coverage)
-        known = self._known
-        if known is None:
-            raise ValueError(
-                "predict_interval: the learner that adapted this model has no calibration; call "
-                "calibrate_intervals(tasks) on it with tasks it was not fitted to, and adapt again "
-                "(EmpiricalBayesLearner is calibrated by fit, from two tasks on)"
-            )
+        calibration = self._calibration("predict_interval")
+        one = self._one
+        assert one is not None
         X = self._inputs(X)
-        x = known.units.dense(X)
+        units = one.prior.units
+        x = units.dense(X)
         # Not clipped: the errors of the calibration are those of unclipped predictions, too.
-        width = known.spreads(x)
-        low, high = self._reach(known, coverage)
-        centre = x @ known.weights
+        width = self._spreads(one, x)
+        low, high = self._reach(calibration, one.n_rows, coverage)
+        centre = x @ one.weights
         ends = np.stack([centre + low * width, centre + high * width], axis=1)
-        return self._put_together(known.units.raw_predictions(ends), X)
+        return self._put_together(units.raw_predictions(ends), X)
 
     def predict_std(self, X: Any) -> Array:
         """Standard deviation of a new target at each row about the fitted model, ``X @ coef_ + intercept_``.
@@ -266,20 +279,17 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         average the square that it says.
         """
         check_is_fitted(self, "coef_")
-        known = self._known
-        if known is None:
-            raise ValueError(
-                "predict_std: the learner that adapted this model has no calibration; call "
-                "calibrate_intervals(tasks) on it and adapt again"
-            )
+        calibration = self._calibration("predict_std")
+        one = self._one
+        assert one is not None
         X = self._inputs(X)
-        deviation = known.calibration.deviation(len(known.y))
-        return known.units.target * deviation * known.spreads(known.units.dense(X))
+        units = one.prior.units
+        return units.target * calibration.deviation(one.n_rows) * self._spreads(one, units.dense(X))
 
     @staticmethod
-    def _reach(known: _Known, coverage: float) -> tuple[float, float]:
+    def _reach(calibration: Calibration, n_rows: int, coverage: float) -> tuple[float, float]:
         """How many spreads an interval goes below and above; the model's own where tasks are too few to count."""
-        ends = known.calibration.reach(len(known.y), coverage)
+        ends = calibration.reach(n_rows, coverage)
         if np.isfinite(ends).all():
             return ends
         warnings.warn(
@@ -287,4 +297,4 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
             UserWarning,
             stacklevel=3,
         )
-        return known.calibration.own_reach(len(known.y), coverage)
+        return calibration.own_reach(n_rows, coverage)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayes_samples import skewed_tasks
-from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, adapting
+from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, predicting
 from tailored.baselines import MixedModel, RidgePerTask
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_risk import PENALTIES
@@ -100,7 +100,7 @@ def test_quantiles():
     for quantile in (0.1, 0.9):
         learner = EmpiricalBayesLearner(loss=("pinball", {"quantile": quantile}), validation_fraction=0.25)
         learner.fit(tasks[:80])
-        below = query.y[query.offsets[80] :] <= adapting.predict(learner.prior_, support[80:], query[80:])
+        below = query.y[query.offsets[80] :] <= predicting.predict(learner.prior_, support[80:], query[80:])
         assert below.mean() == pytest.approx(quantile, abs=0.1)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayes_samples import same_numbers, skewed_tasks, weights_of
-from tailored import EmpiricalBayesLearner, TaskRegressor, TaskSet, adapting
+from tailored import EmpiricalBayesLearner, TaskRegressor, TaskSet, predicting
 from tailored.empirical_bayes import Settings, TrainingData
 from tailored.losses import Absolute
 
@@ -43,14 +43,14 @@ def test_units_do_not_matter():
 def test_no_row_of_another_task_leaks(clusters, mixture):
     """Predictions for a query row depend on its task's support rows and on nothing else."""
     support, query = clusters.support_query(0.5, random_state=0)
-    before = adapting.predict(mixture.prior_, support, query)
+    before = predicting.predict(mixture.prior_, support, query)
     own = slice(query.offsets[7], query.offsets[8])
     y = query.y + 100.0
     y[own] = query.y[own]
     X = -3.0 * query.X
     X[own] = query.X[own]
     other = TaskSet.from_arrays(X, y, query.offsets, query.labels)
-    np.testing.assert_array_equal(adapting.predict(mixture.prior_, support, other)[own], before[own])
+    np.testing.assert_array_equal(predicting.predict(mixture.prior_, support, other)[own], before[own])
     alone = mixture.adapt(support[7].X, support[7].y).predict(query[7].X)
     np.testing.assert_allclose(alone, before[own], atol=1e-9)
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from .._threads import single_threaded_blas
 from .._validation import check_fraction, check_positive
-from ..adapting import check_features, predict
-from ..feature_maps import FeatureMap, get_feature_map
+from ..feature_maps import FeatureMap, check_features, get_feature_map
 from ..learners import MetaLearner
 from ..objectives import Surrogate
+from ..predicting import predict
 from ..prior import Prior
 from ..representation import Bias, Conditioning
 from ..solvers import TaskBatch, Trajectory

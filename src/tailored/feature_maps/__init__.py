@@ -11,7 +11,7 @@ mean embedding can be as small as 0.06, and the effect of a step of H on τ goes
 """
 
 from ._adapted import AdaptedWeights
-from ._base import FeatureMap
+from ._base import FeatureMap, check_features
 from ._description import CallableMap, SideVector, Transformer
 from ._estimates import FourierEstimate, PosteriorMean, SecondOrder
 from ._joined import FEATURE_MAPS, JoinedMaps, get_feature_map
@@ -42,5 +42,6 @@ __all__ = [
     "SideVector",
     "TaskSummary",
     "Transformer",
+    "check_features",
     "get_feature_map",
 ]

@@ -59,6 +59,19 @@ class FeatureMap(ABC):
         return made
 
 
+def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Array:
+    """The features, if they are finite and as many as in fit."""
+    if n_side is not None and phis.shape[1] != n_side:
+        raise ValueError(
+            f"side_info: the feature map gives {phis.shape[1]} features, in fit it gave {n_side}; "
+            "give the same side information columns as in fit"
+        )
+    if not np.isfinite(phis).all():
+        bad = tasks.labels[np.flatnonzero(~np.isfinite(phis).all(axis=1))[0]]
+        raise ValueError(f"feature_map: NaN or infinity in the features of task {bad!r}")
+    return phis
+
+
 def averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
     """The (T, N) matrix that averages the rows of each task (zero for a task without rows)."""
     sizes = tasks.sizes

@@ -10,7 +10,7 @@ the paper's form; b(s) = Bφ uses the other blocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from ..mixed_models import Mixture, TaskStatistics, adapt, fit_mixed_model, fit_
 from ..tasks import TaskSet, Units
 from ..tasks.rows import batches
 from ._base import Array, FeatureMap
-from .one_task import OneTask
 from .side_features import SideFeatures
 from .summaries import Level, TaskSummary, hats
 
@@ -37,20 +36,12 @@ class PosteriorModel:
         The ψ_i, by increasing number of rows.
     side : SideFeatures or None
         v (None: no other features; v is a block of φ only where the model's mean is linear in it).
-    one_task : OneTask
-        The same numbers laid out for a single task.
     """
 
     units: Units
     mixture: Mixture
     levels: tuple[Level, ...] = ()
     side: SideFeatures | None = None
-    one_task: OneTask = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        n_side = 0 if self.side is None else len(self.side.mean)
-        layout = OneTask.of(self.units, self.mixture, self.levels, n_side)
-        object.__setattr__(self, "one_task", layout)
 
     def __call__(self, tasks: TaskSet) -> Array:
         """φ of every task, (T, k)."""
@@ -135,13 +126,6 @@ class PosteriorMap(FeatureMap):
     def transform(self, tasks: TaskSet) -> Array:
         model = self._fitted()
         return np.concatenate([model(batch) for batch in batches(tasks)])
-
-    def transform_one(self, task: TaskSet) -> Array:
-        model = self._fitted()
-        if task.is_sparse:
-            return model(task)
-        side = None if model.side is None else model.side(task)[0]
-        return model.one_task(task.X, task.y, side)[None]
 
     def _fitted(self) -> PosteriorModel:
         if self.model is None:

@@ -95,7 +95,7 @@ class Level:
     summary: TaskSummary | None
 
 
-def hats(levels: Sequence[Level], sizes: NDArray[np.int64]) -> Array:
+def hats(levels: Sequence[Level], sizes: NDArray[np.int64] | Array) -> Array:
     """h_i(n), (levels, T): one at the level's number of rows, zero at its neighbours'."""
     knots = np.log1p([level.rows for level in levels])
     return np.array([np.interp(np.log1p(sizes), knots, tip) for tip in np.eye(len(knots))])

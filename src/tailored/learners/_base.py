@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .. import adapting, archive, within
+from .. import adapting, archive, one_task, within
 from .._threads import single_threaded_blas
 from .._validation import check_choice, check_clip, check_int, check_positive, check_psd
 from .._version import __version__
@@ -20,6 +20,7 @@ from ..calibration import calibrate_on
 from ..feature_maps import FeatureMap
 from ..intervals import Calibration
 from ..losses import get_loss
+from ..predicting import task_spreads
 from ..regressor import TaskRegressor
 from ..representation import Bias, Conditioning
 from ..shards.cuda import is_tensor
@@ -177,7 +178,7 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
         self.task_weights_ = self.adapt_many(tasks) if weights is None else weights
         if self.prior_.quantile is not None:
             alone = replace(self.prior_, common=None)
-            self.task_spreads_ = adapting.task_spreads(alone, tasks if left is None else left)
+            self.task_spreads_ = task_spreads(alone, tasks if left is None else left)
 
     # ------------------------------------------------------------------ adapting
 
@@ -228,7 +229,7 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
 
     def representation(self, X: Any = None, y: Any = None, *, side_info: Any = None) -> Array:
         """θ = n^p τ(s): the (d, d) representation tailored to the task (p: see `Prior`)."""
-        theta = adapting.one_task(self.prior_, self._one_task(X, y, side_info)).theta
+        theta = one_task.representation(self.prior_, self._one_task(X, y, side_info))
         return np.array(self.prior_.units.raw_representation(theta))
 
     def representations(self, tasks: TaskSet) -> Array:

@@ -12,8 +12,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from .._validation import check_choice, check_fraction, check_int, check_positive
-from ..adapting import check_features, solve
-from ..feature_maps import FeatureMap, get_feature_map
+from ..adapting import solve
+from ..feature_maps import FeatureMap, check_features, get_feature_map
 from ..objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..prior import Prior
 from ..progress import progress_bar

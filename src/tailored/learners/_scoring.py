@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .. import adapting
+from .. import predicting
 from .._validation import check_choice, check_rng
 from ..losses import Loss, get_loss
 from ..prior import Prior
@@ -77,7 +77,7 @@ class ScoredByTask:
         elif len(query) != len(tasks):
             raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
         measure = self.loss_ if loss is None else get_loss(loss)
-        prediction = adapting.predict(self.prior_, self._read(tasks), query, self.n_jobs)
+        prediction = predicting.predict(self.prior_, self._read(tasks), query, self.n_jobs)
         return task_means(measure.value(prediction, query.y), query.offsets)
 
     def score(
@@ -109,5 +109,5 @@ class ScoredByTask:
             # Split as the rows are.
             carried = weights_as_targets(tasks, sample_weight, None if isinstance(X, TaskSet) else groups)
             weights = self._split(carried, support, order, again)[1].y
-        prediction = adapting.predict(self.prior_, adapt_on, query, self.n_jobs)
+        prediction = predicting.predict(self.prior_, adapt_on, query, self.n_jobs)
         return float(r2_score(query.y, prediction, sample_weight=weights))

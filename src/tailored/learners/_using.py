@@ -13,7 +13,7 @@ from .. import adapting
 from .._validation import check_fraction
 from ..common import CommonPart
 from ..intervals import TaskSpreads
-from ..predicting import predict_rows
+from ..predicting import predict_rows, quantile_shifts, task_spreads
 from ..prior import Prior
 from ..tasks import TaskSet
 from ..tasks.pairs import matched
@@ -92,12 +92,10 @@ class Predicts:
         if self.prior_.fit_intercept:
             prediction = prediction + weights[:, d]
         if self.prior_.quantile is not None:
-            prediction[~new] += adapting.quantile_shifts(
-                self.prior_, self.task_spreads_, X[~new], positions[~new]
-            )
+            prediction[~new] += quantile_shifts(self.prior_, self.task_spreads_, X[~new], positions[~new])
             if new.any():
-                spreads = adapting.task_spreads(self.prior_, empty)
-                prediction[new] += adapting.quantile_shifts(self.prior_, spreads, X[new], places)
+                spreads = task_spreads(self.prior_, empty)
+                prediction[new] += quantile_shifts(self.prior_, spreads, X[new], places)
         shared = None if common is None else self._common(X, described, positions)
         return adapting.put_together(prediction, shared, self.prior_.clip)
 

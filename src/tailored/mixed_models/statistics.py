@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..tasks import TaskSet, Units
-from ..tasks.rows import BATCH_FLOATS, Rows, predictions
+from ..tasks.rows import BATCH_FLOATS, Rows, dense, frozen, predictions
 from .dual import Stack, stacked
-from .kernels import second_moments
 from .moments import NEGLIGIBLE, Model, Summed, Totals
 from .passes import CHUNK
+from .row_kernels import second_moments
 
 Array = NDArray[np.float64]
 
@@ -86,10 +86,11 @@ class TaskStatistics:
             last = tasks.offsets[start] + BATCH_FLOATS // d
             stop = max(int(np.searchsorted(tasks.offsets, last, side="right")) - 1, start + 1)
             some, part = tasks[start:stop], slice(start, stop)
-            X, y = np.ascontiguousarray(units.dense(some.X)), units.targets(some.y)
             if d <= COMPILED_COLUMNS:
-                second_moments(X, y, some.offsets, gram[part], cross[part], square[part])
+                given = frozen(dense(some.X)), frozen(some.y), frozen(some.offsets, np.int64)
+                second_moments(*given, *units.change, gram[part], cross[part], square[part])
             else:
+                X, y = units.dense(some.X), units.targets(some.y)
                 for t, (first, end) in enumerate(pairwise(some.offsets), start):
                     np.matmul(X[first:end].T, X[first:end], out=gram[t])
                     cross[t] = X[first:end].T @ y[first:end]

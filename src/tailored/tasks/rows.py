@@ -87,6 +87,15 @@ def dense(X: Any) -> Array:
     return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=float)
 
 
+def frozen(values: Any, dtype: Any = np.float64) -> NDArray[Any]:
+    """A read-only C-contiguous array: compiled code then sees one type, whoever owns the memory."""
+    array = np.ascontiguousarray(values, dtype=dtype)
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
 def with_constant(X: Array) -> Array:
     """``[X, 1]``: the intercept is one more weight whose prior is learned with the others."""
     return np.hstack([X, np.ones((len(X), 1))])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from ._task_set import TaskSet
-from .rows import Rows, dense, with_constant
+from .rows import Rows, dense, frozen, with_constant
 
 Array = NDArray[np.float64]
 
@@ -89,6 +89,13 @@ class Units:
             and bool((self.columns == 1.0).all())
             and not self.shift.any()
         )
+
+    @cached_property
+    def change(self) -> tuple[Array, Array, float, float]:
+        """Shift of the user's columns, factor, and the same of the targets, as compiled loops read them."""
+        given = len(self.columns) - self.fit_intercept
+        columns = frozen(self.shift[:given]), frozen(1.0 / self.columns[:given])
+        return *columns, float(self.target_shift), float(1.0 / self.target)
 
     def dense(self, X: Any) -> Array:
         """Dense inputs in these units, with the constant column."""

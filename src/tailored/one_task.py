@@ -1,0 +1,169 @@
+"""(Prior, one task) -> its weights and representation, and the same again when further rows come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from . import within
+from .adapting import features, left_to_tasks
+from .mixed_models import TaskStatistics
+from .prior import Prior
+from .tasks import TaskSet
+from .tasks.rows import dense
+
+Array = NDArray[np.float64]
+
+#: Rows, in numbers of columns, from which a triangle of the same second moments is kept instead of them.
+MOST_ROWS = 8
+
+
+class OneTask(NamedTuple):
+    """A task that a prior was adapted to, in the units of the prior.
+
+    Attributes
+    ----------
+    prior : Prior
+    given : TaskSet or None
+        The task as it was given, where it takes its rows to add others to them; None where second moments will do.
+    X, y : arrays (m, d), (m,)
+        Rows with the second moments of the task's ``n_rows`` rows, targets less the common part: these rows themselves,
+        or a triangle.
+    side : array (1, q) or None
+        v(s), where ``given`` is None.
+    common : callable or None
+        The common part at further rows of the task.
+    theta, mean, weights : arrays (d, d), (d,), (d,)
+        θ, b(s) (None: zero) and w.
+    gap, n_iter
+        Of the solution.
+    """
+
+    prior: Prior
+    given: TaskSet | None
+    X: Array
+    y: Array
+    n_rows: int
+    side: Array | None
+    common: Callable[[Any], Array] | None
+    theta: Array
+    mean: Array | None
+    weights: Array
+    gap: float
+    n_iter: int
+
+
+def one_task(prior: Prior, task: TaskSet) -> OneTask:
+    """Adapt a prior to a set of one task, which may have no rows."""
+    left, closed = left_to_tasks(prior, task), prior.closed_form
+    common = None if prior.common is None else prior.common.of_task(task)
+    X, y = prior.units.dense(left.X), prior.units.targets(left.y)
+    if closed is not None:
+        given = _own(task) if closed.needs_rows else None
+        return _in_closed_form(prior, given, _own_rows(X, y), len(y), closed.side(left), common)
+    theta, mean = _prior_of(prior, left)
+    solution = within.solve(
+        X,
+        y,
+        theta,
+        prior.loss,
+        inner=prior.inner,
+        offset=None if mean is None else X @ mean,
+        tol=prior.tol,
+        max_iter=prior.max_iter,
+    )
+    weights = solution.coef if mean is None else solution.coef + mean
+    rows = X.copy(), y.copy()
+    return OneTask(
+        prior, _own(task), *rows, len(y), None, common, theta, mean, weights, solution.gap, solution.n_iter
+    )
+
+
+def with_rows(one: OneTask, X: Any, y: Array) -> OneTask:
+    """The same task with further rows, in the user's units."""
+    prior = one.prior
+    if one.given is not None:
+        return one_task(prior, _extended(one.given, X, y))
+    left = y if one.common is None else y - one.common(X)
+    rows = np.concatenate([one.X, prior.units.dense(X)]), np.concatenate([one.y, prior.units.targets(left)])
+    n_rows = one.n_rows + len(y)
+    return _in_closed_form(prior, None, _triangle(*rows), n_rows, one.side, one.common)
+
+
+def representation(prior: Prior, task: TaskSet) -> Array:
+    """θ = n^p τ(s) of a set of one task, in the units of the prior."""
+    return _prior_of(prior, left_to_tasks(prior, task))[0]
+
+
+def _prior_of(prior: Prior, left: TaskSet) -> tuple[Array, Array | None]:
+    """θ and b(s) of a set of one task."""
+    phi = features(prior, left, one=True)[0]
+    theta = prior.conditioning(phi)
+    if prior.size_exponent:
+        theta = theta * float(max(len(left.y), 1) ** prior.size_exponent)
+    return theta, prior.bias(phi) if prior.bias.moves else None
+
+
+def _in_closed_form(
+    prior: Prior,
+    given: TaskSet | None,
+    rows: tuple[Array, Array],
+    n_rows: int,
+    side: Array | None,
+    common: Callable[[Any], Array] | None,
+) -> OneTask:
+    X, y = rows
+    gram, cross = X.T @ X, y @ X
+    statistics = TaskStatistics(gram[None], cross[None], np.array([y @ y]), np.array([float(n_rows)]), side)
+    closed = prior.closed_form
+    assert closed is not None
+    solved = closed.solve(statistics, means=True)
+    w, b, tau = solved.weights[0], solved.means[0], closed.taus(solved.shares)[0]
+    # With u = Xᵀ(y − Xw) the dual is −½ uᵀτu + .., and its distance from the objective is this square.
+    missed = gram @ (b + tau @ (cross - gram @ w) - w)
+    gap = 0.5 * float(missed @ tau @ missed) / max(n_rows, 1)
+    theta = tau * float(max(n_rows, 1))
+    mean = b if prior.bias.moves else None
+    return OneTask(prior, given, X, y, n_rows, side, common, theta, mean, w, max(gap, 0.0), 1)
+
+
+def _own_rows(X: Array, y: Array) -> tuple[Array, Array]:
+    """Rows that nobody else has: the user may change his before asking for intervals."""
+    return (X.copy(), y.copy()) if len(y) <= MOST_ROWS * (X.shape[1] + 1) else _triangle(X, y)
+
+
+def _triangle(X: Array, y: Array) -> tuple[Array, Array]:
+    """At most d + 1 rows with the same XᵀX, Xᵀy and yᵀy, where there are many more."""
+    if len(y) <= 2 * (X.shape[1] + 1):
+        return X, y
+    R = np.asarray(np.linalg.qr(np.column_stack([X, y]), mode="r"))
+    return np.ascontiguousarray(R[:, :-1]), np.ascontiguousarray(R[:, -1])
+
+
+def _own(task: TaskSet) -> TaskSet:
+    """The task with arrays of its own."""
+    return TaskSet.from_arrays(
+        task.X.copy(),
+        task.y.copy(),
+        task.offsets,
+        task.labels,
+        task.side_info,
+        task.side_names,
+        task.feature_names,
+    )
+
+
+def _extended(task: TaskSet, X: Any, y: Array) -> TaskSet:
+    if task.is_sparse:
+        stacked = sparse.vstack([task.X, sparse.csr_array(X)], format="csr")
+    else:
+        stacked = np.concatenate([task.X, dense(X)])
+    targets = np.concatenate([task.y, y])
+    offsets = np.array([0, len(targets)])
+    return TaskSet.from_arrays(
+        stacked, targets, offsets, task.labels, task.side_info, task.side_names, task.feature_names
+    )
