@@ -115,8 +115,9 @@ def on(client, parts):
 def test_em_has_the_bits_of_one_process(client, K):
     parts = shards()
     options = {"max_iter": 12, "tol": 0.0, "accelerate": True}
-    there = em(on(client, parts), mixture(K, 4), **options)
+    # Here first: the workers find what was compiled.
     here = em(Parts(parts), mixture(K, 4), **options)
+    there = em(on(client, parts), mixture(K, 4), **options)
     assert same(there.mixture, here.mixture)
     assert there.log_evidence == here.log_evidence
     assert there.n_iter == here.n_iter

@@ -20,19 +20,21 @@ def explained(resume_command: str | None = None) -> Iterator[None]:
     try:
         # Imported here, so that an interrupt during the slow imports is explained as well.
         from ..datasets import ChecksumError, DownloadError
-        from ..studies.files import ResultsError, WriteError
+        from ..studies.files import ResultsError, WorkerError, WriteError
         from ..studies.reproduction.config import ConfigError
 
         try:
             yield
-        except WriteError as error:
+        except (WriteError, WorkerError, ConnectionError) as error:
             note(f"error: {error}{again}")
             raise typer.Exit(1) from error
         except (ConfigError, ResultsError, ChecksumError, DownloadError, FileNotFoundError) as error:
             note(f"error: {error}")
             raise typer.Exit(1) from error
         except ImportError as error:
-            note(f"error: {error}\nFigures and data sets need extras: pip install 'tailored[plot,cli,data]'")
+            note(
+                f"error: {error}\nFigures, data sets and clusters need extras: pip install 'tailored[plot,cli,data,cluster]'"
+            )
             raise typer.Exit(1) from error
     except KeyboardInterrupt:
         note(f"interrupted.{again}")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .errors import explained
+from .options import Jobs, Scheduler, check_where
 from .output import console, note, say, table
 
 ResultsFolder = Annotated[Path, typer.Argument(help="Results folder of `tailored reproduce`.")]
@@ -32,7 +33,8 @@ def reproduce(
     rank: Annotated[
         str | None, typer.Option(help="Rank limit of H, or 'exact' for none.", show_default="as configured")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Parallel cells; -1 uses all cores.")] = -1,
+    jobs: Jobs = -1,
+    scheduler: Scheduler = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke run at a tenth of the size.")] = False,
     preset: Annotated[
         str, typer.Option(help="paper: Algorithm 1; practical: what the library recommends.")
@@ -54,6 +56,7 @@ def reproduce(
         *(part for name in method or [] for part in ("--method", name)),
         *_given("--rank", rank),
         *_given("--jobs", None if jobs == -1 else jobs),
+        *_given("--scheduler", scheduler),
         *(["--quick"] if quick else []),
         *_given("--preset", None if preset == "paper" else preset),
         *_given("--out", out),
@@ -66,7 +69,8 @@ def reproduce(
         from ..studies.reproduction.config_files import select_configs
 
         configs = select_configs(experiments, preset=preset, quick=quick, **overrides)
-        _run(configs, out, None if data is None else str(data), jobs, resume)
+        check_where(jobs, scheduler)
+        _run(configs, out, data, jobs, resume, scheduler)
         if figures:
             _draw(out, out / "figures")
 
@@ -114,18 +118,26 @@ def _given(option: str, value: object) -> list[str]:
     return [] if value is None else [option, str(value)]
 
 
-def _run(configs: list[Any], out: Path, data: str | None, jobs: int, resume: bool) -> None:
+def _run(
+    configs: list[Any], out: Path, data: Path | None, jobs: int, resume: bool, scheduler: str | None
+) -> None:
+    from ..studies.parallel import on_scheduler
     from ..studies.reproduction import runner
     from ..studies.reproduction.ticker import ticker
 
-    plans = runner.plan(configs, out, data=data, resume=resume)
+    if scheduler is not None:
+        # Workers need not have been started in this folder.
+        out, data = out.absolute(), None if data is None else data.absolute()
+    source = None if data is None else str(data)
+    plans = runner.plan(configs, out, data=source, resume=resume)
     for warning in (message for p in plans for message in p.damaged):
         note(f"warning: {warning}")
     missing = [(p, cell) for p in plans for cell in p.missing]
     kept = sum(len(p.cells) for p in plans) - len(missing)
     note(f"{len(missing)} cells to compute" + (f", {kept} kept" if kept else "") + f" in {out}")
-    with ticker(len(missing), sum(p.cost(cell) for p, cell in missing)) as tick:
-        summary = runner.execute(plans, out, data=data, n_jobs=jobs, tick=tick)
+    cost = sum(p.cost(cell) for p, cell in missing)
+    with on_scheduler(scheduler, out, data), ticker(len(missing), cost) as tick:
+        summary = runner.execute(plans, out, data=source, n_jobs=jobs, tick=tick)
     _print_results(out, [config.name for config in configs])
     say(f"{summary.computed} cells in {summary.seconds:.0f} s   table: {summary.table}")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .errors import explained
+from .options import Jobs, Scheduler, check_where
 from .output import console, note, say, table
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def benchmark(
     tasks: Annotated[
         list[int] | None, typer.Option(help="Also so many training tasks, for a curve (repeat).")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Parallel cells; -1 uses all cores.")] = -1,
+    jobs: Jobs = -1,
+    scheduler: Scheduler = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the data sets instead of downloads.")] = None,
     out: Annotated[Path, typer.Option(help="Results; finished cells are reused.")] = Path("benchmark"),
     report: Annotated[Path | None, typer.Option(help="Write the page of results to this file.")] = None,
@@ -96,7 +98,10 @@ def benchmark(
         from ..studies.benchmark.recipe import recipe
         from ..studies.benchmark.tables.before import read_before
         from ..studies.benchmark.tables.summary import summarise
+        from ..studies.files import make_folder
+        from ..studies.parallel import on_scheduler
 
+        check_where(jobs, scheduler)
         if show_list:
             for name, suite in SUITES.items():
                 console.print(f"{name:26} {suite.description}", markup=False)
@@ -107,17 +112,22 @@ def benchmark(
         suites, methods = data_sets or list(SUITES), method or list(METHODS)
         _check_names("data set", suites, SUITES)
         _check_names("method", methods, METHODS)
-        results = run_benchmark(
-            suites,
-            methods,
-            {name: seeds_of(name, first_seed, seeds) for name in suites},
-            out / "cells",
-            task_counts=tasks or (),
-            data=None if data is None else str(data),
-            n_jobs=jobs,
-            progress=True,
-            only_finished=only_finished,
-        )
+        if scheduler is not None:
+            # Workers need not have been started in this folder.
+            out, data = out.absolute(), None if data is None else data.absolute()
+        make_folder(out / "cells")
+        with on_scheduler(scheduler, out / "cells", data):
+            results = run_benchmark(
+                suites,
+                methods,
+                {name: seeds_of(name, first_seed, seeds) for name in suites},
+                out / "cells",
+                task_counts=tasks or (),
+                data=None if data is None else str(data),
+                n_jobs=jobs,
+                progress=True,
+                only_finished=only_finished,
+            )
         _print_lines(summarise(results), f"Mean absolute error on new tasks, seeds from {first_seed}")
         collected = Report(
             results,

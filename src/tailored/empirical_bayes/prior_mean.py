@@ -142,7 +142,7 @@ def _choose_penalty(
     What was learned is used where held-out tasks gain by `LEAST_GAIN` and by more than chance.
     """
     with single_threaded_blas():
-        parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, prefer="threads")
+        parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem")
         jobs = zip(data.folds, fits, strict=True)
         paths: list[Path] = parallel(joblib.delayed(_start)(data, fold, fit, rows) for fold, fit in jobs)
         without = np.concatenate([_errors(data, path, path.held_out.prediction) for path in paths])

@@ -90,7 +90,7 @@ class Choice:
 def choose(data: TrainingData, tick: Callable[[int], None] | None) -> Choice:
     """Choose on held-out tasks: first whether the description helps, then the form and the scale."""
     with single_threaded_blas():
-        parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, prefer="threads", return_as="generator")
+        parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem", return_as="generator")
         side: SideForm | None = None
         results: list[dict[str, Any]] = []
         if len(data) == 1:

@@ -21,12 +21,13 @@ from .parts import in_order
 PATIENCE = 30.0
 
 
-def connect(address: str, patience: float = PATIENCE) -> Any:
+def connect(address: str, patience: float | None = None) -> Any:
     """A client of the Dask scheduler at an address such as "tcp://127.0.0.1:8786", which has workers."""
     try:
         from distributed import Client
     except ImportError as error:
         raise ImportError("scheduler: clusters need Dask; install 'tailored[cluster]'") from error
+    patience = PATIENCE if patience is None else patience
     try:
         client = Client(address, timeout=patience)
     except (OSError, TimeoutError, ValueError) as error:

@@ -118,7 +118,7 @@ class FactoredObjective:
 
         The tasks go in pieces whose bounds do not depend on ``n_jobs``; neither do the sums.
         """
-        pieces = joblib.Parallel(n_jobs=self.n_jobs, prefer="threads")(
+        pieces = joblib.Parallel(n_jobs=self.n_jobs, require="sharedmem")(
             joblib.delayed(self._piece)(factors, batch.slice(start, stop))
             for start, stop in _bounds(factors, len(batch))
         )

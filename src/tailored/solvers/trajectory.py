@@ -146,7 +146,7 @@ def run(
     pieces = max(1, min(len(batch), 50)) if tick is not None else 1
     bounds = np.linspace(0, len(batch), pieces + 1).astype(int)
     # The outer limit encloses all threads; each worker process sets its own inside `advance`.
-    with single_threaded_blas(), joblib.Parallel(n_jobs=n_jobs, prefer="threads") as parallel:
+    with single_threaded_blas(), joblib.Parallel(n_jobs=n_jobs, require="sharedmem") as parallel:
         for start, stop in pairwise(bounds):
             piece = batch.slice(start, stop)
             trajectories = parallel(

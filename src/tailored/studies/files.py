@@ -19,6 +19,10 @@ class WriteError(ResultsError):
     """A file of a study could not be written."""
 
 
+class WorkerError(ResultsError):
+    """The workers of a cluster could not finish a cell."""
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file aside and move it into place: a reader, or a kill, sees the old file or the new one."""
     # Not ending as the file does, so that nobody takes it for one.

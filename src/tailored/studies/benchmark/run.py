@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import joblib
 import numpy as np
 
 from ..._threads import single_threaded_blas
 from ..._validation import check_choice
 from ...progress import progress_bar
 from ..files import make_folder, write_atomically
+from ..parallel import in_any_order
 from . import measures
 from .methods import METHODS, OURS, QUANTILE, missing_program, predictions
 from .suites import SUITES
@@ -192,9 +192,9 @@ def run_benchmark(
     for name, reason in skipped.items():
         print(f"skipped: {name}: {reason}", file=sys.stderr)
     missing = [trial for trial in missing if trial.suite not in skipped and trial.method not in skipped]
-    parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    cells = [(trial, out, data) for trial in missing]
     with progress_bar("Benchmark", len(missing), enabled=progress) as tick:
-        for _ in parallel(joblib.delayed(_run_and_store)(trial, out, data) for trial in missing):
+        for _ in in_any_order(_run_and_store, cells, n_jobs):
             if tick is not None:
                 tick(1)
     return Finished(finished(trials, out), skipped)

@@ -1,8 +1,7 @@
 """Run the cells of experiments in parallel, keep what is finished, and write the table.
 
-The cells go through `joblib.Parallel`, so that ``with joblib.parallel_config(backend="dask")`` (or Ray's)
-around `reproduce` moves them to a cluster; the workers then need the results folder on a shared disk, because
-each stores its own cells.
+Cells run side by side (`tailored.studies.parallel`), on a cluster with ``--scheduler``; its workers then need the
+results folder on a shared disk, because each stores its own cells.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import platform
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from itertools import chain
@@ -22,9 +21,9 @@ from typing import Any
 
 import joblib
 import numpy as np
-from joblib.parallel import get_active_backend
 
 from ..files import make_folder, write_atomically
+from ..parallel import in_any_order
 from .cells import Cell, CellResult, list_cells, run_cell
 from .config import ExperimentConfig
 from .manifest import add_session
@@ -127,20 +126,8 @@ def execute(
 def _run(plans: Sequence[Plan], data: str | None, n_jobs: int | None) -> Iterator[tuple[Cell, float, float]]:
     # Long experiments first: the last cells of a run are then short ones, and no core waits for another.
     ordered = sorted(plans, key=lambda p: -p.config.tasks.train)
-    calls = [
-        joblib.delayed(compute_and_store)(p.config, p.store, cell, p.cost(cell), data)
-        for p in ordered
-        for cell in p.missing
-    ]
-    parallel = joblib.Parallel(n_jobs=n_jobs, batch_size=1, return_as=_return_as())
-    results: Iterable[Any] = parallel(calls)
-    yield from results
-
-
-def _return_as() -> str:
-    """A generator where the backend can give one; others (Ray's) report when everything is done."""
-    backend, _ = get_active_backend()
-    return "generator_unordered" if getattr(backend, "supports_return_generator", False) else "list"
+    cells = [(p.config, p.store, cell, p.cost(cell), data) for p in ordered for cell in p.missing]
+    return in_any_order(compute_and_store, cells, n_jobs)
 
 
 def compute_and_store(
