@@ -2,8 +2,8 @@
 
 `Factored` diagonalises H anew at every step, although the projection only asks for the negative eigenvectors of
 ``H − γ (I ⊗ φ) G (I ⊗ φᵀ)``, at most d of them.  Here ``H = E P Eᵀ`` with an orthonormal basis E (dk, r) of its
-range and a dense P, and a step finds these few eigenvectors, turns the basis by as many Householder
-reflections so that they come last, and drops them.
+range and a dense P, and a step finds these few eigenvectors, turns the basis by one reflection of as many dimensions so
+that they come last, and drops them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import dgemm, dsymm, dsyr2k
-from scipy.linalg.lapack import dgeqrf, dormqr, dpotrf, dstemr, dsytrd, dsytrd_lwork, dtrtri
+from scipy.linalg.lapack import dormqr, dpotrf, dstemr, dsytrd, dsytrd_lwork, dtrtri
 
 from ._base import RANK_TOLERANCE, Array, Index, Iterate, finite
 from .dense import Dense
 
-#: What is left of directions outside the range is orthogonalised a second time where its smallest singular value is
-#: below the inverse of this.
-WELL_OUTSIDE = 4.0
+#: Below this norm, what is left of a direction outside the range is orthogonalised a second time.
+WELL_OUTSIDE = 0.5
+#: Steps after which the basis is made orthonormal anew: what rounding takes from it grows from step to step.
+CLEANING = 32
 #: Up to this size all eigenvectors cost no more than a few.
 SMALL = 40
 
@@ -65,6 +66,7 @@ class Exact(Iterate):
             self._reserve(basis.shape[1])
             self._columns[:, : basis.shape[1]] = basis
         self._seen: tuple[Array, Array] | None = None
+        self._n_steps = 0
         self.change: Change | None = None
 
     @property
@@ -81,7 +83,7 @@ class Exact(Iterate):
 
     def copy(self) -> Exact:
         made = Exact(**self.state())
-        made.change = self.change
+        made.change, made._n_steps = self.change, self._n_steps
         return made
 
     def __call__(self, phi: Array, columns: Index | None = None) -> Array:
@@ -91,7 +93,7 @@ class Exact(Iterate):
 
     def evaluate(self, phis: Array) -> Array:
         V = slices(self.basis, phis, self.n_features)
-        return V @ self.P @ V.transpose(0, 2, 1) + self.C
+        return V.transpose(0, 2, 1) @ (self.P @ V) + self.C
 
     def multiply(self, phi: Array, columns: Index, vector: Array) -> Array:
         V = self._slices(phi)
@@ -123,6 +125,9 @@ class Exact(Iterate):
         # Directions that are noise beside the largest ones are dropped with the negative ones.
         noise = RANK_TOLERANCE * float(np.abs(M.diagonal()).max())
         removed, values = self._drop(M, *eigenpairs_below(M, noise))
+        self._n_steps += 1
+        if self._n_steps % CLEANING == 0:
+            self._clean()
         self._seen = None
         self.change = Change(phi, used, moved, removed, values)
 
@@ -170,10 +175,9 @@ class Exact(Iterate):
         """Orthonormal directions for what is outside, and the coordinates of all columns inside and in them."""
         # Columns well outside are as good as orthogonal to the basis: their Gram matrix has all there is to know.
         root, info = dpotrf(outside.T @ outside, lower=0, clean=1)
-        if not info:
+        if not info and root.diagonal().min() > WELL_OUTSIDE:
             inverse, _ = dtrtri(root, lower=0)
-            if np.linalg.norm(inverse) < WELL_OUTSIDE * np.sqrt(len(root)):
-                return outside @ inverse, inside, root
+            return outside @ inverse, inside, root
         new, coordinates = np.linalg.qr(outside)
         if len(inside):
             # On the unit vectors, not before: what is left of a column may be far smaller than the column.
@@ -182,6 +186,11 @@ class Exact(Iterate):
             inside = inside + correction @ coordinates
             coordinates = again @ coordinates
         return new, inside, coordinates
+
+    def _clean(self) -> None:
+        """A step of the basis towards the nearest orthonormal one."""
+        basis = self.basis
+        basis -= 0.5 * basis @ (basis.T @ basis - np.eye(len(self._P)))
 
     def _extend_to_everything(self, unit: Array, used: Index) -> Array:
         """The range is (nearly) the whole space: E = I, and P is H itself."""
@@ -194,45 +203,57 @@ class Exact(Iterate):
         return coordinates.reshape(d * k, len(used))
 
     def _drop(self, M: Array, values: Array, vectors: Array) -> tuple[Array, Array]:
-        """Turn the basis so that ``vectors`` come last, leave them out, and return them in full length.
+        """Turn the basis so that the eigenvectors come last, leave them out, and return them in full length.
 
-        The product of the reflections is ``Q = I − V T Vᵀ``, applied as products of matrices: LAPACK's own
-        routine falls back to one reflection at a time when there are fewer than a block of them.
+        With their last rows turned to a negative semidefinite block B, ``Q = I − Y (I − B)⁻¹ Yᵀ``, Y the vectors less
+        the last columns of the identity, is a reflection that maps these columns to the vectors: no product with M
+        is needed, because the vectors are its eigenvectors.
         """
         n, m = vectors.shape
         kept = n - m
         if not m:
             self._P = M
             return self._columns[:, :0].copy(), values
-        # A QR factorisation puts its vectors first; upside down, it puts them last.
-        factored, tau, _, info = dgeqrf(vectors[::-1])
-        if info:
-            raise np.linalg.LinAlgError(f"dgeqrf failed with {info}")
-        V = np.tril(factored, -1)
-        V[np.arange(m), np.arange(m)] = 1.0
-        T, overlaps = np.diag(tau), V.T @ V
-        for j in range(1, m):
-            T[:j, j] = -tau[j] * (T[:j, :j] @ overlaps[:j, j])
-        V = V[::-1]
+        left, cosines, right = np.linalg.svd(vectors[kept:])
+        turn = -right.T @ left.T
+        # (I − B)⁻¹: the eigenvalues of I − B lie between 1 and 2.
+        inverse = (left / (1.0 + cosines)) @ left.T
+        Y = np.asfortranarray(vectors @ turn)
+        MY = Y @ ((turn.T * values) @ turn)
+        MY -= _last_columns(M, m)
         E = self._columns[:, :n]
-        VT = np.asfortranarray(V @ T)
+        removed = dgemm(1.0, E, vectors)
+        if not kept:
+            self._P = np.zeros((0, 0), order="F")
+            return removed, values
+        EY = removed @ turn
+        EY -= E[:, kept:]
+        Y[np.arange(kept, n), np.arange(m)] -= 1.0
         # In place: E is by far the largest array here, and every copy of it counts.
-        E_turned = dgemm(-1.0, E @ VT, V, trans_b=True, beta=1.0, c=E, overwrite_c=True)
-        if not np.may_share_memory(E_turned, E):
-            E[...] = E_turned
-        X = dsymm(1.0, M, VT, lower=1)
-        Y = X - 0.5 * V @ (T.T @ (V.T @ X))
-        M = dsyr2k(-1.0, Y, V, beta=1.0, c=M, lower=1, overwrite_c=1)
+        kept_E = E[:, :kept]
+        turned = dgemm(-1.0, EY @ inverse, Y[:kept], trans_b=True, beta=1.0, c=kept_E, overwrite_c=True)
+        if not np.may_share_memory(turned, kept_E):
+            kept_E[...] = turned
+        X = MY @ inverse
+        X -= 0.5 * Y @ (inverse @ (Y.T @ X))
+        M = dsyr2k(-1.0, X, Y, beta=1.0, c=M, lower=1, overwrite_c=1)
         self._P = finite(np.asfortranarray(M[:kept, :kept]), "H")
-        return E[:, kept:][:, ::-1] * np.sign(np.diag(factored)), values
+        return removed, values
+
+
+def _last_columns(M: Array, m: int) -> Array:
+    """The last columns of a symmetric matrix given by its lower triangle."""
+    columns = np.array(M[-m:].T, order="F")
+    corner = np.tril(M[-m:, -m:])
+    columns[-m:] = corner + np.tril(corner, -1).T
+    return columns
 
 
 def slices(directions: Array, phis: Array, n_features: int) -> Array:
-    """``(I ⊗ φ_sᵀ) Q`` for directions Q (dk, m) at many feature vectors (T, k): an array (T, d, m)."""
+    """``Qᵀ (I ⊗ φ_s)`` for directions Q (dk, m) at many feature vectors (T, k): an array (T, m, d)."""
     T, k = phis.shape
     m = directions.shape[1]
-    by_side = directions.reshape(n_features, k, m).transpose(1, 0, 2).reshape(k, n_features * m)
-    return (phis @ by_side).reshape(T, n_features, m)
+    return (phis @ directions.T.reshape(m * n_features, k).T).reshape(T, m, n_features)
 
 
 def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
@@ -241,8 +262,10 @@ def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
     # their orthogonality among equal eigenvalues (one-hot inputs give many).
     if len(M) > SMALL:
         values, vectors = _few_below(M, bound)
-        if np.abs(vectors.T @ vectors - np.eye(len(values))).max(initial=0.0) < 1e-11:
-            return values, vectors
+        gram, one = vectors.T @ vectors, np.eye(len(values))
+        if np.abs(gram - one).max(initial=0.0) < 1e-11:
+            # A step towards the nearest orthonormal vectors: what is missing would add up over a run.
+            return values, vectors @ (1.5 * one - 0.5 * gram)
     values, vectors = np.linalg.eigh(M)
     first = int(np.searchsorted(values, bound, side="right"))
     return values[:first], vectors[:, :first]

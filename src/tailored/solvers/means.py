@@ -152,7 +152,9 @@ class MeanAtTasks:
         if isinstance(iterate, Constant):
             return
         part = self._follow(iterate) if isinstance(iterate, Exact) else iterate.evaluate(self.phis)
-        self.total = part.copy() if self.total is None else self.total + part
+        if self.total is None:
+            self.total = np.zeros_like(part)
+        self.total += part
 
     def mean(self) -> Array:
         """(T, d, d), or (d, d) when it is the same for all of them."""
@@ -169,5 +171,5 @@ class MeanAtTasks:
             moved[np.ix_(change.used, change.used)] = change.moved
             self.current += np.square(self.phis @ change.phi)[:, None, None] * moved
             V = slices(change.removed, self.phis, d)
-            self.current -= (V * change.values) @ V.transpose(0, 2, 1)
+            self.current -= (V * change.values[:, None]).transpose(0, 2, 1) @ V
         return self.current
