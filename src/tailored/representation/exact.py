@@ -16,6 +16,7 @@ from scipy.linalg.lapack import dormqr, dpotrf, dstemr, dsytrd, dsytrd_lwork, dt
 
 from ._base import RANK_TOLERANCE, Array, Index, Iterate, finite
 from .dense import Dense
+from .tridiagonal import lowest
 
 #: Below this norm, what is left of a direction outside the range is orthogonalised a second time.
 WELL_OUTSIDE = 0.5
@@ -258,31 +259,31 @@ def slices(directions: Array, phis: Array, n_features: int) -> Array:
 
 def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
     """Eigenvalues up to ``bound`` of a symmetric matrix, given by its lower triangle, and orthonormal eigenvectors."""
-    # Few eigenvectors of the tridiagonal form cost less than all, but not in a small matrix, and they may lose
-    # their orthogonality among equal eigenvalues (one-hot inputs give many).
+    # Few eigenvectors of the tridiagonal form cost less than all, but not in a small matrix.
     if len(M) > SMALL:
-        values, vectors = _few_below(M, bound)
-        gram, one = vectors.T @ vectors, np.eye(len(values))
-        if np.abs(gram - one).max(initial=0.0) < 1e-11:
+        lwork = int(dsytrd_lwork(len(M), lower=1)[0])
+        reflectors, diagonal, beside, tau, _ = dsytrd(M, lower=1, lwork=lwork)
+        values, vectors = lowest(diagonal, beside, bound)
+        gram = vectors.T @ vectors
+        if not _nearly_one(gram, 1e-8):
+            # Equal eigenvalues, of which one-hot inputs give many: LAPACK's representations keep them apart.
+            start = 2.0 * min(float(values[0]), -bound)
+            found, values, vectors, _ = dstemr(
+                diagonal, np.append(beside, 0.0), 1, start, bound, 1, len(M), compute_v=1
+            )
+            values, vectors = values[:found], vectors[:, :found]
+            gram = vectors.T @ vectors
+        if _nearly_one(gram, 1e-8):
             # A step towards the nearest orthonormal vectors: what is missing would add up over a run.
-            return values, vectors @ (1.5 * one - 0.5 * gram)
+            vectors = np.asfortranarray(vectors @ (1.5 * np.eye(len(gram)) - 0.5 * gram))
+            if len(values):
+                turned = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=64 * len(values))[0]
+                vectors[1:] = turned
+            return values, vectors
     values, vectors = np.linalg.eigh(M)
     first = int(np.searchsorted(values, bound, side="right"))
     return values[:first], vectors[:, :first]
 
 
-def _few_below(M: Array, bound: float) -> tuple[Array, Array]:
-    """The same by way of the tridiagonal form and its relatively robust representations (LAPACK's MRRR)."""
-    reflectors, diagonal, beside, tau, info = dsytrd(M, lower=1, lwork=int(dsytrd_lwork(len(M), lower=1)[0]))
-    beside = np.append(beside, 0.0)
-    # Gershgorin: no eigenvalue is below this.
-    least = float((diagonal - np.abs(beside) - np.abs(np.roll(beside, 1))).min())
-    low = min(2.0 * least, 2.0 * bound) - abs(bound)
-    found, values, vectors, failed = dstemr(diagonal, beside, 1, low, bound, 1, len(M), compute_v=1)
-    if info or failed:
-        return np.zeros(1), np.zeros((len(M), 1))  # not orthonormal: the caller takes the other way
-    vectors = np.asfortranarray(vectors[:, :found])
-    if found:
-        turned, _, info = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=64 * found)
-        vectors[1:] = turned
-    return values[:found], vectors
+def _nearly_one(gram: Array, tolerance: float) -> bool:
+    return bool(np.abs(gram - np.eye(len(gram))).max(initial=0.0) < tolerance)
