@@ -78,7 +78,9 @@ class Coordinates(NamedTuple):
         full = (ranks == d)[:, None]
         i, j, _ = _lower(d)
         divisors = np.where(full, values, 1.0)
-        precisions = noise * np.matmul(vectors / divisors[:, None, :], vectors.transpose(0, 2, 1))[:, i, j]
+        whole = np.matmul(vectors / divisors[:, None, :], vectors.transpose(0, 2, 1))
+        # In the one order of memory that the pass is compiled for.
+        precisions = np.ascontiguousarray(noise * whole[:, i, j])
         roots, diagonal = np.zeros((K, d, d)), np.arange(d)
         for k in np.flatnonzero(ranks < d):
             roots[k, : ranks[k]] = (vectors[k][:, kept[k]] * np.sqrt(values[k][kept[k]])).T
