@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 
@@ -87,7 +88,8 @@ class TrainingData:
     def statistics_of(self, tasks: TaskSet) -> TaskStatistics:
         """Statistics in the units of the training tasks, and features of the descriptions."""
         side = None if self.side is None else self.side(tasks)
-        return TaskStatistics.of(tasks, self.units, side)
+        found = TaskStatistics.of(tasks, self.units, side)
+        return replace(found, n_threads=joblib.effective_n_jobs(self.settings.n_jobs))
 
     @property
     def has_description(self) -> bool:

@@ -27,7 +27,7 @@ from .judging import significant
 from .query_risk import PENALTIES, QueryBias
 
 Array = NDArray[np.float64]
-Tick = Callable[[int], None] | None
+Tick = Callable[[int], None]
 
 #: The conditional bias must lower the held-out error by this fraction.
 LEAST_GAIN = 1e-3
@@ -160,8 +160,7 @@ def _choose_penalty(
             failures += 1
             if results[-1]["error"] < best["error"]:
                 best, best_errors, best_paths, failures = results[-1], errors, paths, 0
-            if tick is not None:
-                tick(1)
+            tick(1)
     start = results[0]["error"]
     if best["error"] >= start * (1.0 - LEAST_GAIN) or not significant(without - best_errors, PROBABLE):
         return [LevelBias(rows, None, None, None, without) for _ in fits], results

@@ -9,7 +9,6 @@ and "every task alone", are then compared by Akaike's criterion on all tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -31,6 +30,7 @@ from ..mixed_models import (
 )
 from ..mixed_models.forms import GATE_PENALTIES, RIDGES, Form, FormFitter, chains, structures
 from ..mixed_models.side import SIDE_PENALTIES, SideFit
+from ..progress import Stages
 from ..tasks.episodes import Episodes
 from .data import COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, Fold, TrainingData
 from .judging import mean_errors, significant, surpassed_by
@@ -87,7 +87,7 @@ class Choice:
     surpassed_by: str | None = None  # what predicts held-out rows better, by more than chance, in words
 
 
-def choose(data: TrainingData, tick: Callable[[int], None] | None) -> Choice:
+def choose(data: TrainingData, stage: Stages) -> Choice:
     """Choose on held-out tasks: first whether the description helps, then the form and the scale."""
     with single_threaded_blas():
         parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem", return_as="generator")
@@ -97,21 +97,23 @@ def choose(data: TrainingData, tick: Callable[[int], None] | None) -> Choice:
             # Nothing is shared with a single task: only "every task alone" can be judged by its own rows.
             listed = chains(1, False)[:1]
         else:
+            stage.begin("description")
             side, results = _choose_side(data, parallel)
             if len(data) < FEW_TASKS:
                 listed = [[_likely_alone(data)], *structures(data.settings.fit_intercept)]
             else:
+                stage.begin("counting components")
                 counted = count_components(data, side)
                 flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_description}
                 listed = chains(*counted, **flags)
+        stage.begin("forms")
         jobs = (joblib.delayed(_prepare)(data, fold, listed, side) for fold in data.folds)
         boards = list(parallel(jobs))
         scored = []
         jobs = (joblib.delayed(_score)(data, board, forms) for board in boards for forms in listed)
         for entries in parallel(jobs):
             scored.append(entries)
-            if tick is not None:
-                tick(1)
+            stage(1)
     n = len(listed)
     by_fold = [list(chain.from_iterable(scored[i : i + n])) for i in range(0, len(scored), n)]
     candidates = [_candidate(list(entries)) for entries in zip(*by_fold, strict=True)]
@@ -324,9 +326,8 @@ def count_components(data: TrainingData, side: SideForm | None) -> tuple[int, bo
         errors = _errors(data, board, model)
         return model.log_evidence(board.held_out), float(np.nanmean(errors)) if len(errors) else 0.0
 
-    singles = [
-        fit_mixed_model(fitter.statistics, max_iter=30, tol=1e-6, learn_mean=mean) for mean in (False, True)
-    ]
+    options: dict[str, Any] = {"max_iter": fitter.steps(few=30, many=30), "tol": 1e-6}
+    singles = [fit_mixed_model(fitter.statistics, learn_mean=mean, **options) for mean in (False, True)]
     judged = [judge(model) for model in singles]
     learn_mean = bool(judged[1][0].mean() > judged[0][0].mean())
     (evidence, error), n_components, failures = judged[learn_mean], 1, 0

@@ -33,7 +33,7 @@ from ..losses import Squared
 from ..mixed_models import Mixture, SideForm, Source
 from ..mixed_models.forms import Form, FormFitter, chains, refine
 from ..prior import Prior
-from ..progress import progress_bar
+from ..progress import Stages, stages
 from ..representation import Bias, BlockDiagonal, Conditioning, Constant
 from ..tasks import Units
 from .data import FORM_STARTS, INTERVAL_ROWS, MANY_TASKS, TrainingData
@@ -80,17 +80,17 @@ def learn(
     """
     flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_description}
     steps = len(data.folds) * len(chains(2, True, **flags)) + 3 * len(PENALTIES)
-    with progress_bar("Learning from tasks", steps, enabled=progress) as tick:
-        learned = _learn(data, tick, source_in)
+    with stages("Learning from tasks", steps, enabled=progress) as stage:
+        learned = _learn(data, stage, source_in)
     return replace(learned, prior=replace(learned.prior, tol=tol, max_iter=max_iter))
 
 
 def _learn(
     data: TrainingData,
-    tick: Callable[[int], None] | None,
+    stage: Stages,
     source_in: Callable[[Units], Source] | None = None,
 ) -> Learned:
-    choice = choose(data, tick)
+    choice = choose(data, stage)
     best, results = choice.best, choice.results
     if choice.surpassed_by is not None:
         warnings.warn(
@@ -98,6 +98,7 @@ def _learn(
             UnhelpfulWarning,
             stacklevel=6,
         )
+    stage.begin("fitting the form to all tasks")
     with single_threaded_blas():
         n_linear = 0 if data.side is None else data.side.n_linear
         fitter = FormFitter.of(data.statistics, data.seed(FORM_STARTS), choice.side, n_linear)
@@ -108,10 +109,12 @@ def _learn(
         if source_in is not None:
             model = refine(source_in(data.units), best.form, model)
         model = model.scaled(best.scale)
+    stage.begin("prior mean")
     # A single task has nobody to be held out from.
-    learned = learn_bias(data, model, best.fits, tick) if len(data) > 1 else LearnedBias([], [], [])
+    learned = learn_bias(data, model, best.fits, stage) if len(data) > 1 else LearnedBias([], [], [])
     biases = learned.levels
     prior = assemble(data, model, biases)
+    stage.begin("intervals")
     if learned.folds:
         prior = replace(prior, calibration=_calibrate(data, best.fits, learned.folds))
     return Learned(

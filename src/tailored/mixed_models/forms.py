@@ -26,8 +26,8 @@ PSEUDO_TASKS = (10.0, 30.0, 100.0, 300.0)
 FEW_PSEUDO_TASKS = 1.0
 #: Tasks up to which EM is given more steps.
 FEW = 50
-#: Steps of EM at most where columns outnumber tasks.
-WIDE_STEPS = 10
+#: Steps of EM at most where columns outnumber tasks: to stop early is what keeps W near a multiple of I.
+WIDE_STEPS = 3
 #: Penalties on gates, and the steps of EM that they are learned in.
 GATE_PENALTIES, GATE_STEPS = (1.0, 10.0), 20
 #: Structures whose W has no correlations.
@@ -216,7 +216,7 @@ class FormFitter:
                 learn_mean=form.learn_mean,
             )
         options: dict[str, Any] = {"learn_mean": form.learn_mean, "structure": form.structure}
-        options.update(max_iter=self._steps(few=100, many=40), tol=1e-9 if self._few else 1e-6)
+        options.update(max_iter=self.steps(few=100, many=40), tol=1e-9 if self._few else 1e-6)
         if form in self.starts:
             options["start"] = replace(self.starts[form], side=None)
         return fit_mixed_model(self.statistics, **options)
@@ -242,14 +242,15 @@ class FormFitter:
         start = self._bare(replace(form, pseudo_tasks=weaker[-1])) if weaker else plain
         shrinkage = Shrinkage(form.pseudo_tasks, factor_target(plain.covariances[0], form.n_factors))
         options: dict[str, Any] = {"learn_mean": form.learn_mean, "shrinkage": shrinkage}
-        return em(self.statistics, start, max_iter=self._steps(few=60, many=8), **options).mixture
+        return em(self.statistics, start, max_iter=self.steps(few=60, many=8), **options).mixture
 
     @property
     def _few(self) -> bool:
         """Whether EM needs many steps, which are cheap: the likelihood of few tasks is flat."""
         return self.statistics.n_features < len(self.statistics) <= FEW
 
-    def _steps(self, *, few: int, many: int) -> int:
+    def steps(self, *, few: int, many: int) -> int:
+        """Steps of EM for tasks like these."""
         if self._few:
             return few
         # With more columns than tasks, the last steps fit W to what these tasks happen to be.

@@ -130,9 +130,8 @@ class TaskStatistics:
         """The tasks at these positions."""
         side = None if self.side is None else self.side[index]
         rows = None if self.rows is None else self.rows.take(np.arange(len(self))[index])
-        return TaskStatistics(
-            self.gram[index], self.cross[index], self.square[index], self.sizes[index], side, rows
-        )
+        sums = self.gram[index], self.cross[index], self.square[index], self.sizes[index]
+        return TaskStatistics(*sums, side, rows, self.n_threads)
 
     def shifted(self, weights: Array) -> TaskStatistics:
         """The same tasks with ``y − Xw`` for targets, w one of ``weights`` (T, d) for each."""
