@@ -20,9 +20,9 @@ import torch
 
 from tailored import TaskSet
 from tailored.adapting import weights as weights_here
-from tailored.adapting_on_device import weights as weights_there
+from tailored.closed_form import weights_on_device
 from tailored.empirical_bayes.training import paper_form
-from tailored.feature_maps import Level, PosteriorMap, PosteriorModel
+from tailored.feature_maps import PosteriorMap, PosteriorModel
 from tailored.losses import Squared
 from tailored.mixed_models import Mixture, TaskStatistics
 from tailored.prior import Prior
@@ -40,9 +40,9 @@ def mixture(d: int, K: int, rng: np.random.Generator, rank: int | None = None) -
     return Mixture(rng.dirichlet(np.full(K, 5.0)), rng.normal(size=(K, d)), covariances, 0.3, averaged=True)
 
 
-def prior_of(model: Mixture, units: Units, levels: tuple[Level, ...] = ()) -> Prior:
+def prior_of(model: Mixture, units: Units) -> Prior:
     conditioning, bias = paper_form(model, [])
-    features = PosteriorModel(units, model, levels)
+    features = PosteriorModel(units, model)
     return Prior(conditioning, bias, units, PosteriorMap.of_model(features), loss=Squared(), size_exponent=1)
 
 
@@ -79,7 +79,8 @@ def check(d: int, K: int, *, single: bool = False, rank: int | None = None, inte
     }
     errors["totals"] = distance(there.totals().gram, here.totals().gram)
     prior = prior_of(model, units)
-    errors["weights"] = distance(weights_there(prior, rows).cpu().numpy(), weights_here(prior, tasks))
+    closed = prior.closed_form
+    errors["weights"] = distance(weights_on_device(closed, rows).cpu().numpy(), weights_here(prior, tasks))
     kind = "float32" if single else "float64"
     said = "  ".join(f"{name} {value:.0e}" for name, value in errors.items())
     print(
@@ -129,8 +130,8 @@ def time_em(
 def time_adapting(T: int, n: int, d: int, K: int, dtype: torch.dtype, intercept: bool = False) -> None:
     units = Units.raw(d, intercept)
     rows = rows_on_device(T, n, d, dtype)
-    prior = prior_of(mixture(d + intercept, K, np.random.default_rng(0)), units)
-    took = timed(lambda: weights_there(prior, rows))
+    closed = prior_of(mixture(d + intercept, K, np.random.default_rng(0)), units).closed_form
+    took = timed(lambda: weights_on_device(closed, rows))
     print(
         f"adapt_many, {T:,} tasks of {n} rows, d={d + intercept}, K={K}, {dtype}: {took:.2f} ms", flush=True
     )

@@ -10,6 +10,7 @@ and the weights are those of the first pass, the posterior mean of the mixture, 
 b(s) add.  J has as many rows as the components that the task may come from have directions.  No φ(s) is formed.
 """
 
+from ._on_device import weights_on_device
 from ._solving import ClosedForm, Solved, Spreads
 
-__all__ = ["ClosedForm", "Solved", "Spreads"]
+__all__ = ["ClosedForm", "Solved", "Spreads", "weights_on_device"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import adapting_on_device
+from ..closed_form import ClosedForm, weights_on_device
 from ..shards.cuda import TensorTasks, check_device
 from ..tasks import TaskSet
 
@@ -36,13 +36,21 @@ def read_tensors(
 
 def weights_of_tensors(learner: Any, X: Any, y: Any, groups: Any, side_info: Any) -> Any:
     """Weights (T, d) as a tensor, tasks in the order of their labels."""
-    return adapting_on_device.weights(learner.prior_, read_tensors(learner, X, y, groups, side_info))
+    return weights_on_device(_closed(learner), read_tensors(learner, X, y, groups, side_info))
 
 
 def weights_of_tasks(learner: Any, tasks: TaskSet) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The same for tasks in memory, as an array."""
     there = TensorTasks.moved(tasks, check_device(learner.device))
-    found: np.ndarray[Any, np.dtype[np.float64]] = (
-        adapting_on_device.weights(learner.prior_, there).cpu().numpy()
-    )
+    found: np.ndarray[Any, np.dtype[np.float64]] = weights_on_device(_closed(learner), there).cpu().numpy()
+    return found
+
+
+def _closed(learner: Any) -> ClosedForm:
+    found: ClosedForm | None = learner.prior_.closed_form
+    if found is None:
+        raise ValueError(
+            "device: tasks under this prior are solved on the CPU (more than 64 columns, or no empirical Bayes); use "
+            "device=None"
+        )
     return found

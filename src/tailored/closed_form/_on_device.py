@@ -1,8 +1,4 @@
-"""(Prior, tensors of rows) -> weights of many tasks, on the device that the rows are on.
-
-The same numbers as `tailored.adapting.weights`, for priors of empirical Bayes: posterior means under the mixture, and what
-the learned part of the prior mean adds to them.
-"""
+"""The same pass on a GPU: tensors of rows -> weights, on the device that the rows are on."""
 
 from __future__ import annotations
 
@@ -10,36 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from .feature_maps import PosteriorMap, PosteriorModel, TaskSummary
-from .feature_maps.summaries import NOISE_ROWS, hats
-from .prior import Prior
-from .shards.cuda import CudaStatistics, TensorTasks
+from ..feature_maps import TaskSummary
+from ..feature_maps.summaries import NOISE_ROWS, hats
+from ..shards.cuda import CudaStatistics, TensorTasks
+from ._solving import ClosedForm
 
 #: Tasks that are adapted at once.
 AT_ONCE = 1 << 20
 
 
-def weights(prior: Prior, tasks: TensorTasks) -> Any:
+def weights_on_device(closed: ClosedForm, tasks: TensorTasks) -> Any:
     """Weights (T, d) in the user's units, the intercept last where there is one."""
     import torch
 
-    model = _model(prior)
+    if closed.needs_rows:
+        raise ValueError("device: features of a task's rows are computed on the CPU; use device=None")
     parts = []
     for start in range(0, len(tasks), AT_ONCE):
-        batch = _slice(tasks, start, start + AT_ONCE)
-        parts.append(_raw(prior, _weights(prior, model, batch)))
+        parts.append(_raw(closed, _weights(closed, _slice(tasks, start, start + AT_ONCE))))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _model(prior: Prior) -> PosteriorModel:
-    found = prior.feature_map.model if isinstance(prior.feature_map, PosteriorMap) else None
-    if found is None or prior.loss.name != "squared" or prior.common is not None:
-        raise ValueError(
-            "device: only a prior of EmpiricalBayesLearner without common= adapts on a device; use device=None"
-        )
-    if found.side is not None and not found.side.from_description:
-        raise ValueError("device: features of a task's rows are computed on the CPU; use device=None")
-    return found
 
 
 def _slice(tasks: TensorTasks, start: int, stop: int) -> TensorTasks:
@@ -53,19 +38,12 @@ def _slice(tasks: TensorTasks, start: int, stop: int) -> TensorTasks:
     )
 
 
-def _side(model: PosteriorModel, tasks: TensorTasks) -> Any:
-    """v(s) (T, q), computed here from the descriptions."""
-    if model.side is None:
-        return None
-    assert tasks.described is not None
-    return model.side(tasks.described)
-
-
-def _weights(prior: Prior, model: PosteriorModel, tasks: TensorTasks) -> Any:
+def _weights(closed: ClosedForm, tasks: TensorTasks) -> Any:
     import torch
 
-    mixture = model.mixture
-    statistics = CudaStatistics.of(tasks, prior.units, _side(model, tasks))
+    mixture = closed.model.mixture
+    side = None if tasks.described is None else closed.side(tasks.described)
+    statistics = CudaStatistics.of(tasks, closed.units, side)
     T, D, K = len(tasks), statistics.n_features, mixture.n_components
     device, double = tasks.X.device, torch.float64
     deviations = torch.empty((K, D, T), dtype=double, device=device)
@@ -75,7 +53,7 @@ def _weights(prior: Prior, model: PosteriorModel, tasks: TensorTasks) -> Any:
     found = torch.einsum("kt,kdt->td", r, deviations) + r.T @ means
     if mixture.side is not None:
         found += statistics.side @ torch.from_numpy(mixture.side).to(device).T
-    learned = any(level.summary is not None for level in model.levels)
+    learned = any(B is not None for B in closed.levels)
     if not learned and (mixture.averaged or K == 1):
         return found
     gram, cross, square = statistics.dense()
@@ -88,27 +66,23 @@ def _weights(prior: Prior, model: PosteriorModel, tasks: TensorTasks) -> Any:
             b = b + statistics.side @ torch.from_numpy(mixture.side).to(device).T
         found = torch.linalg.solve(systems, b + (tau @ cross[:, :, None])[:, :, 0])
     if learned:
-        added = _learned(prior, model, found, gram, cross, square, statistics.sizes)
+        added = _learned(closed, found, gram, cross, square, statistics.sizes)
         found = found + torch.linalg.solve(systems, added)
     return found
 
 
-def _learned(
-    prior: Prior, model: PosteriorModel, w: Any, gram: Any, cross: Any, square: Any, sizes: Any
-) -> Any:
-    """What the levels add to the prior mean of each task, (T, D)."""
+def _learned(closed: ClosedForm, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
+    """What the levels add to b(s) of each task, ``Σ_i h_i(n) B_i (1, ψ_i)``, (T, D)."""
     import torch
 
-    device, blocks = w.device, []
-    tips = torch.from_numpy(hats(model.levels, sizes.cpu().numpy())).to(device)
-    for level, tip in zip(model.levels, tips, strict=True):
-        if level.summary is not None:
+    levels, total = closed.model.levels, torch.zeros_like(w)
+    tips = torch.from_numpy(hats(levels, sizes.cpu().numpy())).to(w.device)
+    for level, B, tip in zip(levels, closed.levels, tips, strict=True):
+        if B is not None and level.summary is not None:
             psi = _summary(level.summary, w, gram, cross, square, sizes)
-            blocks.append(tip[:, None] * torch.cat([torch.ones_like(psi[:, :1]), psi], dim=1))
-    features = torch.cat(blocks, dim=1)
-    # The levels are the last features that b(s) is linear in.
-    B = torch.from_numpy(np.array(prior.bias.linear[:, -features.shape[1] :])).to(device)
-    return features @ B.T
+            there = torch.tensor(B, device=w.device)
+            total += tip[:, None] * (there[:, 0] + psi @ there[:, 1:].T)
+    return total
 
 
 def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
@@ -131,11 +105,11 @@ def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, s
     return (parts - there(summary.mean)) / summary.norm
 
 
-def _raw(prior: Prior, weights: Any) -> Any:
+def _raw(closed: ClosedForm, weights: Any) -> Any:
     """Weights of the raw columns, as `Units.raw_weights`."""
     import torch
 
-    units = prior.units
+    units = closed.units
     if units.is_raw:
         return weights
     out = weights * torch.from_numpy(units.weights).to(weights.device)
