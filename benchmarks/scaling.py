@@ -1,0 +1,190 @@
+"""How a step of EM grows with the number of tasks: one process, then shards on two workers of a Dask cluster.
+
+    python benchmarks/scaling.py                      # slope from 1e3 to 1e6 tasks, then 1e5 and 1e6 on two workers
+    python benchmarks/scaling.py --largest 100000     # the same, smaller
+
+Prints processor seconds (other work on the machine hardly counts), memory and messages beside what the model of
+docs/scaling.md says.  Its two constants are what a message costs, taken from shards of 100 tasks, and the rate, taken
+from the smaller of the two sizes; the larger one is predicted.
+"""
+
+from __future__ import annotations
+
+import os
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+import argparse
+import pickle
+import platform
+import statistics
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+from distributed import Client, LocalCluster
+
+from tailored import TaskSet
+from tailored.mixed_models import Mixture, TaskStatistics
+from tailored.shards.cluster import ClusterShards
+from tailored.tasks import Units
+
+ROWS = 20
+CHUNK = 20_000
+
+
+def tasks(n_tasks: int, d: int, seed: int) -> TaskStatistics:
+    """Statistics of tasks of 20 rows, the last column a constant."""
+    rng = np.random.default_rng(seed)
+    arrays = np.empty((n_tasks, d, d)), np.empty((n_tasks, d)), np.empty(n_tasks), np.empty(n_tasks)
+    for start in range(0, n_tasks, CHUNK):
+        n = min(CHUNK, n_tasks - start)
+        X = rng.normal(size=(n, ROWS, d))
+        X[:, :, -1] = 1.0
+        y = np.einsum("tnd,td->tn", X, rng.normal(size=(n, d))) + rng.normal(size=(n, ROWS))
+        rows = TaskSet(X.reshape(-1, d), y.ravel(), np.repeat(np.arange(n), ROWS))
+        found = TaskStatistics.of(rows, Units.raw(d))
+        for array, part in zip(arrays, (found.gram, found.cross, found.square, found.sizes), strict=True):
+            array[start : start + n] = part
+    return TaskStatistics(*arrays)
+
+
+def model(K: int, d: int) -> Mixture:
+    rng = np.random.default_rng(0)
+    roots = np.eye(d) + 0.3 * rng.normal(size=(K, d, d)) / np.sqrt(d)
+    return Mixture(np.full(K, 1.0 / K), 0.1 * rng.normal(size=(K, d)), roots @ roots.transpose(0, 2, 1), 1.0)
+
+
+def operations(n_tasks: int, d: int, K: int) -> float:
+    """Floating-point operations of a step: factor d³/3, inverse 2d³/3, solves and sums 6d², for each task and component."""
+    return float(n_tasks) * K * (d**3 + 6.0 * d**2)
+
+
+def step_seconds(source: TaskStatistics, mixture: Mixture, repeats: int) -> float:
+    """Processor seconds of a step, the median of repeats."""
+    found = []
+    for _ in range(repeats):
+        start = time.process_time()
+        source.moments(mixture)
+        found.append(time.process_time() - start)
+    return statistics.median(found)
+
+
+def slope(largest: int, d: int) -> None:
+    print(f"\nOne process, one thread, K = 1, d = {d}: processor seconds of a step (median)\n")
+    print("| tasks | seconds | µs a task |\n|---|---|---|")
+    everything, mixture = tasks(largest, d, seed=0), model(1, d)
+    everything.take(slice(0, 100)).moments(mixture)  # compiled before it is timed
+    sizes = [n for n in (1_000, 10_000, 100_000, 1_000_000) if n <= largest]
+    times = []
+    for n in sizes:
+        repeats = max(5, min(200, 200_000 // n))
+        times.append(step_seconds(everything.take(slice(0, n)), mixture, repeats))
+        print(f"| {n:,} | {times[-1]:.6f} | {1e6 * times[-1] / n:.3f} |", flush=True)
+    log_sizes, log_times = np.log(sizes), np.log(times)
+    print(f"\nlog-log slope {np.polyfit(log_sizes, log_times, 1)[0]:.3f} (at most 1.05)")
+
+
+def spent() -> tuple[float, int]:
+    """Processor seconds and bytes of this process."""
+    return time.process_time(), psutil.Process().memory_info().rss
+
+
+class Measured(NamedTuple):
+    """A step on two workers: processor seconds of both, seconds of the clock, and bytes of the shards and messages."""
+
+    seconds: float
+    clock: float
+    kept: int
+    sent: int
+    back: int
+
+
+def on_workers(client: Any, n_tasks: int, d: int, K: int, n_shards: int, steps: int) -> Measured:
+    sizes = [n_tasks // n_shards] * n_shards
+    before = client.run(spent)
+    futures = client.map(tasks, sizes, [d] * n_shards, range(n_shards), pure=False)
+    source = ClusterShards(client, futures, d)
+    source.totals()
+    held = client.run(spent)
+    clock = time.perf_counter()
+    for _ in range(steps):
+        summed = source.moments(model(K, d))
+    clock = (time.perf_counter() - clock) / steps
+    after = client.run(spent)
+    return Measured(
+        sum(after[worker][0] - held[worker][0] for worker in after) / steps,
+        clock,
+        sum(held[worker][1] - before[worker][1] for worker in held),
+        *(len(pickle.dumps(value, protocol=5)) for value in (model(K, d), summed.moments)),
+    )
+
+
+def two_workers(sizes: tuple[int, int], d: int, K: int, n_shards: int, steps: int) -> str:
+    """Lines of the table for both sizes, and what the smaller says of the larger."""
+    quiet = {"dashboard_address": "127.0.0.1:0", "host": "127.0.0.1", "silence_logs": "CRITICAL"}
+    found = []
+    for n in sizes:
+        # New workers: memory that an earlier size has left would be taken for this one's.
+        with (
+            LocalCluster(
+                n_workers=2, threads_per_worker=1, processes=True, memory_limit=0, **quiet
+            ) as cluster,
+            Client(cluster, timeout=60) as client,
+        ):
+            on_workers(client, 100 * n_shards, d, K, n_shards, 3)  # compiled before it is timed
+            message = on_workers(client, 100 * n_shards, d, K, n_shards, 20).seconds
+            one = on_workers(client, n, d, K, n_shards, steps)
+        found.append((message, one))
+        model_bytes = 8 * n * (d * d + d + 2)
+        print(
+            f"| {n:,} | {K} | {one.seconds:.3f} | {one.clock:.3f} | {message / n_shards:.4f} | {one.kept / 1e9:.3f} | "
+            f"{model_bytes / 1e9:.3f} | {one.sent:,} | {n_shards * one.back:,} |",
+            flush=True,
+        )
+    (message, small), (_, large) = found
+    rate = operations(sizes[0], d, K) / (small.seconds - message)
+    predicted = message + operations(sizes[1], d, K) / rate
+    error = large.seconds / predicted - 1.0
+    return f"| {K} | {rate / 1e9:.2f} | {predicted:.3f} | {large.seconds:.3f} | {error:+.1%} |"
+
+
+def machine() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        memory = int(Path("/proc/meminfo").read_text().split()[1]) / 2**20
+    except (OSError, StopIteration):
+        return platform.platform()
+    return f"{name}, {os.cpu_count()} cores, {memory:.0f} GiB"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--largest", type=int, default=1_000_000, help="tasks of the largest size")
+    parser.add_argument("--columns", type=int, default=10, help="columns of a task")
+    parser.add_argument("--components", type=int, nargs="*", default=[1, 6])
+    parser.add_argument("--shards", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=5)
+    arguments = parser.parse_args()
+    d = arguments.columns
+    print(f"{machine()}; NumPy {np.__version__}; tasks of {ROWS} rows")
+    slope(arguments.largest, d)
+    print(f"\nTwo workers, {arguments.shards} shards, d = {d}: a step\n")
+    titles = "tasks", "K", "processor s", "clock s", "message s a shard", "GB of shards", "GB by the model"
+    print("| " + " | ".join((*titles, "bytes out", "bytes back")) + " |\n" + 9 * "|---" + "|")
+    sizes = arguments.largest // 10, arguments.largest
+    checks = [two_workers(sizes, d, K, arguments.shards, arguments.steps) for K in arguments.components]
+    print(
+        "\n| K | GFLOP/s at the smaller | s at the larger by the model | measured | difference |\n|---|---|---|---|---|"
+    )
+    print("\n".join(checks))
+
+
+if __name__ == "__main__":
+    main()
