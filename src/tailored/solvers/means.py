@@ -151,7 +151,7 @@ class MeanAtTasks:
             self.total_C = self.total_C + iterate.C
         if isinstance(iterate, Constant):
             return
-        part = self._follow(iterate) if isinstance(iterate, Exact) else iterate.evaluate(self.phis)
+        part = self.follow(iterate) if isinstance(iterate, Exact) else iterate.evaluate(self.phis)
         if self.total is None:
             self.total = np.zeros_like(part)
         self.total += part
@@ -161,7 +161,8 @@ class MeanAtTasks:
         total = self.total_C if self.total is None else self.total + self.total_C
         return np.asarray(total / self.count)
 
-    def _follow(self, iterate: Exact) -> Array:
+    def follow(self, iterate: Exact) -> Array:
+        """τ without C at the tasks (T, d, d), from what the last step of the iterate changed."""
         d = iterate.n_features
         if self.current is None:
             self.current = np.zeros((len(self.phis), d, d))
