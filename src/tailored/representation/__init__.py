@@ -13,6 +13,7 @@ from .dense import Dense
 from .exact import Change, Exact, slices
 from .factored import Factored
 from .low_rank import LowRank
+from .stacks import subtract_squares
 
 __all__ = [
     "BIASES",
@@ -29,4 +30,5 @@ __all__ = [
     "LowRank",
     "project_psd",
     "slices",
+    "subtract_squares",
 ]

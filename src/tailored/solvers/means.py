@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
-from ..representation import Change, Conditioning, Constant, Dense, Exact, Iterate, slices
+from ..representation import Change, Conditioning, Constant, Dense, Exact, Iterate, slices, subtract_squares
 
 Array = NDArray[np.float64]
 
@@ -171,6 +171,5 @@ class MeanAtTasks:
             moved = np.zeros((d, d))
             moved[np.ix_(change.used, change.used)] = change.moved
             self.current += np.square(self.phis @ change.phi)[:, None, None] * moved
-            V = slices(change.removed, self.phis, d)
-            self.current -= (V * change.values[:, None]).transpose(0, 2, 1) @ V
+            subtract_squares(slices(change.removed, self.phis, d), change.values, self.current)
         return self.current
