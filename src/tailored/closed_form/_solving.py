@@ -170,7 +170,7 @@ class ClosedForm:
         r = np.ones((T, 1)) if K == 1 else _normalised(joint + mixture.log_proportions(statistics))
         whole = mixture.averaged or K == 1
         J, ranks = np.zeros((0, d, d)), np.zeros(0, dtype=np.int64)
-        if roots or not whole or any(B is not None for B in self.levels):
+        if roots or not whole or self._speaks:
             J, ranks = np.zeros((T, d, d)), np.empty(T, dtype=np.int64)
             posterior_roots(images, points, starts, taus, r, statistics.gram, J, ranks)
         b = r @ mixture.means
@@ -196,17 +196,21 @@ class ClosedForm:
     def _level_shift(self, statistics: TaskStatistics, weights: Array) -> Array | None:
         """What the levels add to b(s), ``Σ_i h_i(n) B_i (1, ψ_i)``, given the weights of the first pass."""
         out = None
-        for (level, B), hat in zip(
-            zip(self.model.levels, self.levels, strict=True),
-            hats(self.model.levels, statistics.sizes),
-            strict=True,
-        ):
+        if not self._speaks:
+            return out
+        heights = hats(self.model.levels, statistics.sizes)
+        for level, B, hat in zip(self.model.levels, self.levels, heights, strict=True):
             if B is None or level.summary is None or not hat.any():
                 continue
             psi = level.summary(statistics, weights)
             added = hat[:, None] * (B[:, 0] + psi @ B[:, 1:].T)
             out = added if out is None else out + added
         return out
+
+    @cached_property
+    def _speaks(self) -> bool:
+        """Whether any level does."""
+        return any(B is not None for B in self.levels)
 
     @cached_property
     def _layout(self) -> Layout:

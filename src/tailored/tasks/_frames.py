@@ -128,9 +128,14 @@ def group_rows(groups: Any, n_rows: int) -> Grouping:
     """Number the tasks of the rows by first appearance of their labels; one task when `groups` is None."""
     if groups is None:
         return Grouping(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
-    groups = read_labels(groups, "groups")
+    words = _coded_words(groups)
+    groups = read_labels(groups, "groups") if words is None else words.codes
     if len(groups) != n_rows:
         raise ValueError(f"groups has {len(groups)} labels, but X has {n_rows} rows. Pass a label per row.")
+    if words is not None:
+        return Grouping(
+            words.codes, label_array(words.distinct), _first_places(words.codes, len(words.distinct))
+        )
     if isinstance(groups, np.ndarray):
         labels, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
         order = np.argsort(first)
@@ -145,13 +150,54 @@ def group_rows(groups: Any, n_rows: int) -> Grouping:
             raise TypeError(
                 f"groups must hold hashable labels, such as integers or strings: {error}."
             ) from None
-        first = np.empty(len(seen), np.int64)
-        first[codes[::-1]] = np.arange(n_rows)[::-1]  # of repeated positions the last assignment stays
-        grouping = Grouping(codes, label_array(list(seen)), first)
-    for label, row in zip(native(grouping.labels), grouping.first, strict=True):
-        if _is_incomplete(label):
-            raise ValueError(f"groups has a missing label ({label!r}) in row {row}. Name every row's task.")
+        grouping = Grouping(codes, label_array(list(seen)), _first_places(codes, len(seen)))
+    if not _are_complete(grouping.labels):
+        for label, row in zip(native(grouping.labels), grouping.first, strict=True):
+            if _is_incomplete(label):
+                raise ValueError(
+                    f"groups has a missing label ({label!r}) in row {row}. Name every row's task."
+                )
     return grouping
+
+
+class _Words(NamedTuple):
+    """Words of a column: the number of each row's by first appearance, and the distinct ones."""
+
+    codes: np.ndarray
+    distinct: list[str]
+
+
+def _coded_words(groups: Any) -> _Words | None:
+    """By the hash table of the column's own library; None for what is no column of words, or has missing ones."""
+    if not is_series(groups):
+        return None
+    column = nw.from_native(groups, series_only=True)
+    if column.dtype != nw.String or column.is_null().any():
+        return None
+    words = column.to_native()
+    if hasattr(words, "factorize"):  # pandas
+        codes, distinct = words.factorize()
+        return _Words(np.asarray(codes, np.int64), distinct.tolist())
+    if hasattr(words, "replace_strict"):  # polars
+        distinct = words.unique(maintain_order=True)
+        codes = words.replace_strict(distinct, np.arange(len(distinct)))
+        return _Words(np.asarray(codes.to_numpy(), np.int64), distinct.to_list())
+    if hasattr(words, "dictionary_encode"):  # pyarrow
+        coded = words.dictionary_encode().combine_chunks()
+        return _Words(np.asarray(coded.indices.to_numpy(), np.int64), coded.dictionary.to_pylist())
+    return None
+
+
+def _first_places(codes: np.ndarray, n_tasks: int) -> np.ndarray:
+    """The first row of each task."""
+    first = np.empty(n_tasks, np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]  # of repeated positions the last assignment stays
+    return first
+
+
+def _are_complete(labels: np.ndarray) -> bool:
+    """Whether labels are of a type that has no missing values; others are looked at one by one."""
+    return labels.dtype.kind in "biuU" or (labels.dtype.kind == "f" and not np.isnan(labels).any())
 
 
 def _is_incomplete(label: Any) -> bool:

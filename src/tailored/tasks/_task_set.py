@@ -104,8 +104,23 @@ class TaskSet:
         side_columns : sequence of str, optional
             Columns of `frame` itself, constant within each task, as the side information.
         """
+        return cls.from_grouped(
+            *read_long(frame, FrameColumns(task, target), features, side_info, side_columns)
+        )
+
+    @classmethod
+    def from_grouped(
+        cls,
+        X: Rows,
+        y: np.ndarray,
+        grouping: Grouping,
+        side: Side,
+        names: np.ndarray | None,
+        columns: FrameColumns | None = None,
+    ) -> Self:
+        """Make a set of rows whose tasks are known, in any order; values are checked."""
         self = cls.__new__(cls)
-        self._gather(*read_long(frame, FrameColumns(task, target), features, side_info, side_columns))
+        self._gather(X, y, grouping, side, names, columns)
         return self
 
     @classmethod
@@ -174,10 +189,10 @@ class TaskSet:
         columns: FrameColumns | None = None,
     ) -> None:
         """Check the values, then bring the rows of each task together."""
-        codes, labels = grouping.codes, native(grouping.labels)
+        codes, labels = grouping.codes, grouping.labels
 
         def where(row: int) -> str:
-            return f"task {labels[codes[row]]!r}, row {row}"
+            return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
 
         check_finite(X, "X", where, names)
         check_finite(y, "y", where)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._validation import name_some, native
-from ._frames import group_rows, read_frame, read_labels
+from ._frames import read_frame, read_labels
 from ._joining import offsets_of
-from ._long_frames import FrameColumns
+from ._long_frames import FrameColumns, read_long
 from ._task_set import TaskSet
 
 
@@ -36,12 +36,8 @@ def read_rows(
         raise ValueError(
             f"{name}: the frame has no column {name_some(lost)}; it has {name_some(data.columns, 12)}."
         )
-    task, target = columns
-    tasks = TaskSet.from_frame(
-        frame, task=task, target=target, features=features, side_info=side_info, side_columns=side_columns
-    )
-    codes = group_rows(data[task].to_native(), len(data)).codes
-    return FrameRows(tasks, np.argsort(codes, kind="stable"))
+    read = read_long(frame, columns, features, side_info, side_columns)
+    return FrameRows(TaskSet.from_grouped(*read), np.argsort(read[2].codes, kind="stable"))
 
 
 def label_list(groups: Any) -> list[Any]:
@@ -55,17 +51,15 @@ def matched(query: TaskSet, support: TaskSet | None) -> TaskSet:
 
     Descriptions are those of the query, or else of the support, which must then have one for each task.
     """
-    labels = native(query.labels)
     if support is None:
         return query.with_rows(np.zeros(len(query.y), dtype=bool), np.zeros(len(query), dtype=np.int64))
-    known = {label: t for t, label in enumerate(native(support.labels))}
-    at = np.array([known.get(label, -1) for label in labels], dtype=np.int64)
+    at = _places(query.labels, support.labels)
     found = at >= 0
-    if len(labels) and known and not found.any():
+    if len(query) and len(support) and not found.any():
         raise ValueError(
-            f"support: none of its tasks is in query (support has {name_some(list(known), 3)}, query "
-            f"{name_some(labels, 3)}); labels match as Python's do, so that 7 is not '7'. Without support rows, pass "
-            "support=None."
+            f"support: none of its tasks is in query (support has {name_some(native(support.labels), 3)}, query "
+            f"{name_some(native(query.labels), 3)}); labels match as Python's do, so that 7 is not '7'. Without support "
+            "rows, pass support=None."
         )
     sizes = np.where(found, support.sizes[at], 0)
     offsets = offsets_of(sizes)
@@ -73,7 +67,7 @@ def matched(query: TaskSet, support: TaskSet | None) -> TaskSet:
     side, names = query.side_info, query.side_names
     if side is None and support.side_info is not None:
         if not found.all():
-            lost = [label for label, there in zip(labels, found, strict=True) if not there]
+            lost = native(query.labels[~found])
             raise ValueError(
                 f"side_info: task {name_some(lost)} of query has no support rows, and so no description; "
                 "give the query side information as well."
@@ -82,3 +76,16 @@ def matched(query: TaskSet, support: TaskSet | None) -> TaskSet:
     return TaskSet.from_arrays(
         support.X[rows], support.y[rows], offsets, query.labels, side, names, support.feature_names
     )
+
+
+def _places(asked: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """The position of each asked label among the known ones; −1 where it is none of them."""
+    if np.array_equal(asked, known) and asked.dtype == known.dtype != object:
+        return np.arange(len(asked))
+    if asked.dtype.kind == known.dtype.kind and asked.dtype.kind in "iuU" and len(known):
+        order = np.argsort(known)
+        nearest = order[np.minimum(np.searchsorted(known, asked, sorter=order), len(known) - 1)]
+        return np.where(known[nearest] == asked, nearest, -1)
+    # labels of other types are equal as Python's are
+    where = {label: t for t, label in enumerate(native(known))}
+    return np.array([where.get(label, -1) for label in native(asked)], dtype=np.int64)

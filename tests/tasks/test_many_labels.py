@@ -1,0 +1,91 @@
+"""Labels of many tasks are read and matched without a look at each: the same tasks as one by one."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from tailored import TaskSet
+from tailored.tasks import _frames
+from tailored.tasks.pairs import matched
+
+WORDS = ["b", "a", "b", "ä", "", "a", "c", "b"]
+
+COLUMNS = {
+    "pandas": lambda words: pd.Series(words),
+    "pandas objects": lambda words: pd.Series(words, dtype=object),
+    "pandas, another index": lambda words: pd.Series(words, index=range(8, 0, -1)),
+    "polars": lambda words: pl.Series(words),
+    "pyarrow": lambda words: pa.chunked_array([words]),
+    "pyarrow in pieces": lambda words: pa.chunked_array([words[:3], words[3:]]),
+}
+
+
+@pytest.mark.parametrize("library", COLUMNS)
+def test_words_are_numbered_by_their_library(library):
+    column = COLUMNS[library](WORDS)
+    assert _frames._coded_words(column) is not None
+    found, expected = (_frames.group_rows(groups, len(WORDS)) for groups in (column, WORDS))
+    np.testing.assert_array_equal(found.codes, expected.codes)
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    assert found.labels.dtype == expected.labels.dtype
+    np.testing.assert_array_equal(found.first, [0, 1, 3, 4, 6])
+    assert found.codes.dtype == np.int64
+
+
+@pytest.mark.parametrize("library", COLUMNS)
+def test_a_missing_word_is_named(library):
+    words = [*WORDS[:5], None, *WORDS[6:]]
+    with pytest.raises(ValueError, match=r"groups has a missing label .* in row 5"):
+        _frames.group_rows(COLUMNS[library](words), len(words))
+    with pytest.raises(ValueError, match="8 labels, but X has 9 rows"):
+        _frames.group_rows(COLUMNS[library](WORDS), 9)
+
+
+@pytest.mark.parametrize("missing", [np.nan, np.datetime64("NaT"), None])
+def test_a_missing_label_of_another_type_is_named(missing):
+    others = {float: 1.5, np.datetime64: np.datetime64("2020-01-01")}.get(type(missing), "a")
+    with pytest.raises(ValueError, match="missing label"):
+        _frames.group_rows([others, missing], 2)
+    if missing is not None:
+        with pytest.raises(ValueError, match="missing label"):
+            _frames.group_rows(np.array([others, missing]), 2)
+
+
+def some_tasks(labels, seed):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 4, size=len(labels))
+    return TaskSet.from_tasks([(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in sizes], labels)
+
+
+LABELS = {
+    "the same": ([3, 1, 2], [3, 1, 2]),
+    "numbers": ([5, 3, 9, 1], [1, 2, 3, 9, 7]),
+    "other sizes of numbers": (np.array([5, 3], dtype=np.int32), np.array([3, 4, 5])),
+    "negative and without a sign": (np.array([5, 3], dtype=np.uint64), np.array([-1, 3])),
+    "words": (["b", "longer", "z"], ["a", "b", "longe", "longer"]),
+    "numbers and words": ([1, "1", 2], ["1", 2, 3]),
+    "whole and broken numbers": ([1.0, 2.5], [1, 2]),
+    "pairs": ([("a", 1), ("b", 2)], [("b", 2), ("c", 3)]),
+    "true is one": ([True, False], [1, 5]),
+    "dates": (np.array(["2020-01-01", "2021-01-01"], "M8[D]"), np.array(["2021-01-01"], "M8[D]")),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_tasks_are_matched_as_labels_are_equal(name):
+    asked, known = LABELS[name]
+    query, support = some_tasks(asked, 0), some_tasks(known, 1)
+    found = matched(query, support)
+    np.testing.assert_array_equal(found.labels, query.labels)
+    for t, label in enumerate(asked):
+        same = [i for i, other in enumerate(known) if label == other]
+        expected = support[same[0]].y if same else np.empty(0)
+        np.testing.assert_array_equal(found[t].y, expected)
+
+
+def test_nothing_in_common_is_said():
+    for asked, known in (([1, 2], [3, 4]), (["a"], ["b"]), ([7], ["7"])):
+        with pytest.raises(ValueError, match="support: none of its tasks is in query"):
+            matched(some_tasks(asked, 0), some_tasks(known, 1))
