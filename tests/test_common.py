@@ -446,7 +446,9 @@ def test_only_what_is_kept_warns_and_at_the_users_line(monkeypatch, tasks, tree,
         with_it = data.tasks is not tasks
         warnings.warn("with" if with_it else "without", UnhelpfulWarning, stacklevel=2)
         errors = np.arange(36.0) + (with_it != pays)
-        return Learned(learner.prior_, Form("mixed model"), 1.0, None, None, errors, errors.mean(), [])
+        return Learned(
+            learner.prior_, Form("mixed model"), 1.0, None, None, errors, errors.mean(), [], None, ()
+        )
 
     monkeypatch.setattr(common_part, "learn", learn)
     with pytest.warns(UnhelpfulWarning, match="^with$" if pays else "^without$") as heard:

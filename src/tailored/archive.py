@@ -42,9 +42,12 @@ def write(path: Any, value: Any, version: str) -> None:
     target = Path(path)
     # Written aside and moved into place: a run that dies while saving leaves the old file whole.
     partial = target.with_name(target.name + ".part")
-    with zipfile.ZipFile(partial, "w") as archive:
-        archive.writestr(TREE, json.dumps(content, indent=1))
-        archive.writestr(ARRAYS, buffer.getvalue())
+    with open(partial, "wb") as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr(TREE, json.dumps(content, indent=1))
+            archive.writestr(ARRAYS, buffer.getvalue())
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(partial, target)
 
 

@@ -88,6 +88,17 @@ class OutOfFold(NamedTuple):
     others: tuple[CommonPart, ...]
     part_of: NDArray[np.intp]
 
+    def leave(self, tasks: TaskSet, places: NDArray[np.intp]) -> TaskSet:
+        """What is left of further tasks, and of those learned from: ``places`` (T,) are theirs among these, or −1.
+
+        A task that was learned from has here the rows that it had there.
+        """
+        y = self.part.leave(tasks).y.copy()
+        for t in np.flatnonzero(places >= 0):
+            first, last = self.left.offsets[places[t] : places[t] + 2]
+            y[tasks.offsets[t] : tasks.offsets[t + 1]] = self.left.y[first:last]
+        return with_targets(tasks, y)
+
 
 def fit_common(
     regressor: Any, tasks: TaskSet, seed: list[int], *, reads_description: bool = True

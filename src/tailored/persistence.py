@@ -15,8 +15,13 @@ from . import (
     representation,
     solvers,
 )
+from .empirical_bayes.prior_mean import LevelBias
+from .empirical_bayes.streaming import Running, Stream
+from .learners import Paused
+from .mixed_models.forms import Form
 from .prior import Prior
-from .tasks import Units
+from .shards import Reservoir
+from .tasks import TaskSet, Units
 
 #: Every class that a file may name.
 KNOWN: dict[str, type] = {
@@ -49,6 +54,15 @@ KNOWN: dict[str, type] = {
         feature_maps.SideVector,
         feature_maps.TaskSummary,
         mixed_models.Mixture,
+        mixed_models.SideForm,
+        mixed_models.Stepwise,
+        Form,
+        LevelBias,
+        Paused,
+        Reservoir,
+        Running,
+        Stream,
+        TaskSet,
         Units,
         *solvers.SOLVERS.values(),
         solvers.StepSizes,
@@ -64,7 +78,7 @@ KNOWN: dict[str, type] = {
 def load(path: Any) -> Any:
     """Read a learner that was written with its ``save``.
 
-    It adapts, represents, predicts and scores; it cannot go on learning, because a file holds the result and not
-    the state of the stream.
+    It adapts, represents, predicts and scores.  It goes on learning where it was written with its stream
+    (``save(path, stream=True)`` of `EmpiricalBayesLearner`).
     """
     return archive.read(path, KNOWN)

@@ -120,7 +120,7 @@ def test_reservoir_is_the_same_sample_of_whole_tasks_in_any_order(numbers):
 
 def test_reservoir_with_room_is_what_came():
     rows = long_rows(2)
-    reservoir = Reservoir(100, 10**6, 0)
+    reservoir = Reservoir()
     for piece in in_pieces(rows):
         reservoir = reservoir.take(piece)
     assert reservoir.is_whole

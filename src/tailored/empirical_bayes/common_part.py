@@ -7,12 +7,15 @@ standard error, or it is left out.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..common import fit_common
 from ..feature_maps import SideFeatures
+from ..mixed_models import Source
 from .data import COMMON_PARTS, TrainingData
 from .judging import significant
 from .training import Learned, learn
@@ -29,25 +32,33 @@ class _Heard(NamedTuple):
 
 
 def learn_beside(
-    data: TrainingData, regressor: Any, *, reads_description: bool, if_it_pays: bool, **options: Any
+    data: TrainingData,
+    regressor: Any,
+    *,
+    reads_description: bool,
+    if_it_pays: bool,
+    source_in: Callable[..., Source] | None = None,
+    **options: Any,
 ) -> Learned:
     """Learn what is left to the tasks by ``regressor``; ``if_it_pays`` also without it, and the better of the two.
 
-    ``options`` are those of `learn`.
+    ``options`` are those of `learn`, and ``source_in`` also takes the common part that is to be taken off the targets.
     """
     if if_it_pays and (data.tasks.sizes > 0).sum() < 2:
-        return learn(data, **options)
+        return learn(data, source_in=source_in, **options)
     common = fit_common(regressor, data.tasks, data.seed(COMMON_PARTS), reads_description=reads_description)
     left = common.left
     # The range is that of the whole prediction: nothing is clipped before the two parts are put together.
     settings = replace(data.settings, clip=None)
     # Features of rows are now those of what is left of them.
     side = None if data.side is None else SideFeatures.fit(deepcopy(data.side.encoder), left)
-    chosen = beside = _listen(replace(data, tasks=left, side=side, settings=settings), options)
+    source_left = None if source_in is None else partial(source_in, common=common)
+    rest = replace(data, tasks=left, side=side, settings=settings)
+    chosen = beside = _listen(rest, {**options, "source_in": source_left})
     prior = replace(beside.learned.prior, common=common.part, clip=data.settings.clip)
     tried: list[dict[str, Any]] = []
     if if_it_pays:
-        alone = _listen(data, options)
+        alone = _listen(data, {**options, "source_in": source_in})
         for name, heard in ((None, alone), (type(regressor).__name__, beside)):
             tried.append({"kind": "common part", "common": name, "error": heard.learned.validation_error})
         if not significant(alone.learned.errors - beside.learned.errors, EXPECTED):

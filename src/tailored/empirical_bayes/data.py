@@ -65,18 +65,23 @@ class TrainingData:
     n_validation : int
         The last so many tasks are the held-out ones; 0 leaves the choice to the folds.
     settings : Settings
+    known_units : Units, optional
+        Of what was learned before and goes on; by default those of the tasks.
     """
 
     tasks: TaskSet
     side: SideFeatures | None
     n_validation: int
     settings: Settings
+    known_units: Units | None = None
 
     def __len__(self) -> int:
         return len(self.tasks)
 
     @cached_property
     def units(self) -> Units:
+        if self.known_units is not None:
+            return self.known_units
         units = Units.of(self.tasks, self.settings.fit_intercept, centre=True)
         # What comes in time begins somewhere: level and slopes are rather independent there than half way.
         return units.at_first_rows(self.tasks) if self.settings.arrival.in_order else units

@@ -15,7 +15,7 @@ of `PosteriorMap`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from ..adapting import in_closed_form
 from ..calibration import calibrate_on
 from ..common import OutOfFold
 from ..exceptions import UnhelpfulWarning
-from ..feature_maps import Level, PosteriorMap, PosteriorModel
+from ..feature_maps import Level, PosteriorMap, PosteriorModel, SideFeatures
 from ..intervals import Calibration
 from ..losses import Squared
 from ..mixed_models import Mixture, SideForm, Source
@@ -43,6 +43,7 @@ from .query_risk import PENALTIES
 from .selection import choose
 
 Array = NDArray[np.float64]
+SourceIn = Callable[[Units, SideFeatures | None], Source]
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Learned:
 
     ``form`` and ``scale`` were chosen on held-out tasks, ``side`` says what the description may move in b(s), and
     ``penalty`` is the one on the part of b(s) that is learned on query rows (None: left out).  ``errors`` are those of
-    the held-out tasks, fold after fold, in the user's units.  ``common`` is what all was learned beside.
+    the held-out tasks, fold after fold, in the user's units.  ``model`` is the form's, before its τ was scaled, and
+    ``biases`` what query rows added to its b(s).  ``common`` is what all was learned beside.
     """
 
     prior: Prior
@@ -62,6 +64,8 @@ class Learned:
     errors: Array
     validation_error: float
     results: list[dict[str, Any]]
+    model: Mixture
+    biases: tuple[LevelBias, ...]
     common: OutOfFold | None = None
 
 
@@ -71,12 +75,12 @@ def learn(
     tol: float,
     max_iter: int,
     progress: bool = False,
-    source_in: Callable[[Units], Source] | None = None,
+    source_in: SourceIn | None = None,
 ) -> Learned:
     """Run the routine of the module's text; ``tol`` and ``max_iter`` are those of the within-task solver.
 
-    Where ``data`` is a sample, ``source_in`` gives the statistics of all tasks in some units, and with features of
-    their descriptions as in ``data``: the chosen form is fitted to them, all else is learned from the sample.
+    Where ``data`` is a sample, ``source_in`` gives the statistics of all tasks in some units and with some features of
+    their descriptions: the chosen form is fitted to them, all else is learned from the sample.
     """
     flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_description}
     steps = len(data.folds) * len(chains(2, True, **flags)) + 3 * len(PENALTIES)
@@ -88,7 +92,7 @@ def learn(
 def _learn(
     data: TrainingData,
     stage: Stages,
-    source_in: Callable[[Units], Source] | None = None,
+    source_in: SourceIn | None = None,
 ) -> Learned:
     choice = choose(data, stage)
     best, results = choice.best, choice.results
@@ -105,15 +109,15 @@ def _learn(
         if len(data) >= MANY_TASKS:
             # With few tasks a fit from the start is cheap, and a fold of them may have missed a component.
             fitter.starts = choice.starts
-        model = fitter.fit(best.form)
+        fitted = fitter.fit(best.form)
         if source_in is not None:
-            model = refine(source_in(data.units), best.form, model)
-        model = model.scaled(best.scale)
+            fitted = refine(source_in(data.units, data.side), best.form, fitted)
+        model = fitted.scaled(best.scale)
     stage.begin("prior mean")
     # A single task has nobody to be held out from.
     learned = learn_bias(data, model, best.fits, stage) if len(data) > 1 else LearnedBias([], [], [])
     biases = learned.levels
-    prior = assemble(data, model, biases)
+    prior = assemble(data.units, data.side, model, biases, data.settings.clip)
     stage.begin("intervals")
     if learned.folds:
         prior = replace(prior, calibration=_calibrate(data, best.fits, learned.folds))
@@ -126,39 +130,50 @@ def _learn(
         biases[-1].errors if biases else best.errors,
         biases[-1].error if biases else best.error,
         results + learned.results,
+        fitted,
+        tuple(biases),
     )
 
 
-def assemble(data: TrainingData, model: Mixture, biases: list[LevelBias]) -> Prior:
+def assemble(
+    units: Units,
+    side: SideFeatures | None,
+    model: Mixture,
+    biases: Sequence[LevelBias],
+    clip: tuple[float, float] | None = None,
+) -> Prior:
     """φ, (H, C) and (B, b₀) of a fitted model, as a prior."""
     learned = any(level.B is not None for level in biases)
     features = PosteriorModel(
-        data.units,
+        units,
         model,
         tuple(Level(level.rows, level.summary) for level in biases) if learned else (),
-        data.side,
+        side,
     )
     return Prior(
         *paper_form(model, biases),
-        data.units,
+        units,
         PosteriorMap.of_model(features),
         loss=Squared(),
         size_exponent=1,
-        clip=data.settings.clip,
+        clip=clip,
     )
 
 
 def _calibrate(data: TrainingData, fits: list[Mixture], biases: list[list[LevelBias]]) -> Calibration | None:
     """For intervals: each fold's model is asked about the tasks that it was not fitted to."""
     held_out = (
-        (data.tasks[fold.held_out], in_closed_form(assemble(data, fit, bias)))
+        (
+            data.tasks[fold.held_out],
+            in_closed_form(assemble(data.units, data.side, fit, bias, data.settings.clip)),
+        )
         for fold, fit, bias in zip(data.folds, fits, biases, strict=True)
     )
     with single_threaded_blas():
         return calibrate_on(held_out, data.units, data.seed(INTERVAL_ROWS), data.settings.arrival)
 
 
-def paper_form(mixture: Mixture, biases: list[LevelBias]) -> tuple[Conditioning, Bias]:
+def paper_form(mixture: Mixture, biases: Sequence[LevelBias]) -> tuple[Conditioning, Bias]:
     """(H, C) and (B, b₀) for the features of `PosteriorMap`.
 
     H is block diagonal over the √r features, ``H = Σ_k e_k e_kᵀ ⊗ W_k / σ²``, and B acts on the others: κ as it is.

@@ -4,6 +4,7 @@ from ._base import MetaLearner
 from ._conditional import ConditionalLearner
 from ._empirical_bayes import EmpiricalBayesLearner
 from ._independent import IndependentLearner
+from ._task_stream import Paused
 from ._unconditional import UnconditionalLearner
 
 __all__ = [
@@ -11,5 +12,6 @@ __all__ = [
     "EmpiricalBayesLearner",
     "IndependentLearner",
     "MetaLearner",
+    "Paused",
     "UnconditionalLearner",
 ]

@@ -136,9 +136,9 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
             self.columns_in_ = {"task": task, "target": target, "side_info": tasks.side_names}
         return tasks
 
-    def _clip(self, tasks: TaskSet) -> tuple[float, float] | None:
-        """The argument ``clip``; "train" is the range of all targets since the last `fit`."""
-        clip = check_clip(getattr(self, "clip", None), tasks.y)
+    def _clip(self, y: Array) -> tuple[float, float] | None:
+        """The argument ``clip``; "train" is the range of all targets since the last `fit`, these included."""
+        clip = check_clip(getattr(self, "clip", None), y)
         before = self.clip_ if hasattr(self, "prior_") else None
         if before is None or clip is None:
             return clip

@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
-from sklearn.utils import check_random_state
-
-from .._threads import single_threaded_blas
 from .._validation import check_choice, check_fraction
-from ..adapting import in_closed_form
-from ..common import OutOfFold, check_regressor, default_regressor, with_targets
+from ..common import check_regressor, default_regressor
 from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_beside
 from ..feature_maps import SideFeatures, get_feature_map
 from ..intervals import Calibration
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
 from ..shards.cuda import check_device
-from ..tasks import TaskSet
+from ..tasks import TaskScan, TaskSet
 from ..tasks.episodes import Arrival
-from ..tasks.rows import batches
-from ._base import MetaLearner
-from ._reading import outside, with_frequencies
+from ._reading import outside, unnamed, with_frequencies
+from ._scanning import refuse_beside_scan
+from ._task_stream import StreamLearner
 
 #: Each step of EM costs about T d³ operations, and there are several hundred of them.
 LARGEST_WORK = 4e9
 
 
-@dataclass(frozen=True)
-class Seen:
-    """The tasks that were given so far; `partial_fit` starts over from all of them."""
-
-    seed: int
-    tasks: tuple[TaskSet, ...] = ()
-    validation: tuple[TaskSet, ...] = ()
-
-
-class EmpiricalBayesLearner(MetaLearner):
+class EmpiricalBayesLearner(StreamLearner):
     """A representation and a prior mean for each task, by empirical Bayes: the learner to start with.
 
     Fits a mixture of linear mixed models to all tasks by EM, and the conditional part of the prior mean by the
@@ -157,20 +143,40 @@ class EmpiricalBayesLearner(MetaLearner):
         side_info: Any = None,
         validation: TaskSet | None = None,
         sample_weight: Any = None,
+        checkpoint: Any = None,
     ) -> Self:
         """Learn from many tasks.
 
         Parameters
         ----------
-        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+        X : TaskSet, TaskScan, or array (n, d) with ``y`` and ``groups``
+            Of a `tailored.scan` memory does not grow with the table.  The form and all else that needs rows is learned
+            from a random sample of 5,000 whole tasks, and the form is then fitted to all of them by EM.  Where there are
+            more tasks than that, their weights are not kept: `predict_tasks` serves them from their rows.
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
             Tasks to choose on; by default some of the training tasks are held out.
         sample_weight : array (n,) of whole numbers, optional
             Frequencies: k is a row k times, and zero leaves it out.
+        checkpoint : path, optional
+            Of a scan: a folder for rows parted by task, statistics and steps of EM (about as large as the table's numbers).
+            The same call with the same folder goes on where an earlier one was killed, to the same bits.  By default a
+            temporary one.
         """
-        return self._learn(X, y, groups, side_info, validation, reset=True, sample_weight=sample_weight)
+        if isinstance(X, TaskScan):
+            refuse_beside_scan(y=y, groups=groups, side_info=side_info, sample_weight=sample_weight)
+            return self._fit_scan(X, validation, checkpoint)
+        if checkpoint is not None:
+            raise ValueError("checkpoint: tasks in memory are not written down; pass X=tailored.scan(...)")
+        with self._all_or_nothing(reset=True):
+            self._check_parameters()
+            tasks = self._read(X, y, groups, side_info, reset=True)
+            if sample_weight is not None:
+                from_rows = not isinstance(X, TaskSet)
+                tasks = with_frequencies(tasks, sample_weight, groups, from_rows=from_rows)
+            self._fit_tasks(tasks, validation)
+        return self
 
     def partial_fit(
         self,
@@ -181,56 +187,48 @@ class EmpiricalBayesLearner(MetaLearner):
         side_info: Any = None,
         validation: TaskSet | None = None,
     ) -> Self:
-        """Learn anew from all tasks seen so far and these; a call succeeds whole or changes nothing."""
+        """Go on learning from a stream of tasks; a call succeeds whole or changes nothing.
+
+        Memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the form and all
+        else is learned anew from a random sample of whole tasks, all of them up to 5,000; in between each call moves
+        the model by one step of EM.  Labels name tasks: rows under a label that came before are further rows of that task
+        where the sample holds it, and else those of another task.
+
+        Parameters
+        ----------
+        X, y, groups, side_info, validation
+            See `fit`; without ``groups`` the rows of a call are one new task.
+        """
         fresh = not hasattr(self, "_stream")
         if fresh and hasattr(self, "prior_"):
             raise ValueError(
-                "partial_fit: this learner was loaded from a file, which holds the result and not the "
-                "tasks seen so far; fit a new one, or keep it with pickle"
+                "partial_fit: this learner was loaded from a file without where its stream stood; write it with "
+                "save(path, stream=True), keep it with pickle, or fit a new one"
             )
-        return self._learn(X, y, groups, side_info, validation, reset=fresh)
-
-    def _learn(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any,
-        side_info: Any,
-        validation: TaskSet | None,
-        *,
-        reset: bool,
-        sample_weight: Any = None,
-    ) -> Self:
-        with self._all_or_nothing(reset=reset):
+        with self._all_or_nothing(reset=fresh):
             self._check_parameters()
-            tasks = self._read(X, y, groups, side_info, reset=reset)
-            if sample_weight is not None:
-                from_rows = not isinstance(X, TaskSet)
-                tasks = with_frequencies(tasks, sample_weight, groups, from_rows=from_rows)
-            if reset:
-                seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-                self._stream = Seen(seed)
-            held_out = () if validation is None else (self._read(validation),)
-            before = self._stream
-            self._stream = Seen(before.seed, (*before.tasks, tasks), (*before.validation, *held_out))
-            common = self._train(self._clip(tasks))
-            left = tasks
-            if common is not None:
-                # A task that was learned from is served by the regressor that has not seen it.
-                first = sum(len(piece) for piece in before.tasks)
-                here = slice(first, first + len(tasks))
-                left = with_targets(tasks, common.left[here].y)
-                self.common_others_, self.task_parts_ = common.others, common.part_of[here]
-            adapt_tasks = in_closed_form(self.prior_)
-            with single_threaded_blas():
-                weights = np.concatenate([adapt_tasks(batch)[0] for batch in batches(left)])
-            self._remember(tasks, self.prior_.units.raw_weights(weights), left)
+            tasks = self._read(X, y, groups, side_info, reset=fresh)
+            if groups is None and not isinstance(X, TaskSet):
+                tasks = unnamed(tasks, 0 if fresh else self._stream.n_tasks)
+            if fresh:
+                self._fit_tasks(tasks, validation)
+            else:
+                self._go_on(tasks, None if validation is None else self._read(validation))
         return self
 
-    def _train(self, clip: tuple[float, float] | None) -> OutOfFold | None:
-        """Learn from all tasks seen so far and store the result; what it was learned beside, if anything."""
-        pieces = [*self._stream.tasks, *self._stream.validation]
-        tasks = pieces[0] if len(pieces) == 1 else TaskSet.concat(pieces, relabel=True)
+    def _train(
+        self,
+        tasks: TaskSet,
+        n_validation: int,
+        clip: tuple[float, float] | None,
+        *,
+        going_on: bool = False,
+        source_in: Any = None,
+    ) -> Learned:
+        """Learn from tasks, the last of which are to choose on, and store the result.
+
+        ``going_on`` keeps the units and features of what is running; ``source_in`` is that of `learn`.
+        """
         self._check_size(tasks)
         # A quantile is the median plus so many spreads, which are counted on held-out tasks.
         quantile = self.loss_.quantile if isinstance(self.loss_, Pinball) else None
@@ -244,9 +242,11 @@ class EmpiricalBayesLearner(MetaLearner):
             self.n_jobs,
             self._arrival(),
         )
-        n_validation = sum(len(piece) for piece in self._stream.validation)
-        data = TrainingData(tasks, self._side_features(tasks), n_validation, settings)
+        running = self._stream.running if going_on else None
+        side = self._side_features(tasks) if running is None else running.side
+        data = TrainingData(tasks, side, n_validation, settings, None if running is None else running.units)
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
+        options["source_in"] = source_in
         learned = learn(data, **options) if self.common is None else self._learn_beside(data, options)
         if quantile is not None:
             self._check_quantile(quantile, learned.prior.calibration, len(tasks))
@@ -256,8 +256,8 @@ class EmpiricalBayesLearner(MetaLearner):
         self.side_form_ = None if learned.side is None else learned.side.describe()
         self.bias_penalty_ = learned.penalty
         self.search_results_, self.validation_error_ = learned.results, learned.validation_error
-        self.n_tasks_seen_, self.n_iter_ = len(tasks), 1
-        return learned.common
+        self.n_iter_ = 1
+        return learned
 
     @staticmethod
     def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: int) -> None:

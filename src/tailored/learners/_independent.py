@@ -71,7 +71,7 @@ class IndependentLearner(MetaLearner):
                 Constant(theta),
                 Bias.zero("none", len(theta), 0),
                 self._raw_units(),
-                clip=self._clip(tasks),
+                clip=self._clip(tasks.y),
                 **self._within_settings(),
             )
             self.n_iter_ = 1

@@ -158,7 +158,7 @@ class ObjectiveLearner(MetaLearner):
             stream = replace(stream, feature_map=self._fitted_map(train))
         stream, batch = self._batch(stream, train, whole)
         stream = replace(stream, n_tasks=stream.n_tasks + len(tasks))
-        start = self._start(stream, batch.phis.shape[1], self._clip(tasks))
+        start = self._start(stream, batch.phis.shape[1], self._clip(tasks.y))
         with progress_bar("Learning from tasks", solver.n_ticks(len(batch)), enabled=self.progress) as tick:
             problem = Problem(
                 start,

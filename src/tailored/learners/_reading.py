@@ -189,6 +189,32 @@ def tasks_without_rows(
     return empty, task_positions(tasks.labels, labels, len(labels)).astype(np.int64)
 
 
+def unnamed(tasks: TaskSet, n_before: int) -> TaskSet:
+    """A task that the user gave no label, under one that no task before it has."""
+    label = np.array([f"unnamed task {n_before}"])
+    return TaskSet.from_arrays(
+        tasks.X, tasks.y, tasks.offsets, label, tasks.side_info, tasks.side_names, tasks.feature_names
+    )
+
+
+def warn_of_numbers(before: TaskSet | None, piece: TaskSet) -> None:
+    """`TaskSet.from_tasks` numbers tasks from zero: in a stream, these would be the same ones again and again."""
+    n = len(piece)
+    counted = n > 1 and piece.labels.dtype.kind == "i" and np.array_equal(piece.labels, np.arange(n))
+    if (
+        counted
+        and before is not None
+        and len(before) >= n
+        and np.array_equal(before.labels[:n], piece.labels)
+    ):
+        warnings.warn(
+            f"partial_fit: tasks 0 to {n - 1} came before, and their new rows were added to the earlier ones; if they are "
+            "other tasks, name them (TaskSet.from_tasks(tasks, labels=...))",
+            UserWarning,
+            stacklevel=outside(),
+        )
+
+
 def refuse_others(learner: Any, others: dict[str, Any]) -> None:
     """Arguments of `fit` that a learner does not take; weights of rows are named with the learner that takes them."""
     for name in others:

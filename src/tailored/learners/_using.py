@@ -59,7 +59,12 @@ class Predicts:
             Of the tasks that were not seen, where the prior reads it; see `TaskSet`.  Without it, its values are
             missing ones.
         """
-        check_is_fitted(self, "task_weights_")
+        check_is_fitted(self, "prior_")
+        if not hasattr(self, "task_weights_"):
+            raise ValueError(
+                "groups: this learner was fitted to a scan of more tasks than it keeps weights of; "
+                "predict_tasks(query, support=rows) adapts to the rows of any task"
+            )
         if side_info is not None:
             refuse_description(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)

@@ -6,6 +6,7 @@ from .moments import Moments, Source, Summed, Totals
 from .side import SideForm, fit_side, side_forms
 from .starts import fit_mixture
 from .statistics import TaskStatistics
+from .stepwise import Stepwise
 
 __all__ = [
     "EMResult",
@@ -15,6 +16,7 @@ __all__ = [
     "Shrinkage",
     "SideForm",
     "Source",
+    "Stepwise",
     "Summed",
     "TaskPriors",
     "TaskStatistics",

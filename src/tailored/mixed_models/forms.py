@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .em import Shrinkage, em, factor_target, fit_mixed_model, noise_floor, truncate
+from .em import Shrinkage, em, factor_target, fit_mixed_model, maximise, noise_floor, truncate
 from .mixture import Mixture
-from .moments import Source
+from .moments import Moments, Source, Totals
 from .side import SideForm, fit_along_path
 from .starts import COMPONENT_SHRINKAGE, continue_mixture, fit_mixture
 from .statistics import TaskStatistics
@@ -264,11 +264,23 @@ def refine(source: Source, form: Form, model: Mixture) -> Mixture:
     """
     if form.kind == "independent":
         return model
-    shrinkage = None
+    options: dict[str, Any] = {"learn_mean": form.learn_mean, "diagonal": form.structure in DIAGONAL}
+    options["shrinkage"] = _shrinkage(form, model)
+    return em(source, model, max_iter=REFINING_STEPS, accelerate=True, **options).mixture
+
+
+def m_step(form: Form, model: Mixture, totals: Totals, moments: Moments) -> Mixture:
+    """A single M-step of that EM."""
+    found = maximise(totals, model, moments, form.learn_mean, _shrinkage(form, model))
+    if form.structure in DIAGONAL:
+        found = replace(found, covariances=found.covariances * np.eye(found.means.shape[1]))
+    return found
+
+
+def _shrinkage(form: Form, model: Mixture) -> Shrinkage | None:
     if form.pseudo_tasks:
         assert form.n_factors is not None
-        shrinkage = Shrinkage(form.pseudo_tasks, factor_target(model.covariances[0], form.n_factors))
-    elif form.kind == "mixture":
-        shrinkage = Shrinkage(COMPONENT_SHRINKAGE, model.moments()[1])
-    options: dict[str, Any] = {"learn_mean": form.learn_mean, "diagonal": form.structure in DIAGONAL}
-    return em(source, model, max_iter=REFINING_STEPS, shrinkage=shrinkage, accelerate=True, **options).mixture
+        return Shrinkage(form.pseudo_tasks, factor_target(model.covariances[0], form.n_factors))
+    if form.kind == "mixture":
+        return Shrinkage(COMPONENT_SHRINKAGE, model.moments()[1])
+    return None

@@ -37,6 +37,16 @@ class Totals:
             self.gram + other.gram,
         )
 
+    def times(self, factor: float) -> Totals:
+        """Of so many times as many tasks like these."""
+        return Totals(
+            round(factor * self.n_tasks),
+            factor * self.n_rows,
+            factor * self.square,
+            factor * self.cross,
+            factor * self.gram,
+        )
+
     def squared_residuals(self, b: Array) -> float:
         """‖y − Xb‖² over all rows."""
         return max(self.square + float((self.gram @ b - 2.0 * self.cross) @ b), 0.0)
@@ -73,6 +83,16 @@ class Moments:
             self.first + other.first,
             self.second + other.second,
             self.residual + other.residual,
+        )
+
+    def times(self, factor: float) -> Moments:
+        """Of so many times as many tasks like these."""
+        return Moments(
+            factor * self.log_evidence,
+            factor * self.counts,
+            factor * self.first,
+            factor * self.second,
+            factor * self.residual,
         )
 
 

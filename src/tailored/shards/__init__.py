@@ -1,6 +1,19 @@
 """Where statistics of tasks live and are summed: here, on disk, on workers, on a device."""
 
+from .collecting import Collection
+from .disk import StatisticsOnDisk
 from .merging import LabelledStatistics, in_units, merge_statistics
-from .reservoir import Reservoir
+from .recorded import Recorded
+from .reservoir import SAMPLE_NUMBERS, SAMPLE_TASKS, Reservoir
 
-__all__ = ["LabelledStatistics", "Reservoir", "in_units", "merge_statistics"]
+__all__ = [
+    "SAMPLE_NUMBERS",
+    "SAMPLE_TASKS",
+    "Collection",
+    "LabelledStatistics",
+    "Recorded",
+    "Reservoir",
+    "StatisticsOnDisk",
+    "in_units",
+    "merge_statistics",
+]

@@ -13,7 +13,7 @@ import numpy as np
 from ..tasks import TaskSet
 
 
-def write_whole(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """Write a file aside, see it on the disk, and move it into place: whoever dies leaves the old one, or none."""
     aside = path.with_name(path.name + ".part")
     with open(aside, "wb") as file:

@@ -9,6 +9,8 @@ import numpy as np
 from ..tasks import TaskSet
 from ..tasks.pieces import label_keys, merged
 
+#: Tasks of a sample that forms are chosen on, as many as `fit` looks at, and numbers in their rows (64 MB).
+SAMPLE_TASKS, SAMPLE_NUMBERS = 5_000, 8_000_000
 #: No key is as large, or one label in 2⁶⁴ is never drawn.
 EVERY = np.iinfo(np.uint64).max
 
@@ -32,9 +34,9 @@ class Reservoir:
         Tasks with this key or a larger one are let go.
     """
 
-    size: int
-    numbers: int
-    seed: int
+    size: int = SAMPLE_TASKS
+    numbers: int = SAMPLE_NUMBERS
+    seed: int = 0
     tasks: TaskSet | None = None
     limit: int = EVERY
 
@@ -58,7 +60,7 @@ class Reservoir:
         tasks = inside if self.tasks is None else merged([self.tasks, inside])
         keys = label_keys(tasks.labels, self.seed)
         order = np.argsort(keys)
-        held = np.cumsum(tasks.sizes[order]) * (tasks.n_features + 1)
+        held = np.cumsum(_numbers(tasks)[order])
         fits = int(np.searchsorted(held, self.numbers, side="right"))
         # One task is always kept, however many rows it has.
         fits = max(min(fits, self.size), 1)
@@ -66,3 +68,10 @@ class Reservoir:
             return replace(self, tasks=tasks)
         limit = int(keys[order[fits]])
         return replace(self, tasks=tasks[np.flatnonzero(keys < np.uint64(limit))], limit=limit)
+
+
+def _numbers(tasks: TaskSet) -> np.ndarray:
+    """Numbers in the rows of each task."""
+    if tasks.is_sparse:
+        return np.asarray(np.diff(tasks.X.indptr[tasks.offsets]) + tasks.sizes)
+    return tasks.sizes * (tasks.n_features + 1)

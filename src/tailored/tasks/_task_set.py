@@ -216,6 +216,28 @@ class TaskSet:
         # rebuilt through from_arrays, because unpickled arrays are writeable again
         return type(self).from_arrays, tuple(getattr(self, name) for name in FIELDS)
 
+    def state(self) -> dict[str, Any]:
+        """Its arrays and names; `tailored.archive` writes them."""
+        state = {name: getattr(self, name) for name in FIELDS}
+        if self.is_sparse:
+            state["X"] = (self.X.data, self.X.indices, self.X.indptr, tuple(self.X.shape))
+        if self.side_info is not None and self.side_info.dtype == object:
+            state["side_info"] = self.side_info.tolist()
+        return {**state, "columns": None if self.columns is None else tuple(self.columns)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """The set that `state` was taken of."""
+        X, side, columns = (state[name] for name in ("X", "side_info", "columns"))
+        if isinstance(X, tuple):
+            X = sp.csr_array(X[:3], shape=X[3])
+        if isinstance(side, list):
+            table = np.empty((len(side), len(state["side_names"] or side[0])), dtype=object)
+            table[:] = side
+            side = table
+        columns = None if columns is None else FrameColumns(*columns)
+        return cls.from_arrays(**{**state, "X": X, "side_info": side, "columns": columns})
+
     @property
     def n_tasks(self) -> int:
         return len(self.labels)

@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .._validation import check_choice, name_some
 from ._frames import read_frame
+from ._long_frames import FrameColumns
 from ._task_set import TaskSet
 from .tables import Batch, Table, batch_rows, open_table
 
@@ -105,6 +108,20 @@ class TaskScan:
                     "by value and type, so 7 is not '7'"
                 )
             yield Piece(tasks, batch.place)
+
+    def without_tasks(self, features: Sequence[str]) -> TaskSet:
+        """No task, with the names that the table's columns have."""
+        side = self.columns.side
+        return TaskSet.from_arrays(
+            np.zeros((0, len(features))),
+            np.zeros(0),
+            np.zeros(1, dtype=np.int64),
+            np.zeros(0, dtype=np.int64),
+            np.zeros((0, len(side))) if side else None,
+            list(side) or None,
+            np.array(features, dtype=object),
+            FrameColumns(self.columns.task, self.columns.target),
+        )
 
 
 def _read(batch: Batch, columns: Columns) -> TaskSet:

@@ -1,0 +1,150 @@
+"""A stream of tasks in constant memory: a bounded sample to choose on, and stepwise EM between choices.
+
+The form, the features, the scale, what query rows teach and how far predictions miss are learned from the sample, as
+`training` does from all tasks, whenever the number of tasks has doubled; while the sample holds all tasks this is the
+same.  In between, each piece moves the model by one step of EM (`Stepwise`) and is forgotten.  Once tasks are let go from
+the sample, units and features stay as they are, and a model whose form is chosen again goes on as it is: it has seen
+more tasks than the sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._validation import native
+from ..feature_maps import PosteriorMap, SideFeatures
+from ..mixed_models import SideForm, Stepwise, TaskStatistics
+from ..prior import Prior
+from ..shards import Reservoir
+from ..tasks import TaskSet, Units
+from ..tasks.pieces import merged
+from .prior_mean import LevelBias
+from .training import Learned, assemble
+
+#: Tasks are chosen on anew when there are so many times as many.
+AGAIN = 2
+
+
+@dataclass(frozen=True)
+class Running:
+    """What was learned at the last choice, and the model that goes on from there."""
+
+    model: Stepwise
+    side_form: SideForm | None
+    scale: float
+    biases: tuple[LevelBias, ...]
+    units: Units
+    side: SideFeatures | None
+
+    @classmethod
+    def of(cls, learned: Learned) -> Running:
+        features = learned.prior.feature_map
+        assert isinstance(features, PosteriorMap)
+        assert features.model is not None
+        # Errors of held-out tasks have been counted: only B is of use from here on.
+        biases = tuple(replace(level, errors=np.zeros(0)) for level in learned.biases)
+        model = Stepwise.of(learned.form, learned.model)
+        return cls(model, learned.side, learned.scale, biases, features.model.units, features.model.side)
+
+    def going_on_from(self, before: Running | None) -> Running:
+        """This choice with the model that was running, where both are of the same form in the same units."""
+        same = (
+            before is not None
+            and before.model.form == self.model.form
+            and before.side_form == self.side_form
+            and before.units is self.units
+        )
+        return replace(self, model=before.model) if same and before is not None else self
+
+    def advance(self, tasks: TaskSet, n_before: int) -> Running:
+        """The model after a piece, whose targets are what a common part leaves."""
+        side = None if self.side is None else self.side(tasks)
+        piece = TaskStatistics.of(tasks, self.units, side)
+        return replace(self, model=self.model.advance(piece, n_before))
+
+    def prior(self, chosen: Prior) -> Prior:
+        """The prior with the model as it is now, in all else the one that was ``chosen``."""
+        found = assemble(self.units, self.side, self.model.average.scaled(self.scale), self.biases)
+        return replace(
+            chosen, conditioning=found.conditioning, bias=found.bias, feature_map=found.feature_map
+        )
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Where a stream of tasks stands; going on makes a new one.
+
+    Attributes
+    ----------
+    seed : int
+    sample, validation : Reservoir
+        Of the tasks to learn from, and of those to choose on.
+    n_tasks, n_chosen : int
+        Tasks so far, and those at the last choice.
+    running : Running or None
+        None before the first choice.
+    """
+
+    seed: int
+    sample: Reservoir
+    validation: Reservoir
+    n_tasks: int = 0
+    n_chosen: int = 0
+    running: Running | None = None
+
+    @classmethod
+    def begin(cls, seed: int) -> Stream:
+        return cls(seed, Reservoir(seed=seed), Reservoir(seed=seed + 1))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to choose."""
+        return self.n_tasks >= AGAIN * self.n_chosen
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether units and features stay as they are."""
+        return self.running is not None and not self.sample.is_whole
+
+    def take(self, piece: TaskSet, validation: TaskSet | None = None) -> tuple[Stream, TaskSet]:
+        """The stream after a piece, and the piece's tasks with all of their rows that are known.
+
+        A task that came before and is in the sample has its earlier rows as well; one that is not counts as another.
+        """
+        known = places(self.sample.tasks, piece)
+        after = replace(
+            self,
+            sample=self.sample.take(piece),
+            validation=self.validation if validation is None else self.validation.take(validation),
+            n_tasks=self.n_tasks + int((known < 0).sum()) + (0 if validation is None else len(validation)),
+        )
+        if (known < 0).all():
+            return after, piece
+        # From the sample before this piece: a task may be let go when its further rows come.
+        assert self.sample.tasks is not None
+        earlier = self.sample.tasks[np.sort(known[known >= 0])]
+        whole = merged([earlier, piece])
+        return after, whole[places(whole, piece)]
+
+    def tasks(self) -> tuple[TaskSet, int]:
+        """The samples as one set, and how many of the last are to choose on."""
+        assert self.sample.tasks is not None
+        return together(self.sample.tasks, self.validation.tasks)
+
+
+def together(tasks: TaskSet, validation: TaskSet | None) -> tuple[TaskSet, int]:
+    """Tasks to learn from and those to choose on as one set, and the number of the latter."""
+    if validation is None:
+        return tasks, 0
+    return TaskSet.concat([tasks, validation], relabel=True), len(validation)
+
+
+def places(known: TaskSet | None, tasks: TaskSet) -> NDArray[np.intp]:
+    """Positions of tasks among those known, by their labels; −1 where they are not."""
+    if known is None:
+        return np.full(len(tasks), -1, dtype=np.intp)
+    at = {label: t for t, label in enumerate(native(known.labels))}
+    return np.array([at.get(label, -1) for label in native(tasks.labels)], dtype=np.intp)

@@ -1,0 +1,54 @@
+"""Learning from tables that need not fit into memory: what `EmpiricalBayesLearner.fit` does with a `TaskScan`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..common import OutOfFold
+from ..empirical_bayes.streaming import places
+from ..feature_maps import SideFeatures
+from ..mixed_models import Source
+from ..shards import Collection, Recorded
+from ..tasks import TaskSet, Units
+
+
+def refuse_beside_scan(**given: Any) -> None:
+    """A table brings its own targets, labels and descriptions."""
+    for name, value in given.items():
+        if value is not None:
+            raise TypeError(f"{name}: a scan brings its own columns; name them in tailored.scan")
+
+
+@contextmanager
+def work_folder(checkpoint: Any) -> Iterator[Path]:
+    """The folder of a fit: the user's, which stays, or one that is deleted with all that is in it."""
+    if checkpoint is not None:
+        yield Path(checkpoint)
+        return
+    with tempfile.TemporaryDirectory(prefix="tailored-") as folder:
+        yield Path(folder)
+
+
+class AllTasks:
+    """All tasks of a collection as a source for EM, in the units and features that the sample was learned in."""
+
+    def __init__(self, collection: Collection, sample: TaskSet, folder: Path, n_threads: int) -> None:
+        self._collection, self._sample = collection, sample
+        self._folder, self._n_threads = folder, n_threads
+        self.n_tasks = 0
+
+    def __call__(self, units: Units, side: SideFeatures | None, common: OutOfFold | None = None) -> Source:
+        def leave(tasks: TaskSet) -> TaskSet:
+            assert common is not None
+            return common.leave(tasks, places(self._sample, tasks))
+
+        kind = "alone" if common is None else "left"
+        statistics = self._collection.statistics(
+            units, side, None if common is None else leave, name=kind, n_threads=self._n_threads
+        )
+        self.n_tasks = statistics.totals().n_tasks
+        return Recorded(statistics, self._folder / f"moments-{kind}")

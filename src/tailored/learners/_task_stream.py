@@ -1,0 +1,162 @@
+"""Tasks in memory, in pieces of a stream, and in tables that need not fit into memory: what is done with each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import joblib
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from .. import archive
+from .._threads import single_threaded_blas
+from .._version import __version__
+from ..adapting import in_closed_form
+from ..empirical_bayes import Learned
+from ..empirical_bayes.streaming import Running, Stream, places, together
+from ..shards import Collection
+from ..tasks import TaskScan, TaskSet
+from ..tasks.rows import batches
+from ._base import MetaLearner
+from ._reading import warn_of_numbers
+from ._scanning import AllTasks, work_folder
+
+
+@dataclass(frozen=True)
+class Paused:
+    """A learner with where its stream stands, as it is written to a file; read, it is the learner again."""
+
+    learner: StreamLearner
+    stream: Stream
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> StreamLearner:
+        learner: StreamLearner = state["learner"]
+        learner.__dict__["_stream"] = state["stream"]
+        return learner
+
+
+class StreamLearner(MetaLearner):
+    """Base of `EmpiricalBayesLearner`: where its tasks come from."""
+
+    n_jobs: int | None
+    random_state: Any
+    _stream: Stream
+
+    def save(self, path: Any, *, stream: bool = False) -> None:
+        """Write the learner to one file without pickle; `tailored.load` reads it back.
+
+        The file holds what adapting, predicting and scoring need, and no training rows.  A feature map that is a callable or
+        a scikit-learn transformer is code, not numbers, and is refused with the alternatives.
+
+        Parameters
+        ----------
+        stream : bool, default=False
+            Write where the stream stands as well, which includes the rows of a sample of the tasks: `partial_fit` of the
+            learner that is read back goes on to the same bits.
+        """
+        if not stream:
+            super().save(path)
+            return
+        check_is_fitted(self, "prior_")
+        if not hasattr(self, "_stream"):
+            raise ValueError("stream: this learner was loaded from a file without where its stream stood")
+        archive.write(path, Paused(self, self._stream), __version__)
+
+    def _check_parameters(self) -> None:
+        raise NotImplementedError
+
+    def _train(
+        self,
+        tasks: TaskSet,
+        n_validation: int,
+        clip: tuple[float, float] | None,
+        *,
+        going_on: bool = False,
+        source_in: Any = None,
+    ) -> Learned:
+        raise NotImplementedError
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _fit_tasks(self, tasks: TaskSet, validation: TaskSet | None) -> None:
+        """Learn from tasks that have been read, and begin a stream with them."""
+        held_out = None if validation is None else self._read(validation)
+        self._stream, _ = Stream.begin(self._seed()).take(tasks, held_out)
+        learned = self._train(*together(tasks, held_out), self._clip(tasks.y))
+        self._choose(learned, places(tasks, tasks), tasks)
+
+    def _go_on(self, piece: TaskSet, validation: TaskSet | None) -> None:
+        before, clip = self._stream, self._clip(piece.y)
+        self._stream, tasks = before.take(piece, validation)
+        warn_of_numbers(before.sample.tasks, piece)
+        if self._stream.is_due:
+            known = self._stream.sample.tasks
+            learned = self._train(*self._stream.tasks(), clip, going_on=self._stream.is_settled)
+            self._choose(learned, places(known, tasks), tasks)
+            return
+        running, common = before.running, self.prior_.common
+        assert running is not None
+        left = tasks if common is None else common.leave(tasks)
+        with single_threaded_blas():
+            running = running.advance(left, before.n_tasks)
+        self._stream = replace(self._stream, running=running)
+        self.prior_ = replace(running.prior(self.prior_), clip=clip)
+        self.n_tasks_seen_ = self._stream.n_tasks
+        if common is not None:
+            self.task_parts_ = np.full(len(tasks), -1, dtype=np.intp)
+        self._serve(tasks, left)
+
+    def _choose(self, learned: Learned, found: NDArray[np.intp], tasks: TaskSet) -> None:
+        """Take what was learned; ``found`` are the places of ``tasks``, which are to be served, among those learned from."""
+        running, before = Running.of(learned), self._stream.running
+        if learned.common is None:
+            running = running.going_on_from(before)
+        n_tasks = self._stream.n_tasks
+        self._stream = replace(self._stream, running=running, n_chosen=n_tasks)
+        self.n_tasks_seen_ = n_tasks
+        if before is not None and running.model is before.model:
+            self.prior_ = running.prior(self.prior_)
+        left = tasks
+        if learned.common is not None:
+            # A task that was learned from is served by the regressor that has not seen it.
+            left = learned.common.leave(tasks, found)
+            self.common_others_ = learned.common.others
+            self.task_parts_ = np.where(found < 0, -1, learned.common.part_of[found])
+        self._serve(tasks, left)
+
+    def _serve(self, tasks: TaskSet, left: TaskSet) -> None:
+        adapt_tasks = in_closed_form(self.prior_)
+        with single_threaded_blas():
+            weights = np.concatenate([adapt_tasks(batch)[0] for batch in batches(left)])
+        self._remember(tasks, self.prior_.units.raw_weights(weights), left)
+
+    def _fit_scan(self, scan: TaskScan, validation: TaskSet | None, checkpoint: Any) -> Self:
+        """Learn from a sample, and fit what was chosen to all tasks."""
+        with self._all_or_nothing(reset=True), work_folder(checkpoint) as folder:
+            self._check_parameters()
+            seed = self._seed()
+            others = {k: v for k, v in self.get_params(deep=False).items() if k not in ("n_jobs", "progress")}
+            collection = Collection(scan, folder, seed=seed, about={"arguments": others})
+            sample = self._read(collection.sample, reset=True)
+            if collection.is_whole:
+                self._fit_tasks(sample, validation)
+                return self
+            held_out = None if validation is None else self._read(validation)
+            stream, _ = Stream.begin(seed).take(sample, held_out)
+            self._stream = replace(stream, sample=collection.reservoir)
+            everything = AllTasks(collection, sample, folder, joblib.effective_n_jobs(self.n_jobs))
+            clip = self._clip(np.array([collection.journal.low, collection.journal.high]))
+            learned = self._train(*together(sample, held_out), clip, source_in=everything)
+            n_tasks = self.n_tasks_seen_ = everything.n_tasks + (0 if held_out is None else len(held_out))
+            self._stream = replace(
+                self._stream, n_tasks=n_tasks, n_chosen=n_tasks, running=Running.of(learned)
+            )
+            if learned.common is not None:
+                self.common_others_ = learned.common.others
+            collection.forget_rows()
+        return self

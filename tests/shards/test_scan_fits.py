@@ -1,0 +1,268 @@
+"""Fits to tables: statistics on disk, learning from a sample and all tasks, and a kill at every stage."""
+
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeRegressor
+
+from tailored import EmpiricalBayesLearner, TaskSet, scan
+from tailored.common import fit_common
+from tailored.empirical_bayes.streaming import places
+from tailored.mixed_models import Mixture, TaskStatistics, em
+from tailored.shards import Recorded, Reservoir, StatisticsOnDisk, collecting
+from tailored.shards.disk import read_block, write_block
+from tailored.tasks import Units
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+COLUMNS = {"task": "user", "target": "y"}
+
+
+def long_frame(n_tasks=150, d=2, n_rows=8, seed=0, side=False):
+    rng = np.random.default_rng(seed)
+    age = rng.normal(size=n_tasks)
+    W = 1.0 + rng.normal(size=(n_tasks, d)) + age[:, None]
+    user = rng.permutation(np.repeat(np.arange(n_tasks), n_rows))
+    X = 3.0 + rng.normal(size=(len(user), d))
+    y = np.einsum("ij,ij->i", X, W[user]) + 0.5 * rng.normal(size=len(user))
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(d)]).assign(y=y, user=user)
+    return frame.assign(age=age[user]) if side else frame
+
+
+def blocks_of(tasks, units, folder, n_blocks=4):
+    paths = []
+    for i, part in enumerate(np.array_split(np.arange(len(tasks)), n_blocks)):
+        paths.append(folder / f"{i}.block")
+        write_block(paths[-1], TaskStatistics.of(tasks[part], units, np.ones((len(part), 1))))
+    return tuple(paths)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    tasks = TaskSet.from_frame(long_frame(), **COLUMNS)
+    units = Units.of(tasks, True, centre=True)
+    return TaskStatistics.of(tasks, units), StatisticsOnDisk(blocks_of(tasks, units, tmp_path), 3)
+
+
+def mixture(K, d=3):
+    rng = np.random.default_rng(K)
+    roots = rng.normal(size=(K, d, d))
+    return Mixture(np.full(K, 1.0 / K), rng.normal(size=(K, d)), roots @ roots.transpose(0, 2, 1), 0.3)
+
+
+def same_moments(one, other, **tolerance):
+    for name, value in vars(one).items():
+        np.testing.assert_allclose(value, getattr(other, name), **tolerance)
+
+
+@pytest.mark.parametrize("K", [1, 3, 9])
+def test_sums_from_disk_are_those_in_memory(disk, K):
+    here, there = disk
+    model = mixture(K)
+    same_moments(here.totals(), there.totals(), rtol=1e-12, atol=1e-9)
+    mine, theirs = here.moments(model), there.moments(model)
+    same_moments(mine.moments, theirs.moments, rtol=1e-10, atol=1e-10)
+    if K > 1:
+        again = here.moments(model, mine.responsibilities), there.moments(model, theirs.responsibilities)
+        same_moments(again[0].moments, again[1].moments, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("n_threads", [2, 3])
+def test_threads_do_not_change_a_bit(disk, n_threads):
+    _, there = disk
+    many = StatisticsOnDisk(there.blocks, 3, n_threads)
+    same_moments(there.moments(mixture(3)).moments, many.moments(mixture(3)).moments, rtol=0)
+
+
+def test_a_block_is_itself_again_and_a_broken_one_is_named(disk):
+    _, there = disk
+    block = read_block(there.blocks[0])
+    np.testing.assert_array_equal(block.gram, block.gram.transpose(0, 2, 1))
+    whole = there.blocks[1].read_bytes()
+    there.blocks[1].write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"1\.block cannot be read .*; delete it and fit again"):
+        there.moments(mixture(1))
+
+
+def test_recorded_answers_are_given_again_and_no_others(disk, tmp_path, monkeypatch):
+    _, there = disk
+    first, folder = mixture(3), tmp_path / "moments"
+    told = Recorded(there, folder)
+    one = told.moments(first)
+    two = told.moments(mixture(2), None)
+    monkeypatch.setattr(StatisticsOnDisk, "moments", None)
+    again = Recorded(there, folder)
+    found = again.moments(first)
+    same_moments(found.moments, one.moments, rtol=0)
+    for mine, theirs in zip(found.responsibilities, one.responsibilities, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    same_moments(again.moments(mixture(2)).moments, two.moments, rtol=0)
+    with pytest.raises(TypeError):
+        Recorded(there, folder).moments(mixture(2))  # in this place, something else was asked
+
+
+# --- the learner
+
+
+@pytest.fixture
+def small_sample(monkeypatch):
+    monkeypatch.setattr(collecting, "Reservoir", partial(Reservoir, size=45))
+
+
+def same_prior(one, other, **tolerance):
+    np.testing.assert_allclose(one.conditioning_.C, other.conditioning_.C, **tolerance)
+    np.testing.assert_allclose(one.bias_.constant, other.bias_.constant, **tolerance)
+    np.testing.assert_allclose(one.bias_.linear, other.bias_.linear, **tolerance)
+
+
+def test_few_tasks_of_a_table_are_fitted_as_in_memory(tmp_path):
+    frame = long_frame(20, side=True)
+    frame.to_parquet(tmp_path / "f.parquet")
+    scanned = scan(tmp_path / "f.parquet", side_columns=["age"], **COLUMNS)
+    found = EmpiricalBayesLearner().fit(scanned)
+    expected = EmpiricalBayesLearner().fit(TaskSet.from_frame(frame, side_columns=["age"], **COLUMNS))
+    same_prior(found, expected, rtol=0)
+    np.testing.assert_array_equal(
+        found.predict(frame[["x0", "x1"]], frame["user"]),
+        expected.predict(frame[["x0", "x1"]], frame["user"]),
+    )
+    assert list(found.feature_names_in_) == ["x0", "x1"]
+    assert found.columns_in_ == {"task": "user", "target": "y", "side_info": ["age"]}
+
+
+def test_all_tasks_of_a_table_are_learned_from(small_sample, tmp_path):
+    frame = long_frame(400, n_rows=5)
+    frame.to_parquet(tmp_path / "f.parquet")
+    settings = {"clip": "train", "calibrate": False}
+    found = EmpiricalBayesLearner(**settings).fit(scan(tmp_path / "f.parquet", **COLUMNS))
+    tasks = TaskSet.from_frame(frame, **COLUMNS)
+    sample = found._stream.sample.tasks
+    sampled = EmpiricalBayesLearner(**settings).fit(sample)
+    assert found.n_tasks_seen_ == 400
+    assert len(sample) == 45
+    assert found.form_ == sampled.form_
+    assert found.clip_ == (frame["y"].min(), frame["y"].max())
+    everything = TaskStatistics.of(tasks, found.prior_.units)
+
+    def evidence(mixture):
+        return everything.moments(mixture).moments.log_evidence
+
+    start = sampled.feature_map_.model.mixture
+    best = evidence(em(everything, start, max_iter=300, tol=1e-10).mixture)
+    assert best - evidence(found.feature_map_.model.mixture) < 0.05 * (best - evidence(start))
+    with pytest.raises(ValueError, match="predict_tasks"):
+        found.predict(frame[["x0", "x1"]], frame["user"])
+    assert len(found.predict_tasks(frame[:20], support=frame[20:])) == 20
+
+
+def test_a_table_beside_a_common_part(small_sample):
+    """Tasks are tailored on what it leaves: of those in the sample, by a regressor that has not seen them."""
+    frame = long_frame(60, n_rows=4)
+    learner = EmpiricalBayesLearner(common=DecisionTreeRegressor(max_depth=2)).fit(scan(frame, **COLUMNS))
+    assert (learner.n_tasks_seen_, learner.prior_.common is not None) == (60, True)
+    tasks = TaskSet.from_frame(frame, **COLUMNS)
+    learned, others = tasks[:40], tasks[35:]
+    common = fit_common(DecisionTreeRegressor(max_depth=2), learned, [0])
+    left = common.leave(others, places(learned, others))
+    np.testing.assert_array_equal(left[:5].y, common.left[35:].y)
+    np.testing.assert_array_equal(left[5:].y, common.part.leave(tasks[40:]).y)
+
+
+def test_what_goes_with_a_scan_and_what_does_not(tmp_path):
+    frame = long_frame(5)
+    learner = EmpiricalBayesLearner()
+    with pytest.raises(TypeError, match="groups: a scan brings its own columns"):
+        learner.fit(scan(frame, **COLUMNS), groups=frame["user"])
+    with pytest.raises(ValueError, match="checkpoint: tasks in memory"):
+        learner.fit(TaskSet.from_frame(frame, **COLUMNS), checkpoint=tmp_path)
+    with pytest.raises(ValueError, match="has no rows"):
+        learner.fit(scan(frame[:0], **COLUMNS))
+    assert not hasattr(learner, "prior_")
+
+
+def test_a_folder_of_another_fit_is_refused(tmp_path):
+    frame = long_frame(12)
+    EmpiricalBayesLearner().fit(scan(frame, **COLUMNS), checkpoint=tmp_path / "c")
+    with pytest.raises(ValueError, match="begun with another arguments"):
+        EmpiricalBayesLearner(clip="train").fit(scan(frame, **COLUMNS), checkpoint=tmp_path / "c")
+    with pytest.raises(ValueError, match="begun with another columns"):
+        EmpiricalBayesLearner().fit(scan(frame, features=["x1"], **COLUMNS), checkpoint=tmp_path / "c")
+
+
+def test_two_descriptions_of_a_task_are_found_wherever_they_stand(small_sample, tmp_path):
+    frame = long_frame(200, side=True)
+    bad = frame.copy()
+    row = len(bad) - 1
+    bad.loc[row, "age"] += 1.0
+    for part in (bad[:800], bad[800:]):
+        part.to_parquet(tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet")
+    with pytest.raises(ValueError, match=rf"column 'age' of task {bad['user'][row]} is"):
+        EmpiricalBayesLearner().fit(scan(tmp_path, side_columns=["age"], **COLUMNS))
+
+
+KILLED = """
+import os, signal, sys
+from functools import partial
+from tailored import EmpiricalBayesLearner, scan
+from tailored.shards import collecting, disk, files, recorded, reservoir
+from tailored.tasks import tables
+
+table, folder, stage, number, out = sys.argv[1:]
+collecting.Reservoir = partial(reservoir.Reservoir, size=45)
+collecting.NOTE_NUMBERS = 500
+tables.LEAST_ROWS = tables.MOST_ROWS = 100
+count = [0]
+module = {"journal": collecting, "block": disk, "moments": recorded}.get(stage)
+if module is not None:
+    original = module.write_whole
+
+    def write_whole(path, write):
+        kind = path.suffix in (".npz", ".bits") if stage == "moments" else stage in path.name
+        count[0] += kind
+        if kind and count[0] == int(number):
+            if count[0] % 2:
+                original(path, write)
+            os.kill(os.getpid(), signal.SIGKILL)
+        original(path, write)
+
+    module.write_whole = write_whole
+learner = EmpiricalBayesLearner(random_state=1)
+learner.fit(scan(table, task="user", target="y"), checkpoint=None if folder == "-" else folder)
+learner.save(out)
+"""
+
+
+def run_killed(*arguments):
+    """The fit in a process of its own; whether it was killed."""
+    found = subprocess.run(
+        [sys.executable, "-c", KILLED, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert found.returncode in (0, -signal.SIGKILL), found.stderr
+    return found.returncode != 0
+
+
+def test_a_killed_fit_resumes_to_the_same_bits(tmp_path):
+    """While rows are read, and in the middle of EM."""
+    from tailored import load
+
+    long_frame(300, n_rows=5).to_parquet(tmp_path / "f.parquet")
+    folder, out = tmp_path / "c", tmp_path / "learner"
+    for stage, number in (("journal", 2), ("moments", 5)):
+        assert run_killed(tmp_path / "f.parquet", folder, stage, number, out)
+        assert not out.exists()
+    assert not run_killed(tmp_path / "f.parquet", folder, "-", 0, out)
+    assert not run_killed(tmp_path / "f.parquet", "-", "-", 0, tmp_path / "straight")
+    one, other = load(out), load(tmp_path / "straight")
+    same_prior(one, other, rtol=0)
+    assert one.search_results_ == other.search_results_
+    assert one.n_tasks_seen_ == 300
