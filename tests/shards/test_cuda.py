@@ -157,6 +157,8 @@ def test_tensors_in_give_tensors_out(side):
     np.testing.assert_allclose(found.cpu().numpy(), expected[kept], rtol=1e-6, atol=1e-8)
     with pytest.raises(ValueError, match="columns"):
         learner.adapt_many(X[:, :2], y, groups=groups, side_info=described)
+    with pytest.raises(ValueError, match="NaN"):
+        learner.adapt_many(X * float("nan"), y, groups=groups, side_info=described)
     with pytest.raises(ValueError, match="on cpu"):
         learner.adapt_many(X.cpu(), y, groups=groups, side_info=described)
 
@@ -184,3 +186,36 @@ def test_sums_of_the_factor_model_are_those_of_the_cpu(rank, has_intercept):
     found = CudaFactorRows.of(rows, check_device("cuda")).moments(model)
     for name, value in vars(expected).items():
         np.testing.assert_allclose(getattr(found, name), value, rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+@on_a_gpu
+def test_a_fit_on_the_device_is_that_of_the_cpu(monkeypatch):
+    import torch
+
+    from tailored.learners import _empirical_bayes, _task_stream
+
+    tasks = ragged(400, 4)
+    kept = tasks[tasks.sizes > 0]
+    for module in (_empirical_bayes, _task_stream):
+        monkeypatch.setattr(module, "SAMPLE_TASKS", 150)
+    there = EmpiricalBayesLearner(device="cuda").fit(kept)
+    # The same sample, refined on the statistics of all tasks in memory.
+    here = EmpiricalBayesLearner()
+    source = {}
+
+    def in_memory(tensors):
+        return lambda units, side: source.setdefault("made", TaskStatistics.of(kept, units))
+
+    monkeypatch.setattr(_task_stream, "source_on_device", in_memory)
+    here.set_params(device="cuda").fit(kept)
+    assert source
+    assert here.form_ == there.form_
+    np.testing.assert_allclose(there.adapt_many(kept), here.adapt_many(kept), rtol=1e-4, atol=1e-5)
+    X, y = (torch.tensor(part, device="cuda") for part in (kept.X, kept.y))
+    groups = torch.tensor(np.repeat(kept.labels, kept.sizes), device="cuda")
+    monkeypatch.undo()
+    for module in (_empirical_bayes, _task_stream):
+        monkeypatch.setattr(module, "SAMPLE_TASKS", 150)
+    tensors = EmpiricalBayesLearner(device="cuda").fit(X, y, groups=groups)
+    np.testing.assert_allclose(tensors.adapt_many(kept), there.adapt_many(kept), rtol=1e-6, atol=1e-8)
+    assert tensors.n_tasks_seen_ == len(kept)

@@ -12,9 +12,11 @@ from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_besi
 from ..feature_maps import SideFeatures, get_feature_map
 from ..intervals import Calibration
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
-from ..shards.cuda import check_device
+from ..shards import SAMPLE_TASKS
+from ..shards.cuda import TensorTasks, check_device, is_tensor
 from ..tasks import TaskScan, TaskSet
 from ..tasks.episodes import Arrival
+from ._on_device import read_tensors, refuse_weights_of_tensors
 from ._reading import outside, unnamed, with_frequencies
 from ._scanning import refuse_beside_scan
 from ._task_stream import StreamLearner
@@ -69,7 +71,8 @@ class EmpiricalBayesLearner(StreamLearner):
         Parallel candidates or parts of the tasks (joblib); results do not depend on it.
     device : None or "cuda", default=None
         Where the sums of EM over many tasks and the weights of `adapt_many` are computed, in double precision; on a GPU
-        tensors of torch are taken as they are (float32 or float64) and give tensors.  The form is chosen on the CPU.
+        tensors of torch are taken as they are (float32 or float64) and give tensors.  The form is chosen on the CPU, from
+        at most 5,000 tasks; where there are more, weights of the tasks are not kept.
     progress : bool, default=False
         Show a progress bar on a terminal.
     random_state : int, RandomState or None, default=0
@@ -150,7 +153,7 @@ class EmpiricalBayesLearner(StreamLearner):
         Parameters
         ----------
         X : TaskSet, TaskScan, or array (n, d) with ``y`` and ``groups``
-            Of a `tailored.scan` memory does not grow with the table.  The form and all else that needs rows is learned
+            Or tensors of torch, see ``device``.  Of a `tailored.scan` memory does not grow with the table.  The form and all else that needs rows is learned
             from a random sample of 5,000 whole tasks, and the form is then fitted to all of them by EM.  Where there are
             more tasks than that, their weights are not kept: `predict_tasks` serves them from their rows.
         y, groups, side_info
@@ -171,11 +174,18 @@ class EmpiricalBayesLearner(StreamLearner):
             raise ValueError("checkpoint: tasks in memory are not written down; pass X=tailored.scan(...)")
         with self._all_or_nothing(reset=True):
             self._check_parameters()
+            if is_tensor(X):
+                refuse_weights_of_tensors(sample_weight)
+                self._fit_on_device(read_tensors(self, X, y, groups, side_info, reset=True), validation)
+                return self
             tasks = self._read(X, y, groups, side_info, reset=True)
             if sample_weight is not None:
                 from_rows = not isinstance(X, TaskSet)
                 tasks = with_frequencies(tasks, sample_weight, groups, from_rows=from_rows)
-            self._fit_tasks(tasks, validation)
+            if self.device is not None and len(tasks) > SAMPLE_TASKS:
+                self._fit_on_device(TensorTasks.moved(tasks, check_device(self.device)), validation)
+            else:
+                self._fit_tasks(tasks, validation)
         return self
 
     def partial_fit(

@@ -17,10 +17,12 @@ from .._version import __version__
 from ..adapting import in_closed_form
 from ..empirical_bayes import Learned
 from ..empirical_bayes.streaming import Running, Stream, places, together
-from ..shards import Collection
+from ..shards import SAMPLE_TASKS, Collection
+from ..shards.cuda import TensorTasks
 from ..tasks import TaskScan, TaskSet
 from ..tasks.rows import batches
 from ._base import MetaLearner
+from ._on_device import source_on_device
 from ._reading import warn_of_numbers
 from ._scanning import AllTasks, work_folder
 
@@ -89,6 +91,22 @@ class StreamLearner(MetaLearner):
         self._stream, _ = Stream.begin(self._seed()).take(tasks, held_out)
         learned = self._train(*together(tasks, held_out), self._clip(tasks.y))
         self._choose(learned, places(tasks, tasks), tasks)
+
+    def _fit_on_device(self, tasks: TensorTasks, validation: TaskSet | None) -> None:
+        """Learn from a sample, and fit what was chosen to all tasks of a device; their weights stay there, or nowhere."""
+        seed = self._seed()
+        sample = self._read(tasks.sample(SAMPLE_TASKS, seed), reset=True)
+        if len(tasks) == len(sample):
+            self._fit_tasks(sample, validation)
+            return
+        held_out = None if validation is None else self._read(validation)
+        stream, _ = Stream.begin(seed).take(sample, held_out)
+        n_tasks = self.n_tasks_seen_ = len(tasks) + (0 if held_out is None else len(held_out))
+        self._stream = stream
+        ends = np.array([float(tasks.y.min()), float(tasks.y.max())])
+        source_in = source_on_device(tasks)
+        learned = self._train(*together(sample, held_out), self._clip(ends), source_in=source_in)
+        self._stream = replace(stream, n_tasks=n_tasks, n_chosen=n_tasks, running=Running.of(learned))
 
     def _go_on(self, piece: TaskSet, validation: TaskSet | None) -> None:
         before, clip = self._stream, self._clip(piece.y)

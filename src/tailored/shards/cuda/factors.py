@@ -154,7 +154,7 @@ def _scores(
     sums = torch.segment_reduce(sums, "sum", lengths=piece.sizes, axis=0, initial=0.0)
     inverse = there(np.linalg.inv(model.scores))
     means = there(model.level) + piece.side @ there(model.side)
-    precision = sums[:, : q * q].reshape(-1, q, q) + inverse
+    precision = sums[:, : q * q].reshape(len(sums), q, q) + inverse
     right = sums[:, q * q : -1] + means @ inverse
     constants = sums[:, -1].sum() + ((means @ inverse) * means).sum()
     covariances = torch.linalg.inv(precision)

@@ -70,6 +70,9 @@ class CudaStatistics:
         products = torch.empty((compiled.layout.n_products, T), dtype=tasks.X.dtype, device=device)
         where = [torch.from_numpy(part).to(device) for part in (shift, scale)]
         compiled.launch("products_of_rows", tasks.X, tasks.y, tasks.offsets, T, *where, products)
+        # Cheaper than to look at every row: what is not finite there is not finite here.
+        if not bool(torch.isfinite(products.sum(dtype=torch.float64))):
+            raise ValueError("X, y: NaN, infinity, or numbers whose squares are")
         known = None if side is None else torch.tensor(side, device=device)
         return cls(products, torch.diff(tasks.offsets).double(), D, known)
 
