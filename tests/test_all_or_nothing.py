@@ -119,7 +119,7 @@ INJECTED = {
     "judge": (objective_module, "mean_error", 1, False),
     "later look of the judge": (objective_module, "mean_error", 5, True),
     "learning": (empirical_bayes_module, "learn", 1, True),
-    "size": (EmpiricalBayesLearner, "_check_size", 1, True),
+    "size": (EmpiricalBayesLearner, "_side_features", 1, True),
     "closed form": (empirical_bayes_module, "in_closed_form", 1, False),
     "adapting at the end": (adapting, "weights", 1, False),
     "solving at the end": (adapting, "solve", 1, True),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import within
+from . import wide, within
 from ._threads import single_threaded_blas
 from ._validation import native
 from .feature_maps import check_features
@@ -61,6 +61,8 @@ def features(prior: Prior, tasks: TaskSet, *, one: bool = False) -> Array:
 def weights(prior: Prior, tasks: TaskSet, n_jobs: int | None = None) -> Array:
     """Weights (T, d) of many tasks in the user's units, with the intercept last where there is one."""
     tasks = left_to_tasks(prior, tasks)
+    if wide.is_wide(prior):
+        return prior.units.raw_weights(wide.adapt(prior, tasks).weights)
     if prior.closed_form is not None:
         with single_threaded_blas():
             return prior.units.raw_weights(prior.closed_form.weights(tasks, n_jobs))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,8 +203,21 @@ class Adapted(NamedTuple):
         """Target minus prediction of the query rows, (m, q)."""
         return self.query_y - _predicted(self.query_X, self.weights)
 
+    def spreads(self, noise: float) -> Array:
+        """The errors expected, (m, q)."""
+        return spreads(self.X, self.y, self.theta, self.weights, self.query_X, noise)
 
-def calibrate(levels: Sequence[tuple[int, Sequence[Adapted]]], n_repeats: int = 1) -> Calibration:
+
+class Asked(Protocol):
+    """Calibration tasks with q query rows each: how far they were missed, and by how much they could be."""
+
+    @property
+    def errors(self) -> Array: ...
+
+    def spreads(self, noise: float) -> Array: ...
+
+
+def calibrate(levels: Sequence[tuple[int, Sequence[Asked]]], n_repeats: int = 1) -> Calibration:
     """Scores of tasks, each given ``n_repeats`` times per level: numbers of rows, increasing, and adapted tasks."""
     errors = [[tasks.errors for tasks in groups] for _, groups in levels]
     noise = float(np.mean(np.concatenate([found.ravel() for found in errors[-1]]) ** 2))
@@ -214,7 +227,7 @@ def calibrate(levels: Sequence[tuple[int, Sequence[Adapted]]], n_repeats: int = 
     for (_, groups), missed in zip(levels, errors, strict=True):
         n_tasks = sum(len(found) for found in missed)
         pairs = list(zip(groups, missed, strict=True))
-        found = [m / spreads(t.X, t.y, t.theta, t.weights, t.query_X, noise) for t, m in pairs]
+        found = [m / t.spreads(noise) for t, m in pairs]
         score = np.concatenate([part.ravel() for part in found])
         share = np.concatenate([np.full(part.size, 1.0 / part.shape[1]) for part in found])
         order = np.argsort(score, kind="stable")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from . import within
+from . import wide, within
 from .adapting import features, left_to_tasks
 from .mixed_models import TaskStatistics
 from .prior import Prior
@@ -41,6 +41,8 @@ class OneTask(NamedTuple):
         θ, b(s) (None: zero) and w.
     gap, n_iter
         Of the solution.
+    open : FactorSpreads or None
+        Under a prior of many columns, what spreads are computed from: no θ is formed, and neither X nor y are kept.
     """
 
     prior: Prior
@@ -50,17 +52,24 @@ class OneTask(NamedTuple):
     n_rows: int
     side: Array | None
     common: Callable[[Any], Array] | None
-    theta: Array
+    theta: Array | None
     mean: Array | None
     weights: Array
     gap: float
     n_iter: int
+    open: wide.FactorSpreads | None = None
 
 
 def one_task(prior: Prior, task: TaskSet) -> OneTask:
     """Adapt a prior to a set of one task, which may have no rows."""
     left, closed = left_to_tasks(prior, task), prior.closed_form
     common = None if prior.common is None else prior.common.of_task(task)
+    if wide.is_wide(prior):
+        found, none = wide.adapt(prior, left), np.zeros((0, 0))
+        return OneTask(
+            prior, _own(task), none, none[0:0], len(left.y), None, common, None, None, found.weights[0], 0.0, 0,
+            found.of_rows,
+        )  # fmt: skip
     X, y = prior.units.dense(left.X), prior.units.targets(left.y)
     if closed is not None:
         given = _own(task) if closed.needs_rows else None

@@ -14,6 +14,7 @@ from . import (
     mixed_models,
     representation,
     solvers,
+    wide,
 )
 from .empirical_bayes.prior_mean import LevelBias
 from .empirical_bayes.streaming import Running, Stream
@@ -30,6 +31,7 @@ KNOWN: dict[str, type] = {
         Prior,
         intervals.Calibration,
         intervals.TaskSpreads,
+        wide.FactorSpreads,
         *losses.LOSSES.values(),
         representation.Bias,
         representation.BlockDiagonal,
@@ -51,6 +53,7 @@ KNOWN: dict[str, type] = {
         feature_maps.RidgeEstimate,
         feature_maps.SecondOrder,
         feature_maps.SideFeatures,
+        feature_maps.SideMap,
         feature_maps.SideVector,
         feature_maps.TaskSummary,
         mixed_models.Mixture,

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import adapting
+from . import adapting, wide
 from ._threads import single_threaded_blas
 from .closed_form import Spreads
 from .intervals import Calibration, TaskSpreads, own_noise
 from .prior import Prior
 from .tasks import Rows, TaskSet
 from .tasks.rows import batches, dense, predictions, segment_sums
+from .wide import FactorSpreads
 
 Array = NDArray[np.float64]
 
@@ -73,8 +74,10 @@ def predict_rows(
     return Predicted(adapting.put_together(own, common, prior.clip), lower, upper, deviation * width)
 
 
-def task_spreads(prior: Prior, tasks: TaskSet) -> TaskSpreads:
+def task_spreads(prior: Prior, tasks: TaskSet) -> TaskSpreads | FactorSpreads:
     """What the spreads of many adapted tasks are computed from, for a prior of the squared loss."""
+    if wide.is_wide(prior):
+        return wide.adapt(prior, adapting.left_to_tasks(prior, tasks)).of_rows
     adapt, squares, covariances = adapting.in_closed_form(prior), [], []
     tasks = adapting.left_to_tasks(prior, tasks)
     for batch in batches(tasks):
@@ -85,11 +88,17 @@ def task_spreads(prior: Prior, tasks: TaskSet) -> TaskSpreads:
     return TaskSpreads(tasks.sizes, np.concatenate(squares), np.concatenate(covariances))
 
 
-def quantile_shifts(prior: Prior, spreads: TaskSpreads, X: Any, task: NDArray[np.intp]) -> Array:
+def quantile_shifts(
+    prior: Prior, spreads: TaskSpreads | FactorSpreads, X: Any, task: NDArray[np.intp]
+) -> Array:
     """What the prior's quantile adds to the predictions of rows of the tasks at the given positions."""
     assert prior.calibration is not None
     reach = _by_size(spreads.n_rows, lambda n: [_quantile(prior, n)])[:, 0]
-    width = spreads(task, prior.units.dense(X), prior.calibration.noise)
+    noise = prior.calibration.noise
+    if isinstance(spreads, FactorSpreads):
+        width = spreads(prior, X, task, noise)
+    else:
+        width = spreads(task, prior.units.dense(X), noise)
     return prior.units.target * reach[task] * width
 
 
@@ -101,6 +110,11 @@ def _tailored(prior: Prior, query: TaskSet, weights: Array) -> Array:
 def _spreads(prior: Prior, support: TaskSet, query: TaskSet, n_jobs: int | None) -> Spreads:
     """Weights, residuals, and centre and variance of the query rows; ``support`` is what the common part leaves."""
     with single_threaded_blas():
+        if wide.is_wide(prior):
+            found, task = wide.adapt(prior, support), np.repeat(np.arange(len(query)), query.sizes)
+            centre = wide.centres(prior, query.X, task, found.weights)
+            variance = found.of_rows.variances(prior, query.X, task)
+            return Spreads(found.weights, found.of_rows.squares, centre, variance)
         if prior.closed_form is not None:
             return prior.closed_form.spreads(support, query, n_jobs)
         adapt, parts, start = adapting.by_solving(prior, n_jobs), [], 0

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from . import within
+from . import wide, within
 from ._threads import single_threaded_blas
 from ._validation import check_choice, check_clip, check_finite, check_fraction, check_psd, check_target
 from .adapting import put_together
@@ -53,6 +53,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     intercept_ : float
         Both are those of the tailored part, where a learner has a common part: predictions are the sum of the two.
     representation_ : array (d, d), or (d + 1, d + 1) with an intercept
+        None under a prior of many columns, whose matrix is not formed (see ``representation`` of the learner).
     dual_gap_ : float
         Certificate: the objective of this model is at most this far from the minimum.
     n_iter_ : int
@@ -111,7 +112,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     def _settle(self, one: OneTask) -> None:
         """Take over what came of adapting."""
         units = one.prior.units
-        self.representation = units.raw_representation(one.theta)
+        self.representation = None if one.theta is None else units.raw_representation(one.theta)
         self.bias = None if one.mean is None else units.raw_weights(one.mean)
         # of the squared loss, where the units are not the user's own
         gap = one.gap * units.target**2
@@ -176,7 +177,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         self._one = None
         return self
 
-    def _store(self, weights: Array, theta: Array, gap: float, n_iter: int) -> None:
+    def _store(self, weights: Array, theta: Array | None, gap: float, n_iter: int) -> None:
         if self.fit_intercept:
             self.coef_, self.intercept_ = weights[:-1], float(weights[-1])
         else:
@@ -213,7 +214,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         if one is not None and one.prior.quantile is not None:
             units, calibration = one.prior.units, self._calibration("predict")
             reach = calibration.quantile(one.n_rows, one.prior.quantile)
-            found += units.target * reach * self._spreads(one, units.dense(X))
+            found += units.target * reach * self._at(one, X)[1]
         return self._put_together(found, X)
 
     def _put_together(self, tailored: Array, X: Any) -> Array:
@@ -232,10 +233,17 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         return calibration
 
     @staticmethod
-    def _spreads(one: OneTask, x: Array) -> Array:
-        """The spread of rows in the units of the prior."""
+    def _at(one: OneTask, X: Any) -> tuple[Array, Array]:
+        """The fitted model and the spread at rows, in the units of the prior."""
         assert one.prior.calibration is not None
-        return spreads(one.X, one.y, one.theta, one.weights, x, one.prior.calibration.noise, one.n_rows)
+        noise = one.prior.calibration.noise
+        if one.open is not None:
+            only = np.zeros(X.shape[0], dtype=np.intp)
+            centre = wide.centres(one.prior, X, only, one.weights[None])
+            return centre, one.open(one.prior, X, only, noise)
+        assert one.theta is not None
+        x = one.prior.units.dense(X)
+        return x @ one.weights, spreads(one.X, one.y, one.theta, one.weights, x, noise, one.n_rows)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Intervals that contain the target of a new row with probability ``coverage``.
@@ -264,11 +272,9 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         assert one is not None
         X = self._inputs(X)
         units = one.prior.units
-        x = units.dense(X)
         # Not clipped: the errors of the calibration are those of unclipped predictions, too.
-        width = self._spreads(one, x)
+        centre, width = self._at(one, X)
         low, high = self._reach(calibration, one.n_rows, coverage)
-        centre = x @ one.weights
         ends = np.stack([centre + low * width, centre + high * width], axis=1)
         return self._put_together(units.raw_predictions(ends), X)
 
@@ -284,7 +290,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         assert one is not None
         X = self._inputs(X)
         units = one.prior.units
-        return units.target * calibration.deviation(one.n_rows) * self._spreads(one, units.dense(X))
+        return units.target * calibration.deviation(one.n_rows) * self._at(one, X)[1]
 
     @staticmethod
     def _reach(calibration: Calibration, n_rows: int, coverage: float) -> tuple[float, float]:

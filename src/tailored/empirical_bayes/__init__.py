@@ -2,6 +2,7 @@
 
 from .common_part import learn_beside
 from .data import Settings, TrainingData
-from .training import Learned, learn
+from .learned import Learned
+from .training import learn
 
 __all__ = ["Learned", "Settings", "TrainingData", "learn", "learn_beside"]

@@ -18,7 +18,8 @@ from ..feature_maps import SideFeatures
 from ..mixed_models import Source
 from .data import COMMON_PARTS, TrainingData
 from .judging import significant
-from .training import Learned, learn
+from .learned import Learned
+from .training import learn
 
 #: Standard errors by which held-out errors must be lower: whoever asks for it expects something of it.
 EXPECTED = 1.0

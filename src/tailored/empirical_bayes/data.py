@@ -21,8 +21,15 @@ Index = NDArray[np.intp]
 
 #: From this number of tasks on, one held-out part says enough and the others are not rotated through.
 MANY_TASKS = 500
+#: The same where columns are many: each is seen by few of the tasks, and one part says less.
+MANY_WIDE_TASKS = 2000
 #: Tasks used to choose a form: to train on and to hold out, at most.
 SELECTION_TRAIN, SELECTION_HELD_OUT = 4000, 1000
+
+#: Operations of a step of EM on second moments of all columns, at most.
+LARGEST_WORK = 4e9
+#: Rows with fewer entries than this fraction are stored by them, and not centred.
+SPARSE = 0.25
 
 # What a seed is drawn for; each draw is a function of the user's seed, its purpose and a number.
 FOLDS, COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, BIAS_ROWS, ALL_BIAS_ROWS, INTERVAL_ROWS, COMMON_PARTS = (
@@ -78,10 +85,18 @@ class TrainingData:
     def __len__(self) -> int:
         return len(self.tasks)
 
+    @property
+    def has_many_columns(self) -> bool:
+        """Whether steps of T d³ operations, of which there are several hundred, would take hours."""
+        d = self.tasks.n_features + self.settings.fit_intercept
+        return len(self) * d**3 > LARGEST_WORK
+
     @cached_property
     def units(self) -> Units:
         if self.known_units is not None:
             return self.known_units
+        if self.has_many_columns and _is_mostly_zero(self.tasks):
+            return Units.of_entries(self.tasks, self.settings.fit_intercept)
         units = Units.of(self.tasks, self.settings.fit_intercept, centre=True)
         # What comes in time begins somewhere: level and slopes are rather independent there than half way.
         return units.at_first_rows(self.tasks) if self.settings.arrival.in_order else units
@@ -116,7 +131,7 @@ class TrainingData:
         n_folds = min(max(2, round(1.0 / self.settings.validation_fraction)), T)
         order = np.random.default_rng(self.seed(FOLDS)).permutation(T)
         place = np.arange(T) % n_folds
-        if T < MANY_TASKS:
+        if (MANY_WIDE_TASKS if self.has_many_columns else MANY_TASKS) > T:
             return [Fold(i, np.sort(order[place != i]), np.sort(order[place == i])) for i in range(n_folds)]
         train, held_out = order[place != 0][:SELECTION_TRAIN], order[place == 0][:SELECTION_HELD_OUT]
         return [Fold(0, np.sort(train), np.sort(held_out))]
@@ -138,3 +153,10 @@ class TrainingData:
         with np.errstate(invalid="ignore"):
             means = np.where(rows > 0, totals / np.maximum(counts, 1), np.nan)
         return np.where(np.isnan(means) & (rows > 0), np.inf, means)
+
+
+def _is_mostly_zero(tasks: TaskSet) -> bool:
+    """Whether rows are better kept by their entries; a sparse matrix of many is no other thing than a dense one."""
+    if tasks.is_sparse:
+        return True
+    return np.count_nonzero(tasks.X) <= SPARSE * tasks.X.size

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .._validation import native
 from ..feature_maps import PosteriorMap, SideFeatures
 from ..mixed_models import SideForm, Stepwise, TaskStatistics
+from ..mixed_models.forms import Form
 from ..prior import Prior
 from ..shards import Reservoir
 from ..tasks import TaskSet, Units
@@ -46,6 +47,8 @@ class Running:
         assert features.model is not None
         # Errors of held-out tasks have been counted: only B is of use from here on.
         biases = tuple(replace(level, errors=np.zeros(0)) for level in learned.biases)
+        assert isinstance(learned.form, Form)
+        assert learned.model is not None
         model = Stepwise.of(learned.form, learned.model)
         return cls(model, learned.side, learned.scale, biases, features.model.units, features.model.side)
 

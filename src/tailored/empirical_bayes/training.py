@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,48 +24,26 @@ from numpy.typing import NDArray
 from .._threads import single_threaded_blas
 from ..adapting import in_closed_form
 from ..calibration import calibrate_on
-from ..common import OutOfFold
 from ..exceptions import UnhelpfulWarning
 from ..feature_maps import Level, PosteriorMap, PosteriorModel, SideFeatures
 from ..intervals import Calibration
 from ..losses import Squared
-from ..mixed_models import Mixture, SideForm, Source
-from ..mixed_models.forms import Form, FormFitter, chains, refine
+from ..mixed_models import Mixture, Source
+from ..mixed_models.forms import FormFitter, chains, refine
 from ..prior import Prior
 from ..progress import Stages, stages
 from ..representation import Bias, BlockDiagonal, Conditioning, Constant
 from ..tasks import Units
 from .data import FORM_STARTS, INTERVAL_ROWS, MANY_TASKS, TrainingData
 from .judging import where_to_look
+from .learned import Learned
+from .many_columns import learn_many_columns
 from .prior_mean import LearnedBias, LevelBias, learn_bias
 from .query_risk import PENALTIES
 from .selection import choose
 
 Array = NDArray[np.float64]
 SourceIn = Callable[[Units, SideFeatures | None], Source]
-
-
-@dataclass(frozen=True)
-class Learned:
-    """The prior, and what was tried on the way.
-
-    ``form`` and ``scale`` were chosen on held-out tasks, ``side`` says what the description may move in b(s), and
-    ``penalty`` is the one on the part of b(s) that is learned on query rows (None: left out).  ``errors`` are those of
-    the held-out tasks, fold after fold, in the user's units.  ``model`` is the form's, before its τ was scaled, and
-    ``biases`` what query rows added to its b(s).  ``common`` is what all was learned beside.
-    """
-
-    prior: Prior
-    form: Form
-    scale: float
-    side: SideForm | None
-    penalty: float | None
-    errors: Array
-    validation_error: float
-    results: list[dict[str, Any]]
-    model: Mixture
-    biases: tuple[LevelBias, ...]
-    common: OutOfFold | None = None
 
 
 def learn(
@@ -82,6 +59,13 @@ def learn(
     Where ``data`` is a sample, ``source_in`` gives the statistics of all tasks in some units and with some features of
     their descriptions: the chosen form is fitted to them, all else is learned from the sample.
     """
+    if data.has_many_columns:
+        if source_in is not None:
+            raise ValueError(
+                f"X: {data.tasks.n_features} columns are learned from tasks in memory, and not from tables that do not "
+                "fit into it; give fit a TaskSet"
+            )
+        return learn_many_columns(data, tol=tol, max_iter=max_iter, progress=progress)
     flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_description}
     steps = len(data.folds) * len(chains(2, True, **flags)) + 3 * len(PENALTIES)
     with stages("Learning from tasks", steps, enabled=progress) as stage:

@@ -19,6 +19,7 @@ from ._ridge import RidgeEstimate
 from ._rows import AngleMap, FourierEmbedding, MeanEmbedding
 from .posterior import PosteriorMap, PosteriorModel
 from .side_features import Curve, SideFeatures
+from .side_map import SideMap
 from .summaries import Level, TaskSummary
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "RidgeEstimate",
     "SecondOrder",
     "SideFeatures",
+    "SideMap",
     "SideVector",
     "TaskSummary",
     "Transformer",

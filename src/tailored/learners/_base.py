@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .. import adapting, archive, one_task, within
+from .. import adapting, archive, one_task, wide, within
 from .._threads import single_threaded_blas
 from .._validation import check_choice, check_clip, check_int, check_positive, check_psd
 from .._version import __version__
@@ -227,9 +227,19 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
             return weights_of_tasks(self, tasks)
         return adapting.weights(self.prior_, tasks, self.n_jobs)
 
-    def representation(self, X: Any = None, y: Any = None, *, side_info: Any = None) -> Array:
-        """θ = n^p τ(s): the (d, d) representation tailored to the task (p: see `Prior`)."""
-        theta = one_task.representation(self.prior_, self._one_task(X, y, side_info))
+    def representation(
+        self, X: Any = None, y: Any = None, *, side_info: Any = None, columns: Any = None
+    ) -> Array:
+        """θ = n^p τ(s): the (d, d) representation tailored to the task (p: see `Prior`).
+
+        ``columns`` are positions of inputs that it is wanted for, the intercept being the last; all by default.
+        """
+        task = self._one_task(X, y, side_info)
+        if wide.is_wide(self.prior_):
+            return wide.representation(self.prior_, task, columns)
+        theta = one_task.representation(self.prior_, task)
+        if columns is not None:
+            return np.array(self.prior_.units.raw_representation(theta)[np.ix_(columns, columns)])
         return np.array(self.prior_.units.raw_representation(theta))
 
     def representations(self, tasks: TaskSet) -> Array:

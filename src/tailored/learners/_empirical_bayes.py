@@ -21,9 +21,6 @@ from ._reading import outside, unnamed, with_frequencies
 from ._scanning import refuse_beside_scan
 from ._task_stream import StreamLearner
 
-#: Each step of EM costs about T d³ operations, and there are several hundred of them.
-LARGEST_WORK = 4e9
-
 
 class EmpiricalBayesLearner(StreamLearner):
     """A representation and a prior mean for each task, by empirical Bayes: the learner to start with.
@@ -31,7 +28,8 @@ class EmpiricalBayesLearner(StreamLearner):
     Fits a mixture of linear mixed models to all tasks by EM, and the conditional part of the prior mean by the
     query risk.  The result is of the paper's form, ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀``: φ(s)
     holds the probabilities of the mixture's components given the task's rows, and a summary of its posterior
-    (`PosteriorMap`).  The learner chooses on held-out tasks among its own simpler forms, down to one
+    (`PosteriorMap`).  Where X has too many columns for a matrix of them, hundreds or thousands, the form is that of
+    factors plus a diagonal, ``τ = FFᵀ + D``, for one-hot items or other sparse rows.  The learner chooses on held-out tasks among its own simpler forms, down to one
     representation for all tasks and to every task alone, so that it need not lose to them.
 
     Parameters
@@ -239,7 +237,6 @@ class EmpiricalBayesLearner(StreamLearner):
 
         ``going_on`` keeps the units and features of what is running; ``source_in`` is that of `learn`.
         """
-        self._check_size(tasks)
         # A quantile is the median plus so many spreads, which are counted on held-out tasks.
         quantile = self.loss_.quantile if isinstance(self.loss_, Pinball) else None
         settings = Settings(
@@ -333,12 +330,4 @@ class EmpiricalBayesLearner(StreamLearner):
             raise ValueError(
                 f"loss: EmpiricalBayesLearner cannot honour the {self.loss_.name} loss, its model of the targets "
                 f"is Gaussian; use ConditionalLearner(loss={self.loss_.name!r}), or one of {', '.join(valid)}"
-            )
-
-    def _check_size(self, tasks: TaskSet) -> None:
-        T, d = len(tasks), tasks.n_features + bool(self.fit_intercept)
-        if T * d**3 > LARGEST_WORK:
-            raise ValueError(
-                f"X: empirical Bayes with {T} tasks and {tasks.n_features} columns would take hours; "
-                "use ConditionalLearner with a rank, for instance rank=32"
             )

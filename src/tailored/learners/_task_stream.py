@@ -21,6 +21,8 @@ from ..shards import SAMPLE_TASKS, Collection
 from ..shards.cuda import TensorTasks
 from ..tasks import TaskScan, TaskSet
 from ..tasks.rows import batches
+from ..wide import adapt as adapt_wide
+from ..wide import is_wide
 from ._base import MetaLearner
 from ._on_device import source_on_device
 from ._reading import warn_of_numbers
@@ -112,7 +114,7 @@ class StreamLearner(MetaLearner):
         before, clip = self._stream, self._clip(piece.y)
         self._stream, tasks = before.take(piece, validation)
         warn_of_numbers(before.sample.tasks, piece)
-        if self._stream.is_due:
+        if self._stream.is_due or before.running is None:
             known = self._stream.sample.tasks
             learned = self._train(*self._stream.tasks(), clip, going_on=self._stream.is_settled)
             self._choose(learned, places(known, tasks), tasks)
@@ -131,13 +133,13 @@ class StreamLearner(MetaLearner):
 
     def _choose(self, learned: Learned, found: NDArray[np.intp], tasks: TaskSet) -> None:
         """Take what was learned; ``found`` are the places of ``tasks``, which are to be served, among those learned from."""
-        running, before = Running.of(learned), self._stream.running
-        if learned.common is None:
+        running, before = None if learned.model is None else Running.of(learned), self._stream.running
+        if learned.common is None and running is not None:
             running = running.going_on_from(before)
         n_tasks = self._stream.n_tasks
         self._stream = replace(self._stream, running=running, n_chosen=n_tasks)
         self.n_tasks_seen_ = n_tasks
-        if before is not None and running.model is before.model:
+        if running is not None and before is not None and running.model is before.model:
             self.prior_ = running.prior(self.prior_)
         left = tasks
         if learned.common is not None:
@@ -148,9 +150,12 @@ class StreamLearner(MetaLearner):
         self._serve(tasks, left)
 
     def _serve(self, tasks: TaskSet, left: TaskSet) -> None:
-        adapt_tasks = in_closed_form(self.prior_)
         with single_threaded_blas():
-            weights = np.concatenate([adapt_tasks(batch)[0] for batch in batches(left)])
+            if is_wide(self.prior_):
+                weights = adapt_wide(self.prior_, left).weights
+            else:
+                adapt_tasks = in_closed_form(self.prior_)
+                weights = np.concatenate([adapt_tasks(batch)[0] for batch in batches(left)])
         self._remember(tasks, self.prior_.units.raw_weights(weights), left)
 
     def _fit_scan(self, scan: TaskScan, validation: TaskSet | None, checkpoint: Any) -> Self:

@@ -17,6 +17,8 @@ from ..predicting import predict_rows, quantile_shifts, task_spreads
 from ..prior import Prior
 from ..tasks import TaskSet
 from ..tasks.pairs import matched
+from ..tasks.rows import sparse_products
+from ..wide import FactorSpreads
 from ._reading import (
     check_names,
     in_known_order,
@@ -37,7 +39,7 @@ class Predicts:
     task_labels_: NDArray[Any]
     task_weights_: Array
     task_descriptions_: Array
-    task_spreads_: TaskSpreads
+    task_spreads_: TaskSpreads | FactorSpreads
     task_parts_: NDArray[np.intp]
     common_others_: tuple[CommonPart, ...]
     n_jobs: int | None
@@ -77,8 +79,8 @@ class Predicts:
             positions = np.zeros(X.shape[0], dtype=int)
         else:
             positions = task_positions(self.task_labels_, groups, X.shape[0])
-        weights, common = self.task_weights_[positions], self.prior_.common
-        described = np.zeros((len(weights), 0)) if common is None else self.task_descriptions_[positions]
+        weights, task, common = self.task_weights_, positions, self.prior_.common
+        described = np.zeros((len(task), 0)) if common is None else self.task_descriptions_[positions]
         new = positions < 0
         if new.any():
             # The task of such a row is one without rows; a description that is not given is one of missing values.
@@ -86,16 +88,18 @@ class Predicts:
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
             empty, places = tasks_without_rows(X[new], groups, new, side_info)
             empty = in_known_order(self, empty)
-            weights[new] = adapting.weights(self.prior_, empty, self.n_jobs)[places]
+            task = positions.copy()
+            task[new] = len(weights) + places
+            weights = np.vstack([weights, adapting.weights(self.prior_, empty, self.n_jobs)])
             if common is not None:
                 described[new] = common.describe(empty)[places]
         d = X.shape[1]
         if sparse.issparse(X):
-            prediction = np.asarray(X.multiply(weights[:, :d]).sum(axis=1)).ravel()
+            prediction = sparse_products(X, weights, task)
         else:
-            prediction = np.einsum("ij,ij->i", X, weights[:, :d])
+            prediction = np.einsum("ij,ij->i", X, weights[task, :d])
         if self.prior_.fit_intercept:
-            prediction = prediction + weights[:, d]
+            prediction = prediction + weights[task, d]
         if self.prior_.quantile is not None:
             prediction[~new] += quantile_shifts(self.prior_, self.task_spreads_, X[~new], positions[~new])
             if new.any():

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from ..tasks import TaskSet, Units
+from ..tasks.rows import dense
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+
+
+def stored(X: Any, units: Units) -> sparse.csr_array:
+    """Rows, dense or sparse, in these units, without the constant column."""
+    d = X.shape[1]
+    shifted = dense(X) - units.shift[:d] if units.shift.any() else X
+    out = sparse.csr_array(sparse.csr_array(shifted) * (1.0 / units.columns[:d])[None, :])
+    out.eliminate_zeros()
+    out.sort_indices()
+    return out
 
 
 @dataclass(frozen=True)
@@ -36,13 +48,8 @@ class FactorRows:
     @classmethod
     def of(cls, tasks: TaskSet, units: Units, side: Array | None = None) -> FactorRows:
         """The rows in these units."""
-        d = tasks.n_features
-        scaled = (tasks.X - units.shift[:d]) if units.shift.any() else tasks.X
-        X = sparse.csr_array(scaled * (1.0 / units.columns[:d])[None, :])
-        X.eliminate_zeros()
-        X.sort_indices()
         known = np.zeros((len(tasks), 0)) if side is None else side
-        return cls(X, units.targets(tasks.y), tasks.offsets, known)
+        return cls(stored(tasks.X, units), units.targets(tasks.y), tasks.offsets, known)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

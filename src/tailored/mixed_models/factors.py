@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 #: Tasks that the usual noise counts for in that of one column.
 NOISE_TASKS = 20.0
 #: EM ends when a step gains so little for each row.
-ENOUGH = 2e-6
+ENOUGH = 1e-5
 #: Least eigenvalue of Λ, relative to its trace: a factor that nothing speaks for.
 LEAST_SCATTER = 1e-9
 
@@ -32,7 +32,8 @@ def bound(model: FactorModel, sums: FactorMoments) -> float:
     inverse = np.linalg.inv(model.scatter)
     moved = model.columns - model.centre
     distance = np.einsum("ja,ab,jb->j", moved, inverse, moved) + np.einsum("jab,ab->j", model.spread, inverse)
-    log_dets = np.linalg.slogdet(model.scatter)[1] - np.linalg.slogdet(model.spread)[1]
+    roots = np.linalg.cholesky(model.spread)
+    log_dets = np.linalg.slogdet(model.scatter)[1] - 2.0 * np.log(np.einsum("jaa->ja", roots)).sum(axis=1)
     divergence = 0.5 * float(np.sum(distance - width + log_dets))
     seen = sums.count > 0
     parts = model.variances[seen] + (0.0 if sums.n_rows else model.noise)
@@ -110,7 +111,7 @@ def _column_prior(model: FactorModel, seen: NDArray[np.bool_]) -> FactorModel:
 
 
 def fit_factors(
-    rows: FactorRows, model: FactorModel, penalty: float = 0.0, *, max_iter: int = 80
+    rows: FactorRows, model: FactorModel, penalty: float = 0.0, *, max_iter: int = 60
 ) -> FactorModel:
     """EM from a model on, until a step gains nothing worth speaking of."""
     last, stays = -np.inf, 0

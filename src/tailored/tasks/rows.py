@@ -125,10 +125,20 @@ def segment_sums(values: Array, offsets: NDArray[np.int64]) -> Array:
 
 def predictions(rows: Rows, weights: Array) -> Array:
     """Prediction of every row by its own task's weights (T, d)."""
-    per_row = np.repeat(weights, rows.sizes, axis=0)
-    if rows.is_sparse:
-        return np.asarray(rows.X.multiply(per_row).sum(axis=1)).ravel()
-    return np.einsum("ij,ij->i", rows.X, per_row)
+    task = np.repeat(np.arange(len(weights)), rows.sizes)
+    return sparse_products(rows.X, weights, task) if rows.is_sparse else _products(rows.X, weights[task])
+
+
+def sparse_products(X: Any, weights: Array, task: Index) -> Array:
+    """``<x, w>`` of CSR rows by the weights (T, d) of their tasks, read at stored entries alone."""
+    entries = np.diff(X.indptr)
+    of_row = np.repeat(np.arange(len(entries)), entries)
+    products = X.data * weights[task[of_row], X.indices]
+    return np.bincount(of_row, weights=products, minlength=len(entries)).astype(float)
+
+
+def _products(X: Array, weights: Array) -> Array:
+    return np.asarray(np.einsum("ij,ij->i", X, weights))
 
 
 def clipped(values: Array, clip: tuple[float, float] | None) -> Array:

@@ -69,6 +69,21 @@ class Units:
             columns, shift = np.append(columns, 1.0), np.append(shift, 0.0)
         return cls(columns, target, shift, target_shift, bool(fit_intercept))
 
+    @classmethod
+    def of_entries(cls, tasks: TaskSet, fit_intercept: bool) -> Self:
+        """Root mean squares of what is stored of each column, so that a rare one is no smaller than a common one.
+
+        Columns are not shifted; targets are centred where an intercept takes that up.
+        """
+        X, centred = sparse.csr_array(tasks.X), cls.of(tasks, fit_intercept, centre=True)
+        squares = np.bincount(X.indices, weights=X.data**2, minlength=tasks.n_features)
+        counts = np.bincount(X.indices, weights=X.data != 0.0, minlength=tasks.n_features)
+        columns = np.sqrt(squares / np.maximum(counts, 1.0))
+        columns = np.where(columns > 0, columns, 1.0)
+        if fit_intercept:
+            columns = np.append(columns, 1.0)
+        return replace(centred, columns=columns, shift=np.zeros(len(columns)))
+
     def at_first_rows(self, tasks: TaskSet) -> Self:
         """The same with columns shifted by the mean of the tasks' first rows, where an intercept takes that up."""
         first = tasks.offsets[:-1][tasks.sizes > 0]

@@ -1,0 +1,48 @@
+"""What learning ends in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common import OutOfFold
+from ..mixed_models import Mixture, SideForm
+from ..prior import Prior
+from .prior_mean import LevelBias
+
+Array = NDArray[np.float64]
+
+
+class AnyForm(Protocol):
+    """A form of the prior: a mixture's, or factors plus a diagonal."""
+
+    @property
+    def n_components(self) -> int: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The prior, and what was tried on the way.
+
+    ``form`` and ``scale`` were chosen on held-out tasks, ``side`` says what the description may move in b(s), and
+    ``penalty`` is the one on the part of b(s) that is learned on query rows (None: left out).  ``errors`` are those of
+    the held-out tasks, fold after fold, in the user's units.  ``model`` is the form's, before its τ was scaled (None
+    where columns are many), and ``biases`` what query rows added to its b(s).  ``common`` is what all was learned beside.
+    """
+
+    prior: Prior
+    form: AnyForm
+    scale: float
+    side: SideForm | None
+    penalty: float | None
+    errors: Array
+    validation_error: float
+    results: list[dict[str, Any]]
+    model: Mixture | None
+    biases: tuple[LevelBias, ...]
+    common: OutOfFold | None = None

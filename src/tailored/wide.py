@@ -1,0 +1,98 @@
+"""Tasks under a prior of many columns, factors plus a diagonal: only the columns that they use are touched.
+
+For a `Prior` whose representation is `LowRank`.  Posterior means are in closed form, so that there is nothing to
+solve; and what is open about a prediction is read off the factors' scores, a column's own deviation being taken as
+open even where the task has seen it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .intervals import own_noise
+from .mixed_models.factor_posterior import FactorPosterior, Weights, adapt_factors, predicted, variances
+from .mixed_models.factor_rows import FactorRows, stored
+from .prior import Prior
+from .representation import LowRank
+from .tasks import TaskSet
+
+Array = NDArray[np.float64]
+
+
+def is_wide(prior: Prior) -> bool:
+    """Whether its tasks are adapted here."""
+    return isinstance(prior.conditioning, LowRank)
+
+
+class Spreads(NamedTuple):
+    """Of tasks, in the units of the prior: weights (T, d), and errors expected at rows of them."""
+
+    weights: Array
+    of_rows: FactorSpreads
+
+
+@dataclass(frozen=True)
+class FactorSpreads:
+    """What the spreads of rows are computed from when the support rows are gone.
+
+    Attributes
+    ----------
+    n_rows, squares : arrays (T,)
+        Numbers of support rows, and sums of their squared residuals.
+    covariances : array (T, q, q)
+        Of the factors' scores, in units of the noise.
+    """
+
+    n_rows: NDArray[np.int64]
+    squares: Array
+    covariances: Array
+
+    def variances(self, prior: Prior, X: Any, task: NDArray[np.intp]) -> Array:
+        """Of predictions, in units of the noise, at rows X of the tasks at these positions."""
+        found = variances(_weights(prior, np.zeros((0, 0))), stored(X, prior.units), task, self.covariances)
+        return np.maximum(found, 0.0)
+
+    def __call__(self, prior: Prior, X: Any, task: NDArray[np.intp], noise: float) -> Array:
+        """The error expected at each row, in the units of the prior."""
+        own = own_noise(self.squares, self.n_rows, noise)
+        return np.sqrt(own[task] * (1.0 + self.variances(prior, X, task)))
+
+
+def adapt(prior: Prior, tasks: TaskSet) -> Spreads:
+    """Adapt tasks, whose targets are what the common part leaves."""
+    rows = FactorRows.of(tasks, prior.units)
+    found: FactorPosterior = adapt_factors(_weights(prior, _means(prior, tasks)), rows)
+    return Spreads(found.weights, FactorSpreads(tasks.sizes, found.squares, found.covariances))
+
+
+def centres(prior: Prior, X: Any, task: NDArray[np.intp], weights: Array) -> Array:
+    """``<x, w>`` at rows of the tasks at these positions, in the units of the prior."""
+    return predicted(stored(X, prior.units), task, weights, prior.fit_intercept)
+
+
+def representation(prior: Prior, task: TaskSet, columns: Any = None) -> Array:
+    """θ of a task's raw columns, at some of them; all of them where there are few enough."""
+    factor = float(prior.size_factors(task.sizes)[0])
+    if columns is None or prior.units.shift.any():
+        whole = prior.units.raw_representation(factor * prior.conditioning(np.zeros(0)))
+        return np.array(whole if columns is None else whole[np.ix_(columns, columns)])
+    at = np.arange(prior.conditioning.n_features)[columns]
+    scale = 1.0 / prior.units.columns[at]
+    return np.asarray(factor * prior.conditioning(np.zeros(0), at) * np.outer(scale, scale))
+
+
+def _weights(prior: Prior, means: Array) -> Weights:
+    conditioning = prior.conditioning
+    assert isinstance(conditioning, LowRank)
+    return Weights(conditioning.factors, conditioning.diagonal, means, prior.fit_intercept)
+
+
+def _means(prior: Prior, tasks: TaskSet) -> Array:
+    """b(s) of every task."""
+    if prior.feature_map is None:
+        return prior.bias.evaluate(np.zeros((len(tasks), 0)))
+    return prior.bias.evaluate(prior.feature_map.transform(tasks))

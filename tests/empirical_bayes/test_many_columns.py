@@ -1,0 +1,174 @@
+"""Tasks of many columns: factors plus a diagonal, from fit to predictions, beside dense algebra."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from tailored import EmpiricalBayesLearner, TaskSet, load
+from tailored.representation import LowRank
+
+D, T = 400, 120
+
+
+def ratings(seed: int = 0, rank: int = 2, n_tasks: int = T, d: int = D, described: bool = False) -> TaskSet:
+    """People rate some of many items; popular ones are rated often."""
+    rng = np.random.default_rng(seed)
+    F, b = rng.standard_normal((d, rank)), rng.standard_normal(d)
+    popular = 1.0 / (5.0 + np.arange(d))
+    popular /= popular.sum()
+    rows, columns, y, side = [], [], [], []
+    for t in range(n_tasks):
+        n = int(rng.integers(20, 50))
+        items = rng.choice(d, n, replace=False, p=popular)
+        s = rng.standard_normal(2)
+        z, u = rng.standard_normal(rank), 0.5 * rng.standard_normal()
+        if described:
+            z[0], u = 1.5 * s[0] + 0.3 * z[0], u + s[1]
+        rows += [t] * n
+        columns += items.tolist()
+        y += (3.0 + b[items] + F[items] @ z + u + 0.3 * rng.standard_normal(n)).tolist()
+        side.append(s)
+    X = sparse.csr_array((np.ones(len(y)), (np.arange(len(y)), columns)), shape=(len(y), d))
+    return TaskSet(X, y, rows, dict(enumerate(side)) if described else None)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    train, test = ratings().split([0.8, 0.2], random_state=0)
+    return EmpiricalBayesLearner().fit(train), train, test
+
+
+def test_the_form_is_chosen_by_the_size_and_its_rank_by_held_out_tasks(fitted):
+    learner, _, test = fitted
+    assert isinstance(learner.conditioning_, LowRank)
+    assert 2 <= learner.form_["rank"] <= 4
+    found = learner.task_errors(test, support=0.75).mean()
+    zero = next(r["error"] for r in learner.search_results_ if r["rank"] == 0)
+    assert found < 0.7 * zero
+
+
+def test_weights_are_those_of_the_dense_posterior(fitted):
+    learner, _, test = fitted
+    prior, support = learner.prior_, test.support_query(0.5, random_state=0)[0]
+    F, D_ = prior.conditioning.factors, prior.conditioning.diagonal
+    W = F @ F.T + np.diag(D_)
+    weights = learner.adapt_many(support)
+    for t in (0, 7):
+        X = prior.units.dense(support[t].X)
+        y = prior.units.targets(support[t].y)
+        b = prior.bias.constant
+        gain = W @ X.T @ np.linalg.inv(X @ W @ X.T + np.eye(len(y)))
+        expected = prior.units.raw_weights((b + gain @ (y - X @ b))[None])[0]
+        np.testing.assert_allclose(weights[t], expected, atol=1e-9)
+        model = learner.adapt(support[t].X, support[t].y)
+        np.testing.assert_allclose(np.append(model.coef_, model.intercept_), expected, atol=1e-9)
+
+
+def test_ways_to_predict_agree(fitted):
+    learner, train, test = fitted
+    support, query = test.support_query(0.5, random_state=0)
+    table = learner.predict_tasks(query, support)
+    weights = learner.adapt_many(support)
+    model = learner.adapt(support[3].X, support[3].y)
+    mine = slice(query.offsets[3], query.offsets[4])
+    np.testing.assert_allclose(table["prediction"][mine], model.predict(query[3].X), atol=1e-9)
+    np.testing.assert_allclose(table["lower"][mine], model.predict_interval(query[3].X)[:, 0], atol=1e-9)
+    np.testing.assert_allclose(table["std"][mine], model.predict_std(query[3].X), atol=1e-9)
+    np.testing.assert_allclose(query[3].X @ weights[3, :-1] + weights[3, -1], model.predict(query[3].X))
+    # dense rows are the same rows
+    again = learner.adapt(support[3].X.toarray(), support[3].y)
+    np.testing.assert_allclose(again.predict(query[3].X.toarray()), model.predict(query[3].X), atol=1e-9)
+    seen = learner.predict(train[2].X, groups=[train.labels[2]] * len(train[2].y))
+    np.testing.assert_allclose(
+        seen, train[2].X @ learner.task_weights_[2, :-1] + learner.task_weights_[2, -1]
+    )
+    assert learner.score(test, support=0.75) > 0.5
+
+
+def test_intervals_cover(fitted):
+    learner, *_ = fitted
+    fresh = ratings(seed=0, n_tasks=220)[T:]
+    support, query = fresh.support_query(0.5, random_state=1)
+    table = learner.predict_tasks(query, support, coverage=0.8)
+    inside = (table["lower"] <= query.y) & (query.y <= table["upper"])
+    assert 0.72 < inside.mean() < 0.88
+
+
+def test_saved_and_loaded_says_the_same(fitted, tmp_path):
+    learner, _, test = fitted
+    learner.save(tmp_path / "a.tailored")
+    again = load(tmp_path / "a.tailored")
+    np.testing.assert_array_equal(again.adapt_many(test), learner.adapt_many(test))
+
+
+def test_representation_of_some_columns(fitted):
+    learner, *_ = fitted
+    block = learner.representation(columns=[3, 0, D])
+    np.testing.assert_allclose(block, learner.representation()[np.ix_([3, 0, D], [3, 0, D])], atol=1e-12)
+
+
+def test_a_new_user_without_ratings_is_described():
+    tasks = ratings(seed=1, described=True)
+    train, test = tasks.split([0.8, 0.2], random_state=0)
+    learner = EmpiricalBayesLearner().fit(train)
+    ignorant = EmpiricalBayesLearner(feature_map="posterior").fit(train)
+    assert learner.side_form_ is not None
+    cold = learner.task_errors(test, support=0).mean()
+    assert cold < 0.85 * ignorant.task_errors(test, support=0).mean()
+    one = test[0]
+    model = learner.adapt(side_info=one.side_info)
+    np.testing.assert_allclose(
+        np.abs(model.predict(one.X) - one.y).mean(), learner.task_errors(test, support=0)[0], rtol=0.2
+    )
+
+
+def test_quantiles_are_met():
+    from tailored.losses import Pinball
+
+    train, test = ratings(seed=2, n_tasks=160).split([0.7, 0.3], random_state=0)
+    learner = EmpiricalBayesLearner(loss=Pinball(0.8)).fit(train)
+    support, query = test.support_query(0.5, random_state=0)
+    found = learner.predict_tasks(query, support)["prediction"]
+    assert 0.7 < (query.y <= found).mean() < 0.9
+    assert np.isfinite(learner.predict(train[0].X, groups=[train.labels[0]] * len(train[0].y))).all()
+
+
+@pytest.mark.parametrize(("shift", "factor"), [(50.0, 1.0), (0.0, 1e-3)])
+def test_units_of_targets_change_predictions_as_algebra_says(fitted, shift, factor):
+    learner, train, test = fitted
+    support, query = test.support_query(0.5, random_state=0)
+
+    def moved(tasks):
+        return TaskSet.from_arrays(
+            tasks.X, shift + factor * tasks.y, tasks.offsets, tasks.labels, tasks.side_info
+        )
+
+    other = EmpiricalBayesLearner().fit(moved(train))
+    found = other.predict_tasks(query, moved(support))["prediction"]
+    expected = shift + factor * learner.predict_tasks(query, support)["prediction"]
+    assert np.abs(found - expected).max() < 1e-6 * factor * np.std(test.y)
+
+
+def test_features_of_rows_are_refused_with_the_alternative():
+    with pytest.raises(ValueError, match=r"feature_map.*400 columns.*ConditionalLearner"):
+        EmpiricalBayesLearner(feature_map="mean").fit(ratings(n_tasks=90))
+
+
+def test_further_rows_give_the_model_of_all_rows(fitted):
+    learner, _, test = fitted
+    one, half = test[1], len(test[1].y) // 2
+    model = learner.adapt(one.X[:half], one.y[:half]).update(one.X[half:], one.y[half:])
+    whole = learner.adapt(one.X, one.y)
+    np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-10)
+    np.testing.assert_allclose(model.predict_interval(one.X), whole.predict_interval(one.X), atol=1e-10)
+
+
+def test_a_stream_learns_anew_from_its_sample():
+    tasks = ratings(seed=3, n_tasks=140)
+    learner = EmpiricalBayesLearner().partial_fit(tasks[:90])
+    learner.partial_fit(tasks[90:])
+    assert isinstance(learner.conditioning_, LowRank)
+    assert learner.n_tasks_seen_ == 140
+    assert len(learner.task_weights_) == 50
