@@ -130,7 +130,7 @@ def in_a_process(*arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tasks", type=int, default=1_000_000)
-    parser.add_argument("--piece", type=int, default=200)
+    parser.add_argument("--piece", type=int, default=1_000)
     parser.add_argument("--pieces", type=int, default=110)
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--stream", nargs=2, type=int, help=argparse.SUPPRESS)

@@ -13,7 +13,8 @@ from ..empirical_bayes.streaming import places
 from ..feature_maps import SideFeatures
 from ..mixed_models import Source
 from ..shards import Collection, Recorded
-from ..tasks import TaskSet, Units
+from ..shards.engine import EngineCollection
+from ..tasks import TaskScan, TaskSet, Units
 
 
 def refuse_beside_scan(**given: Any) -> None:
@@ -33,10 +34,21 @@ def work_folder(checkpoint: Any) -> Iterator[Path]:
         yield Path(folder)
 
 
+def collect(
+    scan: TaskScan, folder: Path, seed: int, arguments: dict[str, Any]
+) -> Collection | EngineCollection:
+    """A sample of the scan's tasks, and a way to statistics of all of them."""
+    if scan.in_engine:
+        return EngineCollection(scan, folder, seed=seed)
+    return Collection(scan, folder, seed=seed, about={"arguments": arguments})
+
+
 class AllTasks:
     """All tasks of a collection as a source for EM, in the units and features that the sample was learned in."""
 
-    def __init__(self, collection: Collection, sample: TaskSet, folder: Path, n_threads: int) -> None:
+    def __init__(
+        self, collection: Collection | EngineCollection, sample: TaskSet, folder: Path, n_threads: int
+    ) -> None:
         self._collection, self._sample = collection, sample
         self._folder, self._n_threads = folder, n_threads
         self.n_tasks = 0

@@ -17,7 +17,7 @@ from .._version import __version__
 from ..adapting import in_closed_form
 from ..empirical_bayes import Learned
 from ..empirical_bayes.streaming import Running, Stream, places, together
-from ..shards import SAMPLE_TASKS, Collection
+from ..shards import SAMPLE_TASKS
 from ..shards.cuda import TensorTasks
 from ..tasks import TaskScan, TaskSet
 from ..tasks.rows import batches
@@ -26,7 +26,7 @@ from ..wide import is_wide
 from ._base import MetaLearner
 from ._on_device import source_on_device
 from ._reading import warn_of_numbers
-from ._scanning import AllTasks, work_folder
+from ._scanning import AllTasks, collect, work_folder
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,15 @@ class StreamLearner(MetaLearner):
 
     def _fit_scan(self, scan: TaskScan, validation: TaskSet | None, checkpoint: Any) -> Self:
         """Learn from a sample, and fit what was chosen to all tasks."""
+        if scan.in_engine and checkpoint is not None:
+            raise ValueError(
+                "checkpoint: rows stay in their engine, which is asked anew; leave it out, or in_engine"
+            )
         with self._all_or_nothing(reset=True), work_folder(checkpoint) as folder:
             self._check_parameters()
             seed = self._seed()
             others = {k: v for k, v in self.get_params(deep=False).items() if k not in ("n_jobs", "progress")}
-            collection = Collection(scan, folder, seed=seed, about={"arguments": others})
+            collection = collect(scan, folder, seed, others)
             sample = self._read(collection.sample, reset=True)
             if collection.is_whole:
                 self._fit_tasks(sample, validation)

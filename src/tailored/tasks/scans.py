@@ -75,10 +75,13 @@ class TaskScan:
     ----------
     table : Table
     columns : Columns
+    in_engine : bool
+        Whether rows stay where they are.
     """
 
     table: Table
     columns: Columns
+    in_engine: bool = False
 
     def pieces(self, skip: int = 0) -> Iterator[Piece]:
         """The tasks, batch by batch; a task may be in several of them.  The first ``skip`` batches are left out."""
@@ -144,6 +147,7 @@ def scan(
     target: str,
     features: Sequence[str] | None = None,
     side_columns: Sequence[str] | None = None,
+    in_engine: bool = False,
 ) -> TaskScan:
     """Tasks in a long table, a row per observation, that is read when a learner is fitted to it.
 
@@ -160,6 +164,10 @@ def scan(
     side_columns : sequence of str, optional
         Columns with the side information, constant within each task.  A table of descriptions is joined to the rows
         first, by the library that reads them.
+    in_engine : bool, default=False
+        Rows stay in the engine of a lazy frame or relation: it sums products of columns for each task, and only the sums,
+        and the rows of a sample of 5,000 tasks, come here.  Nothing but labels and their numbers of rows is held for all
+        tasks at once.
 
     Returns
     -------
@@ -170,4 +178,8 @@ def scan(
     columns = Columns.of(task, target, features, side_columns)
     if table.columns is not None:
         columns.among(table.columns)
-    return TaskScan(table, columns)
+    if in_engine and table.data is None:
+        raise ValueError(
+            "in_engine: a lazy frame, a relation or a dataframe can sum for itself; files and batches cannot"
+        )
+    return TaskScan(table, columns, bool(in_engine))

@@ -30,13 +30,14 @@ class Batch(NamedTuple):
 class Table(NamedTuple):
     """A table as a way to read its batches, in an order that is always the same, with a number of rows each at most.
 
-    ``once``: it can be read a single time.
+    ``once``: it can be read a single time.  ``data`` is what it was made from, where that can sum for itself.
     """
 
     name: str
     batches: Callable[[list[str] | None, int], Iterator[Batch]]
     columns: list[str] | None
     once: bool = False
+    data: Any = None
 
 
 def batch_rows(n_columns: int) -> int:
@@ -131,7 +132,7 @@ def _frame(data: Any) -> Table:
                 chosen[row : row + n_rows].to_native(), f"data, in the batch that starts at row {row}"
             )
 
-    return Table(type(data).__name__, read, list(frame.columns))
+    return Table(type(data).__name__, read, list(frame.columns), data=data)
 
 
 def _lazy(data: Any) -> Table:
@@ -139,7 +140,7 @@ def _lazy(data: Any) -> Table:
         chosen = data if columns is None else data.select(columns)
         return _placed(chosen.collect_batches(chunk_size=n_rows, maintain_order=True), "LazyFrame")
 
-    return Table("LazyFrame", read, list(data.collect_schema().names()))
+    return Table("LazyFrame", read, list(data.collect_schema().names()), data=data)
 
 
 def _relation(data: Any) -> Table:
@@ -148,7 +149,7 @@ def _relation(data: Any) -> Table:
         reader = getattr(chosen, "to_arrow_reader", None) or chosen.fetch_record_batch
         return _arrow(iter(reader(n_rows)), "relation")
 
-    return Table("relation", read, list(data.columns))
+    return Table("relation", read, list(data.columns), data=data)
 
 
 def _quoted(name: str) -> str:
