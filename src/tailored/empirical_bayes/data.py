@@ -24,7 +24,7 @@ MANY_TASKS = 500
 #: The same where columns are many: each is seen by few of the tasks, and one part says less.
 MANY_WIDE_TASKS = 2000
 #: Tasks used to choose a form: to train on and to hold out, at most.
-SELECTION_TRAIN, SELECTION_HELD_OUT = 4000, 1000
+SELECTION_TRAIN, SELECTION_HELD_OUT = 2000, 1000
 
 #: Operations of a step of EM on second moments of all columns, at most.
 LARGEST_WORK = 4e9

@@ -16,6 +16,8 @@ Array = NDArray[np.float64]
 
 #: Tasks that the single mixed model's covariance is worth in that of each component.
 COMPONENT_SHRINKAGE = 0.05
+#: Tasks that centres of groups are found on at most.
+GROUPED_TASKS = 1000
 
 
 def fit_mixture(
@@ -111,14 +113,17 @@ def _lines(directions: Array) -> Array:
 
 
 def _group(points: Array, n_groups: int, rng: np.random.Generator, n_tries: int = 3) -> NDArray[np.intp]:
-    """k-means with k-means++ centres; the tightest of some tries."""
-    tries = [_kmeans(points, n_groups, rng) for _ in range(n_tries)]
-    return min(tries, key=lambda result: result[1])[0]
+    """k-means with k-means++ centres, found on some of the points; the tightest of some tries."""
+    some = points
+    if len(points) > GROUPED_TASKS:
+        some = points[np.sort(rng.choice(len(points), GROUPED_TASKS, replace=False))]
+    centres = min((_kmeans(some, n_groups, rng) for _ in range(n_tries)), key=lambda found: found[1])[0]
+    squares = np.einsum("ij,ij->i", points, points)
+    return np.asarray(_squared_distances(points, squares, centres).argmin(axis=1))
 
 
-def _kmeans(
-    points: Array, n_groups: int, rng: np.random.Generator, n_iter: int = 30
-) -> tuple[NDArray[np.intp], float]:
+def _kmeans(points: Array, n_groups: int, rng: np.random.Generator, n_iter: int = 30) -> tuple[Array, float]:
+    """Centres, and the sum of the squared distances to them."""
     squares = np.einsum("ij,ij->i", points, points)
     centres = points[rng.integers(len(points), size=1)]
     nearest = _squared_distances(points, squares, centres)[:, 0]
@@ -139,7 +144,7 @@ def _kmeans(
         centres = members @ points / np.maximum(counts, 1.0)[:, None]
         for k in np.flatnonzero(counts == 0):
             centres[k] = points[rng.integers(len(points))]
-    return labels, float(distances.min(axis=1).sum())
+    return centres, float(distances.min(axis=1).sum())
 
 
 def _squared_distances(points: Array, squares: Array, centres: Array) -> Array:

@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 #: Floats that the second moments of all tasks may take (1 GB).
 LARGEST_STATISTICS = 125_000_000
 #: Floats of XᵀX of the tasks that go through a step of EM together, in one thread.
-BLOCK_FLOATS = 1 << 17
+BLOCK_FLOATS = 1 << 18
 #: Columns up to which a compiled loop over all rows is faster than a matrix product for each task.
 COMPILED_COLUMNS = 64
 #: Where there are more columns than that: rows of a task that go by n × n systems, relative to its columns.
