@@ -25,8 +25,8 @@ LANES = 8
 _ROW = ir.VectorType(ir.DoubleType(), LANES)
 #: Callers pass all arguments but the first, which no type says.
 _inline: Any = intrinsic
-_OPTIONS: dict[str, Any] = {
-    "cache": True,
+#: Of functions that only compiled ones call: they are kept in what these are compiled to, which is faster than twice.
+PART: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
     "no_cpython_wrapper": True,
@@ -122,7 +122,7 @@ def apart(typing: Any) -> Any:
     return types.void(), generate
 
 
-@njit(**_OPTIONS)
+@njit(**PART)
 def factorise(A: Array, p: int, log_pivots: Array) -> None:
     """Cholesky factor of packed systems, in place, reciprocals on its diagonal; ``log_pivots`` (8,) of the pivots' product."""
     apart()
@@ -165,7 +165,7 @@ def factorise(A: Array, p: int, log_pivots: Array) -> None:
         row += i + 1
 
 
-@njit(**_OPTIONS)
+@njit(**PART)
 def solve_forwards(A: Array, p: int, z: Array) -> None:
     """z becomes ``F⁻¹ z`` for the factors F of `factorise`."""
     apart()
@@ -176,7 +176,7 @@ def solve_forwards(A: Array, p: int, z: Array) -> None:
         row += i + 1
 
 
-@njit(**_OPTIONS)
+@njit(**PART)
 def solve_backwards(A: Array, p: int, z: Array) -> None:
     """z becomes ``F⁻ᵀ z``."""
     apart()
@@ -187,7 +187,7 @@ def solve_backwards(A: Array, p: int, z: Array) -> None:
             subtract(z, k, A, row + k, z, i, 1)
 
 
-@njit(**_OPTIONS)
+@njit(**PART)
 def invert(A: Array, p: int, J: Array) -> None:
     """J = F⁻¹ for the factors F of `factorise`; column j of J, its rows j to p − 1, follows column j − 1."""
     apart()
@@ -224,7 +224,7 @@ def invert(A: Array, p: int, J: Array) -> None:
         column += p - j
 
 
-@njit(**_OPTIONS)
+@njit(**PART)
 def subtract_squares(J: Array, u: Array, p: int, total: Array) -> None:
     """``total -= JᵀJ + u uᵀ``, packed, J as from `invert`."""
     apart()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .lanes import (
     LANES,
+    PART,
     apart,
     factorise,
     invert,
@@ -34,14 +35,15 @@ CHUNK = 128
 _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
 
 
-@njit(**_OPTIONS)
+@njit(**PART)
 def _clear(rows: Array, n: int) -> None:
+    apart()
     for i in range(n):
         for lane in range(LANES):
             rows[i, lane] = 0.0
 
 
-@njit(**_OPTIONS)
+@njit(**PART)
 def _load(
     gram: Array, cross: Array, square: Array, tasks: Index, b: Array, A: Array, z: Array, left: Array
 ) -> None:
@@ -75,7 +77,7 @@ def _load(
         subtract(left, 0, b, i, z, i, 1)
 
 
-@njit(**_OPTIONS)
+@njit(**PART)
 def _load_projected(
     gram: Array,
     cross: Array,
@@ -131,15 +133,16 @@ def _load_projected(
             o += 1
 
 
-@njit(**_OPTIONS)
+@njit(**PART)
 def _across(rows: Array, i: int) -> float:
+    apart()
     total = 0.0
     for lane in range(LANES):
         total += rows[i, lane]
     return total
 
 
-@njit(**_OPTIONS)
+@njit(**PART)
 def _normalise(joint: Array, log_evidence: Array) -> None:
     """Responsibilities in place of log p(y, k), and log p(y), for tasks in rows."""
     apart()

@@ -21,6 +21,9 @@ OPTIONS: dict[str, Any] = {
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},
 }
 
+#: The same for functions that only compiled ones call: they are kept in what these are compiled to.
+PART: dict[str, Any] = {**OPTIONS, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
 #: Rows that are multiplied at a time.
 _TILE = 64
 
@@ -72,7 +75,7 @@ def second_moments(
         square[t] = products[d, d]
 
 
-@njit(**OPTIONS)
+@njit(**PART)
 def _add_products(columns: Array, m: int, d: int, products: Array) -> None:
     """Inner products of the first d + 1 rows of ``columns`` over m entries, eight at a time; those below the diagonal."""
     for a in range(0, d + 1, 2):

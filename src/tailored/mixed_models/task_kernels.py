@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from .row_kernels import OPTIONS
+from .row_kernels import OPTIONS, PART
 
 Array = NDArray[np.float64]
 
@@ -169,7 +169,7 @@ def posterior_roots(
                 row[j] *= value
 
 
-@njit(**OPTIONS)
+@njit(**PART)
 def _stack(
     r: Array, points: Array, images: Array, starts: NDArray[np.int64], root: Array, root_images: Array
 ) -> int:
@@ -188,7 +188,7 @@ def _stack(
     return p
 
 
-@njit(**OPTIONS)
+@njit(**PART)
 def _root(r: Array, taus: Array, tau: Array, root: Array) -> int:
     """S (p, d) with ``SᵀS = Σ_k r_k τ_k`` by a Cholesky factorisation with pivots, which stops at the rank p."""
     d = len(tau)
