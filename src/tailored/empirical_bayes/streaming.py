@@ -52,15 +52,13 @@ class Running:
         model = Stepwise.of(learned.form, learned.model)
         return cls(model, learned.side, learned.scale, biases, features.model.units, features.model.side)
 
-    def going_on_from(self, before: Running | None) -> Running:
-        """This choice with the model that was running, where both are of the same form in the same units."""
-        same = (
-            before is not None
-            and before.model.form == self.model.form
+    def goes_on_from(self, before: Running) -> bool:
+        """Whether the model that was running is of the form that was chosen now, in the same units."""
+        return (
+            before.model.form == self.model.form
             and before.side_form == self.side_form
             and before.units is self.units
         )
-        return replace(self, model=before.model) if same and before is not None else self
 
     def advance(self, tasks: TaskSet, n_before: int) -> Running:
         """The model after a piece, whose targets are what a common part leaves."""

@@ -134,13 +134,18 @@ class StreamLearner(MetaLearner):
     def _choose(self, learned: Learned, found: NDArray[np.intp], tasks: TaskSet) -> None:
         """Take what was learned; ``found`` are the places of ``tasks``, which are to be served, among those learned from."""
         running, before = None if learned.model is None else Running.of(learned), self._stream.running
-        if learned.common is None and running is not None:
-            running = running.going_on_from(before)
         n_tasks = self._stream.n_tasks
+        if (
+            learned.common is None
+            and running is not None
+            and before is not None
+            and running.goes_on_from(before)
+        ):
+            with single_threaded_blas():
+                running = replace(running, model=before.model).advance(tasks, n_tasks - len(tasks))
+            self.prior_ = running.prior(self.prior_)
         self._stream = replace(self._stream, running=running, n_chosen=n_tasks)
         self.n_tasks_seen_ = n_tasks
-        if running is not None and before is not None and running.model is before.model:
-            self.prior_ = running.prior(self.prior_)
         left = tasks
         if learned.common is not None:
             # A task that was learned from is served by the regressor that has not seen it.
