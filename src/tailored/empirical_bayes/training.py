@@ -63,7 +63,7 @@ def learn(
         if source_in is not None:
             raise ValueError(
                 f"X: {data.tasks.n_features} columns are learned from tasks in memory, and not from tables that do not "
-                "fit into it; give fit a TaskSet"
+                "fit into it, nor from tensors; give fit a TaskSet"
             )
         return learn_many_columns(data, tol=tol, max_iter=max_iter, progress=progress)
     flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_description}

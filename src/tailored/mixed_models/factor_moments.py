@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tasks.rows import BATCH_FLOATS, dense
+from ..tasks.rows import BATCH_FLOATS
 from .factor_kernels import column_sums, score_systems
 from .factor_model import FactorModel
 from .factor_rows import FactorRows
@@ -176,15 +176,12 @@ def _add_general(model: FactorModel, rows: FactorRows, sums: FactorMoments) -> N
     r = model.rank
     systems = _Systems.prior(model, rows.side)
     kept = []
-    for t in range(len(rows)):
-        one = rows.tasks(t, t + 1)
-        used = np.unique(one.X.indices)
-        X = dense(one.X[:, used])
+    for t, (used, X, y) in enumerate(rows.blocks):
         columns, spread, D = model.columns[used], model.spread[used], model.variances[used]
         A = (X * D) @ X.T + model.noise * np.eye(len(X))
         B = np.linalg.inv(A)
         G = np.hstack([X @ columns[:, 1:], np.ones((len(X), int(model.has_intercept)))])
-        e, seen = one.y - X @ columns[:, 0], B @ X
+        e, seen = y - X @ columns[:, 0], B @ X
         sure = np.einsum("ij,ij->j", X, seen)
         systems.precision[t] += G.T @ B @ G
         systems.precision[t][:r, :r] += np.tensordot(sure, spread[:, 1:, 1:], 1)

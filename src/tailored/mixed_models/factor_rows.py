@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,8 @@ class FactorRows:
 
     def tasks(self, start: int, stop: int) -> FactorRows:
         """Tasks start .. stop - 1."""
+        if start == 0 and stop >= len(self):
+            return self
         offsets = self.offsets[start : stop + 1]
         rows = slice(int(offsets[0]), int(offsets[-1]))
         return FactorRows(self.X[rows], self.y[rows], offsets - offsets[0], self.side[start:stop])
@@ -78,6 +81,18 @@ class FactorRows:
     def task(self) -> Index:
         """The task of every row."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
+
+    @cached_property
+    def blocks(self) -> list[tuple[Index, Array, Array]]:
+        """The columns that each task uses, its rows at them, dense, and its targets."""
+        out = []
+        for start, stop in pairwise(self.offsets):
+            block = self.X[start:stop]
+            used, place = np.unique(block.indices, return_inverse=True)
+            X = np.zeros((stop - start, len(used)))
+            X[np.repeat(np.arange(stop - start), np.diff(block.indptr)), place] = block.data
+            out.append((used.astype(np.intp), X, self.y[start:stop]))
+        return out
 
     @cached_property
     def one_hot(self) -> bool:
