@@ -4,20 +4,19 @@ import itertools
 import signal
 import socket
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import pytest
 
 import dying
-from tailored import TaskSet
+from tailored import EmpiricalBayesLearner, TaskSet, scan
 from tailored.exceptions import ShardError
 from tailored.mixed_models import Mixture, TaskStatistics, em
-from tailored.shards import Reservoir
+from tailored.shards import DaskCollection, Reservoir, dask_frames
 from tailored.shards.cluster import ClusterShards, connect, fetched
-from tailored.shards.dask_frames import DaskTasks
 from tailored.shards.parts import Parts
 from tailored.tasks import Units
-from tailored.tasks.scans import Columns
 
 pd = pytest.importorskip("pandas", reason="Dask's frames are pandas'")
 dask = pytest.importorskip("dask", reason="clusters need Dask")
@@ -29,7 +28,6 @@ cloudpickle = pytest.importorskip("cloudpickle", reason="Dask comes with it")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 FEATURES = ["x0", "x1", "x2"]
-COLUMNS = Columns("person", "y", tuple(FEATURES), ())
 
 
 @pytest.fixture(scope="module")
@@ -146,24 +144,24 @@ def test_a_shard_that_kills_three_workers_is_named_and_the_others_are_kept(clien
     assert fetched(client, shards) == [0, 1, 3, 4]
 
 
-def reservoir(size=25):
-    return Reservoir(size, 10**9, seed=0)
+@pytest.fixture(autouse=True)
+def _small_sample(monkeypatch):
+    monkeypatch.setattr(dask_frames, "Reservoir", partial(Reservoir, size=25))
 
 
 def frame_of(n_partitions=5, **more):
     return dd.from_pandas(rows().assign(**more), npartitions=n_partitions, sort=False)
 
 
-def statistics_in(units):
-    return lambda tasks: TaskStatistics.of(tasks, units)
+def collection(frame):
+    return DaskCollection(scan(frame, task="person", target="y"), seed=0)
 
 
 def learned(frame, units):
     """A sample of a Dask frame's tasks, and the model of all of them."""
-    tasks = DaskTasks(frame, COLUMNS)
-    sample = tasks.sample(reservoir()).tasks
-    source = tasks.source(sample, statistics_in(units))
-    return sample, em(source, mixture(2, 4), max_iter=8, tol=0.0, accelerate=True).mixture, source
+    tasks = collection(frame)
+    source = tasks.source(units)
+    return tasks.sample, em(source, mixture(2, 4), max_iter=8, tol=0.0, accelerate=True).mixture, source
 
 
 def test_a_frame_has_the_same_sample_and_the_same_bits_on_the_cluster(cluster):
@@ -182,23 +180,48 @@ def test_a_frame_has_the_same_sample_and_the_same_bits_on_the_cluster(cluster):
     np.testing.assert_allclose(found.covariances, plain.covariances, rtol=1e-7)
 
 
+def test_the_learner_fitted_on_the_cluster_is_the_one_fitted_here(cluster):
+    frame = frame_of(age=lambda rows: rows.person % 7)
+    table = scan(frame, task="person", target="y", side_columns=["age"])
+    here = EmpiricalBayesLearner(clip="train").fit(table)
+    with distributed.Client(cluster, timeout=20):
+        there = EmpiricalBayesLearner(clip="train").fit(table)
+    assert here.n_tasks_seen_ == there.n_tasks_seen_ == 60
+    assert here.clip_ == there.clip_ == (rows().y.min(), rows().y.max())
+    few = rows(5, seed=1).assign(age=3)
+    prediction = [
+        model.predict_tasks(few, task="person", support=few, target="y")["prediction"].to_numpy()
+        for model in (here, there)
+    ]
+    assert np.array_equal(*prediction)
+
+
+def test_checkpoints_of_a_dask_frame_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="checkpoint: rows stay in their engine"):
+        EmpiricalBayesLearner().fit(scan(frame_of(), task="person", target="y"), checkpoint=tmp_path)
+
+
+def test_a_dask_frame_is_taken_where_a_frame_is():
+    here, there = (TaskSet.from_frame(frame, task="person", target="y") for frame in (rows(), frame_of()))
+    assert np.array_equal(here.X, there.X)
+    assert here.labels.tolist() == there.labels.tolist()
+
+
 def test_a_sample_has_all_rows_of_its_tasks():
     frame = rows()
-    sample = DaskTasks(frame_of(), COLUMNS).sample(reservoir()).tasks
+    sample = collection(frame_of()).sample
     assert len(sample) == 25
     for task in sample:
         mine = frame[frame.person == task.label]
         assert sorted(task.y) == sorted(mine.y)
     # which tasks they are is a matter of labels, not of where their rows are
     other = dd.from_pandas(frame[::-1].reset_index(drop=True), npartitions=3, sort=False)
-    assert set(DaskTasks(other, COLUMNS).sample(reservoir()).tasks.labels) == set(sample.labels)
+    assert set(collection(other).sample.labels) == set(sample.labels)
 
 
 def test_more_partitions_than_tasks_leave_shards_empty():
     few = rows().query("person < 3")
-    tasks = DaskTasks(dd.from_pandas(few, npartitions=7, sort=False), COLUMNS)
-    sample = tasks.sample(reservoir()).tasks
-    source = tasks.source(sample, statistics_in(Units.raw(3)))
+    source = collection(dd.from_pandas(few, npartitions=7, sort=False)).source(Units.raw(3))
     assert source.totals().n_tasks == 3
     assert np.isfinite(source.moments(mixture(2, 3)).moments.second).all()
 
@@ -206,21 +229,21 @@ def test_more_partitions_than_tasks_leave_shards_empty():
 def test_a_partition_that_cannot_be_read_is_named(client, tmp_path):
     pytest.importorskip("pyarrow", reason="parquet files need pyarrow")
     frame_of(4).to_parquet(tmp_path / "rows")
-    tasks = DaskTasks(dd.read_parquet(tmp_path / "rows"), COLUMNS)
-    sample = tasks.sample(reservoir()).tasks
+    tasks = collection(dd.read_parquet(tmp_path / "rows"))
+    assert len(tasks.sample) == 25
     files = sorted((tmp_path / "rows").glob("*.parquet"))
     whole = files[2].read_bytes()
     files[2].write_bytes(b"PAR1" + bytes(len(whole) - 8) + b"PAR1")
     with pytest.raises(ShardError, match=r"data: partition 2 \(of 0 to 3\) cannot be read"):
-        tasks.source(sample, statistics_in(Units.raw(3)))
+        tasks.source(Units.raw(3))
 
 
 def test_a_target_that_is_missing_is_named_with_its_partition():
     frame = rows()
     frame.loc[frame.index[-1], "y"] = np.nan
-    tasks = DaskTasks(dd.from_pandas(frame, npartitions=4, sort=False), COLUMNS)
+    tasks = collection(dd.from_pandas(frame, npartitions=4, sort=False))
     with pytest.raises(ShardError, match=r"data: partition 3 .* y .*NaN"):
-        tasks.sample(reservoir())
+        tasks.sample  # noqa: B018
 
 
 def test_a_scheduler_that_is_not_there_is_named():

@@ -53,9 +53,9 @@ def test_sums_made_there_are_those_made_here(name, words, small, tmp_path):
     assert found.reservoir.limit == expected.limit
     assert not found.is_whole
     assert set(found.sample.labels.tolist()) == set(expected.tasks.labels.tolist())
-    assert (found.journal.low, found.journal.high) == (frame["y"].min(), frame["y"].max())
+    assert found.target_range == (frame["y"].min(), frame["y"].max())
     units = Units.of(expected.tasks, True, centre=True)
-    there = found.statistics(units, lambda some: some.side_info, name="alone")
+    there = found.source(units, lambda some: some.side_info, name="alone")
     assert len(there.blocks) > 1
     here = TaskStatistics.of(tasks, units).totals()
     for part, value in vars(there.totals()).items():

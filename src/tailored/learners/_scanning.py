@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..common import OutOfFold
 from ..empirical_bayes.streaming import places
 from ..feature_maps import SideFeatures
 from ..mixed_models import Source
-from ..shards import Collection, Recorded
+from ..shards import Collection, DaskCollection
 from ..shards.engine import EngineCollection
 from ..tasks import TaskScan, TaskSet, Units
 
@@ -36,8 +37,10 @@ def work_folder(checkpoint: Any) -> Iterator[Path]:
 
 def collect(
     scan: TaskScan, folder: Path, seed: int, arguments: dict[str, Any]
-) -> Collection | EngineCollection:
+) -> Collection | DaskCollection | EngineCollection:
     """A sample of the scan's tasks, and a way to statistics of all of them."""
+    if scan.table.is_dask:
+        return DaskCollection(scan, seed)
     if scan.in_engine:
         return EngineCollection(scan, folder, seed=seed)
     return Collection(scan, folder, seed=seed, about={"arguments": arguments})
@@ -47,20 +50,19 @@ class AllTasks:
     """All tasks of a collection as a source for EM, in the units and features that the sample was learned in."""
 
     def __init__(
-        self, collection: Collection | EngineCollection, sample: TaskSet, folder: Path, n_threads: int
+        self, collection: Collection | DaskCollection | EngineCollection, sample: TaskSet, n_threads: int
     ) -> None:
-        self._collection, self._sample = collection, sample
-        self._folder, self._n_threads = folder, n_threads
+        self._collection, self._sample, self._n_threads = collection, sample, n_threads
         self.n_tasks = 0
 
     def __call__(self, units: Units, side: SideFeatures | None, common: OutOfFold | None = None) -> Source:
-        def leave(tasks: TaskSet) -> TaskSet:
-            assert common is not None
-            return common.leave(tasks, places(self._sample, tasks))
-
+        leave = None if common is None else partial(_leave, common, self._sample)
         kind = "alone" if common is None else "left"
-        statistics = self._collection.statistics(
-            units, side, None if common is None else leave, name=kind, n_threads=self._n_threads
-        )
-        self.n_tasks = statistics.totals().n_tasks
-        return Recorded(statistics, self._folder / f"moments-{kind}")
+        source = self._collection.source(units, side, leave, name=kind, n_threads=self._n_threads)
+        self.n_tasks = source.totals().n_tasks
+        return source
+
+
+def _leave(common: OutOfFold, sample: TaskSet, tasks: TaskSet) -> TaskSet:
+    """What the common part leaves of tasks' targets; those of the sample are served by one that has not seen them."""
+    return common.leave(tasks, places(sample, tasks))

@@ -181,8 +181,8 @@ class StreamLearner(MetaLearner):
             held_out = None if validation is None else self._read(validation)
             stream, _ = Stream.begin(seed).take(sample, held_out)
             self._stream = replace(stream, sample=collection.reservoir)
-            everything = AllTasks(collection, sample, folder, joblib.effective_n_jobs(self.n_jobs))
-            clip = self._clip(np.array([collection.journal.low, collection.journal.high]))
+            everything = AllTasks(collection, sample, joblib.effective_n_jobs(self.n_jobs))
+            clip = self._clip(np.array(collection.target_range))
             learned = self._train(*together(sample, held_out), clip, source_in=everything)
             n_tasks = self.n_tasks_seen_ = everything.n_tasks + (0 if held_out is None else len(held_out))
             self._stream = replace(

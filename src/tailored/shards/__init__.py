@@ -1,6 +1,7 @@
 """Where statistics of tasks live and are summed: here, on disk, on workers, on a device."""
 
 from .collecting import Collection
+from .dask_frames import DaskCollection
 from .disk import StatisticsOnDisk
 from .merging import LabelledStatistics, in_units, merge_statistics
 from .recorded import Recorded
@@ -10,6 +11,7 @@ __all__ = [
     "SAMPLE_NUMBERS",
     "SAMPLE_TASKS",
     "Collection",
+    "DaskCollection",
     "LabelledStatistics",
     "Recorded",
     "Reservoir",

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._threads import single_threaded_blas
-from ..mixed_models import TaskStatistics
+from ..mixed_models import Source, TaskStatistics
 from ..tasks import TaskScan, TaskSet, Units
 from .disk import StatisticsOnDisk, write_block
 from .files import read_tasks, write_tasks, write_whole
+from .recorded import Recorded
 from .reservoir import Reservoir
 from .spill import PARTS, Spill
 
@@ -85,6 +86,23 @@ class Collection:
     def is_whole(self) -> bool:
         """Whether the sample holds all tasks."""
         return self._sample.is_whole
+
+    @property
+    def target_range(self) -> tuple[float, float]:
+        return self.journal.low, self.journal.high
+
+    def source(
+        self,
+        units: Units,
+        describe: Callable[[TaskSet], Array] | None = None,
+        leave: Callable[[TaskSet], TaskSet] | None = None,
+        *,
+        name: str,
+        n_threads: int = 1,
+    ) -> Source:
+        """`statistics` as a source for EM, which goes on where it was killed."""
+        statistics = self.statistics(units, describe, leave, name=name, n_threads=n_threads)
+        return Recorded(statistics, self._folder / f"moments-{name}")
 
     def statistics(
         self,

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .._threads import single_threaded_blas
 from ..exceptions import ShardError
 from ..mixed_models import Source, TaskStatistics
-from ..tasks import TaskSet
+from ..tasks import TaskScan, TaskSet, Units
 from ..tasks.scans import Columns
 from .cluster import ClusterShards, fetched, wait_for_a_worker
 from .parts import Parts
@@ -27,19 +30,35 @@ FAN_IN = 8
 StatisticsOf = Callable[[TaskSet], TaskStatistics]
 
 
+class Drawn(NamedTuple):
+    """Whole tasks of some rows, and the least and largest target of all of them."""
+
+    reservoir: Reservoir
+    low: float = np.inf
+    high: float = -np.inf
+
+
 @dataclass(frozen=True)
-class DaskTasks:
-    """Tasks in a long Dask dataframe; its partitions say how many shards there are.
+class DaskCollection:
+    """The tasks of a scanned Dask dataframe, whose partitions say how many shards there are.
 
     Attributes
     ----------
-    frame : dask.dataframe.DataFrame
-    columns : Columns
-        Which of its columns are what, the features named.
+    scan : TaskScan
+    seed : int
+        Of the sample.
     """
 
-    frame: Any
-    columns: Columns
+    scan: TaskScan
+    seed: int
+
+    @cached_property
+    def columns(self) -> Columns:
+        return self.scan.columns.among(list(self.scan.table.data.columns))
+
+    @cached_property
+    def frame(self) -> Any:
+        return self.scan.table.data[self.columns.names]
 
     @cached_property
     def client(self) -> Any:
@@ -53,38 +72,72 @@ class DaskTasks:
         wait_for_a_worker(client)
         return client
 
-    def sample(self, empty: Reservoir) -> Reservoir:
-        """A reservoir filled with whole tasks, which may have rows in any partitions."""
+    @cached_property
+    def _drawn(self) -> Drawn:
         from dask import delayed
 
-        read, put_together = delayed(_sampled, pure=False), delayed(_together, pure=False)
-        found = [read(part, self.columns, empty) for part in self.frame[self.columns.names].to_delayed()]
+        read, put_together = delayed(_drawn, pure=False), delayed(_together, pure=False)
+        found = [read(part, self.columns, Reservoir(seed=self.seed)) for part in self.frame.to_delayed()]
         while len(found) > 1:
             found = [put_together(found[i : i + FAN_IN]) for i in range(0, len(found), FAN_IN)]
         try:
-            filled: Reservoir = self._computed(found)[0]
+            drawn: Drawn = self._computed(found)[0]
         except ShardError as error:
             raise self._about_partitions(error) from error
-        return filled
+        if drawn.reservoir.tasks is None:
+            raise ValueError(f"data: {self.scan.table.name} has no rows")
+        return drawn
 
-    def source(self, like: TaskSet, statistics_of: StatisticsOf) -> Source:
-        """Statistics of all tasks, whose columns are those of ``like``; with a client they stay on the workers."""
+    @property
+    def reservoir(self) -> Reservoir:
+        """The sample as it may go on growing."""
+        return self._drawn.reservoir
+
+    @property
+    def sample(self) -> TaskSet:
+        """A random sample of whole tasks, or all of them; a task may have rows in any partitions."""
+        assert self.reservoir.tasks is not None
+        return self.reservoir.tasks
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the sample holds all tasks."""
+        return self.reservoir.is_whole
+
+    @property
+    def target_range(self) -> tuple[float, float]:
+        return self._drawn.low, self._drawn.high
+
+    def source(
+        self,
+        units: Units,
+        describe: Callable[[TaskSet], NDArray[np.float64]] | None = None,
+        leave: Callable[[TaskSet], TaskSet] | None = None,
+        *,
+        name: str = "",
+        n_threads: int = 1,
+    ) -> Source:
+        """Statistics of all tasks as `Collection.source` has them; with a client they stay on the workers."""
         from dask import delayed
 
         # Not the peer-to-peer shuffle: its rows come in another order each time.
-        whole = self.frame[self.columns.names].shuffle(on=self.columns.task, shuffle_method="tasks")
+        whole = self.frame.shuffle(on=self.columns.task, shuffle_method="tasks")
+        # Handed out once: a regressor of all tasks may be large.
+        statistics_of = delayed(partial(_statistics, units, describe, leave), traverse=False, pure=False)
         summed = delayed(_shard, pure=False)
-        shards = [summed(part, self.columns, like[:0], statistics_of) for part in whole.to_delayed()]
+        shards = [summed(part, self.columns, self.sample[:0], statistics_of) for part in whole.to_delayed()]
         try:
             if self.client is None:
                 return Parts(self._computed(shards))
-            n_features = statistics_of(like[:0]).n_features
-            source = ClusterShards(self.client, self.client.compute(shards), n_features)
+            source = ClusterShards(self.client, self.client.compute(shards), len(units.columns))
             # A shard that cannot be read is named now, not in EM.
             source.totals()
         except ShardError as error:
             raise self._about_partitions(error) from error
         return source
+
+    def forget_rows(self) -> None:
+        """Nothing of the rows is kept."""
 
     def _computed(self, graph: Sequence[Any]) -> list[Any]:
         """The results, in order."""
@@ -101,13 +154,13 @@ class DaskTasks:
         """The same error, naming the partition of the frame that cannot be read, if that is why."""
         from dask import delayed
 
-        look, last = delayed(_readable, pure=False), self.frame.npartitions
-        for number, part in enumerate(self.frame[self.columns.names].to_delayed()):
+        look, last = delayed(_readable, pure=False), self.frame.npartitions - 1
+        for number, part in enumerate(self.frame.to_delayed()):
             try:
                 self._computed([look(part, self.columns)])
             except ShardError as found:
                 words = str(found.__cause__ or found)
-                return ShardError(f"data: partition {number} (of 0 to {last - 1}) cannot be read: {words}")
+                return ShardError(f"data: partition {number} (of 0 to {last}) cannot be read: {words}")
         return error
 
 
@@ -124,16 +177,24 @@ def _tasks(part: Any, columns: Columns) -> TaskSet:
     )
 
 
-def _sampled(part: Any, columns: Columns, empty: Reservoir) -> Reservoir:
-    return empty.take(_tasks(part, columns)) if len(part) else empty
+def _drawn(part: Any, columns: Columns, empty: Reservoir) -> Drawn:
+    if not len(part):
+        return Drawn(empty)
+    tasks = _tasks(part, columns)
+    return Drawn(empty.take(tasks), float(tasks.y.min()), float(tasks.y.max()))
 
 
-def _together(found: list[Reservoir]) -> Reservoir:
-    """One reservoir of several: a task of the whole sample is in the sample of each part where it has rows."""
-    one = replace(found[0], tasks=None, limit=min(other.limit for other in found))
+def _together(found: list[Drawn]) -> Drawn:
+    """One sample of several: a task of the whole one is in the sample of each part where it has rows."""
+    one = replace(found[0].reservoir, tasks=None, limit=min(other.reservoir.limit for other in found))
     for other in found:
-        one = one if other.tasks is None else one.take(other.tasks)
-    return one
+        one = one if other.reservoir.tasks is None else one.take(other.reservoir.tasks)
+    return Drawn(one, min(other.low for other in found), max(other.high for other in found))
+
+
+def _statistics(units: Units, describe: Any, leave: Any, tasks: TaskSet) -> TaskStatistics:
+    side = None if describe is None else describe(tasks)
+    return TaskStatistics.of(tasks if leave is None else leave(tasks), units, side)
 
 
 def _shard(part: Any, columns: Columns, none: TaskSet, statistics_of: StatisticsOf) -> TaskStatistics:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from ..mixed_models import TaskStatistics
 from ..tasks import TaskScan, TaskSet, Units
 from ..tasks.pieces import label_keys
-from .collecting import Journal
 from .disk import StatisticsOnDisk, write_block
 from .merging import in_units
 from .reservoir import Reservoir
@@ -55,11 +54,10 @@ class EngineCollection:
         return self.reservoir.is_whole
 
     @cached_property
-    def journal(self) -> Journal:
-        """Rows and the range of the targets."""
+    def target_range(self) -> tuple[float, float]:
         y = nw.col(self._columns.target)
-        found = self._frame.select(low=y.min(), high=y.max(), n=y.count()).collect()
-        return Journal(n_rows=int(found["n"][0]), low=float(found["low"][0]), high=float(found["high"][0]))
+        found = self._frame.select(low=y.min(), high=y.max()).collect()
+        return float(found["low"][0]), float(found["high"][0])
 
     @cached_property
     def _sizes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +101,7 @@ class EngineCollection:
         d = len(names) - 1
         return Units(np.ones(d + 1), 1.0, np.append(means[:d], 0.0), float(means[d]), True)
 
-    def statistics(
+    def source(
         self,
         units: Units,
         describe: Callable[[TaskSet], Array] | None = None,

@@ -35,9 +35,9 @@ class Grouping(NamedTuple):
 
 
 def is_frame(data: Any) -> bool:
-    """Whether narwhals can read `data` as a dataframe held in memory."""
+    """Whether narwhals can read `data` as a dataframe held in memory, or Dask can bring it there."""
     return not isinstance(data, PLAIN) and (
-        isinstance(data, nw.DataFrame) or nw.dependencies.is_into_dataframe(data)
+        isinstance(data, nw.DataFrame) or nw.dependencies.is_into_dataframe(data) or is_dask(data)
     )
 
 
@@ -48,6 +48,10 @@ def is_series(data: Any) -> bool:
     )
 
 
+def is_dask(data: Any) -> bool:
+    return bool(nw.dependencies.is_dask_dataframe(data))
+
+
 def read_frame(data: Any, name: str) -> Frame:
     """Return `data` as a narwhals dataframe."""
     if not is_frame(data):
@@ -55,7 +59,7 @@ def read_frame(data: Any, name: str) -> Frame:
         raise TypeError(
             f"{name} must be a dataframe (pandas, polars or pyarrow); got {type(data).__name__}.{lazy}"
         )
-    return nw.from_native(data, eager_only=True)
+    return nw.from_native(data.compute() if is_dask(data) else data, eager_only=True)
 
 
 def numeric_column(column: Column, words: str, advice: str = "Encode it as numbers.") -> np.ndarray:

@@ -155,7 +155,7 @@ def scan(
 
     Parameters
     ----------
-    data : path, Arrow reader or dataset, polars LazyFrame, DuckDB relation, dataframe, or iterable of dataframes
+    data : path, Arrow reader or dataset, polars LazyFrame, DuckDB relation, Dask or other dataframe, or iterable of them
         A path is a parquet file or a folder of them.
     task, target : str
         The columns of task labels and of the quantity to predict.
@@ -167,7 +167,7 @@ def scan(
     in_engine : bool, default=False
         Rows stay in the engine of a lazy frame or relation: it sums products of columns for each task, and only the sums,
         and the rows of a sample of 5,000 tasks, come here.  Nothing but labels and their numbers of rows is held for all
-        tasks at once.
+        tasks at once.  Those of a Dask dataframe always do: statistics of its tasks stay on its cluster.
 
     Returns
     -------
@@ -182,4 +182,4 @@ def scan(
         raise ValueError(
             "in_engine: a lazy frame, a relation or a dataframe can sum for itself; files and batches cannot"
         )
-    return TaskScan(table, columns, bool(in_engine))
+    return TaskScan(table, columns, bool(in_engine) or table.is_dask)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._frames import is_frame, read_frame
+from ._frames import is_dask, is_frame, read_frame
 
 #: Numbers that one batch may hold (16 MB), and its least and most rows.
 BATCH_NUMBERS, LEAST_ROWS, MOST_ROWS = 2_000_000, 4_096, 262_144
 
 ACCEPTED = (
     "a parquet file or a folder of them, Arrow batches (a table, reader or dataset), a polars LazyFrame, a DuckDB "
-    "relation, a dataframe, or an iterable of dataframes"
+    "relation, a dataframe, a Dask dataframe, or an iterable of dataframes"
 )
 
 
@@ -39,6 +39,10 @@ class Table(NamedTuple):
     once: bool = False
     data: Any = None
 
+    @property
+    def is_dask(self) -> bool:
+        return is_dask(self.data)
+
 
 def batch_rows(n_columns: int) -> int:
     """Rows of a batch of so many columns."""
@@ -52,6 +56,8 @@ def open_table(data: Any) -> Table:
         return _parquet(_files(Path(data)))
     if isinstance(data, list | tuple) and data and all(isinstance(item, str | Path) for item in data):
         return _parquet([Path(item) for item in data])
+    if is_dask(data):
+        return _dask(data)
     if is_frame(data):
         return _frame(data)
     if kind == "polars.LazyFrame":
@@ -133,6 +139,15 @@ def _frame(data: Any) -> Table:
             )
 
     return Table(type(data).__name__, read, list(frame.columns), data=data)
+
+
+def _dask(data: Any) -> Table:
+    def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
+        chosen = data if columns is None else data[columns]
+        parts = (chosen.partitions[i].compute() for i in range(data.npartitions))
+        return _placed(parts, "Dask dataframe")
+
+    return Table("Dask dataframe", read, list(data.columns), data=data)
 
 
 def _lazy(data: Any) -> Table:
