@@ -13,7 +13,6 @@ from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.closed_form import _solving
 from tailored.closed_form._layout import Layout
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes.data import Settings, TrainingData
 from tailored.empirical_bayes.prior_mean import LevelBias
 from tailored.empirical_bayes.training import assemble
 from tailored.feature_maps import (
@@ -104,10 +103,7 @@ def made_prior(feature_map):
         else LevelBias(level.rows, made_bias(level.summary), level.summary, 1.0, np.zeros(0))
         for level in model.levels
     ]
-    settings = Settings(Absolute(), model.units.fit_intercept, True, None, 0.2, 0, None)
-    data = TrainingData(some_tasks(0, [12] * 40), model.side, 0, settings)
-    vars(data)["units"] = model.units
-    return assemble(data, model.mixture, levels)
+    return assemble(model.units, model.side, model.mixture, levels)
 
 
 def made_bias(summary):
