@@ -219,3 +219,25 @@ def test_a_fit_on_the_device_is_that_of_the_cpu(monkeypatch):
     tensors = EmpiricalBayesLearner(device="cuda").fit(X, y, groups=groups)
     np.testing.assert_allclose(tensors.adapt_many(kept), there.adapt_many(kept), rtol=1e-6, atol=1e-8)
     assert tensors.n_tasks_seen_ == len(kept)
+
+
+@on_a_gpu
+def test_a_fit_of_many_columns_on_the_device_is_that_of_the_cpu():
+    from scipy import sparse
+
+    rng = np.random.default_rng(0)
+    T, d, r = 150, 300, 2
+    F, b = rng.normal(size=(d, r)), rng.normal(size=d)
+    columns = np.concatenate([rng.permutation(d)[:15] for _ in range(T)])
+    groups = np.repeat(np.arange(T), 15)
+    y = (
+        b[columns]
+        + np.sum(F[columns] * rng.normal(size=(T, r))[groups], axis=1)
+        + 0.3 * rng.normal(size=len(groups))
+    )
+    X = sparse.csr_array((np.ones(len(y)), (np.arange(len(y)), columns)), shape=(len(y), d))
+    here = EmpiricalBayesLearner().fit(X, y, groups=groups)
+    there = EmpiricalBayesLearner(device="cuda").fit(X, y, groups=groups)
+    assert here.form_ == there.form_
+    tasks = TaskSet(X, y, groups)
+    np.testing.assert_allclose(there.adapt_many(tasks), here.adapt_many(tasks), rtol=1e-5, atol=1e-6)

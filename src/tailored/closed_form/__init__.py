@@ -11,6 +11,6 @@ b(s) add.  J has as many rows as the components that the task may come from have
 """
 
 from ._on_device import weights_on_device
-from ._solving import ClosedForm, Solved, Spreads
+from ._solving import MOST_COLUMNS, ClosedForm, Solved, Spreads
 
-__all__ = ["ClosedForm", "Solved", "Spreads", "weights_on_device"]
+__all__ = ["MOST_COLUMNS", "ClosedForm", "Solved", "Spreads", "weights_on_device"]

@@ -49,6 +49,7 @@ class Settings:
     seed: int
     n_jobs: int | None
     arrival: Arrival = field(default_factory=Arrival)
+    device: str | None = None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import joblib
@@ -32,6 +33,7 @@ from ..mixed_models.factors import fit_factors
 from ..prior import Prior
 from ..progress import progress_bar
 from ..representation import Bias, LowRank
+from ..shards.cuda import CudaFactorRows, check_device
 from ..tasks.episodes import Episodes
 from .data import FORM_STARTS, HELD_OUT_ROWS, INTERVAL_ROWS, Fold, TrainingData
 from .judging import mean_errors, surpassed_by
@@ -97,8 +99,21 @@ class Judge:
                 asked.append(arrival.ask_all(tasks, 0, seed))
             self.episodes.append(asked)
 
+    @cached_property
+    def on_device(self) -> list[CudaFactorRows]:
+        """The training tasks of each fold."""
+        return [CudaFactorRows.of(rows, check_device(self.data.settings.device)) for rows in self.train]
+
+    def fit_all(self, start: FactorModel, penalty: float) -> FactorModel:
+        """A model of all tasks."""
+        device = self.data.settings.device
+        rows = self.rows if device is None else CudaFactorRows.of(self.rows, check_device(device))
+        return fit_factors(rows, start, penalty)
+
     def fit(self, starts: list[FactorModel], penalty: float = 0.0) -> list[FactorModel]:
         """A model of each fold's training tasks, from these on."""
+        if self.data.settings.device is not None:
+            return [fit_factors(*pair, penalty) for pair in zip(self.on_device, starts, strict=True)]
         jobs = joblib.Parallel(self.data.settings.n_jobs, prefer="processes")
         return list(
             jobs(joblib.delayed(fit_factors)(*pair, penalty) for pair in zip(self.train, starts, strict=True))
@@ -136,7 +151,7 @@ def learn_many_columns(data: TrainingData, *, tol: float, max_iter: int, progres
             best = _choose_side(judge, best, results, tick)
         if data.settings.calibrate:
             best = _choose_scale(judge, best)
-        model = fit_factors(judge.rows, best.fits[0], best.penalty)
+        model = judge.fit_all(best.fits[0], best.penalty)
         prior = replace(assemble(data, model, best.scale), tol=tol, max_iter=max_iter)
         if len(data) > 1:
             pairs = [

@@ -223,7 +223,7 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
         if is_tensor(tasks):
             return weights_of_tensors(self, tasks, y, groups, side_info)
         tasks = self._read(tasks, y, groups, side_info)
-        if getattr(self, "device", None) is not None:
+        if getattr(self, "device", None) is not None and self.prior_.closed_form is not None:
             return weights_of_tasks(self, tasks)
         return adapting.weights(self.prior_, tasks, self.n_jobs)
 

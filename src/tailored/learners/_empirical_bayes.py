@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from .._validation import check_choice, check_fraction
+from ..closed_form import MOST_COLUMNS
 from ..common import check_regressor, default_regressor
 from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_beside
 from ..feature_maps import SideFeatures, get_feature_map
@@ -70,7 +71,8 @@ class EmpiricalBayesLearner(StreamLearner):
     device : None or "cuda", default=None
         Where the sums of EM over many tasks and the weights of `adapt_many` are computed, in double precision; on a GPU
         tensors of torch are taken as they are (float32 or float64) and give tensors.  The form is chosen on the CPU, from
-        at most 5,000 tasks; where there are more, weights of the tasks are not kept.
+        at most 5,000 tasks; where there are more, weights of the tasks are not kept.  With thousands of columns EM runs
+        on the device and adapting on the CPU.
     progress : bool, default=False
         Show a progress bar on a terminal.
     random_state : int, RandomState or None, default=0
@@ -151,9 +153,10 @@ class EmpiricalBayesLearner(StreamLearner):
         Parameters
         ----------
         X : TaskSet, TaskScan, or array (n, d) with ``y`` and ``groups``
-            Or tensors of torch, see ``device``.  Of a `tailored.scan` memory does not grow with the table.  The form and all else that needs rows is learned
-            from a random sample of 5,000 whole tasks, and the form is then fitted to all of them by EM.  Where there are
-            more tasks than that, their weights are not kept: `predict_tasks` serves them from their rows.
+            Or tensors of torch, see ``device``.  Of a `tailored.scan` memory does not grow with the table.  The form and
+            all else that needs rows is learned from a random sample of 5,000 whole tasks, and the form is then fitted to
+            all of them by EM.  Where there are more tasks than that, their weights are not kept: `predict_tasks` serves
+            them from their rows.
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
@@ -180,7 +183,8 @@ class EmpiricalBayesLearner(StreamLearner):
             if sample_weight is not None:
                 from_rows = not isinstance(X, TaskSet)
                 tasks = with_frequencies(tasks, sample_weight, groups, from_rows=from_rows)
-            if self.device is not None and len(tasks) > SAMPLE_TASKS:
+            few_columns = tasks.n_features < MOST_COLUMNS
+            if self.device is not None and few_columns and len(tasks) > SAMPLE_TASKS:
                 self._fit_on_device(TensorTasks.moved(tasks, check_device(self.device)), validation)
             else:
                 self._fit_tasks(tasks, validation)
@@ -248,6 +252,7 @@ class EmpiricalBayesLearner(StreamLearner):
             self._stream.seed,
             self.n_jobs,
             self._arrival(),
+            self.device,
         )
         running = self._stream.running if going_on else None
         side = self._side_features(tasks) if running is None else running.side

@@ -56,6 +56,10 @@ class FactorRows:
         return len(self.offsets) - 1
 
     @property
+    def n_rows(self) -> int:
+        return len(self.y)
+
+    @property
     def n_columns(self) -> int:
         return int(self.X.shape[1])
 

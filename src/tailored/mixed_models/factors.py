@@ -8,6 +8,7 @@ a step that cannot go too far.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,15 @@ NOISE_TASKS = 20.0
 ENOUGH = 1e-5
 #: Least eigenvalue of Λ, relative to its trace: a factor that nothing speaks for.
 LEAST_SCATTER = 1e-9
+
+
+class FactorSource(Protocol):
+    """Rows that EM can learn from, wherever they are."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    def moments(self, model: FactorModel) -> FactorMoments: ...
 
 
 def bound(model: FactorModel, sums: FactorMoments) -> float:
@@ -111,14 +121,14 @@ def _column_prior(model: FactorModel, seen: NDArray[np.bool_]) -> FactorModel:
 
 
 def fit_factors(
-    rows: FactorRows, model: FactorModel, penalty: float = 0.0, *, max_iter: int = 60
+    rows: FactorRows | FactorSource, model: FactorModel, penalty: float = 0.0, *, max_iter: int = 60
 ) -> FactorModel:
     """EM from a model on, until a step gains nothing worth speaking of."""
     last, stays = -np.inf, 0
     for i in range(max_iter):
-        sums = moments(model, rows)
+        sums = moments(model, rows) if isinstance(rows, FactorRows) else rows.moments(model)
         now = bound(model, sums)
-        stays = stays + 1 if now - last < ENOUGH * len(rows.y) else 0
+        stays = stays + 1 if now - last < ENOUGH * rows.n_rows else 0
         if stays == 3:
             break
         last = now

@@ -38,7 +38,7 @@ class CudaFactorRows:
 
     pieces: list[Piece]
     n_columns: int
-    y: Any  # targets of all rows, for their number alone
+    n_rows: int
 
     @classmethod
     def of(cls, rows: FactorRows, device: Any) -> CudaFactorRows:
@@ -69,7 +69,7 @@ class CudaFactorRows:
                 )
             )
             start = stop
-        return cls(pieces, rows.n_columns, rows.y)
+        return cls(pieces, rows.n_columns, rows.n_rows)
 
     def __len__(self) -> int:
         return sum(len(piece.sizes) for piece in self.pieces)
