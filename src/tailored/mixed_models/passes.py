@@ -149,6 +149,10 @@ def _normalise(joint: Array, log_evidence: Array) -> None:
     T, K = joint.shape
     for t in range(T):
         largest = joint[t, 0]
+        if K == 1:
+            log_evidence[t] = largest
+            joint[t, 0] = 1.0
+            continue
         for k in range(1, K):
             if not joint[t, k] <= largest:
                 largest = joint[t, k]
@@ -219,6 +223,7 @@ def expect(
     square_gram, rest, move = np.empty((d * d, LANES)), np.empty((d, LANES)), np.empty((d, LANES))
     left, weights, log_pivots = np.empty((1, LANES)), np.empty((2, LANES)), np.empty(LANES)
     tasks = np.empty(LANES, np.int64)
+    log_noise, log_circle = np.log(noise), np.log(2.0 * np.pi)
     for k in range(len(quadratics)):
         quadratics[k] = 0.0
     for begin in range(0, T, CHUNK):
@@ -271,11 +276,11 @@ def expect(
                     value = 0.0 if left[0, lane] < 0.0 else left[0, lane]
                     quadratic[k, g, lane] = value
                     joint[t, k] -= 0.5 * (
-                        (sizes[t] - p) * np.log(noise)
+                        (sizes[t] - p) * log_noise
                         + 2.0 * log_pivots[lane]
                         + constants[k]
                         + value / noise
-                        + sizes[t] * np.log(2.0 * np.pi)
+                        + sizes[t] * log_circle
                     )
         _normalise(joint[begin:end], log_evidence[begin:end])
         if len(means) == 0 and len(second) == 0:
