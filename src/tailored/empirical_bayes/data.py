@@ -21,8 +21,8 @@ Index = NDArray[np.intp]
 
 #: From this number of tasks on, one held-out part says enough and the others are not rotated through.
 MANY_TASKS = 500
-#: The same where columns are many: each is seen by few of the tasks, and one part says less.
-MANY_WIDE_TASKS = 2000
+#: Where columns are many each is seen by few of the tasks and one part says less: so many take turns, up to more tasks.
+MANY_WIDE_TASKS, WIDE_TURNS = 2000, 3
 #: Tasks used to choose a form: to train on and to hold out, at most.
 SELECTION_TRAIN, SELECTION_HELD_OUT = 2000, 1000
 
@@ -132,8 +132,9 @@ class TrainingData:
         n_folds = min(max(2, round(1.0 / self.settings.validation_fraction)), T)
         order = np.random.default_rng(self.seed(FOLDS)).permutation(T)
         place = np.arange(T) % n_folds
-        if (MANY_WIDE_TASKS if self.has_many_columns else MANY_TASKS) > T:
-            return [Fold(i, np.sort(order[place != i]), np.sort(order[place == i])) for i in range(n_folds)]
+        if T < MANY_TASKS or (self.has_many_columns and T < MANY_WIDE_TASKS):
+            n_turns = n_folds if T < MANY_TASKS else min(n_folds, WIDE_TURNS)
+            return [Fold(i, np.sort(order[place != i]), np.sort(order[place == i])) for i in range(n_turns)]
         train, held_out = order[place != 0][:SELECTION_TRAIN], order[place == 0][:SELECTION_HELD_OUT]
         return [Fold(0, np.sort(train), np.sort(held_out))]
 

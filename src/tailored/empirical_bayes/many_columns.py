@@ -43,7 +43,7 @@ Array = NDArray[np.float64]
 Tick = Callable[[int], None] | None
 
 #: Numbers of factors that are tried.
-RANKS = (0, 2, 4, 8, 16, 32)
+RANKS = (0, 2, 4, 8, 16)
 #: Tasks that a factor takes at least.
 TASKS_PER_FACTOR = 4
 #: Fraction by which more factors must lower the held-out error, or no more are tried.
