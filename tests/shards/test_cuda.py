@@ -8,6 +8,7 @@ import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.mixed_models import Mixture, TaskStatistics, em
+from tailored.shards import Reservoir
 from tailored.shards.cuda.compiling import Layout
 from tailored.shards.cuda.statistics import _congruence
 from tailored.shards.cuda.tensors import check_device, is_tensor
@@ -192,33 +193,23 @@ def test_sums_of_the_factor_model_are_those_of_the_cpu(rank, has_intercept):
 def test_a_fit_on_the_device_is_that_of_the_cpu(monkeypatch):
     import torch
 
-    from tailored.learners import _empirical_bayes, _task_stream
+    from tailored.learners import _empirical_bayes
 
     tasks = ragged(400, 4)
     kept = tasks[tasks.sizes > 0]
-    for module in (_empirical_bayes, _task_stream):
-        monkeypatch.setattr(module, "SAMPLE_TASKS", 150)
+    # A sample of 150 tasks, refined on all of them: here from their rows, there on the device.
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (150, *Reservoir.__init__.__defaults__[1:]))
+    monkeypatch.setattr(_empirical_bayes, "SAMPLE_TASKS", 150)
+    monkeypatch.setattr(_empirical_bayes, "LARGEST_STATISTICS", 0)
+    here = EmpiricalBayesLearner().fit(kept)
     there = EmpiricalBayesLearner(device="cuda").fit(kept)
-    # The same sample, refined on the statistics of all tasks in memory.
-    here = EmpiricalBayesLearner()
-    source = {}
-
-    def in_memory(tensors):
-        return lambda units, side: source.setdefault("made", TaskStatistics.of(kept, units))
-
-    monkeypatch.setattr(_task_stream, "source_on_device", in_memory)
-    here.set_params(device="cuda").fit(kept)
-    assert source
     assert here.form_ == there.form_
+    assert here.n_tasks_seen_ == there.n_tasks_seen_ == len(kept)
     np.testing.assert_allclose(there.adapt_many(kept), here.adapt_many(kept), rtol=1e-4, atol=1e-5)
     X, y = (torch.tensor(part, device="cuda") for part in (kept.X, kept.y))
     groups = torch.tensor(np.repeat(kept.labels, kept.sizes), device="cuda")
-    monkeypatch.undo()
-    for module in (_empirical_bayes, _task_stream):
-        monkeypatch.setattr(module, "SAMPLE_TASKS", 150)
     tensors = EmpiricalBayesLearner(device="cuda").fit(X, y, groups=groups)
     np.testing.assert_allclose(tensors.adapt_many(kept), there.adapt_many(kept), rtol=1e-6, atol=1e-8)
-    assert tensors.n_tasks_seen_ == len(kept)
 
 
 @on_a_gpu

@@ -28,6 +28,8 @@ SELECTION_TRAIN, SELECTION_HELD_OUT = 2000, 1000
 
 #: Operations of a step of EM on second moments of all columns, at most.
 LARGEST_WORK = 4e9
+#: Up to so many columns it is many tasks that take long, and the work grows with them as it should.
+FEW_COLUMNS = 64
 #: Rows with fewer entries than this fraction are stored by them, and not centred.
 SPARSE = 0.25
 
@@ -90,7 +92,7 @@ class TrainingData:
     def has_many_columns(self) -> bool:
         """Whether steps of T d³ operations, of which there are several hundred, would take hours."""
         d = self.tasks.n_features + self.settings.fit_intercept
-        return len(self) * d**3 > LARGEST_WORK
+        return d > FEW_COLUMNS and len(self) * d**3 > LARGEST_WORK
 
     @cached_property
     def units(self) -> Units:

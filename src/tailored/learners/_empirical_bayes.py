@@ -13,13 +13,14 @@ from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_besi
 from ..feature_maps import SideFeatures, get_feature_map
 from ..intervals import Calibration
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
-from ..shards import SAMPLE_TASKS
-from ..shards.cuda import TensorTasks, check_device, is_tensor
+from ..mixed_models.statistics import LARGEST_STATISTICS
+from ..shards import SAMPLE_TASKS, TasksInMemory
+from ..shards.cuda import TasksOnDevice, TensorTasks, check_device, is_tensor
 from ..tasks import TaskScan, TaskSet
 from ..tasks.episodes import Arrival
 from ._on_device import read_tensors, refuse_weights_of_tensors
 from ._reading import outside, unnamed, with_frequencies
-from ._scanning import refuse_beside_scan
+from ._scanning import TaskCollection, refuse_beside_scan
 from ._task_stream import StreamLearner
 
 
@@ -177,18 +178,30 @@ class EmpiricalBayesLearner(StreamLearner):
             self._check_parameters()
             if is_tensor(X):
                 refuse_weights_of_tensors(sample_weight)
-                self._fit_on_device(read_tensors(self, X, y, groups, side_info, reset=True), validation)
+                tensors, seed = read_tensors(self, X, y, groups, side_info, reset=True), self._seed()
+                self._fit_collection(TasksOnDevice(tensors, seed), seed, validation)
                 return self
             tasks = self._read(X, y, groups, side_info, reset=True)
             if sample_weight is not None:
                 from_rows = not isinstance(X, TaskSet)
                 tasks = with_frequencies(tasks, sample_weight, groups, from_rows=from_rows)
-            few_columns = tasks.n_features < MOST_COLUMNS
-            if self.device is not None and few_columns and len(tasks) > SAMPLE_TASKS:
-                self._fit_on_device(TensorTasks.moved(tasks, check_device(self.device)), validation)
-            else:
-                self._fit_tasks(tasks, validation)
+            self._fit_in_memory(tasks, validation)
         return self
+
+    def _fit_in_memory(self, tasks: TaskSet, validation: TaskSet | None) -> None:
+        """All at once, or from a sample where statistics of all tasks are the device's or do not fit into memory."""
+        d = tasks.n_features + bool(self.fit_intercept)
+        collection: TaskCollection
+        if d <= MOST_COLUMNS and self.device is not None and len(tasks) > SAMPLE_TASKS:
+            there, seed = TensorTasks.moved(tasks, check_device(self.device)), self._seed()
+            collection = TasksOnDevice(there, seed, tasks)
+        elif d <= MOST_COLUMNS and len(tasks) * d * d > LARGEST_STATISTICS:
+            seed = self._seed()
+            collection = TasksInMemory(tasks, seed)
+        else:
+            self._fit_tasks(tasks, validation)
+            return
+        self._fit_collection(collection, seed, validation)
 
     def partial_fit(
         self,

@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..closed_form import ClosedForm, weights_on_device
-from ..empirical_bayes.training import SourceIn
-from ..feature_maps import SideFeatures
-from ..mixed_models import Source
-from ..shards.cuda import CudaStatistics, TensorTasks, check_device
-from ..tasks import TaskSet, Units
+from ..shards.cuda import TensorTasks, check_device
+from ..tasks import TaskSet
 
 
 def read_tensors(
@@ -40,16 +37,6 @@ def read_tensors(
 def refuse_weights_of_tensors(sample_weight: Any) -> None:
     if sample_weight is not None:
         raise ValueError("sample_weight: not for tensors; repeat the rows, or pass arrays")
-
-
-def source_on_device(tasks: TensorTasks) -> SourceIn:
-    """The statistics of tensors in some units, with features of their descriptions, as a source for EM."""
-
-    def source_in(units: Units, side: SideFeatures | None) -> Source:
-        known = None if side is None or tasks.described is None else side(tasks.described)
-        return CudaStatistics.of(tasks, units, known)
-
-    return source_in
 
 
 def weights_of_tensors(learner: Any, X: Any, y: Any, groups: Any, side_info: Any) -> Any:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..common import OutOfFold
 from ..empirical_bayes.streaming import places
 from ..feature_maps import SideFeatures
 from ..mixed_models import Source
-from ..shards import Collection, DaskCollection
+from ..shards import Collection, DaskCollection, Reservoir
 from ..shards.engine import EngineCollection
 from ..tasks import TaskScan, TaskSet, Units
 
@@ -35,9 +38,39 @@ def work_folder(checkpoint: Any) -> Iterator[Path]:
         yield Path(folder)
 
 
-def collect(
-    scan: TaskScan, folder: Path, seed: int, arguments: dict[str, Any]
-) -> Collection | DaskCollection | EngineCollection:
+class TaskCollection(Protocol):
+    """A random sample of whole tasks, and a way to statistics of all of them."""
+
+    @property
+    def sample(self) -> TaskSet: ...
+
+    @property
+    def reservoir(self) -> Reservoir:
+        """The sample as it may go on growing."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the sample holds all tasks."""
+
+    @property
+    def target_range(self) -> tuple[float, float]: ...
+
+    def source(
+        self,
+        units: Units,
+        describe: Callable[[TaskSet], NDArray[np.float64]] | None = None,
+        leave: Callable[[TaskSet], TaskSet] | None = None,
+        *,
+        name: str,
+        n_threads: int = 1,
+    ) -> Source:
+        """Statistics of all tasks in some units, with features of their descriptions, of what is left of their targets."""
+
+    def forget_rows(self) -> None:
+        """No more statistics will be asked for."""
+
+
+def collect(scan: TaskScan, folder: Path, seed: int, arguments: dict[str, Any]) -> TaskCollection:
     """A sample of the scan's tasks, and a way to statistics of all of them."""
     if scan.table.is_dask:
         return DaskCollection(scan, seed)
@@ -49,9 +82,7 @@ def collect(
 class AllTasks:
     """All tasks of a collection as a source for EM, in the units and features that the sample was learned in."""
 
-    def __init__(
-        self, collection: Collection | DaskCollection | EngineCollection, sample: TaskSet, n_threads: int
-    ) -> None:
+    def __init__(self, collection: TaskCollection, sample: TaskSet, n_threads: int) -> None:
         self._collection, self._sample, self._n_threads = collection, sample, n_threads
         self.n_tasks = 0
 

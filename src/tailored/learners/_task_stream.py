@@ -17,16 +17,13 @@ from .._version import __version__
 from ..adapting import in_closed_form
 from ..empirical_bayes import Learned
 from ..empirical_bayes.streaming import Running, Stream, places, together
-from ..shards import SAMPLE_TASKS
-from ..shards.cuda import TensorTasks
 from ..tasks import TaskScan, TaskSet
 from ..tasks.rows import batches
 from ..wide import adapt as adapt_wide
 from ..wide import is_wide
 from ._base import MetaLearner
-from ._on_device import source_on_device
 from ._reading import warn_of_numbers
-from ._scanning import AllTasks, collect, work_folder
+from ._scanning import AllTasks, TaskCollection, collect, work_folder
 
 
 @dataclass(frozen=True)
@@ -94,22 +91,6 @@ class StreamLearner(MetaLearner):
         learned = self._train(*together(tasks, held_out), self._clip(tasks.y))
         self._choose(learned, places(tasks, tasks), tasks)
 
-    def _fit_on_device(self, tasks: TensorTasks, validation: TaskSet | None) -> None:
-        """Learn from a sample, and fit what was chosen to all tasks of a device; their weights stay there, or nowhere."""
-        seed = self._seed()
-        sample = self._read(tasks.sample(SAMPLE_TASKS, seed), reset=True)
-        if len(tasks) == len(sample):
-            self._fit_tasks(sample, validation)
-            return
-        held_out = None if validation is None else self._read(validation)
-        stream, _ = Stream.begin(seed).take(sample, held_out)
-        n_tasks = self.n_tasks_seen_ = len(tasks) + (0 if held_out is None else len(held_out))
-        self._stream = stream
-        ends = np.array([float(tasks.y.min()), float(tasks.y.max())])
-        source_in = source_on_device(tasks)
-        learned = self._train(*together(sample, held_out), self._clip(ends), source_in=source_in)
-        self._stream = replace(stream, n_tasks=n_tasks, n_chosen=n_tasks, running=Running.of(learned))
-
     def _go_on(self, piece: TaskSet, validation: TaskSet | None) -> None:
         before, clip = self._stream, self._clip(piece.y)
         self._stream, tasks = before.take(piece, validation)
@@ -173,22 +154,23 @@ class StreamLearner(MetaLearner):
             self._check_parameters()
             seed = self._seed()
             others = {k: v for k, v in self.get_params(deep=False).items() if k not in ("n_jobs", "progress")}
-            collection = collect(scan, folder, seed, others)
-            sample = self._read(collection.sample, reset=True)
-            if collection.is_whole:
-                self._fit_tasks(sample, validation)
-                return self
-            held_out = None if validation is None else self._read(validation)
-            stream, _ = Stream.begin(seed).take(sample, held_out)
-            self._stream = replace(stream, sample=collection.reservoir)
-            everything = AllTasks(collection, sample, joblib.effective_n_jobs(self.n_jobs))
-            clip = self._clip(np.array(collection.target_range))
-            learned = self._train(*together(sample, held_out), clip, source_in=everything)
-            n_tasks = self.n_tasks_seen_ = everything.n_tasks + (0 if held_out is None else len(held_out))
-            self._stream = replace(
-                self._stream, n_tasks=n_tasks, n_chosen=n_tasks, running=Running.of(learned)
-            )
-            if learned.common is not None:
-                self.common_others_ = learned.common.others
-            collection.forget_rows()
+            self._fit_collection(collect(scan, folder, seed, others), seed, validation)
         return self
+
+    def _fit_collection(self, collection: TaskCollection, seed: int, validation: TaskSet | None) -> None:
+        """Learn from a sample, and fit what was chosen to all tasks, whose weights are not kept."""
+        sample = self._read(collection.sample, reset=True)
+        if collection.is_whole:
+            self._fit_tasks(sample, validation)
+            return
+        held_out = None if validation is None else self._read(validation)
+        stream, _ = Stream.begin(seed).take(sample, held_out)
+        self._stream = replace(stream, sample=collection.reservoir)
+        everything = AllTasks(collection, sample, joblib.effective_n_jobs(self.n_jobs))
+        clip = self._clip(np.array(collection.target_range))
+        learned = self._train(*together(sample, held_out), clip, source_in=everything)
+        n_tasks = self.n_tasks_seen_ = everything.n_tasks + (0 if held_out is None else len(held_out))
+        self._stream = replace(self._stream, n_tasks=n_tasks, n_chosen=n_tasks, running=Running.of(learned))
+        if learned.common is not None:
+            self.common_others_ = learned.common.others
+        collection.forget_rows()

@@ -3,6 +3,7 @@
 from .collecting import Collection
 from .dask_frames import DaskCollection
 from .disk import StatisticsOnDisk
+from .in_memory import TasksInMemory
 from .merging import LabelledStatistics, in_units, merge_statistics
 from .recorded import Recorded
 from .reservoir import SAMPLE_NUMBERS, SAMPLE_TASKS, Reservoir
@@ -16,6 +17,7 @@ __all__ = [
     "Recorded",
     "Reservoir",
     "StatisticsOnDisk",
+    "TasksInMemory",
     "in_units",
     "merge_statistics",
 ]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...tasks import TaskSet
-from ...tasks.pieces import label_keys
 
 
 def is_tensor(value: Any) -> bool:
@@ -120,12 +120,10 @@ class TensorTasks:
         X, y, offsets = (torch.tensor(part, device=device) for part in (X, tasks.y, tasks.offsets))
         return cls(X, y, offsets, tasks.labels, None if tasks.side_info is None else tasks)
 
-    def sample(self, n: int, seed: int) -> TaskSet:
-        """``n`` random tasks with all of their rows, in memory: which they are depends on their labels alone."""
+    def take(self, chosen: NDArray[np.intp]) -> TaskSet:
+        """The tasks at these positions with all of their rows, in memory."""
         import torch
 
-        labels = self.labels.cpu().numpy() if is_tensor(self.labels) else np.asarray(self.labels)
-        chosen = np.sort(np.argsort(label_keys(labels, seed), kind="stable")[:n])
         offsets = self.offsets.cpu().numpy()
         sizes = np.diff(offsets)[chosen]
         rows = np.repeat(offsets[chosen] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
@@ -136,4 +134,9 @@ class TensorTasks:
             described = self.described[chosen].side_info
             assert described is not None
             side = np.repeat(described, sizes, axis=0)
-        return TaskSet(X, y, np.repeat(labels[chosen], sizes), side)
+        return TaskSet(X, y, np.repeat(self.names[chosen], sizes), side)
+
+    @property
+    def names(self) -> NDArray[Any]:
+        """The labels, in memory."""
+        return self.labels.cpu().numpy() if is_tensor(self.labels) else np.asarray(self.labels)

@@ -1,0 +1,42 @@
+"""More tasks in memory than their statistics would fit beside them: learned from as a table is."""
+
+import numpy as np
+import pytest
+from tests.mixed_models.test_moments import draw
+
+from tailored import EmpiricalBayesLearner
+from tailored.datasets import make_clusters
+from tailored.learners import _empirical_bayes
+from tailored.mixed_models import TaskStatistics
+from tailored.shards import Reservoir, TasksInMemory, in_memory
+from tailored.tasks import Units
+
+
+def test_blocks_of_rows_have_the_sums_of_all_statistics(monkeypatch):
+    tasks, _, mixture = draw(50, d=4)
+    units = Units.of(tasks, False, centre=True)
+    monkeypatch.setattr(in_memory, "BLOCK_FLOATS", 16 * 7)
+    source = TasksInMemory(tasks, 0).source(units)
+    whole = TaskStatistics.of(tasks, units)
+    np.testing.assert_allclose(source.totals().gram, whole.totals().gram, rtol=1e-12)
+    found, expected = source.moments(mixture), whole.moments(mixture).moments
+    np.testing.assert_allclose(found.moments.second, expected.second, rtol=1e-10, atol=1e-12)
+    again = source.moments(mixture, found.responsibilities).moments
+    np.testing.assert_allclose(again.first, expected.first, rtol=1e-5, atol=1e-6)
+
+
+def test_a_fit_of_a_sample_refined_on_all_tasks(monkeypatch):
+    tasks = make_clusters(n_tasks=260, n_clusters=1, n_features=6, n_rows=12, rank=2, random_state=0)
+    train, test = tasks[:200], tasks[200:]
+    all_at_once = EmpiricalBayesLearner().fit(train)
+    monkeypatch.setattr(_empirical_bayes, "LARGEST_STATISTICS", 0)
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (80, *Reservoir.__init__.__defaults__[1:]))
+    monkeypatch.setattr(in_memory, "BLOCK_FLOATS", 49 * 30)
+    sampled = EmpiricalBayesLearner().fit(train)
+    assert sampled.n_tasks_seen_ == 200
+    assert not hasattr(sampled, "task_weights_")
+    errors = [np.mean(learner.task_errors(test, support=0.5)) for learner in (all_at_once, sampled)]
+    assert errors[1] == pytest.approx(errors[0], rel=0.05)
+    shuffled = train[np.random.default_rng(1).permutation(200)]
+    again = EmpiricalBayesLearner().fit(shuffled)
+    assert np.mean(again.task_errors(test, support=0.5)) == pytest.approx(errors[1], rel=0.02)
