@@ -3,8 +3,8 @@
 The form, the features, the scale, what query rows teach and how far predictions miss are learned from the sample, as
 `training` does from all tasks, whenever the number of tasks has doubled; while the sample holds all tasks this is the
 same.  In between, each piece moves the model by one step of EM (`Stepwise`) and is forgotten.  Once tasks are let go from
-the sample, units and features stay as they are, and a model whose form is chosen again goes on as it is: it has seen
-more tasks than the sample.
+the sample, units and features stay as they are, and a model whose form is chosen again goes on as it is, where it explains
+the tasks of the piece at hand that are not in the sample at least as well as the sample's.
 """
 
 from __future__ import annotations
@@ -52,19 +52,25 @@ class Running:
         model = Stepwise.of(learned.form, learned.model)
         return cls(model, learned.side, learned.scale, biases, features.model.units, features.model.side)
 
-    def goes_on_from(self, before: Running) -> bool:
-        """Whether the model that was running is of the form that was chosen now, in the same units."""
-        return (
+    def goes_on_from(self, before: Running, unseen: TaskSet) -> bool:
+        """Whether the model that was running is of the form that was chosen now, and explains unseen tasks better."""
+        same = (
             before.model.form == self.model.form
             and before.side_form == self.side_form
             and before.units is self.units
         )
+        if not same or not len(unseen):
+            return same
+        piece = self._statistics(unseen)
+        mine, theirs = (piece.moments(each.model.average).moments.log_evidence for each in (self, before))
+        return theirs >= mine
+
+    def _statistics(self, tasks: TaskSet) -> TaskStatistics:
+        return TaskStatistics.of(tasks, self.units, None if self.side is None else self.side(tasks))
 
     def advance(self, tasks: TaskSet, n_before: int) -> Running:
         """The model after a piece, whose targets are what a common part leaves."""
-        side = None if self.side is None else self.side(tasks)
-        piece = TaskStatistics.of(tasks, self.units, side)
-        return replace(self, model=self.model.advance(piece, n_before))
+        return replace(self, model=self.model.advance(self._statistics(tasks), n_before))
 
     def prior(self, chosen: Prior) -> Prior:
         """The prior with the model as it is now, in all else the one that was ``chosen``."""

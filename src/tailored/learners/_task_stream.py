@@ -116,15 +116,11 @@ class StreamLearner(MetaLearner):
         """Take what was learned; ``found`` are the places of ``tasks``, which are to be served, among those learned from."""
         running, before = None if learned.model is None else Running.of(learned), self._stream.running
         n_tasks = self._stream.n_tasks
-        if (
-            learned.common is None
-            and running is not None
-            and before is not None
-            and running.goes_on_from(before)
-        ):
+        if learned.common is None and running is not None and before is not None:
             with single_threaded_blas():
-                running = replace(running, model=before.model).advance(tasks, n_tasks - len(tasks))
-            self.prior_ = running.prior(self.prior_)
+                if running.goes_on_from(before, tasks[found < 0]):
+                    running = replace(running, model=before.model).advance(tasks, n_tasks - len(tasks))
+                    self.prior_ = running.prior(self.prior_)
         self._stream = replace(self._stream, running=running, n_chosen=n_tasks)
         self.n_tasks_seen_ = n_tasks
         left = tasks
