@@ -4,8 +4,8 @@
     python benchmarks/scaling.py --largest 100000     # the same, smaller
 
 Prints processor seconds (other work on the machine hardly counts), memory and messages beside what the model of
-docs/scaling.md says.  Its two constants are what a message costs, taken from shards of 100 tasks, and the rate, taken
-from the smaller of the two sizes; the larger one is predicted.
+docs/scaling.md says, whose constant, the rate, is taken from the smaller of the two sizes.  What messages cost is the
+clock's time of a step over shards of 100 tasks.
 """
 
 from __future__ import annotations
@@ -88,13 +88,20 @@ def slope(largest: int, d: int) -> None:
     print(f"\nlog-log slope {np.polyfit(log_sizes, log_times, 1)[0]:.3f} (at most 1.05)")
 
 
-def spent() -> tuple[float, int]:
-    """Processor seconds and bytes of this process."""
-    return time.process_time(), psutil.Process().memory_info().rss
+def resident() -> int:
+    """Bytes of this process."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def timed(shard: TaskStatistics, mixture: Mixture) -> float:
+    """Processor seconds of a shard's part of a step."""
+    start = time.thread_time()
+    shard.moments(mixture)
+    return time.thread_time() - start
 
 
 class Measured(NamedTuple):
-    """A step on two workers: processor seconds of both, seconds of the clock, and bytes of the shards and messages."""
+    """A step on two workers: processor seconds of all shards, seconds of the clock, bytes of shards and messages."""
 
     seconds: float
     clock: float
@@ -104,22 +111,23 @@ class Measured(NamedTuple):
 
 
 def on_workers(client: Any, n_tasks: int, d: int, K: int, n_shards: int, steps: int) -> Measured:
-    sizes = [n_tasks // n_shards] * n_shards
-    before = client.run(spent)
+    sizes, mixture = [n_tasks // n_shards] * n_shards, model(K, d)
+    before = client.run(resident)
     futures = client.map(tasks, sizes, [d] * n_shards, range(n_shards), pure=False)
     source = ClusterShards(client, futures, d)
     source.totals()
-    held = client.run(spent)
-    clock = time.perf_counter()
+    kept = sum(client.run(resident).values()) - sum(before.values())
+    seconds, clocks = [], []
     for _ in range(steps):
-        summed = source.moments(model(K, d))
-    clock = (time.perf_counter() - clock) / steps
-    after = client.run(spent)
+        seconds.append(
+            sum(client.gather([client.submit(timed, shard, mixture, pure=False) for shard in futures]))
+        )
+        clock = time.perf_counter()
+        summed = source.moments(mixture)
+        clocks.append(time.perf_counter() - clock)
+    lengths = [len(pickle.dumps(value, protocol=5)) for value in (mixture, summed.moments)]
     return Measured(
-        sum(after[worker][0] - held[worker][0] for worker in after) / steps,
-        clock,
-        sum(held[worker][1] - before[worker][1] for worker in held),
-        *(len(pickle.dumps(value, protocol=5)) for value in (model(K, d), summed.moments)),
+        statistics.median(seconds), statistics.median(clocks), kept, lengths[0], n_shards * lengths[1]
     )
 
 
@@ -136,20 +144,20 @@ def two_workers(sizes: tuple[int, int], d: int, K: int, n_shards: int, steps: in
             Client(cluster, timeout=60) as client,
         ):
             on_workers(client, 100 * n_shards, d, K, n_shards, 3)  # compiled before it is timed
-            message = on_workers(client, 100 * n_shards, d, K, n_shards, 20).seconds
+            empty = on_workers(client, 100 * n_shards, d, K, n_shards, 20).clock
             one = on_workers(client, n, d, K, n_shards, steps)
-        found.append((message, one))
+        found.append(one.seconds)
         model_bytes = 8 * n * (d * d + d + 2)
         print(
-            f"| {n:,} | {K} | {one.seconds:.3f} | {one.clock:.3f} | {message / n_shards:.4f} | {one.kept / 1e9:.3f} | "
-            f"{model_bytes / 1e9:.3f} | {one.sent:,} | {n_shards * one.back:,} |",
+            f"| {n:,} | {K} | {one.seconds:.3f} | {one.clock:.2f} | {empty:.3f} | {one.kept / 1e9:.3f} | "
+            f"{model_bytes / 1e9:.3f} | {one.sent:,} | {one.back:,} |",
             flush=True,
         )
-    (message, small), (_, large) = found
-    rate = operations(sizes[0], d, K) / (small.seconds - message)
-    predicted = message + operations(sizes[1], d, K) / rate
-    error = large.seconds / predicted - 1.0
-    return f"| {K} | {rate / 1e9:.2f} | {predicted:.3f} | {large.seconds:.3f} | {error:+.1%} |"
+    rate = operations(sizes[0], d, K) / found[0]
+    predicted = operations(sizes[1], d, K) / rate
+    return (
+        f"| {K} | {rate / 1e9:.2f} | {predicted:.3f} | {found[1]:.3f} | {found[1] / predicted - 1.0:+.1%} |"
+    )
 
 
 def machine() -> str:
@@ -176,7 +184,15 @@ def main() -> None:
     print(f"{machine()}; NumPy {np.__version__}; tasks of {ROWS} rows")
     slope(arguments.largest, d)
     print(f"\nTwo workers, {arguments.shards} shards, d = {d}: a step\n")
-    titles = "tasks", "K", "processor s", "clock s", "message s a shard", "GB of shards", "GB by the model"
+    titles = (
+        "tasks",
+        "K",
+        "processor s",
+        "clock s",
+        "clock s, 100 tasks a shard",
+        "GB of shards",
+        "GB by the model",
+    )
     print("| " + " | ".join((*titles, "bytes out", "bytes back")) + " |\n" + 9 * "|---" + "|")
     sizes = arguments.largest // 10, arguments.largest
     checks = [two_workers(sizes, d, K, arguments.shards, arguments.steps) for K in arguments.components]
