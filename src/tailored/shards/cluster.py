@@ -103,13 +103,15 @@ def fetched(client: Any, futures: Sequence[Any]) -> list[Any]:
     found, errors = _outcomes(client, futures)
     suspects = [future for future in futures if isinstance(errors.get(future.key), KilledWorker)]
     if 1 < len(suspects) == len(errors):
-        # Dask suspects all that waited on a worker that died; alone, only the guilty one fails again.
+        # Dask suspects all that waited on a worker that died; alone, only the guilty ones fail again.
+        errors = {}
         for suspect in suspects:
             client.retry([suspect])
-            alone, errors = _outcomes(client, [suspect])
-            if errors:
-                break
-            found |= alone
+            # Asked through a task of its own: a result that comes back before `retry` does is forgotten by its future.
+            probe = client.submit(_itself, suspect, pure=False)
+            alone, failed = _outcomes(client, [probe])
+            found |= {suspect.key: result for result in alone.values()}
+            errors |= {suspect.key: error for error in failed.values()}
     for number, future in enumerate(futures):
         if future.key in errors:
             error = errors[future.key]
@@ -155,8 +157,8 @@ def _words(error: BaseException) -> str:
 # --- what runs on a worker
 
 
-def _itself(model: Model) -> Model:
-    return model
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _totals(shard: TaskStatistics) -> Totals:
