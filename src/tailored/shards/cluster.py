@@ -110,8 +110,10 @@ def fetched(client: Any, futures: Sequence[Any]) -> list[Any]:
             # Asked through a task of its own: a result that comes back before `retry` does is forgotten by its future.
             probe = client.submit(_itself, suspect, pure=False)
             alone, failed = _outcomes(client, [probe])
-            found |= {suspect.key: result for result in alone.values()}
-            errors |= {suspect.key: error for error in failed.values()}
+            if failed:
+                errors[suspect.key] = failed[probe.key]
+            else:
+                found[suspect.key] = alone[probe.key]
     for number, future in enumerate(futures):
         if future.key in errors:
             error = errors[future.key]
