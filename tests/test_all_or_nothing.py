@@ -10,6 +10,7 @@ import pytest
 import tailored.learners._base as base_module
 import tailored.learners._empirical_bayes as empirical_bayes_module
 import tailored.learners._objective as objective_module
+import tailored.learners._task_stream as task_stream_module
 from tailored import (
     ConditionalLearner,
     EmpiricalBayesLearner,
@@ -20,6 +21,7 @@ from tailored import (
 )
 from tailored.baselines import EARLIER_METHODS
 from tailored.datasets import make_clusters
+from tailored.empirical_bayes.streaming import Running
 from tailored.feature_maps import MeanEmbedding, RidgeEstimate
 from tailored.objectives import Query, Surrogate
 from tailored.solvers import Adam, HeldOutPool, ProjectedSGD
@@ -120,7 +122,8 @@ INJECTED = {
     "later look of the judge": (objective_module, "mean_error", 5, True),
     "learning": (empirical_bayes_module, "learn", 1, True),
     "size": (EmpiricalBayesLearner, "_side_features", 1, True),
-    "closed form": (empirical_bayes_module, "in_closed_form", 1, False),
+    "step of the stream": (Running, "advance", 1, True),
+    "closed form": (task_stream_module, "in_closed_form", 1, False),
     "adapting at the end": (adapting, "weights", 1, False),
     "solving at the end": (adapting, "solve", 1, True),
     "remembering": (base_module.MetaLearner, "_remember", 1, True),
@@ -143,7 +146,7 @@ STAGES = {
         "adam",
         "adapting at the end",
     ],
-    "empirical Bayes": [*EVERYWHERE, "size", "side features", "learning", "closed form"],
+    "empirical Bayes": [*EVERYWHERE, "side features", "closed form"],
     "independent": [*EVERYWHERE, "adapting at the end", "solving at the end"],
 }
 #: What is only reached by a call that starts over.
@@ -152,13 +155,15 @@ STARTING = {
     "fixed step": ["fit of the feature map"],
     "query": ["fit of the feature map"],
     "adam": ["fit of the feature map"],
-    "empirical Bayes": ["fit of the side features"],
+    "empirical Bayes": ["fit of the side features", "size", "learning"],
 }
+#: And by one that goes on.
+GOING_ON = {"empirical Bayes": ["step of the stream"]}
 CASES = [
     (name, stage, mode)
     for mode in ("partial_fit", "fit", "first")
     for name, stages in STAGES.items()
-    for stage in [*stages, *(STARTING.get(name, []) if mode != "partial_fit" else [])]
+    for stage in [*stages, *(GOING_ON if mode == "partial_fit" else STARTING).get(name, [])]
 ]
 
 

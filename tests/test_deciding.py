@@ -21,6 +21,7 @@ from tailored.losses import Absolute, EpsilonInsensitive, Pinball, Squared
 from tailored.mixed_models import SideForm, TaskStatistics, fit_side
 from tailored.mixed_models.forms import FEW_PSEUDO_TASKS, Form, FormFitter, chains, structures
 from tailored.mixed_models.side import SIDE_PENALTIES, fit_along_path
+from tailored.progress import Stages
 from tailored.tasks import Units
 
 
@@ -357,11 +358,11 @@ def test_the_bar_is_as_long_as_what_is_done(monkeypatch):
     ticks, totals = [], []
 
     @contextmanager
-    def counted(description, total, *, enabled):
+    def counted(name, total, *, enabled):
         totals.append(total)
-        yield ticks.append
+        yield Stages(name, lambda advance=0, description="": ticks.append(advance))
 
-    monkeypatch.setattr(training, "progress_bar", counted)
+    monkeypatch.setattr(training, "stages", counted)
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
     tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, random_state=0)
     learner = EmpiricalBayesLearner(validation_fraction=0.5, calibrate=False).fit(tasks)

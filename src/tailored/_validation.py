@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -290,3 +291,11 @@ def label_array(values: list[Any]) -> np.ndarray:
         return np.asarray(values, dtype=np.float64)
     # not np.asarray: it would spread tuples over a second axis
     return np.fromiter(values, dtype=object, count=len(values))
+
+
+def outside() -> int:
+    """The stack level of the first caller outside this package, for warnings: learners differ in how deep they read."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("tailored."):
+        frame, level = frame.f_back, level + 1
+    return level

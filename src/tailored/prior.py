@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ._records import Record
 from .closed_form import ClosedForm
 from .common import CommonPart
 from .feature_maps import FeatureMap
@@ -19,7 +20,7 @@ from .tasks import Units
 
 
 @dataclass(frozen=True)
-class Prior:
+class Prior(Record):
     """What was learned, ``s -> (τ(s), b(s))``, and all that adapting to a task needs.
 
     A snapshot: its arrays are read-only, and learning on makes a new one.

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from bayes_samples import same_numbers
 from tailored import (
@@ -185,10 +184,3 @@ def test_solvers_do_not_mix(clusters):
     assert not hasattr(learner, "step_size_")
     fresh = ConditionalLearner("mean", solver=Adam(max_passes=2), fit_intercept=False).fit(clusters)
     same_numbers(fresh.state()["fitted"], learner.state()["fitted"])
-
-
-def test_wide_rows_are_refused():
-    rng = np.random.default_rng(0)
-    X = sp.random_array((60, 3000), density=0.001, rng=rng, format="csr")
-    with pytest.raises(ValueError, match=r"20 tasks and 3000 columns.*ConditionalLearner.*rank"):
-        EmpiricalBayesLearner().fit(X, rng.normal(size=60), groups=np.repeat(np.arange(20), 3))

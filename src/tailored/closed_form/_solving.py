@@ -13,6 +13,7 @@ from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from scipy import sparse
 
+from .._records import Record
 from ..feature_maps import FeatureMap, PosteriorMap, PosteriorModel, check_features
 from ..feature_maps.summaries import hats
 from ..mixed_models import TaskStatistics
@@ -81,7 +82,7 @@ class _Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ClosedForm:
+class ClosedForm(Record):
     """A prior of the squared loss whose tasks are solved in one pass.
 
     Attributes

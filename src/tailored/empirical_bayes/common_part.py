@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from .._validation import outside
 from ..common import fit_common
 from ..feature_maps import SideFeatures
 from ..mixed_models import Source
@@ -66,7 +67,7 @@ def learn_beside(
             chosen, prior = alone, alone.learned.prior
     for warning in chosen.warnings:
         # from the user's call of fit
-        warnings.warn(warning.message, warning.category, stacklevel=6)
+        warnings.warn(warning.message, warning.category, stacklevel=outside())
     return replace(
         chosen.learned,
         prior=prior,

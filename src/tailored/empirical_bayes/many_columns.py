@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from .. import wide
 from .._threads import single_threaded_blas
+from .._validation import outside
 from ..calibration import calibrate_on
 from ..exceptions import UnhelpfulWarning
 from ..feature_maps import SideMap
@@ -265,7 +266,7 @@ def _warn_if_unhelpful(judge: Judge, best: Candidate) -> None:
             "X: held-out tasks are predicted worse than by the mean of the task's rows; look at groups (are rows that "
             "belong together one task?) and at the columns of X, which may say nothing about y",
             UnhelpfulWarning,
-            stacklevel=6,
+            stacklevel=outside(),
         )
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._threads import single_threaded_blas
+from .._validation import outside
 from ..adapting import in_closed_form
 from ..calibration import calibrate_on
 from ..exceptions import UnhelpfulWarning
@@ -84,7 +85,7 @@ def _learn(
         warnings.warn(
             f"X: held-out tasks are predicted worse than by {choice.surpassed_by}; {where_to_look(data)}",
             UnhelpfulWarning,
-            stacklevel=6,
+            stacklevel=outside(),
         )
     stage.begin("fitting the form to all tasks")
     with single_threaded_blas():

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 from typing import Any, Self
 
-from .._validation import check_choice, check_fraction
+from .._validation import check_choice, check_fraction, outside
 from ..closed_form import MOST_COLUMNS
 from ..common import check_regressor, default_regressor
 from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_beside
@@ -19,7 +19,7 @@ from ..shards.cuda import TasksOnDevice, TensorTasks, check_device, is_tensor
 from ..tasks import TaskScan, TaskSet
 from ..tasks.episodes import Arrival
 from ._on_device import read_tensors, refuse_weights_of_tensors
-from ._reading import outside, unnamed, with_frequencies
+from ._reading import unnamed, with_frequencies
 from ._scanning import TaskCollection, refuse_beside_scan
 from ._task_stream import StreamLearner
 

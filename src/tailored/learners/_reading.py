@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from typing import Any
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from .._validation import name_some
+from .._validation import name_some, outside
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
 from ..tasks import TaskSet
@@ -59,14 +58,6 @@ def read_tasks(
         tasks = TaskSet(X, y, groups, side_info)
     _check_targets(tasks, loss)
     return tasks if reset else in_known_order(learner, tasks)
-
-
-def outside() -> int:
-    """The stack level of the first caller outside this package, for warnings: learners differ in how deep they read."""
-    frame, level = inspect.currentframe(), 0
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("tailored."):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._records import Record
 from .._threads import in_threads
 from . import dual
 from .gates import log_gates
@@ -124,7 +125,7 @@ class TaskPriors(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Mixture:
+class Mixture(Record):
     """Parameters π (K,), b (K, d), W (K, d, d), σ², Γ (d, q) (None: zero) and gates of the module's text.
 
     ``gates`` (K, 1 + q) take the place of the proportions where there are any.  ``averaged`` says whether a task's

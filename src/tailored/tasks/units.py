@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from .._records import Record
 from ._task_set import TaskSet
 from .rows import Rows, dense, frozen, with_constant
 
@@ -17,7 +18,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Units:
+class Units(Record):
     """Shift and size of the columns and of the targets, and whether there is a constant column.
 
     Rows are brought to these units before anything is learned from them, so that nothing depends on the units in
