@@ -1,5 +1,7 @@
 """What several files of tests use."""
 
+import signal
+
 import pytest
 
 from tailored.mixed_models import fit_mixed_model, forms
@@ -13,3 +15,17 @@ def few_steps(monkeypatch):
         return fit_mixed_model(statistics, **{**given, "max_iter": 5})
 
     monkeypatch.setattr(forms, "fit_mixed_model", short)
+
+
+@pytest.fixture
+def no_waiting_for_ever():
+    """A cluster that hangs fails the test instead."""
+
+    def stop(number, frame):
+        raise TimeoutError("the cluster has not answered for three minutes")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(180)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)

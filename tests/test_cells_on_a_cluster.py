@@ -1,7 +1,6 @@
 """Cells of the studies and of a search on the workers of a Dask cluster: the results of one machine."""
 
 import json
-import signal
 import socket
 
 import joblib
@@ -40,16 +39,7 @@ def address():
         yield cluster.scheduler_address
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting_for_ever():
-    def stop(number, frame):
-        raise TimeoutError("the cluster has not answered for three minutes")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(180)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
+pytestmark = pytest.mark.usefixtures("no_waiting_for_ever")
 
 
 def invoke(*words):

@@ -1,7 +1,6 @@
 """EM on a Dask cluster: a scheduler and two worker processes on loopback; what dies, and what is not there."""
 
 import itertools
-import signal
 import socket
 from dataclasses import asdict
 from functools import partial
@@ -25,7 +24,10 @@ distributed = pytest.importorskip("distributed", reason="clusters need Dask")
 cloudpickle = pytest.importorskip("cloudpickle", reason="Dask comes with it")
 
 # Dask's frames use what pandas will take away.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.usefixtures("no_waiting_for_ever"),
+]
 
 FEATURES = ["x0", "x1", "x2"]
 
@@ -57,20 +59,6 @@ def client(cluster):
     with distributed.Client(cluster, timeout=20) as client:
         client.wait_for_workers(2, timeout=20)
         yield client
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting_for_ever():
-    """A cluster that hangs fails the test instead."""
-
-    def stop(number, frame):
-        raise TimeoutError("the cluster has not answered for two minutes")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(120)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 def rows(n_tasks=60, seed=0):
@@ -162,7 +150,11 @@ def learned(frame, units):
     """A sample of a Dask frame's tasks, and the model of all of them."""
     tasks = collection(frame)
     source = tasks.source(units)
-    return tasks.sample, em(source, mixture(2, 4), max_iter=8, tol=0.0, accelerate=True).mixture, source
+    return (
+        tasks.reservoir.sample,
+        em(source, mixture(2, 4), max_iter=8, tol=0.0, accelerate=True).mixture,
+        source,
+    )
 
 
 def test_a_frame_has_the_same_sample_and_the_same_bits_on_the_cluster(cluster):
@@ -210,14 +202,14 @@ def test_a_dask_frame_is_taken_where_a_frame_is():
 
 def test_a_sample_has_all_rows_of_its_tasks():
     frame = rows()
-    sample = collection(frame_of()).sample
+    sample = collection(frame_of()).reservoir.sample
     assert len(sample) == 25
     for task in sample:
         mine = frame[frame.person == task.label]
         assert sorted(task.y) == sorted(mine.y)
     # which tasks they are is a matter of labels, not of where their rows are
     other = dd.from_pandas(frame[::-1].reset_index(drop=True), npartitions=3, sort=False)
-    assert set(collection(other).sample.labels) == set(sample.labels)
+    assert set(collection(other).reservoir.sample.labels) == set(sample.labels)
 
 
 def test_more_partitions_than_tasks_leave_shards_empty():
@@ -231,7 +223,7 @@ def test_a_partition_that_cannot_be_read_is_named(client, tmp_path):
     pytest.importorskip("pyarrow", reason="parquet files need pyarrow")
     frame_of(4).to_parquet(tmp_path / "rows")
     tasks = collection(dd.read_parquet(tmp_path / "rows"))
-    assert len(tasks.sample) == 25
+    assert len(tasks.reservoir.sample) == 25
     files = sorted((tmp_path / "rows").glob("*.parquet"))
     whole = files[2].read_bytes()
     files[2].write_bytes(b"PAR1" + bytes(len(whole) - 8) + b"PAR1")
@@ -244,7 +236,7 @@ def test_a_target_that_is_missing_is_named_with_its_partition():
     frame.loc[frame.index[-1], "y"] = np.nan
     tasks = collection(dd.from_pandas(frame, npartitions=4, sort=False))
     with pytest.raises(ShardError, match=r"data: partition 3 .* y .*NaN"):
-        tasks.sample  # noqa: B018
+        tasks.reservoir.sample  # noqa: B018
 
 
 def test_a_scheduler_that_is_not_there_is_named():

@@ -51,8 +51,8 @@ def test_sums_made_there_are_those_made_here(name, words, small, tmp_path):
     tasks = TaskSet.from_frame(frame, **COLUMNS)
     expected = Reservoir(45, seed=3).take(tasks)
     assert found.reservoir.limit == expected.limit
-    assert not found.is_whole
-    assert set(found.sample.labels.tolist()) == set(expected.tasks.labels.tolist())
+    assert not found.reservoir.is_whole
+    assert set(found.reservoir.sample.labels.tolist()) == set(expected.tasks.labels.tolist())
     assert found.target_range == (frame["y"].min(), frame["y"].max())
     units = Units.of(expected.tasks, True, centre=True)
     there = found.source(units, lambda some: some.side_info, name="alone")

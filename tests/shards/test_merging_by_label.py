@@ -8,9 +8,10 @@ import pytest
 
 from tailored import TaskSet
 from tailored.mixed_models import TaskStatistics
-from tailored.shards import LabelledStatistics, Reservoir, in_units, merge_statistics
+from tailored.shards import Reservoir
 from tailored.shards import spill as spill_module
 from tailored.shards.spill import PARTS, Spill
+from tailored.shards.units import in_units
 from tailored.tasks import Units
 from tailored.tasks.pieces import label_keys, merged
 
@@ -166,22 +167,6 @@ def test_words_of_descriptions_survive_the_disk(tmp_path):
     assert town is None
     assert np.isnan(age)
     assert found.side_names == ["town", "age"]
-
-
-def test_statistics_add_up_by_label():
-    rows = long_rows(5)
-    whole = TaskSet(*rows)
-    units = Units.of(whole, True, centre=True)
-    found = merge_statistics(
-        LabelledStatistics(piece.labels, TaskStatistics.of(piece, units, piece.side_info))
-        for piece in in_pieces(rows)
-    )
-    expected = TaskStatistics.of(whole, units, whole.side_info)
-    np.testing.assert_array_equal(found.labels, whole.labels)
-    for name in ("gram", "cross", "square", "sizes", "side"):
-        np.testing.assert_allclose(
-            getattr(found.statistics, name), getattr(expected, name), rtol=1e-12, atol=1e-12
-        )
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])

@@ -42,15 +42,8 @@ class TaskCollection(Protocol):
     """A random sample of whole tasks, and a way to statistics of all of them."""
 
     @property
-    def sample(self) -> TaskSet: ...
-
-    @property
     def reservoir(self) -> Reservoir:
-        """The sample as it may go on growing."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the sample holds all tasks."""
+        """The sample, or all tasks, as it may go on growing."""
 
     @property
     def target_range(self) -> tuple[float, float]: ...

@@ -155,8 +155,8 @@ class StreamLearner(MetaLearner):
 
     def _fit_collection(self, collection: TaskCollection, seed: int, validation: TaskSet | None) -> None:
         """Learn from a sample, and fit what was chosen to all tasks, whose weights are not kept."""
-        sample = self._read(collection.sample, reset=True)
-        if collection.is_whole:
+        sample = self._read(collection.reservoir.sample, reset=True)
+        if collection.reservoir.is_whole:
             self._fit_tasks(sample, validation)
             return
         held_out = None if validation is None else self._read(validation)

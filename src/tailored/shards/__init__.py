@@ -4,7 +4,6 @@ from .collecting import Collection
 from .dask_frames import DaskCollection
 from .disk import StatisticsOnDisk
 from .in_memory import TasksInMemory
-from .merging import LabelledStatistics, in_units, merge_statistics
 from .recorded import Recorded
 from .reservoir import SAMPLE_NUMBERS, SAMPLE_TASKS, Reservoir
 
@@ -13,11 +12,8 @@ __all__ = [
     "SAMPLE_TASKS",
     "Collection",
     "DaskCollection",
-    "LabelledStatistics",
     "Recorded",
     "Reservoir",
     "StatisticsOnDisk",
     "TasksInMemory",
-    "in_units",
-    "merge_statistics",
 ]

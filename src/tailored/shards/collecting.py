@@ -72,20 +72,9 @@ class Collection:
             self._read()
 
     @property
-    def sample(self) -> TaskSet:
-        """A random sample of whole tasks, or all of them."""
-        assert self._sample.tasks is not None
-        return self._sample.tasks
-
-    @property
     def reservoir(self) -> Reservoir:
         """The sample as it may go on growing."""
         return self._sample
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the sample holds all tasks."""
-        return self._sample.is_whole
 
     @property
     def target_range(self) -> tuple[float, float]:
@@ -138,7 +127,7 @@ class Collection:
         leave: Callable[[TaskSet], TaskSet] | None,
     ) -> list[str]:
         names = []
-        for i, tasks in enumerate(self._rows.tasks(part, self.sample)):
+        for i, tasks in enumerate(self._rows.tasks(part, self.reservoir.sample)):
             side = None if describe is None else describe(tasks)
             with single_threaded_blas():
                 statistics = TaskStatistics.of(tasks if leave is None else leave(tasks), units, side)

@@ -94,17 +94,6 @@ class DaskCollection:
         return self._drawn.reservoir
 
     @property
-    def sample(self) -> TaskSet:
-        """A random sample of whole tasks, or all of them; a task may have rows in any partitions."""
-        assert self.reservoir.tasks is not None
-        return self.reservoir.tasks
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the sample holds all tasks."""
-        return self.reservoir.is_whole
-
-    @property
     def target_range(self) -> tuple[float, float]:
         return self._drawn.low, self._drawn.high
 
@@ -125,7 +114,10 @@ class DaskCollection:
         # Handed out once: a regressor of all tasks may be large.
         statistics_of = delayed(partial(_statistics, units, describe, leave), traverse=False, pure=False)
         summed = delayed(_shard, pure=False)
-        shards = [summed(part, self.columns, self.sample[:0], statistics_of) for part in whole.to_delayed()]
+        shards = [
+            summed(part, self.columns, self.reservoir.sample[:0], statistics_of)
+            for part in whole.to_delayed()
+        ]
         try:
             if self.client is None:
                 return Parts(self._computed(shards))

@@ -20,8 +20,8 @@ from ..mixed_models import TaskStatistics
 from ..tasks import TaskScan, TaskSet, Units
 from ..tasks.pieces import label_keys
 from .disk import StatisticsOnDisk, write_block
-from .merging import in_units
 from .reservoir import Reservoir
+from .units import in_units
 
 Array = NDArray[np.float64]
 
@@ -43,15 +43,6 @@ class EngineCollection:
             *(nw.col(name) for name in self._columns.side),
         )
         self.reservoir = self._sampled(Reservoir(seed=seed))
-
-    @property
-    def sample(self) -> TaskSet:
-        assert self.reservoir.tasks is not None
-        return self.reservoir.tasks
-
-    @property
-    def is_whole(self) -> bool:
-        return self.reservoir.is_whole
 
     @cached_property
     def target_range(self) -> tuple[float, float]:

@@ -44,6 +44,12 @@ class Reservoir:
         return 0 if self.tasks is None else len(self.tasks)
 
     @property
+    def sample(self) -> TaskSet:
+        """The tasks, of which there are some."""
+        assert self.tasks is not None
+        return self.tasks
+
+    @property
     def is_whole(self) -> bool:
         """Whether no task was let go yet."""
         return self.limit == EVERY

@@ -40,15 +40,6 @@ class TasksOnDevice:
         return empty.take(self.tasks.take(first))
 
     @property
-    def sample(self) -> TaskSet:
-        assert self.reservoir.tasks is not None
-        return self.reservoir.tasks
-
-    @property
-    def is_whole(self) -> bool:
-        return self.reservoir.is_whole
-
-    @property
     def target_range(self) -> tuple[float, float]:
         return float(self.tasks.y.min()), float(self.tasks.y.max())
 
