@@ -129,9 +129,9 @@ def in_a_process(*arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--tasks", type=int, default=1_000_000)
+    parser.add_argument("--tasks", type=int, default=1_000_000, help="of the table; 0: no table")
     parser.add_argument("--piece", type=int, default=1_000)
-    parser.add_argument("--pieces", type=int, default=110)
+    parser.add_argument("--pieces", type=int, default=110, help="of the stream; 0: no stream")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--stream", nargs=2, type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -140,8 +140,9 @@ def main():
     elif asked.stream:
         print(json.dumps(fit_stream(*asked.stream)))
     else:
+        sizes = ((asked.tasks // 4, False), (asked.tasks, False), (asked.tasks, True)) if asked.tasks else ()
         with tempfile.TemporaryDirectory() as folder:
-            for n_tasks, shuffled in ((asked.tasks // 4, False), (asked.tasks, False), (asked.tasks, True)):
+            for n_tasks, shuffled in sizes:
                 path = Path(folder) / f"{n_tasks}-{shuffled}.parquet"
                 write_table(path, n_tasks, shuffled)
                 print(
@@ -149,7 +150,8 @@ def main():
                 )
                 in_a_process("--one", path, n_tasks)
                 path.unlink()
-        in_a_process("--stream", asked.piece, asked.pieces)
+        if asked.pieces:
+            in_a_process("--stream", asked.piece, asked.pieces)
 
 
 if __name__ == "__main__":
