@@ -21,7 +21,6 @@ from ..mixed_models.forms import Form
 from ..prior import Prior
 from ..shards import Reservoir
 from ..tasks import TaskSet, Units
-from ..tasks.pieces import merged
 from .prior_mean import LevelBias
 from .training import Learned, assemble
 
@@ -121,25 +120,19 @@ class Stream:
 
         A task that came before and is in the sample has its earlier rows as well; one that is not counts as another.
         """
-        known = places(self.sample.tasks, piece)
+        known = self.sample.knows(piece)
         after = replace(
             self,
             sample=self.sample.take(piece),
             validation=self.validation if validation is None else self.validation.take(validation),
-            n_tasks=self.n_tasks + int((known < 0).sum()) + (0 if validation is None else len(validation)),
+            n_tasks=self.n_tasks + int((~known).sum()) + (0 if validation is None else len(validation)),
         )
-        if (known < 0).all():
-            return after, piece
         # From the sample before this piece: a task may be let go when its further rows come.
-        assert self.sample.tasks is not None
-        earlier = self.sample.tasks[np.sort(known[known >= 0])]
-        whole = merged([earlier, piece])
-        return after, whole[places(whole, piece)]
+        return after, self.sample.with_earlier(piece) if known.any() else piece
 
     def tasks(self) -> tuple[TaskSet, int]:
         """The samples as one set, and how many of the last are to choose on."""
-        assert self.sample.tasks is not None
-        return together(self.sample.tasks, self.validation.tasks)
+        return together(self.sample.sample, self.validation.tasks)
 
 
 def together(tasks: TaskSet, validation: TaskSet | None) -> tuple[TaskSet, int]:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from .._validation import name_some, outside
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
+from ..shards import Reservoir
 from ..tasks import TaskSet
 from ..tasks.pairs import label_list
 
@@ -188,16 +189,11 @@ def unnamed(tasks: TaskSet, n_before: int) -> TaskSet:
     )
 
 
-def warn_of_numbers(before: TaskSet | None, piece: TaskSet) -> None:
+def warn_of_numbers(before: Reservoir, piece: TaskSet) -> None:
     """`TaskSet.from_tasks` numbers tasks from zero: in a stream, these would be the same ones again and again."""
     n = len(piece)
     counted = n > 1 and piece.labels.dtype.kind == "i" and np.array_equal(piece.labels, np.arange(n))
-    if (
-        counted
-        and before is not None
-        and len(before) >= n
-        and np.array_equal(before.labels[:n], piece.labels)
-    ):
+    if counted and before.knows(piece).all() and np.array_equal(before.sample.labels[:n], piece.labels):
         warnings.warn(
             f"partial_fit: tasks 0 to {n - 1} came before, and their new rows were added to the earlier ones; if they are "
             "other tasks, name them (TaskSet.from_tasks(tasks, labels=...))",

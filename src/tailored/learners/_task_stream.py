@@ -94,7 +94,7 @@ class StreamLearner(MetaLearner):
     def _go_on(self, piece: TaskSet, validation: TaskSet | None) -> None:
         before, clip = self._stream, self._clip(piece.y)
         self._stream, tasks = before.take(piece, validation)
-        warn_of_numbers(before.sample.tasks, piece)
+        warn_of_numbers(before.sample, piece)
         if self._stream.is_due or before.running is None:
             known = self._stream.sample.tasks
             learned = self._train(*self._stream.tasks(), clip, going_on=self._stream.is_settled)

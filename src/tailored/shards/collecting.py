@@ -163,7 +163,9 @@ class Collection:
             self.journal = Journal(**noted)
             like = self._scan.without_tasks(self.journal.features)
             with open(self._folder / f"sample-{self.journal.n_batches}.tasks", "rb") as file:
-                self._sample = replace(self._sample, tasks=read_tasks(file, like), limit=self.journal.limit)
+                self._sample = replace(
+                    self._sample, pieces=(read_tasks(file, like),), limit=self.journal.limit
+                )
         if not self.journal.done:
             self._rows.cut_back(list(self.journal.sizes))
 
@@ -187,15 +189,14 @@ class Collection:
             if unnoted > NOTE_NUMBERS:
                 self._note(at, sample)
                 unnoted = 0
-        if sample.tasks is None:
+        if not len(sample):
             raise ValueError(f"data: {self._scan.table.name} has no rows")
         self._note(replace(at, done=True), sample)
 
     def _note(self, at: Journal, sample: Reservoir) -> None:
         self._rows.sync()
         at = replace(at, sizes=tuple(self._rows.sizes()), limit=sample.limit)
-        assert sample.tasks is not None
-        kept = sample.tasks
+        kept = sample.sample
         new = self._folder / f"sample-{at.n_batches}.tasks"
         write_whole(new, lambda file: write_tasks(file, kept))
         write_whole(self._folder / "journal.json", partial(_write_json, asdict(at)))

@@ -84,7 +84,7 @@ class DaskCollection:
             drawn: Drawn = self._computed(found)[0]
         except ShardError as error:
             raise self._about_partitions(error) from error
-        if drawn.reservoir.tasks is None:
+        if not len(drawn.reservoir):
             raise ValueError(f"data: {self.scan.table.name} has no rows")
         return drawn
 
@@ -178,9 +178,9 @@ def _drawn(part: Any, columns: Columns, empty: Reservoir) -> Drawn:
 
 def _together(found: list[Drawn]) -> Drawn:
     """One sample of several: a task of the whole one is in the sample of each part where it has rows."""
-    one = replace(found[0].reservoir, tasks=None, limit=min(other.reservoir.limit for other in found))
+    one = replace(found[0].reservoir, pieces=(), limit=min(other.reservoir.limit for other in found))
     for other in found:
-        one = one if other.reservoir.tasks is None else one.take(other.reservoir.tasks)
+        one = one.take(other.reservoir.sample) if len(other.reservoir) else one
     return Drawn(one, min(other.low for other in found), max(other.high for other in found))
 
 

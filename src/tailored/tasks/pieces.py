@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from .._validation import is_missing, native
 from ._frames import Grouping, group_rows
-from ._joining import check_alike, offsets_of, stack
+from ._joining import check_alike as check_alike
+from ._joining import offsets_of, stack
 from ._task_set import TaskSet
 
 Keys = NDArray[np.uint64]
