@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..tasks.rows import Rows
+from .lanes import invert_all
 from .moments import Moments
-from .passes import invert_all
 
 Array = NDArray[np.float64]
 

@@ -226,10 +226,11 @@ class Mixture(Record):
         whose = means if means is not None else np.empty((0, K, d))
 
         def block(i: int, part: slice) -> None:
-            some = (a[part] for a in (statistics.gram, statistics.cross, statistics.square, statistics.sizes))
+            gram, cross = statistics.gram[part], statistics.cross[part]
+            square, sizes = statistics.square[part], statistics.sizes[part]
             found = (a[part] for a in (joint, log_evidence, whose))
             own = (*self.coordinates, self.noise, NEGLIGIBLE)
-            expect(*some, self.means, *own, *found, *(array[i] for array in parts))
+            expect(gram, cross, square, sizes, self.means, *own, *found, *(array[i] for array in parts))
 
         in_threads(block, list(enumerate(blocks)), statistics.n_threads)
         if sums is not None:
