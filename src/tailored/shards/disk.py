@@ -105,5 +105,5 @@ def read_block(path: Path) -> TaskStatistics:
     places = np.empty((d, d), dtype=np.intp)
     i, j = np.triu_indices(d)
     places[i, j] = places[j, i] = np.arange(len(i))
-    gram = half[:, places.ravel()].reshape(len(sizes), d, d)
+    gram = np.take(half, places.ravel(), axis=1).reshape(len(sizes), d, d)
     return TaskStatistics(gram, cross, square, sizes, side if side.shape[1] else None)
