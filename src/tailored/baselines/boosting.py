@@ -17,8 +17,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from threadpoolctl import threadpool_limits
 
+from .._threads import single_threaded_blas, single_threaded_openmp
 from .._validation import check_rng
 from ..feature_maps import SideVector
 from ..losses import get_loss
@@ -62,14 +62,14 @@ class RowBaseline(Baseline):
     def _fit(self, tasks: TaskSet) -> None:
         self._encoder = None if tasks.side_info is None else SideVector().fit(tasks)
         # Trees grow in threads of OpenMP, which `single_threaded_blas` leaves alone.
-        with threadpool_limits(1):
+        with single_threaded_openmp():
             self._fit_rows(tasks)
 
     def predict_tasks(self, support: TaskSet, query: TaskSet) -> Array:
         """Prediction of every query row given its task's support rows; both have the same tasks in order."""
         if len(support) != len(query):
             raise ValueError(f"support has {len(support)} tasks and query {len(query)}: give the same tasks")
-        with threadpool_limits(1):
+        with single_threaded_blas(), single_threaded_openmp():
             return clipped(self._predict(support, query), self.clip_)
 
     def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: Any = "absolute") -> Array:
