@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +21,8 @@ class Loopback:
         self.status: int | None = None
         #: Break the next response off after this many bytes.
         self.break_after: int | None = None
+        #: Seconds between two pieces of a response.
+        self.slowly = 0.0
 
     def url(self, name: str) -> str:
         return f"http://127.0.0.1:{self.port}/{name}"
@@ -54,7 +57,11 @@ def _handler(state: Loopback) -> type[BaseHTTPRequestHandler]:
             }.items():
                 self.send_header(key, value)
             self.end_headers()
-            self.wfile.write(body[: state.break_after])
+            body = body[: state.break_after]
+            piece = 8192 if state.slowly else max(len(body), 1)
+            for start in range(0, len(body), piece):
+                self.wfile.write(body[start : start + piece])
+                time.sleep(state.slowly)
             state.break_after, self.close_connection = None, True
 
         def log_message(self, *args: Any) -> None:

@@ -315,7 +315,7 @@ def spoilt(row: int, column: int, value: Any) -> list[list[Any]]:
         ("j.csv", as_csv(jester_table())[:-20], "not a whole table of numbers"),
         ("j.csv", b" \n", "it is empty"),
         ("j.csv", b"1,2,3\n", r"101 columns.*shape is \(1, 3\)"),
-        ("j.csv.gz", gzip.compress(as_csv(jester_table()))[:-100], "not a whole table of numbers"),
+        ("j.csv.gz", gzip.compress(as_csv(jester_table()))[:-100], "damaged gzip file"),
         ("j.xls", as_xls(spoilt(1, 3, "joke")), "row 2, column 4 holds 'joke'"),
         ("j.xls", as_xls(jester_table())[:3000], "not a readable Excel file"),
         ("j.xls", b"1,2,3", "not a readable Excel file"),

@@ -19,7 +19,7 @@ def explained(resume_command: str | None = None) -> Iterator[None]:
     again = f"\nFinished cells are kept. Continue with:\n  {resume_command}" if resume_command else ""
     try:
         # Imported here, so that an interrupt during the slow imports is explained as well.
-        from ..datasets import ChecksumError, DownloadError
+        from ..datasets import DamagedFileError, DownloadError
         from ..studies.files import ResultsError, WorkerError, WriteError
         from ..studies.reproduction.config import ConfigError
 
@@ -28,7 +28,7 @@ def explained(resume_command: str | None = None) -> Iterator[None]:
         except (WriteError, WorkerError, ConnectionError) as error:
             note(f"error: {error}{again}")
             raise typer.Exit(1) from error
-        except (ConfigError, ResultsError, ChecksumError, DownloadError, FileNotFoundError) as error:
+        except (ConfigError, ResultsError, DamagedFileError, DownloadError, FileNotFoundError) as error:
             note(f"error: {error}")
             raise typer.Exit(1) from error
         except ImportError as error:

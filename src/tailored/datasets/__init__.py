@@ -9,7 +9,7 @@ their SHA-256. ``load_multilevel`` reads the classical sets of R's packages from
 from . import _jester, _lenk, _movielens
 from ._circle import CURVES, CircleTruth, make_circle
 from ._clusters import ClusterTruth, make_clusters
-from ._fetch import DATA_VARIABLE, ChecksumError, DownloadError, Source, get_data_home
+from ._fetch import DATA_VARIABLE, ChecksumError, DamagedFileError, DownloadError, Source, get_data_home
 from ._jester import fetch_jester
 from ._lenk import fetch_lenk
 from ._movielens import fetch_movielens
@@ -26,6 +26,7 @@ __all__ = [
     "ChecksumError",
     "CircleTruth",
     "ClusterTruth",
+    "DamagedFileError",
     "DownloadError",
     "Source",
     "fetch_jester",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
+import secrets
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -19,13 +23,19 @@ HOME_VARIABLE = "TAILORED_DATA_HOME"
 TIMEOUT = (10.0, 60.0)
 # A broken connection costs the chunk it broke in, so chunks are small.
 CHUNK = 1 << 13
+# Seconds after which a partial file that has not grown belongs to no process that is still writing it.
+ABANDONED = 2 * TIMEOUT[1]
 
 
 class DownloadError(OSError):
     """A file could not be downloaded or stored; the message says how to provide it by hand."""
 
 
-class ChecksumError(ValueError):
+class DamagedFileError(ValueError):
+    """A file of a data set is not what it should be; the message names it, the member, the reason and a way out."""
+
+
+class ChecksumError(DamagedFileError):
     """A file is not the one that was published: its SHA-256 differs."""
 
 
@@ -105,7 +115,7 @@ def _download(source: Source, home: Path, progress: bool) -> Path:
     from requests import RequestException
 
     target = home / source.file
-    fetcher = _Resumable(source, home / f"{source.file}.part", progress)
+    fetcher = _Resumable(source, home, progress)
     failures: list[str] = []
     refused: ChecksumError | None = None
     for url in (source.url, *source.mirrors):
@@ -125,6 +135,8 @@ def _download(source: Source, home: Path, progress: bool) -> Path:
                 f"cannot store {target}: {error.strerror or error}. Give another folder with data_home= or "
                 f"{HOME_VARIABLE}."
             ) from error
+        finally:
+            fetcher.leave()
     if refused is not None:
         raise refused
     raise DownloadError(
@@ -136,16 +148,19 @@ def _download(source: Source, home: Path, progress: bool) -> Path:
 class _Resumable:
     """A pooch downloader that continues the ``.part`` file an interrupted download left.
 
-    pooch's own downloader starts over each time. What arrived stays in `part` until its digest is right;
-    then it replaces pooch's temporary file.
+    pooch's own downloader starts over each time. What arrived stays in `part`, under a name that nobody else writes to,
+    until its digest is right; then it replaces pooch's temporary file. An interrupted download leaves it as `left`, and
+    the first of the next ones takes it from there in one step: others at the same time start from nothing.
     """
 
-    def __init__(self, source: Source, part: Path, progress: bool) -> None:
+    def __init__(self, source: Source, home: Path, progress: bool) -> None:
         self.source = source
-        self.part = part
+        self.left = home / f"{source.file}.part"
+        self.part = home / f"{source.file}.{os.getpid()}-{secrets.token_hex(4)}.part"
         self.progress = progress
 
     def __call__(self, url: str, output_file: str, pooch: Any) -> None:
+        self._take_over()
         resumed = self._have() > 0
         self._stream(url)
         if resumed and sha256_of(self.part) != self.source.sha256:
@@ -158,12 +173,29 @@ class _Resumable:
             raise error
         os.replace(self.part, output_file)
 
+    def _take_over(self) -> None:
+        """Make one's own what another download left: given up, or by a process that was killed."""
+        for there in (self.left, *self.left.parent.glob(f"{glob.escape(self.source.file)}.*.part")):
+            with suppress(OSError):  # somebody else was faster
+                if there == self.left or time.time() - there.stat().st_mtime > ABANDONED:
+                    os.rename(there, self.part)
+                    return
+
+    def leave(self) -> None:
+        """Leave what arrived to the next download, if there is no more of it there."""
+        with suppress(OSError):
+            have, there = self._have(), self.left.stat().st_size if self.left.is_file() else 0
+            if have > there:
+                os.replace(self.part, self.left)
+            else:
+                self.part.unlink(missing_ok=True)
+
     def kept(self) -> str:
         """Say what a failed download left behind."""
-        have = self._have()
+        have = self.left.stat().st_size if self.left.is_file() else 0
         if not have:
             return ""
-        return f" {have} of {self.source.size} bytes are kept in {self.part}; the next call resumes there."
+        return f" {have} of {self.source.size} bytes are kept in {self.left}; the next call resumes there."
 
     def _have(self) -> int:
         return self.part.stat().st_size if self.part.is_file() else 0

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
-import zlib
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,8 @@ from sklearn.utils import Bunch
 
 from .._validation import check_real
 from ..tasks import TaskSet
-from ._fetch import Source
-from ._local import Located, locate
+from ._fetch import DamagedFileError, Source
+from ._local import Located, locate, unzipped
 from ._ratings import one_hot_ratings
 
 SOURCE = Source(
@@ -140,7 +138,7 @@ def _read(found: Located) -> np.ndarray:
     where = found.place(name)
     table = _read_xls(content, where) if name.lower().endswith(".xls") else _read_csv(content, where)
     if table.ndim != 2 or table.shape[1] != N_JOKES + 1 or not len(table):
-        raise ValueError(
+        raise DamagedFileError(
             f"{where} should have {N_JOKES + 1} columns, the number of ratings and {N_JOKES} ratings; "
             f"its shape is {table.shape}"
         )
@@ -148,7 +146,7 @@ def _read(found: Located) -> np.ndarray:
     bad = ~((np.abs(ratings) <= EXTREME) | (ratings == NOT_RATED))
     if bad.any():
         row, joke = np.argwhere(bad)[0]
-        raise ValueError(
+        raise DamagedFileError(
             f"{where}: row {row + 1} rates joke {joke + 1} with {ratings[row, joke]:g}; "
             f"ratings lie between -10 and 10, and {NOT_RATED:g} means not rated"
         )
@@ -156,14 +154,16 @@ def _read(found: Located) -> np.ndarray:
 
 
 def _read_csv(content: bytes, where: str) -> np.ndarray:
+    if content[:2] == b"\x1f\x8b":
+        content = unzipped(content, where)
     try:
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
         if not content.strip():
             raise ValueError("it is empty")
         return np.loadtxt(io.BytesIO(content), delimiter=",", ndmin=2, comments=None)
-    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{where} is not a whole table of numbers separated by commas: {error}") from error
+    except ValueError as error:
+        raise DamagedFileError(
+            f"{where} is not a whole table of numbers separated by commas: {error}"
+        ) from error
 
 
 def _read_xls(content: bytes, where: str) -> np.ndarray:
@@ -181,13 +181,13 @@ def _read_xls(content: bytes, where: str) -> np.ndarray:
         rows: list[list[Any]] = [sheet.row_values(i) for i in range(sheet.nrows)]
     except Exception as error:
         # Besides its own XLRDError, xlrd lets struct, index and assertion errors of a damaged file through.
-        raise ValueError(
+        raise DamagedFileError(
             f"{where} is not a readable Excel file ({error!r}); the official one is in {SOURCE.url}"
         ) from error
     for number, row in enumerate(rows, start=1):
         for column, value in enumerate(row, start=1):
             if not isinstance(value, float):
-                raise ValueError(
+                raise DamagedFileError(
                     f"{where}: row {number}, column {column} holds {value!r} where a number should be"
                 )
     return np.array(rows)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import os
+import struct
+import zlib
+from contextlib import suppress
 
 import numpy as np
 from sklearn.utils import Bunch
 
 from ..tasks import TaskSet
-from ._fetch import Source
-from ._local import Located, locate
+from ._fetch import DamagedFileError, Source
+from ._local import MOST_BYTES, Located, locate, too_large
 
 SOURCE = Source(
     name="lenk",
@@ -129,11 +132,12 @@ def _read(found: Located) -> tuple[np.ndarray, np.ndarray]:
 
     ((name, content),) = found.files.items()
     where = found.place(name)
+    _refuse_bomb(content, where)
     try:
         variables = loadmat(io.BytesIO(content))
     except Exception as error:
         # SciPy's reader fails in many ways on other files: ValueError, TypeError, struct and zlib errors.
-        raise ValueError(
+        raise DamagedFileError(
             f"{where} is not a readable MATLAB file ({error}); it should be {SOURCE.url}"
         ) from error
     width = len(CHARACTERISTICS) + 2
@@ -147,16 +151,41 @@ def _read(found: Located) -> tuple[np.ndarray, np.ndarray]:
             or not len(part)
             or len(part) % per_person
         ):
-            raise ValueError(
+            raise DamagedFileError(
                 f"{where}: expected a variable {variable} with {per_person} rows per person and "
                 f"{width} columns, got {'none' if part is None else f'shape {part.shape}'}"
             )
         parts.append(part)
     train, test = parts
     if len(train) // N_TRAIN != len(test) // N_TEST:
-        raise ValueError(
+        raise DamagedFileError(
             f"{where}: Traindata has {len(train) // N_TRAIN} people, Testdata {len(test) // N_TEST}"
         )
     if not all((part[:, 0] == 1).all() for part in parts):
-        raise ValueError(f"{where}: the first column should be the constant 1; is this the survey's file?")
+        raise DamagedFileError(
+            f"{where}: the first column should be the constant 1; is this the survey's file?"
+        )
     return train, test
+
+
+def _refuse_bomb(content: bytes, where: str) -> None:
+    """SciPy inflates whatever a variable holds: see first how much that is.
+
+    After a header of 128 bytes a file of version 5 has elements: type, length, content; type 15 is deflated.
+    """
+    order, place, total = "<" if content[126:128] == b"IM" else ">", 128, 0
+    while place + 8 <= len(content):
+        kind, length = struct.unpack(f"{order}II", content[place : place + 8])
+        packed = content[place + 8 : place + 8 + length]
+        place += 8 + length
+        if kind != 15:
+            continue
+        inflater = zlib.decompressobj()
+        with suppress(zlib.error):  # SciPy's reader is about to say so
+            while packed and total <= MOST_BYTES:
+                total += len(inflater.decompress(packed, 1 << 20))
+                packed = inflater.unconsumed_tail
+        if total > MOST_BYTES:
+            raise too_large(
+                where, f"more than {MOST_BYTES} bytes when unpacked", f"It should be {SOURCE.url}"
+            )

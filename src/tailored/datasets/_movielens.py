@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from ..tasks import TaskSet
-from ._fetch import Source
+from ._fetch import DamagedFileError, Source
 from ._local import locate
 from ._ratings import one_hot_ratings
 
@@ -124,18 +124,22 @@ def fetch_movielens(
 
 def _read_ratings(content: bytes, where: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if not content.strip():
-        raise ValueError(f"{where} is empty")
+        raise DamagedFileError(f"{where} is empty")
     try:
         table = np.loadtxt(io.BytesIO(content), dtype=np.int64, delimiter="\t", ndmin=2, comments=None)
     except ValueError as error:
-        raise ValueError(f"{where} is not a table of whole numbers separated by tabs: {error}") from error
+        raise DamagedFileError(
+            f"{where} is not a table of whole numbers separated by tabs: {error}"
+        ) from error
     if table.shape[1] != 4:
-        raise ValueError(f"{where} should have 4 columns (user, item, rating, time), it has {table.shape[1]}")
+        raise DamagedFileError(
+            f"{where} should have 4 columns (user, item, rating, time), it has {table.shape[1]}"
+        )
     users, items, ratings = table[:, 0], table[:, 1], table[:, 2]
     outside = (ratings < 1) | (ratings > 5)
     if outside.any():
         row = int(np.argmax(outside))
-        raise ValueError(f"{where}: line {row + 1} has the rating {ratings[row]}, outside 1 to 5")
+        raise DamagedFileError(f"{where}: line {row + 1} has the rating {ratings[row]}, outside 1 to 5")
     return users, items, ratings
 
 
@@ -164,10 +168,10 @@ def _parse(content: bytes, where: str, parse: Callable[[list[str]], Any], layout
             try:
                 yield parse(line.rstrip("\r").split("|"))
             except (ValueError, IndexError) as error:
-                raise ValueError(f"{where}: line {number} is not {layout}: {line[:60]!r}") from error
+                raise DamagedFileError(f"{where}: line {number} is not {layout}: {line[:60]!r}") from error
 
 
 def _refuse_unknown(wanted: list[int], known: dict[int, Any], message: str) -> None:
     for i in wanted:
         if i not in known:
-            raise ValueError(f"{message} {i}, which occurs in u.data; the file is incomplete")
+            raise DamagedFileError(f"{message} {i}, which occurs in u.data; the file is incomplete")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 from collections.abc import Sequence
@@ -16,7 +17,8 @@ from sklearn.utils import Bunch
 
 from .._validation import check_choice
 from ..tasks import TaskSet
-from ._fetch import DATA_VARIABLE
+from ._fetch import DATA_VARIABLE, DamagedFileError
+from ._local import read_whole
 
 #: Sub-folder of a local data folder that is looked into, besides the folder itself.
 FOLDER = "multilevel"
@@ -188,16 +190,20 @@ def _find(layout: Layout, path: str | os.PathLike[str] | None) -> Path:
 def _read(layout: Layout, file: Path) -> dict[str, list[str]]:
     """The columns that are used, as text, of the rows that miss none of them."""
     wanted = (layout.task, layout.target, *layout.columns, *layout.description)
-    with file.open(newline="", encoding="utf-8") as stream:
-        reader = csv.DictReader(stream)
+    try:
+        reader = csv.DictReader(io.StringIO(read_whole(file).decode("utf-8"), newline=""))
         lost = [name for name in wanted if name not in (reader.fieldnames or ())]
-        if lost:
-            raise ValueError(f"{file} has no column {', '.join(lost)}; is it {layout.file}?")
         # A short line has None for its last columns.
-        rows = [[(row[name] or "").strip() for name in wanted] for row in reader]
+        rows = [] if lost else [[(row[name] or "").strip() for name in wanted] for row in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DamagedFileError(
+            f"{file} is not a table separated by commas ({error}); is it {layout.file}?"
+        ) from error
+    if lost:
+        raise DamagedFileError(f"{file} has no column {', '.join(lost)}; is it {layout.file}?")
     rows = [row for row in rows if not MISSING.intersection(row)]
     if not rows:
-        raise ValueError(f"{file} has no row without missing values")
+        raise DamagedFileError(f"{file} has no row without missing values")
     return dict(zip(wanted, map(list, zip(*rows, strict=True)), strict=True))
 
 
@@ -220,7 +226,7 @@ def _encode(table: dict[str, list[str]], names: Sequence[str], layout: Layout) -
 def _numbers(column: list[str], name: str, file: Path) -> NDArray[np.float64]:
     wrong = next((text for text in column if not _is_number(text)), None)
     if wrong is not None:
-        raise ValueError(f"{file}: column {name} should be numbers, it has {wrong!r}")
+        raise DamagedFileError(f"{file}: column {name} should be numbers, it has {wrong!r}")
     return np.array(column, dtype=float)
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -220,8 +221,24 @@ def _run_and_store(trial: Trial, out: Path, data: str | None) -> None:
 
 
 def read(path: Path) -> TrialResult | None:
-    """A finished trial, or None where there is none that can be read."""
-    try:
-        return TrialResult(**json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError):
+    """A finished trial; None where there is none, or, which is said, none that can be read."""
+    if not path.exists():
         return None
+    try:
+        return _parsed(path.read_bytes())
+    # What is there instead of a mapping may be anything.
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        print(f"warning: {path} is damaged ({error}); it is computed again", file=sys.stderr)
+        return None
+
+
+def _parsed(content: bytes) -> TrialResult:
+    found = TrialResult(**json.loads(content))
+    optional = (found.clipped, found.row_error, found.row_rmse)
+    pairs = chain.from_iterable([*found.coverage.values(), *found.quantile.values()])
+    numbers = [found.error, found.seconds, *found.cold.values(), *pairs, *found.calibrated]
+    numbers += [number for number in optional if number is not None]
+    wrong = [number for number in numbers if type(number) not in (int, float)]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} stands where a number should be")
+    return found

@@ -7,10 +7,8 @@ results folder on a shared disk, because each stores its own cells.
 from __future__ import annotations
 
 import io
-import multiprocessing
 import os
 import platform
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +27,7 @@ from .config import ExperimentConfig
 from .manifest import add_session
 from .protocol import data_digest
 from .store import REPRESENTATION_FILE, ExperimentStore
-from .table import TABLE_FILE, Row, cell_rows, merge, read_rows, write_table
+from .table import TABLE_FILE, Row, cell_rows, merge, read_or_rebuild, write_table
 
 #: How long the cells of a method take, relative to the others; only the time left is guessed from it.
 COSTS = {"independent": 0.01, "unconditional": 0.2, "conditional": 1.0}
@@ -134,18 +132,11 @@ def compute_and_store(
     config: ExperimentConfig, store: ExperimentStore, cell: Cell, cost: float, data: str | None
 ) -> tuple[Cell, float, float]:
     """What a worker does; the cell is on disk before anybody hears of it."""
-    _leave_interrupts_to_the_parent()
     start = time.perf_counter()
     result = run_cell(config, cell, data)
     took = time.perf_counter() - start
     store.save(cell, result, took)
     return cell, cost, took
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    """A terminal sends Ctrl-C to the workers as well, who would only print where they were; the parent ends them."""
-    if multiprocessing.current_process().name.startswith("LokyProcess"):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _write_results(plans: Sequence[Plan], out: Path) -> None:
@@ -155,7 +146,7 @@ def _write_results(plans: Sequence[Plan], out: Path) -> None:
         rows += chain.from_iterable(cell_rows(p.config, cell, result) for cell, result in results.items())
         _write_representation(p, results)
     path = out / TABLE_FILE
-    write_table(path, merge(read_rows(path) if path.exists() else [], rows))
+    write_table(path, merge(read_or_rebuild(path) if path.exists() else [], rows))
 
 
 def _write_representation(p: Plan, results: Mapping[Cell, CellResult]) -> None:

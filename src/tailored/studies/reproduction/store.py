@@ -17,8 +17,6 @@ import hashlib
 import io
 import json
 import time
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from ..files import ASIDE, ResultsError, make_folder, write_atomically
 from .cells import Cell, CellResult
 
 FORMAT = 1
+CONFIG_FILE = "config.json"
 REPRESENTATION_FILE = "representation.npz"
 #: A file left aside for longer than this belongs to no process that is still writing it.
 STALE_SECONDS = 600.0
@@ -54,6 +53,16 @@ class ExperimentStore:
         self.identity = json.loads(json.dumps(identity))  # tuples become lists, as they will on disk
         self.digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
 
+    @classmethod
+    def of_folder(cls, folder: Path) -> ExperimentStore:
+        """The store that a folder was made by; `ResultsError` where nobody knows."""
+        return cls(folder, _stored(folder / CONFIG_FILE)[0])
+
+    def seeds(self) -> list[int]:
+        """Those of which there is any cell."""
+        found = (path.name.split("_")[0] for path in self.cells_folder.glob("seed-*_*.npz"))
+        return sorted({int(name[5:]) for name in found if name[5:].isdigit()})
+
     @property
     def cells_folder(self) -> Path:
         return self.folder / "cells"
@@ -63,7 +72,7 @@ class ExperimentStore:
 
     def open(self, *, resume: bool) -> None:
         """Make the folder, or check that an existing one may be continued."""
-        config_file = self.folder / "config.json"
+        config_file = self.folder / CONFIG_FILE
         if config_file.exists():
             self._refuse_difference(config_file)
             found = sum(1 for _ in self.cells_folder.glob("*.npz"))
@@ -79,14 +88,7 @@ class ExperimentStore:
             write_atomically(config_file, (json.dumps(content, indent=1) + "\n").encode())
 
     def _refuse_difference(self, config_file: Path) -> None:
-        try:
-            stored = json.loads(config_file.read_bytes())
-            kept, version = stored["identity"], stored["format"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ResultsError(
-                f"{config_file} is damaged ({error}): without it nobody knows what the cells beside it "
-                "are. Choose another --out, or remove the folder"
-            ) from error
+        kept, version = _stored(config_file)
         lines = list(differences(kept, self.identity))
         if version != FORMAT:
             lines.insert(0, f"format of the folder: {version} there, {FORMAT} now")
@@ -130,7 +132,8 @@ class ExperimentStore:
             arrays = {name[6:]: value for name, value in values.items() if name.startswith("array_")}
             result = CellResult(values["test"], float(values["validation"]), arrays)
             return result, float(values["seconds"])
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except Exception as error:
+            # A garbled archive meets zipfile, zlib, struct, tokenize and the limits of memory.
             raise DamagedCell(f"{path} is damaged ({error})") from error
 
     def missing(self, cells: Iterable[Cell]) -> tuple[list[Cell], list[str]]:
@@ -146,6 +149,18 @@ class ExperimentStore:
                 wanted.append(cell)
                 messages.append(f"{error}; it is computed again")
         return wanted, messages
+
+
+def _stored(config_file: Path) -> tuple[dict[str, Any], int]:
+    """The identity that a folder was made under, and its format."""
+    try:
+        stored = json.loads(config_file.read_bytes())
+        return dict(stored["identity"]), stored["format"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ResultsError(
+            f"{config_file} is damaged ({error}): without it nobody knows what the cells beside it "
+            "are. Choose another --out, or remove the folder"
+        ) from error
 
 
 def differences(kept: Any, new: Any, key: str = "") -> Iterable[str]:

@@ -1,0 +1,329 @@
+"""Two who fetch at once, damaged archives and bombs, garbled results, and a parent that is killed."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import scipy.io
+
+from loopback import serve
+from tailored.datasets import DamagedFileError, Source, fetch_jester, fetch_lenk
+from tailored.datasets import _fetch as fetch_module
+from tailored.datasets import _local as local_module
+from tailored.datasets._fetch import fetch
+from tailored.datasets._local import locate
+from tailored.studies.benchmark import run as benchmark_run
+from tailored.studies.reproduction import runner
+from tailored.studies.reproduction.config_files import load_config
+from tailored.studies.reproduction.table import Results, read_rows
+from tiny import TINY
+
+CONTENT = random.Random(0).randbytes(400_000)
+
+
+def source_of(url: str, content: bytes = CONTENT, **changes: object) -> Source:
+    values: dict[str, object] = {
+        "name": "toy",
+        "file": "toy.bin",
+        "url": url,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "size": len(content),
+        "licence": "Free as in toy.",
+        "citation": "Nobody (2000).",
+        "folders": ("toy",),
+        "layouts": (("toy.bin",),),
+    }
+    return Source(**(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def quiet_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TAILORED_DATA", "TAILORED_DATA_HOME", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+# ------------------------------------------------------------------------------------------ fetching
+
+
+def _fetch(source: Source, home: Path, ready, answers) -> None:
+    ready.wait(60)
+    try:
+        answers.put(fetch(source, home).read_bytes() == CONTENT)
+    except BaseException as error:
+        answers.put(repr(error))
+
+
+@pytest.mark.parametrize("left", [0, 100_000])
+def test_processes_that_fetch_the_same_file_at_once_all_have_it(left, tmp_path, monkeypatch):
+    """With nothing there, and with what an interrupted download left."""
+    if left:
+        (tmp_path / "toy.bin.part").write_bytes(CONTENT[:left])
+    context = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")
+    ready, answers = context.Event(), context.Queue()
+    with serve() as server:
+        server.files["toy.bin"] = CONTENT
+        server.slowly = 0.002  # a pause after each piece, so that they meet in the middle
+        source = source_of(server.url("toy.bin"))
+        children = [context.Process(target=_fetch, args=(source, tmp_path, ready, answers)) for _ in range(3)]
+        for child in children:
+            child.start()
+        ready.set()
+        found = [answers.get(timeout=120) for _ in children]
+        for child in children:
+            child.join(60)
+    assert found == [True] * 3
+    assert [path.name for path in tmp_path.iterdir()] == ["toy.bin"]
+    resumed = [wanted for _, wanted in server.asked if wanted]
+    assert resumed == ([f"bytes={left}-"] if left else [])
+
+
+def test_what_a_killed_download_left_is_taken_over_when_nobody_writes_to_it(tmp_path):
+    there = tmp_path / "toy.bin.4711-abcd.part"
+    there.write_bytes(CONTENT[:1000])
+    with serve() as server:
+        server.files["toy.bin"] = CONTENT
+        fetch(source_of(server.url("toy.bin")), tmp_path)
+        assert server.asked == [("toy.bin", None)]  # it may be somebody's who is still there
+        assert there.exists()
+        (tmp_path / "toy.bin").unlink()
+        long_ago = time.time() - 2 * fetch_module.ABANDONED
+        os.utime(there, (long_ago, long_ago))
+        assert fetch(source_of(server.url("toy.bin")), tmp_path).read_bytes() == CONTENT
+        assert server.asked[-1] == ("toy.bin", "bytes=1000-")
+    assert [path.name for path in tmp_path.iterdir()] == ["toy.bin"]
+
+
+# ------------------------------------------------------------------------------------------ archives
+
+
+def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+ARCHIVE = zipped({"toy/a.txt": b"first" * 3000, "toy/b.txt": random.Random(1).randbytes(5000)})
+TOY_ZIP = {"file": "toy.zip", "layouts": (("a.txt", "b.txt"),)}
+
+
+def altered(where: bytes, offset: int, value: bytes, nth: int = 0) -> bytes:
+    """The archive with other bytes some places after the n-th record of a kind."""
+    place = -1
+    for _ in range(nth + 1):
+        place = ARCHIVE.index(where, place + 1)
+    return ARCHIVE[: place + offset] + value + ARCHIVE[place + offset + len(value) :]
+
+
+CENTRAL, LOCAL = b"PK\x01\x02", b"PK\x03\x04"
+DAMAGED = {
+    "truncated": (ARCHIVE[: len(ARCHIVE) // 2], r"toy\.zip is not a whole zip archive"),
+    "unknown compression": (altered(CENTRAL, 10, b"\x63\x00"), r"a\.txt cannot be read"),
+    "encrypted": (altered(CENTRAL, 8, b"\x01\x00"), r"a\.txt cannot be read"),
+    "garbled content": (altered(LOCAL, 60, b"\xff" * 8), r"a\.txt cannot be read"),
+    "another header": (altered(LOCAL, 26, b"\xff\x7f"), r"a\.txt cannot be read"),
+    "wrong sum": (altered(CENTRAL, 16, b"\x00" * 4), r"a\.txt cannot be read"),
+    "declares a bomb": (
+        altered(CENTRAL, 24, b"\xff\xff\xff\x7f"),
+        r"a\.txt is refused: it has 2147483647 bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_archive_is_one_error_with_file_member_reason_and_way_out(kind, tmp_path):
+    content, message = DAMAGED[kind]
+    (tmp_path / "toy.zip").write_bytes(content)
+    source = source_of("https://example.org/toy.zip", ARCHIVE, **TOY_ZIP)
+    with pytest.raises(DamagedFileError, match=message) as refusal:
+        locate(source, path=tmp_path / "toy.zip")
+    assert str(tmp_path / "toy.zip") in str(refusal.value)
+    assert source.url in str(refusal.value)
+
+
+def test_garbled_archives_never_fail_otherwise(tmp_path):
+    """Bytes changed anywhere: the content, or one kind of error."""
+    rng, file = random.Random(2), tmp_path / "toy.zip"
+    source = source_of("https://example.org/toy.zip", ARCHIVE, **TOY_ZIP)
+    refused = 0
+    for _ in range(300):
+        content = bytearray(ARCHIVE)
+        for _ in range(rng.choice([1, 4])):
+            # Mostly in the tables of the archive, where most of the meaning is.
+            first = rng.choice([0, ARCHIVE.index(CENTRAL), len(ARCHIVE) - 60])
+            content[rng.randrange(first, len(content))] = rng.randrange(256)
+        file.write_bytes(bytes(content))
+        try:
+            assert set(locate(source, path=file).files) == {"a.txt", "b.txt"}
+        except DamagedFileError:
+            refused += 1
+    assert refused > 100
+
+
+def test_bombs_are_not_unpacked(tmp_path, monkeypatch):
+    """More than a bound is never in memory: zip, gzip and MATLAB's own."""
+    monkeypatch.setattr(local_module, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("tailored.datasets._lenk.MOST_BYTES", 1_000_000)
+    zeros = bytes(8_000_000)
+    (tmp_path / "jester.zip").write_bytes(zipped({"jester-data-1.csv": zeros}))
+    (tmp_path / "jester.csv.gz").write_bytes(gzip.compress(zeros, 1))
+    matlab = io.BytesIO()
+    scipy.io.savemat(matlab, {"Traindata": np.zeros((300_000, 3))}, do_compression=True)
+    (tmp_path / "lenk.mat").write_bytes(matlab.getvalue())
+    (tmp_path / "plain.csv").write_bytes(zeros)
+    for name, load in (
+        ("jester.zip", fetch_jester),
+        ("jester.csv.gz", fetch_jester),
+        ("plain.csv", fetch_jester),
+        ("lenk.mat", fetch_lenk),
+    ):
+        with pytest.raises(DamagedFileError, match=rf"{name}.*is refused: it has .* bytes"):
+            load(path=tmp_path / name)
+
+
+# ------------------------------------------------------------------------------------------ results
+
+
+@pytest.fixture(scope="module")
+def computed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two experiments and their results."""
+    folder = tmp_path_factory.mktemp("results")
+    for name in ("one", "two"):
+        (folder / f"{name}.toml").write_bytes(TINY)
+        reproduce(folder / f"{name}.toml", folder / "out")
+    return folder
+
+
+@pytest.fixture
+def whole(computed: Path, tmp_path: Path) -> Path:
+    shutil.copytree(computed, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "out"
+
+
+def reproduce(config: Path, out: Path, *, resume: bool = False) -> runner.Summary:
+    return runner.execute(runner.plan([load_config(config)], out, resume=resume), out, n_jobs=1)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbled", "other"])
+def test_a_damaged_table_is_rebuilt_from_the_cells(whole, damage, capsys):
+    table = whole / "results.csv.gz"
+    expected = table.read_bytes()
+    middle = len(expected) // 2
+    table.write_bytes(
+        {
+            "truncated": expected[:middle],
+            "garbled": expected[:middle] + bytes(40) + expected[middle + 40 :],
+            "other": gzip.compress(b"name,value\n1,2\n"),
+        }[damage]
+    )
+    assert Results.read(whole).experiments == ["one", "two"]
+    assert "results.csv.gz" in capsys.readouterr().err
+    assert table.read_bytes() == expected
+    # A run that goes on does the same, and computes nothing.
+    table.write_bytes(expected[:middle])
+    assert reproduce(whole.parent / "one.toml", whole, resume=True).computed == 0
+    assert table.read_bytes() == expected
+
+
+def test_seeds_with_a_damaged_cell_are_left_out_of_a_rebuilt_table(whole):
+    table = whole / "results.csv.gz"
+    expected = read_rows(table)
+    table.write_bytes(b"")
+    cell = sorted((whole / "one" / "cells").glob("seed-1_*.npz"))[0]
+    cell.write_bytes(cell.read_bytes()[:-30])
+    assert Results.read(whole).curves("one", "conditional").seeds == [0]
+    assert reproduce(whole.parent / "one.toml", whole, resume=True).computed == 1
+    assert read_rows(table) == expected
+
+
+def test_cells_garbled_anywhere_are_found_and_named(whole):
+    store = runner.plan([load_config(whole.parent / "one.toml")], whole, resume=True)[0].store
+    (cell,) = [
+        c
+        for c in runner.list_cells(load_config(whole.parent / "one.toml"))
+        if str(c) == "seed-0_independent_step-none"
+    ]
+    path, rng = store.path(cell), random.Random(0)
+    good = path.read_bytes()
+    expected = store.load(cell)[0].test
+    for _ in range(200):
+        content = bytearray(good)
+        content[rng.randrange(len(good))] ^= 1 << rng.randrange(8)
+        path.write_bytes(bytes(content))
+        missing, messages = store.missing([cell])
+        if missing:
+            assert str(path) in messages[0]
+        else:
+            assert np.array_equal(store.load(cell)[0].test, expected)
+
+
+GARBLED = [
+    '{"error": 1.0, "sec',
+    '{"error": "1.0", "seconds": 2}',
+    "[1, 2]",
+    "3",
+    '{"error": 1.0, "seconds": 2, "cold": 3}',
+    "[" * 3000,
+]
+
+
+@pytest.mark.parametrize("text", GARBLED, ids=range(len(GARBLED)))
+def test_a_garbled_trial_of_the_benchmark_is_named_and_missing(text, tmp_path, capsys):
+    path = tmp_path / "trial.json"
+    path.write_text(text)
+    assert benchmark_run.read(path) is None
+    assert f"{path} is damaged" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------ killed
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+def test_workers_end_soon_when_their_parent_is_killed(tmp_path):
+    config = tmp_path / "long.toml"
+    config.write_bytes(TINY.replace(b"train = 7", b"train = 40000").replace(b"seeds = 2", b"seeds = 4"))
+    command = [sys.executable, "-m", "tailored", "reproduce", str(config), "--out", str(tmp_path / "out")]
+    parent = subprocess.Popen(
+        [*command, "--no-figures", "--jobs", "2"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        known, deadline = psutil.Process(parent.pid), time.monotonic() + 120
+        workers: list[psutil.Process] = []
+        while len(workers) < 2 and time.monotonic() < deadline:
+            workers = [
+                child for child in known.children() if any("LokyProcess" in word for word in child.cmdline())
+            ]
+            time.sleep(0.05)
+        assert len(workers) == 2
+        everybody = known.children(recursive=True)
+        # Past the start of an interpreter, before or in the first cell.
+        while min(child.cpu_times().user for child in workers) < 1.0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert parent.poll() is None
+        os.kill(parent.pid, signal.SIGKILL)
+        parent.wait(10)
+        _, alive = psutil.wait_procs(everybody, timeout=10)
+        assert alive == []
+    finally:
+        for child in [parent, *workers]:
+            if child.poll() is None if isinstance(child, subprocess.Popen) else child.is_running():
+                child.kill()
