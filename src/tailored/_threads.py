@@ -7,11 +7,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
+
+
+#: Numbers in a matrix from which BLAS may part its products, and round otherwise (OpenBLAS: 9,216).
+PARTED_NUMBERS = 5_000
 
 
 @cache
@@ -88,6 +92,14 @@ _one_thread = _OneThread()
 def single_threaded_blas() -> AbstractContextManager[None]:
     """A context in which BLAS and LAPACK use one thread (process-wide, as before when the last such context is left)."""
     return _one_thread
+
+
+def single_threaded_products(n_rows: int, n_columns: int) -> AbstractContextManager[None]:
+    """The same where products with rows and columns as many are large enough for BLAS to part them among threads.
+
+    For a single task, where setting the limit takes longer than the solution.
+    """
+    return _one_thread if (n_rows + n_columns) * n_columns > PARTED_NUMBERS else nullcontext()
 
 
 def single_threaded_openmp() -> AbstractContextManager[None]:

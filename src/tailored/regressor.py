@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from . import wide, within
-from ._threads import single_threaded_blas
+from ._threads import single_threaded_blas, single_threaded_products
 from ._validation import check_choice, check_clip, check_finite, check_fraction, check_psd, check_target
 from .adapting import put_together
 from .intervals import Calibration, spreads
@@ -93,7 +93,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     @classmethod
     def adapted(cls, prior: Prior, task: TaskSet, feature_names: Any = None) -> Self:
         """The model of one task under a learned prior, fitted to the task's rows (there may be none)."""
-        one = one_task(prior, task)
+        with single_threaded_products(*task.X.shape):
+            one = one_task(prior, task)
         model = cls(
             loss=prior.loss,
             inner=prior.inner,
@@ -209,7 +210,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "coef_")
         X = self._inputs(X)
-        found = np.asarray(X @ self.coef_ + self.intercept_)
+        with single_threaded_products(*X.shape):
+            found = np.asarray(X @ self.coef_ + self.intercept_)
         one = self._one
         if one is not None and one.prior.quantile is not None:
             units, calibration = one.prior.units, self._calibration("predict")
@@ -243,7 +245,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
             return centre, one.open(one.prior, X, only, noise)
         assert one.theta is not None
         x = one.prior.units.dense(X)
-        return x @ one.weights, spreads(one.X, one.y, one.theta, one.weights, x, noise, one.n_rows)
+        with single_threaded_products(max(len(x), len(one.y)), x.shape[1]):
+            return x @ one.weights, spreads(one.X, one.y, one.theta, one.weights, x, noise, one.n_rows)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Intervals that contain the target of a new row with probability ``coverage``.

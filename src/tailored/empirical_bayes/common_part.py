@@ -6,14 +6,12 @@ standard error, or it is left out.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from .._validation import outside
 from ..common import fit_common
 from ..feature_maps import SideFeatures
 from ..mixed_models import Source
@@ -24,13 +22,6 @@ from .training import learn
 
 #: Standard errors by which held-out errors must be lower: whoever asks for it expects something of it.
 EXPECTED = 1.0
-
-
-class _Heard(NamedTuple):
-    """What was learned, and the warnings on the way: those of what is left out are nobody's business."""
-
-    learned: Learned
-    warnings: list[warnings.WarningMessage]
 
 
 def learn_beside(
@@ -56,27 +47,18 @@ def learn_beside(
     side = None if data.side is None else SideFeatures.fit(deepcopy(data.side.encoder), left)
     source_left = None if source_in is None else partial(source_in, common=common)
     rest = replace(data, tasks=left, side=side, settings=settings)
-    chosen = beside = _listen(rest, {**options, "source_in": source_left})
-    prior = replace(beside.learned.prior, common=common.part, clip=data.settings.clip)
+    chosen = beside = learn(rest, source_in=source_left, **options)
+    prior = replace(beside.prior, common=common.part, clip=data.settings.clip)
     tried: list[dict[str, Any]] = []
     if if_it_pays:
-        alone = _listen(data, {**options, "source_in": source_in})
-        for name, heard in ((None, alone), (type(regressor).__name__, beside)):
-            tried.append({"kind": "common part", "common": name, "error": heard.learned.validation_error})
-        if not significant(alone.learned.errors - beside.learned.errors, EXPECTED):
-            chosen, prior = alone, alone.learned.prior
-    for warning in chosen.warnings:
-        # from the user's call of fit
-        warnings.warn(warning.message, warning.category, stacklevel=outside())
+        alone = learn(data, source_in=source_in, **options)
+        for name, learned in ((None, alone), (type(regressor).__name__, beside)):
+            tried.append({"kind": "common part", "common": name, "error": learned.validation_error})
+        if not significant(alone.errors - beside.errors, EXPECTED):
+            chosen, prior = alone, alone.prior
     return replace(
-        chosen.learned,
+        chosen,
         prior=prior,
-        results=[*chosen.learned.results, *tried],
+        results=[*chosen.results, *tried],
         common=common if chosen is beside else None,
     )
-
-
-def _listen(data: TrainingData, options: dict[str, Any]) -> _Heard:
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        return _Heard(learn(data, **options), heard)

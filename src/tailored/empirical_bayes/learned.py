@@ -32,7 +32,8 @@ class Learned:
     ``form`` and ``scale`` were chosen on held-out tasks, ``side`` says what the description may move in b(s), and
     ``penalty`` is the one on the part of b(s) that is learned on query rows (None: left out).  ``errors`` are those of
     the held-out tasks, fold after fold, in the user's units.  ``model`` is the form's, before its τ was scaled (None
-    where columns are many), and ``biases`` what query rows added to its b(s).  ``common`` is what all was learned beside.
+    where columns are many), and ``biases`` what query rows added to its b(s).  ``common`` is what all was learned beside, and
+    ``complaint`` what the user is to be warned of.
     """
 
     prior: Prior
@@ -46,3 +47,4 @@ class Learned:
     model: Mixture | None
     biases: tuple[LevelBias, ...]
     common: OutOfFold | None = None
+    complaint: str | None = None

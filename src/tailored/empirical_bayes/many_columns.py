@@ -10,7 +10,6 @@ The result is ``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, with Γ of the r
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,9 +21,7 @@ from numpy.typing import NDArray
 
 from .. import wide
 from .._threads import single_threaded_blas
-from .._validation import outside
 from ..calibration import calibrate_on
-from ..exceptions import UnhelpfulWarning
 from ..feature_maps import SideMap
 from ..losses import Squared
 from ..mixed_models import SideForm
@@ -161,7 +158,7 @@ def learn_many_columns(data: TrainingData, *, tol: float, max_iter: int, progres
             ]
             calibration = calibrate_on(pairs, data.units, data.seed(INTERVAL_ROWS), data.settings.arrival)
             prior = replace(prior, calibration=calibration)
-    _warn_if_unhelpful(judge, best)
+    complaint = _complaint(judge, best)
     side = SideForm(best.penalty, curved=True) if best.penalty else None
     errors = judge.errors(best.fits, best.scale)
     return Learned(
@@ -175,6 +172,7 @@ def learn_many_columns(data: TrainingData, *, tol: float, max_iter: int, progres
         results,
         None,
         (),
+        complaint=complaint,
     )
 
 
@@ -255,19 +253,18 @@ def assemble(data: TrainingData, model: FactorModel, scale: float) -> Prior:
     )
 
 
-def _warn_if_unhelpful(judge: Judge, best: Candidate) -> None:
+def _complaint(judge: Judge, best: Candidate) -> str | None:
     data = judge.data
     means = [
         mean_errors(data, asked[0], len(fold.held_out))
         for fold, asked in zip(data.folds, judge.episodes, strict=True)
     ]
-    if surpassed_by(best.errors, {"the mean of the task's rows": np.concatenate(means)}) is not None:
-        warnings.warn(
-            "X: held-out tasks are predicted worse than by the mean of the task's rows; look at groups (are rows that "
-            "belong together one task?) and at the columns of X, which may say nothing about y",
-            UnhelpfulWarning,
-            stacklevel=outside(),
-        )
+    if surpassed_by(best.errors, {"the mean of the task's rows": np.concatenate(means)}) is None:
+        return None
+    return (
+        "X: held-out tasks are predicted worse than by the mean of the task's rows; look at groups (are rows that "
+        "belong together one task?) and at the columns of X, which may say nothing about y"
+    )
 
 
 def _mean(errors: Array) -> float:

@@ -14,7 +14,6 @@ of `PosteriorMap`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -22,10 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._threads import single_threaded_blas
-from .._validation import outside
 from ..adapting import in_closed_form
 from ..calibration import calibrate_on
-from ..exceptions import UnhelpfulWarning
 from ..feature_maps import Level, PosteriorMap, PosteriorModel, SideFeatures
 from ..intervals import Calibration
 from ..losses import Squared
@@ -81,11 +78,10 @@ def _learn(
 ) -> Learned:
     choice = choose(data, stage)
     best, results = choice.best, choice.results
+    complaint = None
     if choice.surpassed_by is not None:
-        warnings.warn(
-            f"X: held-out tasks are predicted worse than by {choice.surpassed_by}; {where_to_look(data)}",
-            UnhelpfulWarning,
-            stacklevel=outside(),
+        complaint = (
+            f"X: held-out tasks are predicted worse than by {choice.surpassed_by}; {where_to_look(data)}"
         )
     stage.begin("fitting the form to all tasks")
     with single_threaded_blas():
@@ -117,6 +113,7 @@ def _learn(
         results + learned.results,
         fitted,
         tuple(biases),
+        complaint=complaint,
     )
 
 

@@ -10,6 +10,7 @@ from .._validation import check_choice, check_fraction, outside
 from ..closed_form import MOST_COLUMNS
 from ..common import check_regressor, default_regressor
 from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_beside
+from ..exceptions import UnhelpfulWarning
 from ..feature_maps import SideFeatures, get_feature_map
 from ..intervals import Calibration
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
@@ -77,7 +78,8 @@ class EmpiricalBayesLearner(StreamLearner):
     progress : bool, default=False
         Show a progress bar on a terminal.
     random_state : int, RandomState or None, default=0
-        Draws the held-out tasks and rows, and the starts of mixtures.
+        Draws the held-out tasks and rows, and the starts of mixtures.  Tasks are drawn by their labels: the order in
+        which they come changes nothing.
 
     Attributes
     ----------
@@ -273,6 +275,8 @@ class EmpiricalBayesLearner(StreamLearner):
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
         options["source_in"] = source_in
         learned = learn(data, **options) if self.common is None else self._learn_beside(data, options)
+        if learned.complaint is not None:
+            warnings.warn(learned.complaint, UnhelpfulWarning, stacklevel=outside())
         if quantile is not None:
             self._check_quantile(quantile, learned.prior.calibration, len(tasks))
         self.prior_ = replace(learned.prior, quantile=quantile)
