@@ -22,6 +22,7 @@ from ..mixed_models import TaskStatistics, fit_mixed_model
 from ..prior import Prior
 from ..representation import Bias, Constant
 from ..tasks import Rows, TaskSet, Units
+from ..tasks.pieces import in_label_order
 from ..tasks.rows import batches, clipped, dense, predictions, task_means, with_constant
 
 Array = NDArray[np.float64]
@@ -72,7 +73,8 @@ class Baseline(BaseEstimator):
         self.n_features_in_ = tasks.n_features
         self.clip_ = check_clip(self.clip, tasks.y)
         with single_threaded_blas():
-            self._fit(tasks)
+            # Draws and sums are by position, and the order of tasks must not matter.
+            self._fit(in_label_order(tasks))
         return self
 
     def _fit(self, tasks: TaskSet) -> None:
