@@ -1,7 +1,6 @@
 """A common part: what all tasks share beyond the linear prior mean, fitted out of fold."""
 
 import pickle
-import warnings
 from dataclasses import replace
 
 import numpy as np

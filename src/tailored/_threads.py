@@ -13,7 +13,6 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-
 #: Numbers in a matrix from which BLAS may part its products, and round otherwise (OpenBLAS: 9,216).
 PARTED_NUMBERS = 5_000
 
