@@ -7,19 +7,16 @@ stands in `inputs_verdict`; the classes that were tried are counted and printed.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")
-
 import numpy as np
+
 from inputs_calls import ask_one, fit_one, fit_two_units, part_alone, stream_one
-from inputs_verdict import FAILURES, Failure, Terminal
+from inputs_verdict import FAILURES, OUTCOMES, Failure, Terminal
 
 
 class Found(NamedTuple):
@@ -60,6 +57,7 @@ def one_input(seed: int, number: int, n_fits: int) -> dict[str, str]:
 def run(seed: int, numbers: range, n_fits: int) -> Found:
     """Many inputs in this process."""
     found, terminal = Found(Counter(), []), Terminal()
+    OUTCOMES.clear()
     with terminal.watched():
         for number in numbers:
             try:
@@ -72,6 +70,7 @@ def run(seed: int, numbers: range, n_fits: int) -> Found:
                 seen = failure.seen  # type: ignore[attr-defined]
                 found.failed.append((number, str(failure), seen))
             found.tried.update(seen.items())
+    found.tried.update({("outcome of a call", name): n for name, n in OUTCOMES.items()})
     return found
 
 

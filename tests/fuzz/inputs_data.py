@@ -52,6 +52,12 @@ SHAPES = (
 )  # fmt: skip
 
 
+#: What cannot be put into one array, or one frame.
+MALFORMED = (
+    "length of y is wrong", "width of one task is wrong", "y has two columns", "X has one axis", "half of the side information",
+)  # fmt: skip
+
+
 def draw_shape(rng: np.random.Generator, shape: str, n_features: int | None, side: int | None) -> Drawn:
     d = n_features or int(rng.integers(1, 7))
     if n_features is None:
@@ -70,6 +76,8 @@ def draw_shape(rng: np.random.Generator, shape: str, n_features: int | None, sid
     elif shape == "no rows but one":
         sizes[:] = 0
         sizes[rng.integers(n_tasks)] = 1
+    elif shape == "many rows":
+        d, q, sizes = 1 + d % 2, 0, rng.integers(30, 50, n_tasks)
     centre = rng.normal(size=d)
     parts: list[Part] = []
     for n in sizes:
@@ -108,9 +116,7 @@ def break_shape(rng: np.random.Generator, drawn: Drawn) -> Drawn:
             parts[at] = X, y, gone
     elif shape == "words as side information" and drawn.has_side:
         words = np.array(["north", "south", "1e300"], dtype=object)
-        parts = [
-            (X, y, np.array([words[i % 3], *s[1:]], dtype=object)) for i, (X, y, s) in enumerate(parts)
-        ]
+        parts = [(X, y, np.array([words[i % 3], *s[1:]], dtype=object)) for i, (X, y, s) in enumerate(parts)]
     else:
         return drawn
     return replace(drawn, parts=parts)
@@ -132,7 +138,9 @@ def draw_values(rng: np.random.Generator, drawn: Drawn, values: str) -> Drawn:
     other = int(rng.integers(d)) if d else 0
     odd = int(rng.integers(len(drawn.parts)))
     offset = {"offset of 1e12": 1e12, "offset of 1e6": 1e6}.get(values, 0.0)
-    bad = {"NaN": np.nan, "infinity": np.inf, "largest float": np.finfo(float).max, "an outlier": 1e60}.get(values)
+    bad = {"NaN": np.nan, "infinity": np.inf, "largest float": np.finfo(float).max, "an outlier": 1e60}.get(
+        values
+    )
     parts = []
     for t, (X, y, s) in enumerate(drawn.parts):
         X, y = X.copy(), y.copy()
@@ -232,6 +240,10 @@ FORMS = (
 
 def as_arguments(rng: np.random.Generator, drawn: Drawn, form: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of `fit` and the like: a task set, or X, y, groups and side_info in this form."""
+    if drawn.classes["shape"] in MALFORMED and form not in ("task set", "arrays", "lists"):
+        form = "task set"
+    if drawn.classes["shape"] == "width of one task is wrong":
+        form = "task set"
     drawn.classes["form"] = form
     if form == "task set":
         return (drawn.tasks(),), {}
@@ -241,8 +253,8 @@ def as_arguments(rng: np.random.Generator, drawn: Drawn, form: str) -> tuple[tup
         return (TaskSet.from_tasks(parts, labels=drawn.labels),), {}
     X, y, groups = drawn.rows()
     side = drawn.side()
-    names = [f"x{j}" for j in range(X.shape[1])]
     if form in ("pandas", "polars"):
+        names = [f"x{j}" for j in range(X.shape[1])]
         library = pd.DataFrame if form == "pandas" else pl.DataFrame
         frame = library({"task": [str(g) for g in groups], "y": y, **dict(zip(names, X.T, strict=True))})
         if side is None:
@@ -276,7 +288,10 @@ def in_form(X: np.ndarray, y: np.ndarray, form: str) -> tuple[Any, Any]:
             return X > 0, y > 0
         if form == "objects":
             if np.isfinite(X).all() and len(X) and X.shape[1] and np.abs(X).max() > 1e12:
-                X = np.array([[int(v) * 10**200 if abs(v) > 1e140 else float(v) for v in row] for row in X], dtype=object)
+                X = np.array(
+                    [[int(v) * 10**200 if abs(v) > 1e140 else float(v) for v in row] for row in X],
+                    dtype=object,
+                )
                 return X, y.astype(object)
             return X.astype(object), y.astype(object)
         if form == "lists":

@@ -7,6 +7,7 @@ import re
 import tempfile
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +26,17 @@ ARGUMENTS = re.compile(
 #: Where an exception may come from: this package, or scikit-learn's own checks of arguments.
 OURS = re.compile(r"[/\\]tailored[/\\]|sklearn[/\\]utils[/\\]|sklearn[/\\]base\.py")
 #: scikit-learn's checks of shapes, whose messages name no argument.
-OF_SCIKIT_LEARN = ("Expected 2D array", "Found array with", "dtype='numeric'", "Reshape your data")
+OF_SCIKIT_LEARN = (
+    "Expected 2D array",
+    "Found array with",
+    "dtype='numeric'",
+    "Reshape your data",
+    "inconsistent numbers of samples",
+)
+
+
+#: Of the calls of this process.
+OUTCOMES: Counter[str] = Counter()
 
 
 class Failure(AssertionError):
@@ -69,16 +80,20 @@ def attempt(call: Callable[[], Any], learner: Any = None) -> Any:
         warnings.simplefilter("always")
         try:
             found = call()
+            OUTCOMES["a result"] += 1
         except Failure:
             raise
         except Exception as error:
             check_refusal(error)
+            OUTCOMES["refused"] += 1
             if learner is not None:
                 check_unchanged(before, vars(learner))
             found = None
     for warning in caught:
         if issubclass(warning.category, RuntimeWarning) or "LinAlg" in warning.category.__name__:
-            raise Failure(f"{warning.category.__name__}: {warning.message} ({short(warning.filename)}:{warning.lineno})")
+            raise Failure(
+                f"{warning.category.__name__}: {warning.message} ({short(warning.filename)}:{warning.lineno})"
+            )
     return found
 
 
@@ -86,7 +101,9 @@ def check_refusal(error: Exception) -> None:
     frames = traceback.extract_tb(error.__traceback__)
     at = f"{short(frames[-1].filename)}:{frames[-1].lineno}"
     text = f"{type(error).__name__}: {str(error)[:160]} ({at})"
-    if not isinstance(error, ValueError | TypeError) or isinstance(error, np.linalg.LinAlgError | UnicodeError):
+    if not isinstance(error, ValueError | TypeError) or isinstance(
+        error, np.linalg.LinAlgError | UnicodeError
+    ):
         raise Failure(text) from error
     if not OURS.search(frames[-1].filename):
         raise Failure(f"from elsewhere: {text}") from error

@@ -85,7 +85,7 @@ class SearchedLearner(MetaLearner):
                 kept = 1.0 - self.validation_fraction
                 train, held_out = tasks.split([kept, self.validation_fraction], self.random_state)
             elif held_out is not None:
-                held_out = self._read(held_out)
+                held_out = self._read_held_out(held_out)
             with single_threaded_blas():
                 phis = self._features(feature_map, train)
                 learned = self._train(self._rows(train), phis, candidates)

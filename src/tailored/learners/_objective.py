@@ -199,7 +199,7 @@ class ObjectiveLearner(MetaLearner):
                     "validation: these tasks are only used where something is chosen on them, "
                     "as with ProjectedSGD(step='search')"
                 )
-            return replace(stream, pool=stream.pool.add(self._read(validation))), tasks
+            return replace(stream, pool=stream.pool.add(self._read_held_out(validation))), tasks
         if stream.pool is None:
             return stream, tasks
         pool, mask = stream.pool.partition(tasks, stream.n_tasks)
