@@ -6,7 +6,8 @@ import difflib
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,16 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
 # --- rows and targets
 
 
+@contextmanager
+def numbers_of(name: str) -> Iterator[None]:
+    """Read numbers: integers that no float holds are refused by name, and sums that check for NaN may overflow."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
+    except OverflowError as error:
+        raise ValueError(f"{name} has an integer too large for dtype('float64'); rescale it") from error
+
+
 def check_features(X: Any, min_rows: int = 1) -> Any:
     """Return `X` as a 2-D C-contiguous float64 array, or as a canonical float64 CSR array if it is sparse.
 
@@ -143,9 +154,10 @@ def check_features(X: Any, min_rows: int = 1) -> Any:
     # scikit-learn's check costs more than adapting a small task; skip it where it would change nothing
     if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[0] >= min_rows and X.size:
         return np.ascontiguousarray(X)
-    X = check_array(
-        X, accept_sparse="csr", ensure_all_finite=False, ensure_min_samples=min_rows, input_name="X"
-    )
+    with numbers_of("X"):
+        X = check_array(
+            X, accept_sparse="csr", ensure_all_finite=False, ensure_min_samples=min_rows, input_name="X"
+        )
     if X.dtype.kind not in "biuf":
         raise ValueError(f"X must hold numbers, but its dtype is {X.dtype}. Encode its columns as numbers.")
     return canonical_csr(X) if sp.issparse(X) else np.ascontiguousarray(X, dtype=np.float64)
@@ -175,7 +187,8 @@ def check_target(y: Any, n_rows: int) -> np.ndarray:
             kind = "strings" if texts else f"dtype {y.dtype}"
             raise ValueError(f"y must hold numbers; got {kind}. Encode the target as numbers.")
         try:
-            y = y.astype(np.float64, copy=False)
+            with numbers_of("y"):
+                y = y.astype(np.float64, copy=False)
         except (TypeError, ValueError) as error:
             raise ValueError(f"y must hold numbers, but its dtype is object: {error}.") from error
         y = column_or_1d(y, warn=True)

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ._algebra import solve
+
 Array = NDArray[np.float64]
 
 #: Rows of average noise that steady the estimate of a task's own noise.
@@ -34,9 +36,7 @@ def posterior_covariance(X: Array, theta: Array) -> Array:
     rows.  Here and below, any number of tasks with n rows each may stand in axes before these.
     """
     n, d = X.shape[-2:]
-    return (
-        theta if n == 0 else np.linalg.solve(np.eye(d) + theta @ (np.swapaxes(X, -1, -2) @ X) / n, theta) / n
-    )
+    return theta if n == 0 else solve(np.eye(d) + theta @ (np.swapaxes(X, -1, -2) @ X) / n, theta) / n
 
 
 def uncertainty(X: Array, theta: Array, x: Array) -> Array:
@@ -46,7 +46,7 @@ def uncertainty(X: Array, theta: Array, x: Array) -> Array:
         # The same by an n × n system: θ/n − θXᵀ (nI + XθXᵀ)⁻¹ Xθ/n.
         across = X @ theta
         seen = across @ np.swapaxes(x, -1, -2)
-        solved = np.linalg.solve(across @ np.swapaxes(X, -1, -2) + n * np.eye(n), seen)
+        solved = solve(across @ np.swapaxes(X, -1, -2) + n * np.eye(n), seen)
         variance = (np.sum((x @ theta) * x, axis=-1) - np.sum(seen * solved, axis=-2)) / n
     else:
         variance = np.sum((x @ posterior_covariance(X, theta)) * x, axis=-1)

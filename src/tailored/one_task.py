@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -135,6 +136,12 @@ def _in_closed_form(
     # With u = Xᵀ(y − Xw) the dual is −½ uᵀτu + .., and its distance from the objective is this square.
     missed = gram @ (b + tau @ (cross - gram @ w) - w)
     gap = 0.5 * float(missed @ tau @ missed) / max(n_rows, 1)
+    if not math.isfinite(gap * prior.units.target**2):
+        j = int(np.argmax(np.abs(X).max(axis=0, initial=0.0)))
+        raise ValueError(
+            f"X: column {j} has values so much larger than those of fit that the task cannot be solved to any digit; "
+            "drop those rows, or give them in the units of fit"
+        )
     theta = tau * float(max(n_rows, 1))
     mean = b if prior.bias.moves else None
     return OneTask(prior, given, X, y, n_rows, side, common, theta, mean, w, max(gap, 0.0), 1)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import adapting, wide
+from ._algebra import solve
 from ._threads import single_threaded_blas
 from .closed_form import Spreads
 from .intervals import Calibration, TaskSpreads, own_noise
@@ -187,8 +188,8 @@ def _covariances(given: Rows, thetas: Array) -> Array:
         if n < d:
             across = X @ theta
             inner = across @ X.transpose(0, 2, 1) + n * np.eye(n)
-            out[same] = (theta - across.transpose(0, 2, 1) @ np.linalg.solve(inner, across)) / n
+            out[same] = (theta - across.transpose(0, 2, 1) @ solve(inner, across)) / n
         else:
             gram = X.transpose(0, 2, 1) @ X
-            out[same] = np.linalg.solve(np.eye(d) + theta @ gram / n, theta) / n
+            out[same] = solve(np.eye(d) + theta @ gram / n, theta) / n
     return out

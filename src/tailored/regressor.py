@@ -12,14 +12,23 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from . import wide, within
 from ._threads import single_threaded_blas, single_threaded_products
-from ._validation import check_choice, check_clip, check_finite, check_fraction, check_psd, check_target
+from ._validation import (
+    check_choice,
+    check_clip,
+    check_finite,
+    check_fraction,
+    check_psd,
+    check_target,
+    numbers_of,
+)
 from .adapting import put_together
 from .intervals import Calibration, spreads
 from .losses import get_loss
 from .one_task import OneTask, one_task, with_rows
 from .prior import Prior
-from .tasks import TaskSet
+from .tasks import TaskSet, Units
 from .tasks.rows import dense_rows
+from .tasks.units import USERS_UNITS, check_sizes
 
 Array = NDArray[np.float64]
 
@@ -142,14 +151,26 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         X = self._inputs(X)
         y = check_target(y, X.shape[0])
         check_finite(y, "y")
+        self._units.check(X, y)
         get_loss(self.loss).check_targets(y)
         with single_threaded_blas():
             self._settle(with_rows(self._one, X, y))
         return self
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit the task's rows ``X`` (n, d), ``y`` (n,)."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
+        """Fit the task's rows ``X`` (n, d), ``y`` (n,); a call that fails leaves the model as it was."""
+        before = dict(vars(self))
+        try:
+            return self._fit(X, y)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _fit(self, X: Any, y: Any) -> Self:
+        with numbers_of("X"):
+            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
+        check_sizes(TaskSet(X, y), USERS_UNITS)
         loss = get_loss(self.loss)
         loss.check_targets(y)
         check_choice("inner", self.inner, within.WITHIN)
@@ -192,14 +213,22 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         """Rows checked against those of `fit`; frames by their names."""
         if self._adapted and type(X) is np.ndarray:
             # The rows of a `TaskSet` have no names, and came from a frame all the same: no reason to warn.
-            checked = check_array(X, dtype=np.float64, input_name="X")
+            with numbers_of("X"):
+                checked = check_array(X, dtype=np.float64, input_name="X")
             if checked.shape[1] != self.n_features_in_:
                 raise ValueError(
                     f"X has {checked.shape[1]} features, but {type(self).__name__} is expecting "
                     f"{self.n_features_in_} features as input"
                 )
-            return checked
-        return validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        else:
+            with numbers_of("X"):
+                checked = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        self._units.check(checked, names=getattr(self, "feature_names_in_", None))
+        return checked
+
+    @property
+    def _units(self) -> Units:
+        return Units.raw(self.n_features_in_) if self._one is None else self._one.prior.units
 
     def predict(self, X: Any) -> Array:
         """``X @ coef_ + intercept_``, plus the common part where the learner has one, clipped on request.

@@ -6,6 +6,7 @@ form or by a mixed model; `EARLIER_METHODS` are meta-learners of the literature,
 all but boosting are fitted by other programs, and ``missing()`` says what of them is not installed.
 """
 
+from .base import Baseline, LinearTask
 from .bias_learning import ConditionalBiasLearner, UnconditionalBiasLearner
 from .boosting import MixedEffectsForest, PooledBoosting, RowBaseline
 from .external import Lme4, StatsmodelsMixedLM
@@ -13,10 +14,8 @@ from .frank_wolfe import FrankWolfeLearner
 from .multi_task import MultiTaskFeatureLearner
 from .simple import (
     BASELINES,
-    Baseline,
     GlobalMedian,
     ItemUserBias,
-    LinearTask,
     MixedModel,
     PooledRidge,
     RidgePerTask,

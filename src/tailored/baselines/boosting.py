@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 
 from .._threads import single_threaded_blas, single_threaded_openmp
-from .._validation import check_rng
+from .._validation import check_features, check_rng
 from ..feature_maps import SideVector
 from ..losses import get_loss
 from ..tasks import TaskSet
 from ..tasks.rows import clipped, dense, segment_sums, task_means
-from .simple import Baseline
+from .base import Baseline, one_task
 
 Array = NDArray[np.float64]
 
@@ -42,7 +42,7 @@ class TaskPredictor(RegressorMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> Array:
-        X = dense(X)
+        X = dense(check_features(X))
         described = self.support.side_info
         own = (X, np.zeros(len(X))) if described is None else (X, np.zeros(len(X)), described[0])
         return self.baseline.predict_tasks(self.support, TaskSet.from_tasks([own]))
@@ -67,8 +67,8 @@ class RowBaseline(Baseline):
 
     def predict_tasks(self, support: TaskSet, query: TaskSet) -> Array:
         """Prediction of every query row given its task's support rows; both have the same tasks in order."""
-        if len(support) != len(query):
-            raise ValueError(f"support has {len(support)} tasks and query {len(query)}: give the same tasks")
+        self._check_new(support, "support")
+        self._check_pair(support, query)
         with single_threaded_blas(), single_threaded_openmp():
             return clipped(self._predict(support, query), self.clip_)
 
@@ -78,7 +78,9 @@ class RowBaseline(Baseline):
 
     def adapt(self, X: Any, y: Any, side_info: Any = None) -> Any:
         """The model of one new task, with its description where the training tasks had one."""
-        own = dense(X), np.asarray(y, dtype=float)
+        task = one_task(X, y)
+        self._check_new(task, "X")
+        own = dense(task.X), task.y
         given = own if side_info is None else (*own, np.asarray(side_info).ravel())
         return TaskPredictor(self, TaskSet.from_tasks([given]))
 
@@ -143,8 +145,9 @@ class PooledBoosting(RowBaseline):
         n_held_out = int(np.ceil(self.held_out * len(tasks))) if len(tasks) > 1 else 0
         order = rng.permutation(len(tasks))
         self.n_iter_ = int(self.max_iter)
-        if n_held_out:
-            self.n_iter_ = self._n_trees(tasks[order[n_held_out:]], tasks[order[:n_held_out]], rng)
+        held_out, others = tasks[order[:n_held_out]], tasks[order[n_held_out:]]
+        if len(held_out.y) and len(others.y):
+            self.n_iter_ = self._n_trees(others, held_out, rng)
         self.model_ = self._boost(tasks, self.n_iter_, rng)
 
     def _n_trees(self, tasks: TaskSet, held_out: TaskSet, rng: Any) -> int:
@@ -157,6 +160,8 @@ class PooledBoosting(RowBaseline):
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         columns, targets = self._training_rows(tasks, rng)
+        # A column without any number cannot be binned.
+        columns[:, np.isnan(columns).all(axis=0)] = 0.0
         # Its own early stopping holds out rows, and the same row stands here several times.
         model = HistGradientBoostingRegressor(
             learning_rate=self.learning_rate, max_iter=n_trees, early_stopping=False, random_state=0

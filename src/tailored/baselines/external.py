@@ -31,7 +31,7 @@ from .._threads import single_threaded_blas
 from ..feature_maps import SideVector
 from ..tasks import TaskSet
 from ..tasks.rows import dense, with_constant
-from .simple import Baseline, LinearTask
+from .base import Baseline, LinearTask
 
 Array = NDArray[np.float64]
 
@@ -118,6 +118,7 @@ class DescribedMixedModel(Baseline):
 
     def adapt_many(self, tasks: TaskSet) -> Array:
         """Weights of every task, (n_tasks, d + 1); what its description adds is in the intercept."""
+        self._check_new(tasks)
         weights = np.tile(self.weights_, (len(tasks), 1))
         weights[:, -1] += self._describe(tasks) @ self.description_
         with single_threaded_blas():

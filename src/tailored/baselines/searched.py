@@ -88,7 +88,7 @@ class SearchedLearner(MetaLearner):
                 kept = 1.0 - self.validation_fraction
                 train, held_out = tasks.split([kept, self.validation_fraction], self.random_state)
             elif held_out is not None:
-                held_out = in_label_order(self._read(held_out))
+                held_out = in_label_order(self._read_held_out(held_out))
             with single_threaded_blas():
                 phis = self._features(feature_map, train)
                 learned = self._train(self._rows(train), phis, candidates)

@@ -5,25 +5,22 @@ A comparison without these says nothing: every table this package prints has the
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable
-from itertools import product
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
 
+from .._algebra import solve
 from .._threads import single_threaded_blas
-from .._validation import check_clip
 from ..adapting import in_closed_form
-from ..losses import Squared, get_loss
+from ..losses import Squared
 from ..mixed_models import TaskStatistics, fit_mixed_model
 from ..prior import Prior
 from ..representation import Bias, Constant
-from ..tasks import Rows, TaskSet, Units
-from ..tasks.pieces import in_label_order
-from ..tasks.rows import batches, clipped, dense, predictions, task_means, with_constant
+from ..tasks import TaskSet, Units
+from ..tasks.rows import batches, dense
+from ..tasks.units import ANY_UNITS, check_ratios
+from .base import Baseline
 
 Array = NDArray[np.float64]
 
@@ -32,88 +29,6 @@ Array = NDArray[np.float64]
 RIDGE_ALPHAS = tuple(float(alpha) for alpha in np.logspace(-4, 4, 17))
 #: Candidates for the rows that a zero effect of a user or an item is worth.
 SHRINKAGES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
-
-
-class LinearTask(RegressorMixin, BaseEstimator):
-    """A linear model of one task, as the baselines return it: ``X @ coef_ + intercept_``, clipped."""
-
-    def __init__(self, coef: Array, intercept: float, clip: tuple[float, float] | None = None) -> None:
-        self.coef = coef
-        self.intercept = intercept
-        self.clip = clip
-        self.coef_ = coef
-        self.intercept_ = intercept
-        self.n_features_in_ = len(coef)
-
-    def fit(self, X: Any, y: Any) -> Self:
-        """Nothing to do: the weights are given."""
-        return self
-
-    def predict(self, X: Any) -> Array:
-        return clipped(np.asarray(X @ self.coef_ + self.intercept_), self.clip)
-
-
-class Baseline(BaseEstimator):
-    """Fit on tasks, adapt to one or many new ones; weights have the intercept in the last column.
-
-    Parameters
-    ----------
-    clip : None, "train" or pair (low, high), default=None
-        Clip predictions to this range, or to that of the training targets.
-    """
-
-    clip: Any = None
-    clip_: tuple[float, float] | None
-
-    def __init__(self, clip: Any = None) -> None:
-        self.clip = clip
-
-    def fit(self, tasks: TaskSet) -> Self:
-        """Learn whatever is shared across tasks."""
-        self.n_features_in_ = tasks.n_features
-        self.clip_ = check_clip(self.clip, tasks.y)
-        with single_threaded_blas():
-            # Draws and sums are by position, and the order of tasks must not matter.
-            self._fit(in_label_order(tasks))
-        return self
-
-    def _fit(self, tasks: TaskSet) -> None:
-        """Set the fitted attributes; most baselines have some."""
-
-    @abstractmethod
-    def _weights(self, X: Array, y: Array) -> Array:
-        """(d + 1,) weights of one task, the intercept last."""
-
-    def adapt_many(self, tasks: TaskSet) -> Array:
-        """Weights of every task, (n_tasks, d + 1) with the intercept last."""
-        with single_threaded_blas():
-            return np.array([self._weights(dense(task.X), task.y) for task in tasks])
-
-    def adapt(self, X: Any, y: Any) -> LinearTask:
-        """Fit one new task."""
-        weights = self._weights(dense(X), np.asarray(y, dtype=float))
-        return LinearTask(weights[:-1], float(weights[-1]), self.clip_)
-
-    def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: Any = "absolute") -> Array:
-        """Error of each task on ``query`` rows after adapting on the rows of ``tasks``."""
-        rows = Rows(with_constant(dense(query.X)), query.y, query.offsets)
-        prediction = clipped(predictions(rows, self.adapt_many(tasks)), self.clip_)
-        return task_means(get_loss(loss).value(prediction, query.y), query.offsets)
-
-    def _search(self, support: TaskSet, query: TaskSet, grid: dict[str, Iterable[Any]]) -> float:
-        """Set the attributes named in ``grid`` to the values with the least error on the query rows."""
-        best: tuple[float, tuple[Any, ...]] = (np.inf, ())
-        for values in product(*grid.values()):
-            self._set(grid, values)
-            error = float(np.nanmean(self.task_errors(support, query)))
-            if error < best[0] or not best[1]:
-                best = error, values
-        self._set(grid, best[1])
-        return best[0]
-
-    def _set(self, names: Iterable[str], values: Iterable[Any]) -> None:
-        for name, value in zip(names, values, strict=True):
-            setattr(self, name, value)
 
 
 class GlobalMedian(Baseline):
@@ -230,6 +145,9 @@ class PooledRidge(Baseline):
 
     def _pool(self, tasks: TaskSet, alpha: float) -> None:
         X, y = dense(tasks.X), tasks.y
+        if not len(y):
+            self.coef_, self.intercept_ = np.zeros(X.shape[1]), 0.0
+            return
         shift_X, shift_y = X.mean(axis=0), float(y.mean())
         self.coef_ = _ridge(X - shift_X, y - shift_y, alpha)
         self.intercept_ = shift_y - float(shift_X @ self.coef_)
@@ -279,7 +197,7 @@ class ItemUserBias(Baseline):
 
     def _rate_items(self, tasks: TaskSet, shrinkage: float) -> None:
         X = dense(tasks.X)
-        self.mean_ = float(tasks.y.mean())
+        self.mean_ = float(tasks.y.mean()) if len(tasks.y) else 0.0
         self.items_ = X.T @ (tasks.y - self.mean_) / np.maximum(X.sum(axis=0) + shrinkage, 1e-12)
 
     def _weights(self, X: Array, y: Array) -> Array:
@@ -320,8 +238,16 @@ class MixedModel(Baseline):
         self.tol = tol
         self.clip = clip
 
+    _sizes = ANY_UNITS
+
+    def _check_new(self, tasks: TaskSet, name: str = "tasks") -> None:
+        super()._check_new(tasks, name)
+        if hasattr(self, "prior_"):
+            self.prior_.units.check(tasks.X, tasks.y, tasks.feature_names)
+
     def _fit(self, tasks: TaskSet) -> None:
         units = Units.of(tasks, self.fit_intercept, centre=True)
+        check_ratios(units, tasks.feature_names)
         model = fit_mixed_model(TaskStatistics.of(tasks, units), max_iter=self.max_iter, tol=self.tol)
         self.mean_ = units.raw_weights(model.means[0])
         self.covariance_ = units.raw_representation(model.covariances[0]) * units.target**2
@@ -336,6 +262,7 @@ class MixedModel(Baseline):
         )
 
     def adapt_many(self, tasks: TaskSet) -> Array:
+        self._check_new(tasks)
         adapt_tasks = in_closed_form(self.prior_)
         with single_threaded_blas():
             found = np.concatenate([adapt_tasks(batch)[0] for batch in batches(tasks)])
@@ -350,8 +277,8 @@ def _ridge(X: Array, y: Array, alpha: float) -> Array:
     """argmin ``‖Xw − y‖² + λ‖w‖²``, through the smaller of the two Gram matrices."""
     n, d = X.shape
     if n < d:
-        return np.asarray(X.T @ np.linalg.solve(X @ X.T + alpha * np.eye(n), y))
-    return np.asarray(np.linalg.solve(X.T @ X + alpha * np.eye(d), X.T @ y))
+        return np.asarray(X.T @ solve(X @ X.T + alpha * np.eye(n), y))
+    return np.asarray(solve(X.T @ X + alpha * np.eye(d), X.T @ y))
 
 
 #: Names of the baselines for the command line and the tables.

@@ -13,6 +13,7 @@ from scipy import sparse
 
 from ..tasks import TaskSet
 from ..tasks.rows import BATCH_FLOATS, dense
+from ..tasks.units import USERS_UNITS, check_sizes
 
 Array = NDArray[np.float64]
 
@@ -74,6 +75,7 @@ def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Ar
 
 def averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
     """The (T, N) matrix that averages the rows of each task (zero for a task without rows)."""
+    check_sizes(tasks, USERS_UNITS, new=True)
     sizes = tasks.sizes
     weights = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
     shape = (len(tasks), len(weights))
@@ -95,6 +97,7 @@ def by_size(tasks: TaskSet) -> Iterator[SameSize]:
     depend on the other tasks.
     """
     d = tasks.n_features
+    check_sizes(tasks, USERS_UNITS, new=True)
     for n in np.unique(tasks.sizes[tasks.sizes > 0]):
         same = np.flatnonzero(tasks.sizes == n)
         at_once = max(1, BATCH_FLOATS // int(n * (d + 1)))

@@ -19,6 +19,7 @@ from .._validation import check_choice, check_int
 from ..mixed_models import Mixture, TaskStatistics, adapt, fit_mixed_model
 from ..tasks import TaskSet, Units
 from ..tasks.rows import BATCH_FLOATS, batches
+from ..tasks.units import ANY_UNITS, check_sizes
 from ._base import Array, FeatureMap, mean_norm
 from ._ridge import RidgeEstimate
 from ._rows import MeanEmbedding
@@ -47,6 +48,7 @@ class PosteriorMean(FeatureMap):
 
     def fit(self, tasks: TaskSet) -> PosteriorMean:
         d = tasks.n_features + self.fit_intercept
+        check_sizes(tasks, ANY_UNITS)
         self.units = Units.of(tasks, self.fit_intercept)
         # As many as fit into one batch: a million tasks would not tell d² numbers any better.
         some = tasks[spaced(len(tasks), max(1, BATCH_FLOATS // d**2))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._algebra import solve
 from .._validation import check_choice, check_positive
 from ..tasks import TaskSet
 from ._base import Array, FeatureMap, by_size
@@ -54,10 +55,10 @@ class RidgeEstimate(FeatureMap):
             Xt = np.ascontiguousarray(X.transpose(0, 2, 1))
             y = targets[:, :, None]
             if n <= d:
-                dual = np.linalg.solve(X @ Xt + penalty * np.eye(n), y)
+                dual = solve(X @ Xt + penalty * np.eye(n), y)
                 out[which] = (Xt @ dual)[:, :, 0]
             else:
-                out[which] = np.linalg.solve(Xt @ X + penalty * np.eye(d + 1), Xt @ y)[:, :, 0]
+                out[which] = solve(Xt @ X + penalty * np.eye(d + 1), Xt @ y)[:, :, 0]
         return out
 
     def transform_one(self, task: TaskSet) -> Array:
@@ -70,7 +71,7 @@ class RidgeEstimate(FeatureMap):
         gram[d, d] = n
         gram.flat[:: d + 2] += self._penalty()
         right = np.append(task.y @ task.X, task.y.sum())
-        return np.linalg.solve(gram, right)[None]
+        return solve(gram, right)[None]
 
     def _penalty(self) -> float:
         if self.penalty is None:

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 
 from ..tasks import TaskSet
 from ..tasks.rows import dense
+from ..tasks.units import USERS_UNITS, check_sizes
 from ._base import Array, FeatureMap, averaging_matrix
 
 
@@ -80,9 +81,10 @@ class FourierEmbedding(FeatureMap):
         self.phases: Array | None = None
 
     def fit(self, tasks: TaskSet) -> FourierEmbedding:
+        check_sizes(tasks, USERS_UNITS, new=True)
         X = dense(tasks.X)
-        variance = float(X.var())
-        gamma = self.gamma if self.gamma is not None else 1.0 / (X.shape[1] * (variance or 1.0))
+        variance = float(X.var()) if X.size else 0.0
+        gamma = self.gamma if self.gamma is not None else 1.0 / (max(X.shape[1], 1) * (variance or 1.0))
         rng = check_random_state(self.random_state)
         self.frequencies = np.sqrt(2.0 * gamma) * rng.normal(size=(X.shape[1], self.n_components))
         self.phases = rng.uniform(0.0, 2.0 * np.pi, size=self.n_components)

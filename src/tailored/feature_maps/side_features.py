@@ -8,6 +8,7 @@ import numpy as np
 from scipy.interpolate import BSpline
 
 from ..tasks import TaskSet
+from ..tasks.units import LARGEST
 from ._base import Array, FeatureMap
 from ._description import SideVector
 
@@ -82,6 +83,8 @@ class SideFeatures:
             curves = [curve for curve in found if curve is not None]
         curved = np.hstack([np.zeros((len(linear), 0)), *(curve(linear) for curve in curves)])
         deviation = np.where(indicator, (high - low) / 2.0, linear.std(axis=0))
+        # a constant is measured by itself
+        deviation = np.where(deviation > 0, deviation, np.abs(high))
         sizes = []
         for size in (deviation, curved.std(axis=0)):
             sizes.append(np.where(size > 0, size, 1.0) * np.sqrt(max(len(size), 1)))
@@ -93,7 +96,16 @@ class SideFeatures:
         if linear.shape[1] != self.n_linear:
             raise ValueError(f"side_info: expected {self.n_linear} columns as in fit, got {linear.shape[1]}")
         features = np.hstack([linear, *(curve(linear) for curve in self.curves)])
-        return (features - self.mean) / self.deviation
+        found = (features - self.mean) / self.deviation
+        if np.vdot(found, found) <= LARGEST**2:
+            return found
+        task, j = (int(i) for i in np.unravel_index(np.argmax(np.abs(found)), found.shape))
+        if np.abs(found[task, j]) <= LARGEST:
+            return found
+        raise ValueError(
+            f"side_info: feature {j} of task {tasks.labels[task]!r} is {found[task, j]:.1g} times as large as those of "
+            "fit; give descriptions in the units of fit"
+        )
 
 
 def _is_description(encoder: FeatureMap) -> bool:

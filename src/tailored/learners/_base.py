@@ -27,6 +27,7 @@ from ..shards.cuda import is_tensor
 from ..tasks import TaskSet, Units
 from ..tasks.episodes import ORDERS, Arrival
 from ..tasks.pieces import in_label_order
+from ..tasks.units import USERS_UNITS, check_described, check_sizes
 from ._on_device import weights_of_tasks, weights_of_tensors
 from ._reading import check_names, clean_task, in_known_order, read_tasks, refuse_description
 from ._scoring import ScoredByTask
@@ -54,6 +55,8 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
 
     n_side_info_in_: int
     columns_in_: dict[str, Any]
+    #: What numbers it takes: θ = I and step sizes are in the user's units.
+    _sizes = USERS_UNITS
     # set by the subclasses' constructors
     loss: Any
     fit_intercept: bool
@@ -131,11 +134,35 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
         self, X: Any, y: Any = None, groups: Any = None, side_info: Any = None, *, reset: bool = False
     ) -> TaskSet:
         tasks = read_tasks(self, X, y, groups, side_info, loss=self.loss_, reset=reset)
+        if hasattr(self, "prior_"):
+            self._check_new(tasks)
+        else:
+            check_sizes(tasks, self._sizes, new=not reset)
+        if reset and not len(tasks.y):
+            raise ValueError("X: none of the tasks has a row; there is nothing to learn from")
         if reset:
             self.n_side_info_in_ = 0 if tasks.side_info is None else tasks.side_info.shape[1]
             task, target = tasks.columns or (None, None)
             self.columns_in_ = {"task": task, "target": target, "side_info": tasks.side_names}
         return tasks
+
+    def _read_held_out(self, validation: TaskSet) -> TaskSet:
+        """Tasks that the user set aside to choose on."""
+        tasks = self._read(validation)
+        if not len(tasks.y):
+            raise ValueError(
+                "validation: none of its tasks has a row to be predicted; give tasks with rows, or leave it out"
+            )
+        # Under the names of `fit`, where either has none: they are joined.
+        names, side_names = getattr(self, "feature_names_in_", None), self.columns_in_["side_info"]
+        return TaskSet.from_arrays(
+            tasks.X, tasks.y, tasks.offsets, tasks.labels, tasks.side_info, side_names, names, tasks.columns
+        )
+
+    def _check_new(self, tasks: TaskSet) -> None:
+        """Refuse rows and descriptions that are too large beside those of `fit`."""
+        self.prior_.units.check(tasks.X, tasks.y, getattr(self, "feature_names_in_", None))
+        check_described(tasks, self._sizes._replace(least=0.0))
 
     def _clip(self, y: Array) -> tuple[float, float] | None:
         """The argument ``clip``; "train" is the range of all targets since the last `fit`, these included."""
@@ -261,10 +288,12 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
                 raise ValueError("y: got targets without rows; pass X as well")
             # A row to read the description with, which is then forgotten.
             task = TaskSet(np.zeros((1, self.n_features_in_)), [0.0], None, side_info)
-            return in_known_order(self, task.with_rows(np.zeros(1, dtype=bool), np.zeros(1, dtype=np.int64)))
+            task = task.with_rows(np.zeros(1, dtype=bool), np.zeros(1, dtype=np.int64))
+            self._check_new(task)
+            return in_known_order(self, task)
         if isinstance(X, TaskSet):
             return self._read(X, y, None, side_info)
-        clean = clean_task(X, y, side_info, self.n_features_in_)
+        clean = clean_task(X, y, side_info, self.n_features_in_, self.prior_.units)
         if clean is not None:
             task = clean
         else:
@@ -272,6 +301,7 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
             task = TaskSet(X, y, None, side_info)
             check_names(self, task)
             task = in_known_order(self, task)
+            self._check_new(task)
         self.loss_.check_targets(task.y)
         return task
 

@@ -19,6 +19,7 @@ from ..shards import SAMPLE_TASKS, TasksInMemory
 from ..shards.cuda import TasksOnDevice, TensorTasks, check_device, is_tensor
 from ..tasks import TaskScan, TaskSet
 from ..tasks.episodes import Arrival
+from ..tasks.units import ANY_UNITS
 from ._on_device import read_tensors, refuse_weights_of_tensors
 from ._reading import unnamed, with_frequencies
 from ._scanning import TaskCollection, refuse_beside_scan
@@ -104,6 +105,8 @@ class EmpiricalBayesLearner(StreamLearner):
     validation_error_ : float
         That of the model that was chosen.
     """
+
+    _sizes = ANY_UNITS
 
     def __init__(
         self,
@@ -240,7 +243,7 @@ class EmpiricalBayesLearner(StreamLearner):
             if fresh:
                 self._fit_tasks(tasks, validation)
             else:
-                self._go_on(tasks, None if validation is None else self._read(validation))
+                self._go_on(tasks, None if validation is None else self._read_held_out(validation))
         return self
 
     def _train(

@@ -153,7 +153,7 @@ class ObjectiveLearner(MetaLearner):
                 f"solver: it was changed between two calls of partial_fit from {stream.solver} to "
                 f"{type(solver).__name__}; call fit to start over"
             )
-        held_out = None if validation is None else self._read(validation)
+        held_out = None if validation is None else self._read_held_out(validation)
         in_turn = tasks
         if whole and not solver.in_given_order:
             in_turn = in_label_order(tasks, stream.seed)

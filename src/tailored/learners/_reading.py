@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from .._validation import name_some, outside
+from .._validation import name_some, numbers_of, outside
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
 from ..shards import Reservoir
-from ..tasks import TaskSet
+from ..tasks import TaskSet, Units
 from ..tasks.pairs import label_list
+from ..tasks.units import LARGEST
 
 
 def read_tasks(
@@ -38,16 +39,17 @@ def read_tasks(
             raise ValueError("X: the task set is empty; give at least one task")
         check_names(learner, tasks, reset=reset)
     else:
-        X, y = validate_data(
-            learner,
-            X,
-            y,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=np.float64,
-            y_numeric=True,
-            ensure_all_finite=False,
-        )
+        with numbers_of("X or y"):
+            X, y = validate_data(
+                learner,
+                X,
+                y,
+                reset=reset,
+                accept_sparse="csr",
+                dtype=np.float64,
+                y_numeric=True,
+                ensure_all_finite=False,
+            )
         if reset and groups is None and len(X.shape) == 2 and X.shape[0] > 1:
             warnings.warn(
                 f"groups: none were given, so all {X.shape[0]} rows are taken as one task; pass groups= with a label "
@@ -123,7 +125,7 @@ def _check_targets(tasks: TaskSet, loss: Loss) -> None:
         raise
 
 
-def clean_task(X: Any, y: Any, side_info: Any, n_features: int) -> TaskSet | None:
+def clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Units) -> TaskSet | None:
     """A task given in the ordinary form, checked by hand; None if it is another one.
 
     scikit-learn's validation costs more than the fit.
@@ -138,7 +140,7 @@ def clean_task(X: Any, y: Any, side_info: Any, n_features: int) -> TaskSet | Non
         and len(y) > 0
         and (side_info is None or _is_vector(side_info))
     )
-    if not (clean and np.isfinite(X.sum()) and np.isfinite(y.sum())):
+    if not (clean and units.hold(X, y)):
         return None
     # Views, because a TaskSet freezes its arrays and these are the user's.
     X, y = np.ascontiguousarray(X)[:], np.ascontiguousarray(y)[:]
@@ -153,7 +155,8 @@ def _is_vector(side_info: Any) -> bool:
         and side_info.ndim == 1
         and side_info.dtype == np.float64
         and side_info.size > 0
-        and bool(np.isfinite(side_info).all())
+        # others are read, and refused, the long way
+        and bool(np.vdot(side_info, side_info) <= LARGEST**2)
     )
 
 

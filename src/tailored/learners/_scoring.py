@@ -76,6 +76,7 @@ class ScoredByTask:
             tasks, query = self._split(tasks, support, order, getattr(self, "random_state", None))
         elif len(query) != len(tasks):
             raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
+        query = self._read(query)
         measure = self.loss_ if loss is None else get_loss(loss)
         prediction = predicting.predict(self.prior_, self._read(tasks), query, self.n_jobs)
         return task_means(measure.value(prediction, query.y), query.offsets)
@@ -110,4 +111,11 @@ class ScoredByTask:
             carried = weights_as_targets(tasks, sample_weight, None if isinstance(X, TaskSet) else groups)
             weights = self._split(carried, support, order, again)[1].y
         prediction = predicting.predict(self.prior_, adapt_on, query, self.n_jobs)
-        return float(r2_score(query.y, prediction, sample_weight=weights))
+        if len(query.y) < 2:
+            raise ValueError(
+                f"X: R² takes at least two rows that tasks are not adapted on, and there are {len(query.y)}; give more "
+                "rows, or a smaller support"
+            )
+        # It does not depend on the unit, in which squares may be no numbers.
+        units = self.prior_.units
+        return float(r2_score(units.targets(query.y), units.targets(prediction), sample_weight=weights))

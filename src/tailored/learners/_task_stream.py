@@ -87,7 +87,7 @@ class StreamLearner(MetaLearner):
 
     def _fit_tasks(self, tasks: TaskSet, validation: TaskSet | None) -> None:
         """Learn from tasks that have been read, and begin a stream with them."""
-        held_out = None if validation is None else self._read(validation)
+        held_out = None if validation is None else self._read_held_out(validation)
         self._stream, _ = Stream.begin(self._seed()).take(tasks, held_out)
         learned, known = self._learn_from(tasks, held_out, self._clip(tasks.y))
         self._choose(learned, places(known, tasks), tasks)
@@ -175,7 +175,7 @@ class StreamLearner(MetaLearner):
         if collection.reservoir.is_whole:
             self._fit_tasks(sample, validation)
             return
-        held_out = None if validation is None else self._read(validation)
+        held_out = None if validation is None else self._read_held_out(validation)
         stream, _ = Stream.begin(seed).take(sample, held_out)
         self._stream = replace(stream, sample=collection.reservoir)
         everything = AllTasks(collection, in_label_order(sample, seed), joblib.effective_n_jobs(self.n_jobs))

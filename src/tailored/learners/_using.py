@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import adapting
-from .._validation import check_fraction
+from .._validation import check_fraction, numbers_of
 from ..common import CommonPart
 from ..intervals import TaskSpreads
 from ..predicting import predict_rows, quantile_shifts, task_spreads
@@ -49,6 +49,9 @@ class Predicts:
     ) -> TaskSet:
         raise NotImplementedError
 
+    def _check_new(self, tasks: TaskSet) -> None:
+        raise NotImplementedError
+
     def predict(self, X: Any, groups: Any = None, side_info: Any = None) -> Array:
         """Predictions for rows of tasks: those seen in ``fit`` by their weights, others by the prior.
 
@@ -69,7 +72,9 @@ class Predicts:
             )
         if side_info is not None:
             refuse_description(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        with numbers_of("X"):
+            X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        self.prior_.units.check(X, names=getattr(self, "feature_names_in_", None))
         if groups is None:
             if len(self.task_labels_) != 1:
                 raise ValueError(
@@ -88,6 +93,7 @@ class Predicts:
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
             empty, places = tasks_without_rows(X[new], groups, new, side_info)
             empty = in_known_order(self, empty)
+            self._check_new(empty)
             task = positions.copy()
             task[new] = len(weights) + places
             weights = np.vstack([weights, adapting.weights(self.prior_, empty, self.n_jobs)])
@@ -166,5 +172,6 @@ class Predicts:
         if given is not None:
             check_names(self, given)
         adapt_on = self._read(with_description(matched(asked.tasks, given), names))
+        self._check_new(asked.tasks)
         found = predict_rows(self.prior_, adapt_on, asked.tasks, coverage, self.n_jobs)
         return as_table(found, query, asked, names)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._algebra import solve
 from .._records import Record
 from .._threads import in_threads
 from . import dual
@@ -312,7 +313,7 @@ def adapt(tau: Array, b: Array, statistics: TaskStatistics) -> Array:
     Eq. RERM_feature, in a form that needs neither the rows nor an inverse of τ.
     """
     right = b + np.matmul(tau, statistics.cross[:, :, None])[:, :, 0]
-    return np.asarray(np.linalg.solve(_systems(tau, statistics), right[:, :, None])[:, :, 0])
+    return solve(_systems(tau, statistics), right[:, :, None])[:, :, 0]
 
 
 def influence(tau: Array, statistics: TaskStatistics) -> Array:

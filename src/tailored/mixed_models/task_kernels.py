@@ -89,7 +89,8 @@ def component_posteriors(
                     row[c] = value * above[c] if c < i else value
                 for j in range(i):
                     right -= row[j] * solution[first + j]
-                pivot = np.sqrt(1.0 + row[i])
+                # of I plus a positive matrix no pivot is below one; rounding beside large rows may be
+                pivot = np.sqrt(1.0 + max(row[i], 0.0))
                 row[i] = 1.0 / pivot
                 solution[first + i] = right * row[i]
                 left -= solution[first + i] * solution[first + i]
@@ -164,7 +165,7 @@ def posterior_roots(
                 value -= factor[c] * factor[c]
                 for j in range(d):
                     row[j] -= factor[c] * root[c, j]
-            value = 1.0 / np.sqrt(value)
+            value = 1.0 / np.sqrt(max(value, 1.0))
             for j in range(d):
                 row[j] *= value
 

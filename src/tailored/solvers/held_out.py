@@ -63,9 +63,19 @@ class HeldOutPool:
 
     def tasks(self) -> tuple[TaskSet, TaskSet]:
         """All held-out tasks as one (support, query) pair, so that the arithmetic is the same however
-        the stream was cut."""
-        support, query = zip(*(self.held_out or self.fallback), strict=True)
+        the stream was cut; the first training tasks where none of these has a row to be asked about."""
+        asked = next((some for some in (self.held_out, self.fallback) if _asks(some)), None)
+        if asked is None:
+            raise ValueError(
+                "X: no task that was held out has a row to be asked about; give tasks with more rows, validation=, or a "
+                "solver that chooses nothing, such as ProjectedSGD(step=0.1)"
+            )
+        support, query = zip(*asked, strict=True)
         return TaskSet.concat(support, relabel=True), TaskSet.concat(query, relabel=True)
 
     def _pairs(self, tasks: TaskSet, positions: Sequence[int] | NDArray[np.intp]) -> Pairs:
         return (split_rows(tasks, positions, self.support, (self.seed, 1)),) if len(tasks) else ()
+
+
+def _asks(pairs: Pairs) -> bool:
+    return any(len(query.y) for _, query in pairs)

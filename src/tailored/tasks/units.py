@@ -1,10 +1,16 @@
-"""The one place that shifts and scales data: rows in units in which they are learned from."""
+"""The one place that shifts and scales data: rows in units in which they are learned from, and what numbers can hold.
+
+Squares of squares of numbers are summed on the way from rows to weights.  A learner that works in the user's units takes
+numbers whose squares of squares are numbers, too (`USERS_UNITS`); one that brings data to units of its own takes any whose
+squares are (`ANY_UNITS`), and new rows up to `LARGEST` in these units.  All else is refused by name, before it overflows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +21,101 @@ from ._task_set import TaskSet
 from .rows import Rows, dense, frozen, with_constant
 
 Array = NDArray[np.float64]
+
+
+class Sizes(NamedTuple):
+    """How small the largest number of a column may be, and how large."""
+
+    least: float
+    most: float
+
+
+USERS_UNITS = Sizes(1e-30, 1e30)
+#: Of a new number in units of those that were learned from: beside a larger one the others are rounding.
+LARGEST = 1e15
+#: Squares of these, and the ratio of two of them times a square of `LARGEST`, are normal numbers.
+ANY_UNITS = Sizes(1e-130, 1e130)
+
+
+def check_sizes(tasks: TaskSet, sizes: Sizes, *, new: bool = False) -> None:
+    """Refuse columns, targets and descriptions that numbers of these sizes do not hold; ``new`` ones may be small."""
+    least = 0.0 if new else sizes.least
+    _refuse_outside("X", largest_entries(tasks.X), least, sizes.most, tasks.feature_names)
+    _refuse_outside("y", largest_entries(tasks.y[:, None]), least, sizes.most)
+    check_described(tasks, Sizes(least, sizes.most))
+
+
+def check_described(tasks: TaskSet, sizes: Sizes) -> None:
+    """The same of the descriptions alone."""
+    if tasks.side_info is not None:
+        found = largest_entries(_numbers(tasks.side_info))
+        _refuse_outside("side_info", found, sizes.least, sizes.most, tasks.side_names)
+
+
+def check_ratios(units: Units, names: Any = None) -> None:
+    """Refuse columns whose weights have no variance that is a number."""
+    ratios = np.abs(np.log10(units.weights))
+    j = int(np.argmax(ratios))
+    if ratios[j] > np.log10(ANY_UNITS.most):
+        raise ValueError(
+            f"X: column {j if names is None else repr(names[j])} has values of about {units.columns[j]:.1g} beside targets "
+            f"of about {units.target:.1g}, and the variance of its weight is no number; rescale one of them"
+        )
+
+
+def check_reach(X: Any, weights: Array) -> None:
+    """Refuse rows whose products with these weights no number holds."""
+    with np.errstate(over="ignore"):
+        reach = largest_entries(X) * np.abs(weights)
+    if not np.all(reach <= LARGEST**2 * ANY_UNITS.most):
+        j = int(np.argmax(reach))
+        raise ValueError(
+            f"X: column {j} has values up to {largest_entries(X)[j]:.3g}, which are too large for its weight of "
+            f"{weights[j]:.3g}; rescale it, or drop those rows"
+        )
+
+
+def largest_entries(X: Any) -> Array:
+    """The largest size of a number in each column, (d,); zero where there are no rows, or none but missing ones."""
+    if X.shape[0] == 0 or X.shape[1] == 0:
+        return np.zeros(X.shape[1])
+    if sparse.issparse(X):
+        return np.asarray(abs(X).max(axis=0).toarray(), dtype=float).ravel()
+    # no array of absolute values
+    return np.asarray(np.fmax(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0)))
+
+
+def _numbers(table: NDArray[Any]) -> Array:
+    """A table of descriptions with words and missing values as zeros."""
+    if table.dtype != object:
+        return np.nan_to_num(table, posinf=np.inf, neginf=-np.inf)
+    number = (int, float, np.number)
+    return np.array(
+        [[float(v) if isinstance(v, number) and v == v else 0.0 for v in row] for row in table]
+    ).reshape(table.shape)
+
+
+def _refuse_outside(
+    argument: str, found: Array, least: float, most: Any, names: Sequence[Any] | NDArray[Any] | None = None
+) -> None:
+    """Say which column is too large or too small, and what to divide it by; an array ``most`` is that of new rows."""
+    large = ~(found <= most)
+    outside = large | ((found > 0.0) & (found < least))
+    if not outside.any():
+        return
+    j = int(np.argmax(outside))
+    size = float(found[j])
+    what = "the targets have" if argument == "y" else f"column {j if names is None else repr(names[j])} has"
+    words = f"values up to {size:.3g}" if large[j] else f"no value larger than {size:.3g}"
+    if not isinstance(most, float):
+        raise ValueError(
+            f"{argument}: {what} {words}, and {most[j]:.3g} is what numbers hold beside those of fit; give the units of "
+            "fit, or drop those rows"
+        )
+    raise ValueError(
+        f"{argument}: {what} {words}, and squares of numbers {f'above {most:g}' if large[j] else f'below {least:g}'} "
+        f"are lost here; rescale {'them' if argument == 'y' else 'it'} (divide by {size:.1g})"
+    )
 
 
 @dataclass(frozen=True)
@@ -62,10 +163,11 @@ class Units(Record):
         target_shift = float(tasks.y.mean()) if centre else 0.0
         y = tasks.y - target_shift
         target = float(np.sqrt(y @ y / n))
-        # A constant column is rounding about its mean, and has no unit; neither has one of zeros.
-        known = columns > 1e-13 * np.abs(shift)
-        columns = np.where(known & (columns > 0), columns, 1.0)
-        target = target if target > 1e-13 * abs(target_shift) and target > 0 else 1.0
+        # A constant column is rounding about its mean, which is all there is to measure it by; one of zeros has no unit.
+        columns = np.where(columns > 1e-13 * np.abs(shift), columns, np.abs(shift))
+        columns = np.where(columns > 0, columns, 1.0)
+        target = target if target > 1e-13 * abs(target_shift) else abs(target_shift)
+        target = target if target > 0 else 1.0
         if fit_intercept:
             columns, shift = np.append(columns, 1.0), np.append(shift, 0.0)
         return cls(columns, target, shift, target_shift, bool(fit_intercept))
@@ -91,6 +193,29 @@ class Units(Record):
         if not self.fit_intercept or tasks.is_sparse or not len(first):
             return self
         return replace(self, shift=np.append(tasks.X[first].mean(axis=0), 0.0))
+
+    @cached_property
+    def _limits(self) -> tuple[Array, float, float, float]:
+        """What columns and targets may be as large as, and squares that are surely less for all of either."""
+        given = len(self.columns) - self.fit_intercept
+        largest = USERS_UNITS.most if self.is_raw else LARGEST
+        columns = np.minimum(largest * self.columns[:given], ANY_UNITS.most)
+        target = min(largest * self.target, ANY_UNITS.most)
+        return columns, target, float(columns.min(initial=np.inf)) ** 2, target**2
+
+    def hold(self, X: Array, y: Array) -> bool:
+        """Whether rows are surely finite and not too large: one pass over them, for the usual case."""
+        _, _, squares, target_squares = self._limits
+        return bool(np.vdot(X, X) <= squares and np.vdot(y, y) <= target_squares)
+
+    def check(self, X: Any, y: Array | None = None, names: Any = None) -> None:
+        """Refuse finite rows that are too large in these units."""
+        columns, target, squares, target_squares = self._limits
+        flat = X.data if sparse.issparse(X) else X
+        if not np.vdot(flat, flat) <= squares:
+            _refuse_outside("X", largest_entries(X), 0.0, columns, names)
+        if y is not None and not np.vdot(y, y) <= target_squares:
+            _refuse_outside("y", largest_entries(y[:, None]), 0.0, np.array([target]))
 
     @cached_property
     def weights(self) -> Array:

@@ -1,0 +1,13 @@
+"""A few seconds of `inputs.py`, whose long run is `python tests/fuzz/inputs.py --count 100000 --fits 20000`."""
+
+from inputs import run
+
+
+def test_odd_inputs_give_finite_results_or_a_named_refusal() -> None:
+    fits = run(1, range(0, 25), n_fits=25)
+    questions = run(1, range(1000, 1250), n_fits=0)
+    assert fits.failed + questions.failed == []
+    # that the drawing reached results and refusals alike
+    for found in (fits, questions):
+        assert found.tried["outcome of a call", "a result"] > 20
+        assert found.tried["outcome of a call", "refused"] > 5
