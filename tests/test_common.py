@@ -376,7 +376,7 @@ def test_a_common_part_without_descriptions_is_of_the_columns_alone():
     task = TaskSet.from_tasks([(np.eye(2), np.zeros(2), [5.0])])
     np.testing.assert_allclose(part.of(task), [1.0, 2.0])
     np.testing.assert_allclose(part.leave(task).y, [-1.0, -2.0])
-    np.testing.assert_allclose(part.of_task(task)(np.eye(2)), [1.0, 2.0])
+    np.testing.assert_allclose(part.predict(np.eye(2), part.describe(task)[[0, 0]]), [1.0, 2.0])
 
 
 @pytest.fixture(scope="module")
