@@ -81,7 +81,7 @@ def one_task(prior: Prior, task: TaskSet) -> OneTask:
     if wide.is_wide(prior):
         found, none = wide.adapt(prior, left), np.zeros((0, 0))
         return OneTask(
-            prior, _own(task), none, none[0:0], len(left.y), None, described, None, None, found.weights[0], 0.0, 0,
+            prior, _own(task), none, none.ravel(), len(left.y), None, described, None, None, found.weights[0], 0.0, 0,
             found.of_rows,
         )  # fmt: skip
     X, y = prior.units.dense(left.X), prior.units.targets(left.y)

@@ -17,8 +17,8 @@ Kind = Callable[[Any, str], None]
 
 #: Of the sizes of things: a number above it is nobody's.
 LARGEST = 2**53
-#: How far rounding may take a matrix from symmetry and from the cone, and shares from their sum.
-ROUNDING = 1e-8
+#: How far rounding may take a learned matrix from symmetry and from the cone, and shares from their sum.
+ROUNDING = 1e-6
 #: Letters of a word.
 LONGEST = 100_000
 
@@ -217,26 +217,31 @@ def psd(n_dimensions: int = 2) -> Kind:
 
     def check(value: Any, place: str) -> None:
         real(value, place)
-        need(value.shape[-1] == value.shape[-2], place, f"must be square, has the shape {value.shape}")
-        if not value.size:
-            return
-        size = np.abs(value).max(axis=(-2, -1), keepdims=True)
-        # In units of the largest entry of each: the eigenvalues of one near the largest float would overflow.
-        unit = value / np.where(size > 0, size, 1.0)
-        need(np.abs(unit - np.swapaxes(unit, -1, -2)).max() <= ROUNDING, place, "must be symmetric")
-        try:
-            smallest = np.linalg.eigvalsh(unit)[..., 0].min()
-        except np.linalg.LinAlgError:
-            raise Wrong(place, "must be positive semidefinite, and its eigenvalues are not found") from None
-        need(smallest >= -ROUNDING * value.shape[-1], place, "must be positive semidefinite")
+        check_cone(value, place)
 
     return check
+
+
+def check_cone(value: np.ndarray, place: str, least: float = 0.0) -> None:
+    """Finite matrices in the cone, up to rounding of numbers of size ``least`` where their own are smaller."""
+    need(value.shape[-1] == value.shape[-2], place, f"must be square, has the shape {value.shape}")
+    if not value.size:
+        return
+    size = np.maximum(np.abs(value).max(axis=(-2, -1), keepdims=True), least)
+    # In units of the largest entry of each: the eigenvalues of one near the largest float would overflow.
+    unit = value / np.where(size > 0, size, 1.0)
+    need(np.abs(unit - np.swapaxes(unit, -1, -2)).max() <= ROUNDING, place, "must be symmetric")
+    try:
+        smallest = np.linalg.eigvalsh(unit)[..., 0].min()
+    except np.linalg.LinAlgError:
+        raise Wrong(place, "must be positive semidefinite, and its eigenvalues are not found") from None
+    need(smallest >= -ROUNDING, place, "must be positive semidefinite")
 
 
 def shares(value: Any, place: str) -> None:
     """Numbers that add up to one."""
     floats(1, 0.0)(value, place)
-    need(abs(float(value.sum()) - 1.0) <= 1e-6, place, "must add up to one")
+    need(abs(float(value.sum()) - 1.0) <= ROUNDING, place, "must add up to one")
 
 
 def words(value: Any, place: str) -> None:

@@ -140,7 +140,7 @@ def members(content: Any) -> dict[str, bytes]:
             return {kind: [encode(item) for item in value]}
         return value
 
-    tree = json.dumps(encode(content), indent=1, allow_nan=False).encode()
+    tree = json.dumps(encode(content), separators=(",", ":"), allow_nan=False).encode()
     if len(tree) > MOST_JSON:
         raise ValueError(
             f"path: the words and labels of the model take {len(tree):,} bytes, too many for one file"

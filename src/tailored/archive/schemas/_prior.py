@@ -11,6 +11,7 @@ from ...losses import LOSSES
 from ...representation import BIASES
 from ...within import WITHIN
 from ..kinds import (
+    check_cone,
     floats,
     integers,
     is_node,
@@ -57,7 +58,10 @@ def _blocks(parts: Parts, place: str) -> None:
 
 
 def _dense(parts: Parts, place: str) -> None:
-    need(len(parts["C"]) and len(parts["H"]) % len(parts["C"]) == 0, f"{place}.H", "does not fit C")
+    H, C = parts["H"], parts["C"]
+    need(len(C) and len(H) % len(C) == 0, f"{place}.H", "does not fit C")
+    # An H that never left zero is the rounding of steps as large as C.
+    check_cone(H, f"{place}.H", 1e-8 * float(np.abs(C).max()))
 
 
 def _factored(parts: Parts, place: str) -> None:
@@ -138,7 +142,7 @@ PRIOR = {
     "BlockDiagonal": Schema(
         {"blocks": psd(3), "features": integers(0), "C": psd(), "n_side": whole()}, agree=_blocks
     ),
-    "Dense": Schema({"H": psd(), "C": psd()}, agree=_dense),
+    "Dense": Schema({"H": floats(2), "C": psd()}, agree=_dense),
     "Factored": Schema(
         {
             "basis": floats(2),
