@@ -34,6 +34,7 @@ import numpy as np
 
 from tailored import TaskRegressor, load
 from tailored.archive import container
+from tailored.archive.tree import npy_header
 from tailored.exceptions import ModelFileError
 
 FILES = Path(__file__).parents[1] / "model_files"
@@ -107,7 +108,10 @@ def overwrite(rng, content):
 def repacked(rng, members, **how):
     """The same members by Python's own writer of archives."""
     file = BytesIO()
-    with warnings.catch_warnings(), zipfile.ZipFile(file, "w", how.get("method", zipfile.ZIP_STORED)) as archive:
+    with (
+        warnings.catch_warnings(),
+        zipfile.ZipFile(file, "w", how.get("method", zipfile.ZIP_STORED)) as archive,
+    ):
         warnings.simplefilter("ignore")
         for name, body in members:
             archive.writestr(name, body)
@@ -122,19 +126,25 @@ def container_of(rng, content, members, other):
         return resealed_comment(rng, repacked(rng, [*listed, rng.choice(listed)]))
     if choice == 1:  # renamed
         i = rng.randrange(len(listed))
-        name = rng.choice(("../x", "/etc/passwd", "model.json", "arrays/999.npy", "a" * 300, "arrays/0.pkl", ""))
+        name = rng.choice(
+            ("../x", "/etc/passwd", "model.json", "arrays/999.npy", "a" * 300, "arrays/0.pkl", "")
+        )
         listed[i] = (name, listed[i][1])
         return sealed(dict(listed))
     if choice == 2:  # in another order
         rng.shuffle(listed)
         return sealed(dict(listed))
     if choice == 3:  # a bomb
-        bomb = [(name, bytes(rng.choice((10**5, 10**6))) if rng.random() < 0.3 else body) for name, body in listed]
+        bomb = [
+            (name, bytes(rng.choice((10**5, 10**6))) if rng.random() < 0.3 else body) for name, body in listed
+        ]
         return resealed_comment(rng, repacked(rng, bomb, method=zipfile.ZIP_DEFLATED))
     if choice == 4:  # comments
         return repacked(rng, listed, comment=rng.randbytes(rng.randrange(200)))
     if choice == 5:  # a member that nothing names
-        return sealed({**members, rng.choice(("arrays/77.npy", "x", "regressors/0.skops")): rng.randbytes(50)})
+        return sealed(
+            {**members, rng.choice(("arrays/77.npy", "x", "regressors/0.skops")): rng.randbytes(50)}
+        )
     if choice == 6:  # without a member
         del members[rng.choice(list(members))]
         return sealed(members)
@@ -224,15 +234,22 @@ def field_of(rng, members, other):
         if 0 < j < i:
             text = text[:j] + text[j : i + 3] + "1, " + text[j:]
     elif choice < 0.08:
-        text = text.replace(rng.choice(("1", "0.5", "null")), rng.choice(("NaN", "Infinity", "1e999", "-1e999")), 1)
+        text = text.replace(
+            rng.choice(("1", "0.5", "null")), rng.choice(("NaN", "Infinity", "1e999", "-1e999")), 1
+        )
     elif choice < 0.10:  # nested deeply
         n = rng.choice((50, 100, 5000, 100000))
-        text = rng.choice((text[:-1] + ', "x": ' + "[" * n + "]" * n + "}", '{"dict":' * n + "1" + "}" * n, "[" * n))
+        text = rng.choice(
+            (text[:-1] + ', "x": ' + "[" * n + "]" * n + "}", '{"dict":' * n + "1" + "}" * n, "[" * n)
+        )
     return {**members, "model.json": text.encode()}
 
 
 def forged_field(rng, tree, other):
-    spot = rng.choice([path for path in spots(tree) if path])
+    inside = [path for path in spots(tree) if path]
+    if not inside:
+        return tree
+    spot = rng.choice(inside)
     holder, key, choice = at(tree, spot[:-1]), spot[-1], rng.random()
     if choice < 0.55:
         holder[key] = json.loads(json.dumps(rng.choice(STRANGE)))
@@ -241,7 +258,9 @@ def forged_field(rng, tree, other):
         if isinstance(value, int | float) and not isinstance(value, bool):
             holder[key] = rng.choice((value + 1, value - 1, -value, value * 1e6, value * 1e-6, value / 3))
         elif isinstance(value, str):
-            holder[key] = rng.choice((value + "x", value.upper(), value[:-1], "Constant", "Dense", "Prior", "Mixture"))
+            holder[key] = rng.choice(
+                (value + "x", value.upper(), value[:-1], "Constant", "Dense", "Prior", "Mixture")
+            )
         elif isinstance(value, list):
             holder[key] = rng.choice((value[:-1], value * 2, value[::-1], [*value, 0]))
         else:
@@ -249,7 +268,9 @@ def forged_field(rng, tree, other):
     elif choice < 0.75:
         del holder[key]
     elif choice < 0.85 and isinstance(holder, dict):
-        holder[rng.choice(("__init__", "__class__", "extra", "prior_", "_stream", "state", "clip_", ""))] = holder[key]
+        holder[rng.choice(("__init__", "__class__", "extra", "prior_", "_stream", "state", "clip_", ""))] = (
+            holder[key]
+        )
     elif choice < 0.93:  # a part of itself elsewhere
         holder[key] = json.loads(json.dumps(at(tree, rng.choice(list(spots(tree))))))
     else:  # a part of another model
@@ -286,9 +307,13 @@ def array_of(rng, members, other):
             node = at(tree, path)
             if isinstance(node, dict) and set(node) == {"array"} and node["array"][0] == number:
                 node["array"] = [number, array.dtype.str, list(array.shape), "C"]
-    file = BytesIO()
-    np.lib.format.write_array(file, np.ascontiguousarray(array), version=(1, 0), allow_pickle=True)
-    return {**members, name: file.getvalue(), "model.json": json.dumps(tree).encode()}
+    if array.dtype == object:
+        file = BytesIO()
+        np.save(file, array, allow_pickle=True)
+        body = file.getvalue()
+    else:
+        body = npy_header(array.dtype.str, array.shape, "C") + array.tobytes("C")
+    return {**members, name: body, "model.json": json.dumps(tree).encode()}
 
 
 def changed(rng, array, choice):
@@ -300,7 +325,14 @@ def changed(rng, array, choice):
             return array.astype("<U8")
     if choice == 4:  # another shape
         return rng.choice(
-            (array.ravel(), array[None], array[..., None], array.T, array[:-1] if array.ndim else array, np.repeat(array, 2))
+            (
+                array.ravel(),
+                array[None],
+                array[..., None],
+                array.T,
+                array[:-1] if array.ndim else array,
+                np.repeat(array, 2),
+            )
         )
     if choice == 5 and array.ndim:  # rows in another order, or twice
         return array[[rng.randrange(len(array)) for _ in range(len(array))]] if len(array) else array
@@ -335,24 +367,36 @@ def damaged(rng, corpus):
         return "containers", container_of(rng, content, members, other), True
     found = sealed((field_of if kind == "fields" else array_of)(rng, members, other))
     if rng.random() < 0.2:  # without a right checksum: that of the file it was made from
-        return f"{kind}, old checksum", found[: -container.DIGEST] + content[-container.DIGEST :], False
+        found = found[: -container.DIGEST] + content[-container.DIGEST :]
+        return f"{kind}, old checksum", found, found == content
     return f"{kind}, checksum made right", found, True
 
 
-SEEN = []
+SEEN, LOADING = [], []
 
 
 def watch(event, arguments):
-    """What code from a file would do: start programs, open other files, import modules of others."""
-    if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "pickle.find_class", "socket.connect"):
+    """What code from a file would do while it is loaded: start programs, look up what a pickle names, connect."""
+    if LOADING and event in (
+        "subprocess.Popen",
+        "os.system",
+        "os.exec",
+        "os.posix_spawn",
+        "pickle.find_class",
+        "socket.connect",
+    ):
         SEEN.append((event, str(arguments)[:200]))
 
 
 def ask(model):
     """The answer of a model that was loaded, or the ValueError that it gives instead."""
     d = model.n_features_in_
-    if d > 1000:
-        return "a model"
+    settings = (
+        model if isinstance(model, TaskRegressor) and model._one is None else getattr(model, "prior_", None)
+    )
+    settings = model._one.prior if settings is None else settings
+    if d > 1000 or settings.max_iter > 10_000:
+        return "a model of many columns or steps"
     X = np.round(np.random.default_rng(0).normal(size=(3, d)), 3)
     try:
         with np.errstate(all="ignore"):
@@ -373,6 +417,7 @@ def ask(model):
 def try_file(path, content, right):
     """What becomes of one file."""
     path.write_bytes(content)
+    LOADING.append(True)
     try:
         model = load(path)
     except ModelFileError as error:
@@ -381,6 +426,8 @@ def try_file(path, content, right):
         return "refused"
     except BaseException as error:
         return f"FAILURE: {type(error).__name__}: {error}"[:200]
+    finally:
+        LOADING.clear()
     if not right:
         return "FAILURE: a damaged file was loaded"
     try:
@@ -429,20 +476,27 @@ def table(counts):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     start, counts, failures = time.perf_counter(), Counter(), []
-    parts = [(given.count // given.jobs + (i < given.count % given.jobs), f"{given.seed}-{i}") for i in range(given.jobs)]
+    parts = [
+        (given.count // given.jobs + (i < given.count % given.jobs), f"{given.seed}-{i}")
+        for i in range(given.jobs)
+    ]
     with get_context("spawn").Pool(given.jobs) as pool:
         for found, failed in pool.imap_unordered(limited, parts):
             counts.update(found)
             failures += failed
     seconds = time.perf_counter() - start
     print(table(counts))
-    print(f"{given.count} files in {seconds:.0f} s, {given.count / seconds:.0f} a second; {len(failures)} failures")
+    print(
+        f"{given.count} files in {seconds:.0f} s, {given.count / seconds:.0f} a second; {len(failures)} failures"
+    )
     for failure in failures[:20]:
         print(*failure)
     raise SystemExit(bool(failures))

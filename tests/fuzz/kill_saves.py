@@ -74,14 +74,11 @@ def run(count, seed, folder):
         killed = kill_once(models[i], path, rng.random() * longest)
         inside += killed
         now = path.read_bytes()
-        if killed and now != before:
-            broken += 1
-        if now not in whole:
+        if now not in (before, whole[i]):
             broken += 1
         else:
             load(path)
-        if not killed and now == whole[i]:
-            replaced += 1
+        replaced += not killed
     left = [name for name in os.listdir(folder) if name != "model"]
     strange = [name for name in left if not (name.startswith(".tailored-") and name.endswith(".part"))]
     models[0].save(path)
@@ -91,7 +88,9 @@ def run(count, seed, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()

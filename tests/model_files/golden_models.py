@@ -32,9 +32,16 @@ from tailored.baselines import (
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.prior_mean import LevelBias
 from tailored.empirical_bayes.training import assemble
-from tailored.feature_maps import AdaptedWeights, FourierEmbedding, FourierEstimate, SecondOrder, TaskSummary
+from tailored.feature_maps import (
+    AdaptedWeights,
+    FourierEmbedding,
+    FourierEstimate,
+    SecondOrder,
+    SideMap,
+    TaskSummary,
+)
 from tailored.losses import Pinball
-from tailored.mixed_models import Mixture, TaskStatistics
+from tailored.mixed_models import Mixture, SideForm, TaskStatistics
 from tailored.representation import Bias, LowRank
 from tailored.solvers import LBFGS, Adam, ProjectedSGD
 
@@ -63,9 +70,24 @@ def described(n_tasks=10):
 def of_many_columns(learner, tasks):
     """The learner with factors plus a diagonal in the place of what it learned."""
     rng, prior = np.random.default_rng(0), learner.prior_
-    tau = LowRank(rng.normal(size=(4, 2)), np.ones(4))
-    bias = Bias("shared", np.arange(4.0), np.zeros((4, 0)))
-    return served(learner, replace(prior, conditioning=tau, bias=bias, feature_map=None), tasks)
+    side = prior.feature_map.model.side
+    k = 0 if side is None else len(side.mean)
+    tau = LowRank(rng.normal(size=(4, 2)), np.ones(4), k)
+    bias = Bias("conditional" if k else "shared", np.arange(4.0), 0.1 * rng.normal(size=(4, k)))
+    features = SideMap(side) if k else None
+    return served(learner, replace(prior, conditioning=tau, bias=bias, feature_map=features), tasks)
+
+
+def on_its_way(learner, tasks):
+    """The learner with an effect of the description and of query rows in its stream."""
+    made, running = deepcopy(learner), learner._stream.running
+    d, statistics = 4, TaskStatistics.of(tasks, running.units, running.side(tasks))
+    summary = TaskSummary.fit(running.model.last, statistics, running.model.last.weights(statistics))
+    B = np.zeros((d, 1 + len(summary.mean)))
+    levels = LevelBias(0, None, None, None, np.zeros(0)), LevelBias(4, B, summary, 1.0, np.zeros(0))
+    running = replace(running, side_form=SideForm(10.0, True, False), biases=levels)
+    made._stream = replace(made._stream, running=running)
+    return made
 
 
 def of_a_mixture(learner, tasks):
@@ -141,8 +163,13 @@ def models():
     found += [
         ("conditional-described", ConditionalLearner(solver=step, rank=2).fit(told), {}),
         ("empirical-bayes-described", with_side, {}),
-        ("empirical-bayes-stream", EmpiricalBayesLearner().partial_fit(told), {"stream": True}),
+        (
+            "empirical-bayes-stream",
+            on_its_way(EmpiricalBayesLearner().partial_fit(told), told),
+            {"stream": True},
+        ),
         ("empirical-bayes-many-columns", of_many_columns(EmpiricalBayesLearner().fit(tasks), tasks), {}),
+        ("empirical-bayes-many-columns-described", of_many_columns(with_side, told), {}),
         ("empirical-bayes-mixture", of_a_mixture(with_side, told), {}),
         ("task-fitted", TaskRegressor(np.diag([1.0, 2.0, 0.5]), loss="squared").fit(rows, rows[:, 0]), {}),
     ]

@@ -63,7 +63,7 @@ def read(path: Any, known: Mapping[str, Any]) -> Any:
         raise ModelFileError(path, error.member, error.reason) from error
     except Wrong as error:
         raise ModelFileError(path, error.place, error.reason) from error
-    except (Exception, RecursionError) as error:
+    except Exception as error:
         # The last gate: a stranger's file may find what nobody thought of, and that is the file's failure too.
         raise ModelFileError(path, "", f"cannot be read: {type(error).__name__}: {error}") from error
 
@@ -71,14 +71,15 @@ def read(path: Any, known: Mapping[str, Any]) -> Any:
 def _content(path: Any) -> bytes:
     """The bytes of an ordinary file."""
     try:
+        # Looked at before it is opened: a pipe would keep us waiting.
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelFileError(
+                path, "", f"is {'a folder' if stat.S_ISDIR(status.st_mode) else 'no ordinary file'}"
+            )
+        if status.st_size > MOST_BYTES:
+            raise ModelFileError(path, "", f"has {status.st_size:,} bytes, more than a model file can have")
         with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ModelFileError(path, "", "is no ordinary file")
-            if status.st_size > MOST_BYTES:
-                raise ModelFileError(
-                    path, "", f"has {status.st_size:,} bytes, more than a model file can have"
-                )
             return file.read(status.st_size)
     except FileNotFoundError:
         raise MissingModelFileError(path, "", "there is no such file") from None
@@ -105,7 +106,10 @@ def _read(content: bytes, known: Mapping[str, Any]) -> Any:
     need(is_node(value, *WHOLE), "value", "is no learner and no model of a task")
     check_node(value, value.kind)
     need(value.parts.get("fitted", True), value.kind, "is not fitted")
-    return _build(value, known)
+    try:
+        return _build(value, known)
+    except ValueError as error:  # what a class says itself of its own fields
+        raise error if isinstance(error, Broken) else Wrong(value.kind, str(error)) from error
 
 
 def _build(value: Any, known: Mapping[str, Any]) -> Any:

@@ -133,7 +133,7 @@ def members(content: Any) -> dict[str, bytes]:
         if isinstance(value, np.ndarray) and value.dtype != object:
             columns = value.flags.f_contiguous and not value.flags.c_contiguous
             order: Literal["C", "F"] = "F" if columns else "C"
-            arrays.append(_header(value.dtype.str, value.shape, order) + value.tobytes(order))
+            arrays.append(npy_header(value.dtype.str, value.shape, order) + value.tobytes(order))
             return {"array": [len(arrays) - 1, value.dtype.str, list(value.shape), order]}
         if isinstance(value, np.ndarray | list | tuple):
             kind = {np.ndarray: "objects", list: "list", tuple: "tuple"}[type(value)]
@@ -152,7 +152,7 @@ def _named(name: str, bodies: list[bytes]) -> dict[str, bytes]:
     return {name.format(i): body for i, body in enumerate(bodies)}
 
 
-def _header(dtype: str, shape: tuple[int, ...], order: str) -> bytes:
+def npy_header(dtype: str, shape: tuple[int, ...], order: str) -> bytes:
     """The header of NumPy's format, version 1.0."""
     text = f"{{'descr': '{dtype}', 'fortran_order': {order == 'F'}, 'shape': {shape}, }}"
     padding = -(10 + len(text) + 1) % 64
@@ -294,7 +294,7 @@ class Decoder:
             raise Broken(place, "is an array without a shape")
         body = self._next("arrays", "npy", number, place)
         name = f"arrays/{number}.npy"
-        header = _header(dtype, tuple(shape), order)
+        header = npy_header(dtype, tuple(shape), order)
         if body[: len(header)] != header:
             raise Broken(name, "its header is not the one that its type and shape ask for")
         if len(body) - len(header) != math.prod(shape) * kind.itemsize:

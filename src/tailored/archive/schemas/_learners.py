@@ -37,8 +37,9 @@ from ..kinds import (
     words,
 )
 from ..schema import Schema, node
-from ._maps import SEED, description_columns, specification, width
+from ._maps import SEED, specification
 from ._prior import LOSS_NODES, SPREADS
+from ._widths import description_columns, width
 
 Parts = Mapping[str, Any]
 
@@ -85,7 +86,15 @@ truth = either(flag, whole(0, 1))
 searched = either(one_of("search"), positive, given_numbers(1, 0.0, strict=True))
 steps = given_numbers(1, 0.0)
 range_of_rows = either(whole(), share)
-named_loss = pair(either(one_of(*LOSSES), mapping(number())))
+
+
+def named_loss(value: Any, place: str) -> None:
+    """A name with its settings."""
+    need(type(value) in (list, tuple) and len(value) == 2, place, "must be a name and its settings")
+    one_of(*LOSSES)(value[0], f"{place}.0")
+    mapping(number())(value[1], f"{place}.1")
+
+
 LOSS = either(one_of(*LOSSES), named_loss, node(*LOSS_NODES))
 
 

@@ -35,8 +35,9 @@ from ..kinds import (
 )
 from ..schema import Schema, node
 from ._learners import LOSS, clip, encoded_width, given_numbers, truth
-from ._maps import side_width, summary_fits
+from ._maps import summary_fits
 from ._prior import RANGE
+from ._widths import side_width
 
 Parts = Mapping[str, Any]
 

@@ -28,11 +28,13 @@ from ..kinds import (
     sequence,
     shape,
     share,
+    unit,
     whole,
 )
 from ..schema import Schema, node
-from ._maps import MAPS, width
+from ._maps import MAPS
 from ._units import UNITS
+from ._widths import width
 
 Parts = Mapping[str, Any]
 
@@ -160,7 +162,7 @@ PRIOR = {
             "rows": floats(1, 0.0),
             "scores": sequence(floats(1)),
             "weights": sequence(floats(1, 0.0)),
-            "noise": positive,
+            "noise": unit,
         },
         agree=_calibration,
     ),

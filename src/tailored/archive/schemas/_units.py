@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..kinds import flag, floats, need, number, positive, shape
+from ..kinds import flag, floats, need, number, shape, units
 from ..schema import Schema
 
 
@@ -19,8 +19,8 @@ def _units(parts: Mapping[str, Any], place: str) -> None:
 UNITS = {
     "Units": Schema(
         {
-            "columns": floats(1, 0.0, strict=True),
-            "target": positive,
+            "columns": units,
+            "target": number(1e-153, 1e153),  # its square is a number, too
             "shift": floats(1),
             "target_shift": number(),
             "fit_intercept": flag,
