@@ -223,7 +223,7 @@ def _form(parts: Parts, place: str) -> None:
 
 
 def _stream(parts: Parts, place: str) -> None:
-    need(parts["sample"].parts["tasks"] is not None, f"{place}.sample", "holds no task")
+    need(parts["sample"].parts["pieces"], f"{place}.sample", "holds no task")
     need(parts["n_chosen"] <= parts["n_tasks"], f"{place}.n_chosen", "is more than there are tasks")
 
 
@@ -231,9 +231,8 @@ def _paused(parts: Parts, place: str) -> None:
     fitted = parts["learner"].parts["fitted"]
     need(fitted, f"{place}.learner", "is not fitted")
     stream = parts["stream"].parts
-    samples = [stream[name].parts["tasks"] for name in ("sample", "validation")]
-    for tasks in samples:
-        if tasks is not None:
+    for name in ("sample", "validation"):
+        for tasks in stream[name].parts["pieces"]:
             same(rows_of(tasks.parts)[1], fitted["n_features_in_"], f"{place}.stream", "columns")
             side = tasks.parts["side_info"]
             q = (
@@ -361,7 +360,7 @@ MODEL = {
             "size": whole(1),
             "numbers": whole(1),
             "seed": whole(0, 2**63),
-            "tasks": maybe(node("TaskSet")),
+            "pieces": sequence(node("TaskSet"), tuple),
             "limit": whole(0, 2**64 - 1),
         }
     ),
