@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,13 +63,6 @@ class CommonPart:
     def of(self, tasks: TaskSet) -> Array:
         """Predictions of all rows of tasks."""
         return self.predict(tasks.X, np.repeat(self.describe(tasks), tasks.sizes, axis=0))
-
-    def of_task(self, task: TaskSet) -> Callable[[Any], Array]:
-        """Predictions of further rows of a single task."""
-        return partial(self._of_one, self.describe(task))
-
-    def _of_one(self, described: Array, X: Any) -> Array:
-        return self.predict(X, np.repeat(described, X.shape[0], axis=0))
 
     def leave(self, tasks: TaskSet) -> TaskSet:
         """The tasks with the targets that are left to them."""

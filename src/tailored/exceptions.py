@@ -11,3 +11,29 @@ class UnhelpfulWarning(UserWarning):
 
 class ShardError(RuntimeError):
     """A part of the tasks could not be read or summed; the message names it."""
+
+
+class ModelFileError(ValueError):
+    """A model file cannot be read: the message names the file, the part of it, and the reason.
+
+    Attributes
+    ----------
+    path : str
+    member : str
+        The part: a member of the archive, or a place in its tree; empty where it is the whole file.
+    reason : str
+    """
+
+    def __init__(self, path: object, member: str, reason: str) -> None:
+        self.path, self.member, self.reason = str(path), member, reason
+        super().__init__(f"path: {self.path}{': ' if member else ''}{member}: {reason}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.path, self.member, self.reason)
+
+
+class MissingModelFileError(ModelFileError, FileNotFoundError):
+    """There is no model file at the path."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if len(self.args) == 1 else f"path: {self.path}: {self.reason}"

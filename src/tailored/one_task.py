@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,8 +35,8 @@ class OneTask(NamedTuple):
         or a triangle.
     side : array (1, q) or None
         v(s), where ``given`` is None.
-    common : callable or None
-        The common part at further rows of the task.
+    described : array (1, k) or None
+        What the common part reads of the task's description, where there is one.
     theta, mean, weights : arrays (d, d), (d,), (d,)
         θ, b(s) (None: zero) and w.
     gap, n_iter
@@ -52,7 +51,7 @@ class OneTask(NamedTuple):
     y: Array
     n_rows: int
     side: Array | None
-    common: Callable[[Any], Array] | None
+    described: Array | None
     theta: Array | None
     mean: Array | None
     weights: Array
@@ -60,21 +59,36 @@ class OneTask(NamedTuple):
     n_iter: int
     open: wide.FactorSpreads | None = None
 
+    def common(self, X: Any) -> Array | None:
+        """The common part at further rows of the task; None where there is none."""
+        if self.described is None:
+            return None
+        assert self.prior.common is not None
+        return self.prior.common.predict(X, np.repeat(self.described, X.shape[0], axis=0))
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> OneTask:
+        """The task that a file holds in parts."""
+        made = cls(**state)
+        if made.given is None and made.prior.closed_form is None:
+            raise ValueError("given: the prior needs the rows of a task, which are not there")
+        return made
+
 
 def one_task(prior: Prior, task: TaskSet) -> OneTask:
     """Adapt a prior to a set of one task, which may have no rows."""
     left, closed = left_to_tasks(prior, task), prior.closed_form
-    common = None if prior.common is None else prior.common.of_task(task)
+    described = None if prior.common is None else prior.common.describe(task)
     if wide.is_wide(prior):
         found, none = wide.adapt(prior, left), np.zeros((0, 0))
         return OneTask(
-            prior, _own(task), none, none[0:0], len(left.y), None, common, None, None, found.weights[0], 0.0, 0,
+            prior, _own(task), none, none.ravel(), len(left.y), None, described, None, None, found.weights[0], 0.0, 0,
             found.of_rows,
         )  # fmt: skip
     X, y = prior.units.dense(left.X), prior.units.targets(left.y)
     if closed is not None:
         given = _own(task) if closed.needs_rows else None
-        return _in_closed_form(prior, given, _own_rows(X, y), len(y), closed.side(left), common)
+        return _in_closed_form(prior, given, _own_rows(X, y), len(y), closed.side(left), described)
     theta, mean = _prior_of(prior, left)
     solution = within.solve(
         X,
@@ -89,7 +103,7 @@ def one_task(prior: Prior, task: TaskSet) -> OneTask:
     weights = solution.coef if mean is None else solution.coef + mean
     rows = X.copy(), y.copy()
     return OneTask(
-        prior, _own(task), *rows, len(y), None, common, theta, mean, weights, solution.gap, solution.n_iter
+        prior, _own(task), *rows, len(y), None, described, theta, mean, weights, solution.gap, solution.n_iter
     )
 
 
@@ -98,10 +112,11 @@ def with_rows(one: OneTask, X: Any, y: Array) -> OneTask:
     prior = one.prior
     if one.given is not None:
         return one_task(prior, _extended(one.given, X, y))
-    left = y if one.common is None else y - one.common(X)
+    common = one.common(X)
+    left = y if common is None else y - common
     rows = np.concatenate([one.X, prior.units.dense(X)]), np.concatenate([one.y, prior.units.targets(left)])
     n_rows = one.n_rows + len(y)
-    return _in_closed_form(prior, None, _triangle(*rows), n_rows, one.side, one.common)
+    return _in_closed_form(prior, None, _triangle(*rows), n_rows, one.side, one.described)
 
 
 def representation(prior: Prior, task: TaskSet) -> Array:
@@ -124,7 +139,7 @@ def _in_closed_form(
     rows: tuple[Array, Array],
     n_rows: int,
     side: Array | None,
-    common: Callable[[Any], Array] | None,
+    described: Array | None,
 ) -> OneTask:
     X, y = rows
     gram, cross = X.T @ X, y @ X
@@ -144,7 +159,7 @@ def _in_closed_form(
         )
     theta = tau * float(max(n_rows, 1))
     mean = b if prior.bias.moves else None
-    return OneTask(prior, given, X, y, n_rows, side, common, theta, mean, w, max(gap, 0.0), 1)
+    return OneTask(prior, given, X, y, n_rows, side, described, theta, mean, w, max(gap, 0.0), 1)
 
 
 def _own_rows(X: Array, y: Array) -> tuple[Array, Array]:

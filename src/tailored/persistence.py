@@ -1,4 +1,4 @@
-"""`load`: learners from files, and the table of all that may be in one."""
+"""`load`: learners and models from files, and the classes that the names in a file stand for."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any
 from . import (
     archive,
     baselines,
+    common,
     feature_maps,
     intervals,
     learners,
     losses,
     mixed_models,
+    one_task,
+    regressor,
     representation,
     solvers,
     wide,
@@ -24,11 +27,12 @@ from .prior import Prior
 from .shards import Reservoir
 from .tasks import TaskSet, Units
 
-#: Every class that a file may name.
+#: Every class that a file may name; `tailored.archive.schemas` has their fields.
 KNOWN: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         Prior,
+        common.CommonPart,
         intervals.Calibration,
         intervals.TaskSpreads,
         wide.FactorSpreads,
@@ -73,15 +77,24 @@ KNOWN: dict[str, type] = {
         learners.EmpiricalBayesLearner,
         learners.IndependentLearner,
         learners.UnconditionalLearner,
+        one_task.OneTask,
+        regressor.TaskRegressor,
         *baselines.EARLIER_METHODS.values(),
     )
 }
 
 
 def load(path: Any) -> Any:
-    """Read a learner that was written with its ``save``.
+    """Read a learner, or the model of one task, that was written with its ``save``.
 
-    It adapts, represents, predicts and scores.  It goes on learning where it was written with its stream
-    (``save(path, stream=True)`` of `EmpiricalBayesLearner`).
+    A learner adapts, represents, predicts and scores; a model predicts, gives intervals and takes further rows.  A
+    learner goes on learning where it was written with its stream (``save(path, stream=True)`` of
+    `EmpiricalBayesLearner`).  What a file from a stranger can do and cannot do: ``SECURITY.md``.
+
+    Raises
+    ------
+    ModelFileError
+        A ValueError, whatever is wrong with the file: it names the file, the part of it and the reason.  Where there is
+        no file it is a FileNotFoundError as well.
     """
     return archive.read(path, KNOWN)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from . import wide, within
+from . import archive, wide, within
 from ._threads import single_threaded_blas, single_threaded_products
 from ._validation import (
     check_choice,
@@ -21,6 +21,7 @@ from ._validation import (
     check_target,
     numbers_of,
 )
+from ._version import __version__
 from .adapting import put_together
 from .intervals import Calibration, spreads
 from .losses import get_loss
@@ -249,8 +250,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         return self._put_together(found, X)
 
     def _put_together(self, tailored: Array, X: Any) -> Array:
-        common = None if self._one is None else self._one.common
-        return put_together(tailored, None if common is None else common(X), self.clip_)
+        return put_together(tailored, None if self._one is None else self._one.common(X), self.clip_)
 
     def _calibration(self, method: str) -> Calibration:
         """What intervals are made from."""
@@ -336,3 +336,38 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
             stacklevel=3,
         )
         return calibration.own_reach(n_rows, coverage)
+
+    # ------------------------------------------------------------------ saving
+
+    def save(self, path: Any) -> None:
+        """Write the model to one file without pickle, whole or not at all; `tailored.load` reads it back.
+
+        The file holds all that `predict`, `score`, `predict_interval` and `update` need.  Of a model that a learner
+        adapted this is the learner's prior, and rows of this task: those themselves where the prior's loss or features
+        ask for them, or a few with the same second moments.  A model that was fitted by `fit` has none.
+        """
+        check_is_fitted(self, "coef_")
+        archive.write(path, self, __version__)
+
+    def state(self) -> dict[str, Any]:
+        """Arguments and fitted attributes, less what follows from the task that a learner adapted it to."""
+        parameters, one = self.get_params(deep=False), self._one
+        names = ["clip_", "feature_names_in_"]
+        if one is None:
+            names += ["coef_", "intercept_", "representation_", "dual_gap_", "n_iter_"]
+        else:
+            parameters.update(representation=None, bias=None)
+        fitted = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return {"parameters": parameters, "fitted": fitted, "one": one, "adapted": self._adapted}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """The model that `state` was taken of."""
+        made = cls(**state["parameters"])
+        made.__dict__.update(state["fitted"])
+        if state["one"] is not None:
+            made._settle(state["one"])
+        else:
+            made.n_features_in_ = len(made.coef_)
+        made._adapted = state["adapted"]
+        return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Self
 
@@ -62,6 +63,8 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
     fit_intercept: bool
     tol: float
     max_iter: int
+    #: Whether `partial_fit` was called: then a pickle holds where the stream stands, some rows included.
+    _goes_on = False
 
     # What scikit-learn's metadata routing passes on without being asked.
     __metadata_request__fit = {"groups": True, "side_info": True}  # noqa: RUF012
@@ -113,7 +116,7 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
         try:
             if reset:
                 for name in before:
-                    if name == "_stream" or (name.endswith("_") and not name.startswith("_")):
+                    if name in ("_stream", "_goes_on") or (name.endswith("_") and not name.startswith("_")):
                         delattr(self, name)
             yield
         except BaseException:
@@ -354,13 +357,27 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
     # ------------------------------------------------------------------ saving
 
     def save(self, path: Any) -> None:
-        """Write the learner to one file without pickle; `tailored.load` reads it back.
+        """Write the learner to one file without pickle, whole or not at all; `tailored.load` reads it back.
 
         The file holds what adapting, predicting and scoring need, and no training rows.  A feature map that is
-        a callable or a scikit-learn transformer is code, not numbers, and is refused with the alternatives.
+        a callable or a scikit-learn transformer is code, not numbers, and is refused with the alternatives; so are
+        labels of tasks that are neither numbers nor words nor tuples of these.
         """
         check_is_fitted(self, "prior_")
         archive.write(path, self, __version__)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickles: as `save` does, they hold no training rows, except where `partial_fit` is to go on."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        if not self._goes_on:
+            state.pop("_stream", None)
+        return state
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # In memory nothing is left out.
+        made = memo[id(self)] = type(self).__new__(type(self))
+        made.__dict__.update(deepcopy(self.__dict__, memo))
+        return made
 
     def state(self) -> dict[str, Any]:
         """Arguments and fitted attributes; not where a stream stands."""

@@ -233,7 +233,7 @@ class EmpiricalBayesLearner(StreamLearner):
         if fresh and hasattr(self, "prior_"):
             raise ValueError(
                 "partial_fit: this learner was loaded from a file without where its stream stood; write it with "
-                "save(path, stream=True), keep it with pickle, or fit a new one"
+                "save(path, stream=True), pickle it after partial_fit, or fit a new one"
             )
         with self._all_or_nothing(reset=fresh):
             self._check_parameters()
@@ -244,6 +244,7 @@ class EmpiricalBayesLearner(StreamLearner):
                 self._fit_tasks(tasks, validation)
             else:
                 self._go_on(tasks, None if validation is None else self._read_held_out(validation))
+            self._goes_on = True
         return self
 
     def _train(

@@ -113,10 +113,11 @@ class ObjectiveLearner(MetaLearner):
         if fresh and hasattr(self, "prior_"):
             raise ValueError(
                 "partial_fit: this learner was loaded from a file, which holds the result and not the "
-                "state of the stream; fit a new one, or keep it with pickle"
+                "state of the stream; fit a new one, or pickle it after partial_fit"
             )
         with self._all_or_nothing(reset=fresh):
             self._learn(X, y, groups, side_info, validation, reset=fresh, whole=False)
+            self._goes_on = True
         return self
 
     def set_params(self, **params: Any) -> Self:

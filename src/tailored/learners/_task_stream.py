@@ -37,7 +37,7 @@ class Paused:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> StreamLearner:
         learner: StreamLearner = state["learner"]
-        learner.__dict__["_stream"] = state["stream"]
+        learner.__dict__.update(_stream=state["stream"], _goes_on=True)
         return learner
 
 
@@ -49,16 +49,20 @@ class StreamLearner(MetaLearner):
     _stream: Stream
 
     def save(self, path: Any, *, stream: bool = False) -> None:
-        """Write the learner to one file without pickle; `tailored.load` reads it back.
+        """Write the learner to one file without pickle, whole or not at all; `tailored.load` reads it back.
 
         The file holds what adapting, predicting and scoring need, and no training rows.  A feature map that is a callable or
-        a scikit-learn transformer is code, not numbers, and is refused with the alternatives.
+        a scikit-learn transformer is code, not numbers, and is refused with the alternatives; so are labels of tasks that
+        are neither numbers nor words nor tuples of these.  A common part is written in skops' format (install
+        ``tailored[common]``), if it is a linear model, trees or a booster of scikit-learn; it is read by the version of
+        scikit-learn that fitted it.
 
         Parameters
         ----------
         stream : bool, default=False
-            Write where the stream stands as well, which includes the rows of a sample of the tasks: `partial_fit` of the
-            learner that is read back goes on to the same bits.
+            Write where the stream stands as well, which includes the rows of a sample of the tasks, all of them up to 5,000:
+            `partial_fit` of the learner that is read back goes on to the same bits.  A pickle holds them, too, where
+            `partial_fit` was called, and no rows otherwise.
         """
         if not stream:
             super().save(path)
