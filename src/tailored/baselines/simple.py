@@ -22,7 +22,7 @@ from ..mixed_models import TaskStatistics, fit_mixed_model
 from ..prior import Prior
 from ..representation import Bias, Constant
 from ..tasks import Rows, TaskSet, Units
-from ..tasks.rows import batches, clipped, dense, predictions, task_means, with_constant
+from ..tasks.rows import batches, clipped, dense, predictions, task_means
 
 Array = NDArray[np.float64]
 
@@ -94,9 +94,12 @@ class Baseline(BaseEstimator):
 
     def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: Any = "absolute") -> Array:
         """Error of each task on ``query`` rows after adapting on the rows of ``tasks``."""
-        rows = Rows(with_constant(dense(query.X)), query.y, query.offsets)
-        prediction = clipped(predictions(rows, self.adapt_many(tasks)), self.clip_)
+        prediction = self.predict_rows(tasks, query)
         return task_means(get_loss(loss).value(prediction, query.y), query.offsets)
+
+    def predict_rows(self, tasks: TaskSet, query: TaskSet) -> Array:
+        """Predictions of ``query`` rows after adapting on the rows of ``tasks``, the same tasks in the same order."""
+        return clipped(predictions(Rows.of(query, True), self.adapt_many(tasks)), self.clip_)
 
     def _search(self, support: TaskSet, query: TaskSet, grid: dict[str, Iterable[Any]]) -> float:
         """Set the attributes named in ``grid`` to the values with the least error on the query rows."""
