@@ -7,7 +7,8 @@ import typer
 
 from .data import datasets
 from .models import evaluate, fit, predict, summary
-from .reproduction import plot, report, reproduce
+from .reports import report
+from .reproduction import plot, reproduce
 from .studies import benchmark, demo, theory
 
 __all__ = ["app"]

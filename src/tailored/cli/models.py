@@ -34,6 +34,13 @@ Features = Annotated[
     str | None,
     typer.Option(help="Columns of inputs, separated by commas.", show_default="all others"),
 ]
+Side = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns of DATA that describe the task, the same in all of its rows; separated by commas.",
+        show_default="none",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Jobs = Annotated[int, typer.Option(help="Processor cores to use; -1 uses all.")]
 
@@ -44,6 +51,7 @@ def fit(
     target: Target,
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the model.")] = Path("model.tailored"),
     describe: Describe = None,
+    side: Side = None,
     features: Features = None,
     jobs: Jobs = -1,
     as_json: Json = False,
@@ -60,11 +68,8 @@ def fit(
         if not out.parent.is_dir():
             raise UsageError(f"--out: there is no folder {out.parent}")
         learner = EmpiricalBayesLearner(n_jobs=jobs, progress=sys.stderr.isatty())
-        learner.fit(
-            _scan(data, task, target, describe, features)
-            if is_large(data)
-            else _tasks(data, task, target, describe, features)
-        )
+        read = scan_tasks if is_large(data) else read_tasks
+        learner.fit(read(data, task, target, describe, _names(side), _names(features)))
         learner.save(out)
         if as_json:
             say(json.dumps(_facts(learner, out)))
@@ -131,6 +136,7 @@ def evaluate(
     task: TaskColumn,
     target: Target,
     describe: Describe = None,
+    side: Side = None,
     features: Features = None,
     rows: Annotated[
         str | None,
@@ -159,7 +165,7 @@ def evaluate(
 
         from .. import evaluation
 
-        tasks = _tasks(data, task, target, describe, features)
+        tasks = read_tasks(data, task, target, describe, _names(side), _names(features))
         found = evaluation.evaluate(
             tasks,
             supports=None if rows is None else _numbers(rows),
@@ -196,44 +202,64 @@ def summary(
         say(json.dumps(found.to_dict(), default=str) if as_json else str(found))
 
 
-def _tasks(data: str, task: str, target: str, describe: str | None, features: str | None) -> Any:
+def read_tasks(
+    data: str,
+    task: str,
+    target: str,
+    describe: str | None,
+    side: list[str] | None = None,
+    features: list[str] | None = None,
+) -> Any:
+    """The tasks of a table, with descriptions from another one or from columns of its own."""
     from ..tasks import TaskSet
 
+    if describe is not None and side is not None:
+        raise UsageError("--side: descriptions come from --describe already; give one of them")
     frame = read_table(data, "data")
-    for name, option in ((task, "--task"), (target, "--target")):
-        column(frame, name, option, data)
-    wanted = (
-        None if features is None else [column(frame, name, "--features", data) for name in _names(features)]
+    named = (
+        ((task,), "--task"),
+        ((target,), "--target"),
+        (side or (), "--side"),
+        (features or (), "--features"),
     )
-    side = None
+    for names, option in named:
+        for name in names:
+            column(frame, name, option, data)
+    described = None
     if describe is not None:
-        side = read_table(describe, "--describe")
-        column(side, task, "--describe", describe)
-    return TaskSet.from_frame(frame, task=task, target=target, features=wanted, side_info=side)
+        described = read_table(describe, "--describe")
+        column(described, task, "--describe", describe)
+    return TaskSet.from_frame(
+        frame, task=task, target=target, features=features, side_info=described, side_columns=side
+    )
 
 
-def _scan(data: str, task: str, target: str, describe: str | None, features: str | None) -> Any:
+def scan_tasks(
+    data: str,
+    task: str,
+    target: str,
+    describe: str | None,
+    side: list[str] | None = None,
+    features: list[str] | None = None,
+) -> Any:
+    """The tasks of a table that is read in batches."""
     from ..tasks import scan
 
     if describe is not None:
         raise UsageError(
-            "--describe: a table that is read in batches has its descriptions in columns of its own; join them to its rows"
+            "--describe: a table that is read in batches has its descriptions in columns of its own: join them to its rows, "
+            "and name them with --side"
         )
-    return scan(
-        open_large(data, "data"),
-        task=task,
-        target=target,
-        features=None if features is None else _names(features),
-    )
+    return scan(open_large(data, "data"), task=task, target=target, features=features, side_columns=side)
 
 
-def _names(listed: str) -> list[str]:
-    return [name.strip() for name in listed.split(",") if name.strip()]
+def _names(listed: str | None) -> list[str] | None:
+    return None if listed is None else [name.strip() for name in listed.split(",") if name.strip()]
 
 
 def _numbers(listed: str) -> list[int]:
     try:
-        return [int(word) for word in _names(listed)]
+        return [int(word) for word in listed.split(",")]
     except ValueError:
         raise UsageError(
             f"--rows: expected numbers separated by commas, such as 0,5,10; got {listed!r}"
