@@ -64,11 +64,13 @@ class Summarised:
         Returns
         -------
         dataframe of pandas, or structured array where it is not installed
-            A row for each task and column, the intercept last: ``"task"``, ``"column"``, ``"effect"`` (the weight that
-            `adapt_many` gives, in the user's units), ``"std"`` (standard deviation of its error under the model of
-            `EmpiricalBayesLearner`: what the task's rows leave open and, of a single component, what is open about the
-            common effects, the estimated noise and covariances taken as they are), ``"low"`` and ``"high"`` (the Gaussian
-            interval).  The last three are NaN for the other learners, and where columns are many.
+            A row for each task and column, the intercept last: ``"task"``, ``"column"``, ``"effect"`` (the posterior mean
+            of the weight, in the user's units), ``"std"`` (standard deviation of its error: what the task's rows leave
+            open and, of a single component, what is open about the common effects, the estimated noise and covariances
+            taken as they are), ``"low"`` and ``"high"`` (the Gaussian interval).  All are those of the Gaussian model of
+            `EmpiricalBayesLearner`; where query rows taught it to move the prior mean beyond that model
+            (``bias_penalty_``), models of `adapt` have other weights, which predict better.  Other learners, and where
+            columns are many, give the weights of `adapt` and NaN for the last three.
         """
         check_is_fitted(self, "prior_")
         check_fraction("coverage", coverage)

@@ -16,7 +16,7 @@ from ..prior import Prior
 from .account import OWN, Account
 from .effects import INTERCEPT, posterior_model
 from .summary import Summary
-from .tables import Table
+from .tables import LONGEST_WORDS, MOST_ROWS, Table
 from .words import strength
 
 Array = NDArray[np.float64]
@@ -88,6 +88,10 @@ def effects_table(facts: Facts) -> Table:
         "std. error: by generalised least squares under the estimated covariance between tasks and noise. "
         "std. between tasks: standard deviation of the tasks' own weights about that mean"
     )
+    if not estimated:
+        caption += "; no std. error where the effect was not learned"
+    elif np.isnan(errors).any():
+        caption += "; no std. error where rows determine the effect together with others only"
     percent = []
     if account is not None and account.side is not None and one.side is not None:
         moved = account.side.moved[0]
@@ -95,11 +99,11 @@ def effects_table(facts: Facts) -> Table:
         columns["explained"] = np.where(total > 0, moved / np.where(total > 0, total, 1.0), 0.0).tolist()
         percent.append("explained")
         caption += ", beyond side information. explained: share of the variance between tasks that side information explains"
-    order = _by_size(facts, one) if d > 15 else None
+    order = _by_size(one) if d > MOST_ROWS else None
     return Table("Common effects, and how much they vary", columns, caption + ".", percent, order=order)
 
 
-def _by_size(facts: Facts, one: Mixture) -> list[int]:
+def _by_size(one: Mixture) -> list[int]:
     """Weights by what they matter for a typical row: mean and deviation in units in which columns have size one."""
     size = one.means[0] ** 2 + np.diagonal(one.covariances[0])
     return [int(j) for j in np.argsort(-size, kind="stable")]
@@ -124,13 +128,13 @@ def correlations_table(facts: Facts) -> Table | None:
         for j, name in enumerate(names):
             columns[name] = [round(float(v), 4) if i != j else 1.0 for i, v in enumerate(found[:, j])]
         return Table("Correlations between tasks", columns, caption + ".")
-    i, j = np.tril_indices(len(names), -1)
-    order = np.argsort(-np.abs(found[i, j]), kind="stable")
-    i, j = i[order], j[order]
+    rows, others = np.tril_indices(len(names), -1)
+    values = found[rows, others]
+    order = np.argsort(-np.abs(values), kind="stable")
     pairs = {
-        "column": [names[a] for a in j],
-        "and": [names[a] for a in i],
-        "correlation": found[i, j].tolist(),
+        "column": [names[a] for a in others[order]],
+        "and": [names[a] for a in rows[order]],
+        "correlation": values[order].tolist(),
     }
     return Table("Correlations between tasks", pairs, caption + ", largest first.", most=LARGEST)
 
@@ -192,7 +196,8 @@ def component_tables(facts: Facts) -> dict[str, Table]:
         for j, name in enumerate(facts.side_columns[: told.shares.shape[1]]):
             table[f"mean of {name}"] = told.shares[:, j].tolist()
     detail = "effect: mean of the weights of the component's tasks; std.: their standard deviation about it."
-    out["component_effects"] = Table("Effects by component", columns, detail, most=12)
+    most = 0 if K * d > MOST_ROWS else K * d
+    out["component_effects"] = Table("Effects by component", columns, detail, most=most)
     return out
 
 
@@ -209,7 +214,12 @@ def _distinct(names: list[str], shifts: Array, widths: Array) -> str:
                 (abs(np.log(ratio)), f"{names[j]} {'wider' if ratio > 1 else 'narrower'} ({ratio:.1f}x)")
             )
     said.sort(key=lambda pair: -pair[0])
-    return ", ".join(text for _, text in said[:3]) or "near the mean of all"
+    words = ""
+    for _, text in said[:3]:
+        longer = f"{words}, {text}" if words else text
+        # Two whole words say more than three without their middle.
+        words = longer if not words or len(longer) <= LONGEST_WORDS else words
+    return words or "near the mean of all"
 
 
 def side_tables(facts: Facts) -> dict[str, Table]:

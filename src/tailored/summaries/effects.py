@@ -56,20 +56,21 @@ def posterior_model(prior: Prior) -> PosteriorModel | None:
 def task_effects(
     prior: Prior, tasks: TaskSet, mean: MeanCovariance | None = None, n_jobs: int | None = None
 ) -> TaskEffects:
-    """Weights of tasks as `adapt_many` gives them, and the covariance of their errors under the prior's Gaussian model.
+    """Posterior means of the weights of tasks under the prior's Gaussian model, and the covariance of their errors.
 
-    ``mean`` is what is open about the prior mean.  Other priors than those of empirical Bayes, and those of many columns,
-    have no such model.
+    ``mean`` is what is open about the prior mean.  What query rows add to b(s) is left out: it is learned to predict, and
+    neither it nor its error is that of a weight.  Other priors than those of empirical Bayes, and those of many columns,
+    have no such model: weights are then those of adapting, without errors.
     """
-    weights = adapting.weights(replace(prior, quantile=None), tasks, n_jobs)
     model = posterior_model(prior)
     if model is None:
-        return TaskEffects(weights, None)
-    left, found = adapting.left_to_tasks(prior, tasks), []
+        return TaskEffects(adapting.weights(replace(prior, quantile=None), tasks, n_jobs), None)
+    left, weights, covariances = adapting.left_to_tasks(prior, tasks), [], []
     with single_threaded_blas():
         for batch in batches(left):
             side = None if model.side is None else model.side(batch)
             statistics = TaskStatistics.of(batch, prior.units, side)
-            covariances = task_covariances(model.mixture, statistics, mean)
-            found.append(prior.units.target**2 * prior.units.raw_representation(covariances))
-    return TaskEffects(weights, np.concatenate(found))
+            weights.append(prior.units.raw_weights(model.mixture.weights(statistics)))
+            found = task_covariances(model.mixture, statistics, mean)
+            covariances.append(prior.units.target**2 * prior.units.raw_representation(found))
+    return TaskEffects(np.concatenate(weights), np.concatenate(covariances))

@@ -51,17 +51,21 @@ class Summary:
         captions = {name: table.caption for name, table in self.tables.items() if table.caption}
         return {"title": self.title, "form": list(self.words), **tables, "captions": captions}
 
+    @property
+    def _printed(self) -> list[Table]:
+        return [table for table in self.tables.values() if table.most]
+
     def __str__(self) -> str:
         parts = ["\n".join(wrapped(self.title))]
         parts.append("\n".join(line for sentence in self.words for line in wrapped(sentence, "  ")))
-        parts += [table.text for table in self.tables.values()]
+        parts += [table.text for table in self._printed]
         return "\n\n".join(part for part in parts if part)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         words = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.words)
-        tables = "".join(table.html for table in self.tables.values())
+        tables = "".join(table.html for table in self._printed)
         return f"<div><h3>{escape(self.title)}</h3><ul>{words}</ul>{tables}</div>"
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from .._frames import as_frame
 
-#: Columns of a terminal, and of a name in it.
-WIDTH, LONGEST = 80, 24
+#: Columns of a terminal, of a name in it, and of a few words.
+WIDTH, LONGEST, LONGEST_WORDS = 80, 24, 55
 #: Rows that are printed; frames have all of them.
 MOST_ROWS = 15
 
@@ -32,7 +32,9 @@ class Table:
         The definition of every number.
     percent : sequence of str
     most : int
-        Rows that are printed.
+        Rows that are printed; of a table with 0, none of it is.
+    order : sequence of int, optional
+        Rows from the most important on, where it is these that are printed.
     """
 
     title: str
@@ -58,8 +60,8 @@ class Table:
             [_cell(values[i], name in self.percent) for i in shown] for name, values in self.columns.items()
         ]
         rest = len(self) - len(shown)
-        which = "those above" if self.order is None else "the largest"
-        return cells, f"{rest:,} more rows are in the frame; these are {which}." if rest > 0 else ""
+        which = "" if self.order is None else "; these are the largest"
+        return cells, f"{rest:,} more rows are in the frame{which}." if rest > 0 else ""
 
     @property
     def text(self) -> str:
@@ -140,7 +142,7 @@ def _typed(values: Sequence[Any]) -> Any:
 def _column(name: str, cells: list[str], *, first: bool) -> list[str]:
     """Header and cells of equal width: words to the left, numbers to the right."""
     words = first or any(any(c.isalpha() for c in cell) for cell in cells)
-    cells = [shortened(cell, LONGEST if first else 44) for cell in cells]
+    cells = [shortened(cell, LONGEST if first else LONGEST_WORDS) for cell in cells]
     found = [shortened(name), *cells]
     width = max(map(len, found))
     return [cell.ljust(width) if words else cell.rjust(width) for cell in found]
