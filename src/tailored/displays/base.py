@@ -57,6 +57,15 @@ def effect_names(learner: Any) -> list[str]:
     return column_names(names, learner.n_features_in_, learner.prior_.fit_intercept)
 
 
+def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Array, Array, Array]:
+    """Effects of tasks and the ends of their intervals, (T, d) each."""
+    table, d = learner.effects(tasks, coverage=coverage), len(effect_names(learner))
+    effect, low, high = (
+        np.asarray(table[name], dtype=float).reshape(-1, d) for name in ("effect", "low", "high")
+    )
+    return effect, low, high
+
+
 def place_of(column: Any, names: list[str], argument: str = "column") -> int:
     """The position of a column, given by its name or number."""
     if is_integer(column):

@@ -8,8 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import check_fraction
-from ..summaries import posterior_model, task_effects
+from ..summaries import posterior_model
 from ..tasks import TaskSet
 from ..tasks.rows import dense_rows
 from .base import (
@@ -17,6 +16,7 @@ from .base import (
     ModelDisplay,
     effect_label,
     effect_names,
+    effects_of,
     limits,
     place_of,
     shortened,
@@ -65,15 +65,12 @@ class EffectsDisplay(ModelDisplay):
         By default that of the column that varies most between tasks, for a typical size of its values.
         """
         names = effect_names(learner)
-        check_fraction("coverage", coverage)
-        account = getattr(learner, "account_", None)
-        found = task_effects(learner.prior_, tasks, None if account is None else account.mean, learner.n_jobs)
-        j = most_varied(learner, found.weights) if column is None else place_of(column, names)
-        low, high = (end[:, j] for end in found.interval(coverage))
+        found = effects_of(learner, tasks, coverage)
+        j = varied(learner, found[0])[0] if column is None else place_of(column, names)
         common = common_effects(learner)
         mean = None if common is None else float(common[j])
-        made = cls(names[j], tasks.labels, found.weights[:, j], low, high, mean, coverage, task_name(learner))
-        return made.plot(ax)
+        arrays = (values[:, j] for values in found)
+        return cls(names[j], tasks.labels, *arrays, mean, coverage, task_name(learner)).plot(ax)
 
     @property
     def figure_size(self) -> tuple[float, float]:
@@ -96,30 +93,11 @@ class EffectsDisplay(ModelDisplay):
         if has_interval and self.common is not None:
             apart = (low > self.common) | (high < self.common)
         if len(order) <= MARKED:
-            if has_interval:
-                ax.hlines(place, low, high, color="0.55", linewidth=1.0 if self._named else 0.6, zorder=2)
-            size = 4.5 if self._named else 2.5
-            for chosen, face, name in (
-                (~apart, "white", "interval holds it"),
-                (apart, PALETTE[0], "interval leaves it out"),
-            ):
-                if chosen.any():
-                    said = {"label": name} if has_interval and self.common is not None else {}
-                    marks = {"marker": "o", "linestyle": "none", "markersize": size, "color": PALETTE[0]}
-                    ax.plot(
-                        effects[chosen],
-                        place[chosen],
-                        markerfacecolor=face,
-                        markeredgewidth=0.8,
-                        zorder=3,
-                        **marks,
-                        **said,
-                    )
+            self._draw_marks(ax, effects, low, high, apart)
         else:
             if has_interval:
-                ax.fill_betweenx(
-                    place, low, high, color="0.82", linewidth=0, label=f"{100 * self.coverage:g} % interval"
-                )
+                name = f"{100 * self.coverage:g} % interval"
+                ax.fill_betweenx(place, low, high, color="0.82", linewidth=0, label=name)
             ax.plot(effects, place, color=PALETTE[0], linewidth=1.8, label="effect")
         if self._named:
             ax.set_yticks(place, [shortened(label) for label in self.labels[order]])
@@ -134,6 +112,21 @@ class EffectsDisplay(ModelDisplay):
         )
         if self.common is not None or len(order) > MARKED:
             ax.legend(loc="lower right", fontsize=7)
+
+    def _draw_marks(self, ax: Any, effects: Array, low: Array, high: Array, apart: NDArray[np.bool_]) -> None:
+        """A mark and a line for each task."""
+        place, has_interval = np.arange(len(effects)), bool(np.isfinite(low).all())
+        if has_interval:
+            ax.hlines(place, low, high, color="0.55", linewidth=1.0 if self._named else 0.6, zorder=2)
+        marks = {"marker": "o", "linestyle": "none", "color": PALETTE[0], "markeredgewidth": 0.8, "zorder": 3}
+        marks["markersize"] = 4.5 if self._named else 2.5
+        for chosen, face, name in (
+            (~apart, "white", "interval holds it"),
+            (apart, PALETTE[0], "interval leaves it out"),
+        ):
+            if chosen.any():
+                said = {"label": name} if has_interval and self.common is not None else {}
+                ax.plot(effects[chosen], place[chosen], markerfacecolor=face, **marks, **said)
 
 
 @dataclass
@@ -167,7 +160,7 @@ class ShrinkageDisplay(ModelDisplay):
         By default the two that vary most between tasks, for a typical size of their values.
         """
         names = effect_names(learner)
-        weights = task_effects(learner.prior_, tasks, None, learner.n_jobs).weights
+        weights = effects_of(learner, tasks)[0]
         own = own_fits(tasks, learner.prior_.fit_intercept)
         if columns is None:
             known = (~np.isnan(own)).sum(axis=0)
@@ -231,9 +224,9 @@ class ShrinkageDisplay(ModelDisplay):
             ax.plot(
                 *self.common,
                 "X",
-                color=PALETTE[1],
+                color="black",
                 markeredgecolor="white",
-                markersize=10,
+                markersize=11,
                 linestyle="none",
                 label="common",
                 zorder=5,
@@ -307,10 +300,6 @@ def own_fits(tasks: TaskSet, fit_intercept: bool) -> Array:
 def varied(learner: Any, weights: Array) -> list[int]:
     """Columns by how much their weights differ between tasks, for a typical size of their values."""
     return [int(j) for j in np.argsort(-weights.std(axis=0) * learner.prior_.units.columns, kind="stable")]
-
-
-def most_varied(learner: Any, weights: Array) -> int:
-    return varied(learner, weights)[0]
 
 
 def common_effects(learner: Any) -> Array | None:

@@ -71,10 +71,16 @@ class SideFeatures:
         return _is_description(self.encoder)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the linear features are the columns of the description as they are."""
+        encoder = self.encoder
+        return isinstance(encoder, SideVector) and encoder.categories is None and not encoder.indicated
+
+    @property
     def origins(self) -> list[int]:
         """The column of the description that each feature comes from; features of other maps are their own."""
-        own = isinstance(self.encoder, SideVector)
-        linear = self.encoder.origins if own else list(range(self.n_linear))  # type: ignore[attr-defined]
+        encoder = self.encoder
+        linear = encoder.origins if isinstance(encoder, SideVector) else list(range(self.n_linear))
         return linear + [linear[curve.column] for curve in self.curves for _ in range(curve.n_features)]
 
     @classmethod

@@ -149,5 +149,16 @@ class Summarised:
             ""
             if getattr(self, "bias_penalty_", None) is None
             else "What a task's rows say beyond this model moves its prior mean as well (learned on query rows).",
+            self._stream_in_words(),
         ]
         return tuple(sentence for sentence in said if sentence)
+
+    def _stream_in_words(self) -> str:
+        """Where a stream has gone on since tasks were last chosen on."""
+        seen, account = getattr(self, "n_tasks_seen_", 0), getattr(self, "account_", None)
+        if account is None or seen <= account.n_tasks:
+            return ""
+        return (
+            f"The stream has brought {seen:,} tasks; standard errors and held-out errors are those of the last "
+            f"{account.n_tasks:,} that were chosen on."
+        )

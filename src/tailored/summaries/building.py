@@ -88,10 +88,6 @@ def effects_table(facts: Facts) -> Table:
         "std. error: by generalised least squares under the estimated covariance between tasks and noise. "
         "std. between tasks: standard deviation of the tasks' own weights about that mean"
     )
-    if not estimated:
-        caption += "; no std. error where the effect was not learned"
-    elif np.isnan(errors).any():
-        caption += "; no std. error where rows determine the effect together with others only"
     percent = []
     if account is not None and account.side is not None and one.side is not None:
         moved = account.side.moved[0]
@@ -99,6 +95,10 @@ def effects_table(facts: Facts) -> Table:
         columns["explained"] = np.where(total > 0, moved / np.where(total > 0, total, 1.0), 0.0).tolist()
         percent.append("explained")
         caption += ", beyond side information. explained: share of the variance between tasks that side information explains"
+    if not estimated:
+        caption += ". No std. error: the effect was not learned"
+    elif np.isnan(errors).any():
+        caption += ". No std. error: rows determine the effect together with those of other columns only"
     order = _by_size(one) if d > MOST_ROWS else None
     return Table("Common effects, and how much they vary", columns, caption + ".", percent, order=order)
 
@@ -173,7 +173,7 @@ def component_tables(facts: Facts) -> dict[str, Table]:
         _distinct(facts.columns, (m - centre) / np.maximum(total, 1e-300), s / np.maximum(total, 1e-300))
         for m, s in zip(means, deviations, strict=True)
     ]
-    number_of = [int(k) + 1 for k in np.arange(len(shares))]
+    number_of = list(range(1, len(shares) + 1))
     table: dict[str, Any] = {
         "component": number_of,
         "proportion": shares.tolist(),
@@ -269,20 +269,14 @@ def _side_effects(facts: Facts, names: list[str]) -> Table | None:
     if account.mean is None or model.mixture.side is None or model.side is None:
         return None
     features = np.unique(account.mean.column[account.mean.column > 0]) - 1
-    origins = model.side.origins
-    linear = features[features < model.side.n_linear]
-    if (
-        not len(linear)
-        or len(linear) < len(features)
-        or origins[: model.side.n_linear] != list(range(model.side.n_linear))
-    ):
+    if not len(features) or features.max() >= model.side.n_linear or not model.side.is_plain:
         return None
     d, rows = len(facts.columns), []
-    for f in linear:
+    for f in features:
         effect = units.raw_differences(model.mixture.side[:, f]) / model.side.deviation[f]
         error = facts.deviations(account.mean.of(d, 1 + int(f))) / model.side.deviation[f]
         moved = np.flatnonzero(error > 0)
-        rows += [(names[origins[f]], facts.columns[j], float(effect[j]), float(error[j])) for j in moved]
+        rows += [(names[f], facts.columns[j], float(effect[j]), float(error[j])) for j in moved]
     whose, which, effects, errors = zip(*rows, strict=True)
     table = {
         "side information": list(whose),
