@@ -14,6 +14,7 @@ from . import (
     mixed_models,
     representation,
     solvers,
+    summaries,
     wide,
 )
 from .empirical_bayes.prior_mean import LevelBias
@@ -56,6 +57,7 @@ KNOWN: dict[str, type] = {
         feature_maps.SideMap,
         feature_maps.SideVector,
         feature_maps.TaskSummary,
+        mixed_models.MeanCovariance,
         mixed_models.Mixture,
         mixed_models.SideForm,
         mixed_models.Stepwise,
@@ -69,6 +71,8 @@ KNOWN: dict[str, type] = {
         Units,
         *solvers.SOLVERS.values(),
         solvers.StepSizes,
+        summaries.Account,
+        summaries.SideAccount,
         learners.ConditionalLearner,
         learners.EmpiricalBayesLearner,
         learners.IndependentLearner,

@@ -17,6 +17,7 @@ from .._validation import outside
 from ..common import fit_common
 from ..feature_maps import SideFeatures
 from ..mixed_models import Source
+from ..summaries import OWN
 from .data import COMMON_PARTS, TrainingData
 from .judging import significant
 from .learned import Learned
@@ -65,6 +66,11 @@ def learn_beside(
             tried.append({"kind": "common part", "common": name, "error": heard.learned.validation_error})
         if not significant(alone.learned.errors - beside.learned.errors, EXPECTED):
             chosen, prior = alone, alone.learned.prior
+    account = chosen.learned.account
+    if chosen is beside:
+        # Rivals of what is left of the targets are nobody's; those of the targets themselves were asked if it pays.
+        others = alone.learned.account.errors if if_it_pays else {}
+        account = replace(account, errors={**others, OWN: account.errors[OWN]} if account.errors else {})
     for warning in chosen.warnings:
         # from the user's call of fit
         warnings.warn(warning.message, warning.category, stacklevel=outside())
@@ -72,6 +78,7 @@ def learn_beside(
         chosen.learned,
         prior=prior,
         results=[*chosen.learned.results, *tried],
+        account=account,
         common=common if chosen is beside else None,
     )
 

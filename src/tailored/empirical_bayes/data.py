@@ -34,9 +34,17 @@ FEW_COLUMNS = 64
 SPARSE = 0.25
 
 # What a seed is drawn for; each draw is a function of the user's seed, its purpose and a number.
-FOLDS, COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, BIAS_ROWS, ALL_BIAS_ROWS, INTERVAL_ROWS, COMMON_PARTS = (
-    range(8)
-)
+(
+    FOLDS,
+    COMPONENT_STARTS,
+    FORM_STARTS,
+    HELD_OUT_ROWS,
+    BIAS_ROWS,
+    ALL_BIAS_ROWS,
+    INTERVAL_ROWS,
+    COMMON_PARTS,
+    ACCOUNT_TASKS,
+) = range(9)
 
 
 @dataclass(frozen=True)

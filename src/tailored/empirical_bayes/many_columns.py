@@ -36,6 +36,7 @@ from ..progress import progress_bar
 from ..representation import Bias, LowRank
 from ..shards.cuda import CudaFactorRows, check_device
 from ..tasks.episodes import Episodes
+from .accounting import plain_account
 from .data import FORM_STARTS, HELD_OUT_ROWS, INTERVAL_ROWS, Fold, TrainingData
 from .judging import mean_errors, surpassed_by
 from .learned import Learned
@@ -161,7 +162,8 @@ def learn_many_columns(data: TrainingData, *, tol: float, max_iter: int, progres
             ]
             calibration = calibrate_on(pairs, data.units, data.seed(INTERVAL_ROWS), data.settings.arrival)
             prior = replace(prior, calibration=calibration)
-    _warn_if_unhelpful(judge, best)
+    own_means = _mean_errors(judge)
+    _warn_if_unhelpful(best, own_means)
     side = SideForm(best.penalty, curved=True) if best.penalty else None
     errors = judge.errors(best.fits, best.scale)
     return Learned(
@@ -175,6 +177,7 @@ def learn_many_columns(data: TrainingData, *, tol: float, max_iter: int, progres
         results,
         None,
         (),
+        plain_account(data, errors, own_means),
     )
 
 
@@ -255,13 +258,17 @@ def assemble(data: TrainingData, model: FactorModel, scale: float) -> Prior:
     )
 
 
-def _warn_if_unhelpful(judge: Judge, best: Candidate) -> None:
-    data = judge.data
+def _mean_errors(judge: Judge) -> Array:
+    """Errors of the held-out tasks, fold after fold, by the means of their own rows."""
     means = [
-        mean_errors(data, asked[0], len(fold.held_out))
-        for fold, asked in zip(data.folds, judge.episodes, strict=True)
+        mean_errors(judge.data, asked[0], len(fold.held_out))
+        for fold, asked in zip(judge.data.folds, judge.episodes, strict=True)
     ]
-    if surpassed_by(best.errors, {"the mean of the task's rows": np.concatenate(means)}) is not None:
+    return np.concatenate(means)
+
+
+def _warn_if_unhelpful(best: Candidate, own_means: Array) -> None:
+    if surpassed_by(best.errors, {"the mean of the task's rows": own_means}) is not None:
         warnings.warn(
             "X: held-out tasks are predicted worse than by the mean of the task's rows; look at groups (are rows that "
             "belong together one task?) and at the columns of X, which may say nothing about y",

@@ -78,12 +78,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen candidate, what the description may move, all that was tried, and where a fit to all tasks starts."""
+    """The chosen candidate, what the description may move, all that was tried, and where a fit to all tasks starts.
+
+    ``own_means`` are errors of the held-out tasks when the mean of the rows given is all that is predicted.
+    """
 
     best: Candidate
     side: SideForm | None
     results: list[dict[str, Any]]
     starts: dict[Form, Mixture]
+    candidates: list[Candidate]
+    own_means: Array
     surpassed_by: str | None = None  # what predicts held-out rows better, by more than chance, in words
 
 
@@ -125,12 +130,12 @@ def choose(data: TrainingData, stage: Stages) -> Choice:
         for c in candidates
     ]
     best = decide_by_criterion(data, candidates, side) if few else decide(candidates)
-    own = [mean_errors(data, board.episodes, len(board.held_out)) for board in boards]
-    rivals = {"the mean of their own rows": np.concatenate(own)}
+    own = np.concatenate([mean_errors(data, board.episodes, len(board.held_out)) for board in boards])
+    rivals = {"the mean of their own rows": own}
     for pooled in (c for c in candidates if c.form.structure == "none"):
         rivals["one fit to the rows of all tasks"] = pooled.errors
     starts = {c.form: c.fits[0] for c in candidates if c.scale == 1.0}
-    return Choice(best, side, results, starts, surpassed_by(best.errors, rivals))
+    return Choice(best, side, results, starts, candidates, own, surpassed_by(best.errors, rivals))
 
 
 def _candidate(entries: list[Scored]) -> Candidate:

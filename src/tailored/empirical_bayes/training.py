@@ -35,6 +35,7 @@ from ..prior import Prior
 from ..progress import Stages, stages
 from ..representation import Bias, BlockDiagonal, Conditioning, Constant
 from ..tasks import Units
+from .accounting import take_account
 from .data import FORM_STARTS, INTERVAL_ROWS, MANY_TASKS, TrainingData
 from .judging import where_to_look
 from .learned import Learned
@@ -94,9 +95,10 @@ def _learn(
         if len(data) >= MANY_TASKS:
             # With few tasks a fit from the start is cheap, and a fold of them may have missed a component.
             fitter.starts = choice.starts
-        fitted = fitter.fit(best.form)
+        fitted, n_tasks = fitter.fit(best.form), len(data)
         if source_in is not None:
-            fitted = refine(source_in(data.units, data.side), best.form, fitted)
+            source = source_in(data.units, data.side)
+            fitted, n_tasks = refine(source, best.form, fitted), source.totals().n_tasks
         model = fitted.scaled(best.scale)
     stage.begin("prior mean")
     # A single task has nobody to be held out from.
@@ -106,17 +108,21 @@ def _learn(
     stage.begin("intervals")
     if learned.folds:
         prior = replace(prior, calibration=_calibrate(data, best.fits, learned.folds))
+    errors = biases[-1].errors if biases else best.errors
+    with single_threaded_blas():
+        account = take_account(data, choice, fitter, fitted, errors, n_tasks)
     return Learned(
         prior,
         best.form,
         best.scale,
         choice.side if model.side is not None else None,
         biases[-1].penalty if biases else None,
-        biases[-1].errors if biases else best.errors,
+        errors,
         biases[-1].error if biases else best.error,
         results + learned.results,
         fitted,
         tuple(biases),
+        account,
     )
 
 

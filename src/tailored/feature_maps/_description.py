@@ -65,6 +65,18 @@ class SideVector(DescriptionMap):
         """Whether each feature of each task is its own and not filled in, (T, k)."""
         return self._encode(tasks)[1]
 
+    @property
+    def origins(self) -> list[int]:
+        """The column of the table that each feature comes from."""
+        if self.categories is None:
+            assert self.means is not None
+            return [*range(len(self.means)), *self.indicated]
+        widths = [
+            1 + bool(code.get("indicator", False)) if "mean" in code else len(code["values"])
+            for code in self.categories
+        ]
+        return np.repeat(np.arange(len(widths)), widths).tolist()
+
     def _encode(self, tasks: TaskSet) -> tuple[Array, NDArray[np.bool_]]:
         """Features, and which of them are known."""
         table = _side_table(tasks)

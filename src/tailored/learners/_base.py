@@ -29,12 +29,13 @@ from ..tasks.episodes import ORDERS, Arrival
 from ._on_device import weights_of_tasks, weights_of_tensors
 from ._reading import check_names, clean_task, in_known_order, read_tasks, refuse_description
 from ._scoring import ScoredByTask
+from ._summarising import Summarised
 from ._using import Predicts
 
 Array = NDArray[np.float64]
 
 
-class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
+class MetaLearner(Predicts, ScoredByTask, Summarised, RegressorMixin, BaseEstimator):
     """Base of the meta-learners.
 
     Attributes
