@@ -158,7 +158,7 @@ def test_names_stay_with_the_tasks():
         assert part[0].feature_names.tolist() == ["dose", "weight"]
         assert part[0].side_names == ["age", "size"]
         assert all(task.side_names == ["age", "size"] for task in part)
-    assert tasks[:2].columns == ("user", "y")
+    assert (tasks[:2].encoding.task, tasks[:2].encoding.target) == ("user", "y")
     one = tasks[0]
     assert isinstance(one, Task)
     rows, targets, side, label = one
@@ -172,7 +172,7 @@ def test_names_stay_with_the_tasks():
         target="z",
         side_columns=["age", "size"],
     )
-    assert TaskSet.concat([tasks, other]).columns is None
+    assert TaskSet.concat([tasks, other]).encoding is None
     assert TaskSet(X, Y, CODES)[0].feature_names is None
 
 
