@@ -90,6 +90,7 @@ class Encoding:
         frame = read_frame(X, "X")
         if list(frame.columns) == list(self.feature_names):
             return X
+        found = self.inputs(frame)
         known = {column.name for column in (*self.features, *self.side)} | {self.target, *self.task_columns}
         new = [column for column in frame.columns if column not in known]
         if new:
@@ -97,7 +98,6 @@ class Encoding:
                 f"X: the frame has the column {name_some(new)}, which was no input in training; inputs are "
                 f"{name_some([column.name for column in self.features], 12)}. Leave it out."
             )
-        found = self.inputs(frame)
         check_finite(found, "X", columns=self.feature_names)
         return found
 
