@@ -41,7 +41,10 @@ FOLDS, COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, BIAS_ROWS, ALL_BIAS_ROWS, I
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user decides; `EmpiricalBayesLearner` says what the names mean."""
+    """What the user decides; `EmpiricalBayesLearner` says what the names mean.
+
+    ``varying`` are positions of weights, that of the intercept among them.
+    """
 
     loss: Loss
     fit_intercept: bool
@@ -52,6 +55,7 @@ class Settings:
     n_jobs: int | None
     arrival: Arrival = field(default_factory=Arrival)
     device: str | None = None
+    varying: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

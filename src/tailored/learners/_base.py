@@ -143,7 +143,9 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
         tasks = read_tasks(self, X, y, groups, side_info, loss=self.loss_, reset=reset)
         if reset:
             self.n_side_info_in_ = 0 if tasks.side_info is None else tasks.side_info.shape[1]
-            read = self.encoding_ = tasks.encoding
+            read = tasks.encoding
+            if read is not None:
+                self.encoding_ = read
             task, target = (None, None) if read is None else (read.task, read.target)
             self.columns_in_ = {"task": task, "target": target, "side_info": tasks.side_names}
         return tasks

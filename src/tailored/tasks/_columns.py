@@ -44,7 +44,8 @@ class ColumnEncoding:
     name : str
     kind : {"number", "boolean", "words", "ordered", "date"}
         Booleans are 0 and 1.  Words of inputs are indicators, one for each but the first; those of descriptions stay
-        words, for the feature map.  Ordered categories are their places, from 0.  Dates are days, with fractions.
+        words, for the feature map.  Ordered categories are their places, from 0, or themselves if they are numbers.  Dates
+        are days, with fractions.
     levels : tuple of str
         The words; of ordered categories from the lowest to the highest.  The first of inputs' words, by the alphabet or
         by the order of the categories, has no indicator: the others are compared with it.
@@ -68,13 +69,23 @@ class ColumnEncoding:
         return (self.name,)
 
     @property
+    def scores(self) -> list[float]:
+        """Of ordered categories."""
+        try:
+            return [float(level) for level in self.levels]
+        except ValueError:
+            return [float(i) for i in range(len(self.levels))]
+
+    @property
     def first_day(self) -> str:
         return str(np.datetime64(0, "D") + np.timedelta64(int(self.origin), "D"))
 
     @classmethod
-    def of(cls, column: Column, place: str) -> tuple[ColumnEncoding, np.ndarray]:
-        """The encoding of a column of inputs and its numbers; ``place`` names it in errors."""
+    def of(cls, column: Column, place: str) -> tuple[ColumnEncoding, np.ndarray | None]:
+        """The encoding of a column of inputs, and its numbers if they are at hand; ``place`` names it in errors."""
         kind, levels = declared(column)
+        if kind in ("number", "boolean"):
+            return cls(str(column.name), kind), None
         days = days_of(column) if kind == "date" else None
         if kind == "words":
             codes, distinct = _coded(column)
@@ -84,19 +95,20 @@ class ColumnEncoding:
                 _check_levels(levels, len(codes), place)
         if days is not None:
             origin = float(np.floor(np.nanmin(days))) if np.isfinite(days).any() else 0.0
-            made = cls(str(column.name), "date", origin=origin)
-            values = (days - origin)[:, None]
-        else:
-            made = cls(str(column.name), kind, levels)
-            values = made.read(column, place).values
-        if made.kind not in ("words", "ordered"):
-            return made, values
+            return cls(str(column.name), "date", origin=origin), (days - origin)[:, None]
+        made = cls(str(column.name), kind, levels)
+        values = made.read(column, place).values
         return replace(made, typical=_means(values[~np.isnan(values).any(axis=1)])), values
 
-    def read(self, column: Column, place: str) -> Read:
+    def read(
+        self,
+        column: Column,
+        place: str,
+        advice: str = "It held numbers in the table that this one is read like.",
+    ) -> Read:
         """The numbers of a column of the same name in another table."""
         if self.kind in ("number", "boolean"):
-            return Read(numeric_column(column, place, self._advice())[:, None], [])
+            return Read(numeric_column(column, place, advice)[:, None], [])
         if self.kind == "date":
             return Read((self._days(column, place) - self.origin)[:, None], [])
         if column.dtype.is_numeric() and not set(self.levels) & set(map(_word, column.unique().to_list())):
@@ -123,7 +135,7 @@ class ColumnEncoding:
                 )
             return day - self.origin, True
         if _word(found) in self.levels:
-            return float(self.levels.index(_word(found))), True
+            return self.scores[self.levels.index(_word(found))], True
         return (self.typical or (np.nan,))[0], False
 
     def merged(self, n: int, other: ColumnEncoding, m: int) -> ColumnEncoding:
@@ -154,7 +166,7 @@ class ColumnEncoding:
         if level is None:
             return list(self.typical) if self.typical else [0.0] * len(self.names)
         if self.kind == "ordered":
-            return [float(level)]
+            return [self.scores[level]]
         return [float(level == i) for i in range(1, len(self.levels))]
 
     def _days(self, column: Column, place: str) -> np.ndarray:
@@ -166,15 +178,14 @@ class ColumnEncoding:
                 return days
         raise ValueError(f"{place} held dates and is {column.dtype} now. Give dates, or words as 2026-01-31.")
 
-    def _advice(self) -> str:
-        return "It held numbers in the table that this one is read like."
-
     def words(self) -> str:
         """What was made of it, for people; see `TaskSet.describe`."""
         if self.kind == "date":
             return f"days since {self.first_day}"
         if self.kind == "ordered":
-            return f"0 ({self.levels[0]}) to {len(self.levels) - 1} ({self.levels[-1]})"
+            low, high = (f"{score:g}" for score in (self.scores[0], self.scores[-1]))
+            named = f"{low} ({self.levels[0]}) to {high} ({self.levels[-1]})"
+            return f"{low} to {high}" if low == self.levels[0] else named
         if self.kind == "words":
             if len(self.levels) < 2:
                 return f"always {self.levels[0] if self.levels else 'missing'}: left out"

@@ -97,7 +97,8 @@ def read_features(X: Any, min_rows: int = 1) -> tuple[Rows, np.ndarray | None]:
     frame = read_frame(X, "X")
     values = np.empty(frame.shape)
     for j, column in enumerate(frame.iter_columns()):
-        values[:, j] = numeric_column(column, f"Column {column.name!r} of X")
+        advice = "Encode it as numbers, or read the table with TaskSet.from_frame, which does."
+        values[:, j] = numeric_column(column, f"Column {column.name!r} of X", advice)
     names = frame.columns
     named = names and all(isinstance(name, str) for name in names)
     return check_features(values, min_rows), np.array(names, dtype=object) if named else None

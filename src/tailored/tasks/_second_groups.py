@@ -17,6 +17,8 @@ from ._columns import MANY_LEVELS
 from ._frames import Frame, Grouping, group_rows
 from .encoding import Encoding
 
+#: Rows of a table that are looked at.
+LOOKED_AT = 100_000
 #: Rows that a level has on average where it is a group, and not a measurement that was rounded.
 LEAST_ROWS = 2.0
 
@@ -43,6 +45,8 @@ class Levels(NamedTuple):
 def warn_of_groupings(data: Frame, encoding: Encoding, grouping: Grouping) -> None:
     """Warn of columns of inputs that look like groups: many levels, each with several rows."""
     task = " and ".join(map(repr, encoding.task_columns))
+    if len(data) > LOOKED_AT:
+        data, grouping = data.head(LOOKED_AT), grouping._replace(codes=grouping.codes[:LOOKED_AT])
     for column in encoding.features:
         is_whole = column.kind == "number" and data[column.name].dtype.is_integer()
         if not (is_whole or column.kind == "words") or len(grouping.labels) < 2:
@@ -62,10 +66,10 @@ def levels_of(data: Frame, name: str, grouping: Grouping) -> Levels | None:
     if data[name].is_null().any():
         return None
     found = group_rows(data[name].to_native(), len(data))
-    n_levels, n_tasks = len(found.labels), len(grouping.labels)
+    n_levels, n_tasks = len(found.labels), len(np.unique(grouping.codes))
     if len(data) < LEAST_ROWS * n_levels:
         return None
-    pairs = len(np.unique(found.codes * n_tasks + grouping.codes))
+    pairs = len(np.unique(found.codes * len(grouping.labels) + grouping.codes))
     return Levels(n_levels, n_tasks, pairs / n_levels, pairs / n_tasks)
 
 

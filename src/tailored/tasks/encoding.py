@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -53,18 +54,25 @@ class Encoding:
         cls, frame: Frame, names: Sequence[str], task: TaskColumns | None, target: str | None
     ) -> tuple[Encoding, np.ndarray]:
         """The encoding of a table's columns of inputs, and their numbers (n, k)."""
-        made, parts = [], []
-        for name in names:
-            column, values = ColumnEncoding.of(frame[name], f"Feature column {name!r}")
-            made.append(column)
-            parts.append(values)
-        found = cls(task, target, tuple(made))
-        twice = [name for name in found.feature_names if list(found.feature_names).count(name) > 1]
+        made = [ColumnEncoding.of(frame[name], f"Feature column {name!r}") for name in names]
+        found = cls(task, target, tuple(column for column, _ in made))
+        twice = [name for name, count in Counter(found.feature_names).items() if count > 1]
         if twice:
             raise ValueError(
                 f"features: the words of one column make another of the name {twice[0]!r}, which there is already. Rename it."
             )
-        return found, _side_by_side(parts, len(frame))
+        advice = "Encode it as numbers, or list the columns to use in `features`."
+        X, j = np.empty((len(frame), len(found.feature_names))), 0
+        for column, values in made:
+            k = len(column.names)
+            # Numbers are read into their place, because they may be many.
+            X[:, j : j + k] = (
+                column.read(frame[column.name], f"Feature column {column.name!r}", advice).values
+                if values is None
+                else values
+            )
+            j += k
+        return found, X
 
     def inputs(self, frame: Frame, name: str = "X") -> np.ndarray:
         """The inputs of another table, (n, k), from its columns of these names; ``name`` is that of the argument."""
@@ -73,12 +81,13 @@ class Encoding:
             raise ValueError(
                 f"{name}: the frame has no column {name_some(lost)}; it has {name_some(frame.columns, 12)}."
             )
-        parts = []
+        X, j = np.empty((len(frame), len(self.feature_names))), 0
         for column in self.features:
-            values, unknown = column.read(frame[column.name], f"Feature column {column.name!r}")
+            k = len(column.names)
+            X[:, j : j + k], unknown = column.read(frame[column.name], f"Feature column {column.name!r}")
             warn_of_unknown(unknown, column, "taken for an average row of the training table")
-            parts.append(values)
-        return _side_by_side(parts, len(frame))
+            j += k
+        return X
 
     def rows_of(self, X: Any) -> Any:
         """The inputs of a frame that has nothing else but the task, the target and the description.
@@ -207,10 +216,6 @@ def types_of(frame: Frame, names: Iterable[str]) -> Declared:
     return {name: kind for name, kind in found.items() if kind[0] in ("ordered", "boolean")}
 
 
-def _side_by_side(parts: list[np.ndarray], n_rows: int) -> np.ndarray:
-    return np.hstack([np.zeros((n_rows, 0)), *parts])
-
-
 def _meaning(column: ColumnEncoding, of_inputs: bool) -> tuple[Any, ...]:
     """What the numbers depend on; words of descriptions are the feature map's."""
     kind = "number" if column.kind == "boolean" else column.kind
@@ -223,8 +228,9 @@ def _of_values(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]] 
     if kind is not None and kind[0] == "boolean":
         return ColumnEncoding(name, "boolean")
     if kind is not None:
-        places = [kind[1].index(str(value)) for value in known]
-        return ColumnEncoding(name, "ordered", kind[1], typical=(float(np.mean(places)) if places else 0.0,))
+        made = ColumnEncoding(name, "ordered", kind[1])
+        scores = [made.value(str(value))[0] for value in known]
+        return replace(made, typical=(float(np.mean(scores)) if scores else 0.0,))
     if not known or all(isinstance(value, int | float | np.number) for value in known):
         return ColumnEncoding(name)
     days = [day for value in known if (day := day_of(value)) is not None]
