@@ -23,7 +23,8 @@ from .learners import Paused
 from .mixed_models.forms import Form
 from .prior import Prior
 from .shards import Reservoir
-from .tasks import TaskSet, Units
+from .tasks import Encoding, TaskSet, Units
+from .tasks.encoding import ColumnEncoding
 
 #: Every class that a file may name.
 KNOWN: dict[str, type] = {
@@ -61,6 +62,8 @@ KNOWN: dict[str, type] = {
         mixed_models.Mixture,
         mixed_models.SideForm,
         mixed_models.Stepwise,
+        ColumnEncoding,
+        Encoding,
         Form,
         LevelBias,
         Paused,

@@ -49,7 +49,10 @@ SPARSE = 0.25
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user decides; `EmpiricalBayesLearner` says what the names mean."""
+    """What the user decides; `EmpiricalBayesLearner` says what the names mean.
+
+    ``varying`` are positions of weights, that of the intercept among them.
+    """
 
     loss: Loss
     fit_intercept: bool
@@ -60,6 +63,7 @@ class Settings:
     n_jobs: int | None
     arrival: Arrival = field(default_factory=Arrival)
     device: str | None = None
+    varying: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,15 @@ from ..mixed_models import (
     fit_side,
     side_forms,
 )
-from ..mixed_models.forms import GATE_PENALTIES, RIDGES, Form, FormFitter, chains, structures
+from ..mixed_models.forms import (
+    GATE_PENALTIES,
+    RIDGES,
+    Form,
+    FormFitter,
+    chains,
+    chains_of_varying,
+    structures,
+)
 from ..mixed_models.side import SIDE_PENALTIES, SideFit
 from ..progress import Stages
 from ..tasks.episodes import Episodes
@@ -104,7 +112,9 @@ def choose(data: TrainingData, stage: Stages) -> Choice:
         else:
             stage.begin("description")
             side, results = _choose_side(data, parallel)
-            if len(data) < FEW_TASKS:
+            if data.settings.varying is not None:
+                listed = chains_of_varying(data.settings.varying, few=len(data) < FEW_TASKS)
+            elif len(data) < FEW_TASKS:
                 listed = [[_likely_alone(data)], *structures(data.settings.fit_intercept)]
             else:
                 stage.begin("counting components")
@@ -210,7 +220,7 @@ def _choose_side(data: TrainingData, parallel: Any) -> tuple[SideForm | None, li
         return None, []
     assert data.side is not None
     has_curves = data.side.n_linear < len(data.side.mean)
-    options = side_forms(data.settings.fit_intercept, has_curves)
+    options = side_forms(data.settings.fit_intercept, has_curves, data.settings.varying)
     by_fold = list(parallel(joblib.delayed(_side_evidence)(data, fold, options) for fold in data.folds))
     evidence = [np.concatenate(found) for found in zip(*by_fold, strict=True)]
     results: list[dict[str, Any]] = []
@@ -237,7 +247,7 @@ def _side_evidence(data: TrainingData, fold: Fold, options: list[SideForm]) -> l
     assert data.side is not None
     with single_threaded_blas():
         train, held_out = (data.statistics.take(part) for part in (fold.train, fold.held_out))
-        plain = fit_mixed_model(train, max_iter=30, tol=1e-6)
+        plain = fit_mixed_model(train, max_iter=30, tol=1e-6, varying=data.settings.varying)
         fit = SideFit(np.zeros((train.n_features, len(data.side.mean))), plain)
         out = [plain.log_evidence(held_out)]
         for option in options:

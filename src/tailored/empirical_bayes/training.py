@@ -30,7 +30,7 @@ from ..feature_maps import Level, PosteriorMap, PosteriorModel, SideFeatures
 from ..intervals import Calibration
 from ..losses import Squared
 from ..mixed_models import Mixture, Source
-from ..mixed_models.forms import FormFitter, chains, refine
+from ..mixed_models.forms import FormFitter, chains, chains_of_varying, refine
 from ..prior import Prior
 from ..progress import Stages, stages
 from ..representation import Bias, BlockDiagonal, Conditioning, Constant
@@ -62,6 +62,11 @@ def learn(
     their descriptions: the chosen form is fitted to them, all else is learned from the sample.
     """
     if data.has_many_columns:
+        if data.settings.varying is not None:
+            raise ValueError(
+                f"varying: {data.tasks.n_features} columns are too many for a matrix of them, and of factors plus a diagonal "
+                "all vary; leave varying out, or give fewer columns"
+            )
         if source_in is not None:
             raise ValueError(
                 f"X: {data.tasks.n_features} columns are learned from tasks in memory, and not from tables that do not "
@@ -69,7 +74,10 @@ def learn(
             )
         return learn_many_columns(data, tol=tol, max_iter=max_iter, progress=progress)
     flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_description}
-    steps = len(data.folds) * len(chains(2, True, **flags)) + 3 * len(PENALTIES)
+    listed = chains(2, True, **flags)
+    if data.settings.varying is not None:
+        listed = chains_of_varying(data.settings.varying, few=False)
+    steps = len(data.folds) * len(listed) + 3 * len(PENALTIES)
     with stages("Learning from tasks", steps, enabled=progress) as stage:
         learned = _learn(data, stage, source_in)
     return replace(learned, prior=replace(learned.prior, tol=tol, max_iter=max_iter))

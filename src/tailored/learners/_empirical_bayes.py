@@ -22,6 +22,7 @@ from ._on_device import read_tensors, refuse_weights_of_tensors
 from ._reading import unnamed, with_frequencies
 from ._scanning import TaskCollection, refuse_beside_scan
 from ._task_stream import StreamLearner
+from ._varying import varying_weights
 
 
 class EmpiricalBayesLearner(StreamLearner):
@@ -50,6 +51,10 @@ class EmpiricalBayesLearner(StreamLearner):
         of fold, tasks are tailored on what it leaves, and predictions and intervals add up; ``coef_`` of an adapted
         model is that of the tailored part.  "auto" tries a booster (`tailored.common.default_regressor`) and keeps it
         where held-out tasks are predicted better by a standard error; fitting takes about twice as long then.
+    varying : None or list of str or int, default=None
+        Columns whose weights may differ between tasks, by name or position; a name of a table's column of words stands for
+        all of its indicators.  The weights of the others are the same in every task, and the intercept always varies: [] is
+        a random intercept alone.  The prior is then one mixed model.  By default the learner chooses.
     fit_intercept : bool, default=True
         Append a constant column: the intercept is one more weight whose prior is learned.  Columns and targets are
         centred and scaled then, so that neither their level nor their units matter.
@@ -111,6 +116,7 @@ class EmpiricalBayesLearner(StreamLearner):
         *,
         loss: Any = "absolute",
         common: Any = None,
+        varying: Any = None,
         fit_intercept: bool = True,
         clip: Any = None,
         support: Any = None,
@@ -127,6 +133,7 @@ class EmpiricalBayesLearner(StreamLearner):
         self.feature_map = feature_map
         self.loss = loss
         self.common = common
+        self.varying = varying
         self.fit_intercept = fit_intercept
         self.clip = clip
         self.support = support
@@ -268,6 +275,7 @@ class EmpiricalBayesLearner(StreamLearner):
             self.n_jobs,
             self._arrival(),
             self.device,
+            varying_weights(self, tasks),
         )
         running = self._stream.running if going_on else None
         side = self._side_features(tasks) if running is None else running.side
