@@ -95,7 +95,9 @@ def test_standard_input_and_output(folder, model):
     lines = done.stdout.splitlines()
     assert len(lines) == len(given.splitlines())
     assert lines[0].replace('"', "") == "school,hours,score,prediction,lower,upper,std"
-    described = run("predict", model, folder / "new.csv", "--describe", folder / "schools.csv", "--json").stdout
+    described = run(
+        "predict", model, folder / "new.csv", "--describe", folder / "schools.csv", "--json"
+    ).stdout
     first = json.loads(described.splitlines()[0])
     assert first["prediction"] == pytest.approx(float(lines[1].split(",")[3]), rel=1e-9)
 
@@ -122,9 +124,7 @@ def test_a_large_table_is_read_in_batches(folder, monkeypatch):
             TaskSet.from_frame(pd.read_csv(folder / "pupils.csv"), task="school", target="score")
         )
         X = np.array([[3.0]])
-        np.testing.assert_allclose(
-            tailored.load(out).adapt().predict(X), whole.adapt().predict(X), rtol=1e-3
-        )
+        np.testing.assert_allclose(tailored.load(out).adapt().predict(X), whole.adapt().predict(X), rtol=1e-3)
 
 
 def test_evaluation(folder):

@@ -16,7 +16,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian's package chromium)")
 
 
-def schools(n_tasks=16, n_rows=12, seed=0):
+def schools(n_tasks=40, n_rows=9, seed=0):
     """Levels and slopes differ; one label has letters that HTML would read."""
     pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(seed)
@@ -82,7 +82,7 @@ def test_the_page_is_whole_and_needs_no_network(page):
 
 def test_without_a_script_one_of_each_is_shown(page):
     text = page.read_text()
-    for kind, most in (("effect", 2), ("task", 16)):
+    for kind, most in (("effect", 2), ("task", 40)):
         panels = re.findall(rf'<figure data-{kind}-panel="\d+"( hidden)?>', text)
         assert len(panels) == most
         assert panels.count("") == 1
@@ -101,9 +101,16 @@ def dom(page, tmp_path, script, *options):
     acted = tmp_path / "acted.html"
     watch = "window.failed = []; window.addEventListener('error', e => failed.push(e.message));"
     text = page.read_text().replace("<style>", f"<script>{watch}</script><style>", 1)
-    ending = f"<script>{script}; document.body.dataset.failed = JSON.stringify(failed);</script></body>"
+    ending = f"<script>{{{script}; }} document.body.dataset.failed = JSON.stringify(failed);</script></body>"
     acted.write_text(text.replace("</body>", ending))
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr"]
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--enable-logging=stderr",
+    ]
     profile = f"--user-data-dir={tmp_path / 'profile'}"
     done = subprocess.run(
         [*command, profile, *options, "--dump-dom", acted.as_uri()],

@@ -127,7 +127,9 @@ def test_few_tasks_streams_and_no_intercept():
 
 
 def test_mistakes():
-    with pytest.raises(ValueError, match="varying: there is no column 'sess'; there are 'ses', 'age', 'track=b'"):
+    with pytest.raises(
+        ValueError, match="varying: there is no column 'sess'; there are 'ses', 'age', 'track=b'"
+    ):
         fit(["sess"])
     with pytest.raises(ValueError, match="varying: there is no column 7; positions are 0 to 3"):
         fit([7])
@@ -164,7 +166,9 @@ def by_lme4(frame, formula, folder):
 def has_lme4():
     if shutil.which("Rscript") is None:
         return False
-    return subprocess.run(["Rscript", "-e", "library(lme4)"], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(["Rscript", "-e", "library(lme4)"], capture_output=True, check=False).returncode == 0
+    )
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,7 @@ def test_many_tasks_from_frames(learner, tasks):
 
 def test_tables_that_were_read_otherwise_are_refused(learner):
     new, described = tables(6, seed=1)
-    late = TaskSet.from_frame(
-        new.assign(day=new["day"] + pd.Timedelta(days=9)), side_info=described, **ROLES
-    )
+    late = TaskSet.from_frame(new.assign(day=new["day"] + pd.Timedelta(days=9)), side_info=described, **ROLES)
     words = r"column 'day' is days since 2024-03-01 here .* encoding=learner\.encoding_\)"
     with pytest.raises(ValueError, match=words):
         learner.score(late)
@@ -124,13 +122,17 @@ def test_mistakes_name_the_column(learner):
     rows = FRAME[:3]
     with pytest.raises(ValueError, match="X: the frame has no column 'sex'; it has 'school', 'ses', 'day'"):
         learner.predict(rows.drop(columns="sex"), rows["school"])
-    with pytest.raises(ValueError, match="X: the frame has the column 'height', which was no input in training"):
+    with pytest.raises(
+        ValueError, match="X: the frame has the column 'height', which was no input in training"
+    ):
         learner.predict(rows.assign(height=1.0), rows["school"])
     with pytest.raises(ValueError, match=r"NaN: row 1, column 'sex=male'"):
         learner.predict(rows.assign(sex=["male", None, "male"]), rows["school"])
     with pytest.raises(ValueError, match="query: the frame has no column 'day'"):
         learner.predict_tasks(rows.drop(columns="day"), side_info=SCHOOLS)
-    with pytest.raises(ValueError, match=r"X: column 'school', 'sex', 'day' holds words, .*TaskSet.from_frame"):
+    with pytest.raises(
+        ValueError, match=r"X: column 'school', 'sex', 'day' holds words, .*TaskSet.from_frame"
+    ):
         EmpiricalBayesLearner().fit(rows, rows["score"], groups=rows["school"])
 
 
@@ -145,7 +147,9 @@ def test_unknown_words_are_said(learner):
     share = (FRAME["sex"] == "male").mean()
     known = [model.predict(rows.assign(sex=sex)) for sex in ("female", "male")]
     np.testing.assert_allclose(found, (1 - share) * known[0] + share * known[1])
-    with pytest.warns(UnknownCategoryWarning, match="side_info: column 'kind': 'Private' .* 'Catholic', 'Public'"):
+    with pytest.warns(
+        UnknownCategoryWarning, match="side_info: column 'kind': 'Private' .* 'Catholic', 'Public'"
+    ):
         learner.adapt(side_info={"kind": "Private", "size": "middle"})
     with pytest.warns(UnknownCategoryWarning, match="column 'size': 'vast' .* an average task"):
         learner.adapt(side_info={"kind": "Public", "size": "vast"})

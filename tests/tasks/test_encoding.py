@@ -99,7 +99,9 @@ def test_part_of_a_table_is_read_like_all_of_it():
     # on its own it has no other word to compare with, and another first day
     alone = TaskSet.from_frame(part, **ROLES)
     assert "track=c" not in alone.feature_names
-    assert encoding.differs(alone.encoding).startswith("column 'track' is track=b, track=c (beside a) here and")
+    assert encoding.differs(alone.encoding).startswith(
+        "column 'track' is track=b, track=c (beside a) here and"
+    )
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -132,7 +134,9 @@ def test_the_first_word_is_the_users_where_categories_have_an_order():
     found = TaskSet.from_frame(frame, **ROLES)
     assert found.feature_names[2:4].tolist() == ["track=2", "track=3"]
     # numbers are these categories, whatever their type
-    again = TaskSet.from_frame(frame.assign(track=frame["track"].astype(float)), encoding=found.encoding, **ROLES)
+    again = TaskSet.from_frame(
+        frame.assign(track=frame["track"].astype(float)), encoding=found.encoding, **ROLES
+    )
     np.testing.assert_array_equal(again.X, found.X)
 
 
@@ -143,7 +147,9 @@ def test_dates_as_words_times_and_zones():
     found = TaskSet.from_frame(words, **ROLES)
     np.testing.assert_array_equal(found.X, expected.X)
     assert found.encoding == expected.encoding
-    np.testing.assert_array_equal(TaskSet.from_frame(words, encoding=expected.encoding, **ROLES).X, expected.X)
+    np.testing.assert_array_equal(
+        TaskSet.from_frame(words, encoding=expected.encoding, **ROLES).X, expected.X
+    )
     objects = frame.assign(day=[day.date() for day in frame["day"]])
     np.testing.assert_array_equal(TaskSet.from_frame(objects, **ROLES).X, expected.X)
     noon = frame.assign(day=(frame["day"] + pd.Timedelta(hours=13)).dt.tz_localize("Europe/Paris"))
@@ -158,7 +164,9 @@ def test_columns_that_changed_their_kind():
     frame = table("pandas")
     with pytest.raises(ValueError, match=r"Feature column 'ses' is not numeric .*held numbers"):
         TaskSet.from_frame(frame.assign(ses="high"), encoding=tasks.encoding, **ROLES)
-    with pytest.raises(ValueError, match=r"Feature column 'sex' held words \('female', 'male'\) and has numbers"):
+    with pytest.raises(
+        ValueError, match=r"Feature column 'sex' held words \('female', 'male'\) and has numbers"
+    ):
         TaskSet.from_frame(frame.assign(sex=1.5), encoding=tasks.encoding, **ROLES)
     with pytest.raises(ValueError, match="frame: the frame has no column 'sex', 'free'; it has 'school'"):
         TaskSet.from_frame(frame.drop(columns=["sex", "free"]), encoding=tasks.encoding, **ROLES)
@@ -220,7 +228,9 @@ def test_descriptions(few=8):
     assert [c.kind for c in tasks.encoding.side] == ["words", "ordered", "date", "boolean", "number"]
     # columns of the table itself, in another library
     joined = pl.from_pandas(frame.merge(schools.assign(founded=schools["founded"].astype(str)), on="school"))
-    joined = joined.rename({"size_x": "size"}).with_columns(pl.col("size_y").cast(pl.String).cast(pl.Enum(SIZES)))
+    joined = joined.rename({"size_x": "size"}).with_columns(
+        pl.col("size_y").cast(pl.String).cast(pl.Enum(SIZES))
+    )
     again = TaskSet.from_frame(joined, side_columns=["kind", "size_y", "founded", "mixed", "n"], **ROLES)
     assert again.side_info[again.index_of("s1")[0]].tolist() == first.tolist()
     # by the mapping of one task, in any order, and as numbers already
@@ -269,7 +279,9 @@ def groups(n_tasks, per_task, rows):
 def test_second_groupings_are_answered():
     frame = groups(60, 4, 3)
     roles = {"task": "school", "target": "y"}
-    with pytest.warns(SecondGroupingWarning, match=r"'class' looks like .* nested in 'school': each of its 240") as seen:
+    with pytest.warns(
+        SecondGroupingWarning, match=r"'class' looks like .* nested in 'school': each of its 240"
+    ) as seen:
         TaskSet.from_frame(frame, features=["x", "age", "class"], **roles)
     assert "task=['school', 'class']" in str(seen[0].message)
     assert (len(seen), seen[0].filename) == (1, __file__)
@@ -299,7 +311,9 @@ def test_a_scan_looks_at_the_whole_table(tmp_path):
         pl.from_pandas(part.astype({"size": "string"})).write_parquet(tmp_path / f"{i}.parquet")
     words = scan(tmp_path, **ROLES).encoding
     assert words.features[3] == ColumnEncoding("size", "words", ("large", "middle", "small"))
-    with pytest.raises(ValueError, match="column 'sex', 'track', 'size', 'day' holds words.* only once; pass enc"):
+    with pytest.raises(
+        ValueError, match="column 'sex', 'track', 'size', 'day' holds words.* only once; pass enc"
+    ):
         list(scan(iter(parts), **ROLES).pieces())
     once = scan(iter(parts), encoding=expected.encoding, **ROLES)
     assert sum(len(piece.tasks.y) for piece in once.pieces()) == 400
@@ -312,7 +326,12 @@ def test_a_scan_looks_at_the_whole_table(tmp_path):
 
 def test_the_record_stays_with_the_tasks():
     tasks = TaskSet.from_frame(table("pandas"), **ROLES)
-    for part in (tasks[2:4], tasks[[1, 0]], *tasks.split([0.5, 0.5], random_state=0), *tasks.support_query(0.5)):
+    for part in (
+        tasks[2:4],
+        tasks[[1, 0]],
+        *tasks.split([0.5, 0.5], random_state=0),
+        *tasks.support_query(0.5),
+    ):
         assert part.encoding is tasks.encoding
     assert pickle.loads(pickle.dumps(tasks)).encoding == tasks.encoding
     assert TaskSet.concat([tasks[:2], tasks[2:]]).encoding == tasks.encoding
@@ -324,7 +343,9 @@ def test_the_record_stays_with_the_tasks():
 
 
 def test_what_was_read_is_said():
-    schools = pd.DataFrame({"school": [f"s{i}" for i in range(8)], "kind": ["Catholic", "Public"] * 4, "n": 3.5})
+    schools = pd.DataFrame(
+        {"school": [f"s{i}" for i in range(8)], "kind": ["Catholic", "Public"] * 4, "n": 3.5}
+    )
     schools.loc[0, "kind"] = None
     frame = table("pandas").assign(always=1.0, one="x", mean=lambda f: f["school"].str[1:].astype(float))
     tasks = TaskSet.from_frame(frame, side_info=schools, **ROLES)
@@ -359,7 +380,9 @@ def test_what_was_read_is_said():
 
 def test_tasks_of_arrays_are_described_too():
     X = np.arange(12.0).reshape(6, 2)
-    plain = TaskSet(X, np.zeros(6), [0, 0, 1, 1, 1, 2], side_info={0: [1.0, "a"], 1: [2.0, "b"], 2: [3.0, "a"]})
+    plain = TaskSet(
+        X, np.zeros(6), [0, 0, 1, 1, 1, 2], side_info={0: [1.0, "a"], 1: [2.0, "b"], 2: [3.0, "a"]}
+    )
     text = str(plain.describe())
     assert "3 tasks, 6 rows\nrows per task: 1 to 3, median 2" in text
     assert "0       input        number   0 to 10" in text

@@ -1,5 +1,6 @@
 // Hovering says numbers, and two lists choose an effect and a task.  Without this script the first of each is shown.
 "use strict";
+{
 document.documentElement.classList.add("js");
 const tip = document.getElementById("tip");
 function show(event) {
@@ -32,4 +33,5 @@ if (task) {
     task.value = part.dataset.task;
     task.dispatchEvent(new Event("change"));
   });
+}
 }

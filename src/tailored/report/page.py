@@ -74,7 +74,7 @@ def write_report(
         ("learned", "What was learned", _learned(learner)),
         ("good", "How good it is", _good(evaluation, target)),
         ("effects", "Effects of tasks", _effects(learner, drawn, coverage)),
-        ("task", "One task", _one_task(learner, drawn, target, coverage)),
+        ("one", "One task", _one_task(learner, drawn, target, coverage)),
     ]
     page = _page(title or f"{target}: a model for each of {len(tasks):,} tasks", sections)
     place = Path(out)
@@ -115,13 +115,18 @@ def _learned(learner: Any) -> str:
 def _good(found: Evaluation, target: str) -> str:
     mean, spread, ours = found.mean, found.standard_error, 0
     best = int(np.argmin(np.where(np.arange(len(found.methods)) == ours, np.inf, mean[:, -1])))
-    gain = 100.0 * (1.0 - mean[ours, -1] / mean[best, -1]) if mean[best, -1] > 0 else 0.0
+    less = found.errors[best, -1] - found.errors[ours, -1]
+    chance = 2.0 * float(less.std(ddof=1)) / np.sqrt(len(less))
+    gain = 100.0 * float(less.mean()) / mean[best, -1] if mean[best, -1] > 0 else 0.0
+    verdict = f"tailored models are {abs(gain):.1f} % {'better' if gain >= 0 else 'worse'}"
+    if abs(less.mean()) <= chance:
+        verdict += ", no more than chance would make"
     first, last = found.supports[0], found.supports[-1]
     words = (
         f"<p>Whole tasks were held out, {found.errors.shape[2]:,} in all, and {found.n_query:,} of their rows predicted. With "
         f"{_rows(first)} of a new task the prediction of {escape(target)} is off by {number(mean[ours, 0])} on average, with "
         f"{_rows(last)} by {number(mean[ours, -1])}. The best of the other methods, {found.methods[best]}, has "
-        f"{number(mean[best, -1])} then: tailored models are {abs(gain):.1f} % {'better' if gain >= 0 else 'worse'}.</p>"
+        f"{number(mean[best, -1])} then: {verdict}.</p>"
     )
     head = "".join(f"<th>{rows}</th>" for rows in found.supports)
     body = "".join(
@@ -237,7 +242,7 @@ def _curve(learner: Any, task: Any, j: int, coverage: float) -> Curve:
     grid = np.repeat(X.mean(axis=0)[None], POINTS, axis=0)
     grid[:, j] = np.linspace(low - room, high + room, POINTS)
     tailored = learner.adapt(X, task.y, side_info=task.side_info)
-    expected = learner.adapt(X[:0], task.y[:0], side_info=task.side_info)
+    expected = learner.adapt(side_info=task.side_info)
     ends = np.full((POINTS, 2), np.nan)
     if learner.prior_.calibration is not None:
         ends = tailored.predict_interval(grid, coverage)
