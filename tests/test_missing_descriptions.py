@@ -109,6 +109,7 @@ def test_numbers_are_filled_in_and_marked():
         encoder.transform(TaskSet.from_tasks([(np.eye(2), np.zeros(2), 3.0)]))
 
 
+@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
 def test_words_are_a_category_of_their_own():
     side = [[1.0, "a"], [None, None], [3.0, "b"], [5.0, "a"]]
     tasks = TaskSet.from_tasks([(np.eye(2), np.zeros(2), row) for row in side])
@@ -160,6 +161,7 @@ LEARNERS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("columns", [("age",), ("city",), ("age", "city")], ids="-".join)
 def test_nothing_fails_for_what_is_missing(name, columns, few_steps, tmp_path):

@@ -254,14 +254,14 @@ def boosted():
 
 def test_query_targets_never_enter(boosted):
     model, support, query = boosted
-    found = model.predict_tasks(support, query)
+    found = model.predict_rows(support, query)
     hidden = TaskSet.from_arrays(
         query.X, np.zeros_like(query.y), query.offsets, query.labels, query.side_info
     )
-    np.testing.assert_array_equal(model.predict_tasks(support, hidden), found)
+    np.testing.assert_array_equal(model.predict_rows(support, hidden), found)
     np.testing.assert_array_equal(predictions(model, support, query), found)
     with pytest.raises(ValueError, match="the same tasks"):
-        model.predict_tasks(support[:2], query)
+        model.predict_rows(support[:2], query)
 
 
 def test_boosting_reads_rows_and_description(boosted):
@@ -270,20 +270,20 @@ def test_boosting_reads_rows_and_description(boosted):
     with_rows, cold = (model.task_errors(given, query).mean() for given in (support, none))
     assert with_rows < 0.6 * cold
     moved = TaskSet.from_arrays(query.X, query.y, query.offsets, query.labels, query.side_info + 1.0)
-    assert model.predict_tasks(none, moved).mean() > model.predict_tasks(none, query).mean() + 0.5
+    assert model.predict_rows(none, moved).mean() > model.predict_rows(none, query).mean() + 0.5
     assert 1 <= model.n_iter_ <= 100
 
 
 def test_trees_behind_the_interface(boosted):
     model, support, query = boosted
     assert clone(model).get_params() == model.get_params()
-    with pytest.raises(TypeError, match="predict_tasks"):
+    with pytest.raises(TypeError, match="predict_rows"):
         model.adapt_many(support)
     one = model.adapt(support[2].X, support[2].y, support[2].side_info)
     rows = slice(*query.offsets[2:4])
-    np.testing.assert_array_equal(one.predict(query[2].X), model.predict_tasks(support, query)[rows])
+    np.testing.assert_array_equal(one.predict(query[2].X), model.predict_rows(support, query)[rows])
     clipped = PooledBoosting(max_iter=5, clip=(9.0, 11.0)).fit(support)
-    found = clipped.predict_tasks(support, query)
+    found = clipped.predict_rows(support, query)
     assert found.min() >= 9.0
     assert found.max() <= 11.0
 
@@ -296,14 +296,14 @@ def test_merf_adapts_its_intercept():
     model = MixedEffectsForest(n_estimators=20, max_iter=3).fit(tasks[:30])
     assert logging.getLogger().handlers == handlers
     plain = clone(model).set_params(adapted=False).fit(tasks[:30])
-    shift = model.predict_tasks(support, query) - plain.predict_tasks(support, query)
-    forest = plain.predict_tasks(support, support)
+    shift = model.predict_rows(support, query) - plain.predict_rows(support, query)
+    forest = plain.predict_rows(support, support)
     for t in range(len(support)):
         left = (support.y - forest)[slice(*support.offsets[t : t + 2])] / model.unit_
         u = random_effects(np.ones((4, 1)), left, np.array([[model.variance_]]), model.noise_)
         np.testing.assert_allclose(shift[slice(*query.offsets[t : t + 2])], u[0] * model.unit_)
     none = support.with_rows(np.zeros(len(support.y), dtype=bool), np.zeros(len(support), dtype=int))
-    np.testing.assert_array_equal(model.predict_tasks(none, query), plain.predict_tasks(none, query))
+    np.testing.assert_array_equal(model.predict_rows(none, query), plain.predict_rows(none, query))
 
 
 def test_rivals_are_named():

@@ -273,6 +273,7 @@ def test_features_are_centred_and_of_comparable_size():
     assert np.linalg.norm(v[:, :5], axis=1).max() < 4.0
 
 
+@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
 def test_an_unseen_word_is_none_of_the_known_ones():
     tasks = described()
     features = SideFeatures.fit(SideVector(), tasks)
@@ -323,6 +324,7 @@ def test_the_circle_is_found(monkeypatch):
     np.testing.assert_allclose(near, truth.mean([0.25])[0], atol=0.6)
 
 
+@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
 def test_a_description_of_the_intercept_is_taken_as_such(few_steps, tmp_path):
     tasks = described(seed=3)
     learner = EmpiricalBayesLearner().fit(tasks)

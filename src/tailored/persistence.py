@@ -17,6 +17,7 @@ from . import (
     regressor,
     representation,
     solvers,
+    summaries,
     wide,
 )
 from .empirical_bayes.prior_mean import LevelBias
@@ -25,7 +26,8 @@ from .learners import Paused
 from .mixed_models.forms import Form
 from .prior import Prior
 from .shards import Reservoir
-from .tasks import TaskSet, Units
+from .tasks import Encoding, TaskSet, Units
+from .tasks.encoding import ColumnEncoding
 
 #: Every class that a file may name; `tailored.archive.schemas` has their fields.
 KNOWN: dict[str, type] = {
@@ -60,9 +62,12 @@ KNOWN: dict[str, type] = {
         feature_maps.SideMap,
         feature_maps.SideVector,
         feature_maps.TaskSummary,
+        mixed_models.MeanCovariance,
         mixed_models.Mixture,
         mixed_models.SideForm,
         mixed_models.Stepwise,
+        ColumnEncoding,
+        Encoding,
         Form,
         LevelBias,
         Paused,
@@ -73,6 +78,8 @@ KNOWN: dict[str, type] = {
         Units,
         *solvers.SOLVERS.values(),
         solvers.StepSizes,
+        summaries.Account,
+        summaries.SideAccount,
         learners.ConditionalLearner,
         learners.EmpiricalBayesLearner,
         learners.IndependentLearner,

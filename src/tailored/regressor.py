@@ -27,7 +27,7 @@ from .intervals import Calibration, spreads
 from .losses import get_loss
 from .one_task import OneTask, one_task, with_rows
 from .prior import Prior
-from .tasks import TaskSet, Units
+from .tasks import Encoding, TaskSet, Units
 from .tasks.rows import dense_rows
 from .tasks.units import USERS_UNITS, check_sizes
 
@@ -71,6 +71,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
 
     _one: OneTask | None = None  # what a meta-learner's prior was adapted to, and what came of it
     _adapted = False
+    _encoding: Encoding | None = None  # how the frames of the learner that adapted it are read
 
     def __init__(
         self,
@@ -101,8 +102,13 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         return tags
 
     @classmethod
-    def adapted(cls, prior: Prior, task: TaskSet, feature_names: Any = None) -> Self:
-        """The model of one task under a learned prior, fitted to the task's rows (there may be none)."""
+    def adapted(
+        cls, prior: Prior, task: TaskSet, feature_names: Any = None, encoding: Encoding | None = None
+    ) -> Self:
+        """The model of one task under a learned prior, fitted to the task's rows (there may be none).
+
+        ``encoding`` is how frames of rows are read.
+        """
         with single_threaded_products(*task.X.shape):
             one = one_task(prior, task)
         model = cls(
@@ -118,6 +124,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         model._adapted = True
         if feature_names is not None:
             model.feature_names_in_ = feature_names
+        model._encoding = encoding
         return model
 
     def _settle(self, one: OneTask) -> None:
@@ -197,7 +204,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
             )
         self._store(solution.coef + bias, theta, solution.gap, solution.n_iter)
         # What a meta-learner knew of another fit.
-        self._one = None
+        self._one = self._encoding = None
         return self
 
     def _store(self, weights: Array, theta: Array | None, gap: float, n_iter: int) -> None:
@@ -212,6 +219,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
 
     def _inputs(self, X: Any) -> Any:
         """Rows checked against those of `fit`; frames by their names."""
+        if self._encoding is not None:
+            X = self._encoding.rows_of(X)
         if self._adapted and type(X) is np.ndarray:
             # The rows of a `TaskSet` have no names, and came from a frame all the same: no reason to warn.
             with numbers_of("X"):

@@ -25,7 +25,7 @@ COLUMNS = {
 @pytest.mark.parametrize("library", COLUMNS)
 def test_words_are_numbered_by_their_library(library):
     column = COLUMNS[library](WORDS)
-    assert _frames._coded_words(column) is not None
+    assert _frames.coded_words(column) is not None
     found, expected = (_frames.group_rows(groups, len(WORDS)) for groups in (column, WORDS))
     np.testing.assert_array_equal(found.codes, expected.codes)
     np.testing.assert_array_equal(found.labels, expected.labels)

@@ -79,7 +79,7 @@ def test_every_table_is_the_same_tasks(kind, frame, tmp_path):
     for name in ("X", "y", "offsets", "side_info", "feature_names"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     assert found.side_names == expected.side_names == ["age", "town"]
-    assert tuple(found.columns) == ("user", "y")
+    assert (found.encoding.task, found.encoding.target) == ("user", "y")
 
 
 @pytest.mark.parametrize("kind", ["folder", "lazy frame", "relation", "pandas"])

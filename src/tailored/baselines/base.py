@@ -17,7 +17,7 @@ from .._validation import check_clip, check_features, check_target, numbers_of
 from ..losses import get_loss
 from ..tasks import Rows, TaskSet
 from ..tasks.pieces import in_label_order
-from ..tasks.rows import clipped, dense, predictions, task_means, with_constant
+from ..tasks.rows import clipped, dense, predictions, task_means
 from ..tasks.units import USERS_UNITS, check_reach, check_sizes
 
 Array = NDArray[np.float64]
@@ -119,10 +119,12 @@ class Baseline(BaseEstimator):
 
     def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: Any = "absolute") -> Array:
         """Error of each task on ``query`` rows after adapting on the rows of ``tasks``."""
+        return task_means(get_loss(loss).value(self.predict_rows(tasks, query), query.y), query.offsets)
+
+    def predict_rows(self, tasks: TaskSet, query: TaskSet) -> Array:
+        """Predictions of ``query`` rows after adapting on the rows of ``tasks``, the same tasks in the same order."""
         self._check_pair(tasks, query)
-        rows = Rows(with_constant(dense(query.X)), query.y, query.offsets)
-        prediction = clipped(predictions(rows, self.adapt_many(tasks)), self.clip_)
-        return task_means(get_loss(loss).value(prediction, query.y), query.offsets)
+        return clipped(predictions(Rows.of(query, True), self.adapt_many(tasks)), self.clip_)
 
     def _check_pair(self, tasks: TaskSet, query: TaskSet) -> None:
         self._check_new(query, "query")

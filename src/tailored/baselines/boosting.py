@@ -1,6 +1,6 @@
 """Trees on pooled rows: one curved function for all tasks, told what a task's own rows have been like.
 
-Predictions are not linear in X, so a task has no weights; what stands for them is `RowBaseline.predict_tasks`.
+Predictions are not linear in X, so a task has no weights; what stands for them is `RowBaseline.predict_rows`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from .._threads import single_threaded_blas, single_threaded_openmp
 from .._validation import check_features, check_rng
 from ..feature_maps import SideVector
-from ..losses import get_loss
 from ..tasks import TaskSet
 from ..tasks.rows import clipped, dense, segment_sums, task_means
 from .base import Baseline, one_task
@@ -45,11 +44,11 @@ class TaskPredictor(RegressorMixin, BaseEstimator):
         X = dense(check_features(X))
         described = self.support.side_info
         own = (X, np.zeros(len(X))) if described is None else (X, np.zeros(len(X)), described[0])
-        return self.baseline.predict_tasks(self.support, TaskSet.from_tasks([own]))
+        return self.baseline.predict_rows(self.support, TaskSet.from_tasks([own]))
 
 
 class RowBaseline(Baseline):
-    """A baseline that predicts rows and has no weights: `predict_tasks` in place of `adapt_many`."""
+    """A baseline that predicts rows and has no weights: `predict_rows` in place of `adapt_many`."""
 
     @abstractmethod
     def _fit_rows(self, tasks: TaskSet) -> None:
@@ -65,16 +64,12 @@ class RowBaseline(Baseline):
         with single_threaded_openmp():
             self._fit_rows(tasks)
 
-    def predict_tasks(self, support: TaskSet, query: TaskSet) -> Array:
-        """Prediction of every query row given its task's support rows; both have the same tasks in order."""
-        self._check_new(support, "support")
-        self._check_pair(support, query)
+    def predict_rows(self, tasks: TaskSet, query: TaskSet) -> Array:
+        """Prediction of every query row given its task's rows in ``tasks``; both have the same tasks in order."""
+        self._check_new(tasks)
+        self._check_pair(tasks, query)
         with single_threaded_blas(), single_threaded_openmp():
-            return clipped(self._predict(support, query), self.clip_)
-
-    def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: Any = "absolute") -> Array:
-        """Error of each task on ``query`` rows given the rows of ``tasks``."""
-        return task_means(get_loss(loss).value(self.predict_tasks(tasks, query), query.y), query.offsets)
+            return clipped(self._predict(tasks, query), self.clip_)
 
     def adapt(self, X: Any, y: Any, side_info: Any = None) -> Any:
         """The model of one new task, with its description where the training tasks had one."""
@@ -85,10 +80,10 @@ class RowBaseline(Baseline):
         return TaskPredictor(self, TaskSet.from_tasks([given]))
 
     def adapt_many(self, tasks: TaskSet) -> Array:
-        raise TypeError(f"{type(self).__name__} is not linear and has no weights; call predict_tasks")
+        raise TypeError(f"{type(self).__name__} is not linear and has no weights; call predict_rows")
 
     def _weights(self, X: Array, y: Array) -> Array:
-        raise TypeError(f"{type(self).__name__} is not linear and has no weights; call predict_tasks")
+        raise TypeError(f"{type(self).__name__} is not linear and has no weights; call predict_rows")
 
     def _columns(self, tasks: TaskSet) -> Array:
         """Columns of each row, then its task's description."""

@@ -1,24 +1,43 @@
 """The command line: a thin layer over the library."""
 
 import os
+from typing import Annotated
 
 import typer
 
 from .data import datasets
-from .reproduction import plot, report, reproduce
+from .models import evaluate, fit, predict, summary
+from .reports import report
+from .reproduction import plot, reproduce
 from .studies import benchmark, demo, theory
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_show_locals=False)
+
+OWN, PAPER = "Tables of your own", "The paper, and comparisons"
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from .._version import __version__
+
+        typer.echo(f"tailored {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def main() -> None:
-    """Conditional meta-learning of linear representations."""
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """From many small related regression tasks, learn a model for each task; fit a new one from a few rows."""
     # Figures go to files: no window system is needed, or asked for.
     os.environ.setdefault("MPLBACKEND", "Agg")
 
 
-for command in (demo, reproduce, plot, report, theory, benchmark, datasets):
-    app.command()(command)
+for command in (fit, predict, evaluate, summary, report):
+    app.command(rich_help_panel=OWN)(command)
+for command in (demo, reproduce, plot, theory, benchmark, datasets):
+    app.command(rich_help_panel=PAPER)(command)

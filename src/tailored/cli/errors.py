@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,12 @@ from .output import note
 
 #: What a shell reports for a program ended by Ctrl-C.
 INTERRUPTED = 130
+#: What a command ends with whose arguments or files cannot be used, as command lines have it.
+MISUSED = 2
+
+
+class UsageError(ValueError):
+    """An argument or a file of the user's that cannot be used: one line that names it, with a hint."""
 
 
 @contextmanager
@@ -39,3 +46,22 @@ def explained(resume_command: str | None = None) -> Iterator[None]:
     except KeyboardInterrupt:
         note(f"interrupted.{again}")
         raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """Errors of the library are about the user's data here: one line and exit code 2; warnings are one line, too."""
+    with explained(), warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            yield
+        except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
+            note(f"error: {' '.join(str(error).split())}")
+            raise typer.Exit(MISUSED) from error
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *rest: object) -> None:
+    if not issubclass(
+        category, DeprecationWarning | PendingDeprecationWarning | ImportWarning | ResourceWarning
+    ):
+        note(f"warning: {' '.join(str(message).split())}")

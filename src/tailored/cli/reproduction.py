@@ -72,7 +72,7 @@ def reproduce(
         check_where(jobs, scheduler)
         _run(configs, out, data, jobs, resume, scheduler)
         if figures:
-            _draw(out, out / "figures")
+            draw(out, out / "figures")
 
 
 def plot(
@@ -83,35 +83,7 @@ def plot(
 ) -> None:
     """Redraw the figures (PNG and SVG) from a results folder; nothing is computed again."""
     with explained():
-        _draw(results, out or results / "figures")
-
-
-def report(
-    results: ResultsFolder,
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("reproduction.md"),
-    published: Annotated[
-        Path | None, typer.Option(help="CSV file of published curves.", show_default="the paper's")
-    ] = None,
-    limited: Annotated[
-        Path | None, typer.Option(help="Results with a rank limit, to compare with where seeds are shared.")
-    ] = None,
-    more_seeds: Annotated[
-        Path | None, typer.Option(help="Results of some of the experiments with more seeds.")
-    ] = None,
-    figures: Annotated[
-        Path | None, typer.Option(help="Folder to draw the figures into.", show_default="figures, beside OUT")
-    ] = None,
-) -> None:
-    """Compare a results folder with the published numbers; write a Markdown page and its figures."""
-    with explained():
-        from ..studies.reproduction.report import write_report
-
-        folder = figures or out.parent / "figures"
-        _draw(results, folder, published)
-        write_report(
-            results, out, published=published, limited=limited, more_seeds=more_seeds, figures=folder
-        )
-        say(f"page: {out}")
+        draw(results, out or results / "figures")
 
 
 def _given(option: str, value: object) -> list[str]:
@@ -159,7 +131,8 @@ def _print_results(out: Path, names: list[str]) -> None:
     console.print(shown)
 
 
-def _draw(results: Path, out: Path, published: Path | None = None) -> None:
+def draw(results: Path, out: Path, published: Path | None = None) -> None:
+    """Draw the figures of a results folder, and say where they are."""
     from ..studies.reproduction.figures import draw_all
     from ..studies.reproduction.published import read_published
 

@@ -47,9 +47,7 @@ RC: Any = {
 
 def new_axes(width: float = 4.2, height: float = 3.1) -> Any:
     """Axes of a new figure."""
-    import matplotlib.pyplot as plt
-
-    _, ax = plt.subplots(figsize=(width, height), layout="constrained")
+    _, ax = pyplot().subplots(figsize=(width, height), layout="constrained")
     return ax
 
 
@@ -61,8 +59,7 @@ class Panel(Protocol):
 
 def panels(displays: Sequence[Panel]) -> Any:
     """One figure with a panel per display and one legend for all."""
-    import matplotlib.pyplot as plt
-
+    plt = pyplot()
     n_columns = min(len(displays), 3 if len(displays) != 4 else 2)
     n_rows = -(-len(displays) // n_columns)
     figure, axes = plt.subplots(
@@ -80,3 +77,29 @@ def panels(displays: Sequence[Panel]) -> Any:
     else:
         flat[0].legend(handles, labels)
     return figure
+
+
+#: Colours that colour-blind eyes tell apart (Okabe and Ito), and a marker and dashes for each.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+MARKERS = ("o", "^", "s", "D", "v", "P", "X")
+DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
+
+
+def look(i: int) -> dict[str, Any]:
+    """Colour, marker and dashes of the i-th of several things, none of which is needed to tell them apart."""
+    return {
+        "color": PALETTE[i % len(PALETTE)],
+        "marker": MARKERS[(i + i // len(PALETTE)) % len(MARKERS)],
+        "linestyle": DASHES[(i + 2 * (i // len(PALETTE))) % len(DASHES)],
+    }
+
+
+def pyplot() -> Any:
+    """matplotlib.pyplot, or words about what is missing."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "displays: figures are drawn by matplotlib, which is not installed; pip install 'tailored[plot]'"
+        ) from error
+    return plt

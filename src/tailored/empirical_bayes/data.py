@@ -34,14 +34,25 @@ FEW_COLUMNS = 64
 SPARSE = 0.25
 
 # What a seed is drawn for; each draw is a function of the user's seed, its purpose and a number.
-FOLDS, COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, BIAS_ROWS, ALL_BIAS_ROWS, INTERVAL_ROWS, COMMON_PARTS = (
-    range(8)
-)
+(
+    FOLDS,
+    COMPONENT_STARTS,
+    FORM_STARTS,
+    HELD_OUT_ROWS,
+    BIAS_ROWS,
+    ALL_BIAS_ROWS,
+    INTERVAL_ROWS,
+    COMMON_PARTS,
+    ACCOUNT_TASKS,
+) = range(9)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user decides; `EmpiricalBayesLearner` says what the names mean."""
+    """What the user decides; `EmpiricalBayesLearner` says what the names mean.
+
+    ``varying`` are positions of weights, that of the intercept among them.
+    """
 
     loss: Loss
     fit_intercept: bool
@@ -52,6 +63,7 @@ class Settings:
     n_jobs: int | None
     arrival: Arrival = field(default_factory=Arrival)
     device: str | None = None
+    varying: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from ..progress import progress_bar
 from ..representation import Bias, LowRank
 from ..shards.cuda import CudaFactorRows, check_device
 from ..tasks.episodes import Episodes
+from .accounting import plain_account
 from .data import FORM_STARTS, HELD_OUT_ROWS, INTERVAL_ROWS, Fold, TrainingData
 from .judging import mean_errors, surpassed_by
 from .learned import Learned
@@ -158,7 +159,8 @@ def learn_many_columns(data: TrainingData, *, tol: float, max_iter: int, progres
             ]
             calibration = calibrate_on(pairs, data.units, data.seed(INTERVAL_ROWS), data.settings.arrival)
             prior = replace(prior, calibration=calibration)
-    complaint = _complaint(judge, best)
+    own_means = _mean_errors(judge)
+    complaint = _complaint(best, own_means)
     side = SideForm(best.penalty, curved=True) if best.penalty else None
     errors = judge.errors(best.fits, best.scale)
     return Learned(
@@ -172,6 +174,7 @@ def learn_many_columns(data: TrainingData, *, tol: float, max_iter: int, progres
         results,
         None,
         (),
+        plain_account(data, errors, own_means),
         complaint=complaint,
     )
 
@@ -253,13 +256,17 @@ def assemble(data: TrainingData, model: FactorModel, scale: float) -> Prior:
     )
 
 
-def _complaint(judge: Judge, best: Candidate) -> str | None:
-    data = judge.data
+def _mean_errors(judge: Judge) -> Array:
+    """Errors of the held-out tasks, fold after fold, by the means of their own rows."""
     means = [
-        mean_errors(data, asked[0], len(fold.held_out))
-        for fold, asked in zip(data.folds, judge.episodes, strict=True)
+        mean_errors(judge.data, asked[0], len(fold.held_out))
+        for fold, asked in zip(judge.data.folds, judge.episodes, strict=True)
     ]
-    if surpassed_by(best.errors, {"the mean of the task's rows": np.concatenate(means)}) is None:
+    return np.concatenate(means)
+
+
+def _complaint(best: Candidate, own_means: Array) -> str | None:
+    if surpassed_by(best.errors, {"the mean of the task's rows": own_means}) is None:
         return None
     return (
         "X: held-out tasks are predicted worse than by the mean of the task's rows; look at groups (are rows that "

@@ -221,6 +221,9 @@ def query_bias(
         for t, (first, end) in enumerate(pairwise(query.offsets)):
             np.matmul(X[first:end], R[t], out=moved[first:end])
         moved *= data.units.target
+        if data.settings.varying is not None:
+            # Rows of B that move nothing stay zero: these weights are the same in all tasks.
+            moved[:, ~np.isin(np.arange(d), data.settings.varying)] = 0.0
     assert summary is not None
     weight = 1.0 / (np.repeat(query_rows.sizes, query_rows.sizes) * len(query_rows))
     problem = QueryBias(

@@ -28,7 +28,15 @@ from ..mixed_models import (
     fit_side,
     side_forms,
 )
-from ..mixed_models.forms import GATE_PENALTIES, RIDGES, Form, FormFitter, chains, structures
+from ..mixed_models.forms import (
+    GATE_PENALTIES,
+    RIDGES,
+    Form,
+    FormFitter,
+    chains,
+    chains_of_varying,
+    structures,
+)
 from ..mixed_models.side import SIDE_PENALTIES, SideFit
 from ..progress import Stages
 from ..tasks.episodes import Episodes
@@ -78,12 +86,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen candidate, what the description may move, all that was tried, and where a fit to all tasks starts."""
+    """The chosen candidate, what the description may move, all that was tried, and where a fit to all tasks starts.
+
+    ``own_means`` are errors of the held-out tasks when the mean of the rows given is all that is predicted.
+    """
 
     best: Candidate
     side: SideForm | None
     results: list[dict[str, Any]]
     starts: dict[Form, Mixture]
+    candidates: list[Candidate]
+    own_means: Array
     surpassed_by: str | None = None  # what predicts held-out rows better, by more than chance, in words
 
 
@@ -99,7 +112,9 @@ def choose(data: TrainingData, stage: Stages) -> Choice:
         else:
             stage.begin("description")
             side, results = _choose_side(data, parallel)
-            if len(data) < FEW_TASKS:
+            if data.settings.varying is not None:
+                listed = chains_of_varying(data.settings.varying, few=len(data) < FEW_TASKS)
+            elif len(data) < FEW_TASKS:
                 listed = [[_likely_alone(data)], *structures(data.settings.fit_intercept)]
             else:
                 stage.begin("counting components")
@@ -125,12 +140,12 @@ def choose(data: TrainingData, stage: Stages) -> Choice:
         for c in candidates
     ]
     best = decide_by_criterion(data, candidates, side) if few else decide(candidates)
-    own = [mean_errors(data, board.episodes, len(board.held_out)) for board in boards]
-    rivals = {"the mean of their own rows": np.concatenate(own)}
+    own = np.concatenate([mean_errors(data, board.episodes, len(board.held_out)) for board in boards])
+    rivals = {"the mean of their own rows": own}
     for pooled in (c for c in candidates if c.form.structure == "none"):
         rivals["one fit to the rows of all tasks"] = pooled.errors
     starts = {c.form: c.fits[0] for c in candidates if c.scale == 1.0}
-    return Choice(best, side, results, starts, surpassed_by(best.errors, rivals))
+    return Choice(best, side, results, starts, candidates, own, surpassed_by(best.errors, rivals))
 
 
 def _candidate(entries: list[Scored]) -> Candidate:
@@ -205,7 +220,7 @@ def _choose_side(data: TrainingData, parallel: Any) -> tuple[SideForm | None, li
         return None, []
     assert data.side is not None
     has_curves = data.side.n_linear < len(data.side.mean)
-    options = side_forms(data.settings.fit_intercept, has_curves)
+    options = side_forms(data.settings.fit_intercept, has_curves, data.settings.varying)
     by_fold = list(parallel(joblib.delayed(_side_evidence)(data, fold, options) for fold in data.folds))
     evidence = [np.concatenate(found) for found in zip(*by_fold, strict=True)]
     results: list[dict[str, Any]] = []
@@ -232,7 +247,7 @@ def _side_evidence(data: TrainingData, fold: Fold, options: list[SideForm]) -> l
     assert data.side is not None
     with single_threaded_blas():
         train, held_out = (data.statistics.take(part) for part in (fold.train, fold.held_out))
-        plain = fit_mixed_model(train, max_iter=30, tol=1e-6)
+        plain = fit_mixed_model(train, max_iter=30, tol=1e-6, varying=data.settings.varying)
         fit = SideFit(np.zeros((train.n_features, len(data.side.mean))), plain)
         out = [plain.log_evidence(held_out)]
         for option in options:

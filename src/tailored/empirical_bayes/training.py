@@ -27,11 +27,12 @@ from ..feature_maps import Level, PosteriorMap, PosteriorModel, SideFeatures
 from ..intervals import Calibration
 from ..losses import Squared
 from ..mixed_models import Mixture, Source
-from ..mixed_models.forms import FormFitter, chains, refine
+from ..mixed_models.forms import FormFitter, chains, chains_of_varying, refine
 from ..prior import Prior
 from ..progress import Stages, stages
 from ..representation import Bias, BlockDiagonal, Conditioning, Constant
 from ..tasks import Units
+from .accounting import take_account
 from .data import FORM_STARTS, INTERVAL_ROWS, MANY_TASKS, TrainingData
 from .judging import where_to_look
 from .learned import Learned
@@ -58,6 +59,11 @@ def learn(
     their descriptions: the chosen form is fitted to them, all else is learned from the sample.
     """
     if data.has_many_columns:
+        if data.settings.varying is not None:
+            raise ValueError(
+                f"varying: {data.tasks.n_features} columns are too many for a matrix of them, and of factors plus a diagonal "
+                "all vary; leave varying out, or give fewer columns"
+            )
         if source_in is not None:
             raise ValueError(
                 f"X: {data.tasks.n_features} columns are learned from tasks in memory, and not from tables that do not "
@@ -65,7 +71,10 @@ def learn(
             )
         return learn_many_columns(data, tol=tol, max_iter=max_iter, progress=progress)
     flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_description}
-    steps = len(data.folds) * len(chains(2, True, **flags)) + 3 * len(PENALTIES)
+    listed = chains(2, True, **flags)
+    if data.settings.varying is not None:
+        listed = chains_of_varying(data.settings.varying, few=False)
+    steps = len(data.folds) * len(listed) + 3 * len(PENALTIES)
     with stages("Learning from tasks", steps, enabled=progress) as stage:
         learned = _learn(data, stage, source_in)
     return replace(learned, prior=replace(learned.prior, tol=tol, max_iter=max_iter))
@@ -90,9 +99,10 @@ def _learn(
         if len(data) >= MANY_TASKS:
             # With few tasks a fit from the start is cheap, and a fold of them may have missed a component.
             fitter.starts = choice.starts
-        fitted = fitter.fit(best.form)
+        fitted, n_tasks = fitter.fit(best.form), len(data)
         if source_in is not None:
-            fitted = refine(source_in(data.units, data.side), best.form, fitted)
+            source = source_in(data.units, data.side)
+            fitted, n_tasks = refine(source, best.form, fitted), source.totals().n_tasks
         model = fitted.scaled(best.scale)
     stage.begin("prior mean")
     # A single task has nobody to be held out from.
@@ -102,17 +112,21 @@ def _learn(
     stage.begin("intervals")
     if learned.folds:
         prior = replace(prior, calibration=_calibrate(data, best.fits, learned.folds))
+    errors = biases[-1].errors if biases else best.errors
+    with single_threaded_blas():
+        account = take_account(data, choice, fitter, fitted, errors, n_tasks)
     return Learned(
         prior,
         best.form,
         best.scale,
         choice.side if model.side is not None else None,
         biases[-1].penalty if biases else None,
-        biases[-1].errors if biases else best.errors,
+        errors,
         biases[-1].error if biases else best.error,
         results + learned.results,
         fitted,
         tuple(biases),
+        account,
         complaint=complaint,
     )
 

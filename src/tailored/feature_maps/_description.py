@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from .._validation import is_missing
+from .._validation import is_missing, name_some, outside
+from ..exceptions import UnknownCategoryWarning
 from ..tasks import Task, TaskSet
 from ..tasks.rows import dense
 from ._base import Array, FeatureMap
@@ -65,6 +67,18 @@ class SideVector(DescriptionMap):
         """Whether each feature of each task is its own and not filled in, (T, k)."""
         return self._encode(tasks)[1]
 
+    @property
+    def origins(self) -> list[int]:
+        """The column of the table that each feature comes from."""
+        if self.categories is None:
+            assert self.means is not None
+            return [*range(len(self.means)), *self.indicated]
+        widths = [
+            1 + bool(code.get("indicator", False)) if "mean" in code else len(code["values"])
+            for code in self.categories
+        ]
+        return np.repeat(np.arange(len(widths)), widths).tolist()
+
     def _encode(self, tasks: TaskSet) -> tuple[Array, NDArray[np.bool_]]:
         """Features, and which of them are known."""
         table = _side_table(tasks)
@@ -81,6 +95,7 @@ class SideVector(DescriptionMap):
             raise ValueError(
                 f"side_info: expected {len(self.categories)} columns as in fit, got {table.shape[1]}"
             )
+        _warn_of_unknown(table, self.categories, tasks.side_names)
         parts = [_encoded(column, code) for column, code in zip(table.T, self.categories, strict=True)]
         return np.hstack([values for values, _ in parts]), np.hstack([known for _, known in parts])
 
@@ -140,6 +155,21 @@ def _encoded(column: NDArray[Any], encoding: dict[str, Any]) -> tuple[Array, NDA
         if j is not None:
             out[t, j] = 1.0
     return out, np.ones(out.shape, dtype=bool)
+
+
+def _warn_of_unknown(table: NDArray[Any], categories: list[Any], names: list[str] | None) -> None:
+    """Name the words that training did not have, and say that they are taken for nothing."""
+    for j, (column, encoding) in enumerate(zip(table.T, categories, strict=True)):
+        known = encoding.get("values")
+        unknown = [v for v in dict.fromkeys(column) if known is not None and v not in known]
+        unknown = [value for value in unknown if not is_missing(value)]
+        if unknown:
+            warnings.warn(
+                f"side_info: column {repr(names[j]) if names else j}: {name_some(unknown, 3)} did not appear in training, "
+                f"where it held {name_some([v for v in known if v is not None], 3)}; taken for none of them",
+                UnknownCategoryWarning,
+                stacklevel=outside(),
+            )
 
 
 class Transformer(DescriptionMap):

@@ -41,6 +41,10 @@ class Curve:
             return None
         return cls(column, np.concatenate([[inner[0]] * DEGREE, inner, [inner[-1]] * DEGREE]))
 
+    @property
+    def n_features(self) -> int:
+        return len(self.knots) - DEGREE - 2
+
     def __call__(self, features: Array) -> Array:
         inside = np.clip(features[:, self.column], self.knots[0], self.knots[-1])
         # They add up to one, so one of them says nothing new.
@@ -66,6 +70,19 @@ class SideFeatures:
     def from_description(self) -> bool:
         """Whether they come from the task's description and not from its rows."""
         return _is_description(self.encoder)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the linear features are the columns of the description as they are."""
+        encoder = self.encoder
+        return isinstance(encoder, SideVector) and encoder.categories is None and not encoder.indicated
+
+    @property
+    def origins(self) -> list[int]:
+        """The column of the description that each feature comes from; features of other maps are their own."""
+        encoder = self.encoder
+        linear = encoder.origins if isinstance(encoder, SideVector) else list(range(self.n_linear))
+        return linear + [linear[curve.column] for curve in self.curves for _ in range(curve.n_features)]
 
     @classmethod
     def fit(cls, encoder: FeatureMap, tasks: TaskSet) -> SideFeatures:

@@ -25,19 +25,28 @@ from ..predicting import task_spreads
 from ..regressor import TaskRegressor
 from ..representation import Bias, Conditioning
 from ..shards.cuda import is_tensor
-from ..tasks import TaskSet, Units
+from ..tasks import Encoding, TaskSet, Units
 from ..tasks.episodes import ORDERS, Arrival
 from ..tasks.pieces import in_label_order
 from ..tasks.units import USERS_UNITS, check_described, check_sizes
 from ._on_device import weights_of_tasks, weights_of_tensors
-from ._reading import check_names, clean_task, in_known_order, read_tasks, refuse_description
+from ._reading import (
+    check_names,
+    clean_task,
+    encoded_rows,
+    in_known_order,
+    read_tasks,
+    refuse_description,
+    with_names,
+)
 from ._scoring import ScoredByTask
+from ._summarising import Summarised
 from ._using import Predicts
 
 Array = NDArray[np.float64]
 
 
-class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
+class MetaLearner(Predicts, ScoredByTask, Summarised, RegressorMixin, BaseEstimator):
     """Base of the meta-learners.
 
     Attributes
@@ -52,10 +61,13 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
     n_features_in_, feature_names_in_, n_side_info_in_
     columns_in_ : dict
         Names of the columns "task", "target" and "side_info" that the tasks were read from, where they had some.
+    encoding_ : Encoding or None
+        How the table of `TaskSet.from_frame` was read; frames of rows are read the same way by all methods.
     """
 
     n_side_info_in_: int
     columns_in_: dict[str, Any]
+    encoding_: Encoding | None = None
     #: What numbers it takes: θ = I and step sizes are in the user's units.
     _sizes = USERS_UNITS
     # set by the subclasses' constructors
@@ -145,7 +157,10 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
             raise ValueError("X: none of the tasks has a row; there is nothing to learn from")
         if reset:
             self.n_side_info_in_ = 0 if tasks.side_info is None else tasks.side_info.shape[1]
-            task, target = tasks.columns or (None, None)
+            read = tasks.encoding
+            if read is not None:
+                self.encoding_ = read
+            task, target = (None, None) if read is None else (read.task, read.target)
             self.columns_in_ = {"task": task, "target": target, "side_info": tasks.side_names}
         return tasks
 
@@ -229,7 +244,8 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
             Fitted, with ``coef_``, ``intercept_``, ``representation_`` and ``dual_gap_``.
         """
         task = self._one_task(X, y, side_info)
-        return TaskRegressor.adapted(self.prior_, task, getattr(self, "feature_names_in_", None))
+        names = getattr(self, "feature_names_in_", None)
+        return TaskRegressor.adapted(self.prior_, task, names, self.encoding_)
 
     def adapt_many(self, tasks: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Any:
         """Fit many new tasks at once.
@@ -301,7 +317,8 @@ class MetaLearner(Predicts, ScoredByTask, RegressorMixin, BaseEstimator):
             task = clean
         else:
             # scikit-learn's validation warns of arrays without names, as the tasks of a frame's TaskSet are.
-            task = TaskSet(X, y, None, side_info)
+            X, names = encoded_rows(self, X)
+            task = with_names(TaskSet(X, y, None, side_info), names)
             check_names(self, task)
             task = in_known_order(self, task)
             self._check_new(task)

@@ -24,6 +24,7 @@ from ._on_device import read_tensors, refuse_weights_of_tensors
 from ._reading import unnamed, with_frequencies
 from ._scanning import TaskCollection, refuse_beside_scan
 from ._task_stream import StreamLearner
+from ._varying import varying_weights
 
 
 class EmpiricalBayesLearner(StreamLearner):
@@ -52,6 +53,10 @@ class EmpiricalBayesLearner(StreamLearner):
         of fold, tasks are tailored on what it leaves, and predictions and intervals add up; ``coef_`` of an adapted
         model is that of the tailored part.  "auto" tries a booster (`tailored.common.default_regressor`) and keeps it
         where held-out tasks are predicted better by a standard error; fitting takes about twice as long then.
+    varying : None or list of str or int, default=None
+        Columns whose weights may differ between tasks, by name or position; a name of a table's column of words stands for
+        all of its indicators.  The weights of the others are the same in every task, and the intercept always varies: [] is
+        a random intercept alone.  The prior is then one mixed model.  By default the learner chooses.
     fit_intercept : bool, default=True
         Append a constant column: the intercept is one more weight whose prior is learned.  Columns and targets are
         centred and scaled then, so that neither their level nor their units matter.
@@ -104,6 +109,8 @@ class EmpiricalBayesLearner(StreamLearner):
         Error of every candidate on the held-out tasks.
     validation_error_ : float
         That of the model that was chosen.
+    account_ : Account
+        What `summary` and `effects` have to know of the tasks: a few small arrays and no rows.
     """
 
     _sizes = ANY_UNITS
@@ -114,6 +121,7 @@ class EmpiricalBayesLearner(StreamLearner):
         *,
         loss: Any = "absolute",
         common: Any = None,
+        varying: Any = None,
         fit_intercept: bool = True,
         clip: Any = None,
         support: Any = None,
@@ -130,6 +138,7 @@ class EmpiricalBayesLearner(StreamLearner):
         self.feature_map = feature_map
         self.loss = loss
         self.common = common
+        self.varying = varying
         self.fit_intercept = fit_intercept
         self.clip = clip
         self.support = support
@@ -272,6 +281,7 @@ class EmpiricalBayesLearner(StreamLearner):
             self.n_jobs,
             self._arrival(),
             self.device,
+            varying_weights(self, tasks),
         )
         running = self._stream.running if going_on else None
         side = self._side_features(tasks) if running is None else running.side
@@ -289,6 +299,7 @@ class EmpiricalBayesLearner(StreamLearner):
         self.side_form_ = None if learned.side is None else learned.side.describe()
         self.bias_penalty_ = learned.penalty
         self.search_results_, self.validation_error_ = learned.results, learned.validation_error
+        self.account_ = learned.account
         self.n_iter_ = 1
         return learned
 

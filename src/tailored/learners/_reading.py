@@ -15,8 +15,11 @@ from ..exceptions import SingleTaskWarning
 from ..losses import Loss
 from ..shards import Reservoir
 from ..tasks import TaskSet, Units
+from ..tasks.encoding import columns_of_words
 from ..tasks.pairs import label_list
 from ..tasks.units import LARGEST
+
+_READ_AGAIN = "Read the table as the one of fit was: TaskSet.from_frame(..., encoding=learner.encoding_)"
 
 
 def read_tasks(
@@ -38,7 +41,11 @@ def read_tasks(
         if len(tasks) == 0:
             raise ValueError("X: the task set is empty; give at least one task")
         check_names(learner, tasks, reset=reset)
+    elif not reset and (read := encoded_rows(learner, X))[1] is not None:
+        tasks = with_names(TaskSet(read[0], y, groups, side_info), read[1])
     else:
+        if reset:
+            refuse_words(X)
         with numbers_of("X or y"):
             X, y = validate_data(
                 learner,
@@ -63,6 +70,32 @@ def read_tasks(
     return tasks if reset else in_known_order(learner, tasks)
 
 
+def encoded_rows(learner: Any, X: Any) -> tuple[Any, NDArray[Any] | None]:
+    """Rows of a frame read as those of `fit` were, and their names; other rows as they are, without."""
+    encoding = learner.encoding_
+    rows = X if encoding is None else encoding.rows_of(X)
+    return rows, None if rows is X else encoding.feature_names
+
+
+def refuse_words(X: Any) -> None:
+    """Say who encodes words, where scikit-learn would only say that they are no numbers."""
+    words = columns_of_words(X)
+    if words:
+        raise ValueError(
+            f"X: column {name_some(words)} holds words, dates or categories; TaskSet.from_frame encodes them, and fit takes "
+            "the TaskSet (or encode them as numbers)"
+        )
+
+
+def with_names(tasks: TaskSet, names: NDArray[Any] | None) -> TaskSet:
+    """The tasks with names of their columns."""
+    if names is None:
+        return tasks
+    return TaskSet.from_arrays(
+        tasks.X, tasks.y, tasks.offsets, tasks.labels, tasks.side_info, tasks.side_names, names
+    )
+
+
 def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
     """What scikit-learn's validation does with arrays and frames."""
     names = tasks.feature_names
@@ -73,16 +106,24 @@ def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
         elif hasattr(learner, "feature_names_in_"):
             del learner.feature_names_in_
         return
+    known = getattr(learner, "feature_names_in_", None)
+    read_as = (
+        None
+        if tasks.encoding is None or learner.encoding_ is None
+        else learner.encoding_.differs(tasks.encoding)
+    )
+    hint = f". {_READ_AGAIN}" if tasks.encoding is not None and learner.encoding_ is not None else ""
+    if read_as is not None:
+        raise ValueError(f"X: {read_as} (here: in fit). {_READ_AGAIN}")
     if tasks.n_features != learner.n_features_in_:
         raise ValueError(
             f"X has {tasks.n_features} features, but {type(learner).__name__} is expecting "
-            f"{learner.n_features_in_} features as input"
+            f"{learner.n_features_in_} features as input{hint}"
         )
-    known = getattr(learner, "feature_names_in_", None)
     if names is not None and known is not None and list(names) != list(known):
         raise ValueError(
             "The feature names should match those that were passed during fit: expected "
-            f"{list(known)}, got {list(names)}"
+            f"{list(known)}, got {list(names)}{hint}"
         )
 
 
@@ -97,6 +138,11 @@ def refuse_description(learner: Any) -> None:
 
 def in_known_order(learner: Any, tasks: TaskSet) -> TaskSet:
     """The tasks with the columns of their descriptions as in `fit`, where both have names."""
+    if tasks.encoding is None and learner.encoding_ is not None and tasks.side_info is not None:
+        # descriptions as they are, which a learner of frames has read otherwise
+        read = learner.encoding_.described((tasks.side_info, tasks.side_names))
+        if read.values is not tasks.side_info:
+            tasks = with_description(tasks, *read)
     known, names = learner.columns_in_["side_info"], tasks.side_names
     if known is None or names is None or names == known or tasks.side_info is None:
         return tasks
@@ -107,9 +153,13 @@ def in_known_order(learner: Any, tasks: TaskSet) -> TaskSet:
             f"the unknown column {name_some(new)}"
         ] * bool(new)
         raise ValueError(f"side_info: it has {' and '.join(words)}; in fit it had {name_some(known, 12)}")
-    side = tasks.side_info[:, [names.index(name) for name in known]]
+    return with_description(tasks, tasks.side_info[:, [names.index(name) for name in known]], known)
+
+
+def with_description(tasks: TaskSet, side: NDArray[Any] | None, names: list[str] | None) -> TaskSet:
+    """The tasks with other side information."""
     return TaskSet.from_arrays(
-        tasks.X, tasks.y, tasks.offsets, tasks.labels, side, known, tasks.feature_names, tasks.columns
+        tasks.X, tasks.y, tasks.offsets, tasks.labels, side, names, tasks.feature_names, tasks.encoding
     )
 
 
@@ -251,7 +301,7 @@ def with_frequencies(tasks: TaskSet, sample_weight: Any, groups: Any, *, from_ro
         tasks.side_info,
         tasks.side_names,
         tasks.feature_names,
-        tasks.columns,
+        tasks.encoding,
     )
     if not from_rows:
         return repeated

@@ -9,32 +9,41 @@ import numpy as np
 
 from .._validation import name_some
 from ..predicting import Predicted
-from ..tasks import TaskSet
-from ..tasks.pairs import FrameColumns, FrameRows, read_rows
+from ..tasks import Encoding, TaskSet
+from ..tasks.pairs import FrameRows, LongTable, read_rows
 
 
 class Names(NamedTuple):
     """What a learner knows of the columns of a frame; None where it was fitted without names."""
 
-    task: str | None
+    task: str | tuple[str, ...] | None
     target: str | None
     features: list[str] | None
     side: list[str] | None
     n_features: int
     n_side: int
+    encoding: Encoding | None
 
     @classmethod
-    def known(cls, learner: Any, task: str | None, target: str | None) -> Names:
+    def known(cls, learner: Any, task: Any, target: str | None) -> Names:
         columns = learner.columns_in_
         features = getattr(learner, "feature_names_in_", None)
         return cls(
-            columns["task"] if task is None else task,
+            columns["task"] if task is None else task if isinstance(task, str) else tuple(task),
             columns["target"] if target is None else target,
             None if features is None else list(features),
             columns["side_info"],
             learner.n_features_in_,
             learner.n_side_info_in_,
+            learner.encoding_,
         )
+
+    @property
+    def labels(self) -> list[str]:
+        """The columns of labels."""
+        if self.task is None:
+            return []
+        return [self.task] if isinstance(self.task, str) else list(self.task)
 
 
 def read_asked(query: Any, names: Names, side_info: Any) -> FrameRows:
@@ -67,14 +76,17 @@ def _read(frame: Any, name: str, names: Names, target: str | None, side_info: An
     if names.side is not None and side_info is None and set(names.side) <= set(present):
         side = names.side
     features = names.features
-    if features is None:
-        features = [c for c in present if c not in (names.task, names.target, *(side or ()))]
+    if names.encoding is not None:
+        features = None
+    elif features is None:
+        features = [c for c in present if c not in (*names.labels, names.target, *(side or ()))]
         if present and len(features) != names.n_features:
             raise ValueError(
                 f"{name}: expected {names.n_features} columns of inputs as in fit, got {len(features)}: "
                 f"{name_some(features, 12)}"
             )
-    return read_rows(frame, name, FrameColumns(names.task, target), features, side_info, side)
+    table = LongTable(frame, names.task, target, features, side_info, side, names.encoding)
+    return read_rows(frame, name, table)
 
 
 def _is_frame(data: Any) -> bool:
@@ -101,14 +113,15 @@ def as_table(found: Predicted, query: Any, asked: FrameRows, names: Names) -> An
         for column, values in found._asdict().items():
             table[column] = values
         return table
-    if names.task in found._fields:
-        raise ValueError(
-            f"task: rename the column {names.task!r}, it is a column of the table of predictions, too"
-        )
+    for label in names.labels:
+        if label in found._fields:
+            raise ValueError(
+                f"task: rename the column {label!r}, it is a column of the table of predictions, too"
+            )
     frame = nw.from_native(query, eager_only=True)
     columns = []
     for column, values in found._asdict().items():
         in_order = np.empty(len(values))
         in_order[asked.order] = values
         columns.append(nw.new_series(column, in_order, native_namespace=nw.get_native_namespace(frame)))
-    return frame.select(names.task).with_columns(*columns).to_native()
+    return frame.select(names.labels).with_columns(*columns).to_native()

@@ -15,12 +15,13 @@ from ..common import CommonPart
 from ..intervals import TaskSpreads
 from ..predicting import predict_rows, quantile_shifts, task_spreads
 from ..prior import Prior
-from ..tasks import TaskSet
+from ..tasks import Encoding, TaskSet
 from ..tasks.pairs import matched
 from ..tasks.rows import sparse_products
 from ..wide import FactorSpreads
 from ._reading import (
     check_names,
+    encoded_rows,
     in_known_order,
     refuse_description,
     task_positions,
@@ -36,6 +37,7 @@ class Predicts:
 
     prior_: Prior
     n_side_info_in_: int
+    encoding_: Encoding | None = None
     task_labels_: NDArray[Any]
     task_weights_: Array
     task_descriptions_: Array
@@ -72,8 +74,10 @@ class Predicts:
             )
         if side_info is not None:
             refuse_description(self)
-        with numbers_of("X"):
-            X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        X, names = encoded_rows(self, X)
+        if names is None:
+            with numbers_of("X"):
+                X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         self.prior_.units.check(X, names=getattr(self, "feature_names_in_", None))
         if groups is None:
             if len(self.task_labels_) != 1:

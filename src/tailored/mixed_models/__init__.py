@@ -7,10 +7,12 @@ from .side import SideForm, fit_side, side_forms
 from .starts import fit_mixture
 from .statistics import TaskStatistics
 from .stepwise import Stepwise
+from .uncertainty import MeanCovariance, mean_covariance, task_covariances
 
 __all__ = [
     "EMResult",
     "Expectation",
+    "MeanCovariance",
     "Mixture",
     "Moments",
     "Shrinkage",
@@ -28,6 +30,8 @@ __all__ = [
     "fit_mixture",
     "fit_side",
     "influence",
+    "mean_covariance",
     "side_forms",
+    "task_covariances",
     "truncate",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -188,6 +189,7 @@ def fit_mixed_model(
     tol: float = 1e-7,
     learn_mean: bool = True,
     structure: str = "full",
+    varying: Sequence[int] | None = None,
     start: Mixture | None = None,
 ) -> Mixture:
     """The linear mixed model, by accelerated EM from a pooled fit (K = 1).
@@ -198,6 +200,9 @@ def fit_mixed_model(
         False keeps b at zero: d parameters fewer where tasks have no common direction.
     structure : {"full", "diagonal", "intercept", "none"}
         W as it is, uncorrelated, of the last weight alone, or zero: tasks do not differ.
+    varying : sequence of int, optional
+        Weights that tasks may differ in; W is zero for the others, and their means stay those of the pooled fit (see
+        `tailored.mixed_models.common_weights`).  All by default.
     start : Mixture, optional
         The same model of other tasks of the same kind, to start from instead.
     """
@@ -218,6 +223,8 @@ def fit_mixed_model(
     # Half of what the pooled fit leaves goes to the noise, half to differences between tasks.
     half = max(left / 2.0, noise_floor(totals))
     W = half * n_rows / energy * np.eye(d)
+    if varying is not None:
+        W = np.diag(np.where(np.isin(np.arange(d), list(varying)), np.diag(W), 0.0))
     if structure == "intercept":
         # EM keeps the range of W.
         W = np.diag(np.append(np.zeros(d - 1), half))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .common_weights import most_likely_mean, settle
 from .em import Shrinkage, em, factor_target, fit_mixed_model, maximise, noise_floor, truncate
 from .mixture import Mixture
 from .moments import Moments, Source, Totals
@@ -58,6 +59,8 @@ class Form:
         Shrink W to ``n_factors`` common factors plus a diagonal, a target worth ``pseudo_tasks`` tasks.
     truncation : float
         Least eigenvalue of W kept, relative to its largest.
+    varying : tuple of int or None
+        The weights that tasks may differ in, where the user has said so; the others are the same in all tasks.
     """
 
     kind: str
@@ -69,19 +72,21 @@ class Form:
     n_factors: int | None = None
     pseudo_tasks: float = 0.0
     truncation: float = 0.0
+    varying: tuple[int, ...] | None = None
 
     @property
     def plain(self) -> Form | None:
         """The mixed model that the fit of this form starts from; None where it starts from nothing."""
         if self.kind == "independent" or self.structure != "full":
             return None
-        return Form("mixed model", learn_mean=self.learn_mean)
+        return Form("mixed model", learn_mean=self.learn_mean, varying=self.varying)
 
     def n_parameters(self, d: int) -> int:
         """Numbers that are learned, beside the noise: the mean, variances and covariances, or the ridge."""
         if self.kind == "independent":
             return 1
-        variances = {"none": 0, "intercept": 1, "diagonal": d, "full": d * (d + 1) // 2}[self.structure]
+        m = d if self.varying is None else len(self.varying)
+        variances = {"none": 0, "intercept": 1, "diagonal": m, "full": m * (m + 1) // 2}[self.structure]
         return variances + d * self.learn_mean
 
     def describe(self) -> dict[str, Any]:
@@ -127,6 +132,23 @@ def chains(
                 for threshold in TRUNCATIONS
             ]
         )
+    return listed
+
+
+def chains_of_varying(varying: tuple[int, ...], *, few: bool) -> list[list[Form]]:
+    """Mixed models whose tasks differ in these weights alone: uncorrelated, full, and in between.
+
+    That they differ is the user's word; a mixture, or every task alone, would have them differ in all weights.
+    """
+    single = Form("mixed model", learn_mean=True, varying=varying)
+    if len(varying) < 2:
+        return [[single]]
+    listed = [[replace(single, structure="diagonal")]]
+    if few:
+        return [*listed, [replace(single, n_factors=0, pseudo_tasks=FEW_PSEUDO_TASKS)]]
+    listed.append([single])
+    for n_factors in (rank for rank in FACTORS if rank < len(varying)):
+        listed.append([replace(single, n_factors=n_factors, pseudo_tasks=nu) for nu in PSEUDO_TASKS])
     return listed
 
 
@@ -180,8 +202,16 @@ class FormFitter:
 
     def _bare(self, form: Form) -> Mixture:
         if form not in self.fitted:
-            self.fitted[form] = self._fit(form)
+            found = self._fit(form)
+            self.fitted[form] = found if form.varying is None else self._with_common_weights(form, found)
         return self.fitted[form]
+
+    def _with_common_weights(self, form: Form, found: Mixture) -> Mixture:
+        """The means that EM does not move."""
+        if form.pseudo_tasks:
+            return most_likely_mean(self.statistics, found)  # next to those of the plain model
+        options: dict[str, Any] = {"max_iter": self.steps(few=100, many=40), "tol": 1e-9}
+        return settle(self.statistics, found, diagonal=form.structure in DIAGONAL, **options)
 
     def _fit(self, form: Form) -> Mixture:
         if form.kind == "independent":
@@ -216,6 +246,7 @@ class FormFitter:
                 learn_mean=form.learn_mean,
             )
         options: dict[str, Any] = {"learn_mean": form.learn_mean, "structure": form.structure}
+        options["varying"] = form.varying
         options.update(max_iter=self.steps(few=100, many=40), tol=1e-9 if self._few else 1e-6)
         if form in self.starts:
             options["start"] = replace(self.starts[form], side=None)
@@ -260,7 +291,8 @@ class FormFitter:
 def refine(source: Source, form: Form, model: Mixture) -> Mixture:
     """The form's model of all tasks of ``source``, by EM from its fit to a sample of them.
 
-    Γ and gates stay as they are, and so does all of "every task alone".  What W is shrunk to is the sample's.
+    Γ and gates stay as they are, and so do all of "every task alone" and weights that all tasks have in common.  What W is
+    shrunk to is the sample's.
     """
     if form.kind == "independent":
         return model

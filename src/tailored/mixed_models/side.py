@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .common_weights import most_likely_mean
 from .em import fit_mixed_model, maximise
 from .mixture import Mixture
 from .statistics import TaskStatistics
@@ -30,23 +31,30 @@ class SideForm:
         Whether it moves the intercept (q numbers), or all weights (d q numbers).
     curved : bool
         Whether the curved features are used, or the first ``n_linear`` alone.
+    varying : tuple of int, optional
+        The weights that tasks may differ in, and a description may move; all by default.
     """
 
     penalty: float
     intercept_only: bool = False
     curved: bool = False
+    varying: tuple[int, ...] | None = None
 
     def describe(self) -> dict[str, Any]:
         effect = "intercept" if self.intercept_only else "all weights"
         return {"penalty": self.penalty, "effect on": effect, "curved": self.curved}
 
 
-def side_forms(has_intercept: bool, has_curves: bool) -> list[SideForm]:
+def side_forms(
+    has_intercept: bool, has_curves: bool, varying: tuple[int, ...] | None = None
+) -> list[SideForm]:
     """All forms, in the order in which one would try them."""
     effects = (True, False) if has_intercept else (False,)
+    if has_intercept and varying is not None and len(varying) == 1:
+        effects = (True,)  # nothing but the intercept varies
     shapes = (False, True) if has_curves else (False,)
     return [
-        SideForm(penalty, effect, shape)
+        SideForm(penalty, effect, shape, varying)
         for shape in shapes
         for effect in effects
         for penalty in SIDE_PENALTIES
@@ -90,7 +98,10 @@ def fit_side(
     per_task = float(np.mean(v * v)) or 1.0
     regression = np.linalg.solve(v.T @ v + form.penalty * per_task * np.eye(used), v.T)
     Gamma = np.zeros((statistics.n_features, known.shape[1]))
-    model = fit_mixed_model(statistics, max_iter=30) if start is None else start.rest
+    common = np.zeros(statistics.n_features, dtype=bool)
+    if form.varying is not None:
+        common = ~np.isin(np.arange(statistics.n_features), form.varying)
+    model = fit_mixed_model(statistics, max_iter=30, varying=form.varying) if start is None else start.rest
     if start is not None:
         Gamma[:, :used] = start.Gamma[:, :used]
         if form.intercept_only:
@@ -100,11 +111,14 @@ def fit_side(
         rest = statistics.shifted(known @ Gamma.T)
         deviations = model.expect(rest).means[:, 0] - model.means[0] + known @ Gamma.T
         model = maximise(totals, model, rest.moments(model).moments)
+        if common.any():
+            model = most_likely_mean(rest, model)
         previous, Gamma = Gamma, np.zeros_like(Gamma)
         if form.intercept_only:
             Gamma[-1, :used] = regression @ _intercepts(deviations, model.covariances[0])
         else:
             Gamma[:, :used] = (regression @ deviations).T
+        Gamma[common] = 0.0
         if np.abs(Gamma - previous).max() < tol * max(np.abs(Gamma).max(), tol):
             break
     return SideFit(Gamma, model)

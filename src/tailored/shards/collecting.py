@@ -66,7 +66,8 @@ class Collection:
         self._sample = Reservoir(seed=seed)
         self.journal = Journal()
         folder.mkdir(parents=True, exist_ok=True)
-        self._claim({"table": scan.table.name, "columns": list(scan.columns), "seed": seed, **about})
+        claim = {"table": scan.table.name, "columns": list(scan.columns), "encoding": repr(scan.given)}
+        self._claim({**claim, "seed": seed, **about})
         self._recover()
         if not self.journal.done:
             self._read()

@@ -161,13 +161,16 @@ class DaskCollection:
 
 
 def _tasks(part: Any, columns: Columns) -> TaskSet:
-    return TaskSet.from_frame(
+    tasks = TaskSet.from_frame(
         part,
         task=columns.task,
         target=columns.target,
         features=columns.features,
         side_columns=columns.side or None,
     )
+    assert tasks.encoding is not None
+    tasks.encoding.check_plain("the partitions of a Dask dataframe are read one by one; encode it as numbers")
+    return tasks
 
 
 def _drawn(part: Any, columns: Columns, empty: Reservoir) -> Drawn:

@@ -37,6 +37,7 @@ class EngineCollection:
         self._columns = scan.columns.among(scan.table.columns or [])
         frame: Any = nw.from_native(scan.table.data).lazy()
         inputs = [*(self._columns.features or ()), self._columns.target]
+        _check_numbers(frame.collect_schema(), inputs)
         self._frame = frame.select(
             nw.col(self._columns.task),
             *(nw.col(name).cast(nw.Float64) for name in inputs),
@@ -164,8 +165,8 @@ class EngineCollection:
             frame.to_native(),
             task=columns.task,
             target=columns.target,
-            features=columns.features,
             side_columns=columns.side,
+            encoding=self.reservoir.sample.encoding,
         )
         return describe(
             tasks.with_rows(np.zeros(len(tasks.y), dtype=bool), np.zeros(len(tasks), dtype=np.int64))
@@ -173,6 +174,15 @@ class EngineCollection:
 
     def forget_rows(self) -> None:
         """There are none here."""
+
+
+def _check_numbers(types: Any, names: list[str]) -> None:
+    for name in names:
+        if not (types[name].is_numeric() or types[name] == nw.Boolean):
+            raise ValueError(
+                f"data: column {name!r} is {types[name]}, and rows stay in their engine; encode it as numbers there, or "
+                "leave in_engine out"
+            )
 
 
 def _statistics(found: Any, d: int, side: Array | None) -> TaskStatistics:

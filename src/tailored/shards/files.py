@@ -65,5 +65,5 @@ def read_tasks(file: IO[bytes], like: TaskSet) -> TaskSet:
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     described: Any = None if like.side_info is None else side
     return TaskSet.from_arrays(
-        X, y, offsets, labels, described, like.side_names, like.feature_names, like.columns
+        X, y, offsets, labels, described, like.side_names, like.feature_names, like.encoding
     )

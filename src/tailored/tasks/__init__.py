@@ -1,8 +1,10 @@
 """What a task is: many small tasks as one set, how they are read, and the rows of each."""
 
+from ._describing import Description
 from ._task_set import Task, TaskSet
+from .encoding import Encoding
 from .rows import Rows
 from .scans import TaskScan, scan
 from .units import Units
 
-__all__ = ["Rows", "Task", "TaskScan", "TaskSet", "Units", "scan"]
+__all__ = ["Description", "Encoding", "Rows", "Task", "TaskScan", "TaskSet", "Units", "scan"]

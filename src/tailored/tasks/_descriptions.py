@@ -65,8 +65,8 @@ def read_side(side_info: Any, grouping: Grouping, anonymous: bool) -> Side:
     return side_from_columns(list(array.T), None, grouping)
 
 
-def read_side_table(side_info: Any, task: str, labels: list[Any]) -> Side:
-    """Return `from_frame`'s `side_info` as a row per task."""
+def read_side_table(side_info: Any, task: list[str], labels: list[Any]) -> Side:
+    """Return `from_frame`'s `side_info` as a row per task, whose label stands in the columns `task`."""
     side_info = _by_index(side_info) if is_series(side_info) else side_info
     if side_info is None:
         return Side()
@@ -75,10 +75,11 @@ def read_side_table(side_info: Any, task: str, labels: list[Any]) -> Side:
     if not is_frame(side_info):
         raise TypeError(f"side_info is of type {type(side_info).__name__}. {BY_LABEL}")
     frame = read_frame(side_info, "side_info")
-    if task in frame.columns:
-        rows = _find(read_labels(frame[task].to_native(), "side_info"), labels)
+    if set(task) <= set(frame.columns):
+        keys = [read_labels(frame[name].to_native(), "side_info") for name in task]
+        rows = _find(keys[0] if len(task) == 1 else _tuples(keys), labels)
         return side_from_frame(frame.drop(task), rows, labels)
-    return side_from_index(side_info, frame, labels, f" Or give it the column {task!r}.")
+    return side_from_index(side_info, frame, labels, f" Or give it the column {name_some(task)}.")
 
 
 def side_from_columns(columns: list[np.ndarray], names: list[str] | None, grouping: Grouping) -> Side:
@@ -246,6 +247,10 @@ def _by_index(series: Column) -> dict[Any, Any]:
     if len(values) < len(index):
         raise ValueError("side_info is a Series with several entries for one label. Keep one each.")
     return values
+
+
+def _tuples(keys: list[Any]) -> list[Any]:
+    return list(zip(*(native(key) if isinstance(key, np.ndarray) else key for key in keys), strict=True))
 
 
 def _find(keys: np.ndarray | list[Any], labels: list[Any], hint: str = "") -> list[int]:

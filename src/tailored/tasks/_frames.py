@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import narwhals.stable.v1 as nw
 import numpy as np
+from narwhals.exceptions import DuplicateError
 
 from .._validation import check_choice, check_features, is_missing, label_array, name_some, native
 
@@ -59,7 +60,18 @@ def read_frame(data: Any, name: str) -> Frame:
         raise TypeError(
             f"{name} must be a dataframe (pandas, polars or pyarrow); got {type(data).__name__}.{lazy}"
         )
-    return nw.from_native(data.compute() if is_dask(data) else data, eager_only=True)
+    try:
+        return nw.from_native(data.compute() if is_dask(data) else data, eager_only=True)
+    except DuplicateError:
+        twice = [column for column, count in Counter(_column_names(data)).items() if count > 1]
+        raise ValueError(
+            f"{name} has several columns with the name {name_some(twice)}. Rename them, or keep one each."
+        ) from None
+
+
+def _column_names(data: Any) -> list[Any]:
+    names = getattr(data, "column_names", None)
+    return list(data.columns if names is None else names)
 
 
 def numeric_column(column: Column, words: str, advice: str = "Encode it as numbers.") -> np.ndarray:
@@ -85,7 +97,8 @@ def read_features(X: Any, min_rows: int = 1) -> tuple[Rows, np.ndarray | None]:
     frame = read_frame(X, "X")
     values = np.empty(frame.shape)
     for j, column in enumerate(frame.iter_columns()):
-        values[:, j] = numeric_column(column, f"Column {column.name!r} of X")
+        advice = "Encode it as numbers, or read the table with TaskSet.from_frame, which does."
+        values[:, j] = numeric_column(column, f"Column {column.name!r} of X", advice)
     names = frame.columns
     named = names and all(isinstance(name, str) for name in names)
     return check_features(values, min_rows), np.array(names, dtype=object) if named else None
@@ -132,7 +145,7 @@ def group_rows(groups: Any, n_rows: int) -> Grouping:
     """Number the tasks of the rows by first appearance of their labels; one task when `groups` is None."""
     if groups is None:
         return Grouping(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
-    words = _coded_words(groups)
+    words = coded_words(groups)
     groups = read_labels(groups, "groups") if words is None else words.codes
     if len(groups) != n_rows:
         raise ValueError(f"groups has {len(groups)} labels, but X has {n_rows} rows. Pass a label per row.")
@@ -164,31 +177,31 @@ def group_rows(groups: Any, n_rows: int) -> Grouping:
     return grouping
 
 
-class _Words(NamedTuple):
+class Words(NamedTuple):
     """Words of a column: the number of each row's by first appearance, and the distinct ones."""
 
     codes: np.ndarray
     distinct: list[str]
 
 
-def _coded_words(groups: Any) -> _Words | None:
+def coded_words(groups: Any) -> Words | None:
     """By the hash table of the column's own library; None for what is no column of words, or has missing ones."""
     if not is_series(groups):
         return None
-    column = nw.from_native(groups, series_only=True)
+    column = groups if isinstance(groups, nw.Series) else nw.from_native(groups, series_only=True)
     if column.dtype != nw.String or column.is_null().any():
         return None
     words = column.to_native()
     if hasattr(words, "factorize"):  # pandas
         codes, distinct = words.factorize()
-        return _Words(np.asarray(codes, np.int64), distinct.tolist())
+        return Words(np.asarray(codes, np.int64), distinct.tolist())
     if hasattr(words, "replace_strict"):  # polars
         distinct = words.unique(maintain_order=True)
         codes = words.replace_strict(distinct, np.arange(len(distinct)))
-        return _Words(np.asarray(codes.to_numpy(), np.int64), distinct.to_list())
+        return Words(np.asarray(codes.to_numpy(), np.int64), distinct.to_list())
     if hasattr(words, "dictionary_encode"):  # pyarrow
         coded = words.dictionary_encode().combine_chunks()
-        return _Words(np.asarray(coded.indices.to_numpy(), np.int64), coded.dictionary.to_pylist())
+        return Words(np.asarray(coded.indices.to_numpy(), np.int64), coded.dictionary.to_pylist())
     return None
 
 

@@ -84,8 +84,8 @@ def join_entries(entries: list[Any], labels: Any) -> tuple[Any, ...]:
     return X, y, offsets, unique, side.values, side.names, names[0]
 
 
-def check_alike(sets: list[Any]) -> None:
-    """Refuse task sets that do not agree in their columns."""
+def check_alike(sets: list[Any]) -> Any:
+    """Refuse task sets that do not agree in their columns; return the first."""
     first = sets[0]
     for i, other in enumerate(sets):
         for what in ("n_features", "feature_names", "side_names"):
@@ -98,6 +98,7 @@ def check_alike(sets: list[Any]) -> None:
                 f"side_info has {widths[1] or 'no'} columns in sets[{i}] and {widths[0] or 'no'} in "
                 "sets[0]: give it to all or none, with the same columns."
             )
+    return first
 
 
 def stack(parts: list[Rows]) -> Rows:

@@ -30,6 +30,19 @@ def row_counts(share: Share, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.clip(part, np.minimum(1, most), most)
 
 
+def support_rows(offsets: np.ndarray, wanted: np.ndarray, rng: Any) -> NDArray[np.bool_]:
+    """A mask of so many rows of each task: random ones, or the first ones without ``rng``."""
+    sizes = np.diff(offsets)
+    task = np.repeat(np.arange(len(sizes)), sizes)
+    rank = within = np.arange(len(task)) - offsets[task]
+    if rng is not None:
+        # one lexsort over all rows: inside each task, order of its random keys
+        order = np.lexsort((row_keys(rng, task, within), task))
+        rank = np.empty_like(within)
+        rank[order] = within
+    return np.asarray(rank < wanted[task])
+
+
 def row_keys(rng: Any, task: np.ndarray, row: np.ndarray) -> np.ndarray:
     """Random keys that are functions of (seed, task, row) alone: SplitMix64, all rows in one go.
 

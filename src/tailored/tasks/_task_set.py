@@ -19,13 +19,15 @@ from .._validation import (
     native,
 )
 from . import _descriptions, _frames
+from ._describing import Description
 from ._descriptions import Side
 from ._frames import Grouping, Rows
 from ._joining import Task, check_alike, join_entries, offsets_of, stack
-from ._long_frames import FrameColumns, read_long
-from ._splitting import check_share, row_counts, row_keys, task_counts
+from ._long_frames import LongTable
+from ._splitting import check_share, row_counts, support_rows, task_counts
+from .encoding import Encoding
 
-FIELDS = ("X", "y", "offsets", "labels", "side_info", "side_names", "feature_names", "columns")
+FIELDS = ("X", "y", "offsets", "labels", "side_info", "side_names", "feature_names", "encoding")
 
 
 class TaskSet:
@@ -57,8 +59,8 @@ class TaskSet:
         float64, or object if a column is not numeric; the numeric columns then hold floats.
     side_names : list of str or None
     feature_names : ndarray of str (object) or None
-    columns : FrameColumns or None
-        Where the labels and the targets stood in the frame that the tasks were read from.
+    encoding : Encoding or None
+        How the frame that the tasks were read from was read.
     """
 
     X: Rows
@@ -68,7 +70,7 @@ class TaskSet:
     side_info: np.ndarray | None
     side_names: list[str] | None
     feature_names: np.ndarray | None
-    columns: FrameColumns | None
+    encoding: Encoding | None
 
     def __init__(self, X: Any, y: Any, groups: Any = None, side_info: Any = None) -> None:
         rows, names = _frames.read_features(X)
@@ -82,31 +84,45 @@ class TaskSet:
         cls,
         frame: Any,
         *,
-        task: str,
+        task: str | Sequence[str],
         target: str | None,
         features: Sequence[str] | None = None,
         side_info: Any = None,
         side_columns: Sequence[str] | None = None,
+        encoding: Encoding | None = None,
+        missing: str = "error",
     ) -> Self:
         """Read tasks from a long dataframe (pandas, polars or pyarrow) with a row per observation.
+
+        Words become indicators, one for each but the first, ordered categories (of pandas, or an Enum of polars) their
+        places, dates days since the first one, booleans 0 and 1 (`describe`). Words of descriptions stay words.
 
         Parameters
         ----------
         frame : dataframe
         task, target : str
             The columns of task labels and of the quantity to predict (None: rows without targets, such as those to be
-            predicted; zeros stand for them).
+            predicted; zeros stand for them). Of several columns of labels each combination is a task, labelled by a tuple.
         features : sequence of str, optional
-            The columns of inputs; all remaining ones when absent, which must then be numeric.
+            The columns of inputs; all remaining ones when absent.
         side_info : dataframe or mapping, optional
             A row per task, in any order: a dataframe with the column `task`, a pandas DataFrame whose index
             holds the labels, or a mapping from label to row. Labels that `frame` lacks are ignored.
         side_columns : sequence of str, optional
             Columns of `frame` itself, constant within each task, as the side information.
+        encoding : Encoding, optional
+            That of another set, or ``encoding_`` of a learner: columns are found and read as there, by their names.
+        missing : {"error", "drop"}, default="error"
+            What is done with rows without a task, a target or one of the inputs.
         """
+        task = task if isinstance(task, str) else tuple(task)
         return cls.from_grouped(
-            *read_long(frame, FrameColumns(task, target), features, side_info, side_columns)
+            *LongTable(frame, task, target, features, side_info, side_columns, encoding, missing).read()
         )
+
+    def describe(self) -> Description:
+        """What the set holds and how it was read, to be printed."""
+        return Description.of(self)
 
     @classmethod
     def from_grouped(
@@ -116,11 +132,11 @@ class TaskSet:
         grouping: Grouping,
         side: Side,
         names: np.ndarray | None,
-        columns: FrameColumns | None = None,
+        encoding: Encoding | None = None,
     ) -> Self:
         """Make a set of rows whose tasks are known, in any order; values are checked."""
         self = cls.__new__(cls)
-        self._gather(X, y, grouping, side, names, columns)
+        self._gather(X, y, grouping, side, names, encoding)
         return self
 
     @classmethod
@@ -143,8 +159,7 @@ class TaskSet:
         sets = list(sets)
         if not sets:
             raise ValueError("sets is empty: pass at least one TaskSet.")
-        check_alike(sets)
-        first = sets[0]
+        first = check_alike(sets)
         n_tasks = sum(map(len, sets))
         if relabel:
             labels = np.arange(n_tasks)
@@ -159,7 +174,7 @@ class TaskSet:
             np.concatenate(sides) if sides else None,
             first.side_names,
             first.feature_names,
-            first.columns if all(s.columns == first.columns for s in sets) else None,
+            first.encoding if all(s.encoding == first.encoding for s in sets) else None,
         )
 
     @classmethod
@@ -172,11 +187,11 @@ class TaskSet:
         side_info: np.ndarray | None = None,
         side_names: list[str] | None = None,
         feature_names: np.ndarray | None = None,
-        columns: FrameColumns | None = None,
+        encoding: Encoding | None = None,
     ) -> Self:
         """Make a set of clean arrays without looking at them; they become read-only."""
         self = cls.__new__(cls)
-        self._store(X, y, offsets, labels, side_info, side_names, feature_names, columns)
+        self._store(X, y, offsets, labels, side_info, side_names, feature_names, encoding)
         return self
 
     def _gather(
@@ -186,7 +201,7 @@ class TaskSet:
         grouping: Grouping,
         side: Side,
         names: np.ndarray | None,
-        columns: FrameColumns | None = None,
+        encoding: Encoding | None = None,
     ) -> None:
         """Check the values, then bring the rows of each task together."""
         codes, labels = grouping.codes, grouping.labels
@@ -203,7 +218,7 @@ class TaskSet:
             # never freeze the user's arrays, nor change with them; sparse rows are a copy already
             X, y = X if sp.issparse(X) else X.copy(), y.copy()
         offsets = offsets_of(np.bincount(codes, minlength=len(labels)))
-        self._store(X, y, offsets, grouping.labels, side.values, side.names, names, columns)
+        self._store(X, y, offsets, grouping.labels, side.values, side.names, names, encoding)
 
     def _store(self, *values: Any) -> None:
         for name, value in zip(FIELDS, values, strict=True):
@@ -223,20 +238,19 @@ class TaskSet:
             state["X"] = (self.X.data, self.X.indices, self.X.indptr, tuple(self.X.shape))
         if self.side_info is not None and self.side_info.dtype == object:
             state["side_info"] = self.side_info.tolist()
-        return {**state, "columns": None if self.columns is None else tuple(self.columns)}
+        return state
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """The set that `state` was taken of."""
-        X, side, columns = (state[name] for name in ("X", "side_info", "columns"))
+        X, side = state["X"], state["side_info"]
         if isinstance(X, tuple):
             X = sp.csr_array(X[:3], shape=X[3])
         if isinstance(side, list):
             table = np.empty((len(side), len(state["side_names"] or side[0])), dtype=object)
             table[:] = side
             side = table
-        columns = None if columns is None else FrameColumns(*columns)
-        return cls.from_arrays(**{**state, "X": X, "side_info": side, "columns": columns})
+        return cls.from_arrays(**{**state, "X": X, "side_info": side})
 
     @property
     def n_tasks(self) -> int:
@@ -314,7 +328,7 @@ class TaskSet:
         rows = slice(offsets[0], offsets[-1])
         side = None if self.side_info is None else self.side_info[start:stop]
         arrays = self.X[rows], self.y[rows], offsets - offsets[0], self.labels[start:stop], side
-        return self.from_arrays(*arrays, self.side_names, self.feature_names, self.columns)
+        return self.from_arrays(*arrays, self.side_names, self.feature_names, self.encoding)
 
     def _take(self, index: np.ndarray) -> Self:
         ascending = np.sort(index)
@@ -327,7 +341,7 @@ class TaskSet:
         rows = np.repeat(self.offsets[index] - offsets[:-1], sizes) + np.arange(offsets[-1])
         side = None if self.side_info is None else self.side_info[index]
         arrays = self.X[rows], self.y[rows], offsets, self.labels[index], side
-        return self.from_arrays(*arrays, self.side_names, self.feature_names, self.columns)
+        return self.from_arrays(*arrays, self.side_names, self.feature_names, self.encoding)
 
     def index_of(self, labels: Any) -> np.ndarray:
         """Return the positions of labels (a list, an array, or a single one), always as a 1-D array."""
@@ -376,20 +390,11 @@ class TaskSet:
             False takes the first rows as support.
         """
         wanted = row_counts(check_share("support", support), self.sizes)
-        task = np.repeat(np.arange(len(self)), self.sizes)
-        within = np.arange(len(self.y)) - self.offsets[task]
-        if shuffle:
-            # one lexsort over all rows: inside each task, order of its random keys
-            order = np.lexsort((row_keys(check_rng(random_state), task, within), task))
-            rank = np.empty_like(within)
-            rank[order] = within
-        else:
-            rank = within
-        chosen = rank < wanted[task]
+        chosen = support_rows(self.offsets, wanted, check_rng(random_state) if shuffle else None)
         return self.with_rows(chosen, wanted), self.with_rows(~chosen, self.sizes - wanted)
 
     def with_rows(self, mask: np.ndarray, sizes: np.ndarray) -> Self:
         """The same tasks with only the rows of the mask, `sizes` of them in each."""
         rows = np.flatnonzero(mask)
         arrays = self.X[rows], self.y[rows], offsets_of(sizes), self.labels, self.side_info
-        return self.from_arrays(*arrays, self.side_names, self.feature_names, self.columns)
+        return self.from_arrays(*arrays, self.side_names, self.feature_names, self.encoding)

@@ -9,7 +9,7 @@ import numpy as np
 from .._validation import name_some, native
 from ._frames import read_frame, read_labels
 from ._joining import offsets_of
-from ._long_frames import FrameColumns, read_long
+from ._long_frames import LongTable, task_columns
 from ._task_set import TaskSet
 
 
@@ -20,24 +20,18 @@ class FrameRows(NamedTuple):
     order: np.ndarray
 
 
-def read_rows(
-    frame: Any, name: str, columns: FrameColumns, features: Any, side_info: Any, side_columns: Any
-) -> FrameRows:
+def read_rows(frame: Any, name: str, table: LongTable) -> FrameRows:
     """Tasks from a frame that may have other columns than these, and need not have a target."""
     data = read_frame(frame, name)
-    wanted = [
-        columns.task,
-        columns.target,
-        *(features if features is not None else ()),
-        *(side_columns or ()),
-    ]
+    features = table.features or () if table.encoding is None else [c.name for c in table.encoding.features]
+    wanted = [*task_columns(table.task), table.target, *features, *(table.side_columns or ())]
     lost = [column for column in wanted if column is not None and column not in data.columns]
     if lost:
         raise ValueError(
             f"{name}: the frame has no column {name_some(lost)}; it has {name_some(data.columns, 12)}."
         )
-    read = read_long(frame, columns, features, side_info, side_columns)
-    return FrameRows(TaskSet.from_grouped(*read), np.argsort(read[2].codes, kind="stable"))
+    read = table.read()
+    return FrameRows(TaskSet.from_grouped(*read), np.argsort(read.grouping.codes, kind="stable"))
 
 
 def label_list(groups: Any) -> list[Any]:
@@ -74,7 +68,14 @@ def matched(query: TaskSet, support: TaskSet | None) -> TaskSet:
             )
         side, names = support.side_info[at], support.side_names
     return TaskSet.from_arrays(
-        support.X[rows], support.y[rows], offsets, query.labels, side, names, support.feature_names
+        support.X[rows],
+        support.y[rows],
+        offsets,
+        query.labels,
+        side,
+        names,
+        support.feature_names,
+        support.encoding,
     )
 
 

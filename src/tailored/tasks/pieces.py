@@ -93,7 +93,7 @@ def merged(sets: Iterable[TaskSet]) -> TaskSet:
         side,
         sets[0].side_names,
         sets[0].feature_names,
-        sets[0].columns if all(one.columns == sets[0].columns for one in sets) else None,
+        sets[0].encoding if all(one.encoding == sets[0].encoding for one in sets) else None,
     )
 
 

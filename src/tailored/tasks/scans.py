@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._validation import check_choice, name_some
+from ._descriptions import Side, side_column
 from ._frames import read_frame
-from ._long_frames import FrameColumns
 from ._task_set import TaskSet
+from .encoding import Encoding, types_of
 from .tables import Batch, Table, batch_rows, open_table
 
 
@@ -77,11 +79,46 @@ class TaskScan:
     columns : Columns
     in_engine : bool
         Whether rows stay where they are.
+    given : Encoding or None
+        How the table is to be read, where the user has said so.
     """
 
     table: Table
     columns: Columns
     in_engine: bool = False
+    given: Encoding | None = None
+
+    @cached_property
+    def encoding(self) -> Encoding | None:
+        """How the table is read: as was said, or as all of its rows say, which takes a pass over columns of words.
+
+        None of a table that can be read once: its first batch decides.
+        """
+        if self.given is not None or self.table.once:
+            return self.given
+        known = None if self.table.columns is None else self.columns.among(self.table.columns)
+        names = None if known is None else known.names
+        size = batch_rows(16 if names is None else len(names))
+        found: Encoding | None = None
+        for batch in self.table.batches(names, size):
+            frame = read_frame(batch.frame, "data")
+            found = _looked_at(frame, self.columns.among(frame.columns), batch.place)
+            break
+        if found is None or not found.encoded:
+            return found  # numbers are what they are
+        some, n_rows = self._only(found), 0
+        for batch in self.table.batches(None if names is None else some.names, size):
+            frame = read_frame(batch.frame, "data")
+            # The first rows were looked at already, and are so many of none.
+            found = found.merged(n_rows, _looked_at(frame, some, batch.place), len(frame))
+            n_rows += len(frame)
+        return found
+
+    def _only(self, found: Encoding) -> Columns:
+        """The columns whose reading depends on the whole table."""
+        inputs = tuple(column.name for column in found.features if column.name in found.encoded)
+        side = tuple(column.name for column in found.side if column.name in found.encoded)
+        return self.columns._replace(features=inputs, side=side)
 
     def pieces(self, skip: int = 0) -> Iterator[Piece]:
         """The tasks, batch by batch; a task may be in several of them.  The first ``skip`` batches are left out."""
@@ -89,6 +126,7 @@ class TaskScan:
         wanted = None if known is None else known.names
         n_columns = 16 if wanted is None else len(wanted)
         kind: tuple[str, str] | None = None
+        encoding = self.encoding
         for number, batch in enumerate(self.table.batches(wanted, batch_rows(n_columns))):
             columns, found = known, list(read_frame(batch.frame, "data").columns)
             if columns is None:
@@ -102,7 +140,10 @@ class TaskScan:
                 )
             if number < skip:
                 continue
-            tasks = _read(batch, columns)
+            tasks = _read(batch, columns, encoding)
+            if encoding is None and tasks.encoding is not None:
+                tasks.encoding.check_plain("this table can be read only once; pass encoding= to scan")
+                encoding = tasks.encoding
             here = tasks.labels.dtype.kind
             kind = kind or (here, batch.place)
             if here != kind[0] and not {here, kind[0]} <= set("biuf"):
@@ -123,18 +164,33 @@ class TaskScan:
             np.zeros((0, len(side))) if side else None,
             list(side) or None,
             np.array(features, dtype=object),
-            FrameColumns(self.columns.task, self.columns.target),
+            self.encoding or Encoding(self.columns.task, self.columns.target),
         )
 
 
-def _read(batch: Batch, columns: Columns) -> TaskSet:
+def _looked_at(frame: Any, columns: Columns, place: str) -> Encoding:
+    """How these rows alone would be read."""
+    try:
+        found, _ = Encoding.of(frame, columns.features or (), columns.task, columns.target)
+    except ValueError as error:
+        raise ValueError(f"data: {place}: {error}") from error
+    if not columns.side:
+        return found
+    values = np.empty((len(frame), len(columns.side)), dtype=object)
+    for j, name in enumerate(columns.side):
+        values[:, j] = side_column(frame[name])
+    return found.with_side(Side(values, list(columns.side)), types_of(frame, columns.side))
+
+
+def _read(batch: Batch, columns: Columns, encoding: Encoding | None) -> TaskSet:
     try:
         return TaskSet.from_frame(
             batch.frame,
             task=columns.task,
             target=columns.target,
-            features=columns.features,
+            features=columns.features if encoding is None else None,
             side_columns=columns.side or None,
+            encoding=encoding,
         )
     except ValueError as error:
         raise ValueError(f"data: {batch.place}: {error}") from error
@@ -147,6 +203,7 @@ def scan(
     target: str,
     features: Sequence[str] | None = None,
     side_columns: Sequence[str] | None = None,
+    encoding: Encoding | None = None,
     in_engine: bool = False,
 ) -> TaskScan:
     """Tasks in a long table, a row per observation, that is read when a learner is fitted to it.
@@ -160,10 +217,14 @@ def scan(
     task, target : str
         The columns of task labels and of the quantity to predict.
     features : sequence of str, optional
-        The columns of inputs; all remaining ones when absent, which must then be numeric.
+        The columns of inputs; all remaining ones when absent.  Words, categories and dates are encoded as by
+        `TaskSet.from_frame`, for which the table is read once more; tables that can be read once, those of Dask, and rows
+        that stay in an engine need numbers.
     side_columns : sequence of str, optional
         Columns with the side information, constant within each task.  A table of descriptions is joined to the rows
         first, by the library that reads them.
+    encoding : Encoding, optional
+        That of another table, which this one is read like.
     in_engine : bool, default=False
         Rows stay in the engine of a lazy frame or relation: it sums products of columns for each task, and only the sums,
         and the rows of a sample of 5,000 tasks, come here.  Nothing but labels and their numbers of rows is held for all
@@ -175,6 +236,10 @@ def scan(
         For `EmpiricalBayesLearner.fit`.
     """
     table = open_table(data)
+    if encoding is not None:
+        if features is not None:
+            raise ValueError("features: the encoding says which columns are inputs; leave features out.")
+        features = [column.name for column in encoding.features]
     columns = Columns.of(task, target, features, side_columns)
     if table.columns is not None:
         columns.among(table.columns)
@@ -182,4 +247,7 @@ def scan(
         raise ValueError(
             "in_engine: a lazy frame, a relation or a dataframe can sum for itself; files and batches cannot"
         )
-    return TaskScan(table, columns, bool(in_engine) or table.is_dask)
+    stays = bool(in_engine) or table.is_dask
+    if stays and encoding is not None:
+        encoding.check_plain("rows that stay where they are must be numbers there")
+    return TaskScan(table, columns, stays, encoding)

@@ -271,6 +271,10 @@ class Units(Record):
             out[..., -1] += self.target_shift - out[..., :-1] @ self.shift[:-1]
         return out
 
+    def raw_differences(self, weights: Array) -> Array:
+        """What a difference (d,) of weights in these units is for the raw columns."""
+        return weights if self.is_raw else np.asarray(self.target * (self._back @ weights))
+
     def raw_representation(self, theta: Array) -> Array:
         """θ (.., d, d) of the raw columns, for one in these units."""
         if self.is_raw:

@@ -21,7 +21,7 @@ from ...learners import (
     UnconditionalLearner,
 )
 from ...losses import Pinball
-from ...tasks import TaskSet, rows
+from ...tasks import TaskSet
 from ...theory.bayes import BayesOracle
 from . import units
 from .splits import Split
@@ -52,7 +52,7 @@ class Method:
     Attributes
     ----------
     make : callable
-        `Split` to an estimator with ``fit`` and with ``adapt_many`` or ``predict_tasks``.
+        `Split` to an estimator with ``fit`` and with ``predict_tasks`` or ``predict_rows``.
     label : str
         What tables call it.
     is_baseline : bool
@@ -174,8 +174,4 @@ def predictions(method: Any, support: TaskSet, query: TaskSet) -> Array:
     """Predictions of the query rows after adapting to the support rows."""
     if isinstance(method, MetaLearner):
         return np.asarray(method.predict_tasks(query, support, coverage=None)["prediction"])
-    if hasattr(method, "predict_tasks"):
-        return np.asarray(method.predict_tasks(support=support, query=query))
-    weights = method.adapt_many(support)
-    has_intercept = weights.shape[1] > query.n_features
-    return rows.predictions(rows.Rows.of(query, has_intercept), weights)
+    return np.asarray(method.predict_rows(support, query))

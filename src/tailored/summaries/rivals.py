@@ -1,0 +1,66 @@
+"""What a practitioner would try first, on tasks as they come: for a summary, and for curves beside the learner's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import predicting
+from ..losses import Loss
+from ..mixed_models import Mixture, TaskStatistics
+from ..prior import Prior
+from ..tasks import TaskSet
+from ..tasks.rows import clipped, predictions, task_means
+from .account import OWN, Account
+from .effects import posterior_model
+
+Array = NDArray[np.float64]
+
+#: Names of the rivals.
+TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = "task mean", "ridge per task", "mixed model", "one model for all"
+
+
+def rival_predictions(prior: Prior, account: Account, support: TaskSet, query: TaskSet) -> dict[str, Array]:
+    """Predictions of the query rows: the mean of the support rows, ridge regression on them, and the mixed model.
+
+    The last two are those that were fitted, and whose penalty was chosen, with the learner: there where it kept them.
+    """
+    own = np.where(support.sizes > 0, task_means(support.y, support.offsets), account.target_mean)
+    found = {TASK_MEAN: np.repeat(own, query.sizes)}
+    models: dict[str, Mixture] = {}
+    d, model = len(prior.units.columns), posterior_model(prior)
+    if account.ridge is not None:
+        models[RIDGE] = Mixture(np.ones(1), np.zeros((1, d)), account.ridge * np.eye(d)[None], 1.0)
+    if account.plain is not None and model is not None:
+        models[MIXED_MODEL] = account.plain
+    # Beside a common part they were fitted to what it leaves.
+    if prior.common is not None or not models:
+        return found
+    side = None if model is None or model.side is None else model.side(support)
+    statistics = TaskStatistics.of(support, prior.units, side)
+    rows = prior.units.rows(query)
+    for name, rival in models.items():
+        raw = prior.units.raw_predictions(predictions(rows, rival.weights(statistics)))
+        found[name] = clipped(raw, prior.clip)
+    return found
+
+
+def rival_errors(
+    prior: Prior,
+    account: Account | None,
+    support: TaskSet,
+    query: TaskSet,
+    loss: Loss,
+    n_jobs: int | None = None,
+) -> Mapping[str, Array]:
+    """Mean losses of each task's query rows, by the learner itself and by its rivals."""
+    found = {OWN: predicting.predict(prior, support, query, n_jobs)}
+    if account is not None:
+        found.update(rival_predictions(prior, account, support, query))
+    asked = query.sizes > 0
+    return {
+        name: np.where(asked, task_means(loss.value(prediction, query.y), query.offsets), np.nan)
+        for name, prediction in found.items()
+    }

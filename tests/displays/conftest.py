@@ -1,0 +1,44 @@
+"""Two small models of one's own: a mixed model with side information, and a mixture."""
+
+import matplotlib
+import numpy as np
+import pytest
+
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.datasets import make_clusters
+
+matplotlib.use("Agg")
+
+
+@pytest.fixture(scope="session")
+def schools():
+    """A learner, and the 60 tasks that it was fitted to: columns x and z, and a description that moves the level."""
+    rng = np.random.default_rng(0)
+    rows, y, labels, side = [], [], [], {}
+    for t in range(60):
+        n, s = int(rng.integers(8, 14)), rng.normal(size=2)
+        w = np.array([1.0, -0.5, 3.0 + 1.5 * s[0]]) + np.array([0.6, 0.1, 0.5]) * rng.normal(size=3)
+        X = np.column_stack([5.0 + 2.0 * rng.normal(size=n), rng.integers(0, 2, n)])
+        rows.append(X)
+        y.append(X @ w[:2] + w[2] + 0.5 * rng.normal(size=n))
+        labels += [f"school {t}"] * n
+        side[f"school {t}"] = s
+    tasks = TaskSet(np.vstack(rows), np.concatenate(y), labels, side)
+    return EmpiricalBayesLearner().fit(tasks), tasks
+
+
+@pytest.fixture(scope="session")
+def clusters():
+    """A mixture without intercept, and its tasks."""
+    tasks = make_clusters(200, n_clusters=2, n_rows=12, n_features=4, rank=1, random_state=0)
+    learner = EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
+    assert learner.n_components_ > 1
+    return learner, tasks
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    import matplotlib.pyplot as plt
+
+    yield
+    plt.close("all")

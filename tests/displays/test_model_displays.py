@@ -1,0 +1,282 @@
+"""Displays of one's own model: their arrays against NumPy and the learner, and what is drawn of them."""
+
+import builtins
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from tailored import ConditionalLearner, TaskSet
+from tailored.displays import (
+    ComponentsDisplay,
+    EffectsDisplay,
+    PriorPathDisplay,
+    RepresentationMapDisplay,
+    RowsDisplay,
+    ShrinkageDisplay,
+    TaskFitDisplay,
+)
+from tailored.displays.components import telling_plane
+from tailored.displays.effects import own_fits
+from tailored.displays.style import MARKERS, PALETTE, look
+
+#: How each display is asked for.
+CALLS = {
+    EffectsDisplay: {},
+    ShrinkageDisplay: {},
+    TaskFitDisplay: {},
+    RowsDisplay: {"rows": [0, 2]},
+    RepresentationMapDisplay: {},
+    PriorPathDisplay: {"column": 0},
+    ComponentsDisplay: {},
+}
+
+
+@pytest.mark.parametrize("display", CALLS)
+def test_draws_on_given_axes_and_on_its_own(display, schools):
+    _, ax = plt.subplots()
+    found = display.from_estimator(*schools, **CALLS[display], ax=ax)
+    assert found.ax_ is ax
+    assert found.figure_ is ax.figure
+    assert ax.get_xlabel() or display is RepresentationMapDisplay
+    again = found.plot()
+    assert again is found
+    assert found.figure_ is not ax.figure
+    found.figure_.canvas.draw()
+
+
+@pytest.mark.parametrize("display", CALLS)
+def test_without_matplotlib(display, schools, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest, **others):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *rest, **others)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"pip install 'tailored\[plot\]'"):
+        display.from_estimator(*schools, **CALLS[display])
+
+
+def test_looks_differ_in_more_than_colour():
+    looks = [look(i) for i in range(14)]
+    assert len({(each["color"], each["marker"]) for each in looks}) == 14
+    assert len(set(PALETTE)) == len(set(MARKERS)) == 7
+
+
+# ---------------------------------------------------------------- effects
+
+
+def test_effects_are_those_of_the_learner(schools):
+    learner, tasks = schools
+    found = EffectsDisplay.from_estimator(learner, tasks, "x0", coverage=0.8)
+    frame = learner.effects(tasks, coverage=0.8)
+    mine = frame[frame["column"] == "x0"]
+    for name in ("low", "high"):
+        np.testing.assert_array_equal(getattr(found, name), mine[name])
+    np.testing.assert_array_equal(found.effects, mine["effect"])
+    common = learner.summary().tables["effects"].columns["effect"][0]
+    assert found.common == pytest.approx(common)
+    # In increasing order, filled where the interval leaves out the common effect.
+    filled = next(line for line in found.ax_.lines if line.get_label() == "interval leaves it out")
+    apart = (found.low > common) | (found.high < common)
+    np.testing.assert_allclose(filled.get_xdata(), np.sort(found.effects[apart]))
+
+
+def test_names_stand_where_there_is_room(schools):
+    learner, tasks = schools
+    few = EffectsDisplay.from_estimator(learner, tasks[:5])
+    assert len(few.ax_.get_yticklabels()) == 5
+    many = EffectsDisplay.from_estimator(learner, TaskSet.concat([tasks] * 9, relabel=True))
+    assert not many.ax_.get_yticklabels()
+    assert "540 tasks" in many.ax_.get_ylabel()
+    long = TaskSet.from_arrays(
+        tasks.X[: tasks.offsets[2]],
+        tasks.y[: tasks.offsets[2]],
+        tasks.offsets[:3],
+        np.array(["a" * 90, "b" * 90]),
+        tasks.side_info[:2],
+    )
+    assert (
+        max(len(t.get_text()) for t in EffectsDisplay.from_estimator(learner, long).ax_.get_yticklabels())
+        <= 22
+    )
+
+
+def test_a_column_that_is_not_there(schools):
+    with pytest.raises(ValueError, match=r"column: no column 'age'; there are 'x0', 'x1', '\(intercept\)'"):
+        EffectsDisplay.from_estimator(*schools, "age")
+
+
+def test_own_fits_are_least_squares(schools):
+    _, tasks = schools
+    found = own_fits(tasks, True)
+    for t in (0, 7):
+        X = np.column_stack([tasks[t].X, np.ones(len(tasks[t].y))])
+        np.testing.assert_allclose(found[t], np.linalg.lstsq(X, tasks[t].y, rcond=None)[0], rtol=1e-8)
+
+
+def test_own_fits_of_what_rows_determine():
+    """A column that does not vary leaves the other slope alone; two rows do not determine three weights."""
+    x = np.array([0.0, 1.0, 2.0, 4.0])
+    X = np.column_stack([1e6 * x, np.ones(4)])
+    y = 3.0 * x + 1.0
+    tasks = TaskSet(np.vstack([X, X[:1]]), np.append(y, 1.0), [0, 0, 0, 0, 1])
+    found = own_fits(tasks, True)
+    assert found[0, 0] == pytest.approx(3e-6)
+    assert np.isnan(found[0, 1:]).all()
+    assert np.isnan(found[1]).all()
+
+
+def test_shrinkage_goes_from_the_own_fit_to_the_tailored_one(schools):
+    learner, tasks = schools
+    found = ShrinkageDisplay.from_estimator(learner, tasks, ["x0", "(intercept)"])
+    frame = learner.effects(tasks)
+    np.testing.assert_array_equal(found.tailored[:, 0], frame[frame["column"] == "x0"]["effect"])
+    # Tasks are drawn together: that is what shrinking is.
+    assert (found.tailored.std(axis=0) < found.own.std(axis=0)).all()
+    one = ShrinkageDisplay.from_estimator(learner, tasks, "x0")
+    assert one.own.shape == (60, 1)
+    with pytest.raises(ValueError, match="columns: give one column or two, got 3"):
+        ShrinkageDisplay.from_estimator(learner, tasks, [0, 1, 2])
+
+
+# ---------------------------------------------------------------- one task
+
+
+def test_a_task_s_fit(schools):
+    learner, tasks = schools
+    found = TaskFitDisplay.from_estimator(learner, tasks, "school 3", "x0", coverage=0.8)
+    task = tasks[3]
+    model = learner.adapt(task.X, task.y, side_info=tasks.side_info[3])
+    at = np.column_stack([found.places, np.full(len(found.places), task.X[:, 1].mean())])
+    np.testing.assert_allclose(found.prediction, model.predict(at))
+    np.testing.assert_allclose(np.stack([found.lower, found.upper], axis=1), model.predict_interval(at, 0.8))
+    np.testing.assert_allclose(found.prior, learner.adapt(side_info=tasks.side_info[3]).predict(at))
+    # What the other column adds to a row is taken off.
+    np.testing.assert_allclose(found.y, task.y - model.coef_[1] * (task.X[:, 1] - task.X[:, 1].mean()))
+    assert "school 3" in found.ax_.get_title()
+    few = TaskFitDisplay.from_estimator(learner, tasks, "school 3", "x1")
+    np.testing.assert_array_equal(few.places, [0.0, 1.0])
+
+
+def test_a_task_that_is_not_there(schools):
+    with pytest.raises(KeyError, match="nobody"):
+        TaskFitDisplay.from_estimator(*schools, "nobody")
+
+
+# ---------------------------------------------------------------- error and coverage by rows
+
+
+def test_errors_by_rows(schools):
+    learner, tasks = schools
+    found = RowsDisplay.from_estimator(learner, tasks, [0, 2, 5])
+    assert set(found.errors) == {"this learner", "mixed model", "ridge per task", "task mean"}
+    given, asked = tasks.support_query(0.75, random_state=0)
+    level = tasks.y.mean()
+    np.testing.assert_allclose(
+        found.errors["task mean"][0], [np.abs(task.y - level).mean() for task in asked]
+    )
+    few = given.support_query(2, random_state=0)[0]
+    want = [np.abs(task.y - some.y.mean()).mean() for task, some in zip(asked, few, strict=True)]
+    np.testing.assert_allclose(found.errors["task mean"][1], want)
+    own = learner.task_errors(few, asked)
+    np.testing.assert_allclose(found.errors["this learner"][1], own)
+    for name in ("this learner", "ridge per task"):
+        falls = found.errors[name].mean(axis=1)
+        assert falls[2] < falls[1] < falls[0]
+    assert found.covered.shape == (3, 60)
+    assert (np.abs(found.covered.mean(axis=1) - 0.9) < 0.08).all()
+
+
+def test_numbers_of_rows_that_cannot_be(schools):
+    learner, tasks = schools
+    with pytest.raises(ValueError, match="rows: no task has 134 rows, 100 to give"):
+        RowsDisplay.from_estimator(learner, tasks, [0, 100])
+    with pytest.raises(ValueError, match="rows: expected numbers of rows from 0 on"):
+        RowsDisplay.from_estimator(learner, tasks, [-1, 2])
+
+
+def test_a_learner_without_calibration_has_no_coverage(schools):
+    tasks = schools[1]
+    plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, None)
+    found = RowsDisplay.from_estimator(ConditionalLearner(fit_intercept=True).fit(plain), plain, [1, 3])
+    assert found.covered is None
+    assert set(found.errors) == {"this learner", "task mean"}
+    assert not isinstance(found.ax_, np.ndarray)
+
+
+# ---------------------------------------------------------------- the prior
+
+
+def test_the_map_is_the_representation(clusters):
+    learner, tasks = clusters
+    found = RepresentationMapDisplay.from_estimator(learner, tasks, tasks.labels[3])
+    theta = learner.representation(tasks[3].X, tasks[3].y) / len(tasks[3].y)
+    np.testing.assert_allclose(learner.prior_.units.raw_representation(found.tau), theta, rtol=1e-6)
+    mean = RepresentationMapDisplay.from_estimator(learner, tasks, columns=["x1", 3])
+    thetas = learner.representations(tasks) / tasks.sizes[:, None, None]
+    size = learner.prior_.units.columns[[1, 3]]
+    want = thetas.mean(axis=0)[np.ix_([1, 3], [1, 3])] * np.outer(size, size)
+    np.testing.assert_allclose(mean.tau, want, rtol=1e-6)
+    whole = RepresentationMapDisplay.from_estimator(learner, tasks, kind="correlation")
+    np.testing.assert_allclose(np.diagonal(whole.shown), 1.0)
+    minus = [text.get_text() for text in whole.ax_.texts if text.get_text().startswith("−")]
+    assert len(minus) == (np.round(whole.shown, 12) < -5e-3).sum()
+
+
+def test_the_path_is_the_prior_along_a_description(schools):
+    learner, tasks = schools
+    found = PriorPathDisplay.from_estimator(learner, tasks, "s0")
+    at = np.array([found.places[7], np.median(tasks.side_info[:, 1].astype(float))])
+    raw = learner.adapt(side_info=at)
+    want = np.append(raw.coef_, raw.intercept_)
+    np.testing.assert_allclose(learner.prior_.units.raw_weights(found.values[7].copy()), want, rtol=1e-8)
+    # The description moves the level by 1.5 for each unit.
+    slope = np.ptp(found.values[:, 2]) * learner.prior_.units.target / np.ptp(found.places)
+    assert slope == pytest.approx(1.5, rel=0.25)
+    fixed = PriorPathDisplay.from_estimator(learner, tasks, 0, kind="std")
+    assert "does not move it" in fixed.ax_.get_title()
+    plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, None)
+    with pytest.raises(ValueError, match="tasks: there is no side information"):
+        PriorPathDisplay.from_estimator(learner, plain, 0)
+
+
+# ---------------------------------------------------------------- components
+
+
+def test_components_in_a_plane(clusters):
+    learner, tasks = clusters
+    found = ComponentsDisplay.from_estimator(learner, tasks)
+    K = learner.n_components_
+    np.testing.assert_allclose(found.responsibilities.sum(axis=1), 1.0)
+    np.testing.assert_allclose(found.directions @ found.directions.T, np.eye(2), atol=1e-12)
+    assert len(found.ax_.patches) == K
+    assert [text.get_text().split(":")[0] for text in found.ax_.get_legend().get_texts()] == [
+        str(k + 1) for k in range(K)
+    ]
+    plain = ComponentsDisplay.from_estimator(learner, tasks, ["x0", "x2"])
+    frame = learner.effects(tasks)
+    np.testing.assert_allclose(plain.points[:, 1], frame[frame["column"] == "x2"]["effect"])
+    # Tasks of a component lie where its ellipse is: half way out at most three of them in a hundred.
+    k = plain.component
+    away = plain.points - plain.means[k]
+    distance = np.einsum("ti,tij,tj->t", away, np.linalg.pinv(plain.covariances[k]), away)
+    assert (distance < 9.0).mean() > 0.95
+
+
+def test_the_plane_that_tells_components_apart():
+    """Means that differ along one direction, covariances along another."""
+    means, W = np.zeros((2, 4)), np.array([0.01 * np.eye(4), 0.01 * np.eye(4)])
+    means[:, 2] = [-1.0, 1.0]
+    W[0, 1, 1] = 1.0
+    plane = telling_plane(np.array([0.5, 0.5]), means, W)
+    np.testing.assert_allclose(np.abs(plane), np.eye(4)[[2, 1]], atol=1e-12)
+
+
+def test_no_components_to_show(schools):
+    tasks = schools[1]
+    plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, None)
+    with pytest.raises(ValueError, match="ConditionalLearner has no components"):
+        ComponentsDisplay.from_estimator(ConditionalLearner().fit(plain), plain)

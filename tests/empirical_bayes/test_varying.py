@@ -1,0 +1,188 @@
+"""Columns that may vary between tasks, and those that all tasks have in common: the user's to say."""
+
+import shutil
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tailored import EmpiricalBayesLearner, TaskSet, load
+from tailored.mixed_models import Mixture, TaskStatistics, fit_mixed_model
+from tailored.mixed_models.common_weights import most_likely_mean, settle
+from tailored.tasks import Units
+
+
+def rows(n_tasks=60, n=12, seed=0, slope=0.8):
+    """Schools with a level and a slope of their own, whose inputs differ in level as well."""
+    rng = np.random.default_rng(seed)
+    school = np.repeat(np.arange(n_tasks), n)
+    place = rng.standard_normal(n_tasks)
+    frame = pd.DataFrame({"school": school, "ses": rng.standard_normal(len(school)) + place[school]})
+    frame["age"] = rng.standard_normal(len(school)) + 30.0
+    frame["track"] = rng.choice(["a", "b", "c"], len(school))
+    level, own = 2.0 * rng.standard_normal(n_tasks) - place, 1.0 + slope * rng.standard_normal(n_tasks)
+    frame["score"] = level[school] + own[school] * frame["ses"] - 0.5 * frame["age"]
+    frame["score"] += (frame["track"] == "b") + rng.standard_normal(len(school))
+    return frame
+
+
+def tasks_of(frame):
+    return TaskSet.from_frame(frame, task="school", target="score")
+
+
+def mean_of(learner):
+    """The prior mean that EM and least squares have found, in the user's units."""
+    return learner.prior_.units.raw_weights(learner.feature_map_.model.mixture.means[0])
+
+
+def fit(varying, frame=None, **options):
+    return EmpiricalBayesLearner(varying=varying, **options).fit(tasks_of(rows() if frame is None else frame))
+
+
+def spread(learner):
+    return np.abs(learner.task_weights_ - learner.task_weights_[0]).max(axis=0)
+
+
+def test_the_mean_is_that_of_generalised_least_squares():
+    tasks = tasks_of(rows(10))
+    statistics = TaskStatistics.of(tasks, Units.raw(tasks.n_features, True))
+    d = statistics.n_features
+    W = np.zeros((d, d))
+    W[np.ix_([0, d - 1], [0, d - 1])] = [[0.6, 0.2], [0.2, 3.0]]
+    found = most_likely_mean(statistics, Mixture(np.ones(1), np.zeros((1, d)), W[None], 1.3)).means[0]
+    left, right = np.zeros((d, d)), np.zeros(d)
+    for task in tasks:
+        X = np.hstack([task.X, np.ones((len(task.y), 1))])
+        V = 1.3 * np.eye(len(X)) + X @ W @ X.T
+        left += X.T @ np.linalg.solve(V, X)
+        right += X.T @ np.linalg.solve(V, task.y)
+    np.testing.assert_allclose(found, np.linalg.solve(left, right), rtol=1e-8)
+
+
+def test_settling_climbs_the_evidence_and_keeps_the_zeros():
+    tasks = tasks_of(rows(30))
+    units = Units.of(tasks, True, centre=True)
+    statistics = TaskStatistics.of(tasks, units)
+    d = statistics.n_features
+    start = fit_mixed_model(statistics, varying=(0, d - 1))
+    settled = settle(statistics, start, max_iter=60, tol=1e-9)
+    assert settled.log_evidence(statistics).sum() > start.log_evidence(statistics).sum() + 0.1
+    outside = np.ones((d, d), dtype=bool)
+    outside[np.ix_([0, d - 1], [0, d - 1])] = False
+    assert not settled.covariances[0][outside].any()
+    assert (np.linalg.eigvalsh(settled.covariances[0])[-2:] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("varying", "vary"),
+    [([], [4]), (["ses"], [0, 4]), ([0], [0, 4]), (["track"], [2, 3, 4]), (["track=c", "age"], [1, 3, 4])],
+)
+def test_only_what_was_named_varies(varying, vary, tmp_path):
+    learner = fit(varying, rows(45))
+    assert learner.form_["varying"] == tuple(vary)
+    assert (learner.form_["kind"], learner.n_components_) == ("mixed model", 1)
+    moved = spread(learner)
+    assert (moved[vary] > 1e-3).all()
+    common = [j for j in range(5) if j not in vary]
+    assert (moved[common] < 1e-10).all()
+    # whatever a task's rows say, and however many they are
+    new = tasks_of(rows(6, n=40, seed=1))
+    weights = learner.adapt_many(new)
+    np.testing.assert_allclose(weights[:, common], np.tile(mean_of(learner)[common], (6, 1)), atol=1e-9)
+    W = learner.representation()
+    assert not np.abs(W[common]).max(initial=0.0) > 1e-12
+    learner.save(tmp_path / "learner")
+    again = load(tmp_path / "learner")
+    assert again.varying == varying
+    np.testing.assert_array_equal(again.adapt_many(new), weights)
+
+
+def test_a_description_moves_what_varies_alone():
+    frame = rows(80)
+    side = pd.DataFrame({"school": np.arange(80), "kind": ["a", "b"] * 40})
+    frame["score"] += 4.0 * (frame["school"] % 2) + 1.0 * (frame["school"] % 2) * frame["ses"]
+    tasks = TaskSet.from_frame(frame, task="school", target="score", side_info=side)
+    learner = EmpiricalBayesLearner(varying=["ses"]).fit(tasks)
+    assert learner.side_form_ is not None
+    one, other = (learner.adapt(side_info={"kind": kind}) for kind in "ab")
+    np.testing.assert_allclose(one.coef_[1:], other.coef_[1:], atol=1e-9)
+    assert 3.0 < other.intercept_ - one.intercept_ < 5.0
+    only = EmpiricalBayesLearner(varying=[]).fit(tasks)
+    assert only.side_form_["effect on"] == "intercept"
+
+
+def test_few_tasks_streams_and_no_intercept():
+    few = fit(["ses"], rows(12))
+    assert few.form_["varying"] == (0, 4)
+    stream = EmpiricalBayesLearner(varying=["ses"])
+    frame = rows(90)
+    for part in (range(40), range(40, 60), range(60, 90)):
+        stream.partial_fit(tasks_of(frame[frame["school"].isin(part)]))
+    assert (spread(stream)[[1, 2, 3]] < 1e-10).all()
+    assert spread(stream)[0] > 0.1
+    bare = fit(["ses"], fit_intercept=False)
+    assert bare.form_["varying"] == (0,)
+    assert (spread(bare)[1:] < 1e-10).all()
+
+
+def test_mistakes():
+    with pytest.raises(
+        ValueError, match="varying: there is no column 'sess'; there are 'ses', 'age', 'track=b'"
+    ):
+        fit(["sess"])
+    with pytest.raises(ValueError, match="varying: there is no column 7; positions are 0 to 3"):
+        fit([7])
+    with pytest.raises(TypeError, match=r"varying: expected a list of columns; got 'ses'. Write \['ses'\]"):
+        fit("ses")
+    with pytest.raises(ValueError, match="varying: nothing would vary without an intercept"):
+        fit([], fit_intercept=False)
+    tasks = tasks_of(rows(5))
+    with pytest.raises(ValueError, match="varying: columns have no names here; give the position of 'ses'"):
+        EmpiricalBayesLearner(varying=["ses"]).fit(tasks.X, tasks.y, groups=np.repeat(np.arange(5), 12))
+    with pytest.raises(ValueError, match="varying: a single task"):
+        EmpiricalBayesLearner(varying=[0]).fit(tasks[:1])
+
+
+R = r"""
+suppressPackageStartupMessages(library(lme4))
+d <- read.csv("%s", stringsAsFactors = TRUE)
+m <- lmer(%s, d, REML = FALSE, control = lmerControl(optCtrl = list(xtol_abs = 1e-10, ftol_abs = 1e-12)))
+cat(format(fixef(m), digits = 14), format(sqrt(diag(as.matrix(vcov(m)))), digits = 10))
+"""
+
+
+def by_lme4(frame, formula, folder):
+    """Fixed effects of R's lme4 and their standard errors, the intercept last."""
+    path = folder / "rows.csv"
+    frame.to_csv(path, index=False)
+    found = subprocess.run(
+        ["Rscript", "-e", R % (path.as_posix(), formula)], capture_output=True, text=True, check=True
+    )
+    numbers = np.array(found.stdout.split(), dtype=float).reshape(2, -1)
+    return np.roll(numbers, -1, axis=1)
+
+
+def has_lme4():
+    if shutil.which("Rscript") is None:
+        return False
+    return (
+        subprocess.run(["Rscript", "-e", "library(lme4)"], capture_output=True, check=False).returncode == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("varying", "random", "tolerance"), [([], "(1 | school)", 1e-5), (["ses"], "(1 + ses | school)", 0.1)]
+)
+def test_common_effects_are_those_of_lme4(varying, random, tolerance, tmp_path):
+    """In standard errors: as exact as both optimisers for an intercept; correlations of slopes are shrunk a little."""
+    if not has_lme4():
+        pytest.skip("R with lme4 is not installed (on Debian: r-base-core, r-cran-lme4)")
+    frame = rows()
+    effects, errors = by_lme4(frame, f"score ~ ses + age + track + {random}", tmp_path)
+    learner = fit(varying, frame)
+    assert np.abs((mean_of(learner) - effects) / errors).max() < tolerance
+    # pooled least squares is nowhere near, because schools differ in the level of their inputs
+    tasks = tasks_of(frame)
+    pooled = np.linalg.lstsq(np.hstack([tasks.X, np.ones((len(tasks.y), 1))]), tasks.y, rcond=None)[0]
+    assert np.abs((pooled - effects) / errors).max() > 1.0

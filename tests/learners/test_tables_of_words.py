@@ -1,0 +1,181 @@
+"""Learners of tables with words, categories and dates: every method reads frames as `fit` did."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, load
+from tailored.exceptions import UnknownCategoryWarning
+
+SIZES = ["small", "middle", "large"]
+
+
+def tables(n_tasks=24, rows=9, seed=0):
+    """Rows of schools, and what describes these."""
+    rng = np.random.default_rng(seed)
+    n = n_tasks * rows
+    school = np.repeat(np.arange(n_tasks), rows)
+    frame = pd.DataFrame(
+        {
+            "school": [f"s{i}" for i in school],
+            "ses": rng.standard_normal(n),
+            "sex": rng.choice(["female", "male"], n),
+            "day": pd.Timestamp("2024-03-01") + pd.to_timedelta(rng.integers(0, 50, n), "D"),
+        }
+    )
+    kind = rng.choice(["Catholic", "Public"], n_tasks)
+    schools = pd.DataFrame(
+        {
+            "school": [f"s{i}" for i in range(n_tasks)],
+            "kind": kind,
+            "size": pd.Categorical(rng.choice(SIZES, n_tasks), categories=SIZES, ordered=True),
+        }
+    )
+    level = 2.0 * (kind == "Public") + schools["size"].cat.codes.to_numpy()
+    frame["score"] = level[school] + frame["ses"] * (1 + 0.5 * rng.standard_normal(n_tasks))[school]
+    frame["score"] += 0.7 * (frame["sex"] == "male") + 0.3 * rng.standard_normal(n)
+    return frame, schools
+
+
+FRAME, SCHOOLS = tables()
+ROLES = {"task": "school", "target": "score"}
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return TaskSet.from_frame(FRAME, side_info=SCHOOLS, **ROLES)
+
+
+@pytest.fixture(scope="module")
+def learner(tasks):
+    return EmpiricalBayesLearner().fit(tasks)
+
+
+def test_names_are_kept(learner):
+    assert learner.feature_names_in_.tolist() == ["ses", "sex=male", "day"]
+    assert learner.n_features_in_ == 3
+    assert learner.columns_in_ == {"task": "school", "target": "score", "side_info": ["kind", "size"]}
+    assert learner.encoding_.feature_names.tolist() == ["ses", "sex=male", "day"]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_adapting_and_predicting_from_frames(learner, tasks, library):
+    t = tasks.index_of("s3")[0]
+    rows = FRAME[FRAME["school"] == "s3"]
+    make = {"pandas": lambda f: f, "polars": pl.from_pandas, "pyarrow": pa.Table.from_pandas}[library]
+    named = {"size": "large", "kind": "Public"}
+    own = np.array(["Public", 2.0], dtype=object)
+    expected = learner.adapt(tasks[t].X, tasks[t].y, side_info=own)
+    # in another order, and with the columns of the task and the target, which are known to be no inputs
+    for frame in (rows[["day", "sex", "ses"]], rows):
+        model = learner.adapt(make(frame.reset_index(drop=True)), rows["score"].to_numpy(), side_info=named)
+        np.testing.assert_array_equal(model.coef_, expected.coef_)
+        assert model.feature_names_in_.tolist() == ["ses", "sex=male", "day"]
+        given = make(frame.reset_index(drop=True))
+        np.testing.assert_array_equal(model.predict(given), expected.predict(tasks[t].X))
+        np.testing.assert_array_equal(model.predict_interval(given), expected.predict_interval(tasks[t].X))
+        np.testing.assert_array_equal(model.predict_std(given), expected.predict_std(tasks[t].X))
+        np.testing.assert_allclose(
+            learner.predict(given, rows["school"].to_numpy()), learner.predict(tasks[t].X, ["s3"] * len(rows))
+        )
+    twice = learner.adapt(make(rows[:4]), rows["score"][:4], side_info=named)
+    twice.update(make(rows[4:]), rows["score"][4:].to_numpy())
+    np.testing.assert_allclose(twice.coef_, expected.coef_, rtol=1e-6)
+    assert learner.adapt(side_info=named).intercept_ == learner.adapt(side_info=own).intercept_
+
+
+def test_many_tasks_from_frames(learner, tasks):
+    new, described = tables(6, seed=1)
+    asked = new.groupby("school").tail(4)
+    support = new.drop(asked.index)
+    found = learner.predict_tasks(asked.drop(columns="score"), support, side_info=described)
+    read = TaskSet.from_frame(new, side_info=described, encoding=learner.encoding_, **ROLES)
+    assert found["prediction"].corr(asked["score"]) > 0.8
+    for label, predicted in found.groupby("school")["prediction"]:
+        given = support[support["school"] == label]
+        side = described[described["school"] == label].drop(columns="school")
+        model = learner.adapt(given, given["score"], side_info=side)
+        np.testing.assert_allclose(model.predict(asked[asked["school"] == label]), predicted)
+    # scores of tables that were read alike, of frames with labels, and of sets
+    expected = learner.score(read, support=4)
+    rows = new.sort_values("school", kind="stable")
+    groups, y = rows["school"].to_numpy(), rows["score"].to_numpy()
+    side = described.set_index("school")
+    assert learner.score(rows, y, groups=groups, side_info=side, support=4) == pytest.approx(expected)
+    assert learner.task_errors(read).shape == (6,)
+
+
+def test_tables_that_were_read_otherwise_are_refused(learner):
+    new, described = tables(6, seed=1)
+    late = TaskSet.from_frame(new.assign(day=new["day"] + pd.Timedelta(days=9)), side_info=described, **ROLES)
+    words = r"column 'day' is days since 2024-03-01 here .* encoding=learner\.encoding_\)"
+    with pytest.raises(ValueError, match=words):
+        learner.score(late)
+    one_sex = TaskSet.from_frame(new.assign(sex="male"), side_info=described, **ROLES)
+    with pytest.raises(ValueError, match=r"column 'sex' is sex=male \(beside female\) here and always male"):
+        learner.adapt_many(one_sex)
+
+
+def test_mistakes_name_the_column(learner):
+    rows = FRAME[:3]
+    with pytest.raises(ValueError, match="X: the frame has no column 'sex'; it has 'school', 'ses', 'day'"):
+        learner.predict(rows.drop(columns="sex"), rows["school"])
+    with pytest.raises(
+        ValueError, match="X: the frame has the column 'height', which was no input in training"
+    ):
+        learner.predict(rows.assign(height=1.0), rows["school"])
+    with pytest.raises(ValueError, match=r"NaN: row 1, column 'sex=male'"):
+        learner.predict(rows.assign(sex=["male", None, "male"]), rows["school"])
+    with pytest.raises(ValueError, match="query: the frame has no column 'day'"):
+        learner.predict_tasks(rows.drop(columns="day"), side_info=SCHOOLS)
+    with pytest.raises(
+        ValueError, match=r"X: column 'school', 'sex', 'day' holds words, .*TaskSet.from_frame"
+    ):
+        EmpiricalBayesLearner().fit(rows, rows["score"], groups=rows["school"])
+
+
+def test_unknown_words_are_said(learner):
+    rows = FRAME[FRAME["school"] == "s3"]
+    side = {"kind": "Public", "size": "middle"}
+    with pytest.warns(UnknownCategoryWarning, match="column 'sex': 'unknown' did not .* an average row"):
+        model = learner.adapt(rows.assign(sex="unknown"), rows["score"], side_info=side)
+    with pytest.warns(UnknownCategoryWarning, match="column 'sex': 'unknown'") as seen:
+        found = model.predict(rows.assign(sex="unknown"))
+    assert seen[0].filename == __file__
+    share = (FRAME["sex"] == "male").mean()
+    known = [model.predict(rows.assign(sex=sex)) for sex in ("female", "male")]
+    np.testing.assert_allclose(found, (1 - share) * known[0] + share * known[1])
+    with pytest.warns(
+        UnknownCategoryWarning, match="side_info: column 'kind': 'Private' .* 'Catholic', 'Public'"
+    ):
+        learner.adapt(side_info={"kind": "Private", "size": "middle"})
+    with pytest.warns(UnknownCategoryWarning, match="column 'size': 'vast' .* an average task"):
+        learner.adapt(side_info={"kind": "Public", "size": "vast"})
+
+
+def test_files_and_several_columns_of_labels(learner, tasks, tmp_path):
+    learner.save(tmp_path / "learner")
+    again = load(tmp_path / "learner")
+    assert again.encoding_ == learner.encoding_
+    assert again.encoding_.features[1].typical == learner.encoding_.features[1].typical
+    rows = FRAME[FRAME["school"].isin(["s1", "s2"])]
+    np.testing.assert_array_equal(again.predict(rows, rows["school"]), learner.predict(rows, rows["school"]))
+    pairs = FRAME.assign(year=np.arange(len(FRAME)) % 2)
+    both = TaskSet.from_frame(pairs, task=["school", "year"], target="score")
+    second = IndependentLearner(loss="squared").fit(both)
+    found = second.predict_tasks(pairs[::3].drop(columns="score"), pairs[1::3])
+    assert list(found.columns[:3]) == ["school", "year", "prediction"]
+    second.save(tmp_path / "second")
+    assert load(tmp_path / "second").task_labels_.tolist() == both.labels.tolist()
+
+
+def test_a_stream_of_tables(tasks):
+    pieces = [FRAME[FRAME["school"].isin([f"s{i}" for i in part])] for part in (range(12), range(12, 24))]
+    stream = EmpiricalBayesLearner()
+    for piece in pieces:
+        stream.partial_fit(TaskSet.from_frame(piece, encoding=tasks.encoding, side_info=SCHOOLS, **ROLES))
+    assert stream.encoding_ == tasks.encoding
+    with pytest.raises(ValueError, match="column 'sex' is sex=male"):
+        stream.partial_fit(TaskSet.from_frame(pieces[0].assign(sex="x"), side_info=SCHOOLS, **ROLES))

@@ -1,0 +1,401 @@
+"""Words, categories, dates and booleans of tables: what they become, and that later tables are read the same way."""
+
+import datetime as dt
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from tailored import TaskSet, scan
+from tailored.exceptions import SecondGroupingWarning, UnknownCategoryWarning
+from tailored.tasks import Encoding
+from tailored.tasks.encoding import ColumnEncoding
+
+SIZES = ["small", "middle", "large"]
+DAYS = [dt.date(2020, 1, 3), dt.date(2020, 1, 1), dt.date(2020, 2, 1), dt.date(2020, 1, 2)]
+
+
+def table(library, n=40, seed=0):
+    """Rows with a column of every kind, in a library's own types."""
+    rng = np.random.default_rng(seed)
+    data = {
+        "school": [f"s{i}" for i in rng.integers(0, 8, n)],
+        "score": rng.standard_normal(n),
+        "ses": rng.standard_normal(n),
+        "sex": rng.choice(["male", "female"], n).tolist(),
+        "track": rng.choice(["a", "c", "b"], n).tolist(),
+        "size": [SIZES[i] for i in rng.integers(0, 3, n)],
+        "day": [DAYS[i] for i in rng.integers(0, 4, n)],
+        "free": (rng.random(n) > 0.5).tolist(),
+    }
+    data["sex"][:2], data["track"][:3], data["size"][:3] = ["male", "female"], list("abc"), SIZES
+    data["day"][:4] = DAYS
+    if library == "pandas":
+        frame = pd.DataFrame(data)
+        frame["size"] = pd.Categorical(frame["size"], categories=SIZES, ordered=True)
+        return frame.assign(day=pd.to_datetime(frame["day"]))
+    if library == "polars":
+        return pl.DataFrame(data, schema_overrides={"size": pl.Enum(SIZES)})
+    codes = pa.array([SIZES.index(size) for size in data["size"]], pa.int32())
+    return pa.table({**data, "size": pa.DictionaryArray.from_arrays(codes, SIZES, ordered=True)})
+
+
+LIBRARIES = ("pandas", "polars", "pyarrow")
+NAMES = ["ses", "sex=male", "track=b", "track=c", "size", "day", "free"]
+ROLES = {"task": "school", "target": "score"}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_kind_is_numbers(library):
+    tasks = TaskSet.from_frame(table(library), **ROLES)
+    plain = table("pandas")
+    expected = np.column_stack(
+        [
+            plain["ses"],
+            plain["sex"] == "male",
+            plain["track"] == "b",
+            plain["track"] == "c",
+            plain["size"].cat.codes,
+            (plain["day"] - pd.Timestamp("2020-01-01")).dt.days,
+            plain["free"],
+        ]
+    ).astype(float)
+    order = np.argsort(pd.factorize(plain["school"])[0], kind="stable")
+    assert tasks.feature_names.tolist() == NAMES
+    np.testing.assert_array_equal(tasks.X, expected[order])
+    kinds = [column.kind for column in tasks.encoding.features]
+    assert kinds == ["number", "words", "words", "ordered", "date", "boolean"]
+    assert tasks.encoding.positions("track") == [2, 3]
+    assert tasks.encoding.positions("track=c") == [3]
+    assert tasks.encoding.positions("nothing") == []
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_another_table_is_read_like_the_first(library):
+    tasks = TaskSet.from_frame(table("pandas"), **ROLES)
+    later = table(library, seed=1)
+    names = list(later.columns if library != "pyarrow" else later.column_names)
+    turned = later[names[::-1]] if library == "pandas" else later.select(names[::-1])
+    read = TaskSet.from_frame(turned, encoding=tasks.encoding, **ROLES)
+    assert read.encoding == tasks.encoding
+    assert read.feature_names.tolist() == NAMES
+    # this table happens to have the same levels and first day
+    np.testing.assert_array_equal(read.X, TaskSet.from_frame(table("pandas", seed=1), **ROLES).X)
+    with pytest.raises(ValueError, match="features: the encoding says"):
+        TaskSet.from_frame(later, encoding=tasks.encoding, features=["ses"], **ROLES)
+
+
+def test_part_of_a_table_is_read_like_all_of_it():
+    whole = table("pandas")
+    encoding = TaskSet.from_frame(whole, **ROLES).encoding
+    part = whole[(whole["track"] == "c") & (whole["day"] > "2020-01-01")]
+    read = TaskSet.from_frame(part, encoding=encoding, **ROLES)
+    assert (read.X[:, 3] == 1).all()
+    assert read.X[:, 5].min() >= 1
+    # on its own it has no other word to compare with, and another first day
+    alone = TaskSet.from_frame(part, **ROLES)
+    assert "track=c" not in alone.feature_names
+    assert encoding.differs(alone.encoding).startswith(
+        "column 'track' is track=b, track=c (beside a) here and"
+    )
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_unknown_words_stand_at_the_mean_and_are_said(library):
+    tasks = TaskSet.from_frame(table("pandas"), **ROLES)
+    columns = {name: table("pandas")[name].tolist()[:4] for name in table("pandas").columns}
+    columns["day"] = DAYS
+    columns["track"] = ["a", "z", "y", "b"]
+    columns["size"] = ["large", "huge", "small", "small"]
+    make = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[library]
+    with pytest.warns(UnknownCategoryWarning) as seen:
+        read = TaskSet.from_frame(make(columns), encoding=tasks.encoding, **ROLES)
+    said = [str(one.message) for one in seen]
+    assert said[0] == (
+        "column 'track': 'z', 'y' did not appear in training, where it held 'a', 'b', 'c'; taken for an average row of "
+        "the training table"
+    )
+    assert "column 'size': 'huge'" in said[1]
+    assert seen[0].filename == __file__
+    order = np.argsort(pd.factorize(np.array(columns["school"]))[0], kind="stable")
+    row = order.tolist().index(1)
+    np.testing.assert_allclose(read.X[row, 2:5], tasks.X[:, 2:5].mean(axis=0))
+
+
+def test_the_first_word_is_the_users_where_categories_have_an_order():
+    frame = table("pandas")
+    frame["track"] = pd.Categorical(frame["track"], categories=["c", "unused", "a", "b"])
+    assert TaskSet.from_frame(frame, **ROLES).feature_names[2:4].tolist() == ["track=a", "track=b"]
+    frame["track"] = pd.Categorical(frame["track"].map({"a": 3, "b": 1, "c": 2}).astype(int))
+    found = TaskSet.from_frame(frame, **ROLES)
+    assert found.feature_names[2:4].tolist() == ["track=2", "track=3"]
+    # numbers are these categories, whatever their type
+    again = TaskSet.from_frame(
+        frame.assign(track=frame["track"].astype(float)), encoding=found.encoding, **ROLES
+    )
+    np.testing.assert_array_equal(again.X, found.X)
+
+
+def test_dates_as_words_times_and_zones():
+    frame = table("pandas")
+    expected = TaskSet.from_frame(frame, **ROLES)
+    words = frame.assign(day=frame["day"].dt.strftime("%Y-%m-%d"))
+    found = TaskSet.from_frame(words, **ROLES)
+    np.testing.assert_array_equal(found.X, expected.X)
+    assert found.encoding == expected.encoding
+    np.testing.assert_array_equal(
+        TaskSet.from_frame(words, encoding=expected.encoding, **ROLES).X, expected.X
+    )
+    objects = frame.assign(day=[day.date() for day in frame["day"]])
+    np.testing.assert_array_equal(TaskSet.from_frame(objects, **ROLES).X, expected.X)
+    noon = frame.assign(day=(frame["day"] + pd.Timedelta(hours=13)).dt.tz_localize("Europe/Paris"))
+    read = TaskSet.from_frame(noon, encoding=expected.encoding, **ROLES)
+    np.testing.assert_allclose(read.X[:, 5], expected.X[:, 5] + 0.5)
+    with pytest.raises(ValueError, match="Feature column 'day' held dates and is"):
+        TaskSet.from_frame(frame.assign(day="soon"), encoding=expected.encoding, **ROLES)
+
+
+def test_columns_that_changed_their_kind():
+    tasks = TaskSet.from_frame(table("pandas"), **ROLES)
+    frame = table("pandas")
+    with pytest.raises(ValueError, match=r"Feature column 'ses' is not numeric .*held numbers"):
+        TaskSet.from_frame(frame.assign(ses="high"), encoding=tasks.encoding, **ROLES)
+    with pytest.raises(
+        ValueError, match=r"Feature column 'sex' held words \('female', 'male'\) and has numbers"
+    ):
+        TaskSet.from_frame(frame.assign(sex=1.5), encoding=tasks.encoding, **ROLES)
+    with pytest.raises(ValueError, match="frame: the frame has no column 'sex', 'free'; it has 'school'"):
+        TaskSet.from_frame(frame.drop(columns=["sex", "free"]), encoding=tasks.encoding, **ROLES)
+
+
+@pytest.mark.parametrize("library", ["pandas", "pyarrow"])
+def test_mistakes_are_answered_in_our_own_words(library):
+    columns = ["school", "score", "ses", "ses"]
+    rows = [["a", "b"], [1.0, 2.0], [1.0, 2.0], [3.0, 4.0]]
+    frame = pa.table(rows, names=columns)
+    if library == "pandas":
+        frame = pd.DataFrame(dict(enumerate(rows))).set_axis(columns, axis=1)
+    with pytest.raises(ValueError, match="frame has several columns with the name 'ses'. Rename them"):
+        TaskSet.from_frame(frame, **ROLES)
+
+
+def test_more_mistakes():
+    frame = table("pandas")
+    with pytest.raises(ValueError, match=r"'note' holds 40 different words .* names of rows"):
+        TaskSet.from_frame(frame.assign(note=[f"row {i}" for i in range(40)]), **ROLES)
+    with pytest.raises(ValueError, match="make another of the name 'sex=male'"):
+        TaskSet.from_frame(frame.assign(**{"sex=male": 1.0}), **ROLES)
+    with pytest.raises(ValueError, match="missing must be one of 'error', 'drop'"):
+        TaskSet.from_frame(frame, missing="skip", **ROLES)
+    with pytest.raises(ValueError, match="several columns|is not numeric"):
+        TaskSet.from_frame(frame.assign(span=pd.Timedelta(days=1)), **ROLES)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_missing_values_are_named_or_left_out(library):
+    plain = {"g": ["a", "b", "a", None, "b", "a"], "y": [1.0, None, 2.0, 3.0, 4.0, 5.0]}
+    plain |= {"x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "w": ["u", "v", None, "u", "v", "u"]}
+    make = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[library]
+    whole = {name: [values[i] for i in (0, 2, 4, 5)] for name, values in plain.items()}
+    with pytest.raises(ValueError, match=r"Input X contains NaN: task 'a', row 1, column 'w=v'"):
+        TaskSet.from_frame(make(whole), task="g", target="y")
+    tasks = TaskSet.from_frame(make(plain), task="g", target="y", missing="drop")
+    assert tasks.labels.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(tasks.y, [1.0, 5.0, 4.0])
+    assert dict(tasks.encoding.dropped) == {"no 'g', the task": 1, "no 'y', the target": 1, "no 'w'": 1}
+    assert "left out: 1 rows with no 'g', the task" in str(tasks.describe())
+
+
+def test_descriptions(few=8):
+    schools = pd.DataFrame(
+        {
+            "school": [f"s{i}" for i in range(few)],
+            "kind": ["Catholic", "Public"] * (few // 2),
+            "size": pd.Categorical(["small", "large"] * (few // 2), categories=SIZES, ordered=True),
+            "founded": pd.to_datetime(["1900-01-01", "1900-03-01"] * (few // 2)),
+            "mixed": [True, False] * (few // 2),
+            "n": np.arange(few) * 1.5,
+        }
+    )
+    frame = table("pandas")
+    tasks = TaskSet.from_frame(frame, side_info=schools, **ROLES)
+    first = tasks.side_info[tasks.index_of("s1")[0]]
+    assert first.tolist() == ["Public", 2.0, 59.0, 0.0, 1.5]
+    assert [c.kind for c in tasks.encoding.side] == ["words", "ordered", "date", "boolean", "number"]
+    # columns of the table itself, in another library
+    joined = pl.from_pandas(frame.merge(schools.assign(founded=schools["founded"].astype(str)), on="school"))
+    joined = joined.rename({"size_x": "size"}).with_columns(
+        pl.col("size_y").cast(pl.String).cast(pl.Enum(SIZES))
+    )
+    again = TaskSet.from_frame(joined, side_columns=["kind", "size_y", "founded", "mixed", "n"], **ROLES)
+    assert again.side_info[again.index_of("s1")[0]].tolist() == first.tolist()
+    # by the mapping of one task, in any order, and as numbers already
+    values, names = tasks.encoding.described((np.array([[2.0, "Public"]], dtype=object), ["size", "kind"]))
+    assert (values.tolist(), names) == ([[2.0, "Public"]], ["size", "kind"])
+    with pytest.warns(UnknownCategoryWarning, match="column 'size': 'vast' .* taken for an average task"):
+        values, _ = tasks.encoding.described((np.array([["vast"]], dtype=object), ["size"]))
+    assert values[0, 0] == tasks.encoding.side[1].typical[0] == 1.0
+    with pytest.raises(ValueError, match="side_info: column 'founded' held dates and has 'long ago' now"):
+        tasks.encoding.described((np.array([["long ago"]], dtype=object), ["founded"]))
+
+
+def test_several_columns_of_labels():
+    frame = table("pandas")
+    tasks = TaskSet.from_frame(frame, task=["school", "track"], target="score", features=["ses"])
+    assert len(tasks) == len(frame.groupby(["school", "track"]))
+    assert tasks.labels[0] == (frame["school"][0], frame["track"][0])
+    own = frame[(frame["school"] == tasks.labels[3][0]) & (frame["track"] == tasks.labels[3][1])]
+    np.testing.assert_array_equal(tasks[3].y, own["score"])
+    side = frame.groupby(["school", "track"], as_index=False)["ses"].mean().rename(columns={"ses": "mean"})
+    described = TaskSet.from_frame(
+        frame, task=["school", "track"], target="score", features=["ses"], side_info=side
+    )
+    assert described.side_info[3] == pytest.approx(own["ses"].mean())
+    assert "each combination of school and track is a task of its own" in str(tasks.describe())
+
+
+def groups(n_tasks, per_task, rows):
+    """A table with groups inside the tasks, and others across them."""
+    task = np.repeat(np.arange(n_tasks), per_task * rows)
+    inner = np.repeat(np.arange(n_tasks * per_task), rows)
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "school": task,
+            "class": inner,
+            "teacher": [f"t{i}" for i in np.arange(len(task)) % 25],
+            "city": [f"c{i}" for i in task % 30],
+            "x": rng.standard_normal(len(task)),
+            "age": rng.integers(5, 60, len(task)),
+            "y": rng.standard_normal(len(task)),
+        }
+    )
+
+
+def test_second_groupings_are_answered():
+    frame = groups(60, 4, 3)
+    roles = {"task": "school", "target": "y"}
+    with pytest.warns(
+        SecondGroupingWarning, match=r"'class' looks like .* nested in 'school': each of its 240"
+    ) as seen:
+        TaskSet.from_frame(frame, features=["x", "age", "class"], **roles)
+    assert "task=['school', 'class']" in str(seen[0].message)
+    assert (len(seen), seen[0].filename) == (1, __file__)
+    with pytest.warns(SecondGroupingWarning, match=r"'teacher' .* crossing 'school': each of its 25 values"):
+        TaskSet.from_frame(frame, features=["x", "teacher"], **roles)
+    with pytest.warns(SecondGroupingWarning, match=r"'city' .* above 'school': each task has one of its 30"):
+        TaskSet.from_frame(frame, features=["x", "city"], **roles)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TaskSet.from_frame(frame, features=["x", "age"], **roles)
+        TaskSet.from_frame(frame, task=["school", "class"], target="y", features=["x", "age"])
+
+
+def test_a_scan_looks_at_the_whole_table(tmp_path):
+    frame = table("pandas", 400)
+    frame["track"] = np.where(np.arange(400) < 200, frame["track"], "z")
+    frame.loc[399, "day"] = pd.Timestamp("2019-12-31")
+    expected = TaskSet.from_frame(frame, **ROLES)
+    parts = [frame[:150], frame[150:300], frame[300:]]
+    scanned = scan(parts, **ROLES)
+    pieces = [piece.tasks for piece in scanned.pieces()]
+    assert scanned.encoding == expected.encoding
+    np.testing.assert_allclose(scanned.encoding.features[2].typical, expected.encoding.features[2].typical)
+    assert {tuple(piece.feature_names) for piece in pieces} == {tuple(expected.feature_names)}
+    np.testing.assert_allclose(sum(p.X.sum(axis=0) for p in pieces), expected.X.sum(axis=0))
+    for i, part in enumerate(parts):
+        pl.from_pandas(part.astype({"size": "string"})).write_parquet(tmp_path / f"{i}.parquet")
+    words = scan(tmp_path, **ROLES).encoding
+    assert words.features[3] == ColumnEncoding("size", "words", ("large", "middle", "small"))
+    with pytest.raises(
+        ValueError, match="column 'sex', 'track', 'size', 'day' holds words.* only once; pass enc"
+    ):
+        list(scan(iter(parts), **ROLES).pieces())
+    once = scan(iter(parts), encoding=expected.encoding, **ROLES)
+    assert sum(len(piece.tasks.y) for piece in once.pieces()) == 400
+    with pytest.raises(ValueError, match=r"column 'sex' is .* and rows stay in their engine"):
+        from tailored import EmpiricalBayesLearner
+
+        lazy = pl.from_pandas(frame.astype({"size": "string"})).lazy()
+        EmpiricalBayesLearner().fit(scan(lazy, in_engine=True, **ROLES))
+
+
+def test_the_record_stays_with_the_tasks():
+    tasks = TaskSet.from_frame(table("pandas"), **ROLES)
+    for part in (
+        tasks[2:4],
+        tasks[[1, 0]],
+        *tasks.split([0.5, 0.5], random_state=0),
+        *tasks.support_query(0.5),
+    ):
+        assert part.encoding is tasks.encoding
+    assert pickle.loads(pickle.dumps(tasks)).encoding == tasks.encoding
+    assert TaskSet.concat([tasks[:2], tasks[2:]]).encoding == tasks.encoding
+    assert isinstance(tasks.encoding, Encoding)
+    assert TaskSet(np.eye(2), np.zeros(2)).encoding is None
+
+
+# --------------------------------------------------------------------------------- describe
+
+
+def test_what_was_read_is_said():
+    schools = pd.DataFrame(
+        {"school": [f"s{i}" for i in range(8)], "kind": ["Catholic", "Public"] * 4, "n": 3.5}
+    )
+    schools.loc[0, "kind"] = None
+    frame = table("pandas").assign(always=1.0, one="x", mean=lambda f: f["school"].str[1:].astype(float))
+    tasks = TaskSet.from_frame(frame, side_info=schools, **ROLES)
+    found = tasks.describe()
+    text = str(found)
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.splitlines()[0] == "8 tasks (school), 40 rows, target score"
+    sizes = tasks.sizes
+    assert f"rows per task: {sizes.min()} to {sizes.max()}, median {np.median(sizes):g}" in text
+    assert "columns: 9 of inputs, 2 of descriptions" in text
+    for line in (
+        "sex     input        words    sex=male (beside female)",
+        "size    input        ordered  0 (small) to 2 (large)",
+        "day     input        date     days since 2020-01-01",
+        "free    input        boolean  0 and 1",
+        "one     input        words    always x: left out",
+        "kind    description  words    2 words: Catholic, Public; missing in 1 tasks",
+        "n       description  number   3.5 to 3.5",
+        "note: the same in all rows, and so of no use: always",
+        "note: the same in all rows of each task: mean",
+    ):
+        assert line in text
+    assert repr(found) == text
+    assert "<td>sex=male (beside female)</td>" in found._repr_html_()
+    assert found.to_dict()["n_rows"] == 40
+    assert found.rows_per_task["min"] == sizes.min()
+    for library in LIBRARIES:
+        frame = found.to_frame(library)
+        assert type(frame).__module__.startswith(library)
+        assert len(frame) == 11
+
+
+def test_tasks_of_arrays_are_described_too():
+    X = np.arange(12.0).reshape(6, 2)
+    plain = TaskSet(
+        X, np.zeros(6), [0, 0, 1, 1, 1, 2], side_info={0: [1.0, "a"], 1: [2.0, "b"], 2: [3.0, "a"]}
+    )
+    text = str(plain.describe())
+    assert "3 tasks, 6 rows\nrows per task: 1 to 3, median 2" in text
+    assert "0       input        number   0 to 10" in text
+    assert "1       description  words    2 words: a, b" in text
+    import scipy.sparse as sp
+
+    assert "0       input        number   0 to 10" in str(TaskSet(sp.csr_array(X), np.zeros(6)).describe())
+
+
+def test_ordered_numbers_are_these_numbers():
+    frame = table("pandas")
+    grades = pd.Categorical(np.resize([1, 2, 5], 40), categories=[1, 2, 5], ordered=True)
+    tasks = TaskSet.from_frame(frame.assign(size=grades), **ROLES)
+    order = np.argsort(pd.factorize(frame["school"])[0], kind="stable")
+    np.testing.assert_array_equal(tasks.X[:, 4], np.resize([1.0, 2.0, 5.0], 40)[order])
+    assert tasks.encoding.features[3].words() == "1 to 5"

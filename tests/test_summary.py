@@ -1,0 +1,412 @@
+"""Summaries and effects: numbers from closed forms in NumPy and from lme4, and texts as people see them."""
+
+import csv
+import json
+import shutil
+import subprocess
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tailored
+from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskSet
+from tailored.datasets import make_clusters
+from tailored.mixed_models import (
+    Mixture,
+    SideForm,
+    TaskStatistics,
+    fit_mixed_model,
+    mean_covariance,
+    task_covariances,
+)
+from tailored.summaries import Account, Table
+from tailored.tasks import Units
+
+LME4 = shutil.which("Rscript") is not None and (
+    subprocess.run(["Rscript", "-e", "library(lme4)"], capture_output=True, check=False).returncode == 0
+)
+
+
+def draw(n_tasks=120, *, n_rows=(4, 9), seed=0, side=0, effect=0.0, noise=0.7):
+    """Tasks of a linear mixed model with one column and an intercept, in units of their own, and its truth."""
+    rng = np.random.default_rng(seed)
+    root = np.array([[0.6, 0.0], [0.5, 1.2]])
+    S = rng.normal(size=(n_tasks, side)) if side else None
+    rows, targets, labels, truth = [], [], [], []
+    for t in range(n_tasks):
+        n = int(rng.integers(*n_rows))
+        w = np.array([2.0, -1.0]) + root @ rng.normal(size=2)
+        if S is not None:
+            w[1] += effect * S[t, 0]
+        x = 3.0 + 2.0 * rng.normal(size=n)
+        rows.append(x[:, None])
+        targets.append(w[0] * x + w[1] + noise * rng.normal(size=n))
+        labels += [f"school {t}"] * n
+        truth.append(w)
+    tasks = TaskSet(
+        np.vstack(rows), np.concatenate(targets), labels, None if S is None else dict(zip_labels(S))
+    )
+    return tasks, np.array(truth)
+
+
+def zip_labels(S):
+    return ((f"school {t}", row) for t, row in enumerate(S))
+
+
+# ---------------------------------------------------------------- standard errors
+
+
+def blocks(tasks):
+    return [(np.column_stack([task.X, np.ones(len(task.y))]), task.y) for task in tasks]
+
+
+MODEL = Mixture(np.ones(1), np.array([[0.3, -0.2]]), np.array([[[0.5, 0.2], [0.2, 0.8]]]), 0.4)
+
+
+def test_the_mean_is_known_as_generalised_least_squares_says():
+    tasks, _ = draw(30)
+    found = mean_covariance(MODEL, TaskStatistics.of(tasks, Units.raw(1, True)), learn_mean=True)
+    W, information = MODEL.covariances[0], 0.0
+    for X, _ in blocks(tasks):
+        information = information + X.T @ np.linalg.inv(X @ W @ X.T + 0.4 * np.eye(len(X))) @ X
+    np.testing.assert_allclose(found.of(2, 0), np.linalg.inv(information), rtol=1e-8)
+
+
+@pytest.mark.parametrize("intercept_only", [False, True])
+def test_effects_of_a_description_and_their_prior(intercept_only):
+    """A penalised Γ is a random one: the mixed model's equations for b and Γ together, written out."""
+    tasks, _ = draw(25, side=2)
+    S = tasks.side_info.astype(float)
+    statistics = TaskStatistics.of(tasks, Units.raw(1, True), S)
+    model, form = replace(MODEL, side=np.zeros((2, 2))), SideForm(3.0, intercept_only)
+    found = mean_covariance(model, statistics, learn_mean=True, side=form, n_linear=2)
+    W, information = MODEL.covariances[0], 0.0
+    for (X, _), s in zip(blocks(tasks), S, strict=True):
+        D = X @ np.hstack([np.eye(2), s[0] * np.eye(2), s[1] * np.eye(2)])
+        information = information + D.T @ np.linalg.inv(X @ W @ X.T + 0.4 * np.eye(len(X))) @ D
+    pull = 3.0 * np.mean(S**2)
+    prior = np.zeros((6, 6))
+    prior[2:4, 2:4] = prior[4:, 4:] = pull * np.linalg.inv(W)
+    kept = [0, 1, 3, 5] if intercept_only else range(6)
+    want = np.linalg.inv((information + prior)[np.ix_(kept, kept)])
+    np.testing.assert_allclose(found.covariance, want, rtol=1e-6)
+    # The prior of an intercept alone is what the other weights leave open.
+    assert np.linalg.inv(W)[1, 1] == pytest.approx(1.0 / (W[1, 1] - W[0, 1] ** 2 / W[0, 0]))
+
+
+def test_a_column_that_nothing_is_known_of_has_no_standard_error():
+    tasks, _ = draw(20)
+    X = np.hstack([tasks.X, np.zeros_like(tasks.X)])
+    wide = TaskSet.from_arrays(X, tasks.y, tasks.offsets, tasks.labels, None)
+    model = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)
+    found = mean_covariance(model, TaskStatistics.of(wide, Units.raw(2, True)), learn_mean=True).of(3, 0)
+    assert np.isnan(found[1]).all()
+    assert np.isfinite(found[np.ix_([0, 2], [0, 2])]).all()
+
+
+def test_errors_of_a_task_s_weights_are_those_of_henderson_s_equations():
+    """Var(ŵ − w) from the inverse of the mixed model's equations for b and all tasks' deviations."""
+    tasks, _ = draw(6)
+    statistics = TaskStatistics.of(tasks, Units.raw(1, True))
+    mean = mean_covariance(MODEL, statistics, learn_mean=True)
+    found = task_covariances(MODEL, statistics, mean)
+    T, W, s2 = 6, MODEL.covariances[0], MODEL.noise
+    equations = np.zeros((2 + 2 * T, 2 + 2 * T))
+    for t, (X, _) in enumerate(blocks(tasks)):
+        own = slice(2 + 2 * t, 4 + 2 * t)
+        gram = X.T @ X / s2
+        equations[:2, :2] += gram
+        equations[:2, own], equations[own, :2] = gram, gram
+        equations[own, own] = gram + np.linalg.inv(W)
+    inverse = np.linalg.inv(equations)
+    for t in range(T):
+        pick = np.zeros((2, 2 + 2 * T))
+        pick[:, :2] = np.eye(2)
+        pick[:, 2 + 2 * t : 4 + 2 * t] = np.eye(2)
+        np.testing.assert_allclose(found[t], pick @ inverse @ pick.T, rtol=1e-8)
+
+
+def test_errors_under_a_mixture_are_those_of_its_posterior():
+    tasks, _ = draw(4)
+    means, W = (
+        np.array([[2.0, -1.0], [0.0, 1.0]]),
+        np.array([[[0.5, 0.1], [0.1, 0.4]], [[0.1, 0.0], [0.0, 2.0]]]),
+    )
+    model = Mixture(np.array([0.3, 0.7]), means, W, 0.5, averaged=True)
+    found = task_covariances(model, TaskStatistics.of(tasks, Units.raw(1, True)), None)
+    for t, (X, y) in enumerate(blocks(tasks)):
+        parts = []
+        for p, b, C in zip(model.proportions, means, W, strict=True):
+            V = X @ C @ X.T + 0.5 * np.eye(len(X))
+            error = y - X @ b
+            density = p * np.exp(-0.5 * error @ np.linalg.solve(V, error)) / np.sqrt(np.linalg.det(V))
+            gain = C @ X.T @ np.linalg.inv(V)
+            parts.append((density, b + gain @ error, C - gain @ X @ C))
+        r = np.array([part[0] for part in parts])
+        r = r / r.sum()
+        centre = sum(share * m for share, (_, m, _) in zip(r, parts, strict=True))
+        want = sum(
+            share * (C + np.outer(m - centre, m - centre)) for share, (_, m, C) in zip(r, parts, strict=True)
+        )
+        np.testing.assert_allclose(found[t], want, rtol=1e-6)
+
+
+def test_standard_errors_are_the_spread_of_estimates():
+    """60 data sets of 40 tasks: estimates spread as their standard errors say, within Monte-Carlo error (9 %)."""
+    estimates, errors = [], []
+    for seed in range(60):
+        tasks, _ = draw(40, seed=seed)
+        statistics = TaskStatistics.of(tasks, Units.raw(1, True))
+        model = fit_mixed_model(statistics, max_iter=60)
+        estimates.append(model.means[0])
+        errors.append(np.sqrt(np.diagonal(mean_covariance(model, statistics, learn_mean=True).of(2, 0))))
+    ratio = np.std(estimates, axis=0, ddof=1) / np.mean(errors, axis=0)
+    assert (np.abs(ratio - 1.0) < 0.27).all(), ratio
+
+
+# ---------------------------------------------------------------- the learner
+
+
+@pytest.fixture(scope="module")
+def described():
+    tasks, truth = draw(140, side=2, effect=1.5)
+    return EmpiricalBayesLearner().fit(tasks), tasks, truth
+
+
+@pytest.mark.skipif(not LME4, reason="R with lme4 is not installed")
+def test_effects_are_those_of_lme4(tmp_path):
+    """Enough tasks that choices of form hardly matter: effects, standard errors, deviations, and tasks' own."""
+    tasks, _ = draw(300, seed=3)
+    with open(tmp_path / "rows.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["g", "x", "y"])
+        for label, task in zip(tasks.labels, tasks, strict=True):
+            writer.writerows([label, *pair] for pair in zip(task.X[:, 0], task.y, strict=True))
+    script = """
+        suppressMessages(library(lme4)); d <- read.csv("rows.csv"); f <- lmer(y ~ x + (x | g), d)
+        b <- summary(f)$coefficients; v <- attr(VarCorr(f)$g, "stddev"); c <- coef(f)$g
+        cat(b["x", 1:2], b["(Intercept)", 1:2], v[["x"]], v[["(Intercept)"]], sigma(f), "\n")
+        cat(rownames(c), sep = ","); cat("\n"); cat(c[["x"]], sep = ","); cat("\n"); cat(c[["(Intercept)"]], sep = ",")
+    """
+    out = subprocess.run(
+        ["Rscript", "-e", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    numbers, labels, slopes, levels = out.strip().splitlines()
+    slope, slope_error, level, level_error, slope_std, level_std, sigma = map(float, numbers.split())
+    learner = EmpiricalBayesLearner().fit(tasks)
+    tables = learner.summary().tables
+    effects = tables["effects"].columns
+    np.testing.assert_allclose(effects["effect"], [slope, level], rtol=0.02)
+    np.testing.assert_allclose(effects["std. error"], [slope_error, level_error], rtol=0.05)
+    np.testing.assert_allclose(effects["std. between tasks"], [slope_std, level_std], rtol=0.05)
+    assert tables["noise"].columns["standard deviation"][0] == pytest.approx(sigma, rel=0.02)
+    frame = learner.effects(tasks)
+    order = tasks.index_of(labels.split(","))
+    mine = frame["effect"].to_numpy().reshape(-1, 2)[order]
+    theirs = np.column_stack([[float(v) for v in line.split(",")] for line in (slopes, levels)])
+    assert np.abs(mine - theirs).mean(axis=0) == pytest.approx([0, 0], abs=0.05)
+
+
+def test_intervals_of_effects_hold_the_truth(described):
+    learner, tasks, truth = described
+    frame = learner.effects(tasks, coverage=0.8)
+    assert list(frame.columns) == ["task", "column", "effect", "std", "low", "high"]
+    assert frame["task"].tolist()[:2] == ["school 0", "school 0"]
+    assert frame["column"].tolist()[:2] == ["x0", "(intercept)"]
+    inside = (frame["low"] <= truth.ravel()) & (truth.ravel() <= frame["high"])
+    # 280 intervals, two of them of one task
+    assert 0.8 - 0.09 < inside.mean() < 0.8 + 0.09
+    np.testing.assert_allclose((frame["high"] - frame["low"]) / frame["std"], 2 * 1.2815516, rtol=1e-6)
+
+
+def test_effects_change_units_as_algebra_says(described):
+    learner, tasks, _ = described
+    other = TaskSet.from_arrays(
+        0.1 * tasks.X + 7.0, 50.0 * tasks.y - 3.0, tasks.offsets, tasks.labels, tasks.side_info
+    )
+    again = EmpiricalBayesLearner().fit(other)
+    a, b = (
+        each.effects(t).to_numpy()[:, 2:4].astype(float).reshape(-1, 2, 2)
+        for each, t in ((learner, tasks), (again, other))
+    )
+    np.testing.assert_allclose(b[:, 0, 0], 500.0 * a[:, 0, 0], rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(b[:, 0, 1], 500.0 * a[:, 0, 1], rtol=1e-4)
+    np.testing.assert_allclose(b[:, 1, 0], 50.0 * a[:, 1, 0] - 3.0 - 7.0 * b[:, 0, 0], rtol=1e-4, atol=0.05)
+
+
+def test_side_information_that_matters_is_told_from_that_which_does_not(described):
+    learner = described[0]
+    summary = learner.summary()
+    said = dict(
+        zip(
+            *(summary.tables["side_information"].columns[c] for c in ("side information", "explains")),
+            strict=True,
+        )
+    )
+    # At a row x the tasks differ by (x, 1) W (x, 1)ᵀ, and the description moves the intercept by 1.5 deviations.
+    root = np.array([[0.6, 0.0], [0.5, 1.2]])
+    W, moment = root @ root.T, np.array([[3.0**2 + 2.0**2, 3.0], [3.0, 1.0]])
+    want = 1.5**2 / (1.5**2 + np.sum(W * moment))
+    assert said["s0"] == pytest.approx(want, abs=0.12)
+    assert said["s1"] < 0.05 < said["s0"]
+    effects = summary.to_frame("side_effects")
+    mine = effects[(effects["side information"] == "s0") & (effects["moves"] == "(intercept)")].iloc[0]
+    assert abs(mine["effect"] - 1.5) < 4.0 * mine["std. error"] < 1.5
+
+
+def test_rivals_are_what_they_are_called(described):
+    learner = described[0]
+    new, _ = draw(30, seed=9, side=2, effect=1.5)
+    errors = learner.summary(new, support=3).tables["errors"].columns
+    found = dict(zip(errors["method"], errors["error"], strict=True))
+    given, asked = new.support_query(3, random_state=0)
+    means, ridges = [], []
+    units, ridge = learner.prior_.units, learner.account_.ridge
+    for support, query in zip(given, asked, strict=True):
+        means.append(np.mean(np.abs(query.y - support.y.mean())))
+        X, y = units.dense(support.X), units.targets(support.y)
+        w = np.linalg.solve(X.T @ X + np.eye(2) / ridge, X.T @ y)
+        ridges.append(np.mean(np.abs(query.y - units.raw_predictions(units.dense(query.X) @ w))))
+    assert found["task mean"] == pytest.approx(np.mean(means), rel=1e-9)
+    assert found["ridge per task"] == pytest.approx(np.mean(ridges), rel=1e-9)
+    assert found["this learner"] == pytest.approx(learner.task_errors(new, support=3).mean(), rel=1e-9)
+    assert found["this learner"] < found["ridge per task"] < found["task mean"]
+
+
+def test_errors_are_those_that_chose(described):
+    learner = described[0]
+    errors = learner.summary().tables["errors"].columns
+    assert errors["method"][0] == "this learner"
+    assert errors["error"][0] == pytest.approx(learner.validation_error_)
+    assert set(errors["method"]) == {
+        "this learner",
+        "mixed model",
+        "ridge per task",
+        "one model for all",
+        "task mean",
+    }
+
+
+# ---------------------------------------------------------------- texts and frames
+
+
+def check_text(summary):
+    lines = str(summary).splitlines()
+    assert max(map(len, lines)) <= 80, [line for line in lines if len(line) > 80]
+    json.dumps(summary.to_dict(), allow_nan=False)
+    return "\n".join(lines)
+
+
+def test_prints_in_80_columns(described):
+    summary = described[0].summary()
+    text = check_text(summary)
+    assert "140 tasks" in text
+    assert "linear mixed model" in text
+    html = summary._repr_html_()
+    assert html.count("<table>") == len(summary.tables)
+    assert all(
+        name in summary.frames for name in ("effects", "correlations", "noise", "side_information", "errors")
+    )
+    with pytest.raises(ValueError, match="table must be one of"):
+        summary.to_frame("effect")
+
+
+def test_is_kept_in_a_file(described, tmp_path):
+    learner, tasks, _ = described
+    learner.save(tmp_path / "model.tailored")
+    again = tailored.load(tmp_path / "model.tailored")
+    assert str(again.summary()) == str(learner.summary())
+    np.testing.assert_array_equal(again.effects(tasks)["std"], learner.effects(tasks)["std"])
+
+
+def test_no_rows_are_kept(described):
+    learner, tasks, _ = described
+    account = learner.account_
+    assert isinstance(account, Account)
+    assert (account.n_tasks, account.n_rows) == (140, len(tasks.y))
+    assert account.target_mean == pytest.approx(tasks.y.mean())
+    assert all(len(errors) == 140 for errors in account.errors.values())
+
+
+def test_components_and_gates():
+    tasks = make_clusters(300, n_clusters=2, n_rows=15, n_features=4, rank=1, hint=0.8, random_state=0)
+    learner = EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
+    assert learner.n_components_ > 1
+    summary = learner.summary()
+    check_text(summary)
+    components = summary.to_frame("components")
+    assert components["proportion"].sum() == pytest.approx(1.0)
+    assert len(summary.to_frame("component_effects")) == 4 * learner.n_components_
+    if learner.form_.get("gate_penalty"):
+        told = summary.to_frame("side_information")["tells component"][0]
+        # The hint is right nine times in ten: 1 − H(0.9) / log 2 of what two equal clusters leave open.
+        assert 0.05 < told < 0.9
+    effects = learner.effects(tasks[:3])
+    assert (effects["std"] > 0).all()
+
+
+@pytest.mark.parametrize("learner", [ConditionalLearner(), IndependentLearner()])
+def test_other_learners_say_what_they_can(learner):
+    tasks, _ = draw(20)
+    learner.fit(tasks)
+    summary = learner.summary(tasks[:5], support=3)
+    check_text(summary)
+    assert summary.tables["errors"].columns["method"] == ["this learner"]
+    frame = learner.effects(tasks)
+    np.testing.assert_allclose(frame["effect"].to_numpy().reshape(20, -1), learner.adapt_many(tasks))
+    assert frame["std"].isna().all()
+
+
+def test_one_task_and_few(recwarn):
+    tasks, _ = draw(5, seed=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one, few = (EmpiricalBayesLearner().fit(tasks[:n]) for n in (1, 5))
+    assert "errors" not in one.summary().tables
+    check_text(one.summary())
+    check_text(few.summary())
+
+
+def test_names_that_are_long_and_many():
+    rng = np.random.default_rng(0)
+    names = [f"a rather long name of a column, number {j}" for j in range(17)]
+    import pandas
+
+    frame = pandas.DataFrame(rng.normal(size=(300, 17)), columns=names)
+    frame["<task>"], frame["the target"] = (
+        np.repeat(np.arange(30), 10),
+        frame[names[0]] + 0.1 * rng.normal(size=300),
+    )
+    tasks = TaskSet.from_frame(frame, task="<task>", target="the target")
+    learner = EmpiricalBayesLearner().fit(tasks)
+    text = check_text(learner.summary())
+    assert "3 more rows" in text
+    assert len(learner.summary().to_frame()) == 18
+    assert "<task>" not in learner.summary()._repr_html_()
+    assert set(learner.effects(tasks)["column"]) == {*names, "(intercept)"}
+
+
+def test_frames_without_pandas(described, monkeypatch):
+    import builtins
+
+    real = builtins.__import__
+
+    def without(name, *rest, **others):
+        if name == "pandas":
+            raise ImportError(name)
+        return real(name, *rest, **others)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    found = described[0].effects(described[1][:2])
+    assert found.dtype.names == ("task", "column", "effect", "std", "low", "high")
+    assert len(found) == 4
+
+
+def test_tables_go_on_below_where_they_are_wide():
+    columns = {"column": ["a", "b"], **{f"a name of some length {j}": [1.5, 1e7] for j in range(6)}}
+    lines = Table("Wide", columns, "said").text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(line.strip().startswith("column") for line in lines) == 3
+    assert "  said" in lines
