@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from tailored import ConditionalLearner, TaskSet
+from tailored import IndependentLearner, TaskSet
 from tailored.displays import (
     ComponentsDisplay,
     EffectsDisplay,
@@ -162,7 +162,7 @@ def test_a_task_s_fit(schools):
 
 
 def test_a_task_that_is_not_there(schools):
-    with pytest.raises(KeyError, match="nobody"):
+    with pytest.raises(ValueError, match="task: no task 'nobody'; there are 'school 0'"):
         TaskFitDisplay.from_estimator(*schools, "nobody")
 
 
@@ -201,7 +201,7 @@ def test_numbers_of_rows_that_cannot_be(schools):
 def test_a_learner_without_calibration_has_no_coverage(schools):
     tasks = schools[1]
     plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, None)
-    found = RowsDisplay.from_estimator(ConditionalLearner(fit_intercept=True).fit(plain), plain, [1, 3])
+    found = RowsDisplay.from_estimator(IndependentLearner().fit(plain), plain, [1, 3])
     assert found.covered is None
     assert set(found.errors) == {"this learner", "task mean"}
     assert not isinstance(found.ax_, np.ndarray)
@@ -278,5 +278,5 @@ def test_the_plane_that_tells_components_apart():
 def test_no_components_to_show(schools):
     tasks = schools[1]
     plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, None)
-    with pytest.raises(ValueError, match="ConditionalLearner has no components"):
-        ComponentsDisplay.from_estimator(ConditionalLearner().fit(plain), plain)
+    with pytest.raises(ValueError, match="IndependentLearner has no components"):
+        ComponentsDisplay.from_estimator(IndependentLearner().fit(plain), plain)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._validation import is_integer, name_some
+from .._validation import is_integer, name_some, native
 from ..summaries import INTERCEPT, column_names
 from ..tasks import TaskSet
 from .style import RC, pyplot
@@ -78,7 +78,12 @@ def place_of(column: Any, names: list[str], argument: str = "column") -> int:
 
 def place_of_task(tasks: TaskSet, task: Any) -> int:
     """The position of a task, given by its label; the first where none is."""
-    return 0 if task is None else int(tasks.index_of([task])[0])
+    if task is None:
+        return 0
+    try:
+        return int(tasks.index_of([task])[0])
+    except ValueError as error:
+        raise ValueError(f"task: no task {task!r}; there are {name_some(native(tasks.labels), 3)}") from error
 
 
 def target_name(learner: Any) -> str:

@@ -69,8 +69,9 @@ class EffectsDisplay(ModelDisplay):
         j = varied(learner, found[0])[0] if column is None else place_of(column, names)
         common = common_effects(learner)
         mean = None if common is None else float(common[j])
-        arrays = (values[:, j] for values in found)
-        return cls(names[j], tasks.labels, *arrays, mean, coverage, task_name(learner)).plot(ax)
+        effects, low, high = (values[:, j] for values in found)
+        made = cls(names[j], tasks.labels, effects, low, high, mean, coverage, task_name(learner))
+        return made.plot(ax)
 
     @property
     def figure_size(self) -> tuple[float, float]:

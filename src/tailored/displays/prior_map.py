@@ -16,7 +16,7 @@ from .base import Array, ModelDisplay, effect_names, place_of, place_of_task, sh
 from .style import PALETTE, look
 
 #: Columns up to which cells hold their numbers, signs, and names.
-NUMBERED, SIGNED, NAMED = 8, 30, 40
+NUMBERED, SIGNED, NAMED = 8, 40, 40
 #: Lines that are told apart.
 MOST_LINES = 7
 #: Places along a column of the side information, and different values up to which these are the places.
@@ -114,7 +114,8 @@ class RepresentationMapDisplay(ModelDisplay):
             text = f"{value:.2g}".replace("-", "−") if abs(value) >= 5e-3 * top else "0"
             ax.text(j, i, text, ha="center", va="center", fontsize=7, color=light)
         elif value < -0.05 * top:
-            ax.text(j, i, "−", ha="center", va="center", fontsize=8, color=light)
+            size = 8 if len(self.names) <= 20 else 6
+            ax.text(j, i, "−", ha="center", va="center", fontsize=size, color=light)
 
 
 @dataclass

@@ -144,7 +144,7 @@ class Summarised:
             if common is None
             else f"{type(common).__name__} predicts what all tasks share; all below is about the rest.",
             form_in_words(form),
-            side_in_words(getattr(self, "side_form_", None), form, self.n_side_info_in_),
+            side_in_words(getattr(self, "side_form_", None), form, self._side_columns_used()),
             scale_in_words(self.scale_),
             ""
             if getattr(self, "bias_penalty_", None) is None
@@ -152,6 +152,11 @@ class Summarised:
             self._stream_in_words(),
         ]
         return tuple(sentence for sentence in said if sentence)
+
+    def _side_columns_used(self) -> int:
+        """Columns of the description that the form was chosen with; none where the feature map reads rows alone."""
+        features = self.prior_.feature_map
+        return self.n_side_info_in_ if features is not None and features.needs_side_info else 0
 
     def _stream_in_words(self) -> str:
         """Where a stream has gone on since tasks were last chosen on."""

@@ -15,6 +15,7 @@ from ..mixed_models.uncertainty import as_one
 from ..prior import Prior
 from .account import OWN, Account
 from .effects import INTERCEPT, posterior_model
+from .rivals import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
 from .summary import Summary
 from .tables import LONGEST_WORDS, MOST_ROWS, Table
 from .words import strength
@@ -26,11 +27,12 @@ FEW_COLUMNS, LARGEST = 6, 10
 #: Differences between components worth a word: in deviations between tasks, and ratios of deviations.
 DIFFERENT, WIDER = 0.5, 1.5
 #: What the rivals are.
-_RIVALS = (
-    "worse by: the mean of the tasks' differences to this learner, and its standard error. task mean: of the rows given; "
-    "ridge per task: each alone, with the best of 15 penalties; one model for all: least squares on all rows; mixed model: "
-    "full covariance between tasks, with the same side information."
-)
+_RIVALS = {
+    TASK_MEAN: "the mean of the rows given",
+    RIDGE: "each task alone, with the best of 15 penalties",
+    POOLED: "least squares on all rows",
+    MIXED_MODEL: "full covariance between tasks, with the same side information",
+}
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ def correlations_table(facts: Facts) -> Table | None:
     if not (np.abs(found - np.eye(len(found))) > 1e-9).any():
         return None
     caption = "Correlations of the tasks' weights about their mean"
+    if len(names) > FEW_COLUMNS:
+        caption += ", largest first"
     if INTERCEPT in names and facts.prior.units.shift.any():
         caption += "; the intercept is the level where all columns are zero, which may be far from any row"
     if len(names) <= FEW_COLUMNS:
@@ -136,7 +140,7 @@ def correlations_table(facts: Facts) -> Table | None:
         "and": [names[a] for a in rows[order]],
         "correlation": values[order].tolist(),
     }
-    return Table("Correlations between tasks", pairs, caption + ", largest first.", most=LARGEST)
+    return Table("Correlations between tasks", pairs, caption + ".", most=LARGEST)
 
 
 def noise_table(facts: Facts) -> Table:
@@ -190,7 +194,8 @@ def component_tables(facts: Facts) -> dict[str, Table]:
         "effect": means.ravel().tolist(),
         "std. between tasks": deviations.ravel().tolist(),
     }
-    out = {"components": Table("Components", table, caption, ["proportion"])}
+    sentences = ["what distinguishes it"]
+    out = {"components": Table("Components", table, caption, ["proportion"], sentences=sentences)}
     told = facts.account.side if facts.account is not None else None
     if told is not None and told.shares is not None:
         for j, name in enumerate(facts.side_columns[: told.shares.shape[1]]):
@@ -343,7 +348,10 @@ def summarise(
         tables.update(component_tables(facts))
         tables.update(side_tables(facts))
     judged = np.isfinite(errors[OWN]).sum() if OWN in errors else 0
-    caption = f"error: mean {loss} loss over {judged:,} {how}. {_RIVALS}" if judged else ""
+    caption = f"error: mean {loss} loss over {judged:,} {how}."
+    if len(errors) > 1:
+        caption += " worse by: the mean of the tasks' differences to this learner, and its standard error. "
+        caption += "; ".join(f"{name}: {said}" for name, said in _RIVALS.items() if name in errors) + "."
     tables["errors"] = errors_table(errors, "Error on held-out tasks", caption)
     n_columns = len(facts.columns) - facts.prior.fit_intercept
     heading = title_of(name, facts.account, task, target, n_columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -35,6 +35,8 @@ class Table:
         Rows that are printed; of a table with 0, none of it is.
     order : sequence of int, optional
         Rows from the most important on, where it is these that are printed.
+    sentences : sequence of str
+        Columns of several words, which are given more room than names.
     """
 
     title: str
@@ -42,7 +44,8 @@ class Table:
     caption: str = ""
     percent: Sequence[str] = ()
     most: int = MOST_ROWS
-    order: Sequence[int] | None = field(default=None)
+    order: Sequence[int] | None = None
+    sentences: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -68,10 +71,10 @@ class Table:
         """For a terminal; a table that is too wide goes on below, with its first column again."""
         cells, rest = self._shown()
         names = list(self.columns)
-        columns = [
-            _column(name, found, first=i == 0)
-            for i, (name, found) in enumerate(zip(names, cells, strict=True))
-        ]
+        columns: list[list[str]] = []
+        for name, found in zip(names, cells, strict=True):
+            longest = LONGEST_WORDS if name in self.sentences else LONGEST
+            columns.append(_column(name, [shortened(cell, longest) for cell in found], first=not columns))
         lines = [self.title, ""]
         for block in _blocks(columns):
             lines += ["  " + "  ".join(parts).rstrip() for parts in zip(*block, strict=True)]
@@ -142,7 +145,6 @@ def _typed(values: Sequence[Any]) -> Any:
 def _column(name: str, cells: list[str], *, first: bool) -> list[str]:
     """Header and cells of equal width: words to the left, numbers to the right."""
     words = first or any(any(c.isalpha() for c in cell) for cell in cells)
-    cells = [shortened(cell, LONGEST if first else LONGEST_WORDS) for cell in cells]
     found = [shortened(name), *cells]
     width = max(map(len, found))
     return [cell.ljust(width) if words else cell.rjust(width) for cell in found]
