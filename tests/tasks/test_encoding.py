@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tailored import TaskSet, scan
+from tailored import EmpiricalBayesLearner, TaskSet, scan
 from tailored.exceptions import SecondGroupingWarning, UnknownCategoryWarning
 from tailored.tasks import Encoding
 from tailored.tasks.encoding import ColumnEncoding
@@ -179,7 +179,7 @@ def test_mistakes_are_answered_in_our_own_words(library):
     frame = pa.table(rows, names=columns)
     if library == "pandas":
         frame = pd.DataFrame(dict(enumerate(rows))).set_axis(columns, axis=1)
-    with pytest.raises(ValueError, match="frame has several columns with the name 'ses'. Rename them"):
+    with pytest.raises(ValueError, match=r"frame has several columns with the name 'ses'\. Rename them"):
         TaskSet.from_frame(frame, **ROLES)
 
 
@@ -191,7 +191,7 @@ def test_more_mistakes():
         TaskSet.from_frame(frame.assign(**{"sex=male": 1.0}), **ROLES)
     with pytest.raises(ValueError, match="missing must be one of 'error', 'drop'"):
         TaskSet.from_frame(frame, missing="skip", **ROLES)
-    with pytest.raises(ValueError, match="several columns|is not numeric"):
+    with pytest.raises(ValueError, match="'span' is not numeric"):
         TaskSet.from_frame(frame.assign(span=pd.Timedelta(days=1)), **ROLES)
 
 
@@ -210,7 +210,8 @@ def test_missing_values_are_named_or_left_out(library):
     assert "left out: 1 rows with no 'g', the task" in str(tasks.describe())
 
 
-def test_descriptions(few=8):
+def test_descriptions():
+    few = 8
     schools = pd.DataFrame(
         {
             "school": [f"s{i}" for i in range(few)],
@@ -312,16 +313,14 @@ def test_a_scan_looks_at_the_whole_table(tmp_path):
     words = scan(tmp_path, **ROLES).encoding
     assert words.features[3] == ColumnEncoding("size", "words", ("large", "middle", "small"))
     with pytest.raises(
-        ValueError, match="column 'sex', 'track', 'size', 'day' holds words.* only once; pass enc"
+        ValueError, match=r"column 'sex', 'track', 'size', 'day' holds words.* only once; pass enc"
     ):
         list(scan(iter(parts), **ROLES).pieces())
     once = scan(iter(parts), encoding=expected.encoding, **ROLES)
     assert sum(len(piece.tasks.y) for piece in once.pieces()) == 400
+    stays = scan(pl.from_pandas(frame.astype({"size": "string"})).lazy(), in_engine=True, **ROLES)
     with pytest.raises(ValueError, match=r"column 'sex' is .* and rows stay in their engine"):
-        from tailored import EmpiricalBayesLearner
-
-        lazy = pl.from_pandas(frame.astype({"size": "string"})).lazy()
-        EmpiricalBayesLearner().fit(scan(lazy, in_engine=True, **ROLES))
+        EmpiricalBayesLearner().fit(stays)
 
 
 def test_the_record_stays_with_the_tasks():

@@ -207,11 +207,14 @@ class FormFitter:
         return self.fitted[form]
 
     def _with_common_weights(self, form: Form, found: Mixture) -> Mixture:
-        """The means that EM does not move."""
+        """The means that EM does not move, and zeros that are not rounded."""
         if form.pseudo_tasks:
-            return most_likely_mean(self.statistics, found)  # next to those of the plain model
-        options: dict[str, Any] = {"max_iter": self.steps(few=100, many=40), "tol": 1e-9}
-        return settle(self.statistics, found, diagonal=form.structure in DIAGONAL, **options)
+            found = most_likely_mean(self.statistics, found)  # next to those of the plain model
+        else:
+            options: dict[str, Any] = {"max_iter": self.steps(few=100, many=40), "tol": 1e-9}
+            found = settle(self.statistics, found, diagonal=form.structure in DIAGONAL, **options)
+        inside = np.isin(np.arange(self.statistics.n_features), form.varying or ())
+        return replace(found, covariances=found.covariances * np.outer(inside, inside))
 
     def _fit(self, form: Form) -> Mixture:
         if form.kind == "independent":

@@ -115,9 +115,10 @@ class ColumnEncoding:
             raise ValueError(f"{place} held words ({name_some(self.levels, 3)}) and has numbers now.")
         codes, distinct = _coded(column)
         where = {level: i for i, level in enumerate(self.levels)}
-        table = np.array([self._numbers(where.get(word)) for word in distinct])
-        # The last row is that of missing values.
-        values = np.vstack([table.reshape(-1, len(self.names)), np.full((1, len(self.names)), np.nan)])
+        k = len(self.names)
+        values = np.empty((len(distinct) + 1, k))
+        values[:-1] = np.reshape([self._numbers(where.get(word)) for word in distinct], (len(distinct), k))
+        values[-1] = np.nan  # of missing values
         return Read(values[codes], [word for word in distinct if word not in where])
 
     def value(self, found: Any) -> tuple[float, bool]:

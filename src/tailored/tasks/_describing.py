@@ -145,7 +145,9 @@ def _described(tasks: Any) -> list[dict[str, str]]:
     for j, name in enumerate(names):
         missing = np.array([is_missing(value) for value in table[:, j]], dtype=bool)
         values = table[~missing, j]
-        column = known.get(name) or _guessed(name, values)
+        column = known.get(name, ColumnEncoding(name))
+        if column.kind == "number":
+            column = _guessed(name, values)
         if column.kind == "words":
             words = f"{len(column.levels)} words: {name_plainly(column.levels)}"
         else:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._validation import check_choice, name_some
+from ._columns import ColumnEncoding
 from ._descriptions import Side, side_column
 from ._frames import read_frame
 from ._task_set import TaskSet
@@ -164,8 +165,14 @@ class TaskScan:
             np.zeros((0, len(side))) if side else None,
             list(side) or None,
             np.array(features, dtype=object),
-            self.encoding or Encoding(self.columns.task, self.columns.target),
+            self.encoding or self._of_numbers(features),
         )
+
+    def _of_numbers(self, features: Sequence[str]) -> Encoding:
+        """How a table that can be read once is read."""
+        inputs = tuple(ColumnEncoding(name) for name in features)
+        side = tuple(ColumnEncoding(name) for name in self.columns.side)
+        return Encoding(self.columns.task, self.columns.target, inputs, side)
 
 
 def _looked_at(frame: Any, columns: Columns, place: str) -> Encoding:
