@@ -367,7 +367,13 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         else:
             parameters.update(representation=None, bias=None)
         fitted = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return {"parameters": parameters, "fitted": fitted, "one": one, "adapted": self._adapted}
+        return {
+            "parameters": parameters,
+            "fitted": fitted,
+            "one": one,
+            "adapted": self._adapted,
+            "encoding": self._encoding,
+        }
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
@@ -378,5 +384,5 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
             made._settle(state["one"])
         else:
             made.n_features_in_ = len(made.coef_)
-        made._adapted = state["adapted"]
+        made._adapted, made._encoding = state["adapted"], state["encoding"]
         return made

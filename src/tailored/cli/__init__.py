@@ -1,6 +1,7 @@
 """The command line: a thin layer over the library."""
 
 import os
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -37,7 +38,10 @@ def main(
     os.environ.setdefault("MPLBACKEND", "Agg")
 
 
-for command in (fit, predict, evaluate, summary, report):
-    app.command(rich_help_panel=OWN)(command)
-for command in (demo, reproduce, plot, theory, benchmark, datasets):
-    app.command(rich_help_panel=PAPER)(command)
+_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    OWN: (fit, predict, evaluate, summary, report),
+    PAPER: (demo, reproduce, plot, theory, benchmark, datasets),
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 import typer
 
@@ -60,7 +61,14 @@ def in_one_line() -> Iterator[None]:
             raise typer.Exit(MISUSED) from error
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *rest: object) -> None:
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     if not issubclass(
         category, DeprecationWarning | PendingDeprecationWarning | ImportWarning | ResourceWarning
     ):

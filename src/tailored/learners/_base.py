@@ -174,7 +174,7 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, RegressorMixin, BaseEstima
         # Under the names of `fit`, where either has none: they are joined.
         names, side_names = getattr(self, "feature_names_in_", None), self.columns_in_["side_info"]
         return TaskSet.from_arrays(
-            tasks.X, tasks.y, tasks.offsets, tasks.labels, tasks.side_info, side_names, names, tasks.columns
+            tasks.X, tasks.y, tasks.offsets, tasks.labels, tasks.side_info, side_names, names, tasks.encoding
         )
 
     def _check_new(self, tasks: TaskSet) -> None:

@@ -193,8 +193,8 @@ def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
     names = [str(label) for label in tasks.labels]
     panels, options = [], []
     for place, j in enumerate(shown):
-        own = [values[key][:, j] for key in ("effect", "low", "high")]
-        chart = caterpillar(names, *own, float(own[0].mean()), str(columns[j]))
+        effect, low, high = (values[key][:, j] for key in ("effect", "low", "high"))
+        chart = caterpillar(names, effect, low, high, float(effect.mean()), str(columns[j]))
         hidden = " hidden" if place else ""
         panels.append(f'<figure data-effect-panel="{j}"{hidden}>{chart}</figure>')
         options.append(f'<option value="{j}">{escape(str(columns[j]))}</option>')
@@ -210,7 +210,8 @@ def _one_task(learner: Any, tasks: TaskSet, target: str, coverage: float) -> str
     j = _column(learner, tasks)
     names = getattr(learner, "feature_names_in_", None)
     label = f"x{j}" if names is None else str(names[j])
-    panels, options = [], []
+    panels: list[str] = []
+    options: list[str] = []
     for t, task in enumerate(tasks):
         X, y = dense(task.X)[:MOST_ROWS], task.y[:MOST_ROWS]
         if not len(y):

@@ -9,10 +9,11 @@ from ._learners import LEARNER, LEARNERS
 from ._maps import maps
 from ._models import MODEL
 from ._prior import PRIOR
+from ._tables import TABLES
 
 #: What a file may be of.
 WHOLE = (*LEARNERS, "Paused", "TaskRegressor")
 
-SCHEMAS.update({**PRIOR, **maps(LEARNERS), **LEARNER, **MODEL})
+SCHEMAS.update({**PRIOR, **maps(LEARNERS), **LEARNER, **MODEL, **TABLES})
 
 __all__ = ["SCHEMAS", "WHOLE"]

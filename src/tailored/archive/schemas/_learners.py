@@ -39,6 +39,7 @@ from ..kinds import (
 from ..schema import Schema, node
 from ._maps import SEED, specification
 from ._prior import LOSS_NODES, SPREADS
+from ._tables import TASK
 from ._widths import description_columns, width
 
 Parts = Mapping[str, Any]
@@ -147,6 +148,7 @@ PARAMETERS: dict[str, dict[str, Kind]] = {
     "EmpiricalBayesLearner": {
         **COMMON,
         "feature_map": FEATURE_MAP,
+        "varying": maybe(sequence(either(whole(), word))),
         "common": maybe(either(one_of("auto"), regressor)),
         "clip": maybe(clip),
         "support": maybe(either(one_of("auto"), range_of_rows, pair(range_of_rows))),
@@ -202,7 +204,7 @@ FITTED: dict[str, Kind] = {
     "loss_": node(*LOSS_NODES),
     "n_features_in_": whole(1),
     "n_side_info_in_": whole(),
-    "columns_in_": named({"task": maybe(word), "target": maybe(word), "side_info": maybe(words)}),
+    "columns_in_": named({"task": TASK, "target": maybe(word), "side_info": maybe(words)}),
     "prior_": node("Prior"),
 }
 SERVED: dict[str, Kind] = {
@@ -210,6 +212,7 @@ SERVED: dict[str, Kind] = {
     "task_labels_": labels,
     "task_weights_": floats(2),
     "task_spreads_": node(*SPREADS),
+    "encoding_": node("Encoding"),
 }
 SEARCHED: dict[str, Kind] = {"best_params_": mapping(number()), "search_results_": RESULTS}
 BY_SOLVER: dict[str, Kind] = {
@@ -234,6 +237,7 @@ LEARNED: dict[str, tuple[dict[str, Kind], dict[str, Kind]]] = {
             "bias_penalty_": maybe(not_negative),
         },
         {
+            "account_": node("Account"),
             "task_descriptions_": floats(2),
             "task_parts_": integers(-1),
             "common_others_": sequence(node("CommonPart"), tuple),

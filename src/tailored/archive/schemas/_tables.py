@@ -1,0 +1,120 @@
+"""How tables were read, and what is kept of tasks for a summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..kinds import (
+    either,
+    floats,
+    integers,
+    mapping,
+    maybe,
+    need,
+    not_negative,
+    number,
+    one_of,
+    pair,
+    psd,
+    same,
+    sequence,
+    shape,
+    whole,
+    word,
+)
+from ..schema import Schema, node
+
+Parts = Mapping[str, Any]
+
+KINDS = ("number", "boolean", "words", "ordered", "date")
+#: One column of labels, or several.
+TASK = maybe(either(sequence(word, tuple, least=1), word))
+
+
+def _column(parts: Parts, place: str) -> None:
+    levels, typical = parts["levels"], parts["typical"]
+    need(len(set(levels)) == len(levels), f"{place}.levels", "must be different words")
+    need(bool(levels) == (parts["kind"] in ("words", "ordered")), f"{place}.levels", "do not fit the kind")
+    need(not typical or parts["kind"] in ("words", "ordered"), f"{place}.typical", "does not fit the kind")
+    wanted = len(levels) - 1 if parts["kind"] == "words" else 1
+    need(not typical or len(typical) == wanted, f"{place}.typical", "has another number of columns")
+
+
+def _encoding(parts: Parts, place: str) -> None:
+    for name in ("features", "side"):
+        found = [column.parts["name"] for column in parts[name]]
+        need(len(set(found)) == len(found), f"{place}.{name}", "names a column twice")
+
+
+def _covariance(parts: Parts, place: str) -> None:
+    p = len(parts["row"])
+    shape(parts["column"], (p,), f"{place}.column")
+    shape(parts["covariance"], (p, p), f"{place}.covariance")
+
+
+def _account(parts: Parts, place: str) -> None:
+    sizes = {len(errors) for errors in parts["errors"].values()}
+    need(len(sizes) <= 1, f"{place}.errors", "are of different tasks")
+    if parts["mean"] is not None and parts["row_moment"] is not None:
+        d = len(parts["row_moment"])
+        need((parts["mean"].parts["row"] < d).all(), f"{place}.mean.row", "is not there")
+
+
+def _side_account(parts: Parts, place: str) -> None:
+    m = len(parts["at_rows"])
+    same(len(parts["moved"]), m, f"{place}.moved", "columns")
+    shape(parts["told"], (m,), f"{place}.told")
+    if parts["shares"] is not None:
+        same(parts["shares"].shape[1], m - 1, f"{place}.shares", "columns")
+
+
+TABLES = {
+    "ColumnEncoding": Schema(
+        {
+            "name": word,
+            "kind": one_of(*KINDS),
+            "levels": sequence(word, tuple),
+            "origin": number(-1e7, 1e7),
+            "typical": sequence(number(), tuple),
+        },
+        agree=_column,
+    ),
+    "Encoding": Schema(
+        {
+            "task": TASK,
+            "target": maybe(word),
+            "features": sequence(node("ColumnEncoding"), tuple),
+            "side": sequence(node("ColumnEncoding"), tuple),
+            "dropped": sequence(pair(either(whole(), word), tuple), tuple),
+        },
+        agree=_encoding,
+    ),
+    "MeanCovariance": Schema(
+        {"row": integers(0), "column": integers(0), "covariance": floats(2, finite=False)}, agree=_covariance
+    ),
+    "SideAccount": Schema(
+        {
+            "moved": floats(2, 0.0),
+            "at_rows": floats(1),
+            "told": floats(1),
+            "shares": maybe(floats(2)),
+        },
+        agree=_side_account,
+    ),
+    "Account": Schema(
+        {
+            "n_tasks": whole(),
+            "n_rows": whole(),
+            "target_mean": number(),
+            "loss": word,
+            "errors": mapping(floats(1, finite=False)),
+            "row_moment": maybe(psd()),
+            "mean": maybe(node("MeanCovariance")),
+            "plain": maybe(node("Mixture")),
+            "ridge": maybe(not_negative),
+            "side": maybe(node("SideAccount")),
+        },
+        agree=_account,
+    ),
+}
