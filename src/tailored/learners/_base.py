@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Self
 
@@ -13,10 +12,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .. import adapting, archive, one_task, wide, within
+from .. import adapting, one_task, wide, within
 from .._threads import single_threaded_blas
 from .._validation import check_choice, check_clip, check_int, check_positive, check_psd
-from .._version import __version__
 from ..calibration import calibrate_on
 from ..feature_maps import FeatureMap
 from ..intervals import Calibration
@@ -39,6 +37,7 @@ from ._reading import (
     refuse_description,
     with_names,
 )
+from ._saving import Saved
 from ._scoring import ScoredByTask
 from ._summarising import Summarised
 from ._using import Predicts
@@ -46,7 +45,7 @@ from ._using import Predicts
 Array = NDArray[np.float64]
 
 
-class MetaLearner(Predicts, ScoredByTask, Summarised, RegressorMixin, BaseEstimator):
+class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, BaseEstimator):
     """Base of the meta-learners.
 
     Attributes
@@ -75,8 +74,6 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, RegressorMixin, BaseEstima
     fit_intercept: bool
     tol: float
     max_iter: int
-    #: Whether `partial_fit` was called: then a pickle holds where the stream stands, some rows included.
-    _goes_on = False
 
     # What scikit-learn's metadata routing passes on without being asked.
     __metadata_request__fit = {"groups": True, "side_info": True}  # noqa: RUF012
@@ -370,40 +367,3 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, RegressorMixin, BaseEstima
             raise ValueError("X: no task has a row that can be held out; give tasks with rows")
         self.prior_ = replace(self.prior_, calibration=calibration)
         return self
-
-    # ------------------------------------------------------------------ saving
-
-    def save(self, path: Any) -> None:
-        """Write the learner to one file without pickle, whole or not at all; `tailored.load` reads it back.
-
-        The file holds what adapting, predicting and scoring need, and no training rows.  A feature map that is
-        a callable or a scikit-learn transformer is code, not numbers, and is refused with the alternatives; so are
-        labels of tasks that are neither numbers nor words nor tuples of these.
-        """
-        check_is_fitted(self, "prior_")
-        archive.write(path, self, __version__)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickles: as `save` does, they hold no training rows, except where `partial_fit` is to go on."""
-        state: dict[str, Any] = dict(super().__getstate__())
-        if not self._goes_on:
-            state.pop("_stream", None)
-        return state
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # In memory nothing is left out.
-        made = memo[id(self)] = type(self).__new__(type(self))
-        made.__dict__.update(deepcopy(self.__dict__, memo))
-        return made
-
-    def state(self) -> dict[str, Any]:
-        """Arguments and fitted attributes; not where a stream stands."""
-        fitted = {k: v for k, v in vars(self).items() if k.endswith("_") and not k.startswith("_")}
-        return {"parameters": self.get_params(deep=False), "fitted": fitted}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        """The learner that `state` was taken of."""
-        made = cls(**state["parameters"])
-        made.__dict__.update(state["fitted"])
-        return made

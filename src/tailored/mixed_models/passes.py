@@ -99,10 +99,9 @@ def expect(
     room = empty_room(K * _GROUPS * (n_packed + d + 1) + K * (n_packed + d) + free)
     asked, n_asked = np.empty((K, CHUNK), np.int64), np.empty(K, np.int64)
     quadratics[:] = 0.0
-    # Lanes are gathered by places in memory; as a rule nothing is copied here.
-    gram, cross, square = (np.ascontiguousarray(array) for array in (gram, cross, square))
     _pass(
-        *(gram, cross, square, sizes, b, L, ranks, precisions, constants, noise, negligible),
+        *(np.ascontiguousarray(array) for array in (gram, cross, square)),  # gathered by places
+        *(sizes, b, L, ranks, precisions, constants, noise, negligible),
         *(joint, log_evidence, means, first, second, quadratics, asked, n_asked, room),
     )
 
