@@ -23,6 +23,7 @@ from tailored.baselines import (
     UnconditionalBiasLearner,
 )
 from tailored.datasets import make_clusters
+from tailored.exceptions import UnknownCategoryWarning
 from tailored.feature_maps import AdaptedWeights, FourierEstimate, RidgeEstimate
 from tailored.learners import MetaLearner
 from tailored.losses import Pinball
@@ -169,9 +170,10 @@ def test_categories_are_kept(tmp_path):
     again = tailored.load(tmp_path / "a")
     np.testing.assert_array_equal(again.adapt_many(tasks), learner.adapt_many(tasks))
     unknown = {"age": 31.0, "job": "pilot"}
-    np.testing.assert_array_equal(
-        again.representation(side_info=unknown), learner.representation(side_info=unknown)
-    )
+    with pytest.warns(UnknownCategoryWarning, match="'pilot' did not appear in training"):
+        found = again.representation(side_info=unknown)
+    with pytest.warns(UnknownCategoryWarning):
+        np.testing.assert_array_equal(found, learner.representation(side_info=unknown))
 
 
 def test_loaded_learner_cannot_go_on(few_steps, tasks, tmp_path):

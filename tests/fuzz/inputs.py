@@ -70,6 +70,7 @@ def run(seed: int, numbers: range, n_fits: int) -> Found:
                 seen = failure.seen  # type: ignore[attr-defined]
                 found.failed.append((number, str(failure), seen))
             found.tried.update(seen.items())
+    terminal.close()
     found.tried.update({("outcome of a call", name): n for name, n in OUTCOMES.items()})
     return found
 

@@ -72,6 +72,9 @@ class Terminal:
         self.size = size
         return text
 
+    def close(self) -> None:
+        self.file.close()
+
 
 def attempt(call: Callable[[], Any], learner: Any = None) -> Any:
     """The result of a call; None where it refused in the way it should; `Failure` otherwise."""

@@ -67,6 +67,23 @@ def described(n_tasks=10):
     return TaskSet(tasks.X, tasks.y + np.repeat(np.arange(n_tasks) % 3, tasks.sizes), groups, side)
 
 
+def of_a_table(n_tasks=8, n_rows=6):
+    """Tasks of a frame with a number, words and a date."""
+    import pandas as pd
+
+    row = np.arange(n_tasks * n_rows)
+    frame = pd.DataFrame(
+        {
+            "task": row // n_rows,
+            "hours": np.round(np.sin(row), 3),
+            "kind": np.array(["a", "b", "c"])[row % 3],
+            "day": pd.Timestamp("2026-01-05") + pd.to_timedelta(row % 7, unit="D"),
+            "score": np.round(np.sin(row) + row // n_rows % 3 + 0.1 * np.cos(7.0 * row), 3),
+        }
+    )
+    return TaskSet.from_frame(frame, task="task", target="score")
+
+
 def of_many_columns(learner, tasks):
     """The learner with factors plus a diagonal in the place of what it learned."""
     rng, prior = np.random.default_rng(0), learner.prior_
@@ -163,6 +180,7 @@ def models():
     found += [
         ("conditional-described", ConditionalLearner(solver=step, rank=2).fit(told), {}),
         ("empirical-bayes-described", with_side, {}),
+        ("empirical-bayes-table", EmpiricalBayesLearner(varying=["hours"]).fit(of_a_table()), {}),
         (
             "empirical-bayes-stream",
             on_its_way(EmpiricalBayesLearner().partial_fit(told), told),

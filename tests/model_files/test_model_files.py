@@ -38,6 +38,7 @@ def named(name):
 # ---------------------------------------------------------------------- golden files
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_golden_file_answers_as_when_it_was_written(path):
     expected = json.loads((path.parent / "expected.json").read_text())[path.stem]

@@ -333,7 +333,14 @@ MODEL = {
         },
         agree=_form,
     ),
-    "SideForm": Schema({"penalty": not_negative, "intercept_only": flag, "curved": flag}),
+    "SideForm": Schema(
+        {
+            "penalty": not_negative,
+            "intercept_only": flag,
+            "curved": flag,
+            "varying": maybe(sequence(whole(), tuple)),
+        }
+    ),
     "Stepwise": Schema(
         {"form": node("Form"), "last": node("Mixture"), "average": node("Mixture")}, agree=_stepwise
     ),
