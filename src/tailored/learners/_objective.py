@@ -21,7 +21,6 @@ from ..representation import BIASES, Bias, Conditioning, Constant
 from ..solvers import HeldOutPool, Problem, Solver, TaskBatch, get_solver
 from ..tasks import Rows, TaskSet
 from ..tasks.episodes import split_rows
-from ..tasks.pieces import in_label_order
 from ..tasks.rows import clipped, mean_error, predictions
 from ._base import MetaLearner
 from ._reading import refuse_others
@@ -79,7 +78,7 @@ class ObjectiveLearner(MetaLearner):
         Parameters
         ----------
         X : TaskSet, or array (n, d) with ``y`` and ``groups``
-            The training tasks; Algorithm 1 visits them in their order, which matters to no other solver.
+            The training tasks, in the order in which they are visited.
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
@@ -155,11 +154,7 @@ class ObjectiveLearner(MetaLearner):
                 f"{type(solver).__name__}; call fit to start over"
             )
         held_out = None if validation is None else self._read_held_out(validation)
-        in_turn = tasks
-        if whole and not solver.in_given_order:
-            in_turn = in_label_order(tasks, stream.seed)
-            held_out = None if held_out is None else in_label_order(held_out, stream.seed)
-        stream, train = self._hold_out(stream, in_turn, held_out)
+        stream, train = self._hold_out(stream, tasks, held_out)
         if stream.feature_map is None:
             # On the training tasks alone: a map that learns must not have seen the held-out ones.
             stream = replace(stream, feature_map=self._fitted_map(train))
@@ -206,7 +201,7 @@ class ObjectiveLearner(MetaLearner):
                     "validation: these tasks are only used where something is chosen on them, "
                     "as with ProjectedSGD(step='search')"
                 )
-            return replace(stream, pool=stream.pool.add(validation)), tasks
+            return replace(stream, pool=stream.pool.add(self._read(validation))), tasks
         if stream.pool is None:
             return stream, tasks
         pool, mask = stream.pool.partition(tasks, stream.n_tasks)
