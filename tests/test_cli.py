@@ -91,7 +91,6 @@ def test_help_of_each_command(command, words):
             "there is no such file or folder",
         ),
         (["plot", "nowhere"], "there is no"),
-        (["report", "nowhere"], "there is no"),
     ],
 )
 def test_mistakes_are_one_message(arguments, message, tmp_path, monkeypatch):

@@ -439,7 +439,7 @@ def test_only_what_is_kept_warns_and_at_the_users_line(monkeypatch, tasks, tree,
     def learn(data, **options):
         with_it = not np.isin(data.tasks.y, tasks.y).all()
         errors, complaint = np.arange(36.0) + (with_it != pays), "with" if with_it else "without"
-        found = errors, errors.mean(), [], None, ()
+        found = errors, errors.mean(), [], None, (), Account(36, 288, 0.0, "absolute")
         return Learned(learner.prior_, Form("mixed model"), 1.0, None, None, *found, complaint=complaint)
 
     monkeypatch.setattr(common_part, "learn", learn)

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from tailored import TaskSet
+from tailored.exceptions import UnknownCategoryWarning
 from tailored.feature_maps import (
     FEATURE_MAPS,
     AngleMap,
@@ -119,7 +120,8 @@ def test_side_vector_encodes_categories():
     expected = [[-10 / deviation, 1, 0], [10 / deviation, 0, 1], [0, 1, 0]]
     np.testing.assert_allclose(side.transform(tasks), expected)
     unseen = TaskSet(np.ones((1, 1)), np.zeros(1), ["d"], {"d": {"age": 30.0, "sex": "X"}})
-    np.testing.assert_allclose(side.transform(unseen), [[0, 0, 0]])
+    with pytest.warns(UnknownCategoryWarning, match="'X' did not appear in training"):
+        np.testing.assert_allclose(side.transform(unseen), [[0, 0, 0]])
 
 
 def test_side_vector_takes_numbers_as_they_are():

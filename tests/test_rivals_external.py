@@ -260,7 +260,7 @@ def test_query_targets_never_enter(boosted):
     )
     np.testing.assert_array_equal(model.predict_rows(support, hidden), found)
     np.testing.assert_array_equal(predictions(model, support, query), found)
-    with pytest.raises(ValueError, match="the same tasks"):
+    with pytest.raises(ValueError, match="the same 2 tasks"):
         model.predict_rows(support[:2], query)
 
 

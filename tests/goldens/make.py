@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from goldens.cases import CASES, CHOICES, NUMBERS, SEARCH
 from goldens.environments import ENVIRONMENTS, WITHOUT_ROWS
-from tailored.exceptions import UnhelpfulWarning
+from tailored.exceptions import UnhelpfulWarning, UnknownCategoryWarning
 
 GOLDENS = Path(__file__).with_name("goldens.npz")
 COVERAGE = 0.8
@@ -44,6 +44,8 @@ def compute(case):
         warnings.simplefilter("ignore", ConvergenceWarning)
         # So few tasks say little, and that is said.
         warnings.simplefilter("ignore", UnhelpfulWarning)
+        # A city of one case is in no training task.
+        warnings.simplefilter("ignore", UnknownCategoryWarning)
         warnings.filterwarnings("ignore", "coverage: too few tasks", UserWarning)
         if case.alone:
             numbers, choices = _alone(case, environment), {}

@@ -201,7 +201,7 @@ class ObjectiveLearner(MetaLearner):
                     "validation: these tasks are only used where something is chosen on them, "
                     "as with ProjectedSGD(step='search')"
                 )
-            return replace(stream, pool=stream.pool.add(self._read(validation))), tasks
+            return replace(stream, pool=stream.pool.add(validation)), tasks
         if stream.pool is None:
             return stream, tasks
         pool, mask = stream.pool.partition(tasks, stream.n_tasks)

@@ -137,9 +137,13 @@ def _inverse(information: Array) -> Array:
     """The inverse; NaN for entries that lie in a direction nothing is said about."""
     size = np.sqrt(np.maximum(np.diag(information), 0.0))
     scale = np.where(size > 0, size, 1.0)
-    values, vectors = np.linalg.eigh(information / np.outer(scale, scale))
+    # one after the other: their product may be beyond the range of numbers
+    unit = information / scale[:, None] / scale
+    if not np.isfinite(unit).all():
+        return np.full_like(information, np.nan)
+    values, vectors = np.linalg.eigh(unit)
     known = values > UNKNOWN * max(values[-1], 1e-300)
-    out = np.asarray((vectors[:, known] / values[known]) @ vectors[:, known].T / np.outer(scale, scale))
+    out = np.asarray((vectors[:, known] / values[known]) @ vectors[:, known].T / scale[:, None] / scale)
     unknown = (np.abs(vectors[:, ~known]) > 1e-6).any(axis=1)
     out[unknown] = out[:, unknown] = np.nan
     return out

@@ -206,6 +206,8 @@ def columns_of_words(X: Any) -> list[str]:
     if not is_frame(X):
         return []
     frame = read_frame(X, "X")
+    if not all(isinstance(name, str) for name in frame.columns):
+        return []  # scikit-learn has its say about such names
     kinds = {name: declared(frame[name])[0] for name in frame.columns}
     return [name for name, kind in kinds.items() if kind not in ("number", "boolean")]
 
