@@ -15,6 +15,7 @@ from tailored.common import PARTS, CommonPart, fit_common
 from tailored.empirical_bayes import Learned, common_part
 from tailored.exceptions import UnhelpfulWarning
 from tailored.mixed_models.forms import Form
+from tailored.summaries import Account
 
 NOISE, SLOPES = 0.2, 0.3
 
