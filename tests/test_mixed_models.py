@@ -171,7 +171,8 @@ def test_statistics_and_units(centre):
     shift = X.mean(axis=0) if centre else np.zeros(3)
     y = measured.y - (measured.y.mean() if centre else 0.0)
     np.testing.assert_allclose(units.columns[:2], np.sqrt(((X - shift)[:, :2] ** 2).sum(axis=0) / n))
-    np.testing.assert_array_equal(units.columns[2:], 1.0)  # a column that does not vary, and the constant
+    # a column that does not vary, measured by itself, and the constant
+    np.testing.assert_array_equal(units.columns[2:], [3.0 if centre else 1.0, 1.0])
     assert units.target == pytest.approx(np.sqrt(np.mean(y**2)))
     scaled = np.hstack([X - shift, np.ones((n, 1))]) / units.columns
     found = TaskStatistics.of(measured, units)

@@ -26,6 +26,8 @@ MOST_TOGETHER = 400
 BATCH_FLOATS = 4_000_000
 #: Directions in which tasks say less than this part of what they say in the best known one are unknown.
 UNKNOWN = 1e-10
+#: Precision of what is known, in the units of the prior.
+KNOWN = 1e100
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ def _prior_precision(W: Array, row: NDArray[np.intp], column: NDArray[np.intp]) 
     """
     inverse = np.linalg.inv(W + 1e-9 * max(np.trace(W) / len(W), 1e-300) * np.eye(len(W)))
     together = (column[:, None] == column) & (column > 0)
+    # Where tasks do not differ at all Γ is known to be zero: as good as infinitely precise.
+    inverse = np.clip(np.nan_to_num(inverse), -KNOWN, KNOWN)
     return np.where(together, inverse[np.ix_(row, row)], 0.0)
 
 
