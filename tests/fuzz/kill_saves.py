@@ -71,7 +71,9 @@ def run(count, seed, folder):
         i, before = rng.randrange(len(models)), path.read_bytes()
         longest = PAUSE * (len(whole[i]) / PIECE + 100)
         tried += 1
-        killed = kill_once(models[i], path, rng.random() * longest)
+        n_left = len(os.listdir(folder))
+        # One that was killed inside the write leaves its temporary file.
+        killed = kill_once(models[i], path, rng.random() * longest) and len(os.listdir(folder)) > n_left
         inside += killed
         now = path.read_bytes()
         if now not in (before, whole[i]):
