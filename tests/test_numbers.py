@@ -79,6 +79,21 @@ def test_units_of_any_size_change_nothing(plain: EmpiricalBayesLearner, powers: 
     back = np.append(factors[:D], 1.0)
     np.testing.assert_allclose((one.representation_ * back).T * back, two.representation_.T, rtol=1e-11)
     assert np.isfinite(one.dual_gap_)
+    mine, usual = learner.summary().frames, plain.summary().frames
+    assert mine.keys() == usual.keys()
+    for name, size in (
+        ("effect", unit / back),
+        ("std. error", unit / back),
+        ("std. between tasks", unit / back),
+    ):
+        np.testing.assert_allclose(mine["effects"][name] / size, usual["effects"][name], rtol=1e-9)
+    np.testing.assert_allclose(mine["effects"]["explained"], usual["effects"]["explained"], rtol=1e-9)
+    np.testing.assert_allclose(mine["correlations"].iloc[:, 1:], usual["correlations"].iloc[:, 1:], rtol=1e-9)
+    effects = learner.effects(others), plain.effects(tasks)
+    for name in ("effect", "std", "low", "high"):
+        np.testing.assert_allclose(
+            effects[0][name] / np.tile(unit / back, TASKS), effects[1][name], rtol=1e-9, atol=1e-9
+        )
     assert learner.score(others) == pytest.approx(plain.score(tasks), rel=1e-9)
 
 
@@ -387,3 +402,13 @@ def test_ridge_beside_which_its_penalty_is_rounding() -> None:
     tasks = make([1e20, 1e20, 1.0, 1.0], side=False)
     twice = TaskSet.from_arrays(np.repeat(tasks.X[:, :1], 3, axis=1), tasks.y, tasks.offsets, tasks.labels)
     assert np.isfinite(RidgePerTask().fit(twice).adapt_many(twice)).all()
+
+
+def test_steps_that_go_beyond_all_numbers() -> None:
+    X, y = 9e18 * np.sign(make().X), 9e18 * np.sign(make().y)
+    model = TaskRegressor(loss="squared", inner="online")
+    with pytest.raises(
+        ValueError, match=r"online within-task algorithm went beyond .* X has values up to 9e\+18"
+    ):
+        model.fit(X[:7], y[:7])
+    assert not hasattr(model, "coef_")

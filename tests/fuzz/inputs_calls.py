@@ -196,6 +196,8 @@ def use(rng: Rng, learner: Any, tasks: TaskSet, *, never_zero: bool) -> None:
             if never_zero and (np.asarray(table["prediction"]) == 0.0).any():
                 raise Failure("a prediction is exactly zero")
         if rng.random() < 0.3:
+            check_summary(learner, tasks)
+        if rng.random() < 0.3:
             again = attempt(lambda: learner.score(tasks), learner)
             if again is not None:
                 check_finite("score", again)
@@ -235,6 +237,20 @@ def check_model(model: Any, X: Any) -> None:
         check_finite("predict_std", deviation)
         if (deviation < 0).any():
             raise Failure("predict_std is negative")
+
+
+def check_summary(learner: Any, tasks: TaskSet) -> None:
+    """What is said of the learner; NaN is what it does not know."""
+    said = attempt(learner.summary, learner)
+    if said is not None:
+        attempt(lambda: str(said) + repr(said.to_dict()))
+        for name, table in said.tables.items():
+            for column, values in table.columns.items():
+                if any(isinstance(value, float) and np.isinf(value) for value in values):
+                    raise Failure(f"summary: {column!r} of {name!r} has an infinity")
+    effects = attempt(lambda: learner.effects(tasks), learner)
+    if effects is not None:
+        check_finite("effects", effects["effect"])
 
 
 def check_table(table: Any, calibrated: bool) -> None:

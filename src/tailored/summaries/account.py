@@ -25,7 +25,8 @@ class SideAccount:
     Attributes
     ----------
     moved : array (1 + m, d)
-        Variance over tasks of what all of it, and each column alone, adds to each weight, in the user's units.
+        Standard deviation over tasks of what all of it, and each column alone, adds to each weight, in the user's units
+        (whose squares may be no numbers).
     at_rows : array (1 + m,)
         Variance of what that adds to the prediction of a row, averaged over rows, in squared units of the target.
     told : array (1 + m,)
@@ -90,7 +91,9 @@ def side_account(
             added = side[:, mine] @ model.side[:, mine].T
             covariance = np.atleast_2d(np.cov(added.T, bias=True))
             at_rows[place] = units.target**2 * float(np.sum(covariance * row_moment))
-            moved[place] = units.target**2 * np.diag(units.raw_representation(covariance))
+            moved[place] = units.target * np.sqrt(
+                np.maximum(np.diag(units.raw_representation(covariance)), 0.0)
+            )
         if model.gates is not None:
             told[place] = _told(np.exp(log_gates(model.gates[:, np.append(True, mine)], side[:, mine])))
     shares = None

@@ -58,14 +58,6 @@ class Facts:
         assert self.model is not None
         return self.model.mixture.scaled(1.0 / self.scale)
 
-    def raw(self, covariance: Array) -> Array:
-        """A covariance of weights in the user's units."""
-        units = self.prior.units
-        return np.asarray(units.target**2 * units.raw_representation(covariance))
-
-    def deviations(self, covariance: Array) -> Array:
-        return np.sqrt(np.maximum(np.diagonal(self.raw(covariance), axis1=-2, axis2=-1), 0.0))
-
 
 def effects_table(facts: Facts) -> Table:
     """Common effects, and how far tasks differ in them."""
@@ -76,9 +68,9 @@ def effects_table(facts: Facts) -> Table:
         return Table("Common effects", columns, "effect: the prior mean of a task's weight.")
     one = as_one(facts.mixture)
     known = None if account is None or account.mean is None else account.mean
-    deviations = facts.deviations(one.covariances[0])
+    deviations = facts.prior.units.raw_deviations(one.covariances[0])
     columns["effect"] = units.raw_weights(one.means[0].copy()).tolist()
-    errors = np.full(d, np.nan) if known is None else facts.deviations(known.of(d, 0))
+    errors = np.full(d, np.nan) if known is None else facts.prior.units.raw_deviations(known.of(d, 0))
     # Where b was not learned it has no error.
     estimated = known is not None and bool((known.column == 0).any())
     columns["std. error"] = (errors if estimated else np.full(d, np.nan)).tolist()
@@ -93,8 +85,10 @@ def effects_table(facts: Facts) -> Table:
     percent = []
     if account is not None and account.side is not None and one.side is not None:
         moved = account.side.moved[0]
-        total = moved + deviations**2
-        columns["explained"] = np.where(total > 0, moved / np.where(total > 0, total, 1.0), 0.0).tolist()
+        total = np.hypot(moved, deviations)
+        columns["explained"] = (
+            np.where(total > 0, moved / np.where(total > 0, total, 1.0), 0.0) ** 2
+        ).tolist()
         percent.append("explained")
         caption += ", beyond side information. explained: share of the variance between tasks that side information explains"
     if not estimated:
@@ -113,9 +107,12 @@ def _by_size(one: Mixture) -> list[int]:
 
 def correlations_table(facts: Facts) -> Table | None:
     """Of the tasks' weights; a matrix, or the largest where there are many."""
-    covariance = facts.raw(as_one(facts.mixture).covariances[0])
+    units = facts.prior.units
+    covariance = units.raw_representation(as_one(facts.mixture).covariances[0])
     deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
-    varies = np.flatnonzero(deviation > 1e-9 * max(float(deviation.max(initial=0.0)), 1e-300))
+    # What a weight does to a typical row says whether it varies, not its unit.
+    matters = deviation * units.columns
+    varies = np.flatnonzero(matters > 1e-9 * max(float(matters.max(initial=0.0)), 1e-300))
     if len(varies) < 2:
         return None
     found = covariance[np.ix_(varies, varies)] / np.outer(deviation[varies], deviation[varies])
@@ -168,9 +165,9 @@ def component_tables(facts: Facts) -> dict[str, Table]:
     if mixture.n_components == 1:
         return {}
     units, one = facts.prior.units, as_one(mixture)
-    total = facts.deviations(one.covariances[0])
+    total = facts.prior.units.raw_deviations(one.covariances[0])
     means = units.raw_weights(mixture.means.copy())
-    deviations = facts.deviations(mixture.covariances)
+    deviations = facts.prior.units.raw_deviations(mixture.covariances)
     centre = units.raw_weights(one.means[0].copy())
     shares = mixture.proportions
     said = [
@@ -279,7 +276,7 @@ def _side_effects(facts: Facts, names: list[str]) -> Table | None:
     d, rows = len(facts.columns), []
     for f in features:
         effect = units.raw_differences(model.mixture.side[:, f]) / model.side.deviation[f]
-        error = facts.deviations(account.mean.of(d, 1 + int(f))) / model.side.deviation[f]
+        error = facts.prior.units.raw_deviations(account.mean.of(d, 1 + int(f))) / model.side.deviation[f]
         moved = np.flatnonzero(error > 0)
         rows += [(names[f], facts.columns[j], float(effect[j]), float(error[j])) for j in moved]
     whose, which, effects, errors = zip(*rows, strict=True)

@@ -30,17 +30,10 @@ def column_names(feature_names: object, n_features: int, fit_intercept: bool) ->
 
 
 class TaskEffects(NamedTuple):
-    """Weights (T, d) in the user's units, the intercept last; deviations and covariances of their errors, or None."""
+    """Weights (T, d) in the user's units, the intercept last, and standard deviations of their errors, NaN if unknown."""
 
     weights: Array
-    covariances: Array | None
-
-    @property
-    def std(self) -> Array:
-        """Standard deviations of the errors (T, d); NaN where they are not known."""
-        if self.covariances is None:
-            return np.full_like(self.weights, np.nan)
-        return np.sqrt(np.maximum(np.diagonal(self.covariances, axis1=1, axis2=2), 0.0))
+    std: Array
 
     def interval(self, coverage: float) -> tuple[Array, Array]:
         """Ends of Gaussian intervals."""
@@ -56,7 +49,7 @@ def posterior_model(prior: Prior) -> PosteriorModel | None:
 def task_effects(
     prior: Prior, tasks: TaskSet, mean: MeanCovariance | None = None, n_jobs: int | None = None
 ) -> TaskEffects:
-    """Posterior means of the weights of tasks under the prior's Gaussian model, and the covariance of their errors.
+    """Posterior means of the weights of tasks under the prior's Gaussian model, and the deviations of their errors.
 
     ``mean`` is what is open about the prior mean.  What query rows add to b(s) is left out: it is learned to predict, and
     neither it nor its error is that of a weight.  Other priors than those of empirical Bayes, and those of many columns,
@@ -64,13 +57,13 @@ def task_effects(
     """
     model = posterior_model(prior)
     if model is None:
-        return TaskEffects(adapting.weights(replace(prior, quantile=None), tasks, n_jobs), None)
-    left, weights, covariances = adapting.left_to_tasks(prior, tasks), [], []
+        found = adapting.weights(replace(prior, quantile=None), tasks, n_jobs)
+        return TaskEffects(found, np.full_like(found, np.nan))
+    left, weights, deviations = adapting.left_to_tasks(prior, tasks), [], []
     with single_threaded_blas():
         for batch in batches(left):
             side = None if model.side is None else model.side(batch)
             statistics = TaskStatistics.of(batch, prior.units, side)
             weights.append(prior.units.raw_weights(model.mixture.weights(statistics)))
-            found = task_covariances(model.mixture, statistics, mean)
-            covariances.append(prior.units.target**2 * prior.units.raw_representation(found))
-    return TaskEffects(np.concatenate(weights), np.concatenate(covariances))
+            deviations.append(prior.units.raw_deviations(task_covariances(model.mixture, statistics, mean)))
+    return TaskEffects(np.concatenate(weights), np.concatenate(deviations))

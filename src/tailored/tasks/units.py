@@ -281,6 +281,14 @@ class Units(Record):
             return theta
         return self._back @ theta @ self._back.T
 
+    def raw_deviations(self, covariance: Array) -> Array:
+        """Standard deviations (.., d) of weights of the raw columns, for a covariance in these units.
+
+        Raw variances may be no numbers.
+        """
+        variances = np.diagonal(self.raw_representation(covariance), axis1=-2, axis2=-1)
+        return np.asarray(self.target * np.sqrt(np.maximum(variances, 0.0)))
+
     @cached_property
     def _back(self) -> Array:
         """A with ``w_raw = target (A w)``, up to the shift of the targets."""

@@ -118,10 +118,16 @@ def solve(
     starts = np.array((0, len(X)))
     kernel(parameters, *_settings(inner, tol, max_iter), _problem(X, y, starts, theta, offset), out)
     coef, alpha, value, gap, n_iter, converged = out
+    whose = "The" if label is None else f"Task {label!r}: the"
+    if not (np.isfinite(gap[0]) and np.isfinite(coef).all()):
+        raise ValueError(
+            f"{whose} {inner} within-task algorithm went beyond what numbers hold: X has values up to "
+            f"{np.abs(X).max(initial=0.0):.3g}, y up to {np.abs(y).max(initial=0.0):.3g}. Rescale them, or give a smaller "
+            "representation"
+        )
     if not converged[0] and gap[0] <= _rounding(loss, y):
         converged[0] = True
     if not converged[0]:
-        whose = "The" if label is None else f"Task {label!r}: the"
         message = f"{whose} {inner} within-task algorithm {_COMPLAINT[inner]} Gap: {gap[0]:.3g}."
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return WithinSolution(coef[0], alpha, value.item(), gap.item(), n_iter.item(), converged.item())
