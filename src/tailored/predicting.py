@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from . import adapting, wide
 from ._algebra import solve
 from ._threads import single_threaded_blas
+from ._validation import outside
 from .closed_form import Spreads
 from .intervals import Calibration, TaskSpreads, own_noise
 from .prior import Prior
@@ -28,6 +30,18 @@ class Predicted(NamedTuple):
     lower: Array
     upper: Array
     std: Array
+
+
+def in_order(parts: Sequence[Predicted], places: NDArray[np.intp]) -> Predicted:
+    """Numbers of parts of the rows, one after another, at the rows' places among them."""
+    return Predicted(*(np.concatenate(column)[places] for column in zip(*parts, strict=True)))
+
+
+class KnownTasks(NamedTuple):
+    """What is kept of tasks that were adapted earlier: weights (T, d) in the user's units, and spreads if there are any."""
+
+    weights: Array
+    spreads: TaskSpreads | FactorSpreads | None
 
 
 def predict(prior: Prior, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Array:
@@ -66,13 +80,38 @@ def predict_rows(
     width *= units.target
     own = _tailored(prior, query, units.raw_weights(at.weights)) + added * width
     if not counted:
-        warnings.warn(
-            f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals; these are the "
-            "model's own",
-            UserWarning,
-            stacklevel=3,
-        )
+        _warn_of_own_intervals(coverage)
     return Predicted(adapting.put_together(own, common, prior.clip), lower, upper, deviation * width)
+
+
+def predict_known(
+    prior: Prior,
+    known: KnownTasks,
+    query: TaskSet,
+    at: NDArray[np.intp],
+    common: Array | None,
+    coverage: float | None = None,
+) -> Predicted:
+    """The same of tasks that were adapted earlier: ``at`` are the places of the query's tasks among the known ones.
+
+    ``common`` is the common part at the rows.
+    """
+    own, calibration = _tailored(prior, query, known.weights[at]), prior.calibration
+    unknown = np.full(len(own), np.nan)
+    if calibration is None or known.spreads is None or (coverage is None and prior.quantile is None):
+        return Predicted(adapting.put_together(own, common, prior.clip), unknown, unknown, unknown)
+    task = np.repeat(at, query.sizes)
+    width = prior.units.target * _widths_at(prior, known.spreads, query.X, task, calibration.noise)
+    sizes = known.spreads.n_rows[at]
+    reach, counted = _reaches(prior, calibration, sizes, 0.5 if coverage is None else coverage)
+    low, high, deviation, added = np.repeat(reach, query.sizes, axis=0).T
+    if coverage is None:
+        low = high = deviation = unknown
+    elif not counted:
+        _warn_of_own_intervals(coverage)
+    lower, upper = (adapting.put_together(own + end * width, common, prior.clip) for end in (low, high))
+    prediction = adapting.put_together(own + added * width, common, prior.clip)
+    return Predicted(prediction, lower, upper, deviation * width)
 
 
 def task_spreads(prior: Prior, tasks: TaskSet) -> TaskSpreads | FactorSpreads:
@@ -95,12 +134,7 @@ def quantile_shifts(
     """What the prior's quantile adds to the predictions of rows of the tasks at the given positions."""
     assert prior.calibration is not None
     reach = _by_size(spreads.n_rows, lambda n: [_quantile(prior, n)])[:, 0]
-    noise = prior.calibration.noise
-    if isinstance(spreads, FactorSpreads):
-        width = spreads(prior, X, task, noise)
-    else:
-        width = spreads(task, prior.units.dense(X), noise)
-    return prior.units.target * reach[task] * width
+    return prior.units.target * reach[task] * _widths_at(prior, spreads, X, task, prior.calibration.noise)
 
 
 def _tailored(prior: Prior, query: TaskSet, weights: Array) -> Array:
@@ -135,6 +169,23 @@ def _widths(at: Spreads, sizes: NDArray[np.int64], asked: NDArray[np.int64], noi
     """`intervals.spreads` of the asked rows of every task."""
     own = np.repeat(own_noise(at.squares, sizes, noise), asked)
     return np.asarray(np.sqrt(own * (1.0 + np.maximum(at.variance, 0.0))))
+
+
+def _widths_at(
+    prior: Prior, spreads: TaskSpreads | FactorSpreads, X: Any, task: NDArray[np.intp], noise: float
+) -> Array:
+    """`intervals.spreads` of rows of the tasks at these places, in the units of the prior."""
+    if isinstance(spreads, FactorSpreads):
+        return spreads(prior, X, task, noise)
+    return spreads(task, prior.units.dense(X), noise)
+
+
+def _warn_of_own_intervals(coverage: float) -> None:
+    warnings.warn(
+        f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals; these are the model's own",
+        UserWarning,
+        stacklevel=outside(),
+    )
 
 
 def _by_size(sizes: NDArray[np.int64], numbers: Any) -> Array:

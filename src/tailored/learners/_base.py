@@ -43,6 +43,9 @@ from ._using import Predicts
 
 Array = NDArray[np.float64]
 
+#: Numbers that are kept for the intervals of the tasks of `fit`; of more tasks there are none.
+MOST_SPREADS = 4_000_000
+
 
 class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, BaseEstimator):
     """Base of the meta-learners.
@@ -55,7 +58,9 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, Bas
     loss_ : Loss
         What errors are measured with.
     task_labels_, task_weights_ : arrays (T,), (T, d)
-        Tasks of the last call of `fit` or `partial_fit` and their adapted weights, for `predict`.
+        Tasks of the last call of `fit` or `partial_fit` and their adapted weights, for `predict` and `predict_tasks`.
+    task_spreads_ : TaskSpreads or FactorSpreads
+        What their intervals are made from: of `EmpiricalBayesLearner`, unless it would be more than four million numbers.
     n_features_in_, feature_names_in_, n_side_info_in_
     columns_in_ : dict
         Names of the columns "task", "target" and "side_info" that the tasks were read from, where they had some.
@@ -218,7 +223,13 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, Bas
         if self.prior_.common is not None:
             self.task_descriptions_ = self.prior_.common.describe(tasks)
         self.task_weights_ = self.adapt_many(tasks) if weights is None else weights
-        if self.prior_.quantile is not None:
+        self.__dict__.pop("task_spreads_", None)
+        n_numbers = len(tasks) * self.prior_.conditioning.n_features ** (
+            1 if wide.is_wide(self.prior_) else 2
+        )
+        if self.prior_.quantile is not None or (
+            self.prior_.calibration is not None and n_numbers <= MOST_SPREADS
+        ):
             alone = replace(self.prior_, common=None)
             self.task_spreads_ = task_spreads(alone, tasks if left is None else left)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,21 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import adapting
-from .._validation import check_fraction, numbers_of
+from .._validation import check_fraction, numbers_of, outside
 from ..common import CommonPart
 from ..intervals import TaskSpreads
-from ..predicting import predict_rows, quantile_shifts, task_spreads
+from ..predicting import (
+    KnownTasks,
+    Predicted,
+    in_order,
+    predict_known,
+    predict_rows,
+    quantile_shifts,
+    task_spreads,
+)
 from ..prior import Prior
 from ..tasks import Encoding, TaskSet
-from ..tasks.pairs import matched
+from ..tasks.pairs import matched, places_in_support, places_of
 from ..tasks.rows import sparse_products
 from ..wide import FactorSpreads
 from ._reading import (
@@ -138,10 +147,13 @@ class Predicts:
         target: str | None = None,
         side_info: Any = None,
     ) -> Any:
-        """One table of predictions with intervals for many new tasks, each adapted to its support rows.
+        """One table of predictions with intervals for many tasks: new ones, adapted to their support rows, and known ones.
 
-        Tasks are found by their labels, in any order.  A task without support rows is predicted by the prior (with its
-        description, where there is one); support rows of tasks that nothing is asked about are left aside.
+        Tasks are found by their labels, in any order.  A task of the support is adapted to its rows there and to nothing
+        else, also if it was seen in `fit`: the rows of `fit` are not kept.  Another task that was seen in `fit` is predicted by
+        what was learned of it there, as `predict` does, and needs no description.  All others are predicted by the prior
+        (with their descriptions, where there are some), and so is a task that a `TaskSet` has in ``support`` without a
+        row.  Support rows of tasks that nothing is asked about are left aside.
 
         Parameters
         ----------
@@ -175,7 +187,44 @@ class Predicts:
         check_names(self, asked.tasks)
         if given is not None:
             check_names(self, given)
-        adapt_on = self._read(with_description(matched(asked.tasks, given), names))
         self._check_new(asked.tasks)
-        found = predict_rows(self.prior_, adapt_on, asked.tasks, coverage, self.n_jobs)
+        at = self._known(asked.tasks, given)
+        if (at < 0).all():
+            found = self._adapted(asked.tasks, given, names, coverage)
+        else:
+            known, new = np.flatnonzero(at >= 0), np.flatnonzero(at < 0)
+            parts = [self._as_learned(asked.tasks[known], at[known], coverage)]
+            if len(new):
+                parts.append(self._adapted(asked.tasks[new], given, names, coverage))
+            which = np.repeat(at < 0, asked.tasks.sizes)
+            found = in_order(parts, np.argsort(np.argsort(which, kind="stable")))
         return as_table(found, query, asked, names)
+
+    def _adapted(
+        self, asked: TaskSet, given: TaskSet | None, names: Names, coverage: float | None
+    ) -> Predicted:
+        """Predictions of tasks that are adapted here."""
+        adapt_on = self._read(with_description(matched(asked, given), names))
+        return predict_rows(self.prior_, adapt_on, asked, coverage, self.n_jobs)
+
+    def _known(self, asked: TaskSet, given: TaskSet | None) -> NDArray[np.intp]:
+        """Places of tasks among those of `fit`; −1 for others, and for those of the support."""
+        new = np.full(len(asked), -1, dtype=np.intp)
+        at = places_of(asked.labels, self.task_labels_) if hasattr(self, "task_weights_") else new
+        return at if given is None else np.where(places_in_support(asked, given) < 0, at, new)
+
+    def _as_learned(self, asked: TaskSet, at: NDArray[np.intp], coverage: float | None) -> Predicted:
+        """Predictions of tasks at these places among those of `fit`, by what was learned of them."""
+        common = None
+        if self.prior_.common is not None:
+            rows = np.repeat(at, asked.sizes)
+            common = self._common(asked.X, self.task_descriptions_[rows], rows)
+        known = KnownTasks(self.task_weights_, getattr(self, "task_spreads_", None))
+        if coverage is not None and known.spreads is None and self.prior_.calibration is not None:
+            warnings.warn(
+                f"coverage: what intervals of {len(at)} tasks of fit are made from was not kept (their numbers are too many, or "
+                "the learner was calibrated later); give their rows as support",
+                UserWarning,
+                stacklevel=outside(),
+            )
+        return predict_known(self.prior_, known, asked, at, common, coverage)

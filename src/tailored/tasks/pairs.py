@@ -47,14 +47,8 @@ def matched(query: TaskSet, support: TaskSet | None) -> TaskSet:
     """
     if support is None:
         return query.with_rows(np.zeros(len(query.y), dtype=bool), np.zeros(len(query), dtype=np.int64))
-    at = _places(query.labels, support.labels)
+    at = places_in_support(query, support)
     found = at >= 0
-    if len(query) and len(support) and not found.any():
-        raise ValueError(
-            f"support: none of its tasks is in query (support has {name_some(native(support.labels), 3)}, query "
-            f"{name_some(native(query.labels), 3)}); labels match as Python's do, so that 7 is not '7'. Without support "
-            "rows, pass support=None."
-        )
     sizes = np.where(found, support.sizes[at], 0)
     offsets = offsets_of(sizes)
     rows = np.repeat(support.offsets[at] - offsets[:-1], sizes) + np.arange(offsets[-1])
@@ -79,7 +73,19 @@ def matched(query: TaskSet, support: TaskSet | None) -> TaskSet:
     )
 
 
-def _places(asked: np.ndarray, known: np.ndarray) -> np.ndarray:
+def places_in_support(query: TaskSet, support: TaskSet) -> np.ndarray:
+    """The position of each of the query's tasks in the support; −1 where it has none.  Some of them must be there."""
+    at = places_of(query.labels, support.labels)
+    if len(query) and len(support) and (at < 0).all():
+        raise ValueError(
+            f"support: none of its tasks is in query (support has {name_some(native(support.labels), 3)}, query "
+            f"{name_some(native(query.labels), 3)}); labels match as Python's do, so that 7 is not '7'. Without support "
+            "rows, pass support=None."
+        )
+    return at
+
+
+def places_of(asked: np.ndarray, known: np.ndarray) -> np.ndarray:
     """The position of each asked label among the known ones; −1 where it is none of them."""
     if np.array_equal(asked, known) and asked.dtype == known.dtype != object:
         return np.arange(len(asked))

@@ -282,17 +282,14 @@ def _served(fitted: Parts, d: int, place: str) -> None:
     """The tasks that `predict` knows."""
     T, prior = len(fitted["task_labels_"]), fitted["prior_"].parts
     shape(fitted["task_weights_"], (T, d), f"{place}.task_weights_")
-    need(
-        (prior["quantile"] is not None) == ("task_spreads_" in fitted),
-        place,
-        "has a quantile without spreads",
-    )
+    need(prior["quantile"] is None or "task_spreads_" in fitted, place, "has a quantile without spreads")
     if "task_spreads_" in fitted:
         spreads = fitted["task_spreads_"]
         wide = prior["conditioning"].kind == "LowRank"
         same(spreads.kind, "FactorSpreads" if wide else "TaskSpreads", f"{place}.task_spreads_", "kind")
         q = prior["conditioning"].parts["factors"].shape[1] if wide else d
         shape(spreads.parts["covariances"], (T, q, q), f"{place}.task_spreads_.covariances")
+        shape(spreads.parts["n_rows"], (T,), f"{place}.task_spreads_.n_rows")
     common = prior["common"]
     if common is None:
         return

@@ -1,0 +1,103 @@
+"""Tasks that were seen in fit are predicted by what was learned of them, from Python, from a file and from the shell."""
+
+from copy import deepcopy
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LinearRegression
+
+from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, load
+from tailored.losses import Pinball
+
+NUMBERS = ["prediction", "lower", "upper", "std"]
+
+
+def table(n_tasks=24, n_rows=9, seed=0):
+    rng = np.random.default_rng(seed)
+    which = np.repeat(np.arange(n_tasks), n_rows)
+    x = rng.normal(size=(len(which), 2))
+    weights = np.array([1.0, -1.0]) + rng.normal(size=(n_tasks, 2))
+    age = rng.normal(size=n_tasks)
+    y = (x * weights[which]).sum(axis=1) + 2.0 * age[which] + 0.3 * rng.normal(size=len(which))
+    labels = np.array([f"t{i:02d}" for i in range(n_tasks)])[which]
+    return pd.DataFrame({"task": labels, "a": x[:, 0], "b": x[:, 1], "age": age[which], "y": y})
+
+
+ROWS = table()
+KNOWN, NEW = ROWS[ROWS["task"] < "t20"], ROWS[ROWS["task"] >= "t20"]
+
+
+def fitted(**options):
+    tasks = TaskSet.from_frame(KNOWN, task="task", target="y", side_columns=["age"])
+    return EmpiricalBayesLearner(**options).fit(tasks)
+
+
+@pytest.fixture(scope="module")
+def learner():
+    return fitted()
+
+
+def test_what_was_learned_is_that_of_the_same_rows_given_again(learner):
+    query = KNOWN.iloc[::4].drop(columns=["y", "age"])  # no description is needed
+    found = learner.predict_tasks(query)
+    again = learner.predict_tasks(KNOWN.iloc[::4], KNOWN)
+    np.testing.assert_allclose(found[NUMBERS], again[NUMBERS], rtol=1e-7)
+    np.testing.assert_allclose(
+        found["prediction"], learner.predict(query[["a", "b"]], groups=query["task"]), rtol=1e-9
+    )
+    # and not that of the prior
+    prior = learner.predict_tasks(
+        TaskSet.from_frame(KNOWN, task="task", target="y", side_columns=["age"], encoding=learner.encoding_),
+        TaskSet.from_frame(
+            KNOWN, task="task", target="y", side_columns=["age"], encoding=learner.encoding_
+        ).support_query(0)[0],
+    )
+    assert np.mean(prior["upper"] - prior["lower"]) > 2.0 * np.mean(found["upper"] - found["lower"])
+
+
+def test_known_and_new_tasks_in_one_table(learner):
+    query = pd.concat([NEW.iloc[5:12], KNOWN.iloc[:6], NEW.iloc[:2]])
+    found = learner.predict_tasks(query, coverage=0.8)
+    known = query["task"] < "t20"
+    apart = learner.predict_tasks(query[known], coverage=0.8)
+    pd.testing.assert_frame_equal(found[known], apart)
+    pd.testing.assert_frame_equal(found[~known], learner.predict_tasks(query[~known], coverage=0.8))
+    # Support rows of a known task take the place of what was learned of it.
+    given = learner.predict_tasks(query, KNOWN.iloc[:2], coverage=0.8)
+    alone = learner.adapt(KNOWN[["a", "b"]].iloc[:2].to_numpy(), KNOWN["y"].iloc[:2].to_numpy(), side_info=KNOWN["age"].iloc[:1].to_numpy())  # fmt: skip
+    rows = query[["a", "b"]][known].to_numpy()
+    np.testing.assert_allclose(given["prediction"][known], alone.predict(rows), rtol=1e-7)
+    pd.testing.assert_frame_equal(given[~known], found[~known])
+
+
+def test_the_file_holds_it(learner, tmp_path):
+    learner.save(tmp_path / "m")
+    query = pd.concat([NEW.iloc[:3], KNOWN.iloc[::7]])
+    pd.testing.assert_frame_equal(load(tmp_path / "m").predict_tasks(query), learner.predict_tasks(query))
+
+
+@pytest.mark.parametrize(
+    "options", [{"loss": Pinball(0.8), "clip": (-1.0, 1.0)}, {"common": LinearRegression()}]
+)
+def test_of_every_kind_of_prior(options):
+    learner = fitted(**options)
+    query = KNOWN.iloc[::5]
+    found = learner.predict_tasks(query)
+    expected = learner.predict(query[["a", "b"]], groups=query["task"])
+    np.testing.assert_allclose(found["prediction"], expected, rtol=1e-9)
+    assert (found["lower"] <= found["upper"]).all()
+    np.testing.assert_allclose(learner.predict_tasks(query, coverage=None)["prediction"], expected, rtol=1e-9)
+
+
+def test_intervals_that_were_not_kept_are_said_to_be_missing(learner, monkeypatch):
+    plain = KNOWN.drop(columns="age")
+    alone = IndependentLearner(loss="squared").fit(TaskSet.from_frame(plain, task="task", target="y"))
+    assert alone.predict_tasks(plain.iloc[:2])["lower"].isna().all()
+    monkeypatch.setattr("tailored.learners._base.MOST_SPREADS", 10)
+    learner = deepcopy(learner)
+    learner._remember(TaskSet.from_frame(KNOWN, task="task", target="y", side_columns=["age"]))
+    with pytest.warns(UserWarning, match="give their rows as support"):
+        found = learner.predict_tasks(KNOWN.iloc[:2])
+    assert found["lower"].isna().all()
+    assert found["prediction"].notna().all()
