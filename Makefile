@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo test lint types unit docs clean
 
 demo: .venv/.installed
 	$(BIN)/tailored demo
@@ -22,6 +22,13 @@ types: .venv/.installed
 unit: .venv/.installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
+# The site, in site/: pictures are drawn, code of pages is run, and a warning or a broken link is an error.
+docs: .venv/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/python docs/draw.py
+	$(BIN)/python -m pytest -q -m "pages or not pages" tests/test_readme.py tests/test_pages.py tests/test_inputs.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # Reinstalled whenever pyproject.toml changes.
 .venv/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -29,4 +36,4 @@ unit: .venv/.installed
 	touch $@
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo site

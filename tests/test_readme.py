@@ -1,24 +1,39 @@
-"""The README's Python runs as printed."""
+"""The README fits two screens, and its Python prints what it says."""
 
 import re
 from pathlib import Path
 
 import pytest
+from pages import blocks, run
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = blocks(README)
 
 
-def test_there_are_blocks():
+def test_blocks_run_as_printed(tmp_path):
     assert len(BLOCKS) >= 2
+    assert all(block.printed for block in BLOCKS)
+    run("README.md", BLOCKS, tmp_path)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.split("\n")[0][:40])
-def test_block_runs(block, capsys):
-    exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
-    assert capsys.readouterr().out.strip()
+def test_it_fits_two_screens():
+    assert len(README.splitlines()) <= 120
+    assert README.count("![") == 1
 
 
 def test_it_names_the_two_commands():
     assert "make demo" in README
     assert "make test" in README
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+def test_its_table_is_that_of_the_benchmark(name):
+    """Each line of errors stands in the benchmark's first table."""
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    table = [line.split("|") for line in lines if re.search(r"\| \d+\.\d{4} \|", line)]
+    summary = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8").split("## What it is held to")[0]
+    assert len(table) >= 7
+    for _, _, best, ours, difference, *_ in table:
+        change = difference.split(",")[0].strip()
+        assert re.search(rf"{best.strip()} \([\w ]+\) \| {ours.strip()} \| {re.escape(change)} \|", summary), ours

@@ -14,7 +14,7 @@ from .._validation import name_some, numbers_of, outside
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
 from ..shards import Reservoir
-from ..tasks import TaskSet, Units
+from ..tasks import TaskScan, TaskSet, Units
 from ..tasks.encoding import columns_of_words
 from ..tasks.pairs import label_list
 from ..tasks.units import LARGEST
@@ -33,6 +33,10 @@ def read_tasks(
     reset: bool,
 ) -> TaskSet:
     """The tasks, checked against the features seen in ``fit`` (``reset``: they are those of a new fit)."""
+    if isinstance(X, TaskScan):
+        raise TypeError(
+            "X: a scan is for EmpiricalBayesLearner.fit; elsewhere give its rows as a TaskSet (TaskSet.from_frame)"
+        )
     if isinstance(X, TaskSet):
         for name, value in (("y", y), ("groups", groups), ("side_info", side_info)):
             if value is not None:

@@ -121,7 +121,7 @@ def demo_display(result: DemoResult) -> DemoDisplay:
 
 
 def write_demo(result: DemoResult, folder: Path) -> tuple[Path, Path]:
-    """Write the table (``demo.csv``, and ``demo.md`` for the README) and the figure; returns table and figure."""
+    """Write the table (``demo.csv``, and ``demo.md`` in Markdown) and the figure; returns table and figure."""
     table, figure = folder / "demo.csv", folder / "demo.png"
     lines = ["method,mean_absolute_error,standard_error,seconds"]
     page = ["| method | mean absolute error on new tasks | ± s.e. |", "|---|---|---|"]

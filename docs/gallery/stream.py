@@ -1,0 +1,32 @@
+"""A stream.
+
+Tasks come in batches of 50.  After each batch the learner is asked about the same 100 new tasks; the dotted line is what one
+fit to all tasks at once reaches.  Whenever the number of tasks has doubled, the form is chosen anew, and how many kinds of
+tasks there are becomes visible: the steps.  Memory and time of a batch do not grow with the stream.
+"""
+
+import sys
+
+import matplotlib.pyplot as plt
+
+from tailored import EmpiricalBayesLearner
+from tailored.datasets import make_clusters
+
+tasks = make_clusters(500, n_clusters=4, n_features=10, rank=1, n_rows=12, random_state=0)
+stream, new = tasks[:400], tasks[400:]
+support, query = new.support_query(4, random_state=0)
+
+meta = EmpiricalBayesLearner()
+seen, errors = [], []
+for start in range(0, 400, 50):
+    meta.partial_fit(stream[start : start + 50])
+    seen.append(start + 50)
+    errors.append(meta.task_errors(support, query).mean())
+at_once = EmpiricalBayesLearner().fit(stream).task_errors(support, query).mean()
+
+figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+ax.plot(seen, errors, "o-", label="stream, in batches of 50")
+ax.axhline(at_once, color="0.4", linestyle=":", label="all 400 at once")
+ax.set(xlabel="tasks seen", ylabel="mean absolute error on new tasks, 4 rows given")
+ax.legend()
+figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "stream.png", dpi=120)

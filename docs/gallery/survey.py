@@ -1,0 +1,27 @@
+"""A survey.
+
+180 people rated 20 computers each, described by 13 characteristics (Lenk et al., 1996).  How much does a high price put each of
+them off?  A person's own regression has 14 weights for its 20 answers; it is drawn towards what people have in common.
+"""
+
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.datasets import fetch_lenk
+from tailored.displays import EffectsDisplay, ShrinkageDisplay
+
+survey = fetch_lenk()
+rows = pd.DataFrame(survey.tasks.X, columns=survey.feature_names)
+rows["person"] = np.repeat(survey.tasks.labels, survey.tasks.sizes)
+rows["likely to buy"] = survey.tasks.y
+people = TaskSet.from_frame(rows, task="person", target="likely to buy")
+meta = EmpiricalBayesLearner(clip=(0, 10)).fit(people)
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
+EffectsDisplay.from_estimator(meta, people, "price", ax=left)
+ShrinkageDisplay.from_estimator(meta, people, ["price", "CPU speed"], ax=right)
+figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "survey.png", dpi=120)

@@ -1,0 +1,79 @@
+"""The code of every page runs as printed, and prints what the page says."""
+
+import os
+from pathlib import Path
+
+import pytest
+import sklearn
+from pages import Block, blocks, check_output, run
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
+#: Pages with code that other tests run.
+ELSEWHERE = {"cross-validation.md"}
+WITH_CODE = sorted(name for name, text in PAGES.items() if blocks(text) and name not in ELSEWHERE)
+NEEDS_DATA = "<!-- needs: data -->"
+
+
+@pytest.fixture
+def as_before(monkeypatch):
+    """Settings that a page may change are put back; figures are drawn on no screen."""
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    before = sklearn.get_config()
+    yield
+    sklearn.set_config(**before)
+    if (plt := __import__("sys").modules.get("matplotlib.pyplot")) is not None:
+        plt.close("all")
+
+
+#: What `make test` runs; `make docs` runs the others as well.
+ALWAYS = {"tutorial.md"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.pages) for name in WITH_CODE],
+)
+def test_page(name, tmp_path, as_before):
+    if NEEDS_DATA in PAGES[name] and not os.environ.get("TAILORED_DATA"):
+        pytest.skip("reads real data: set TAILORED_DATA to the folder with them")
+    run(name, blocks(PAGES[name]), tmp_path)
+
+
+HOWTOS = sorted(name for name in PAGES if name.startswith("howto/") and name != "howto/index.md")
+
+
+def test_there_is_a_howto_for_each_question():
+    assert len(HOWTOS) == 9
+    for name in HOWTOS:
+        assert f"({name.removeprefix('howto/')})" in PAGES["howto/index.md"]
+
+
+@pytest.mark.parametrize("name", HOWTOS)
+def test_howto_ends_in_a_number(name):
+    assert any(block.printed and any(c.isdigit() for c in block.printed) for block in blocks(PAGES[name]))
+
+
+def test_numbers_may_differ_in_the_last_digit():
+    check_output("error 0.1234 of 300", "error 0.1235 of 301", "here")
+    check_output("a\nb\nc 7", "a\n...\nc 7", "here")
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [("error 0.12", "error 0.19"), ("error 0.12", "errors 0.12"), ("1 2", "1 2 3"), ("a b c", "a\n...\nd")],
+)
+def test_other_output_is_an_error(printed, expected):
+    with pytest.raises(AssertionError, match="the page says"):
+        check_output(printed, expected, "here")
+
+
+def test_blocks_of_a_page():
+    page = (
+        "```python\nn = 125_000\n```\n\n```text\n1\n```\n\n<!-- not run: a cluster -->\n```python\nx\n```\n"
+        "<!-- in tests: 125_000 = 3_000 -->\n```python\nm = 125_000\n```\n"
+    )
+    assert blocks(page) == [
+        Block("python", "n = 125_000\n", 2, "1\n"),
+        Block("python", "m = 3_000\n", 15, compared=False),
+    ]
