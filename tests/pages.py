@@ -6,6 +6,7 @@
   prints, where there are any.
 - ``<!-- not run: why -->`` before a block leaves it out, ``<!-- needs: data -->`` in a page asks for the folder that
   TAILORED_DATA names, and ``<!-- in tests: 125_000 = 3_000 -->`` puts another number in the next block.
+- ``<!-- long: why -->`` before a block leaves it out of `make test`; nothing later may need what it makes.
 
 What is printed must agree word for word, and in its numbers to two per cent or a unit of the last digit shown: other
 processors round differently.  A line of three dots stands for any lines.
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```\s*$", flags=re.DOTALL | re.MULTILINE)
-NOTE = re.compile(r"<!--\s*(not run|in tests):\s*(.*?)\s*-->")
+NOTE = re.compile(r"<!--\s*(not run|in tests|long):\s*(.*?)\s*-->")
 NUMBER = re.compile(r"[-−+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 TOLERANCE = 0.02
 
@@ -39,8 +40,8 @@ class Block:
     compared: bool = True
 
 
-def blocks(text: str) -> list[Block]:
-    """What is to be run, in order."""
+def blocks(text: str, long: bool = True) -> list[Block]:
+    """What is to be run, in order; with or without what takes long."""
     found: list[Block] = []
     end = 0
     for fence in FENCE.finditer(text):
@@ -48,7 +49,7 @@ def blocks(text: str) -> list[Block]:
         language, code, line = fence[1], fence[2], text.count("\n", 0, fence.start()) + 2
         notes = dict(NOTE.findall(between))
         end = fence.end()
-        if "not run" in notes:
+        if "not run" in notes or ("long" in notes and not long):
             continue
         compared = True
         if "in tests" in notes:

@@ -12,7 +12,13 @@ import pytest
 from scipy import sparse
 
 import tailored
-from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskSet, UnconditionalLearner
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskSet,
+    UnconditionalLearner,
+)
 from tailored.exceptions import SingleTaskWarning
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "inputs.md").read_text(encoding="utf-8")
@@ -81,7 +87,7 @@ def kept(learner, tmp_path):
 TRIALS = {
     "arrays `X`, `y`, `groups`": lambda new, path: new().fit(X, Y, groups=GROUPS),
     "a list of `(X, y)`": lambda new, path: learned(
-        new(), TaskSet.from_tasks([(X[GROUPS == t], Y[GROUPS == t]) for t in range(N_TASKS)])
+        new(), TaskSet.from_tasks(list(zip(np.split(X, N_TASKS), np.split(Y, N_TASKS), strict=True)))
     ),
     "frame of pandas": lambda new, path: learned(new(), frame_tasks(FRAME)),
     "frame of polars": lambda new, path: learned(new(), frame_tasks(pl.from_pandas(FRAME))),
@@ -92,9 +98,7 @@ TRIALS = {
         new(), frame_tasks(WORDS.assign(d=X[:, 0] > 1))
     ),
     "sparse matrix": lambda new, path: learned(new(), TaskSet(sparse.csr_array(X), Y, GROUPS)),
-    "tasks of one row among others": lambda new, path: learned(
-        new(), TaskSet(X[5:], Y[5:], GROUPS[5:])
-    ),
+    "tasks of one row among others": lambda new, path: learned(new(), TaskSet(X[5:], Y[5:], GROUPS[5:])),
     "description with numbers": lambda new, path: learned(new(), DESCRIBED),
     "description with words": lambda new, path: learned(new(), frame_tasks(FRAME, side_info=SEXES)),
     "description with missing values": lambda new, path: learned(
@@ -138,8 +142,8 @@ def works(name, learner, path):
     except Unknown:
         return "no"
     except (ValueError, TypeError) as error:
-        assert any(other in str(error) for other in LEARNERS if other != learner), error
-        return "no"
+        named = any(other in str(error) for other in LEARNERS if other != learner)
+        return "no" if named else f"an error that names no other learner: {error}"
     return "yes"
 
 

@@ -1,10 +1,12 @@
 """The code of every page runs as printed, and prints what the page says."""
 
 import os
+import runpy
 from pathlib import Path
 
 import pytest
 import sklearn
+
 from pages import Block, blocks, check_output, run
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -26,18 +28,16 @@ def as_before(monkeypatch):
         plt.close("all")
 
 
-#: What `make test` runs; `make docs` runs the others as well.
-ALWAYS = {"tutorial.md"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.pages) for name in WITH_CODE],
-)
+@pytest.mark.pages
+@pytest.mark.parametrize("name", WITH_CODE)
 def test_page(name, tmp_path, as_before):
     if NEEDS_DATA in PAGES[name] and not os.environ.get("TAILORED_DATA"):
         pytest.skip("reads real data: set TAILORED_DATA to the folder with them")
     run(name, blocks(PAGES[name]), tmp_path)
+
+
+def test_tutorial(tmp_path, as_before):
+    run("tutorial.md", blocks(PAGES["tutorial.md"], long=False), tmp_path)
 
 
 HOWTOS = sorted(name for name in PAGES if name.startswith("howto/") and name != "howto/index.md")
@@ -77,3 +77,9 @@ def test_blocks_of_a_page():
         Block("python", "n = 125_000\n", 2, "1\n"),
         Block("python", "m = 3_000\n", 15, compared=False),
     ]
+    assert blocks("<!-- long: a cluster -->\n```python\nx\n```\n", long=False) == []
+
+
+def test_the_decision_chart_is_the_one_that_is_drawn():
+    drawn = runpy.run_path(str(DOCS / "drawings" / "decision.py"))["chart"]()
+    assert (DOCS / "figures" / "decision.svg").read_text(encoding="utf-8") == drawn

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from pages import blocks, run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,4 +37,6 @@ def test_its_table_is_that_of_the_benchmark(name):
     assert len(table) >= 7
     for _, _, best, ours, difference, *_ in table:
         change = difference.split(",")[0].strip()
-        assert re.search(rf"{best.strip()} \([\w ]+\) \| {ours.strip()} \| {re.escape(change)} \|", summary), ours
+        assert re.search(
+            rf"{best.strip()} \([\w ]+\) \| {ours.strip()} \| {re.escape(change)} \|", summary
+        ), ours
