@@ -22,7 +22,8 @@ def check_choice(name: str, value: Any, registry: Iterable[str]) -> str:
     valid = list(registry)
     if isinstance(value, str) and value in valid:
         return value
-    near = difflib.get_close_matches(value.lower(), valid, n=1) if isinstance(value, str) else []
+    words = [word for word in valid if isinstance(word, str)]  # a frame's names may be anything
+    near = difflib.get_close_matches(value.lower(), words, n=1) if isinstance(value, str) else []
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"{name} must be one of {', '.join(map(repr, valid))}; got {value!r}.{hint}")
 

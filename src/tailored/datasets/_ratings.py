@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse as sp
 
 from .._validation import check_int
+from ._fetch import DamagedFileError
 
 # Above this many items a dense one-hot matrix is a waste that users notice.
 DENSE_ITEMS = 256
@@ -59,7 +60,7 @@ def one_hot_ratings(
     twice = (users[1:] == users[:-1]) & (items[1:] == items[:-1])
     if twice.any():
         where = int(np.argmax(twice))
-        raise ValueError(f"{origin}: user {users[where]} rated item {items[where]} more than once")
+        raise DamagedFileError(f"{origin}: user {users[where]} rated item {items[where]} more than once")
 
     by_id = np.argsort(item_ids)
     columns = by_id[np.searchsorted(item_ids, items, sorter=by_id)]

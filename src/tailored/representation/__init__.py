@@ -5,7 +5,7 @@ iterate of Algorithm 1, `BlockDiagonal` one block for each feature, `LowRank`
 factors and a diagonal.  The dense one is the oracle of the others.
 """
 
-from ._base import RANK_TOLERANCE, Conditioning, Iterate, project_psd
+from ._base import RANK_TOLERANCE, Conditioning, Iterate, in_cone, project_psd
 from .bias import BIASES, Bias
 from .block_diagonal import BlockDiagonal
 from .constant import Constant
@@ -28,6 +28,7 @@ __all__ = [
     "Factored",
     "Iterate",
     "LowRank",
+    "in_cone",
     "project_psd",
     "slices",
     "subtract_squares",

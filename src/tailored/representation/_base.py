@@ -37,6 +37,16 @@ def project_psd(matrix: Array) -> Array:
     return matrix
 
 
+def in_cone(matrix: Array) -> Array:
+    """A symmetric matrix as it is, up to rounding of its own size, or projected where that of larger ones took it out."""
+    rounding = 1e-8 * np.abs(matrix).max(initial=0.0)
+    try:
+        np.linalg.cholesky(matrix + max(rounding, np.finfo(float).tiny) * np.eye(len(matrix)))
+    except np.linalg.LinAlgError:
+        return project_psd(matrix)
+    return matrix
+
+
 def finite(matrix: Array, name: str) -> Array:
     """The matrix, if all of it is finite."""
     # One sum instead of a mask: infinities and NaN survive addition.

@@ -17,7 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
-from ..representation import Change, Conditioning, Constant, Dense, Exact, Iterate, slices, subtract_squares
+from ..representation import (
+    Change,
+    Conditioning,
+    Constant,
+    Dense,
+    Exact,
+    Iterate,
+    in_cone,
+    slices,
+    subtract_squares,
+)
 
 Array = NDArray[np.float64]
 
@@ -99,7 +109,8 @@ class ExactMean:
         weighted = lower + np.tril(lower, -1).T
         weighted += sums.moved.transpose(0, 2, 1, 3).reshape(size, size)
         H = iterate.dense_H() - weighted / self.count
-        return Dense(0.5 * (H + H.T), self.total_C / self.count)
+        # Steps may have been far larger than what is left of them.
+        return Dense(in_cone(0.5 * (H + H.T)), self.total_C / self.count)
 
     def copy(self) -> ExactMean:
         made = ExactMean(self.n_features, self.n_side)

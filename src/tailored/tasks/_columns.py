@@ -14,7 +14,7 @@ import numpy as np
 
 from .._validation import is_missing, name_some, outside
 from ..exceptions import UnknownCategoryWarning
-from ._frames import Column, coded_words, numeric_column
+from ._frames import Column, as_floats, coded_words, numeric_column
 
 #: Different words that a column of inputs may hold: each but the first becomes a column of its own.
 MOST_LEVELS = 1000
@@ -231,7 +231,7 @@ def days_of(column: Column) -> np.ndarray:
         found = (np.nan if is_missing(value) else _day(value) for value in column.to_list())
         return np.fromiter(found, dtype=float, count=len(column))
     stamps = column.cast(nw.Datetime("us")) if column.dtype == nw.Date else column
-    return np.asarray(stamps.dt.timestamp("us").cast(nw.Float64).to_numpy(), dtype=float) / _DAY
+    return as_floats(stamps.dt.timestamp("us")) / _DAY
 
 
 def day_of(value: Any) -> float | None:

@@ -6,7 +6,7 @@ Dataframes are read through narwhals, so pandas, polars and pyarrow are accepted
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import narwhals.stable.v1 as nw
@@ -22,6 +22,8 @@ Rows: TypeAlias = Any  # ndarray or csr_array; scipy has no types to say so
 
 # asking narwhals about each of these would cost more than the rest of reading a small task
 PLAIN = (np.ndarray, list, tuple, dict, str, int, float)
+# NumPy has no 128 bits
+_WHOLE = (nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64)
 
 
 class Grouping(NamedTuple):
@@ -77,7 +79,7 @@ def _column_names(data: Any) -> list[Any]:
 def numeric_column(column: Column, words: str, advice: str = "Encode it as numbers.") -> np.ndarray:
     """Return a numeric or boolean column as float64, missing values as NaN; `words` name it in errors."""
     if column.dtype.is_numeric() or column.dtype == nw.Boolean:
-        return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+        return as_floats(column)
     # pandas' object and sparse columns may hold numbers all the same
     values = np.asarray(column.to_native()) if column.dtype in (nw.Object, nw.Unknown) else None
     if values is not None and values.dtype.kind == "c":
@@ -87,7 +89,17 @@ def numeric_column(column: Column, words: str, advice: str = "Encode it as numbe
             return values.astype(np.float64)
         except (TypeError, ValueError):
             pass
+        except OverflowError:
+            raise ValueError(f"{words} has a number beyond 1e308. Give it in another unit.") from None
     raise ValueError(f"{words} is not numeric (it is {column.dtype}). {advice}")
+
+
+def as_floats(column: Column) -> np.ndarray:
+    """A column of numbers as float64, missing values as NaN; whole numbers beyond 2⁵³ are rounded."""
+    try:
+        return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    except (TypeError, ValueError):  # pyarrow does not round
+        return np.array([np.nan if v is None else float(v) for v in column.to_list()], dtype=np.float64)
 
 
 def read_features(X: Any, min_rows: int = 1) -> tuple[Rows, np.ndarray | None]:
@@ -113,6 +125,8 @@ def check_columns(frame: Frame, name: str, columns: Any, taken: Sequence[str] = 
     """Return the column names of an argument, each checked to be there, once and with no other role."""
     if isinstance(columns, str):
         raise TypeError(f"{name} must be a list of column names; got {columns!r}. Write [{columns!r}].")
+    if not isinstance(columns, Iterable):
+        raise TypeError(f"{name} must be a list of column names; got {columns!r}.")
     columns = list(columns)
     for i, column in enumerate(columns):
         check_choice(name, column, frame.columns)
@@ -130,7 +144,7 @@ def read_labels(labels: Any, name: str) -> np.ndarray | list[Any]:
     """Return labels as a 1-D array of NumPy's own types, or as a list of Python objects."""
     if is_series(labels):
         column = nw.from_native(labels, series_only=True)
-        whole = column.dtype.is_integer() and not column.is_null().any()
+        whole = column.dtype in _WHOLE and not column.is_null().any()
         return column.to_numpy() if whole else column.to_list()
     if hasattr(labels, "__array__") or not isinstance(labels, list | tuple):
         array = np.asarray(labels)

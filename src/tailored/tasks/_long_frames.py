@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._validation import check_choice, check_features, label_array, native
+from .._validation import check_choice, check_features, label_array, name_some, native
 from ._descriptions import Side, read_side_table, side_column, side_from_columns
 from ._frames import Frame, Grouping, check_columns, group_rows, is_frame, numeric_column, read_frame
 from ._second_groups import warn_of_groupings
@@ -57,6 +57,9 @@ class LongTable:
         aside = check_columns(data, "side_columns", self.side_columns or [], roles)
         names = self._features(data, roles, aside)
         data, dropped = self._complete(data, names) if self.missing == "drop" else (data, ())
+        if not len(data):
+            lost = "; ".join(f"{count:,} have {words}" for words, count in dropped)
+            raise ValueError(f"frame has no row{' that lacks nothing: ' + lost if lost else 's'}.")
         grouping = group_tasks(data, self.task)
         if self.encoding is None:
             encoding, X = Encoding.of(data, names, self.task, self.target)
@@ -64,6 +67,7 @@ class LongTable:
         else:
             encoding, X = self.encoding, self.encoding.inputs(data, "frame")
             encoding = replace(encoding, task=self.task, target=self.target)
+        _check_inputs(X, names)
         side, types = self._side(data, aside, grouping)
         if self.encoding is None:
             encoding = encoding.with_side(side, types)
@@ -116,7 +120,20 @@ class LongTable:
         return (data if keep.all() else data.filter(keep.tolist())), tuple(dropped)
 
 
-def task_columns(task: TaskColumns) -> list[str]:
+def _check_inputs(X: np.ndarray, names: list[str]) -> None:
+    """Inputs are needed, and words that are the same everywhere are none."""
+    if X.shape[1]:
+        return
+    if not names:
+        raise ValueError("features: no column is left for the inputs beside the task's and the target's.")
+    raise ValueError(
+        f"features: {name_some(names)} holds one word in all rows, which tells nothing. Name another column."
+    )
+
+
+def task_columns(task: str | Sequence[str]) -> list[str]:
+    if not isinstance(task, Sequence):
+        raise TypeError(f"task must be the name of a column, or a list of them; got {task!r}.")
     return [task] if isinstance(task, str) else list(task)
 
 

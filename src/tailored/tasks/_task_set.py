@@ -23,7 +23,7 @@ from ._describing import Description
 from ._descriptions import Side
 from ._frames import Grouping, Rows
 from ._joining import Task, check_alike, join_entries, offsets_of, stack
-from ._long_frames import LongTable
+from ._long_frames import LongTable, task_columns
 from ._splitting import check_share, row_counts, support_rows, task_counts
 from .encoding import Encoding
 
@@ -115,7 +115,7 @@ class TaskSet:
         missing : {"error", "drop"}, default="error"
             What is done with rows without a task, a target or one of the inputs.
         """
-        task = task if isinstance(task, str) else tuple(task)
+        task = task if isinstance(task, str) else tuple(task_columns(task))
         return cls.from_grouped(
             *LongTable(frame, task, target, features, side_info, side_columns, encoding, missing).read()
         )

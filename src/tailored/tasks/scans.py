@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -31,6 +31,8 @@ class Columns(NamedTuple):
         for name, value in (("features", features), ("side_columns", side_columns)):
             if isinstance(value, str):
                 raise TypeError(f"{name} must be a list of column names; got {value!r}. Write [{value!r}].")
+            if value is not None and not isinstance(value, Iterable):
+                raise TypeError(f"{name} must be a list of column names; got {value!r}.")
         return cls(task, target, None if features is None else tuple(features), tuple(side_columns or ()))
 
     def among(self, names: Sequence[str]) -> Columns:

@@ -1,0 +1,13 @@
+"""A few runs of the state machines; the long run is a command (README.md beside this file)."""
+
+import pytest
+
+from machines import CALLED, MACHINES, EmpiricalBayesMachine, run
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_any_order_of_calls_keeps_answers_and_files(machine, few_steps):
+    CALLED.clear()
+    run(machine, 3 if machine is EmpiricalBayesMachine else 8, 12)
+    outcomes = {outcome for _, outcome in CALLED}
+    assert {"a result", "refused"} <= outcomes

@@ -1,0 +1,58 @@
+"""What the fuzzer of readers found in tables: each is read right, or refused in words that name the column."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from tailored import TaskSet
+from tailored.tasks import scan
+
+ROWS = {"task": [0, 0, 1, 1], "y": [1.0, 2.0, 3.0, 4.0]}
+LIBRARIES = pytest.mark.parametrize("made", [pd.DataFrame, pl.DataFrame, pa.table])
+
+
+@LIBRARIES
+def test_a_table_without_rows_or_inputs_says_so(made):
+    empty = made({"task": [], "y": [], "x": []})
+    with pytest.raises(ValueError, match="frame has no rows"):
+        TaskSet.from_frame(empty, task="task", target="y")
+    with pytest.raises(ValueError, match="features: no column is left"):
+        TaskSet.from_frame(made(ROWS), task="task", target="y")
+    with pytest.raises(ValueError, match="'x' holds one word"):
+        TaskSet.from_frame(made({**ROWS, "x": ["a"] * 4}), task="task", target="y")
+    frame = made({**ROWS, "x": np.full(4, np.nan)})
+    with pytest.raises(ValueError, match="4 have no 'x'"):
+        TaskSet.from_frame(frame, task="task", target="y", missing="drop")
+
+
+@LIBRARIES
+def test_whole_numbers_beyond_the_digits_of_floats_are_rounded(made):
+    huge = [2**62 + 1, 2**53 + 1, -(2**61), 5]
+    tasks = TaskSet.from_frame(made({**ROWS, "x": huge}), task="task", target="y")
+    assert tasks.X.ravel().tolist() == [float(value) for value in huge]
+    days = [datetime.date(1, 1, 1), datetime.date(9999, 12, 31)] * 2
+    read = TaskSet.from_frame(pa.table({**ROWS, "x": days}), task="task", target="y")
+    assert read.X.ravel().tolist() == [0.0, float((days[1] - days[0]).days)] * 2
+
+
+def test_numbers_beyond_floats_and_labels_beyond_64_bits():
+    with pytest.raises(ValueError, match="'x' has a number beyond 1e308"):
+        TaskSet.from_frame(pd.DataFrame({**ROWS, "x": [10**400, 1, 2, 3]}), task="task", target="y")
+    frame = pl.DataFrame({"task": [2**70, 2**70, 1, 1], "y": ROWS["y"], "x": [1.0, 2.0, 3.0, 4.0]})
+    assert TaskSet.from_frame(frame, task="task", target="y").labels.tolist() == [2**70, 1]
+
+
+def test_arguments_that_are_no_names_are_named():
+    frame = pd.DataFrame({**ROWS, "x": [1.0, 2.0, 3.0, 4.0]})
+    for arguments in ({"task": 3, "target": "y"}, {"task": "task", "target": "y", "features": 3}):
+        with pytest.raises(TypeError, match=r"(task|features) must be .*got 3"):
+            TaskSet.from_frame(frame, **arguments)
+    with pytest.raises(TypeError, match="features must be a list"):
+        scan(frame, task="task", target="y", features=3)
+    # names of columns may be anything, and are listed
+    with pytest.raises(ValueError, match="'y', 3; got"):
+        TaskSet.from_frame(frame.rename(columns={"x": 3}), task="tasks", target="y")
