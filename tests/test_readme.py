@@ -23,6 +23,15 @@ def test_it_fits_two_screens():
     assert README.count("![") == 1
 
 
+def test_its_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        path, _, anchor = target.partition("#")
+        assert (ROOT / path).exists(), target
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads], target
+
+
 def test_it_names_the_two_commands():
     assert "make demo" in README
     assert "make test" in README
