@@ -29,7 +29,9 @@ def test_its_links_lead_somewhere():
         assert (ROOT / path).exists(), target
         if anchor:
             heads = re.findall(r"^#+ (.*)$", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE)
-            assert anchor in [re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads], target
+            assert anchor in [re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads], (
+                target
+            )
 
 
 def test_it_names_the_two_commands():
