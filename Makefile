@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types unit docs clean
+.PHONY: demo test lint types unit docs dist test-built release-check clean
 
 demo: .venv/.installed
 	$(BIN)/tailored demo
@@ -35,5 +35,33 @@ docs: .venv/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	touch $@
 
+# Wheel and sdist in dist/, checked: what an index would refuse, and what they hold.
+dist: .venv/.installed
+	rm -rf dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python release/contents.py dist
+
+# Installs what was built into a fresh environment and runs a selection of tests there, away from the checkout:
+#   make test-built PYTHON=python3.12 BUILT=dist/*.tar.gz
+BUILT ?= $(wildcard dist/*.whl)
+OUTSIDE ?= $(or $(TMPDIR),/tmp)/tailored-built-$(notdir $(PYTHON))
+SELECTED := tests/test_import.py tests/test_sklearn.py tests/test_persistence.py tests/test_predict_tasks.py \
+	tests/model_files/test_model_files.py tests/learners/test_tables_of_words.py tests/test_cli_models.py
+
+test-built:
+	rm -rf $(OUTSIDE)
+	$(PYTHON) -m venv $(OUTSIDE)/venv
+	$(OUTSIDE)/venv/bin/python -m pip install --quiet --disable-pip-version-check '$(abspath $(firstword $(wildcard $(BUILT))))[test]'
+	cp -r tests pyproject.toml $(OUTSIDE)
+	cd $(OUTSIDE) && venv/bin/python -c "import tailored, sys; assert 'site-packages' in tailored.__file__; print(tailored.__version__, sys.version)"
+	cd $(OUTSIDE) && venv/bin/python -m pytest -q $(SELECTED)
+
+# All that comes before an upload.
+release-check: test dist
+	$(MAKE) test-built
+	$(MAKE) test-built BUILT='dist/*.tar.gz'
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo site
+	rm -rf dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo site

@@ -146,6 +146,144 @@ def test_evaluation(folder):
     assert "tasks that were not learned from" in " ".join(shown.split())
 
 
+def test_known_schools_are_predicted_by_what_was_learned_of_them(folder, model):
+    """No description and no support: the file has it, and the shell says what Python says."""
+    known = pd.read_csv(folder / "pupils.csv").iloc[::9]
+    known.to_csv(folder / "known.csv", index=False)
+    out = folder / "known.parquet"
+    run("predict", model, folder / "known.csv", "-o", out, "--coverage", 0.8)
+    found = pd.read_parquet(out)
+    expected = in_python(folder).predict_tasks(known, coverage=0.8)
+    for name in ("prediction", "lower", "upper", "std"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9)
+    assert "also if the model was learned from it" in " ".join(
+        run("predict", "--help", env={"COLUMNS": "300"}).stdout.replace("│", " ").split()
+    )
+
+
+def test_fit_says_what_it_chose_where_it_is_and_what_comes_next(folder, model):
+    out = folder / "said.tailored"
+    said = run(
+        "fit", folder / "pupils.csv", "--task", "school", "--target", "score", "--varying", "", "-o", out, "--jobs", 1
+    ).stdout  # fmt: skip
+    words = tailored.load(out).summary().words
+    assert words[0] in said
+    assert "{" not in said
+    assert "tasks differ in these effects alone: " in said
+    assert f"model: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv" in said
+    done = run(
+        "fit", folder / "pupils.csv", "--task", "school", "--target", "score", "--varying", "hour", code=2
+    )
+    assert "--varying" in done.stderr
+    assert "did you mean 'hours'?" in done.stderr
+
+
+def numbered(place, name, labels, **others):
+    """The same tasks under labels that are written in another way."""
+    frame = pd.read_csv(place / "pupils.csv")
+    frame["school"] = frame["school"].map(lambda word: labels(int(word[1:])))
+    frame.assign(**others).to_csv(place / name, index=False)
+    return place / name
+
+
+@pytest.fixture(scope="module")
+def of_numbers(folder):
+    made = {}
+    for name, labels in (("whole", str), ("padded", "{:03d}".format)):
+        made[name] = folder / f"{name}.tailored"
+        data = numbered(folder, f"{name}.csv", labels)
+        run("fit", data, "--task", "school", "--target", "score", "-o", made[name], "--jobs", 1)
+    return made
+
+
+def test_labels_are_those_of_the_model_whatever_the_file_made_of_them(folder, of_numbers):
+    def found(model, name, labels):
+        out = folder / "labels.csv"
+        run("predict", of_numbers[model], numbered(folder, name, labels), "-o", out)
+        return pd.read_csv(out, dtype={"school": str})
+
+    plain = found("whole", "a.csv", str)
+    assert tailored.load(of_numbers["whole"]).task_labels_.dtype.kind == "i"
+    # floats, as a spreadsheet or pandas makes them, and a file of typed words
+    for name, labels in (("b.csv", "{}.0".format), ("c.csv", "{:d}".format)):
+        pd.testing.assert_frame_equal(found("whole", name, labels), plain)
+    padded = found("padded", "d.csv", "{:03d}".format)
+    assert padded["school"].str.len().eq(3).all()
+    np.testing.assert_allclose(padded["prediction"], plain["prediction"], rtol=1e-6)
+    words = pd.read_csv(folder / "whole.csv", dtype={"school": str})
+    words.to_parquet(folder / "words.parquet")
+    run("predict", of_numbers["whole"], folder / "words.parquet", "-o", folder / "labels.csv")
+    np.testing.assert_array_equal(pd.read_csv(folder / "labels.csv")["prediction"], plain["prediction"])
+
+
+def test_labels_that_cannot_be_meant_are_refused(folder, of_numbers):
+    done = run("predict", of_numbers["padded"], numbered(folder, "e.csv", str), code=2)
+    assert "'1' in column 'school' is written '001' elsewhere" in done.stderr
+    done = run("predict", of_numbers["whole"], numbered(folder, "f.csv", "s{}".format), code=2)
+    assert "'s0'" in done.stderr
+    assert "whole numbers" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_incomplete_rows(folder, of_numbers):
+    data = numbered(folder, "holes.csv", str, hours=lambda f: f["hours"].where(f.index % 7 != 0))
+    done = run("fit", data, "--task", "school", "--target", "score", "-o", folder / "x", code=2)
+    assert "--missing drop leaves such rows out" in done.stderr
+    out = folder / "holes-out.csv"
+    done = run("predict", of_numbers["whole"], data, "-o", out, code=2)
+    assert not out.exists()
+    run("predict", of_numbers["whole"], data, "-o", out, "--missing", "drop")
+    found = pd.read_csv(out)
+    assert found["prediction"].isna().equals(found["hours"].isna())
+    assert found["hours"].isna().any()
+    whole = run("predict", of_numbers["whole"], folder / "whole.csv", "--json").stdout.splitlines()
+    there = found["prediction"].notna().to_numpy()
+    expected = np.array([json.loads(line)["prediction"] for line in whole])
+    np.testing.assert_allclose(found["prediction"][there], expected[there], rtol=1e-9)
+
+
+def test_rows_of_a_large_table_are_predicted_in_batches(folder, model, monkeypatch):
+    from tailored.cli import tables
+
+    options = ["--support", folder / "first.csv", "--describe", folder / "schools.csv"]
+    run("predict", model, folder / "new.csv", *options, "-o", folder / "whole-out.csv")
+    monkeypatch.setattr(tables, "LARGE", 10)
+    monkeypatch.setattr(tables, "BATCH", 5)
+    run("predict", model, folder / "new.csv", *options, "-o", folder / "parts-out.csv")
+    assert (folder / "parts-out.csv").read_text() == (folder / "whole-out.csv").read_text()
+    assert not list(folder.glob("*.part"))
+
+
+def test_semicolons_tabs_and_words_for_nothing(folder, of_numbers):
+    frame = pd.read_csv(folder / "whole.csv")
+    plain = run("predict", of_numbers["whole"], folder / "whole.csv").stdout
+    for mark, name in ((";", "semicolons.csv"), ("\t", "tabs.tsv")):
+        frame.to_csv(folder / name, sep=mark, index=False)
+        assert run("predict", of_numbers["whole"], folder / name).stdout == plain
+    from tailored.cli.tables import read_table
+
+    (folder / "words.csv").write_text("task,word\nNA,a\nb,NA\nc,\n")
+    table = read_table(str(folder / "words.csv"), "data", ["task"]).to_pydict()
+    assert table == {"task": ["NA", "b", "c"], "word": ["a", None, None]}
+
+
+def test_a_pipe_gets_lines_of_a_log(folder, monkeypatch):
+    done = run(
+        "evaluate",
+        folder / "pupils.csv",
+        "--task",
+        "school",
+        "--target",
+        "score",
+        "--rows",
+        "0",
+        "--folds",
+        2,
+    )
+    lines = [line for line in done.stderr.splitlines() if "part 1 of 2, ridge per task" in line]
+    assert len(lines) == 1
+
+
 def test_summary(model):
     text = run("summary", model).stdout
     assert "hours" in text
@@ -162,7 +300,7 @@ def test_summary(model):
         (["fit", "{}/pupils.csv", "--task", "school", "--target", "score", "-o", "{}/no/m"], "there is no folder"),
         (["predict", "{}/pupils.csv", "{}/new.csv"], "pupils.csv"),
         (["predict", "{model}", "{}/empty.csv"], "empty.csv"),
-        (["predict", "{model}", "{}/new.csv"], "side_info"),
+        (["predict", "{model}", "{}/new.csv"], "--describe"),
         (["evaluate", "{}/pupils.csv", "--task", "school", "--target", "score", "--rows", "a"], "--rows"),
         (["report", "{model}"], "--data"),
         (["summary", "{}/none"], "none"),

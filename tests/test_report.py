@@ -96,6 +96,17 @@ def test_numbers_of_the_page_are_those_of_the_evaluation(tasks, page):
         assert f"<td>{value:.4g} ± " in text
 
 
+def test_many_tasks_are_evaluated_on_a_sample(tasks, tmp_path, monkeypatch):
+    """The bound is lowered; nothing else is changed."""
+    from tailored.report import page as pages
+
+    monkeypatch.setattr(pages, "EVALUATED_ROWS", 20 * 9 + 3)
+    learner = EmpiricalBayesLearner().fit(tasks)
+    text = write_report(learner, tasks, tmp_path / "page.html").read_text()
+    assert "Of the 40 tasks, 20 were drawn at random for this." in text
+    assert "Whole tasks were held out, 20 in all" in text
+
+
 def dom(page, tmp_path, script, *options):
     """The page after a script of ours has acted on it, and what the browser said on its console."""
     acted = tmp_path / "acted.html"

@@ -18,7 +18,7 @@ from ._validation import check_choice, check_fraction, check_int
 from .baselines import Baseline, MixedModel, RidgePerTask, TaskMean
 from .learners import EmpiricalBayesLearner
 from .losses import get_loss
-from .progress import progress_bar
+from .progress import LOG, progress_bar
 from .tasks import TaskSet
 from .tasks.episodes import ORDERS
 from .tasks.rows import task_means
@@ -162,7 +162,8 @@ def evaluate(
                 given[-1], random_state=random_state, shuffle=order == "random"
             )
             n_query += len(query.y)
-            for i, method in enumerate(methods.values()):
+            for i, (name, method) in enumerate(methods.items()):
+                LOG.info("evaluate: part %d of %d, %s", k + 1, n_folds, name)
                 fitted = clone(method).fit(train)
                 for j, rows in enumerate(given):
                     support = _first(pool, rows, order, random_state)

@@ -159,6 +159,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         X = self._inputs(X)
         y = check_target(y, X.shape[0])
         check_finite(y, "y")
+        if not len(y):
+            return self
         self._units.check(X, y)
         get_loss(self.loss).check_targets(y)
         with single_threaded_blas():
@@ -224,7 +226,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         if self._adapted and type(X) is np.ndarray:
             # The rows of a `TaskSet` have no names, and came from a frame all the same: no reason to warn.
             with numbers_of("X"):
-                checked = check_array(X, dtype=np.float64, input_name="X")
+                checked = check_array(X, dtype=np.float64, input_name="X", ensure_min_samples=0)
             if checked.shape[1] != self.n_features_in_:
                 raise ValueError(
                     f"X has {checked.shape[1]} features, but {type(self).__name__} is expecting "
@@ -232,7 +234,9 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
                 )
         else:
             with numbers_of("X"):
-                checked = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+                checked = validate_data(
+                    self, X, accept_sparse="csr", dtype=np.float64, reset=False, ensure_min_samples=0
+                )
         self._units.check(checked, names=getattr(self, "feature_names_in_", None))
         return checked
 
@@ -259,7 +263,8 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
         return self._put_together(found, X)
 
     def _put_together(self, tailored: Array, X: Any) -> Array:
-        return put_together(tailored, None if self._one is None else self._one.common(X), self.clip_)
+        common = None if self._one is None or not X.shape[0] else self._one.common(X)
+        return put_together(tailored, common, self.clip_)
 
     def _calibration(self, method: str) -> Calibration:
         """What intervals are made from."""

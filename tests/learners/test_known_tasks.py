@@ -1,4 +1,4 @@
-"""Tasks that were seen in fit are predicted by what was learned of them, from Python, from a file and from the shell."""
+"""Tasks that were seen in fit are predicted by what was learned of them; tasks, supports and tables without rows."""
 
 from copy import deepcopy
 
@@ -101,3 +101,34 @@ def test_intervals_that_were_not_kept_are_said_to_be_missing(learner, monkeypatc
         found = learner.predict_tasks(KNOWN.iloc[:2])
     assert found["lower"].isna().all()
     assert found["prediction"].notna().all()
+
+
+def test_no_rows_are_the_prior(learner):
+    rows, side = KNOWN[["a", "b"]].iloc[:4], KNOWN["age"].iloc[:1].to_numpy()
+    expected = learner.adapt(side_info=side).predict(rows)
+    for none in (rows[:0], rows[:0].to_numpy(), []):
+        found = learner.adapt(none, KNOWN["y"].to_numpy()[:0], side_info=side)
+        np.testing.assert_array_equal(found.predict(rows), expected)
+    with pytest.raises(ValueError, match="X: it has no rows, and y has 2 targets"):
+        learner.adapt(rows[:0], [1.0, 2.0], side_info=side)
+    with pytest.raises(ValueError, match="X: it has no rows of 5 columns"):
+        learner.adapt(np.zeros((0, 5)), [], side_info=side)
+    query = NEW.iloc[:3]
+    pd.testing.assert_frame_equal(learner.predict_tasks(query, KNOWN[:0]), learner.predict_tasks(query))
+
+
+def test_nothing_is_asked(learner):
+    rows = KNOWN[["a", "b"]][:0]
+    model = learner.adapt(side_info=KNOWN["age"].iloc[:1].to_numpy())
+    before = model.coef_.copy()
+    assert model.predict(rows).shape == model.predict_std(rows).shape == (0,)
+    assert model.predict_interval(rows).shape == (0, 2)
+    np.testing.assert_array_equal(model.update(rows, KNOWN["y"][:0]).coef_, before)
+    assert learner.predict(rows, groups=KNOWN["task"][:0]).shape == (0,)
+    table = learner.predict_tasks(KNOWN[:0])
+    assert list(table.columns) == ["task", *NUMBERS]
+    assert len(table) == 0
+    with pytest.raises(ValueError, match="query: the frame has no column 'b'"):
+        learner.predict_tasks(KNOWN.drop(columns="b")[:0])
+    with pytest.raises(ValueError, match="frame has no rows"):
+        TaskSet.from_frame(KNOWN[:0], task="task", target="y")

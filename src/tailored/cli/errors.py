@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,15 +53,64 @@ def explained(resume_command: str | None = None) -> Iterator[None]:
 
 
 @contextmanager
+def telling_of_missing(asked: bool) -> Iterator[None]:
+    """Name the option that leaves incomplete rows out, where they are an error; ``asked``: the user has not given it."""
+    try:
+        yield
+    except ValueError as error:
+        if asked and "contains NaN" in str(error):
+            raise UsageError(f"{error} --missing drop leaves such rows out.") from error
+        raise
+
+
+@contextmanager
+def logged() -> Iterator[None]:
+    """Where no terminal shows a bar, stages of a long computation are lines on standard error, with the time of day."""
+    if sys.stderr.isatty():
+        yield
+        return
+    log, handler = logging.getLogger("tailored"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+
+@contextmanager
 def in_one_line() -> Iterator[None]:
     """Errors of the library are about the user's data here: one line and exit code 2; warnings are one line, too."""
-    with explained(), warnings.catch_warnings():
+    with explained(), logged(), warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
             yield
         except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
-            note(f"error: {' '.join(str(error).split())}")
+            note(f"error: {_for_the_shell(' '.join(str(error).split()))}")
             raise typer.Exit(MISUSED) from error
+
+
+#: What arguments of the library are called here.
+_OPTIONS = {
+    "side_info": "--describe",
+    "frame": "data",
+    "query": "data",
+    "support": "--support",
+    "features": "--features",
+    "varying": "--varying",
+    "coverage": "--coverage",
+    "supports": "--rows",
+    "n_folds": "--folds",
+    "tasks": "data",
+}
+
+
+def _for_the_shell(message: str) -> str:
+    name, rest = re.fullmatch(r"(\w*)(.*)", message, re.DOTALL).groups()  # type: ignore[union-attr]
+    return f"{_OPTIONS[name]}{rest}" if name in _OPTIONS and rest[:1] in (":", " ") else message
 
 
 def _show_warning(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .errors import UsageError, in_one_line
+from .asking import Asked
+from .errors import UsageError, in_one_line, telling_of_missing
+from .labels import Labels
 from .output import console, note, say, table
-from .tables import STANDARD, column, is_large, open_large, read_table, write_table
+from .tables import STANDARD, Writer, column, is_large, open_large, read_table, tables
 
 if TYPE_CHECKING:
     from ..evaluation import Evaluation
@@ -41,6 +44,26 @@ Side = Annotated[
         show_default="none",
     ),
 ]
+Varying = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns whose effects may differ between tasks, separated by commas; '' is none, and the level alone differs.",
+        show_default="chosen",
+    ),
+]
+Common = Annotated[
+    bool,
+    typer.Option(
+        "--common",
+        help="Try gradient boosting for what all tasks share; it is kept where it predicts held-out tasks better.",
+    ),
+]
+InOrder = Annotated[
+    bool, typer.Option("--in-order", help="The first rows of a task are given, and later ones asked for.")
+]
+Missing = Annotated[
+    str, typer.Option(help="Rows without a task, target or input: error, or drop to leave them out.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Jobs = Annotated[int, typer.Option(help="Processor cores to use; -1 uses all.")]
 
@@ -53,6 +76,10 @@ def fit(
     describe: Describe = None,
     side: Side = None,
     features: Features = None,
+    varying: Varying = None,
+    common: Common = False,
+    in_order: InOrder = False,
+    missing: Missing = "error",
     jobs: Jobs = -1,
     as_json: Json = False,
 ) -> None:
@@ -63,20 +90,27 @@ def fit(
     A table of a gigabyte or more is read in batches and never held whole.
     """
     with in_one_line():
-        from ..learners import EmpiricalBayesLearner
-
         if not out.parent.is_dir():
             raise UsageError(f"--out: there is no folder {out.parent}")
-        learner = EmpiricalBayesLearner(n_jobs=jobs, progress=sys.stderr.isatty())
-        read = scan_tasks if is_large(data) else read_tasks
-        learner.fit(read(data, task, target, describe, _names(side), _names(features)))
-        learner.save(out)
-        if as_json:
-            say(json.dumps(_facts(learner, out)))
+        asked = Columns(task, target, _names(side), _names(features), _names(varying))
+        learner = _learner(asked, common, in_order).set_params(n_jobs=jobs, progress=sys.stderr.isatty())
+        if is_large(data):
+            learner.fit(scan_tasks(data, asked, describe, missing))
         else:
-            facts = _facts(learner, out)
-            say(f"{facts['tasks']} tasks, {facts['inputs']} columns of inputs: {facts['form']}")
-            say(f"model: {out}")
+            learner.fit(read_tasks(data, asked, describe, missing))
+        learner.save(out)
+        facts = _facts(learner, out)
+        if as_json:
+            say(json.dumps(facts, default=str))
+            return
+        say(
+            f"{facts['tasks']:,} tasks, columns of inputs: {facts['inputs']:,}, of descriptions: {facts['descriptions']:,}."
+        )
+        for sentence in facts["words"]:
+            say(sentence)
+        say(f"model: {out}")
+        described = "" if describe is None else f" --describe {shlex.quote(describe)}"
+        say(f"next: tailored predict {shlex.quote(str(out))} NEW.csv{described} -o predictions.csv")
 
 
 def predict(
@@ -86,7 +120,10 @@ def predict(
     ],
     support: Annotated[
         str | None,
-        typer.Option(help="Rows of the same tasks whose target is known: each task is adapted to its own."),
+        typer.Option(
+            help="Rows of the same tasks whose target is known. A task that has some is adapted to these alone, also if the "
+            "model was learned from it: give all of its rows then."
+        ),
     ] = None,
     describe: Describe = None,
     out: Annotated[
@@ -94,41 +131,34 @@ def predict(
         typer.Option("--out", "-o", help="CSV or parquet file for the predictions; - is standard output."),
     ] = STANDARD,
     coverage: Annotated[float, typer.Option(help="Probability that an interval holds the target.")] = 0.9,
+    missing: Annotated[
+        str, typer.Option(help="Rows without an input: error, or drop to leave their prediction empty.")
+    ] = "error",
     as_json: Json = False,
 ) -> None:
     """Predict rows of new or known tasks, with intervals: the table with four columns more.
 
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
-    A task that is not in the support is predicted from what all tasks have in common, and its description.
+    A task that the model was learned from is predicted by what was learned of it.
+
+    A new one is predicted from its rows in the support, or from what all tasks have in common and its description.
     """
     with in_one_line():
-        import pyarrow as pa
-
         from ..persistence import load
 
         learner = load(model)
-        query = read_table(data, "data")
         known = learner.columns_in_
         if known["task"] is None:
             raise UsageError(f"model: {model} was not learned from a table; use predict_tasks in Python")
-        column(query, known["task"], "data", data)
-        given = None if support is None else read_table(support, "--support")
-        side = None if describe is None else read_table(describe, "--describe")
-        found = learner.predict_tasks(query, given, coverage=coverage, side_info=side)
-        kept = query.drop_columns(
-            [name for name in ("prediction", "lower", "upper", "std") if name in query.column_names]
-        )
-        for name in ("prediction", "lower", "upper", "std"):
-            kept = kept.append_column(name, found[name])
-        assert isinstance(kept, pa.Table)
-        if as_json:
-            for line in kept.to_pylist():
-                say(json.dumps(line, default=str))
-        else:
-            write_table(kept, out)
-            if out != STANDARD:
-                note(f"{kept.num_rows} predictions: {out}")
+        asked, n_rows = Asked.of(learner, support, describe, coverage, missing), 0
+        whole = not is_large(data)
+        with Writer(out, as_lines=as_json) as writer:
+            for table in tables(data, "data", asked.columns):
+                writer.write(asked.predict(table, data, whole=whole))
+                n_rows += table.num_rows
+        if out != STANDARD and not as_json:
+            note(f"{n_rows:,} predictions: {out}")
 
 
 def evaluate(
@@ -138,6 +168,9 @@ def evaluate(
     describe: Describe = None,
     side: Side = None,
     features: Features = None,
+    varying: Varying = None,
+    common: Common = False,
+    missing: Missing = "error",
     rows: Annotated[
         str | None,
         typer.Option(
@@ -146,11 +179,10 @@ def evaluate(
         ),
     ] = None,
     folds: Annotated[int, typer.Option(min=2, help="Parts that the tasks are held out in.")] = 5,
-    in_order: Annotated[
-        bool, typer.Option("--in-order", help="The first rows of a task are given, and later ones asked for.")
-    ] = False,
+    in_order: InOrder = False,
     coverage: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
     seed: Annotated[int, typer.Option(help="Draws held-out tasks and rows.")] = 0,
+    jobs: Jobs = -1,
     out: Annotated[
         str | None, typer.Option("--out", "-o", help="CSV or parquet file for the table, too.")
     ] = None,
@@ -165,10 +197,13 @@ def evaluate(
 
         from .. import evaluation
 
-        tasks = read_tasks(data, task, target, describe, _names(side), _names(features))
+        supports = None if rows is None else _numbers(rows)
+        asked = Columns(task, target, _names(side), _names(features), _names(varying))
+        learner = _learner(asked, common, in_order).set_params(n_jobs=jobs)
         found = evaluation.evaluate(
-            tasks,
-            supports=None if rows is None else _numbers(rows),
+            read_tasks(data, asked, describe, missing),
+            {**evaluation.usual_methods(), "tailored": learner},
+            supports=supports,
             n_folds=folds,
             order="given" if in_order else "random",
             coverage=coverage,
@@ -176,7 +211,8 @@ def evaluate(
             progress=sys.stderr.isatty(),
         )
         if out is not None:
-            write_table(pa.Table.from_pylist(found.records()), out)
+            with Writer(out) as writer:
+                writer.write(pa.Table.from_pylist(found.records()))
         if as_json:
             say(
                 json.dumps(
@@ -202,46 +238,70 @@ def summary(
         say(json.dumps(found.to_dict(), default=str) if as_json else str(found))
 
 
+class Columns(NamedTuple):
+    """Columns of a table that options name; None are the others, none, or the learner's to choose."""
+
+    task: str | tuple[str, ...]
+    target: str
+    side: list[str] | None = None
+    features: list[str] | None = None
+    varying: list[str] | None = None
+
+    @property
+    def labels(self) -> list[str]:
+        return [self.task] if isinstance(self.task, str) else list(self.task)
+
+    def check(self, table: Any, where: str) -> None:
+        """Refuse names that the table has not."""
+        for names, option in (
+            (self.labels, "--task"),
+            ([self.target], "--target"),
+            (self.side, "--side"),
+            (self.features, "--features"),
+            (self.varying, "--varying"),
+        ):
+            for name in names or ():
+                column(table, name, option, where)
+
+
 def read_tasks(
-    data: str,
-    task: str,
-    target: str,
-    describe: str | None,
-    side: list[str] | None = None,
-    features: list[str] | None = None,
+    data: str, asked: Columns, describe: str | None, missing: str = "error", like: Any = None
 ) -> Any:
-    """The tasks of a table, with descriptions from another one or from columns of its own."""
+    """The tasks of a table, with descriptions from another one or from columns of its own.
+
+    ``like`` is a learner whose table this one is to be read like.
+    """
     from ..tasks import TaskSet
 
-    if describe is not None and side is not None:
+    if describe is not None and asked.side is not None:
         raise UsageError("--side: descriptions come from --describe already; give one of them")
-    frame = read_table(data, "data")
-    named = (
-        ((task,), "--task"),
-        ((target,), "--target"),
-        (side or (), "--side"),
-        (features or (), "--features"),
-    )
-    for names, option in named:
-        for name in names:
-            column(frame, name, option, data)
-    described = None
-    if describe is not None:
-        described = read_table(describe, "--describe")
-        column(described, task, "--describe", describe)
-    return TaskSet.from_frame(
-        frame, task=task, target=target, features=features, side_info=described, side_columns=side
-    )
+    if missing not in ("error", "drop"):
+        raise UsageError(f"--missing: it is error or drop; got {missing!r}")
+    labels = Labels(getattr(like, "task_labels_", None))
+
+    def read(path: str, option: str, check: Any) -> Any:
+        table = read_table(path, option, asked.labels)
+        check(table, path)
+        return labels.read(table, asked.labels[0], option) if len(asked.labels) == 1 else table
+
+    def has_labels(table: Any, path: str) -> None:
+        for name in asked.labels:
+            column(table, name, "--describe", path)
+
+    with telling_of_missing(missing == "error"):
+        return TaskSet.from_frame(
+            read(data, "data", asked.check),
+            task=asked.task,
+            target=asked.target,
+            features=asked.features if like is None else None,
+            side_info=None if describe is None else read(describe, "--describe", has_labels),
+            side_columns=asked.side,
+            encoding=None if like is None else like.encoding_,
+            missing=missing,
+        )
 
 
-def scan_tasks(
-    data: str,
-    task: str,
-    target: str,
-    describe: str | None,
-    side: list[str] | None = None,
-    features: list[str] | None = None,
-) -> Any:
+def scan_tasks(data: str, asked: Columns, describe: str | None, missing: str) -> Any:
     """The tasks of a table that is read in batches."""
     from ..tasks import scan
 
@@ -250,7 +310,27 @@ def scan_tasks(
             "--describe: a table that is read in batches has its descriptions in columns of its own: join them to its rows, "
             "and name them with --side"
         )
-    return scan(open_large(data, "data"), task=task, target=target, features=features, side_columns=side)
+    if missing != "error":
+        raise UsageError(
+            "--missing: a table that is read in batches has to be complete; filter its rows first"
+        )
+    return scan(
+        open_large(data, "data", asked.labels),
+        task=asked.labels[0],
+        target=asked.target,
+        features=asked.features,
+        side_columns=asked.side,
+    )
+
+
+def _learner(asked: Columns, common: bool, in_order: bool) -> Any:
+    from ..learners import EmpiricalBayesLearner
+
+    return EmpiricalBayesLearner(
+        common="auto" if common else None,
+        varying=asked.varying,
+        order="given" if in_order else "random",
+    )
 
 
 def _names(listed: str | None) -> list[str] | None:
@@ -271,8 +351,10 @@ def _facts(learner: Any, out: Path) -> dict[str, Any]:
         "model": str(out),
         "tasks": int(learner.n_tasks_seen_),
         "inputs": int(learner.n_features_in_),
-        "form": str(learner.form_),
-        "side_form": None if learner.side_form_ is None else str(learner.side_form_),
+        "descriptions": int(learner.n_side_info_in_),
+        "words": list(learner.summary().words),
+        "form": learner.form_,
+        "side_form": learner.side_form_,
     }
 
 

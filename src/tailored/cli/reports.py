@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .errors import UsageError, explained, in_one_line
-from .models import Describe, read_tasks
+from .models import Columns, Describe, Missing, read_tasks
 from .output import say
 from .reproduction import draw
 
@@ -31,6 +31,7 @@ def report(
             "--out", "-o", help="The page to write.", show_default="report.html, or reproduction.md"
         ),
     ] = None,
+    missing: Missing = "error",
     coverage: Annotated[float, typer.Option(help="Of a model: of the intervals.")] = 0.9,
     published: Annotated[
         Path | None,
@@ -57,10 +58,12 @@ def report(
     if source.is_dir():
         _of_reproduction(source, out or Path("reproduction.md"), published, limited, more_seeds, figures)
     else:
-        _of_model(source, data, describe, out or Path("report.html"), coverage)
+        _of_model(source, data, describe, out or Path("report.html"), missing, coverage)
 
 
-def _of_model(source: Path, data: str | None, describe: str | None, out: Path, coverage: float) -> None:
+def _of_model(
+    source: Path, data: str | None, describe: str | None, out: Path, missing: str, coverage: float
+) -> None:
     with in_one_line():
         from ..persistence import load
         from ..report import write_report
@@ -78,7 +81,8 @@ def _of_model(source: Path, data: str | None, describe: str | None, out: Path, c
         if known["task"] is None:
             raise UsageError(f"source: {source} was not learned from a table; use tailored.report in Python")
         side = known["side_info"] if describe is None else None
-        tasks = read_tasks(data, known["task"], known["target"], describe, side, _inputs(learner))
+        asked = Columns(known["task"], known["target"], side, _inputs(learner))
+        tasks = read_tasks(data, asked, describe, missing, learner)
         write_report(learner, tasks, out, coverage=coverage, progress=sys.stderr.isatty())
         say(f"page: {out}")
 

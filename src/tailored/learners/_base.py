@@ -31,6 +31,7 @@ from ._reading import (
     check_names,
     clean_task,
     encoded_rows,
+    has_no_rows,
     in_known_order,
     read_tasks,
     refuse_description,
@@ -309,6 +310,8 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, Bas
             check_is_fitted(self, "prior_")
         if side_info is not None:
             refuse_description(self)
+        if X is not None and not isinstance(X, TaskSet) and has_no_rows(X, self.n_features_in_, y):
+            X = y = None
         if X is None:
             if y is not None:
                 raise ValueError("y: got targets without rows; pass X as well")

@@ -81,6 +81,20 @@ def encoded_rows(learner: Any, X: Any) -> tuple[Any, NDArray[Any] | None]:
     return rows, None if rows is X else encoding.feature_names
 
 
+def has_no_rows(X: Any, n_features: int, y: Any) -> bool:
+    """Whether rows of a task are none, which is no mistake: a table that is filtered may leave nothing."""
+    shape: tuple[int, ...] = np.shape(X) if isinstance(X, list | tuple) else getattr(X, "shape", (1,))
+    if not shape or shape[0] != 0:
+        return False
+    if y is not None and np.size(y):
+        raise ValueError(
+            f"X: it has no rows, and y has {np.size(y)} targets; pass as many of both, or neither"
+        )
+    if len(shape) == 2 and type(X) is np.ndarray and shape[1] != n_features:
+        raise ValueError(f"X: it has no rows of {shape[1]} columns, and in fit there were {n_features}")
+    return True
+
+
 def refuse_words(X: Any) -> None:
     """Say who encodes words, where scikit-learn would only say that they are no numbers."""
     words = columns_of_words(X)

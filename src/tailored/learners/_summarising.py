@@ -143,7 +143,7 @@ class Summarised:
             ""
             if common is None
             else f"{type(common).__name__} predicts what all tasks share; all below is about the rest.",
-            form_in_words(form),
+            form_in_words(form, self._effect_names()),
             side_in_words(getattr(self, "side_form_", None), form, self._side_columns_used()),
             scale_in_words(self.scale_),
             ""

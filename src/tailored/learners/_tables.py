@@ -10,7 +10,7 @@ import numpy as np
 from .._validation import name_some
 from ..predicting import Predicted
 from ..tasks import Encoding, TaskSet
-from ..tasks.pairs import FrameRows, LongTable, read_rows
+from ..tasks.pairs import FrameRows, LongTable, check_has, read_rows
 
 
 class Names(NamedTuple):
@@ -39,6 +39,13 @@ class Names(NamedTuple):
         )
 
     @property
+    def inputs(self) -> list[str]:
+        """The columns of a frame that are inputs, where they are known."""
+        if self.encoding is not None:
+            return [column.name for column in self.encoding.features]
+        return self.features or []
+
+    @property
     def labels(self) -> list[str]:
         """The columns of labels."""
         if self.task is None:
@@ -63,7 +70,8 @@ def read_given(support: Any, names: Names) -> TaskSet | None:
         raise ValueError(
             "target: the learner was not fitted on a frame; say which column of support has the targets"
         )
-    return _read(support, "support", names, names.target, None).tasks
+    found = _read(support, "support", names, names.target, None).tasks
+    return found if len(found) else None
 
 
 def _read(frame: Any, name: str, names: Names, target: str | None, side_info: Any) -> FrameRows:
@@ -85,8 +93,17 @@ def _read(frame: Any, name: str, names: Names, target: str | None, side_info: An
                 f"{name}: expected {names.n_features} columns of inputs as in fit, got {len(features)}: "
                 f"{name_some(features, 12)}"
             )
+    if _is_frame(frame) and not len(nw.from_native(frame, eager_only=True)):
+        check_has(frame, name, [*names.labels, *([] if target is None else [target]), *names.inputs])
+        return FrameRows(_no_tasks(names.n_features), np.zeros(0, dtype=np.intp))
     table = LongTable(frame, names.task, target, features, side_info, side, names.encoding)
     return read_rows(frame, name, table)
+
+
+def _no_tasks(n_features: int) -> TaskSet:
+    return TaskSet.from_arrays(
+        np.zeros((0, n_features)), np.zeros(0), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    )
 
 
 def _is_frame(data: Any) -> bool:

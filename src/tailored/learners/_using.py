@@ -25,6 +25,7 @@ from ..predicting import (
 )
 from ..prior import Prior
 from ..tasks import Encoding, TaskSet
+from ..tasks.encoding import unknown_together
 from ..tasks.pairs import matched, places_in_support, places_of
 from ..tasks.rows import sparse_products
 from ..wide import FactorSpreads
@@ -86,7 +87,9 @@ class Predicts:
         X, names = encoded_rows(self, X)
         if names is None:
             with numbers_of("X"):
-                X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+                X = validate_data(
+                    self, X, accept_sparse="csr", dtype=np.float64, reset=False, ensure_min_samples=0
+                )
         self.prior_.units.check(X, names=getattr(self, "feature_names_in_", None))
         if groups is None:
             if len(self.task_labels_) != 1:
@@ -182,11 +185,14 @@ class Predicts:
         names = Names.known(self, task, target)
         if side_info is not None:
             refuse_description(self)
-        asked = read_asked(query, names, side_info)
-        given = read_given(support, names)
+        with unknown_together():
+            asked = read_asked(query, names, side_info)
+            given = read_given(support, names)
         check_names(self, asked.tasks)
         if given is not None:
             check_names(self, given)
+        if not len(asked.order):
+            return as_table(Predicted(*np.zeros((4, 0))), query, asked, names)
         self._check_new(asked.tasks)
         at = self._known(asked.tasks, given)
         if (at < 0).all():

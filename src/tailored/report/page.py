@@ -22,8 +22,8 @@ Array = NDArray[np.float64]
 
 #: Tasks and effects that are drawn, rows of a task in its drawing, points of a curve.
 MOST_TASKS, MOST_EFFECTS, MOST_ROWS, POINTS = 150, 12, 200, 25
-#: Tasks that an evaluation fits to, drawn at random from more.
-EVALUATED = 2_000
+#: Tasks that an evaluation fits to, and rows that these have together, drawn at random from more.
+EVALUATED, EVALUATED_ROWS = 1_000, 20_000
 
 
 def write_report(
@@ -50,7 +50,7 @@ def write_report(
     title : str, optional
     evaluation : Evaluation, optional
         How good such a learner is; by default clones of it and of simple methods are fitted in five folds of the tasks,
-        at most 2,000 of them.
+        or of some at random, 1,000 with 20,000 rows at most; the page says so.
     coverage : float, default=0.9
         Of the intervals.
     random_state : int, default=0
@@ -61,18 +61,18 @@ def write_report(
     Path
         ``out``.
     """
-    target = _target(learner)
+    target, sampled = _target(learner), ""
     if evaluation is None:
         methods = {**usual_methods(), "tailored": clone(learner)}
-        some = np.sort(np.random.default_rng(random_state).permutation(len(tasks))[:EVALUATED])
-        evaluation = evaluate(
-            tasks[some], methods, coverage=coverage, random_state=random_state, progress=progress
-        )
+        some = _evaluated(tasks, random_state)
+        evaluation = evaluate(some, methods, coverage=coverage, random_state=random_state, progress=progress)
+        if len(some) < len(tasks):
+            sampled = f"<p>Of the {len(tasks):,} tasks, {len(some):,} were drawn at random for this.</p>"
     drawn = _drawn(tasks, random_state)
     sections = [
         ("data", "The data", _data(tasks)),
         ("learned", "What was learned", _learned(learner)),
-        ("good", "How good it is", _good(evaluation, target)),
+        ("good", "How good it is", sampled + _good(evaluation, target)),
         ("effects", "Effects of tasks", _effects(learner, drawn, coverage)),
         ("one", "One task", _one_task(learner, drawn, target, coverage)),
     ]
@@ -84,6 +84,15 @@ def write_report(
 
 def _target(learner: Any) -> str:
     return str(learner.columns_in_["target"] or "the target")
+
+
+def _evaluated(tasks: TaskSet, seed: int) -> TaskSet:
+    """Tasks that are evaluated on: all, or some at random, so that a page takes a minute and not an hour."""
+    order = np.random.default_rng(seed).permutation(len(tasks))[:EVALUATED]
+    few = max(
+        int(np.searchsorted(np.cumsum(tasks.sizes[order]), EVALUATED_ROWS, "right")), min(10, len(order))
+    )
+    return tasks if few >= len(tasks) else tasks[np.sort(order[:few])]
 
 
 def _drawn(tasks: TaskSet, seed: int) -> TaskSet:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..tasks.episodes import Arrival
@@ -24,8 +24,8 @@ def strength(share: float) -> str:
     return next(word for least, word in _STRENGTHS if share < least)
 
 
-def form_in_words(form: Mapping[str, Any]) -> str:
-    """One sentence about ``form_`` of `EmpiricalBayesLearner`."""
+def form_in_words(form: Mapping[str, Any], names: Sequence[str]) -> str:
+    """One sentence about ``form_`` of `EmpiricalBayesLearner`; ``names`` are those of the weights."""
     kind = form["kind"]
     if kind == "independent":
         return "Every task alone, by ridge regression: what tasks have in common did not predict held-out tasks better."
@@ -40,6 +40,9 @@ def form_in_words(form: Mapping[str, Any]) -> str:
             text += ", and its side information says from which it is likely to come"
     else:
         text = _DIFFER[form.get("structure", "full")].capitalize()
+        if form.get("varying") is not None and form.get("structure", "full") in ("diagonal", "full"):
+            alone = ", ".join(names[j] for j in form["varying"])
+            text = text.replace("every effect", f"these effects alone: {alone}")
     if form.get("truncation"):
         text += (
             f"; directions that vary less than {100.0 * form['truncation']:g} % of the widest are left out"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
@@ -292,10 +294,31 @@ def _check_levels(levels: tuple[str, ...], n_rows: int, place: str) -> None:
     )
 
 
+#: Unknown words by column and what was done with them, where several tables are read before they are named.
+_GATHERED: ContextVar[dict[tuple[ColumnEncoding, str], dict[str, None]] | None] = ContextVar(
+    "unknown words", default=None
+)
+
+
+@contextmanager
+def unknown_together() -> Iterator[None]:
+    """Name the unknown words of all tables that are read here at once, and not table by table."""
+    found: dict[tuple[ColumnEncoding, str], dict[str, None]] = {}
+    token = _GATHERED.set(found)
+    try:
+        yield
+    finally:
+        _GATHERED.reset(token)
+    for (column, done), words in found.items():
+        warn_of_unknown(words, column, done)
+
+
 def warn_of_unknown(unknown: Iterable[str], column: ColumnEncoding, done: str) -> None:
     """Say which words of a column were not there before, and what was done with them."""
-    words = list(unknown)
-    if words:
+    words, gathered = list(unknown), _GATHERED.get()
+    if words and gathered is not None:
+        gathered.setdefault((column, done), {}).update(dict.fromkeys(words))
+    elif words:
         warnings.warn(
             f"column {column.name!r}: {name_some(words, 3)} did not appear in training, where it held "
             f"{name_some(column.levels, 3)}; {done}",

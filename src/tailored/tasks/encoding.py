@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from .._validation import check_finite, is_missing, name_some
-from ._columns import ColumnEncoding, day_of, declared, warn_of_unknown
+from ._columns import ColumnEncoding, day_of, declared, unknown_together, warn_of_unknown
 from ._descriptions import Side
 from ._frames import Frame, is_frame, read_frame
+
+__all__ = ["Encoding", "TaskColumns", "columns_of_words", "types_of", "unknown_together"]
 
 #: The columns of task labels: one, or several whose combinations are the labels.
 TaskColumns = str | tuple[str, ...]

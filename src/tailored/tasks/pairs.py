@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,16 +23,21 @@ class FrameRows(NamedTuple):
 
 def read_rows(frame: Any, name: str, table: LongTable) -> FrameRows:
     """Tasks from a frame that may have other columns than these, and need not have a target."""
-    data = read_frame(frame, name)
     features = table.features or () if table.encoding is None else [c.name for c in table.encoding.features]
     wanted = [*task_columns(table.task), table.target, *features, *(table.side_columns or ())]
-    lost = [column for column in wanted if column is not None and column not in data.columns]
-    if lost:
-        raise ValueError(
-            f"{name}: the frame has no column {name_some(lost)}; it has {name_some(data.columns, 12)}."
-        )
+    check_has(frame, name, [column for column in wanted if column is not None])
     read = table.read()
     return FrameRows(TaskSet.from_grouped(*read), np.argsort(read.grouping.codes, kind="stable"))
+
+
+def check_has(frame: Any, name: str, columns: Sequence[str]) -> None:
+    """Refuse a frame without some of the columns."""
+    present = read_frame(frame, name).columns
+    lost = [column for column in columns if column not in present]
+    if lost:
+        raise ValueError(
+            f"{name}: the frame has no column {name_some(lost)}; it has {name_some(present, 12)}."
+        )
 
 
 def label_list(groups: Any) -> list[Any]:
