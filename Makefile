@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types unit docs dist test-built release-check clean
+.PHONY: demo test lint types unit docs oldest audit dist test-built release-check clean
 
 demo: .venv/.installed
 	$(BIN)/tailored demo
@@ -35,6 +35,19 @@ docs: .venv/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	touch $@
 
+# The suite with the oldest version of everything that pyproject.toml names; `make test` takes the newest.
+# What old packages say of new ones that they meet is not for us: deprecations are no errors here.
+oldest:
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv-oldest/bin/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct -e '.[test]'
+	.venv-oldest/bin/python -m pytest -n 2 --dist worksteal -W ignore::DeprecationWarning
+
+# Known holes in what is installed; a package that could not be looked up is an error.
+audit: .venv/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	$(BIN)/pip-audit --strict --skip-editable
+
 # Wheel and sdist in dist/, checked: what an index would refuse, and what they hold.
 dist: .venv/.installed
 	rm -rf dist
@@ -64,4 +77,4 @@ release-check: test dist
 	$(MAKE) test-built BUILT='dist/*.tar.gz'
 
 clean:
-	rm -rf dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis demo site
+	rm -rf dist .venv .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis demo site
