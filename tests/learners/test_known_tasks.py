@@ -1,5 +1,6 @@
 """Tasks that were seen in fit are predicted by what was learned of them; tasks, supports and tables without rows."""
 
+import warnings
 from copy import deepcopy
 
 import numpy as np
@@ -132,3 +133,17 @@ def test_nothing_is_asked(learner):
         learner.predict_tasks(KNOWN.drop(columns="b")[:0])
     with pytest.raises(ValueError, match="frame has no rows"):
         TaskSet.from_frame(KNOWN[:0], task="task", target="y")
+
+
+def test_numbers_are_no_names():
+    """Tasks without labels are numbered: new ones must not be taken silently for the first ones of fit."""
+    tasks = TaskSet.from_frame(ROWS, task="task", target="y")
+    parts = [(task.X, task.y) for task in tasks]
+    learner = IndependentLearner(loss="squared").fit(TaskSet.from_tasks(parts[:20]))
+    with pytest.warns(UserWarning, match="numbered 0 to 3, as the first ones of fit"):
+        learner.predict_tasks(TaskSet.from_tasks(parts[20:]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner.predict_tasks(TaskSet.from_tasks(parts[:20]))
+        learner.predict_tasks(tasks[20:])
+        learner.predict_tasks(TaskSet.from_tasks(parts[20:]), TaskSet.from_tasks(parts[20:]))

@@ -217,7 +217,24 @@ class Predicts:
         """Places of tasks among those of `fit`; −1 for others, and for those of the support."""
         new = np.full(len(asked), -1, dtype=np.intp)
         at = places_of(asked.labels, self.task_labels_) if hasattr(self, "task_weights_") else new
-        return at if given is None else np.where(places_in_support(asked, given) < 0, at, new)
+        if given is not None:
+            at = np.where(places_in_support(asked, given) < 0, at, new)
+        if (at >= 0).any() and len(asked) != len(self.task_labels_):
+            self._warn_of_numbers(asked)
+        return at
+
+    def _warn_of_numbers(self, asked: TaskSet) -> None:
+        """Tasks that nobody named are numbered, and new ones have the numbers of those of `fit`."""
+        if all(
+            labels.dtype.kind in "iu" and np.array_equal(np.sort(labels), np.arange(len(labels)))
+            for labels in (asked.labels, self.task_labels_)
+        ):
+            warnings.warn(
+                f"query: its tasks are numbered 0 to {len(asked) - 1}, as the first ones of fit are, and are taken for these. "
+                "Give labels of their own where they are new ones",
+                UserWarning,
+                stacklevel=outside(),
+            )
 
     def _as_learned(self, asked: TaskSet, at: NDArray[np.intp], coverage: float | None) -> Predicted:
         """Predictions of tasks at these places among those of `fit`, by what was learned of them."""
