@@ -29,6 +29,13 @@ docs: .venv/.installed
 	$(BIN)/python -m pytest -q -m "pages or not pages" tests/test_readme.py tests/test_pages.py tests/test_inputs.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# Branches that the tests take; TESTS="tests/test_losses.py ..." for some of them. Compiled functions are not seen.
+coverage: .venv/.installed
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2 --dist worksteal $(TESTS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
 # Reinstalled whenever pyproject.toml changes.
 .venv/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -77,4 +84,4 @@ release-check: test dist
 	$(MAKE) test-built BUILT='dist/*.tar.gz'
 
 clean:
-	rm -rf dist .venv .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis demo site
+	rm -rf dist .venv .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* .mutation demo site

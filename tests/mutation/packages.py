@@ -1,0 +1,95 @@
+"""Which files are mutated, and which tests should notice: fastest first, since the first failure is enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Package(NamedTuple):
+    """Sources by pattern, tests of all of them, and which of these are left out for their time (pytest's -k)."""
+
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+    slow: str = ""
+    #: Compiled functions run as plain Python: compiling takes longer than the tests.
+    uncompiled: bool = False
+
+
+_HERE = "src/tailored"
+PACKAGES = {
+    "losses": Package(
+        (f"{_HERE}/losses.py",),
+        ("tests/test_losses.py", "tests/test_losses_arguments.py", "tests/test_within.py"),
+    ),
+    "within": Package(
+        (f"{_HERE}/within/*.py",),
+        ("tests/test_within.py",),
+        "certificate_holds or cached or many_more_rows or gives_up_soon or -25-1- or -30-4- or -12-5-",
+        uncompiled=True,
+    ),
+    "representation": Package(
+        (f"{_HERE}/representation/*.py",),
+        (
+            "tests/representation/test_low_rank.py",
+            "tests/representation/test_evaluation.py",
+            "tests/representation/test_averages.py",
+            "tests/representation/test_tridiagonal.py",
+            "tests/representation/test_steps.py",
+            "tests/representation/test_exact.py",
+            "tests/test_factored.py",
+        ),
+        "nearly_the_same or positive_semidefinite or 80-2-60",
+    ),
+    "mixed_models": Package(
+        (f"{_HERE}/mixed_models/*.py",),
+        (
+            "tests/test_gates.py",
+            "tests/mixed_models/test_moments.py",
+            "tests/mixed_models/test_dual.py",
+            "tests/test_weights.py",
+            "tests/mixed_models/test_lanes.py",
+            "tests/mixed_models/test_factors.py",
+            "tests/test_acceleration.py",
+            "tests/test_mixed_models.py",
+        ),
+    ),
+    "archive": Package(
+        (f"{_HERE}/archive/*.py", f"{_HERE}/archive/schemas/*.py"),
+        (
+            "tests/model_files/test_round_trips.py",
+            "tests/model_files/test_model_files.py",
+            "tests/model_files/test_common_files.py",
+            "tests/model_files/test_saving_whole.py",
+            "tests/test_persistence.py",
+        ),
+    ),
+}
+
+_WITHIN, _MODELS, _TAU = f"{_HERE}/within", f"{_HERE}/mixed_models", f"{_HERE}/representation"
+#: Files with compiled functions, and all files whose compiled functions contain them.
+COMPILED_WITH = {
+    f"{_WITHIN}/kernels.py": [f"{_WITHIN}/kernels.py"],
+    f"{_TAU}/stacks.py": [f"{_TAU}/stacks.py"],
+    f"{_TAU}/tridiagonal.py": [f"{_TAU}/tridiagonal.py"],
+    f"{_MODELS}/factor_kernels.py": [f"{_MODELS}/factor_kernels.py"],
+    f"{_MODELS}/factor_posterior.py": [f"{_MODELS}/factor_posterior.py"],
+    f"{_MODELS}/row_kernels.py": [f"{_MODELS}/row_kernels.py", f"{_MODELS}/task_kernels.py"],
+    f"{_MODELS}/task_kernels.py": [f"{_MODELS}/task_kernels.py"],
+    f"{_MODELS}/lanes.py": [f"{_MODELS}/lanes.py", f"{_MODELS}/passes.py"],
+    f"{_MODELS}/passes.py": [f"{_MODELS}/passes.py"],
+}
+
+
+def files(root: Path, package: str) -> list[str]:
+    """The sources of a package, from the root."""
+    found = {
+        str(path.relative_to(root)) for pattern in PACKAGES[package].sources for path in root.glob(pattern)
+    }
+    return sorted(found)
+
+
+def tests_of(package: str, path: str, tests: list[str]) -> list[str]:
+    """Those of a package, the ones named like the file first."""
+    stem = Path(path).stem.strip("_")
+    return sorted(tests, key=lambda name: stem not in name)

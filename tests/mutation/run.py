@@ -1,0 +1,268 @@
+"""Mutation testing of the numerical core and of model files: `python tests/mutation/run.py`.
+
+One mutant at a time stands in a copy of the tree; the tests that should notice it run, fastest first, until one fails.
+A mutant that all of them pass survives. `--sample 55` draws that many of each package by `--seed`; `--name` repeats one
+and shows what it says; `--tests` takes the tests of another commit, of which those that fail without any mutant are left out.
+
+Why a script of its own: mutmut puts all mutants of a function into one file behind a switch, which compiled functions
+do not go through; cosmic-ray starts Python, scikit-learn and Numba anew for every mutant, and knows nothing of Numba's
+cache, which keeps what other files were compiled into. Here tests run in forks of a process that has imported them all,
+and compiled functions that contain the mutated file are taken from the cache of every mutant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from mutants import Mutant, mutants
+from packages import COMPILED_WITH, PACKAGES, files, tests_of
+
+ROOT = Path(__file__).resolve().parents[2]
+QUIET = "ignore::pytest.PytestAssertRewriteWarning"
+OPTIONS = ["-x", "-q", "-W", QUIET, "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=line"]
+
+
+class Copy:
+    """A copy of the tree, in which one mutant stands at a time, with Numba's cache of the tree without any."""
+
+    def __init__(self, folder: Path, tests: Path):
+        self.folder, self.cache = folder, folder.parent / "numba"
+        for name in ("src", "benchmarks", "docs"):
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(tests, folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "README.md"):
+            shutil.copy(ROOT / name, folder / name)
+
+    @contextlib.contextmanager
+    def holding(self, mutant: Mutant) -> Iterator[Path]:
+        """The mutant in its place, and a cache that knows nothing compiled from it."""
+        path = self.folder / mutant.path
+        source, times = path.read_bytes(), path.stat()
+        path.write_bytes(mutant.apply(source))
+        cache = self._cache_without(mutant.path)
+        try:
+            yield cache
+        finally:
+            path.write_bytes(source)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            if cache != self.cache:
+                shutil.rmtree(cache, ignore_errors=True)
+
+    def _cache_without(self, path: str) -> Path:
+        """Numba looks at the file of the function only, and at that by size and time: neither is enough here."""
+        stale = COMPILED_WITH.get(path)
+        if stale is None:
+            return self.cache
+        cache = self.folder.parent / "numba-of-mutant"
+        shutil.copytree(self.cache, cache)
+        for folder, stem in (name.rsplit("/", 2)[-2:] for name in stale):
+            for old in cache.glob(f"{folder}_*/{stem.removesuffix('.py')}.*"):
+                old.unlink()
+        return cache
+
+
+def in_a_fork(
+    copy: Copy, cache: Path, arguments: list[str], log: Path, limit: float, uncompiled: bool
+) -> int | None:
+    """Exit status of pytest in a child of its own session, or None where it took longer."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(target, 1)
+            os.dup2(target, 2)
+            status = _pytest(copy.folder, cache, arguments, uncompiled)
+            sys.stdout.flush()
+            os._exit(status)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(99)
+    deadline = time.monotonic() + limit
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
+def _pytest(folder: Path, cache: Path, arguments: list[str], uncompiled: bool) -> int:
+    import hypothesis
+    import numba
+    import pytest
+
+    os.chdir(folder)
+    if uncompiled:
+        import_module("uncompiled")
+        arguments = [
+            "-W",
+            "ignore::RuntimeWarning",
+            *arguments,
+        ]  # Python's numbers warn, compiled ones do not
+    numba.config.CACHE_DIR = str(cache)
+    os.environ.update(NUMBA_CACHE_DIR=str(cache), PYTHONPATH=str(folder / "src"), PYTHONDONTWRITEBYTECODE="1")
+    sys.dont_write_bytecode = True
+    sys.path[:0] = [str(folder / "src")]
+    # a failure is enough: nobody reads the smallest example
+    generate = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+    hypothesis.settings.register_profile(
+        "mutants", phases=generate, derandomize=True, database=None, deadline=None
+    )
+    hypothesis.settings.load_profile("mutants")
+    return int(pytest.main(arguments))
+
+
+def preload() -> None:
+    """What the tests import of others, once for all forks."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import hypothesis  # noqa: F401
+    import joblib  # noqa: F401
+    import narwhals  # noqa: F401
+    import numba.extending  # noqa: F401
+    import pandas  # noqa: F401
+    import pytest  # noqa: F401
+    import scipy.linalg
+    import scipy.optimize
+    import scipy.sparse.linalg
+    import scipy.stats  # noqa: F401
+    import sklearn.linear_model
+    import sklearn.utils.estimator_checks  # noqa: F401
+
+    with contextlib.suppress(ImportError):
+        import skops.io  # noqa: F401
+    assert "tailored" not in sys.modules
+
+
+class Judge:
+    """Runs the tests of one package on mutants."""
+
+    def __init__(self, copy: Copy, package: str, log: Path):
+        self.copy, self.package, self.log = copy, package, log
+        self.tests = [name for name in PACKAGES[package].tests if (copy.folder / name).exists()]
+        slow = PACKAGES[package].slow
+        self.left_out = ["-k", f"not ({slow})"] if slow else []
+
+    def without_mutants(self) -> float:
+        """The tests as they are must pass; those of another commit that do not are left out. Seconds of the rest."""
+        status = self._run([*OPTIONS[1:], "-rfE", *self.left_out, *self.tests], self.copy.cache, 1200)
+        if status == 1:
+            words = [line.split(" - ")[0].split(" ", 1) for line in self.log.read_text().splitlines()]
+            failing = [line[1] for line in words if len(line) > 1 and line[0] in {"FAILED", "ERROR"}]
+            self.tests = [name for name in self.tests if name not in failing]
+            self.left_out += [f"--deselect={name}" for name in failing if "::" in name]
+        start = time.monotonic()
+        if self._run([*OPTIONS, *self.left_out, *self.tests], self.copy.cache, 1200) != 0:
+            raise SystemExit(
+                f"The tests of {self.package} fail without a mutant:\n{self.log.read_text()[-3000:]}"
+            )
+        return time.monotonic() - start
+
+    def verdict(self, mutant: Mutant, limit: float) -> str:
+        """``killed``, ``timeout`` (killed too) or ``survived``."""
+        ordered = tests_of(self.package, mutant.path, self.tests)
+        with self.copy.holding(mutant) as cache:
+            status = self._run([*OPTIONS, *self.left_out, *ordered], cache, limit)
+        if status is None:
+            return "timeout"
+        if status == 5:
+            raise SystemExit(f"No test was run on {mutant.name}.")
+        return "survived" if status == 0 else "killed"
+
+    def _run(self, arguments: list[str], cache: Path, limit: float) -> int | None:
+        uncompiled = PACKAGES[self.package].uncompiled
+        return in_a_fork(self.copy, cache, arguments, self.log, limit, uncompiled)
+
+
+def drawn(package: str, sample: int, seed: int) -> tuple[list[Mutant], int]:
+    """A sample of a package's mutants, and how many there are."""
+    every = [mutant for path in files(ROOT, package) for mutant in mutants(ROOT, path)]
+    if sample >= len(every):
+        return every, len(every)
+    return random.Random(f"{seed} {package}").sample(every, sample), len(every)
+
+
+def survivors(log: Path) -> set[str]:
+    """Names of those that an earlier run left."""
+    found = (json.loads(line) for line in log.read_text().splitlines() if line.startswith("{"))
+    return {line["name"] for line in found if line.get("verdict") == "survived"}
+
+
+def run(package: str, options: argparse.Namespace, out: dict[str, Any]) -> None:
+    folder = Path(options.scratch) / "tree"
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.ExitStack():
+        copy = Copy(folder, Path(options.tests).resolve())
+        judge = Judge(copy, package, folder / "log")
+        limit = 60.0 + 4.0 * judge.without_mutants()
+        chosen, total = drawn(package, options.sample, options.seed)
+        if options.name:
+            chosen = [
+                m for path in files(ROOT, package) for m in mutants(ROOT, path) if m.name == options.name
+            ]
+        counts: Counter[str] = Counter()
+        for mutant in chosen:
+            start = time.monotonic()
+            verdict = judge.verdict(mutant, limit)
+            counts[verdict] += 1
+            old = (ROOT / mutant.path).read_bytes()[mutant.start : mutant.stop].decode()
+            seconds = time.monotonic() - start
+            line = {
+                "name": mutant.name,
+                "verdict": verdict,
+                "old": old,
+                "new": mutant.new,
+                "s": round(seconds, 1),
+            }
+            print(json.dumps(line), flush=True)
+            if options.name:
+                print(judge.log.read_text()[-4000:])
+        out[package] = {
+            "mutants": total,
+            "tried": len(chosen),
+            **counts,
+            "deselected": sum("::" in name for name in judge.left_out),
+        }
+        print(json.dumps({"package": package, **out[package]}), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--package", choices=[*PACKAGES], action="append", help="one or more; all by default")
+    parser.add_argument("--sample", type=int, default=55, help="mutants of each package")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tests", default=str(ROOT / "tests"), help="folder of the tests")
+    parser.add_argument("--first", type=int, help="so many of the sample only")
+    parser.add_argument("--again", help="the survivors in the output of an earlier run only")
+    parser.add_argument("--name", help="repeat one mutant, by the name that a run printed")
+    parser.add_argument(
+        "--scratch", default=".mutation", help="folder for the copy of the tree and Numba's cache"
+    )
+    options = parser.parse_args()
+    preload()
+    out: dict[str, Any] = {}
+    for package in options.package or PACKAGES:
+        run(package, options, out)
+
+
+if __name__ == "__main__":
+    main()
