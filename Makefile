@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types unit docs oldest audit dist test-built release-check clean
+.PHONY: demo test lint types unit coverage docs oldest audit dist test-built release-check clean
 
 demo: .venv/.installed
 	$(BIN)/tailored demo

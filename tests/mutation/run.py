@@ -41,6 +41,7 @@ class Copy:
 
     def __init__(self, folder: Path, tests: Path):
         self.folder, self.cache = folder, folder.parent / "numba"
+        self.cache.mkdir(parents=True, exist_ok=True)
         for name in ("src", "benchmarks", "docs"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copytree(tests, folder / "tests", ignore=shutil.ignore_patterns("__pycache__"))
@@ -68,6 +69,7 @@ class Copy:
         if stale is None:
             return self.cache
         cache = self.folder.parent / "numba-of-mutant"
+        shutil.rmtree(cache, ignore_errors=True)  # of a run that was ended
         shutil.copytree(self.cache, cache)
         for folder, stem in (name.rsplit("/", 2)[-2:] for name in stale):
             for old in cache.glob(f"{folder}_*/{stem.removesuffix('.py')}.*"):

@@ -939,7 +939,7 @@ def _gram_features(X: Floats, theta: Floats, images: Floats, R: Floats, order: I
     n = X.shape[0]
     gram = work.square[: n * n].reshape((n, n))
     _product(X, theta, images)
-    _product(images, X, gram)
+    _product(images[:n], X, gram)
     r = _semidefinite_root(gram, R, work.norms, work.residual, order)
     Z = work.features[: n * r].reshape((n, r))
     for i in range(n):
