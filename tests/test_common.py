@@ -16,6 +16,7 @@ from tailored.empirical_bayes import Learned, common_part
 from tailored.exceptions import UnhelpfulWarning
 from tailored.mixed_models.forms import Form
 from tailored.summaries import Account
+from tailored.tasks.pieces import in_label_order
 
 NOISE, SLOPES = 0.2, 0.3
 
@@ -120,7 +121,7 @@ def test_tasks_without_rows_and_few_tasks(tree):
 def test_equals_a_learner_of_what_is_left(tasks, new, tree, learner):
     """By hand: subtract, learn, adapt and add; the learner's own folds and rows are those of the same seed."""
     seed = [learner._stream.seed, 7, 0]
-    part, left, *_ = fit_common(tree, tasks, seed)
+    part, left, *_ = fit_common(tree, in_label_order(tasks, seed[0]), seed)
     by_hand = EmpiricalBayesLearner().fit(left)
     np.testing.assert_array_equal(by_hand.bias_.linear, learner.bias_.linear)
     np.testing.assert_array_equal(by_hand.calibration_.scores[0], learner.calibration_.scores[0])
@@ -170,8 +171,9 @@ def test_predict_serves_tasks_seen_and_unseen(tasks, new, learner):
     groups = [seen.label] * len(seen.y) + ["new"] * len(other.y)
     found = learner.predict(X, groups=groups, side_info={"new": other.side_info})
     # by a regressor that has not seen it, which leaves what the tasks were learned from
-    apart = fit_common(learner.common, tasks, [learner._stream.seed, 7, 0])
-    other_part = apart.others[apart.part_of[4]]
+    known = in_label_order(tasks, learner._stream.seed)
+    apart = fit_common(learner.common, known, [learner._stream.seed, 7, 0])
+    other_part = apart.others[apart.part_of[known.index_of(seen.label)[0]]]
     shared = other_part.of(tasks[4:5])
     alone = EmpiricalBayesLearner().fit(apart.left)
     own = alone.adapt(seen.X, seen.y - shared, side_info=seen.side_info).predict(seen.X) + shared

@@ -21,6 +21,7 @@ from .losses import get_loss
 from .progress import LOG, progress_bar
 from .tasks import TaskSet
 from .tasks.episodes import ORDERS
+from .tasks.pieces import label_keys
 from .tasks.rows import task_means
 
 Array = NDArray[np.float64]
@@ -133,13 +134,16 @@ def evaluate(
     coverage : float, default=0.9
         Of the intervals of methods that have them.
     random_state : int, default=0
-        Draws folds and rows.
+        Draws folds and rows, by the labels of tasks: their order does not matter.
     """
     n_folds = check_int("n_folds", n_folds, minimum=2)
     check_choice("order", order, ORDERS)
     check_fraction("coverage", coverage)
     measure = get_loss(loss)
     methods = usual_methods() if methods is None else dict(methods)
+    # Folds and rows are drawn by position, and the order of tasks must not matter.
+    by_label = np.argsort(label_keys(tasks.labels, random_state), kind="stable")
+    tasks = tasks[by_label]
     given = _supports(tasks, supports)
     asked = np.flatnonzero(tasks.sizes > given[-1])
     if len(asked) < 2 or len(tasks) <= n_folds:
@@ -175,6 +179,7 @@ def evaluate(
                     widths[i, j, held] = task_means(upper - lower, query.offsets)
                 if advance is not None:
                     advance(1)
+    asked = asked[np.argsort(by_label[asked])]
     return Evaluation(
         tuple(methods),
         given,

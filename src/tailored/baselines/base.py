@@ -16,6 +16,7 @@ from .._threads import single_threaded_blas
 from .._validation import check_clip, check_features, check_target, numbers_of
 from ..losses import get_loss
 from ..tasks import Rows, TaskSet
+from ..tasks.pieces import in_label_order
 from ..tasks.rows import clipped, dense, predictions, task_means
 from ..tasks.units import USERS_UNITS, check_reach, check_sizes
 
@@ -77,7 +78,8 @@ class Baseline(BaseEstimator):
             self.n_features_in_ = tasks.n_features
             self.clip_ = check_clip(self.clip, tasks.y)
             with single_threaded_blas():
-                self._fit(tasks)
+                # Draws and sums are by position, and the order of tasks must not matter.
+                self._fit(in_label_order(tasks))
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)

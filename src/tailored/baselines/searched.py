@@ -22,6 +22,7 @@ from ..solvers import TaskBatch, Trajectory
 from ..solvers.batch import mean_square
 from ..solvers.trajectory import run
 from ..tasks import Rows, TaskSet
+from ..tasks.pieces import in_label_order
 from ..tasks.rows import mean_error
 
 Array = NDArray[np.float64]
@@ -76,7 +77,9 @@ class SearchedLearner(MetaLearner):
             check_fraction("validation_fraction", self.validation_fraction)
             check_fraction("support", self.support)
             candidates = self._candidates()
-            tasks = self._read(X, y, groups, side_info, reset=True)
+            given = self._read(X, y, groups, side_info, reset=True)
+            # Draws, sums and passes are by position, and the order of tasks must not matter.
+            tasks = in_label_order(given)
             if tasks.is_sparse:
                 raise TypeError(f"X: {type(self).__name__} needs dense rows; pass X.toarray().")
             feature_map = self._fitted_map(tasks)
@@ -85,7 +88,7 @@ class SearchedLearner(MetaLearner):
                 kept = 1.0 - self.validation_fraction
                 train, held_out = tasks.split([kept, self.validation_fraction], self.random_state)
             elif held_out is not None:
-                held_out = self._read_held_out(held_out)
+                held_out = in_label_order(self._read_held_out(held_out))
             with single_threaded_blas():
                 phis = self._features(feature_map, train)
                 learned = self._train(self._rows(train), phis, candidates)
@@ -94,7 +97,7 @@ class SearchedLearner(MetaLearner):
                     for found in learned
                 ]
                 self._choose(candidates, priors, tasks if held_out is None else held_out)
-            self._remember(tasks)
+            self._remember(given)
         return self
 
     def _fitted_map(self, tasks: TaskSet) -> FeatureMap | None:

@@ -130,10 +130,6 @@ class Stream:
         # From the sample before this piece: a task may be let go when its further rows come.
         return after, self.sample.with_earlier(piece) if known.any() else piece
 
-    def tasks(self) -> tuple[TaskSet, int]:
-        """The samples as one set, and how many of the last are to choose on."""
-        return together(self.sample.sample, self.validation.tasks)
-
 
 def together(tasks: TaskSet, validation: TaskSet | None) -> tuple[TaskSet, int]:
     """Tasks to learn from and those to choose on as one set, and the number of the latter."""

@@ -25,6 +25,7 @@ from ..representation import Bias, Conditioning
 from ..shards.cuda import is_tensor
 from ..tasks import Encoding, TaskSet, Units
 from ..tasks.episodes import ORDERS, Arrival
+from ..tasks.pieces import in_label_order
 from ..tasks.units import USERS_UNITS, check_described, check_sizes
 from ._on_device import weights_of_tasks, weights_of_tensors
 from ._reading import (
@@ -370,7 +371,9 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, Bas
             told.support if support is None else support,
             ORDERS[told.in_order] if order is None else order,
         )
-        tasks = adapting.left_to_tasks(self.prior_, self._read(X, y, groups, side_info))
+        # Rows are drawn by position, and the order of tasks must not matter.
+        tasks = in_label_order(self._read(X, y, groups, side_info))
+        tasks = adapting.left_to_tasks(self.prior_, tasks)
         with single_threaded_blas():
             pairs = [(tasks, adapting.by_solving(self.prior_, self.n_jobs))]
             calibration = calibrate_on(pairs, self.prior_.units, [0], arrival)

@@ -21,6 +21,7 @@ from ..representation import BIASES, Bias, Conditioning, Constant
 from ..solvers import HeldOutPool, Problem, Solver, TaskBatch, get_solver
 from ..tasks import Rows, TaskSet
 from ..tasks.episodes import split_rows
+from ..tasks.pieces import in_label_order
 from ..tasks.rows import clipped, mean_error, predictions
 from ._base import MetaLearner
 from ._reading import refuse_others
@@ -78,7 +79,7 @@ class ObjectiveLearner(MetaLearner):
         Parameters
         ----------
         X : TaskSet, or array (n, d) with ``y`` and ``groups``
-            The training tasks, in the order in which they are visited.
+            The training tasks; Algorithm 1 visits them in their order, which matters to no other solver.
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
@@ -154,7 +155,11 @@ class ObjectiveLearner(MetaLearner):
                 f"{type(solver).__name__}; call fit to start over"
             )
         held_out = None if validation is None else self._read_held_out(validation)
-        stream, train = self._hold_out(stream, tasks, held_out)
+        in_turn = tasks
+        if whole and not solver.in_given_order:
+            in_turn = in_label_order(tasks, stream.seed)
+            held_out = None if held_out is None else in_label_order(held_out, stream.seed)
+        stream, train = self._hold_out(stream, in_turn, held_out)
         if stream.feature_map is None:
             # On the training tasks alone: a map that learns must not have seen the held-out ones.
             stream = replace(stream, feature_map=self._fitted_map(train))

@@ -18,6 +18,7 @@ from ..adapting import in_closed_form
 from ..empirical_bayes import Learned
 from ..empirical_bayes.streaming import Running, Stream, places, together
 from ..tasks import TaskScan, TaskSet
+from ..tasks.pieces import in_label_order
 from ..tasks.rows import batches
 from ..wide import adapt as adapt_wide
 from ..wide import is_wide
@@ -92,23 +93,35 @@ class StreamLearner(MetaLearner):
         """Learn from tasks that have been read, and begin a stream with them."""
         held_out = None if validation is None else self._read_held_out(validation)
         self._stream, _ = Stream.begin(self._seed()).take(tasks, held_out)
-        learned = self._train(*together(tasks, held_out), self._clip(tasks.y))
-        self._choose(learned, places(tasks, tasks), tasks)
+        learned, known = self._learn_from(tasks, held_out, self._clip(tasks.y))
+        self._choose(learned, places(known, tasks), tasks)
+
+    def _learn_from(
+        self, tasks: TaskSet, validation: TaskSet | None, clip: tuple[float, float] | None, **options: Any
+    ) -> tuple[Learned, TaskSet]:
+        """What is learned from tasks, and these in the order in which they were: that of their labels.
+
+        All that is drawn from them, and the last bits of all sums, are those of whichever order they came in.
+        """
+        seed = self._stream.seed
+        known = in_label_order(tasks, seed)
+        held_out = None if validation is None else in_label_order(validation, seed)
+        return self._train(*together(known, held_out), clip, **options), known
 
     def _go_on(self, piece: TaskSet, validation: TaskSet | None) -> None:
         before, clip = self._stream, self._clip(piece.y)
         self._stream, tasks = before.take(piece, validation)
         warn_of_numbers(before.sample, piece)
         if self._stream.is_due or before.running is None:
-            known = self._stream.sample.tasks
-            learned = self._train(*self._stream.tasks(), clip, going_on=self._stream.is_settled)
+            samples = self._stream.sample.sample, self._stream.validation.tasks
+            learned, known = self._learn_from(*samples, clip, going_on=self._stream.is_settled)
             self._choose(learned, places(known, tasks), tasks)
             return
         running, common = before.running, self.prior_.common
         assert running is not None
         left = tasks if common is None else common.leave(tasks)
         with single_threaded_blas():
-            running = running.advance(left, before.n_tasks)
+            running = running.advance(in_label_order(left, before.seed), before.n_tasks)
         self._stream = replace(self._stream, running=running)
         self.prior_ = replace(running.prior(self.prior_), clip=clip)
         self.n_tasks_seen_ = self._stream.n_tasks
@@ -122,8 +135,11 @@ class StreamLearner(MetaLearner):
         n_tasks = self._stream.n_tasks
         if learned.common is None and running is not None and before is not None:
             with single_threaded_blas():
-                if running.goes_on_from(before, tasks[found < 0]):
-                    running = replace(running, model=before.model).advance(tasks, n_tasks - len(tasks))
+                piece, unseen = (
+                    in_label_order(some, self._stream.seed) for some in (tasks, tasks[found < 0])
+                )
+                if running.goes_on_from(before, unseen):
+                    running = replace(running, model=before.model).advance(piece, n_tasks - len(tasks))
                     self.prior_ = running.prior(self.prior_)
         self._stream = replace(self._stream, running=running, n_chosen=n_tasks)
         self.n_tasks_seen_ = n_tasks
@@ -166,9 +182,9 @@ class StreamLearner(MetaLearner):
         held_out = None if validation is None else self._read_held_out(validation)
         stream, _ = Stream.begin(seed).take(sample, held_out)
         self._stream = replace(stream, sample=collection.reservoir)
-        everything = AllTasks(collection, sample, joblib.effective_n_jobs(self.n_jobs))
+        everything = AllTasks(collection, in_label_order(sample, seed), joblib.effective_n_jobs(self.n_jobs))
         clip = self._clip(np.array(collection.target_range))
-        learned = self._train(*together(sample, held_out), clip, source_in=everything)
+        learned, _ = self._learn_from(sample, held_out, clip, source_in=everything)
         n_tasks = self.n_tasks_seen_ = everything.n_tasks + (0 if held_out is None else len(held_out))
         self._stream = replace(self._stream, n_tasks=n_tasks, n_chosen=n_tasks, running=Running.of(learned))
         if learned.common is not None:

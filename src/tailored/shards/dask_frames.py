@@ -19,6 +19,7 @@ from .._threads import single_threaded_blas
 from ..exceptions import ShardError
 from ..mixed_models import Source, TaskStatistics
 from ..tasks import TaskScan, TaskSet, Units
+from ..tasks.pieces import in_label_order
 from ..tasks.scans import Columns
 from .cluster import ClusterShards, fetched, wait_for_a_worker
 from .parts import Parts
@@ -194,7 +195,7 @@ def _statistics(units: Units, describe: Any, leave: Any, tasks: TaskSet) -> Task
 
 def _shard(part: Any, columns: Columns, none: TaskSet, statistics_of: StatisticsOf) -> TaskStatistics:
     with single_threaded_blas():
-        return statistics_of(_tasks(part, columns) if len(part) else none)
+        return statistics_of(in_label_order(_tasks(part, columns)) if len(part) else none)
 
 
 def _readable(part: Any, columns: Columns) -> int:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..mixed_models import Source, Summed, TaskStatistics, Totals
 from ..mixed_models.moments import Model
 from ..tasks import TaskSet, Units
+from ..tasks.pieces import label_keys
 from .parts import Parts
 from .reservoir import Reservoir
 
@@ -24,9 +25,10 @@ BLOCK_FLOATS = 8_000_000
 
 @dataclass(frozen=True)
 class Rows:
-    """Tasks that are summed from their rows whenever they are asked: a source for EM that keeps no statistics."""
+    """Some of the tasks, summed from their rows whenever they are asked: a source for EM that keeps no statistics."""
 
     tasks: TaskSet
+    some: NDArray[np.intp]
     units: Units
     side: Array | None
 
@@ -36,7 +38,7 @@ class Rows:
 
     @property
     def _statistics(self) -> TaskStatistics:
-        return TaskStatistics.of(self.tasks, self.units, self.side)
+        return TaskStatistics.of(self.tasks[self.some], self.units, self.side)
 
     def totals(self) -> Totals:
         return self._statistics.totals()
@@ -70,13 +72,20 @@ class TasksInMemory:
         name: str = "",
         n_threads: int = 1,
     ) -> Source:
-        """Blocks of tasks, in their order."""
+        """Blocks of tasks, in the order of their labels."""
         size = max(1, BLOCK_FLOATS // len(units.columns) ** 2)
-        blocks = [self.tasks[start : start + size] for start in range(0, len(self.tasks), size)]
-        side = [None if describe is None else describe(block) for block in blocks]
-        if leave is not None:
-            blocks = [leave(block) for block in blocks]
-        return Parts([Rows(block, units, known) for block, known in zip(blocks, side, strict=True)])
+        order = np.argsort(label_keys(self.tasks.labels, self.seed), kind="stable")
+        blocks = [order[start : start + size] for start in range(0, len(order), size)]
+        tasks = self.tasks if leave is None else self._left(leave, size)
+        side = [None if describe is None else describe(self.tasks[block]) for block in blocks]
+        # Rows are brought together when they are summed: all of them in another order would take their memory twice.
+        return Parts([Rows(tasks, block, units, known) for block, known in zip(blocks, side, strict=True)])
+
+    def _left(self, leave: Callable[[TaskSet], TaskSet], size: int) -> TaskSet:
+        """The tasks with what is left of their targets."""
+        whole = self.tasks
+        y = [leave(whole[start : start + size]).y for start in range(0, len(whole), size)]
+        return TaskSet.from_arrays(whole.X, np.concatenate(y), whole.offsets, whole.labels)
 
     def forget_rows(self) -> None:
         """The rows are the user's."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ..tasks import TaskSet
-from ..tasks.pieces import label_keys, merged
+from ..tasks.pieces import in_label_order, label_keys, merged
 from .files import read_tasks, write_tasks
 
 #: Parts that pieces are cut into, and the bytes up to which a part is read at once.
@@ -77,7 +77,7 @@ class Spill:
         if not path.exists() or not path.stat().st_size:
             return
         if path.stat().st_size <= PART_BYTES:
-            yield merged(self._pieces(path, like))
+            yield in_label_order(merged(self._pieces(path, like)))
             return
         finer = Spill(self.folder / f"{part:02d}", self.level + 1)
         # One that was left half-way is begun again.

@@ -118,6 +118,8 @@ class Solver(BaseEstimator, ABC):
 
     #: Whether tasks may come in pieces (`partial_fit`).
     streams: ClassVar[bool] = True
+    #: Whether the tasks of `fit` are visited in the order given; else this order must not matter.
+    in_given_order: ClassVar[bool] = False
 
     @property
     def needs_held_out(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class ProjectedSGD(Solver):
     theory_constants : dict, optional
         Stated constants for "theory": any of distance, K, L, R, n, T; the rest is estimated.
     """
+
+    in_given_order: ClassVar[bool] = True
 
     def __init__(
         self,
