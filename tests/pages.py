@@ -3,7 +3,7 @@
 - Blocks of ``python`` run in the order of the page, in one namespace and one folder.  A block of ``text`` that follows one
   is what it prints.
 - In a block of ``console`` every line after ``$ `` is run by a shell in the same folder; the lines below are what it
-  prints to standard output, where there are any (a pipe gets log lines on the other one, a terminal a bar).
+  prints, where there are any; lines of a log are left out (a terminal has a bar instead).
 - ``<!-- not run: why -->`` before a block leaves it out, ``<!-- needs: data -->`` in a page asks for the folder that
   TAILORED_DATA names, and ``<!-- in tests: 125_000 = 3_000 -->`` puts another number in the next block.
 - ``<!-- long: why -->`` before a block leaves it out of `make test`; nothing later may need what it makes.
@@ -26,6 +26,7 @@ from pathlib import Path
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```\s*$", flags=re.DOTALL | re.MULTILINE)
 NOTE = re.compile(r"<!--\s*(not run|in tests|long):\s*(.*?)\s*-->")
 NUMBER = re.compile(r"[-−+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+LOG_LINE = re.compile(r"^\d\d:\d\d:\d\d .*\n", flags=re.MULTILINE)
 TOLERANCE = 0.02
 
 
@@ -108,7 +109,7 @@ def run_console(block: Block, where: str, compared: bool) -> None:
         )
         assert done.returncode == 0, f"{where}: $ {line}\n{done.stdout}\n{done.stderr}"
         if expected.strip() and compared:
-            check_output(done.stdout, expected, f"{where}: $ {line}")
+            check_output(done.stdout + LOG_LINE.sub("", done.stderr), expected, f"{where}: $ {line}")
 
 
 def check_output(printed: str, expected: str, where: str) -> None:

@@ -39,5 +39,5 @@ for middle, style in ((np.mean, ":"), (np.median, "-.")):
     label = f"{middle.__name__} rating of the movie"
     ax.axhline(np.abs(alone - query.y).mean(), color="0.4", linestyle=style, label=label)
 ax.set(xlabel="ratings of a new user", ylabel="mean absolute error of a rating")
-ax.legend(loc="lower left")
+ax.legend(loc="upper right", bbox_to_anchor=(1, 0.94))
 figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "recommendations.png", dpi=120)
