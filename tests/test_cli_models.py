@@ -303,6 +303,10 @@ def test_summary(model):
         (["predict", "{model}", "{}/new.csv"], "--describe"),
         (["evaluate", "{}/pupils.csv", "--task", "school", "--target", "score", "--rows", "a"], "--rows"),
         (["report", "{model}"], "--data"),
+        (["fit", "{}/pupils.csv", "--task", "school"], "--target"),
+        (["fit", "{}/pupils.csv", "--taks", "school"], "--task"),
+        (["fitt"], "fit"),
+        (["evaluate", "{}/pupils.csv", "--task", "school", "--target", "score", "--folds", "1"], "--folds"),
         (["summary", "{}/none"], "none"),
     ],
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from .data import datasets
+from .errors import OneLineErrors
 from .models import evaluate, fit, predict, summary
 from .reports import report
 from .reproduction import plot, reproduce
@@ -14,7 +15,7 @@ from .studies import benchmark, demo, theory
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_show_locals=False)
+app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, pretty_exceptions_show_locals=False)
 
 OWN, PAPER = "Tables of your own", "The paper, and comparisons"
 

@@ -8,9 +8,10 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 import typer
+from typer.core import TyperGroup
 
 from .output import note
 
@@ -22,6 +23,28 @@ MISUSED = 2
 
 class UsageError(ValueError):
     """An argument or a file of the user's that cannot be used: one line that names it, with a hint."""
+
+
+class OneLineErrors(TyperGroup):
+    """Options that cannot be used are answered in one line as well."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        if not extra.get("standalone_mode", True):
+            return super().main(*args, **extra)
+        try:
+            code = super().main(*args, **{**extra, "standalone_mode": False})
+        except Exception as error:
+            # Those of click, or of the copy of it that typer may bring; no command at all is answered by the help.
+            if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
+                raise
+            if type(error).__name__ == "NoArgsIsHelpError":
+                error.show()  # type: ignore[attr-defined]
+            else:
+                context = getattr(error, "ctx", None)
+                where = f" (see {context.command_path} --help)" if context is not None else ""
+                note(f"error: {' '.join(error.format_message().split())}{where}")
+            code = error.exit_code
+        sys.exit(code if isinstance(code, int) else 0)
 
 
 @contextmanager
