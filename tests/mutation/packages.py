@@ -18,26 +18,23 @@ class Package(NamedTuple):
 
 _HERE = "src/tailored"
 PACKAGES = {
-    "losses": Package(
-        (f"{_HERE}/losses.py",),
-        ("tests/test_losses.py", "tests/test_losses_arguments.py", "tests/test_within.py"),
-    ),
+    "losses": Package((f"{_HERE}/losses.py",), ("tests/test_losses.py", "tests/test_losses_arguments.py")),
     "within": Package(
         (f"{_HERE}/within/*.py",),
-        ("tests/test_within.py",),
+        ("tests/test_within_uncertified.py", "tests/test_within.py"),
         "certificate_holds or cached or many_more_rows or gives_up_soon or -25-1- or -30-4- or -12-5-",
         uncompiled=True,
     ),
     "representation": Package(
         (f"{_HERE}/representation/*.py",),
         (
+            "tests/projected/test_means_in_the_cone.py",
             "tests/representation/test_low_rank.py",
             "tests/representation/test_evaluation.py",
             "tests/representation/test_averages.py",
             "tests/representation/test_tridiagonal.py",
             "tests/representation/test_steps.py",
             "tests/representation/test_exact.py",
-            "tests/test_factored.py",
         ),
         "nearly_the_same or positive_semidefinite or 80-2-60",
     ),

@@ -26,7 +26,6 @@ from collections import Counter
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from mutants import Mutant, mutants
 from packages import COMPILED_WITH, PACKAGES, files, tests_of
@@ -164,7 +163,10 @@ class Judge:
 
     def without_mutants(self) -> float:
         """The tests as they are must pass; those of another commit that do not are left out. Seconds of the rest."""
+        start = time.monotonic()
         status = self._run([*OPTIONS[1:], "-rfE", *self.left_out, *self.tests], self.copy.cache, 1200)
+        if status == 0:
+            return time.monotonic() - start
         if status == 1:
             words = [line.split(" - ")[0].split(" ", 1) for line in self.log.read_text().splitlines()]
             failing = [line[1] for line in words if len(line) > 1 and line[0] in {"FAILED", "ERROR"}]
@@ -207,42 +209,42 @@ def survivors(log: Path) -> set[str]:
     return {line["name"] for line in found if line.get("verdict") == "survived"}
 
 
-def run(package: str, options: argparse.Namespace, out: dict[str, Any]) -> None:
+def run(package: str, options: argparse.Namespace) -> None:
+    """Try the mutants of one package; a line of JSON for each, and one for all."""
     folder = Path(options.scratch) / "tree"
     shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.ExitStack():
-        copy = Copy(folder, Path(options.tests).resolve())
-        judge = Judge(copy, package, folder / "log")
-        limit = 60.0 + 4.0 * judge.without_mutants()
-        chosen, total = drawn(package, options.sample, options.seed)
-        if options.name:
-            chosen = [
-                m for path in files(ROOT, package) for m in mutants(ROOT, path) if m.name == options.name
-            ]
-        counts: Counter[str] = Counter()
-        for mutant in chosen:
-            start = time.monotonic()
-            verdict = judge.verdict(mutant, limit)
-            counts[verdict] += 1
-            old = (ROOT / mutant.path).read_bytes()[mutant.start : mutant.stop].decode()
-            seconds = time.monotonic() - start
-            line = {
-                "name": mutant.name,
-                "verdict": verdict,
-                "old": old,
-                "new": mutant.new,
-                "s": round(seconds, 1),
-            }
-            print(json.dumps(line), flush=True)
-            if options.name:
-                print(judge.log.read_text()[-4000:])
-        out[package] = {
-            "mutants": total,
-            "tried": len(chosen),
-            **counts,
-            "deselected": sum("::" in name for name in judge.left_out),
+    copy = Copy(folder, Path(options.tests).resolve())
+    judge = Judge(copy, package, folder / "log")
+    limit = 60.0 + 4.0 * judge.without_mutants()
+    chosen, total = drawn(package, options.sample, options.seed)
+    chosen = chosen[: options.first]
+    if options.again or options.name:
+        names = {options.name} if options.name else survivors(Path(options.again))
+        chosen = [m for path in files(ROOT, package) for m in mutants(ROOT, path) if m.name in names]
+    counts: Counter[str] = Counter()
+    for mutant in chosen:
+        start = time.monotonic()
+        verdict = judge.verdict(mutant, limit)
+        counts[verdict] += 1
+        old = (ROOT / mutant.path).read_bytes()[mutant.start : mutant.stop].decode()
+        seconds = time.monotonic() - start
+        line = {
+            "name": mutant.name,
+            "verdict": verdict,
+            "old": old,
+            "new": mutant.new,
+            "s": round(seconds, 1),
         }
-        print(json.dumps({"package": package, **out[package]}), flush=True)
+        print(json.dumps(line), flush=True)
+        if options.name:
+            print(judge.log.read_text()[-4000:])
+    found = {
+        "mutants": total,
+        "tried": len(chosen),
+        **counts,
+        "deselected": sum("::" in name for name in judge.left_out),
+    }
+    print(json.dumps({"package": package, **found}), flush=True)
 
 
 def main() -> None:
@@ -250,7 +252,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--package", choices=[*PACKAGES], action="append", help="one or more; all by default")
-    parser.add_argument("--sample", type=int, default=55, help="mutants of each package")
+    parser.add_argument("--sample", type=int, default=60, help="mutants of each package")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tests", default=str(ROOT / "tests"), help="folder of the tests")
     parser.add_argument("--first", type=int, help="so many of the sample only")
@@ -261,9 +263,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     preload()
-    out: dict[str, Any] = {}
     for package in options.package or PACKAGES:
-        run(package, options, out)
+        run(package, options)
 
 
 if __name__ == "__main__":
