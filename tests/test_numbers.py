@@ -19,6 +19,7 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.baselines import BASELINES, EARLIER_METHODS, MixedModel, PooledBoosting, RidgePerTask, TaskMean
+from tailored.baselines.trace_constrained import project_trace_ball
 from tailored.feature_maps import FEATURE_MAPS, get_feature_map
 from tailored.learners import MetaLearner
 from tailored.solvers import ProjectedSGD
@@ -412,3 +413,43 @@ def test_steps_that_go_beyond_all_numbers() -> None:
     ):
         model.fit(X[:7], y[:7])
     assert not hasattr(model, "coef_")
+
+
+@pytest.mark.filterwarnings("ignore:The exact within-task algorithm")
+@pytest.mark.parametrize("size", [1e7, 1e9, 1e17])
+def test_a_penalty_that_is_rounding(size: float) -> None:
+    """Fewer rows than columns, which are so large that nothing is left of the penalty: the rows are met all the same."""
+    X, y = size * make().X[:3], size * make().y[:3]
+    X = np.column_stack([X, X[:, ::-1] ** 2 / size, X[::-1]])
+    model = TaskRegressor(loss="squared").fit(X, y)
+    assert np.abs(model.predict(X) - y).max() < 1e-6 * size
+
+
+def test_the_trace_ball_far_away() -> None:
+    found = project_trace_ball(np.diag([1e20, 3e19, 1e20]), 1.0)
+    np.testing.assert_allclose(found, np.diag([0.5, 0.0, 0.5]), atol=1e-15)
+
+
+def test_held_out_tasks_with_a_column_of_nothing() -> None:
+    """A column of zeros is one of subnormal numbers in the held-out tasks: that is nothing, too."""
+    tasks = make(side=False)
+    found = [
+        bayes(
+            TaskSet.from_tasks(
+                [(np.insert(t.X, D, 0.0 if i < 6 else least, axis=1), t.y) for i, t in enumerate(tasks)]
+            )
+        )
+        for least in (0.0, 1e-311)
+    ]
+    assert found[0].validation_error_ == pytest.approx(found[1].validation_error_, rel=1e-12)
+
+
+def test_words_that_look_like_numbers_are_words() -> None:
+    learner = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(make())
+    with pytest.raises(ValueError, match=r"side_info: .* numeric in fit and has text now"):
+        learner.adapt(make().X[:3], make().y[:3], side_info=np.array(["1e300"], dtype=object))
+
+
+def test_a_missing_target_among_objects() -> None:
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        TaskRegressor().fit(np.ones((3, 1)), np.array([1.0, np.nan, 2], dtype=object))

@@ -178,6 +178,10 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
             raise
 
     def _fit(self, X: Any, y: Any) -> Self:
+        if isinstance(y, np.ndarray) and y.dtype == object:
+            # scikit-learn looks for missing values among objects before it reads them, and does not name them
+            with numbers_of("y"):
+                y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         with numbers_of("X"):
             X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
         check_sizes(TaskSet(X, y), USERS_UNITS)

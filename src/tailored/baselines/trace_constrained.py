@@ -19,7 +19,9 @@ def project_trace_ball(matrix: Array, radius: float) -> Array:
     values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     values = np.maximum(values, 0.0)
     if values.sum() > radius:
-        # The eigenvalues move to the simplex: all lose the same amount, and none falls below zero.
+        # The eigenvalues move to the simplex: all lose the same amount, and none falls below zero.  Counted from the
+        # largest one, beside which the radius may be rounding.
+        values = values - values[-1]
         falling = values[::-1]
         losses = (np.cumsum(falling) - radius) / np.arange(1, len(falling) + 1)
         values = np.maximum(values - losses[np.flatnonzero(falling > losses)[-1]], 0.0)

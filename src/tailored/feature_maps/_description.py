@@ -102,13 +102,19 @@ class SideVector(DescriptionMap):
     def _numbers(self, table: NDArray[Any]) -> Array:
         if self.means is not None and table.shape[1] != len(self.means):
             raise ValueError(f"side_info: expected {len(self.means)} columns as in fit, got {table.shape[1]}")
-        try:
-            return table.astype(float)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                "side_info: the side information was numeric in fit and has text now; "
-                "give the same columns as in fit"
-            ) from error
+        return _as_numbers(table, "the side information")
+
+
+def _as_numbers(table: NDArray[Any], what: str) -> Array:
+    """A table that was numeric in fit; words that look like numbers are words."""
+    try:
+        if table.dtype == object and any(isinstance(value, str) for value in table.ravel()):
+            raise ValueError("words")
+        return table.astype(float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"side_info: {what} was numeric in fit and has text now; give the same columns as in fit"
+        ) from error
 
 
 def _check_known(table: NDArray[Any], tasks: TaskSet) -> None:
@@ -137,12 +143,7 @@ def _encoded(column: NDArray[Any], encoding: dict[str, Any]) -> tuple[Array, NDA
     """The features of one column of a table with categories, and which of them are known."""
     missing = np.array([is_missing(value) for value in column], dtype=bool)
     if "mean" in encoding:
-        try:
-            numbers = np.where(missing, encoding["mean"], column).astype(float)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"side_info: a column that was numeric in fit has text now ({error}); give the same columns as in fit"
-            ) from error
+        numbers = _as_numbers(np.where(missing, encoding["mean"], column), "one of its columns")
         parts = [(numbers - encoding["mean"]) / encoding["deviation"]]
         if encoding.get("indicator", False):
             parts.append(missing.astype(float))

@@ -279,6 +279,8 @@ def _side_effects(facts: Facts, names: list[str]) -> Table | None:
         error = facts.prior.units.raw_deviations(account.mean.of(d, 1 + int(f))) / model.side.deviation[f]
         moved = np.flatnonzero(error > 0)
         rows += [(names[f], facts.columns[j], float(effect[j]), float(error[j])) for j in moved]
+    if not rows:
+        return None
     whose, which, effects, errors = zip(*rows, strict=True)
     table = {
         "side information": list(whose),

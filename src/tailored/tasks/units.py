@@ -35,6 +35,8 @@ USERS_UNITS = Sizes(1e-30, 1e30)
 LARGEST = 1e15
 #: Squares of these, and the ratio of two of them times a square of `LARGEST`, are normal numbers.
 ANY_UNITS = Sizes(1e-130, 1e130)
+#: Root mean squares of columns with such numbers are larger.
+LEAST_UNIT = 1e-150
 
 
 def check_sizes(tasks: TaskSet, sizes: Sizes, *, new: bool = False) -> None:
@@ -163,11 +165,12 @@ class Units(Record):
         target_shift = float(tasks.y.mean()) if centre else 0.0
         y = tasks.y - target_shift
         target = float(np.sqrt(y @ y / n))
-        # A constant column is rounding about its mean, which is all there is to measure it by; one of zeros has no unit.
+        # A constant column is rounding about its mean, which is all there is to measure it by; one of zeros has no unit,
+        # nor has one whose squares are: held-out tasks may have it where the others have zeros.
         columns = np.where(columns > 1e-13 * np.abs(shift), columns, np.abs(shift))
-        columns = np.where(columns > 0, columns, 1.0)
+        columns = np.where(columns > LEAST_UNIT, columns, 1.0)
         target = target if target > 1e-13 * abs(target_shift) else abs(target_shift)
-        target = target if target > 0 else 1.0
+        target = target if target > LEAST_UNIT else 1.0
         if fit_intercept:
             columns, shift = np.append(columns, 1.0), np.append(shift, 0.0)
         return cls(columns, target, shift, target_shift, bool(fit_intercept))
@@ -182,7 +185,7 @@ class Units(Record):
         squares = np.bincount(X.indices, weights=X.data**2, minlength=tasks.n_features)
         counts = np.bincount(X.indices, weights=X.data != 0.0, minlength=tasks.n_features)
         columns = np.sqrt(squares / np.maximum(counts, 1.0))
-        columns = np.where(columns > 0, columns, 1.0)
+        columns = np.where(columns > LEAST_UNIT, columns, 1.0)
         if fit_intercept:
             columns = np.append(columns, 1.0)
         return replace(centred, columns=columns, shift=np.zeros(len(columns)))

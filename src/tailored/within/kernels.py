@@ -475,8 +475,19 @@ def _newton(
         n_iter += 1
 
         H = _newton_matrix(loss, Z, z, work)
-        if not _cholesky(H):
-            return value, gap, n_iter, False
+        lift = 0.0
+        while not _cholesky(H):
+            # Beside eigenvalues of 1e16 nothing is left of the penalty's 1: as much as rounding is added instead.
+            H = _newton_matrix(loss, Z, z, work)
+            if lift == 0.0:
+                for k in range(r):
+                    lift = max(lift, r * _EPS * H[k, k])
+            else:
+                lift *= 100.0
+            if not 0.0 < lift < np.inf:
+                return value, gap, n_iter, False
+            for k in range(r):
+                H[k, k] += lift
         for k in range(r):
             direction[k] = -gradient[k]
         _cholesky_solve(H, r, direction)
