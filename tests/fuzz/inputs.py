@@ -7,6 +7,7 @@ stands in `inputs_verdict`; the classes that were tried are counted and printed.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import traceback
 from collections import Counter
@@ -78,13 +79,15 @@ def run(seed: int, numbers: range, n_fits: int) -> Found:
 def run_in_parts(seed: int, count: int, n_fits: int, jobs: int) -> Found:
     """All inputs, in several processes; every part has its share of fits."""
     total = Found(Counter(), [])
-    parts = max(jobs * 16, 1)
+    parts = max(jobs * 40, 1)
     with ProcessPoolExecutor(jobs) as pool:
         waiting = [pool.submit(run, seed, range(p, count, parts), n_fits) for p in range(parts)]
         for job in waiting:
             part = job.result()
             total.tried.update(part.tried)
             total.failed.extend(part.failed)
+            for number, text, _ in part.failed:
+                print(f"--fits {n_fits} --only {number}: {text}", file=sys.stderr, flush=True)
     total.failed.sort()
     return total
 
