@@ -43,12 +43,14 @@ PACKAGES = {
         (
             "tests/test_gates.py",
             "tests/mixed_models/test_moments.py",
+            "tests/mixed_models/test_shorter_way.py",
             "tests/mixed_models/test_dual.py",
             "tests/test_weights.py",
             "tests/mixed_models/test_lanes.py",
             "tests/mixed_models/test_factors.py",
             "tests/test_acceleration.py",
             "tests/test_mixed_models.py",
+            "tests/test_summary.py",
         ),
     ),
     "archive": Package(
