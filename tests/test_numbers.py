@@ -23,6 +23,9 @@ from tailored.baselines.trace_constrained import project_trace_ball
 from tailored.feature_maps import FEATURE_MAPS, get_feature_map
 from tailored.learners import MetaLearner
 from tailored.solvers import ProjectedSGD
+from tailored.summaries import OWN
+from tailored.summaries.building import errors_table
+from tailored.summaries.words import strength
 
 D, TASKS, ROWS = 2, 8, 12
 
@@ -453,3 +456,18 @@ def test_words_that_look_like_numbers_are_words() -> None:
 def test_a_missing_target_among_objects() -> None:
     with pytest.raises(ValueError, match="Input y contains NaN"):
         TaskRegressor().fit(np.ones((3, 1)), np.array([1.0, np.nan, 2], dtype=object))
+
+
+def test_held_out_tasks_far_beyond_the_others() -> None:
+    tasks = make()
+    far = make(np.array([1e17, 1.0, 1.0, 1.0]))
+    with pytest.raises(ValueError, match=r"X: column 0 has values up to .*beside those of fit"):
+        EmpiricalBayesLearner().fit(tasks[:6], validation=far[6:])
+
+
+def test_errors_whose_squares_are_no_numbers() -> None:
+    own, other = np.array([1e160, 3e160, 2e160]), np.array([2e160, 7e160, 3e160])
+    table = errors_table({OWN: own, "other": other}, "Errors", "")
+    assert table is not None
+    assert table.columns["std. error"][1] == pytest.approx(1e160)  # of 1, 4 and 1
+    assert strength(3.0) == "mostly"

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 FAILURES = """an exception that is no ValueError or TypeError, or one that another library raised inside (LinAlgError
-is a ValueError and counts); a message that names no argument; a RuntimeWarning; NaN or infinity in a result;
+is a ValueError and counts); a message that names no argument; a RuntimeWarning; NaN or infinity in a result (but an interval
+that a warning says is not kept);
 crossed ends of an interval; anything on the terminal; a failed call that changed the learner"""
 
 #: Arguments that messages name.

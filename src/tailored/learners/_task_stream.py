@@ -17,7 +17,7 @@ from .._version import __version__
 from ..adapting import in_closed_form
 from ..empirical_bayes import Learned
 from ..empirical_bayes.streaming import Running, Stream, places, together
-from ..tasks import TaskScan, TaskSet
+from ..tasks import TaskScan, TaskSet, Units
 from ..tasks.pieces import in_label_order
 from ..tasks.rows import batches
 from ..wide import adapt as adapt_wide
@@ -92,6 +92,10 @@ class StreamLearner(MetaLearner):
     def _fit_tasks(self, tasks: TaskSet, validation: TaskSet | None) -> None:
         """Learn from tasks that have been read, and begin a stream with them."""
         held_out = None if validation is None else self._read_held_out(validation)
+        if held_out is not None and len(tasks.y):
+            # as new rows are
+            units = Units.of(tasks, self.fit_intercept)
+            units.check(held_out.X, held_out.y, names=tasks.feature_names)
         self._stream, _ = Stream.begin(self._seed()).take(tasks, held_out)
         learned, known = self._learn_from(tasks, held_out, self._clip(tasks.y))
         self._choose(learned, places(known, tasks), tasks)

@@ -308,7 +308,10 @@ def errors_table(errors: Mapping[str, Array], title: str, caption: str) -> Table
         gap = found - own
         gap = gap[np.isfinite(gap)]
         worse = float(gap.mean()) if len(gap) else float("nan")
-        se = float(gap.std(ddof=1) / np.sqrt(len(gap))) if len(gap) > 1 and name != OWN else float("nan")
+        # squares of errors may be no numbers
+        size = float(np.abs(gap).max(initial=0.0)) or 1.0
+        known = len(gap) > 1 and name != OWN
+        se = size * float((gap / size).std(ddof=1) / np.sqrt(len(gap))) if known else float("nan")
         rows.append((float(np.nanmean(found)), name, worse if name != OWN else float("nan"), se))
     rows.sort(key=lambda row: (row[1] != OWN, row[0]))
     mean, names, worse_by, se_of = (list(column) for column in zip(*rows, strict=True))

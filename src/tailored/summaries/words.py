@@ -16,12 +16,13 @@ _DIFFER = {
 }
 
 #: Shares of a variance, and how one would call them.
-_STRENGTHS = ((0.01, "hardly"), (0.05, "a little"), (0.2, "clearly"), (0.5, "strongly"), (2.0, "mostly"))
+_STRENGTHS = ((0.01, "hardly"), (0.05, "a little"), (0.2, "clearly"), (0.5, "strongly"))
 
 
 def strength(share: float) -> str:
     """How much a share of the differences between tasks is, in a word."""
-    return next(word for least, word in _STRENGTHS if share < least)
+    # columns that work against each other may have more than all each
+    return next((word for least, word in _STRENGTHS if share < least), "mostly")
 
 
 def form_in_words(form: Mapping[str, Any], names: Sequence[str]) -> str:
