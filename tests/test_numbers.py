@@ -22,10 +22,13 @@ from tailored.baselines import BASELINES, EARLIER_METHODS, MixedModel, PooledBoo
 from tailored.baselines.trace_constrained import project_trace_ball
 from tailored.feature_maps import FEATURE_MAPS, get_feature_map
 from tailored.learners import MetaLearner
+from tailored.losses import get_loss
+from tailored.objectives import Query
 from tailored.solvers import ProjectedSGD
 from tailored.summaries import OWN
 from tailored.summaries.building import errors_table
 from tailored.summaries.words import strength
+from tailored.tasks import Rows
 
 D, TASKS, ROWS = 2, 8, 12
 
@@ -454,8 +457,11 @@ def test_words_that_look_like_numbers_are_words() -> None:
 
 
 def test_a_missing_target_among_objects() -> None:
+    X, y = np.ones((3, 1)), np.array([1.0, np.nan, 2], dtype=object)
     with pytest.raises(ValueError, match="Input y contains NaN"):
-        TaskRegressor().fit(np.ones((3, 1)), np.array([1.0, np.nan, 2], dtype=object))
+        TaskRegressor().fit(X, y)
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        EmpiricalBayesLearner().fit(X, y, groups=[0, 0, 1])
 
 
 def test_held_out_tasks_far_beyond_the_others() -> None:
@@ -471,3 +477,18 @@ def test_errors_whose_squares_are_no_numbers() -> None:
     assert table is not None
     assert table.columns["std. error"][1] == pytest.approx(1e160)  # of 1, 4 and 1
     assert strength(3.0) == "mostly"
+
+
+def test_a_rating_scale_of_no_rows() -> None:
+    none = TaskSet.from_tasks([(np.zeros((0, 2)), np.zeros(0))] * 2)
+    with pytest.raises(ValueError, match="feature_map: the tasks have no rows"):
+        get_feature_map("angle", has_side_info=False).fit(none)
+
+
+def test_an_iterate_that_has_gone_too_far_is_seen_in_the_value() -> None:
+    """θ of 1e300 and rows of 1e10: products that no number holds."""
+    rows = Rows(1e10 * make(side=False).X[:6], make(side=False).y[:6], np.array([0, 3, 6]))
+    with np.errstate(over="ignore", invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        found = Query(get_loss("squared"))(rows, rows, np.array([1e300 * np.eye(D)] * 2), None)
+    assert np.isinf(found.value).all()

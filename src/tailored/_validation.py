@@ -146,6 +146,14 @@ def numbers_of(name: str) -> Iterator[None]:
         raise ValueError(f"{name} has an integer too large for dtype('float64'); rescale it") from error
 
 
+def targets_in_objects(y: Any) -> Any:
+    """Targets that are objects, as numbers: scikit-learn looks for missing ones among objects, and does not name them."""
+    if not isinstance(y, np.ndarray) or y.dtype != object:
+        return y
+    with numbers_of("y"):
+        return check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+
+
 def check_features(X: Any, min_rows: int = 1) -> Any:
     """Return `X` as a 2-D C-contiguous float64 array, or as a canonical float64 CSR array if it is sparse.
 

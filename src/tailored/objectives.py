@@ -150,6 +150,10 @@ class Query(Objective):
                 XF_theta = XF @ thetas[t]
                 system = XF_theta @ XF.T
                 system[np.diag_indices_from(system)] += n * curvature[free]
+                if not (np.isfinite(system).all() and np.isfinite(v[t]).all()):
+                    # an iterate that has gone too far: whoever asked sees it in the value
+                    value[t] = np.inf
+                    continue
                 # Duplicated rows make K_FF singular when q = 0; any solution gives the same X_Fᵀ c.
                 c = np.linalg.lstsq(system, XF_theta @ v[t], rcond=1e-12)[0]
                 left[t] = v[t] - XF.T @ c

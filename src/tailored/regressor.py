@@ -20,6 +20,7 @@ from ._validation import (
     check_psd,
     check_target,
     numbers_of,
+    targets_in_objects,
 )
 from ._version import __version__
 from .adapting import put_together
@@ -178,12 +179,10 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
             raise
 
     def _fit(self, X: Any, y: Any) -> Self:
-        if isinstance(y, np.ndarray) and y.dtype == object:
-            # scikit-learn looks for missing values among objects before it reads them, and does not name them
-            with numbers_of("y"):
-                y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         with numbers_of("X"):
-            X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True)
+            X, y = validate_data(
+                self, X, targets_in_objects(y), accept_sparse="csr", dtype=np.float64, y_numeric=True
+            )
         check_sizes(TaskSet(X, y), USERS_UNITS)
         loss = get_loss(self.loss)
         loss.check_targets(y)

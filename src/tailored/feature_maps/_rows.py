@@ -42,6 +42,10 @@ class AngleMap(FeatureMap):
         self.scale = None if low is None or high is None else (low, high)
 
     def fit(self, tasks: TaskSet) -> AngleMap:
+        if not len(tasks.y) and self.scale is None:
+            raise ValueError(
+                "feature_map: the tasks have no rows to take the rating scale from; give low and high"
+            )
         low = float(tasks.y.min()) if self.low is None else self.low
         self.scale = low, float(tasks.y.max()) if self.high is None else self.high
         return self

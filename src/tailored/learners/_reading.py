@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from .._validation import name_some, numbers_of, outside
+from .._validation import name_some, numbers_of, outside, targets_in_objects
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
 from ..shards import Reservoir
@@ -54,7 +54,7 @@ def read_tasks(
             X, y = validate_data(
                 learner,
                 X,
-                y,
+                targets_in_objects(y),
                 reset=reset,
                 accept_sparse="csr",
                 dtype=np.float64,
