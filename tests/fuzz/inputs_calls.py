@@ -72,7 +72,7 @@ def _conditional(rng: Rng) -> Any:
 
 #: How often each is fitted, and how it is made; a fit of empirical Bayes takes as long as ten others.
 LEARNERS: dict[str, tuple[float, Callable[[Rng], Any]]] = {
-    "empirical Bayes": (2.0, _bayes),
+    "empirical Bayes": (1.0, _bayes),
     "conditional": (2.0, _conditional),
     "unconditional": (2.0, lambda rng: _paper(rng, UnconditionalLearner)),
     "independent": (2.0, lambda rng: IndependentLearner(loss=str(rng.choice(["absolute", "squared"])))),

@@ -118,7 +118,8 @@ class Trajectory:
         if not np.isfinite(result.value).all():
             raise OverflowError("the objective is no longer finite")
         squared = batch.squared_scale[t]
-        step_H = self.steps.H / squared**2 if squared > 0 else 0.0
+        # features whose squares no number holds say nothing
+        step_H = self.steps.H / squared**2 if squared**2 > 0 else 0.0
         self.iterate.step(result.theta(0, support.X), phi, self.steps.C, step_H, columns)
         self.mean.follow(self.iterate)
         step_B = self.steps.bias / squared if squared > 0 else 0.0
