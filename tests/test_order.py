@@ -268,10 +268,9 @@ def test_threads_that_fit_get_what_one_does(fitted):
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_children_give_the_same_answers(fitted, method):
-    """After fits with threads, and while one goes on.
+    """After fits with threads; a new process while one goes on.
 
-    A fork then may stand still: up to Python 3.11 `functools.cached_property` holds a lock while it computes, and nobody is
-    left in the child to let it go.
+    A fork then may stand still on a lock of any library that a thread was in: nobody is left in the child to let it go.
     """
     expected = everything(fitted, 0)
     busy = threading.Thread(target=lambda: EmpiricalBayesLearner(n_jobs=2).fit(made(8)))

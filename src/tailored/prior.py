@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._records import Record
+from ._records import Record, cached_property
 from .closed_form import ClosedForm
 from .common import CommonPart
 from .feature_maps import FeatureMap

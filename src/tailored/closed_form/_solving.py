@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._records import Record
+from .._records import Record, cached_property
 from ..feature_maps import FeatureMap, PosteriorMap, PosteriorModel, check_features
 from ..feature_maps.summaries import hats
 from ..mixed_models import TaskStatistics

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import joblib
 import numpy as np
 from numpy.typing import NDArray
 
+from .._records import cached_property
 from ..feature_maps import SideFeatures
 from ..losses import Loss
 from ..mixed_models import TaskStatistics

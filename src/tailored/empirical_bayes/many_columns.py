@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import joblib
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import wide
+from .._records import cached_property
 from .._threads import single_threaded_blas
 from ..calibration import calibrate_on
 from ..feature_maps import SideMap

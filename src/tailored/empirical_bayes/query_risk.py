@@ -9,12 +9,12 @@ instead of the mean where targets are skewed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from .._records import cached_property
 from ..losses import BoxLoss, DualBox, Loss
 
 Array = NDArray[np.float64]

@@ -11,14 +11,14 @@ K = 1 is the linear mixed model with a full covariance of the random slopes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._algebra import solve
-from .._records import Record
+from .._records import Record, cached_property
 from .._threads import in_threads
 from . import dual
 from .gates import log_gates

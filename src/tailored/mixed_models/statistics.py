@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._records import cached_property
 from ..tasks import TaskSet, Units
 from ..tasks.rows import BATCH_FLOATS, Rows, dense, frozen, predictions
 from .dual import Stack, stacked

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._records import cached_property
 from .._threads import single_threaded_blas
 from ..exceptions import ShardError
 from ..mixed_models import Source, TaskStatistics

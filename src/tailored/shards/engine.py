@@ -7,7 +7,6 @@ targets are shifted by their means first, so that sums do not cancel.  Only the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from .._records import cached_property
 from ..mixed_models import TaskStatistics
 from ..tasks import TaskScan, TaskSet, Units
 from ..tasks.pieces import label_keys

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._records import cached_property
 from ..mixed_models import Source, Summed, TaskStatistics, Totals
 from ..mixed_models.moments import Model
 from ..tasks import TaskSet, Units

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._records import Record
+from .._records import Record, cached_property
 from ..tasks import TaskSet
 from ..tasks.pieces import Keys, check_alike, label_keys, merged
 

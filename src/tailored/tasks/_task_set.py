@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import Any, Self, overload
 
 import numpy as np
 import scipy.sparse as sp
 
+from .._records import cached_property
 from .._validation import (
     check_finite,
     check_positions,

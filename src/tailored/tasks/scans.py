@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._records import cached_property
 from .._validation import check_choice, name_some
 from ._columns import ColumnEncoding
 from ._descriptions import Side, side_column

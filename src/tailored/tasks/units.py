@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._records import Record
+from .._records import Record, cached_property
 from ._task_set import TaskSet
 from .rows import Rows, dense, frozen, with_constant
 

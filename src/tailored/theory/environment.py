@@ -9,12 +9,12 @@ the risk of its task for every convex loss of the residual, because x and -x are
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._records import cached_property
 from .._validation import check_choice, check_int, check_nonnegative, check_positive
 from ..losses import get_loss
 from ..tasks import Task, TaskSet

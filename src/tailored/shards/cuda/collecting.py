@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._records import cached_property
 from ...mixed_models import Source
 from ...tasks import TaskSet, Units
 from ...tasks.pieces import label_keys
