@@ -250,7 +250,9 @@ def test_rows_of_a_large_table_are_predicted_in_batches(folder, model, monkeypat
     monkeypatch.setattr(tables, "LARGE", 10)
     monkeypatch.setattr(tables, "BATCH", 5)
     run("predict", model, folder / "new.csv", *options, "-o", folder / "parts-out.csv")
-    assert (folder / "parts-out.csv").read_text() == (folder / "whole-out.csv").read_text()
+    # adapted beside other tasks: the last bits may differ
+    parts, whole = (pd.read_csv(folder / f"{name}-out.csv") for name in ("parts", "whole"))
+    pd.testing.assert_frame_equal(parts, whole, rtol=1e-12)
     assert not list(folder.glob("*.part"))
 
 

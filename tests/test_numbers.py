@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 
 from tailored import (
     ConditionalLearner,
@@ -28,7 +29,7 @@ from tailored.solvers import ProjectedSGD
 from tailored.summaries import OWN
 from tailored.summaries.building import errors_table
 from tailored.summaries.words import strength
-from tailored.tasks import Rows
+from tailored.tasks import Rows, Units
 
 D, TASKS, ROWS = 2, 8, 12
 
@@ -492,3 +493,23 @@ def test_an_iterate_that_has_gone_too_far_is_seen_in_the_value() -> None:
         warnings.simplefilter("ignore", UserWarning)
         found = Query(get_loss("squared"))(rows, rows, np.array([1e300 * np.eye(D)] * 2), None)
     assert np.isinf(found.value).all()
+
+
+@pytest.mark.filterwarnings("ignore:.*within-task algorithm")
+def test_sparse_rows_so_large_that_the_penalty_is_rounding() -> None:
+    tasks = make(np.array([1e17, 1e17, 1e17, 1.0]), rows=2, side=False)
+    learner = IndependentLearner(loss="squared").fit(tasks)
+    rows = TaskSet(sparse.csr_array(tasks.X), tasks.y, np.repeat(tasks.labels, 2))
+    found = np.asarray(learner.predict_tasks(rows, rows)["prediction"])
+    assert np.abs(found - tasks.y).max() < 1e-6 * np.abs(tasks.y).max()
+
+
+def test_a_variance_without_an_inverse() -> None:
+    tasks = make(np.array([1e-155, 1e-155, 1.0, 1.0]), side=False)
+    assert np.isfinite(get_feature_map("fourier", has_side_info=False).fit(tasks).transform(tasks)).all()
+
+
+def test_weights_that_are_no_numbers() -> None:
+    units = Units(np.array([1e-130]), 1e90, np.zeros(1))
+    with pytest.raises(ValueError, match="X: rows are so large"):
+        units.raw_weights(np.array([[1e100]]))

@@ -166,7 +166,6 @@ BAD = {
     "NaN in X": (lambda X, y: (np.where(X[1, 1] == X, np.nan, X), y), ValueError, "NaN"),
     "NaN in y": (lambda X, y: (X, np.where(y == y[1], np.nan, y)), ValueError, r"y contains NaN: row 1"),
     "lengths": (lambda X, y: (X, y[:2]), ValueError, "inconsistent numbers of samples"),
-    "no rows": (lambda X, y: (X[:0], y[:0]), ValueError, "0 sample"),
     "no targets": (lambda X, y: (X, None), ValueError, "target y is None"),
     "one row as a vector": (lambda X, y: (X[0], y[:1]), ValueError, "2D array"),
     "words": (lambda X, y: (X, ["a"] * len(y)), ValueError, "numbers"),
@@ -183,6 +182,13 @@ def test_bad_rows_leave_the_model_as_it_was(name, learners):
         model.update(*spoil(X[5:9], y[5:9]))
     assert pickle.dumps(model) == before
     same(model.update(X[5:9], y[5:9]), learners["plain"].adapt(X[:9], y[:9]), X[9:])
+
+
+def test_no_rows_change_nothing(learners):
+    X, y, _, _ = environment(1, 12, seed=6)
+    model = learners["plain"].adapt(X[:5], y[:5])
+    before = model.predict(X)
+    np.testing.assert_array_equal(model.update(X[:0], y[:0]).predict(X), before)
 
 
 def test_a_common_part_that_fails_leaves_the_model_as_it_was(learners, monkeypatch):

@@ -106,6 +106,8 @@ def solve(
             solved = within.solve(one.X, one.y, theta, prior.loss, offset=offset, label=label, **options)
             direction = _dual_direction(solved, one.X, prior.inner)
             out[t] = factors[t] * prior.conditioning.multiply(phis[t], columns, direction)
+            # of large columns g keeps rounding alone
+            out[t, columns] = solved.coef
         if means is not None:
             out[t] += means[t]
     return out

@@ -88,7 +88,9 @@ class FourierEmbedding(FeatureMap):
         check_sizes(tasks, USERS_UNITS, new=True)
         X = dense(tasks.X)
         variance = float(X.var()) if X.size else 0.0
-        gamma = self.gamma if self.gamma is not None else 1.0 / (max(X.shape[1], 1) * (variance or 1.0))
+        # A variance whose inverse is no number is none.
+        width = variance if variance > 1e-200 else 1.0
+        gamma = self.gamma if self.gamma is not None else 1.0 / (max(X.shape[1], 1) * width)
         rng = check_random_state(self.random_state)
         self.frequencies = np.sqrt(2.0 * gamma) * rng.normal(size=(X.shape[1], self.n_components))
         self.phases = rng.uniform(0.0, 2.0 * np.pi, size=self.n_components)

@@ -268,9 +268,15 @@ class Units(Record):
         """Weights (.., d) of the raw columns, the intercept last, for weights in these units."""
         if self.is_raw:
             return weights
-        out = weights * self.weights
-        if self.fit_intercept:
-            out[..., -1] += self.target_shift - out[..., :-1] @ self.shift[:-1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            out = weights * self.weights
+            if self.fit_intercept:
+                out[..., -1] += self.target_shift - out[..., :-1] @ self.shift[:-1]
+        if not np.isfinite(out).all():
+            raise ValueError(
+                "X: rows are so large beside those of fit that their weights are no numbers; give the units of fit, or drop "
+                "those rows"
+            )
         return out
 
     def raw_differences(self, weights: Array) -> Array:
