@@ -256,8 +256,8 @@ def _product(A: Floats, B: Floats, C: Floats) -> None:
 
 
 @njit(**_INNER)
-def _gram(A: Floats, scale: float, C: Floats) -> None:
-    """Lower triangle of C = scale A A'."""
+def _gram(A: Floats, C: Floats) -> None:
+    """Lower triangle of C = A A'."""
     n, d = A.shape
     for i in range(0, n, 2):
         k = min(i + 1, n - 1)
@@ -272,10 +272,10 @@ def _gram(A: Floats, scale: float, C: Floats) -> None:
                 t += A[i, h] * A[l, h]
                 u += A[k, h] * A[j, h]
                 v += A[k, h] * A[l, h]
-            C[i, j] = s * scale
-            C[i, l] = t * scale
-            C[k, j] = u * scale
-            C[k, l] = v * scale
+            C[i, j] = s
+            C[i, l] = t
+            C[k, j] = u
+            C[k, l] = v
 
 
 @njit(**_INNER)
@@ -428,7 +428,7 @@ def _newton_matrix(loss: Any, Z: Floats, z: Floats, work: Work) -> Floats:
                 columns[k, j] = work.step[i] * Z[i, k]
             j += 1
     H = work.square[: r * r].reshape((r, r))
-    _gram(columns, 1.0, H)
+    _gram(columns, H)
     for k in range(r):
         H[k, k] += 1.0
     return H
@@ -650,7 +650,7 @@ def _regress(Z: Floats, free: Integers, m: int, step: Floats, work: Work) -> Flo
         for k in range(r):
             columns[k, j] = Z[free[j], k]
     inverse = work.square[: r * r].reshape((r, r))
-    _gram(columns, 1.0, inverse)
+    _gram(columns, inverse)
     for k in range(r):
         inverse[k, k] = inverse[k, k] * (1.0 + 1e-12) if inverse[k, k] > 0.0 else 1.0
     _invert(inverse)
