@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from inputs_calls import ask_one, fit_one, fit_two_units, part_alone, stream_one
+from inputs_fits import fit_one, fit_two_units, stream_one
+from inputs_questions import ask_one, part_alone
 from inputs_verdict import FAILURES, OUTCOMES, Failure, Terminal
 
 

@@ -1,0 +1,79 @@
+"""The learners and baselines that are fitted to odd tasks, with odd options, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, UnconditionalLearner
+from tailored.baselines import BASELINES, EARLIER_METHODS, PooledBoosting
+from tailored.feature_maps import FEATURE_MAPS
+from tailored.losses import Pinball
+from tailored.solvers import LBFGS, Adam, ProjectedSGD
+
+Rng = np.random.Generator
+
+
+#: One or two steps are enough to see what numbers do.
+SEARCH = {
+    "trace-constrained": {"step_size": [0.01, 10.0], "regularization": [0.1]},
+    "unconditional bias": {"step_size": [0.01, 10.0], "regularization": [0.1]},
+    "conditional bias": {"step_size": [0.01, 10.0], "regularization": [0.1]},
+    "Frank-Wolfe": {"radius": [0.1, 10.0], "n_iterations": 5},
+    "multi-task feature learning": {"regularization": [0.01, 1.0], "n_rounds": 5},
+}
+
+
+def _steps(rng: Rng) -> Any:
+    solvers: list[Any] = [
+        ProjectedSGD(step_sizes=[1e-3, 1.0]),
+        ProjectedSGD(0.1),
+        Adam(max_passes=3),
+        LBFGS(max_passes=3),
+    ]
+    return solvers[rng.integers(len(solvers))]
+
+
+def _paper(rng: Rng, kind: Callable[..., Any], **options: Any) -> Any:
+    return kind(
+        solver=_steps(rng),
+        objective=str(rng.choice(["surrogate", "query"])),
+        loss=str(rng.choice(["absolute", "squared", "huber"])),
+        bias=str(rng.choice(["none", "shared"])),
+        fit_intercept=bool(rng.random() < 0.7),
+        **options,
+    )
+
+
+def _bayes(rng: Rng) -> Any:
+    loss: Any = rng.choice(np.array(["absolute", "squared", Pinball(0.8)], dtype=object), p=[0.7, 0.2, 0.1])
+    support = [None, None, 1, 0.5][rng.integers(4)]
+    return EmpiricalBayesLearner(loss=loss, fit_intercept=bool(rng.random() < 0.8), support=support)
+
+
+def _conditional(rng: Rng) -> Any:
+    maps = ["auto", "auto", *(name for name in FEATURE_MAPS if name not in ("posterior", "vector"))]
+    return _paper(rng, ConditionalLearner, feature_map=str(rng.choice(maps)))
+
+
+#: How often each is fitted, and how it is made; a fit of empirical Bayes takes as long as ten others.
+LEARNERS: dict[str, tuple[float, Callable[[Rng], Any]]] = {
+    "empirical Bayes": (1.0, _bayes),
+    "conditional": (2.0, _conditional),
+    "unconditional": (2.0, lambda rng: _paper(rng, UnconditionalLearner)),
+    "independent": (2.0, lambda rng: IndependentLearner(loss=str(rng.choice(["absolute", "squared"])))),
+    **{name: (1.0, lambda rng, kind=kind: kind()) for name, kind in BASELINES.items()},
+    **{
+        name: (1.0, lambda rng, kind=kind, name=name: kind(**SEARCH[name]))
+        for name, kind in EARLIER_METHODS.items()
+    },
+    "boosting": (0.5, lambda rng: PooledBoosting(max_iter=3, n_draws=1)),
+}
+
+
+NAMES = list(LEARNERS)
+
+
+SHARES = np.array([share for share, _ in LEARNERS.values()]) / sum(share for share, _ in LEARNERS.values())

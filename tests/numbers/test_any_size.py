@@ -1,0 +1,251 @@
+"""Numbers of any size: results that follow the units, or a refusal that names the column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from odd_tasks import EVERYONE, LEARNERS, PAPERS, TASKS, D, bayes, make
+from tailored import EmpiricalBayesLearner, IndependentLearner, TaskRegressor, TaskSet
+from tailored.baselines import MixedModel, TaskMean
+from tailored.feature_maps import FEATURE_MAPS, get_feature_map
+
+
+@pytest.fixture(scope="module")
+def plain() -> EmpiricalBayesLearner:
+    return bayes(make())
+
+
+@pytest.mark.filterwarnings("ignore:coverage")
+@pytest.mark.parametrize(
+    "powers", [(-420, 410, 390, 0), (400, 400, -400, -420), (-425, -425, -425, -425), (425, -300, 425, 425)]
+)
+def test_units_of_any_size_change_nothing(plain: EmpiricalBayesLearner, powers: tuple[int, ...]) -> None:
+    factors = 2.0 ** np.array(powers, dtype=float)
+    tasks, others = make(), make(factors)
+    learner = bayes(others)
+    unit = factors[D]
+    ours, theirs = learner.predict_tasks(others, others), plain.predict_tasks(tasks, tasks)
+    for column in ("prediction", "lower", "upper", "std"):
+        np.testing.assert_allclose(ours[column] / unit, theirs[column], rtol=1e-11)
+    assert learner.validation_error_ / unit == pytest.approx(plain.validation_error_, rel=1e-11)
+    one, two = (
+        k.adapt(t[0].X, t[0].y, side_info=t[0].side_info) for k, t in ((learner, others), (plain, tasks))
+    )
+    np.testing.assert_allclose(one.coef_ / unit * factors[:D], two.coef_, rtol=1e-11)
+    assert one.intercept_ / unit == pytest.approx(two.intercept_, rel=1e-11)
+    assert one.representation_ is not None
+    assert two.representation_ is not None
+    back = np.append(factors[:D], 1.0)
+    np.testing.assert_allclose((one.representation_ * back).T * back, two.representation_.T, rtol=1e-11)
+    assert np.isfinite(one.dual_gap_)
+    mine, usual = learner.summary().frames, plain.summary().frames
+    assert mine.keys() == usual.keys()
+    for name, size in (
+        ("effect", unit / back),
+        ("std. error", unit / back),
+        ("std. between tasks", unit / back),
+    ):
+        np.testing.assert_allclose(mine["effects"][name] / size, usual["effects"][name], rtol=1e-9)
+    np.testing.assert_allclose(mine["effects"]["explained"], usual["effects"]["explained"], rtol=1e-9)
+    np.testing.assert_allclose(mine["correlations"].iloc[:, 1:], usual["correlations"].iloc[:, 1:], rtol=1e-9)
+    effects = learner.effects(others), plain.effects(tasks)
+    for name in ("effect", "std", "low", "high"):
+        np.testing.assert_allclose(
+            effects[0][name] / np.tile(unit / back, TASKS), effects[1][name], rtol=1e-9, atol=1e-9
+        )
+    assert learner.score(others) == pytest.approx(plain.score(tasks), rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:coverage")
+def test_mixed_powers_of_ten() -> None:
+    factors = np.array([1e-120, 1e97, 1e-80, 1e113])
+    tasks, others = make(rows=40), make(factors, rows=40)
+    one, two = bayes(tasks).predict_tasks(tasks, tasks), bayes(others).predict_tasks(others, others)
+    for column in ("prediction", "lower", "upper", "std"):
+        assert np.abs(two[column] / factors[D] - one[column]).max() < 1e-6 * tasks.y.std()
+
+
+def test_weights_at_the_edge_are_those_of_long_arithmetic() -> None:
+    """(K + nI)a = y − Xb, w = b + θXᵀa, by elimination in eighty bits, at unit size."""
+    factors = np.array([1e-50, 1e125, 1e70, 1.0])
+    tasks, others = make(side=False), make(factors, side=False)
+    small, large = MixedModel().fit(tasks), MixedModel().fit(others)
+    b, W, noise = (np.longdouble(v) for v in (small.mean_, small.covariance_, small.noise_))
+    found = large.adapt_many(others)
+    for t, task in enumerate(tasks):
+        Z = np.column_stack([task.X, np.ones(len(task.y))]).astype(np.longdouble)
+        system = Z @ W @ Z.T + noise * np.eye(len(Z), dtype=np.longdouble)
+        w = b + W @ Z.T @ eliminated(system, task.y - Z @ b)
+        ours = found[t] / factors[D] * np.append(factors[:D], 1.0)
+        np.testing.assert_allclose(ours, w.astype(float), rtol=1e-6)
+
+
+def test_a_variance_that_is_no_number() -> None:
+    with pytest.raises(ValueError, match="X: column 0 has values of about 9e-126 beside targets"):
+        MixedModel().fit(make([1e-125, 1.0, 1e125, 1.0], side=False))
+
+
+def eliminated(A: Any, right: Any) -> Any:
+    A, right = A.copy(), right.copy()
+    n = len(A)
+    for i in range(n):
+        for j in range(i + 1, n):
+            part = A[j, i] / A[i, i]
+            A[j, i:] -= part * A[i, i:]
+            right[j] -= part * right[i]
+    for i in range(n - 1, -1, -1):
+        right[i] = (right[i] - A[i, i + 1 :] @ right[i + 1 :]) / A[i, i]
+    return right
+
+
+def test_a_constant_column_is_measured_by_itself(plain: EmpiricalBayesLearner) -> None:
+    tasks = make(side=False)
+    X = np.column_stack([tasks.X, np.full(len(tasks.y), 3.7e100)])
+    learner = bayes(TaskSet.from_arrays(X, tasks.y, tasks.offsets, tasks.labels))
+    model = learner.adapt(X[:5], tasks.y[:5])
+    again = np.nextafter(X[:5], np.inf)
+    assert np.abs(model.predict(again) - model.predict(X[:5])).max() < 1e-9
+
+
+def test_targets_that_are_constant_and_huge() -> None:
+    tasks = make(side=False)
+    learner = bayes(
+        TaskSet.from_arrays(tasks.X, np.full(len(tasks.y), -3.3e119), tasks.offsets, tasks.labels)
+    )
+    np.testing.assert_allclose(learner.adapt().predict(tasks.X[:3]), -3.3e119, rtol=1e-9)
+
+
+def frame(factors: Any) -> TaskSet:
+    tasks = make(factors)
+    table = pd.DataFrame(tasks.X, columns=["height", "width"])
+    table["who"] = np.repeat(tasks.labels, tasks.sizes)
+    table["y"] = tasks.y
+    side = pd.DataFrame(tasks.side_info, index=tasks.labels, columns=["age"])
+    return TaskSet.from_frame(table, task="who", target="y", side_info=side)
+
+
+@EVERYONE
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (1, r"X: column 'width'.*rescale it"),
+        (2, r"y: the targets.*rescale them"),
+        (3, r"side_info: column 'age'.*rescale"),
+    ],
+)
+@pytest.mark.parametrize("size", [1e160, 1e-160, 1e-310])
+def test_beyond_what_squares_hold(name: str, place: int, words: str, size: float) -> None:
+    factors = np.ones(D + 2)
+    factors[place] = size
+    with pytest.raises(ValueError, match=words):
+        LEARNERS[name]().fit(frame(factors))
+
+
+@pytest.mark.parametrize("name", [*PAPERS, "ridge per task", "boosting"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_users_units_are_taken_as_they_are_up_to_a_size(name: str) -> None:
+    assert LEARNERS[name]().fit(make([1e25, 1e-25, 1e20, 1e-20])) is not None
+    with pytest.raises(ValueError, match=r"X: column 0 has values up to .*e\+50.*rescale it"):
+        LEARNERS[name]().fit(make([1e50, 1.0, 1.0, 1.0]))
+
+
+@pytest.mark.filterwarnings("ignore:coverage")
+def test_new_rows_that_dwarf_those_of_fit(plain: EmpiricalBayesLearner) -> None:
+    tasks = make()
+    task = tasks[0]
+    X, y, s = task.X, task.y, task.side_info
+    model = plain.adapt(X, y, side_info=s)
+    large = X.copy()
+    large[3, 1] = 1e90
+    calls: dict[str, Callable[[], Any]] = {
+        "adapt": lambda: plain.adapt(large, y, side_info=s),
+        "representation": lambda: plain.representation(large, y, side_info=s),
+        "predict": lambda: plain.predict(large, groups=[0] * len(y)),
+        "predict of a model": lambda: model.predict(large),
+        "predict_interval": lambda: model.predict_interval(large),
+        "predict_std": lambda: model.predict_std(large),
+        "update": lambda: model.update(large, y),
+    }
+    before, of_model = dict(vars(plain)), dict(vars(model))
+    for call in calls.values():
+        with pytest.raises(ValueError, match=r"X: column 1 has values up to 1e\+90"):
+            call()
+    with pytest.raises(ValueError, match="y: the targets have values up to 1e"):
+        plain.adapt(X, np.full(len(y), 1e100), side_info=s)
+    with pytest.raises(ValueError, match="side_info: "):
+        plain.adapt(X, y, side_info=s * 1e100)
+    many = TaskSet.from_tasks([(large, y, s)])
+    for method in (
+        plain.adapt_many,
+        plain.predict_tasks,
+        plain.score,
+        plain.task_errors,
+        plain.representations,
+    ):
+        with pytest.raises(ValueError, match=r"X: column 1 has values up to 1e\+90"):
+            method(many)
+    assert vars(plain) == before
+    assert all(vars(model)[k] is v for k, v in of_model.items())
+
+
+@pytest.mark.filterwarnings("ignore:coverage")
+def test_rows_on_the_way_to_that_are_finite(plain: EmpiricalBayesLearner) -> None:
+    """Beside 1e12 the identity of I + τXᵀX is rounding: pivots were the root of a negative number."""
+    rng = np.random.default_rng(0)
+    for size in 10.0 ** np.arange(1, 15):
+        X = size * np.outer(rng.normal(size=6), [1.0, 1.0 + 1e-9])
+        y = rng.normal(size=6)
+        model = plain.adapt(X, y, side_info=np.zeros(1))
+        ends = model.predict_interval(X)
+        assert np.isfinite(model.coef_).all()
+        assert np.isfinite(ends).all()
+        assert (ends[:, 0] <= ends[:, 1]).all()
+        tasks = TaskSet.from_tasks([(X, y, np.zeros(1))])
+        table = plain.predict_tasks(tasks, tasks)
+        assert all(np.isfinite(table[c]).all() for c in ("prediction", "lower", "upper", "std"))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_integers_beyond_what_floats_hold() -> None:
+    tasks = make(side=False)
+    X, groups = np.round(tasks.X * 2.0**58), np.repeat(tasks.labels, tasks.sizes)
+    as_integers = IndependentLearner().fit(X.astype(np.int64), tasks.y, groups=groups)
+    as_floats = IndependentLearner().fit(X, tasks.y, groups=groups)
+    np.testing.assert_array_equal(as_integers.task_weights_, as_floats.task_weights_)
+    beyond = np.full(X.shape, 10**400, dtype=object)
+    for call in (
+        lambda: IndependentLearner().fit(beyond, tasks.y, groups=groups),
+        lambda: TaskSet(beyond, tasks.y),
+        lambda: TaskRegressor().fit(beyond, tasks.y),
+        lambda: as_floats.predict(beyond, groups=groups),
+        lambda: TaskMean().fit(tasks).adapt(beyond, tasks.y),
+    ):
+        with pytest.raises(ValueError, match=r"X .*integer too large"):
+            call()
+    with pytest.raises(ValueError, match=r"y .*integer too large"):
+        TaskSet(X, np.full(len(X), 10**400, dtype=object))
+
+
+@pytest.mark.parametrize("name", [n for n in FEATURE_MAPS if n not in ("posterior", "vector")])
+def test_maps_of_rows_refuse_by_name(name: str) -> None:
+    tasks = make([1e200, 1.0, 1.0, 1.0], side=False)
+    with pytest.raises(ValueError, match="X: column 0 has values up to"):
+        get_feature_map(name, has_side_info=False).fit(tasks).transform(tasks)
+
+
+@pytest.mark.parametrize("loss", ["absolute", "squared"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_one_task_alone(loss: str) -> None:
+    task = make()[0]
+    model = TaskRegressor(loss=loss).fit(task.X * 1e29, task.y * 1e29)
+    assert np.isfinite(model.coef_).all()
+    assert np.isfinite(model.dual_gap_)
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match="X: column 1 has values up to"):
+        model.fit(task.X * np.array([1.0, 1e100]), task.y)
+    assert vars(model) == before

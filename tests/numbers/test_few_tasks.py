@@ -1,0 +1,102 @@
+"""Few tasks, tasks without rows, and what baselines check of what they are given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from odd_tasks import EVERYONE, LEARNERS, D, make
+from tailored import IndependentLearner, TaskSet
+from tailored.baselines import BASELINES, EARLIER_METHODS, RidgePerTask
+from tailored.learners import MetaLearner
+from tailored.solvers import ProjectedSGD
+
+
+def empty(tasks: TaskSet) -> TaskSet:
+    return tasks.with_rows(np.zeros(len(tasks.y), dtype=bool), np.zeros(len(tasks), dtype=np.int64))
+
+
+@EVERYONE
+def test_only_empty_tasks_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"(X|tasks): (none of the tasks|no task) has a row"):
+        LEARNERS[name]().fit(empty(make()))
+
+
+@EVERYONE
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_single_task_and_a_single_row(name: str) -> None:
+    tasks = make()[:4]
+    lonely = [(t.X[: int(i == 2)], t.y[: int(i == 2)], t.side_info) for i, t in enumerate(tasks)]
+    for few in (tasks[:1], TaskSet.from_tasks(lonely)):
+        learner = LEARNERS[name]().fit(few)
+        errors = learner.task_errors(tasks, tasks)
+        assert np.isfinite(errors).all()
+        for number in ("validation_error_", "scale_"):
+            assert np.isfinite(vars(learner).get(number) or 0.0)
+
+
+@pytest.mark.parametrize("name", [n for n in LEARNERS if n != "independent"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_held_out_tasks_without_rows(name: str) -> None:
+    tasks = make()
+    learner = LEARNERS[name]()
+    if not isinstance(learner, MetaLearner):
+        pytest.skip("takes no validation tasks")
+    if name == "conditional":
+        learner.set_params(solver=ProjectedSGD(step_sizes=[0.01, 1.0]))
+    with pytest.raises(ValueError, match="validation: none of its tasks has a row"):
+        learner.fit(tasks, validation=empty(tasks[:2]))
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_draws_of_held_out_tasks_without_rows(seed: int) -> None:
+    """Whichever tasks are held out: most have no rows."""
+    tasks = make()
+    few = [(t.X[: 6 * (i == seed)], t.y[: 6 * (i == seed)], t.side_info) for i, t in enumerate(tasks[:5])]
+    for name in ("unconditional", "empirical Bayes", *EARLIER_METHODS):
+        learner = LEARNERS[name]().set_params(random_state=seed)
+        learner.fit(TaskSet.from_tasks(few))
+        assert np.isfinite(learner.task_errors(tasks, tasks)).all()
+
+
+def test_a_score_of_one_row() -> None:
+    tasks = make()
+    learner = IndependentLearner().fit(tasks)
+    with pytest.raises(ValueError, match="X: R² takes at least two rows"):
+        learner.score(TaskSet.from_tasks([(tasks[0].X[:1], tasks[0].y[:1], tasks[0].side_info)]), support=0.5)
+
+
+# --- baselines read as learners do
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_baselines_check_what_they_are_given(name: str) -> None:
+    tasks = make(side=False)
+    if name == "item and user bias":
+        one_hot = np.eye(D)[np.arange(len(tasks.y)) % D]
+        tasks = TaskSet.from_arrays(one_hot, tasks.y, tasks.offsets, tasks.labels)
+    baseline = BASELINES[name]().fit(tasks)
+    X, y = tasks[0].X, tasks[0].y
+    for call, words in (
+        (lambda: baseline.adapt(X[:, :1], y), "X has 1 features"),
+        (lambda: baseline.adapt(X[0], y), "2D array"),
+        (lambda: baseline.adapt(np.full_like(X, np.nan), y), "X contains NaN"),
+        (lambda: baseline.adapt(X, y[:3]), "X has 12 rows, y has 3"),
+        (lambda: baseline.adapt(X, y).predict(X[:, :1]), "X has 1 features"),
+        (lambda: baseline.task_errors(tasks, tasks[:3]), "query: expected the same 8 tasks, got 3"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+    with pytest.raises(TypeError, match="tasks: expected a TaskSet"):
+        baseline.fit(X)  # type: ignore[arg-type]
+    before = dict(vars(baseline))
+    with pytest.raises(ValueError, match="X: column 0"):
+        baseline.fit(make([1e200, 1.0, 1.0, 1.0], side=False))
+    assert vars(baseline) == before
+
+
+def test_ridge_beside_which_its_penalty_is_rounding() -> None:
+    tasks = make([1e20, 1e20, 1.0, 1.0], side=False)
+    twice = TaskSet.from_arrays(np.repeat(tasks.X[:, :1], 3, axis=1), tasks.y, tasks.offsets, tasks.labels)
+    assert np.isfinite(RidgePerTask().fit(twice).adapt_many(twice)).all()
