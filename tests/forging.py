@@ -28,6 +28,18 @@ def forge(path, change, target):
     return put_together(target, {**members, "model.json": json.dumps(tree).encode()})
 
 
+def forge_fields(path, change, target):
+    """A copy with another tree, of whose arrays only those that it still names are left, by their new numbers."""
+    members = members_of(path)
+    tree = json.loads(members.pop("model.json"))
+    change(tree)
+    left = {}
+    for number, node in enumerate(arrays_like(tree)):
+        left[f"arrays/{number}.npy"] = members[f"arrays/{node['array'][0]}.npy"]
+        node["array"][0] = number
+    return put_together(target, {"model.json": json.dumps(tree).encode(), **left})
+
+
 def parts_of(tree, *names):
     """The fields of an object in a tree, by the names that lead to it."""
     node = tree["dict"]["value"]

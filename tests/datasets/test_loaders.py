@@ -30,7 +30,15 @@ from small_files import (
     movielens_files,
     zipped,
 )
-from tailored.datasets import _jester, _lenk, _movielens, fetch_jester, fetch_lenk, fetch_movielens
+from tailored.datasets import (
+    DamagedFileError,
+    _jester,
+    _lenk,
+    _movielens,
+    fetch_jester,
+    fetch_lenk,
+    fetch_movielens,
+)
 
 FETCHERS: dict[str, Callable[..., Any]] = {
     "lenk": fetch_lenk,
@@ -167,7 +175,7 @@ def test_movielens_sparse(movielens_folder: Path) -> None:
 )
 def test_bad_movielens(name: str, content: bytes, message: str, movielens_folder: Path) -> None:
     (movielens_folder / name).write_bytes(content)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(DamagedFileError, match=message):
         fetch_movielens(path=movielens_folder, n_items=None, min_ratings=1)
 
 

@@ -46,6 +46,7 @@ from tailored.representation import Bias, LowRank
 from tailored.solvers import LBFGS, Adam, ProjectedSGD
 
 HERE = Path(__file__).parent
+LATEST = HERE / f"format-{FORMAT}"
 
 
 def clusters(n_tasks=8, n_rows=5):
@@ -230,6 +231,11 @@ def answers(model):
     return found
 
 
+def named(name):
+    """The golden file of the present format."""
+    return LATEST / f"{name}.tailored"
+
+
 def main(folder):
     folder.mkdir(parents=True)
     expected = {}
@@ -241,4 +247,4 @@ def main(folder):
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / f"format-{FORMAT}")
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else LATEST)

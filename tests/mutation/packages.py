@@ -57,7 +57,9 @@ PACKAGES = {
         (f"{_HERE}/archive/*.py", f"{_HERE}/archive/schemas/*.py"),
         (
             "tests/model_files/test_round_trips.py",
-            "tests/model_files/test_model_files.py",
+            "tests/model_files/test_golden_files.py",
+            "tests/model_files/test_forged_files.py",
+            "tests/model_files/test_what_is_stored.py",
             "tests/model_files/test_common_files.py",
             "tests/model_files/test_saving_whole.py",
             "tests/test_persistence.py",
