@@ -40,8 +40,9 @@ def test_whole_numbers_beyond_the_digits_of_floats_are_rounded(made):
 
 
 def test_numbers_beyond_floats_and_labels_beyond_64_bits():
+    x = pd.Series([10**400, 1, 2, 3], dtype=object)  # an old pandas takes no list of them
     with pytest.raises(ValueError, match="'x' has a number beyond 1e308"):
-        TaskSet.from_frame(pd.DataFrame({**ROWS, "x": [10**400, 1, 2, 3]}), task="task", target="y")
+        TaskSet.from_frame(pd.DataFrame({**ROWS, "x": x}), task="task", target="y")
     frame = pl.DataFrame({"task": [2**70, 2**70, 1, 1], "y": ROWS["y"], "x": [1.0, 2.0, 3.0, 4.0]})
     assert TaskSet.from_frame(frame, task="task", target="y").labels.tolist() == [2**70, 1]
 
@@ -56,3 +57,22 @@ def test_arguments_that_are_no_names_are_named():
     # names of columns may be anything, and are listed
     with pytest.raises(ValueError, match="'y', 3; got"):
         TaskSet.from_frame(frame.rename(columns={"x": 3}), task="tasks", target="y")
+
+
+def test_the_index_that_pandas_puts_into_its_files_is_no_input(tmp_path):
+    """Rows that are chosen or shuffled keep their numbers, which become a column of the file."""
+    rows = pd.DataFrame({**ROWS, "x": [0.5, 1.5, 2.5, 3.5]}).iloc[[2, 0, 3, 1]]
+    about = pd.DataFrame({"task": [0, 1], "age": [30.0, 40.0]}).iloc[[1, 0]]
+    rows.to_parquet(tmp_path / "rows.parquet")
+    about.to_parquet(tmp_path / "about.parquet")
+    stored = pl.read_parquet(tmp_path / "rows.parquet")
+    assert "__index_level_0__" in stored.columns
+    tasks = TaskSet.from_frame(
+        stored, task="task", target="y", side_info=pl.read_parquet(tmp_path / "about.parquet")
+    )
+    assert list(tasks.feature_names) == ["x"]
+    assert tasks.side_info.tolist() == [[40.0], [30.0]]
+    (piece,) = scan(tmp_path / "rows.parquet", task="task", target="y").pieces()
+    assert list(piece.tasks.feature_names) == ["x"]
+    named = TaskSet.from_frame(stored, task="task", target="y", features=["__index_level_0__"])
+    assert named.X.ravel().tolist() == [2.0, 3.0, 0.0, 1.0]

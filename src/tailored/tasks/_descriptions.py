@@ -10,7 +10,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._validation import is_missing, name_some, native
-from ._frames import Column, Frame, Grouping, is_frame, is_series, numeric_column, read_frame, read_labels
+from ._frames import (
+    Column,
+    Frame,
+    Grouping,
+    is_frame,
+    is_series,
+    numeric_column,
+    read_frame,
+    read_labels,
+    remaining,
+)
 
 BY_LABEL = (
     "Side information is aligned by task label, never by position: pass a mapping {label: row}, "
@@ -78,7 +88,9 @@ def read_side_table(side_info: Any, task: list[str], labels: list[Any]) -> Side:
     if set(task) <= set(frame.columns):
         keys = [read_labels(frame[name].to_native(), "side_info") for name in task]
         rows = _find(keys[0] if len(task) == 1 else _tuples(keys), labels)
-        return side_from_frame(frame.drop(task), rows, labels)
+        kept = remaining(frame.columns, task)
+        told = frame.drop([name for name in frame.columns if name not in kept])
+        return side_from_frame(told, rows, labels)
     return side_from_index(side_info, frame, labels, f" Or give it the column {name_some(task)}.")
 
 

@@ -5,6 +5,7 @@ Dataframes are read through narwhals, so pandas, polars and pyarrow are accepted
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -22,6 +23,8 @@ Rows: TypeAlias = Any  # ndarray or csr_array; scipy has no types to say so
 
 # asking narwhals about each of these would cost more than the rest of reading a small task
 PLAIN = (np.ndarray, list, tuple, dict, str, int, float)
+# the names under which pandas stores the numbers of rows in a file of Arrow or parquet
+_INDEX = re.compile(r"__index_level_\d+__")
 # NumPy has no 128 bits
 _WHOLE = (nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64)
 
@@ -35,6 +38,11 @@ class Grouping(NamedTuple):
 
 
 # --- dataframes
+
+
+def remaining(names: Iterable[str], taken: Sequence[str]) -> list[str]:
+    """The columns that nobody named, without the index that pandas puts beside them in its files."""
+    return [name for name in names if name not in taken and not _INDEX.fullmatch(str(name))]
 
 
 def is_frame(data: Any) -> bool:

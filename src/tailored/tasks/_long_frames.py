@@ -10,7 +10,16 @@ import numpy as np
 
 from .._validation import check_choice, check_features, label_array, name_some, native
 from ._descriptions import Side, read_side_table, side_column, side_from_columns
-from ._frames import Frame, Grouping, check_columns, group_rows, is_frame, numeric_column, read_frame
+from ._frames import (
+    Frame,
+    Grouping,
+    check_columns,
+    group_rows,
+    is_frame,
+    numeric_column,
+    read_frame,
+    remaining,
+)
 from ._second_groups import warn_of_groupings
 from .encoding import Declared, Encoding, TaskColumns, types_of
 
@@ -88,7 +97,7 @@ class LongTable:
             return names
         features = self.features
         if features is None:
-            features = [name for name in data.columns if name not in (*roles, *aside)]
+            features = remaining(data.columns, (*roles, *aside))
         return check_columns(data, "features", features, roles)
 
     def _targets(self, data: Frame) -> np.ndarray:

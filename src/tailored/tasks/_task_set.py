@@ -104,7 +104,7 @@ class TaskSet:
             The columns of task labels and of the quantity to predict (None: rows without targets, such as those to be
             predicted; zeros stand for them). Of several columns of labels each combination is a task, labelled by a tuple.
         features : sequence of str, optional
-            The columns of inputs; all remaining ones when absent.
+            The columns of inputs; all remaining ones when absent (but for the index that pandas puts into its files).
         side_info : dataframe or mapping, optional
             A row per task, in any order: a dataframe with the column `task`, a pandas DataFrame whose index
             holds the labels, or a mapping from label to row. Labels that `frame` lacks are ignored.

@@ -12,7 +12,7 @@ from .._records import cached_property
 from .._validation import check_choice, name_some
 from ._columns import ColumnEncoding
 from ._descriptions import Side, side_column
-from ._frames import read_frame
+from ._frames import read_frame, remaining
 from ._task_set import TaskSet
 from .encoding import Encoding, types_of
 from .tables import Batch, Table, batch_rows, open_table
@@ -44,7 +44,7 @@ class Columns(NamedTuple):
             check_choice("side_columns", name, names)
         features = self.features
         if features is None:
-            features = tuple(name for name in names if name not in (*taken, *self.side))
+            features = tuple(remaining(names, (*taken, *self.side)))
         for name in features:
             check_choice("features", name, names)
         for argument, listed in (("features", features), ("side_columns", self.side)):

@@ -18,6 +18,8 @@ ACCEPTED = (
     "a parquet file or a folder of them, Arrow batches (a table, reader or dataset), a polars LazyFrame, a DuckDB "
     "relation, a dataframe, a Dask dataframe, or an iterable of dataframes"
 )
+#: A relation of DuckDB gives its batches by one of these, the newest first.
+READERS = ("to_arrow_reader", "fetch_record_batch")
 
 
 class Batch(NamedTuple):
@@ -62,7 +64,7 @@ def open_table(data: Any) -> Table:
         return _frame(data)
     if kind == "polars.LazyFrame":
         return _lazy(data)
-    if hasattr(data, "fetch_record_batch") or hasattr(data, "to_arrow_reader"):
+    if any(hasattr(data, name) for name in READERS):
         return _relation(data)
     if kind == "pyarrow.RecordBatchReader":
         return Table(kind, lambda _, __: _arrow(iter(data), kind), list(data.schema.names), once=True)
@@ -151,6 +153,11 @@ def _dask(data: Any) -> Table:
 
 
 def _lazy(data: Any) -> Table:
+    if not hasattr(data, "collect_batches"):
+        raise ImportError(
+            "data: a LazyFrame is read in batches by polars 1.34 or later; upgrade it, or write a parquet file"
+        )
+
     def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
         chosen = data if columns is None else data.select(columns)
         return _placed(chosen.collect_batches(chunk_size=n_rows, maintain_order=True), "LazyFrame")
@@ -161,7 +168,7 @@ def _lazy(data: Any) -> Table:
 def _relation(data: Any) -> Table:
     def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
         chosen = data if columns is None else data.project(", ".join(_quoted(name) for name in columns))
-        reader = getattr(chosen, "to_arrow_reader", None) or chosen.fetch_record_batch
+        reader = next(getattr(chosen, name) for name in READERS if hasattr(chosen, name))
         return _arrow(iter(reader(n_rows)), "relation")
 
     return Table("relation", read, list(data.columns), data=data)
