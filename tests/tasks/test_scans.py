@@ -47,7 +47,7 @@ def in_files(frame, folder, n_files=3):
 
 def relation(frame):
     duckdb = pytest.importorskip("duckdb")
-    return duckdb.connect().from_df(frame)
+    return duckdb.from_df(frame)  # a connection of its own may end before the relation is read
 
 
 KINDS = {
