@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -170,3 +173,16 @@ def test_datasets_are_listed(tmp_path):
     assert "TAILORED_DATA (a folder with local copies): not set" in result.stdout
     local = invoke("datasets", TAILORED_DATA_HOME=str(tmp_path), TAILORED_DATA="/elsewhere")
     assert "set to /elsewhere" in local.stdout
+
+
+@pytest.mark.parametrize(("typed", "wanted"), [("pre", {"predict"}), ("fit --ta", {"--task", "--target"})])
+def test_the_shell_completes_commands_and_options(typed, wanted):
+    """As bash asks, by the function that `--show-completion` prints."""
+    asked = {
+        "_TAILORED_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"tailored {typed}",
+        "COMP_CWORD": str(len(typed.split())),
+    }
+    command = [sys.executable, "-c", "from tailored.cli import app; app(prog_name='tailored')"]
+    found = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=True)
+    assert set(found.stdout.split()) == wanted
