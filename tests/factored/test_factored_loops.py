@@ -1,0 +1,103 @@
+"""Both training loops on factors: what they minimise, return and refuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from factored_samples import LOSSES, every_solver, objective_of, random_batch, random_factors, solver_of
+from tailored import ConditionalLearner, TaskSet, adapting, losses
+from tailored.datasets import make_clusters
+from tailored.objectives import Surrogate
+from tailored.prior import Prior
+from tailored.representation import Bias, Constant
+from tailored.solvers import LBFGS, Problem, ProjectedSGD, TaskBatch
+from tailored.solvers import adam as adam_module
+from tailored.solvers.best import SCALE_RANGE, best_scale
+from tailored.solvers.factors import Factors
+from tailored.solvers.start import Coordinates, State
+from tailored.tasks import Rows, Units
+
+
+def problem_of(batch, objective, judge, *, rank, d):
+    """A problem whose tasks are nothing but the batch, and whose held-out tasks are the judge."""
+    k = batch.phis.shape[1]
+    prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k), Units.raw(d))
+    tasks = TaskSet.from_arrays(*batch.support, np.arange(len(batch)))
+    return Problem(prior, objective, tasks, batch, lambda i: batch, judge, rank=rank, seed=[0])
+
+
+def identity_state(start):
+    """Coordinates that change nothing."""
+    return State(start, Coordinates(np.eye(len(start.F)), 1.0, 1.0))
+
+
+def test_lbfgs_goes_below_projected_steps():
+    """The same surrogate, the same tasks: the minimum over factors of full rank is the convex one."""
+    tasks = make_clusters(30, n_clusters=2, n_rows=12, n_features=4, rank=2, random_state=0)
+    projected = ConditionalLearner(
+        "ridge", solver=ProjectedSGD(1.0), rank=None, scale_features=False, fit_intercept=False
+    ).fit(tasks)
+    phis, rows = adapting.features(projected.prior_, tasks), Rows.of(tasks)
+    batch = TaskBatch(rows, None, phis, np.ones(30))
+    objective = Surrogate(losses.LOSSES["absolute"](), 1.0)
+
+    def value(conditioning, bias):
+        return float(objective(rows, None, conditioning.evaluate(phis), None).value.mean())
+
+    start = Factors.of(np.eye(4), phis.shape[1], 8, Bias.zero("none", 4, phis.shape[1]))
+    start = replace(start, M=0.1 * np.random.default_rng(0).normal(size=start.M.shape))
+    problem = problem_of(batch, objective, value, rank=8, d=4)
+    solution = LBFGS(max_passes=60).solve(problem, identity_state(start))
+    values = [step["error"] for step in solution.history]
+    assert len(values) > 10
+    assert np.all(np.diff(values) < 1e-12)
+    assert values[-1] < 0.95 * values[0]
+    assert solution.error == values[-1] < value(projected.conditioning_, projected.bias_)
+    assert value(solution.prior.conditioning, solution.prior.bias) == solution.error
+
+
+@every_solver
+def test_loops_return_the_best_iterate_and_stop_without_gain(solver, monkeypatch):
+    """Held-out tasks that like nothing but the start, or only the second iterate, get just that."""
+    monkeypatch.setattr(adam_module, "STEPS_BETWEEN", 1)
+    rng = np.random.default_rng(9)
+    batch, start = random_batch(rng), random_factors(rng, bias="none")
+    objective = objective_of("surrogate", LOSSES["squared"][0])
+    made, state = solver_of(solver, 40, batch_size=2), identity_state(start)
+
+    errors = iter(range(1000))
+    problem = problem_of(batch, objective, lambda tau, b: float(next(errors)), rank=2, d=3)
+    solution = made.solve(problem, state)
+    np.testing.assert_array_equal(solution.state.factors.pack(), start.pack())
+    assert len(solution.history) == 1 + made.patience
+    assert (solution.error, solution.n_iter) == (0.0, made.patience)
+    seen = []
+
+    def third(conditioning, bias):
+        seen.append(conditioning)
+        return 0.0 if len(seen) == 3 else 1.0
+
+    solution = made.solve(replace(problem, judge=third), state)
+    np.testing.assert_array_equal(solution.prior.conditioning.tensor(), seen[2].tensor())
+    np.testing.assert_array_equal(solution.prior.conditioning.C, seen[2].C)
+    assert np.abs(seen[2].C - start.F @ start.F.T).max() > 1e-4
+    assert len(solution.history) == 3 + made.patience
+    # the state that was given is left as it was
+    np.testing.assert_array_equal(state.factors.pack(), start.pack())
+
+
+def test_multiples_are_walked_to_the_nearest_valley():
+    assert best_scale(lambda c: abs(np.log2(c) - 3), 1.0) == (8.0, 0.0)
+    assert best_scale(lambda c: abs(np.log2(c) + 2), 1.0) == (0.25, 0.0)
+    assert best_scale(lambda c: -c, 1.0)[0] == SCALE_RANGE[1]
+
+
+@every_solver
+def test_there_are_no_iterates_to_show(solver):
+    batch = random_batch(np.random.default_rng(10))
+    problem = problem_of(batch, objective_of("query", LOSSES["squared"][0]), lambda tau, b: 0.0, rank=2, d=3)
+    with pytest.raises(ValueError, match=r"callback.*ProjectedSGD"):
+        solver_of(solver, 1).solve(problem, callback=print)
