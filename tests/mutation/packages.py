@@ -21,7 +21,11 @@ PACKAGES = {
     "losses": Package((f"{_HERE}/losses.py",), ("tests/test_losses.py", "tests/test_losses_arguments.py")),
     "within": Package(
         (f"{_HERE}/within/*.py",),
-        ("tests/test_within_uncertified.py", "tests/test_within.py"),
+        (
+            "tests/within/test_within_uncertified.py",
+            "tests/within/test_within_exact.py",
+            "tests/within/test_within_many_tasks.py",
+        ),
         "certificate_holds or cached or many_more_rows or gives_up_soon or -25-1- or -30-4- or -12-5-",
         uncompiled=True,
     ),

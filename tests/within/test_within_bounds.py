@@ -38,6 +38,6 @@ print("inside")
 
 
 def test_no_loop_leaves_its_arrays():
-    command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent / "mutation")]
+    command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parents[1] / "mutation")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "inside", done.stderr[-2000:]
