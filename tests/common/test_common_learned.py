@@ -1,0 +1,136 @@
+"""What a common part is for: curves that are learned, intervals that cover, and a choice that keeps what pays."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import LinearRegression
+from sklearn.tree import DecisionTreeRegressor
+
+from common_samples import NOISE, SLOPES, booster, curved
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.common import CommonPart
+from tailored.empirical_bayes import Learned, common_part
+from tailored.exceptions import UnhelpfulWarning
+from tailored.mixed_models.forms import Form
+from tailored.summaries import Account
+
+
+def test_a_common_part_without_descriptions_is_of_the_columns_alone():
+    part = CommonPart(LinearRegression().fit(np.eye(2), [1.0, 2.0]))
+    task = TaskSet.from_tasks([(np.eye(2), np.zeros(2), [5.0])])
+    np.testing.assert_allclose(part.of(task), [1.0, 2.0])
+    np.testing.assert_allclose(part.leave(task).y, [-1.0, -2.0])
+    np.testing.assert_allclose(part.predict(np.eye(2), part.describe(task)[[0, 0]]), [1.0, 2.0])
+
+
+@pytest.fixture(scope="module")
+def many():
+    return curved(150, 12, 2, described=False)[0]
+
+
+@pytest.fixture(scope="module")
+def boosted(many):
+    return EmpiricalBayesLearner(common=booster()).fit(many)
+
+
+def test_a_curved_common_part_is_learned(many, boosted):
+    """Against the oracle that knows the common part and the variances: ridge on what it leaves."""
+    new, shared = curved(200, 18, 3, described=False)
+    support, query = new.support_query(8, random_state=0)
+    plain = EmpiricalBayesLearner().fit(many).task_errors(support, query).mean()
+    ours = boosted.task_errors(support, query).mean()
+    known = TaskSet.from_arrays(new.X, shared, new.offsets, new.labels).support_query(8, random_state=0)
+    oracle = []
+    for given, asked, *common in zip(support, query, *known, strict=True):
+        gram = given.X.T @ given.X + np.eye(2) * (NOISE / SLOPES) ** 2
+        weights = np.linalg.solve(gram, given.X.T @ (given.y - common[0].y))
+        oracle.append(np.abs(asked.y - common[1].y - asked.X @ weights).mean())
+    assert ours < 0.5 * plain
+    assert np.mean(oracle) < ours < 3.0 * np.mean(oracle)
+
+
+def test_intervals_cover_new_tasks(boosted):
+    new, _ = curved(200, 18, 4, described=False)
+    support, query = new.support_query(8, random_state=0)
+    inside = []
+    for given, asked in zip(support, query, strict=True):
+        ends = boosted.adapt(given.X, given.y, side_info=given.side_info).predict_interval(asked.X, 0.9)
+        inside.append(((ends[:, 0] <= asked.y) & (asked.y <= ends[:, 1])).mean())
+    assert 0.88 < np.mean(inside) < 0.94
+
+
+def test_auto_keeps_what_pays_and_says_so(tasks):
+    learner = EmpiricalBayesLearner(common="auto").fit(tasks)
+    assert isinstance(learner.common_, HistGradientBoostingRegressor)
+    tried = [entry for entry in learner.search_results_ if entry["kind"] == "common part"]
+    assert [entry["common"] for entry in tried] == [None, "HistGradientBoostingRegressor"]
+    assert tried[1]["error"] == learner.validation_error_ < tried[0]["error"]
+
+
+def test_auto_leaves_out_what_does_not_pay():
+    """Linear tasks: the learner is the one without, bit for bit."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(8):
+        X = rng.normal(size=(8, 3))
+        rows.append((X, X @ ([1.0, 2.0, 3.0] + 0.5 * rng.normal(size=3)) + 0.3 * rng.normal(size=8)))
+    tasks = TaskSet.from_tasks(rows)
+    auto, plain = (EmpiricalBayesLearner(common=common).fit(tasks) for common in ("auto", None))
+    assert auto.common_ is None
+    np.testing.assert_array_equal(auto.task_weights_, plain.task_weights_)
+    tried = [entry for entry in auto.search_results_ if entry["kind"] == "common part"]
+    assert tried[0]["error"] == auto.validation_error_ < tried[1]["error"]
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_only_what_is_kept_warns_and_at_the_users_line(monkeypatch, tasks, tree, learner, pays):
+    """The one that is left out may complain as it likes."""
+
+    def learn(data, **options):
+        with_it = not np.isin(data.tasks.y, tasks.y).all()
+        errors, complaint = np.arange(36.0) + (with_it != pays), "with" if with_it else "without"
+        found = errors, errors.mean(), [], None, (), Account(36, 288, 0.0, "absolute")
+        return Learned(learner.prior_, Form("mixed model"), 1.0, None, None, *found, complaint=complaint)
+
+    monkeypatch.setattr(common_part, "learn", learn)
+    with pytest.warns(UnhelpfulWarning, match="^with$" if pays else "^without$") as heard:
+        EmpiricalBayesLearner(common="auto").fit(tasks)
+    assert [warning.filename for warning in heard] == [__file__]
+
+
+def test_quantiles_stand_on_the_whole_prediction(new, learner):
+    """All ways to predict a quantile agree, and so many targets of new tasks lie below."""
+    ours = clone(learner)
+    ours.__dict__.update(vars(learner))
+    ours.prior_ = replace(learner.prior_, quantile=0.9)
+    support, query = new.support_query(6, random_state=0)
+    together = ours.predict_tasks(query, support)["prediction"]
+    fast = ours.predict_tasks(query, support, coverage=None)["prediction"]
+    one_by_one = [
+        ours.adapt(given.X, given.y, side_info=given.side_info).predict(asked.X)
+        for given, asked in zip(support, query, strict=True)
+    ]
+    np.testing.assert_allclose(together, np.concatenate(one_by_one), atol=1e-8)
+    np.testing.assert_allclose(fast, together, atol=1e-8)
+    assert 0.85 < np.mean(query.y <= together) < 0.97
+
+
+def test_a_regressor_that_remembers_rows_does_not_hide_a_seen_task():
+    """What it leaves of rows that it was fitted to is nothing: the level of their task would be lost."""
+    rng = np.random.default_rng(0)
+    level = 2.0 * rng.normal(size=30)
+    groups = np.repeat(np.arange(30), 10)
+
+    def draw():
+        X = rng.normal(size=(300, 2))
+        return X, np.sin(2.0 * X[:, 0]) + level[groups] + 0.3 * rng.normal(size=300)
+
+    X, y = draw()
+    learner = EmpiricalBayesLearner(common=DecisionTreeRegressor(random_state=0))
+    learner.fit(X, y, groups=groups)
+    further, target = draw()
+    error = np.abs(learner.predict(further, groups=groups) - target).mean()
+    assert error < 1.3 * learner.validation_error_
