@@ -7,23 +7,23 @@ from common_samples import curved
 from tailored import EmpiricalBayesLearner
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tasks():
     # fewer than 40: quick to learn from
     return curved(36, 12, 0)[0]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def new():
     return curved(30, 16, 1)[0]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tree():
     """A regressor that is quick to fit and not linear."""
     return DecisionTreeRegressor(max_depth=6, min_samples_leaf=5, random_state=0)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def learner(tasks, tree):
     return EmpiricalBayesLearner(common=tree).fit(tasks)
