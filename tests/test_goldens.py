@@ -17,6 +17,9 @@ REJECTED_TOLERANCE = 3e-2
 #: EM stops where its evidence hardly grows, and its extrapolated steps amplify rounding on the way there: under other BLAS
 #: kernels most numbers agreed to 1e-7, the worst, a quantile's errors, to 2e-4.
 EM_TOLERANCE, EM = 1e-3, ("empirical bayes", "baseline, mixed model")
+#: All scales of the search have the same error to the last digit but one, so that rounding decides which is chosen: what
+#: follows from the choice is another thing on another machine, and only the error is compared.
+TIES = ("adam, words, query", "lbfgs, words, query")
 EARLY_STOPPERS = ("empirical bayes", "adam", "lbfgs", "unconditional, adam", "unconditional, lbfgs")
 
 
@@ -58,6 +61,9 @@ def test_case(name, goldens):
     case = CASES[name]
     expected, expected_choices = goldens[name]
     numbers, choices = compute(case)
+    if name in TIES:
+        same_numbers(numbers["validation error"], expected["validation error"])
+        return
     # First, because other numbers follow where the choice is another.
     assert choices.keys() == expected_choices.keys()
     for key in choices:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.linalg import eigh_tridiagonal
 
 from tailored.representation.tridiagonal import lowest
 
@@ -14,8 +13,8 @@ from tailored.representation.tridiagonal import lowest
 def test_lowest_eigenpairs_are_lapacks(n, scale):
     rng = np.random.default_rng(n)
     diagonal, beside = scale * rng.normal(size=n), scale * rng.normal(size=n - 1)
-    expected, _ = eigh_tridiagonal(diagonal, beside)
     T = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+    expected = np.linalg.eigvalsh(T)
     for bound in (-10.0 * scale, 0.1 * scale, 10.0 * scale):
         values, vectors = lowest(diagonal, beside, bound)
         np.testing.assert_allclose(values, expected[expected < bound], rtol=0, atol=1e-14 * n * scale)

@@ -18,7 +18,7 @@ COLUMNS = {"task": "user", "target": "y", "side_columns": ["age"]}
 
 
 def relation(frame):
-    return pytest.importorskip("duckdb").connect().from_df(frame)
+    return pytest.importorskip("duckdb").from_df(frame)
 
 
 ENGINES = {

@@ -11,6 +11,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,14 +54,12 @@ PARTS = {
     "sklearn.ensemble._hist_gradient_boosting.binning._BinMapper",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
 }
-#: Types by what skops builds them with; anything else in a file is refused.
+#: Compiled losses of these, of `sklearn._loss._loss`.
+LOSSES = ("CyAbsoluteError", "CyHalfSquaredError", "CyHuberLoss", "CyPinballLoss")
+#: Types by what skops builds them with; anything else in a file, but for the losses, is refused.
 TRUSTED: dict[str, set[str]] = {
     "ObjectNode": ESTIMATORS | PARTS,
     "TreeNode": {"sklearn.tree._tree.Tree"},
-    "LossNode": {
-        f"sklearn._loss._loss.{name}"
-        for name in ("CyAbsoluteError", "CyHalfSquaredError", "CyHuberLoss", "CyPinballLoss")
-    },
     "DictNode": {"builtins.dict"},
     "ListNode": {"builtins.list"},
     "TupleNode": {"builtins.tuple"},
@@ -176,7 +175,16 @@ def _check_array(body: bytes) -> None:
 
 def _untrusted(tree: Any) -> list[str]:
     """Names of types in skops' tree that are not on the list."""
-    return sorted({name for loader, name in _types(tree, 0) if name not in TRUSTED.get(loader, ())})
+    listed = {**TRUSTED, "LossNode": _losses()}
+    return sorted({name for loader, name in _types(tree, 0) if name not in listed.get(loader, ())})
+
+
+@cache
+def _losses() -> frozenset[str]:
+    """The compiled losses by the address that this scikit-learn gives them: before 1.9 it is that of no package."""
+    from sklearn._loss import _loss
+
+    return frozenset(f"{getattr(_loss, name).__module__}.{name}" for name in LOSSES)
 
 
 def _types(node: Any, depth: int) -> Iterator[tuple[str, str]]:

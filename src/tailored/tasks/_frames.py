@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import narwhals.stable.v1 as nw
@@ -40,7 +40,7 @@ class Grouping(NamedTuple):
 # --- dataframes
 
 
-def remaining(names: Iterable[str], taken: Sequence[str]) -> list[str]:
+def remaining(names: Iterable[str], taken: Container[str]) -> list[str]:
     """The columns that nobody named, without the index that pandas puts beside them in its files."""
     return [name for name in names if name not in taken and not _INDEX.fullmatch(str(name))]
 

@@ -12,7 +12,7 @@ import numpy as np
 from .._validation import check_finite, is_missing, name_some
 from ._columns import ColumnEncoding, day_of, declared, unknown_together, warn_of_unknown
 from ._descriptions import Side
-from ._frames import Frame, is_frame, read_frame
+from ._frames import Frame, is_frame, read_frame, remaining
 
 __all__ = ["Encoding", "TaskColumns", "columns_of_words", "types_of", "unknown_together"]
 
@@ -103,7 +103,7 @@ class Encoding:
             return X
         found = self.inputs(frame)
         known = {column.name for column in (*self.features, *self.side)} | {self.target, *self.task_columns}
-        new = [column for column in frame.columns if column not in known]
+        new = remaining(frame.columns, known)
         if new:
             raise ValueError(
                 f"X: the frame has the column {name_some(new)}, which was no input in training; inputs are "
