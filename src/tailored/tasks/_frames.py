@@ -40,7 +40,7 @@ class Grouping(NamedTuple):
 # --- dataframes
 
 
-def remaining(names: Iterable[str], taken: Container[str]) -> list[str]:
+def remaining(names: Iterable[str], taken: Container[str | None]) -> list[str]:
     """The columns that nobody named, without the index that pandas puts beside them in its files."""
     return [name for name in names if name not in taken and not _INDEX.fullmatch(str(name))]
 
