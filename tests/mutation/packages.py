@@ -33,6 +33,7 @@ PACKAGES = {
         (f"{_HERE}/representation/*.py",),
         (
             "tests/projected/test_means_in_the_cone.py",
+            "tests/representation/test_small_parts.py",
             "tests/representation/test_low_rank.py",
             "tests/representation/test_evaluation.py",
             "tests/representation/test_averages.py",
@@ -46,6 +47,7 @@ PACKAGES = {
         (f"{_HERE}/mixed_models/*.py",),
         (
             "tests/test_gates.py",
+            "tests/mixed_models/test_starts.py",
             "tests/mixed_models/test_moments.py",
             "tests/mixed_models/test_shorter_way.py",
             "tests/mixed_models/test_dual.py",

@@ -1,0 +1,62 @@
+"""What mutants showed that the other tests do not see: products with blocks, running means of b, and H of any size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import reference as ref
+from representations import close, random_psd
+from tailored.representation import Dense, Factored
+from tailored.representation.bias import Bias
+from tailored.representation.block_diagonal import BlockDiagonal
+
+
+def test_products_with_blocks_are_those_with_their_tau():
+    rng = np.random.default_rng(0)
+    d, k, features = 4, 5, np.array([0, 3])
+    blocks, C = np.array([random_psd(rng, d), random_psd(rng, d)]), random_psd(rng, d)
+    H = np.zeros((d, k, d, k))
+    for feature, block in zip(features, blocks, strict=True):
+        H[:, feature, :, feature] = block
+    conditioning = BlockDiagonal(blocks, features, C, k)
+    phi, columns, vector = rng.normal(size=k), np.array([2, 0]), rng.normal(size=2)
+    expected = ref.tau(H.reshape(d * k, d * k), C, phi)
+    close(conditioning(phi), expected, 1e-12)
+    close(conditioning.multiply(phi, columns, vector), expected[:, columns] @ vector, 1e-12)
+
+
+@pytest.mark.parametrize("kind", ["shared", "conditional"])
+def test_a_running_mean_of_b_is_the_mean(kind):
+    rng = np.random.default_rng(1)
+    k = 2 if kind == "conditional" else 0
+    given = [Bias(kind, rng.normal(size=3), rng.normal(size=(3, k))) for _ in range(4)]
+    mean = given[0].copy()
+    for n, other in enumerate(given[1:], start=2):
+        mean.accumulate(other, 1.0 / n)
+    close(mean.constant, np.mean([b.constant for b in given], axis=0), 1e-14)
+    if k:
+        close(mean.linear, np.mean([b.linear for b in given], axis=0), 1e-14)
+
+
+@pytest.mark.parametrize("steps", [(1e200, 0.0), (1.0, 1e200)])
+def test_a_step_of_b_that_no_number_holds(steps):
+    """One of b₀ and B is enough."""
+    bias = Bias.zero("conditional", 2, 1)
+    with np.errstate(over="ignore"), pytest.raises(OverflowError, match="b is no longer finite"):
+        bias.step(np.full(2, 1e200), np.ones(1), *steps)
+
+
+@pytest.mark.parametrize("size", [1e-25, 1.0, 1e25])
+def test_directions_count_beside_the_widest_and_not_beside_one(size):
+    """H of a rank, in any units: the tensor of its directions gives it back."""
+    rng = np.random.default_rng(2)
+    d, k, rank = 3, 2, 2
+    H = size * random_psd(rng, d * k, rank)
+    C = np.zeros((d, d))
+    M = Dense(H, C).tensor()
+    assert len(M) == rank
+    close(ref.H_from_tensor(M), H, 1e-12)
+    factored = Factored.from_tensor(M, C)
+    assert len(factored.eigenvalues) == rank
+    close(ref.H_from_tensor(factored.tensor()), H, 1e-12)
