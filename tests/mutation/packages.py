@@ -48,6 +48,7 @@ PACKAGES = {
         (
             "tests/test_gates.py",
             "tests/mixed_models/test_starts.py",
+            "tests/mixed_models/test_blending.py",
             "tests/mixed_models/test_moments.py",
             "tests/mixed_models/test_shorter_way.py",
             "tests/mixed_models/test_dual.py",
@@ -56,6 +57,7 @@ PACKAGES = {
             "tests/mixed_models/test_factors.py",
             "tests/test_acceleration.py",
             "tests/test_mixed_models.py",
+            "tests/test_one_task.py",
             "tests/test_summary.py",
         ),
     ),

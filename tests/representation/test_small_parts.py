@@ -23,6 +23,7 @@ def test_products_with_blocks_are_those_with_their_tau():
     phi, columns, vector = rng.normal(size=k), np.array([2, 0]), rng.normal(size=2)
     expected = ref.tau(H.reshape(d * k, d * k), C, phi)
     close(conditioning(phi), expected, 1e-12)
+    close(conditioning(phi, columns), expected[np.ix_(columns, columns)], 1e-12)
     close(conditioning.multiply(phi, columns, vector), expected[:, columns] @ vector, 1e-12)
 
 
