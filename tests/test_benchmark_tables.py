@@ -23,6 +23,7 @@ from tailored.studies.benchmark.methods import (
     QUANTILE,
     SHIFTED,
     STANDARD,
+    predictions,
 )
 from tailored.studies.benchmark.run import applies, list_trials
 from tailored.studies.benchmark.splits import Split, curve, hint
@@ -74,6 +75,19 @@ def test_oracle_of_the_circle():
     known = CurveOracle(truth.mean, 0.3, 0.5)
     np.testing.assert_allclose(split.oracle.adapt_many(split.support), known.adapt_many(split.support))
     assert set(split.query.sizes.tolist()) == {17}
+
+
+def test_a_trial_of_the_oracle(monkeypatch):
+    suite = Suite("a test", 20, curve(10, 20, 3), also=(ORACLE,))
+    monkeypatch.setitem(SUITES, "tiny circle", suite)
+    split = suite.load(5, None)
+    weights = split.oracle.adapt_many(split.support)
+    errors = [
+        np.abs(task.y - np.column_stack([task.X, np.ones(len(task.y))])[:, : len(w)] @ w).mean()
+        for task, w in zip(split.query, weights, strict=True)
+    ]
+    found = run_trial(Trial("tiny circle", ORACLE, 5))
+    assert found.error == pytest.approx(np.mean(errors), rel=1e-12)
 
 
 def test_table_beside_the_oracle():
@@ -144,7 +158,8 @@ def test_table_of_quantiles():
 def test_units_of_the_data_do_not_matter(few_steps, tiny):
     """The learner sees other numbers, and the error is in the units of the data set."""
     split = SUITES["tiny"].load(0, None)
-    weights = EmpiricalBayesLearner().fit(split.train).adapt_many(split.support)
+    learner = EmpiricalBayesLearner().fit(split.train)
+    expected = predictions(learner, split.support, split.query)
     for method in (STANDARD, SHIFTED, MIXED):
         elsewhere = METHODS[method].make(split).fit(split.train)
         seen = elsewhere.change_.tasks(split.train)
@@ -152,7 +167,8 @@ def test_units_of_the_data_do_not_matter(few_steps, tiny):
         if method == STANDARD:
             np.testing.assert_allclose(seen.X.std(axis=0), 1.0)
             assert seen.y.mean() == pytest.approx(0.0, abs=1e-12)
-        np.testing.assert_allclose(elsewhere.adapt_many(split.support), weights, atol=1e-5)
+        found = predictions(elsewhere, split.support, split.query)
+        np.testing.assert_allclose(found, expected, atol=1e-5 * split.train.y.std())
 
 
 def test_table_of_units():

@@ -21,7 +21,7 @@ from ...learners import (
     UnconditionalLearner,
 )
 from ...losses import Pinball
-from ...tasks import TaskSet
+from ...tasks import TaskSet, rows
 from ...theory.bayes import BayesOracle
 from . import units
 from .splits import Split
@@ -84,9 +84,10 @@ class Known:
             raise ValueError("oracle: the environment of this data set is not known")
         return self
 
-    def adapt_many(self, support: TaskSet) -> Array:
+    def predict_rows(self, support: TaskSet, query: TaskSet) -> Array:
         assert self.oracle is not None
-        return self.oracle.adapt_many(support)
+        weights = self.oracle.adapt_many(support)
+        return rows.predictions(rows.Rows.of(query, weights.shape[1] > query.n_features), weights)
 
 
 #: The rival that every split of the multilevel sets is paired with; of the others ten are enough to place them.

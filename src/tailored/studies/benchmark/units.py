@@ -66,9 +66,8 @@ class Elsewhere:
         self.learner.fit(self.change_.tasks(train))
         return self
 
-    def adapt_many(self, support: TaskSet) -> Array:
-        """Weights in the units of the data set, the intercept last."""
-        weights = np.asarray(self.learner.adapt_many(self.change_.tasks(support)))
-        slopes = weights[:, : support.n_features] * self.change_.unit / self.change_.scale
-        level = weights[:, support.n_features :].sum(axis=1) * self.change_.unit + self.change_.level
-        return np.column_stack([slopes, level - slopes @ self.change_.shift])
+    def predict_rows(self, support: TaskSet, query: TaskSet) -> Array:
+        """Predictions in the units of the data set."""
+        given, asked = self.change_.tasks(support), self.change_.tasks(query)
+        found = self.learner.predict_tasks(asked, given, coverage=None)["prediction"]
+        return np.asarray(found) * self.change_.unit + self.change_.level
