@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import reference as ref
-from representations import close, random_psd
+from representations import close, exact_from_tensor, random_psd
 from tailored.representation import Dense, Factored
 from tailored.representation.bias import Bias
 from tailored.representation.block_diagonal import BlockDiagonal
@@ -61,3 +61,16 @@ def test_directions_count_beside_the_widest_and_not_beside_one(size):
     factored = Factored.from_tensor(M, C)
     assert len(factored.eigenvalues) == rank
     close(ref.H_from_tensor(factored.tensor()), H, 1e-12)
+
+
+def test_a_step_that_takes_everything_away_and_one_after_it():
+    phi, other, C = np.array([1.0, 2.0, 0.5]), np.array([0.5, -1.0, 1.0]), np.eye(1)
+    M = phi[None, None, :]
+    exact, dense = exact_from_tensor(M, C), Dense(ref.H_from_tensor(M), C.copy())
+    for conditioning in (exact, dense):
+        conditioning.step(np.array([[50.0]]), phi, 0.0, 1.0)
+    close(exact.dense_H(), np.zeros((3, 3)), 0.0, 1.0)
+    for conditioning in (exact, dense):
+        conditioning.step(np.array([[-2.0]]), other, 0.0, 0.5)
+    close(exact.dense_H(), np.outer(other, other), 1e-12)
+    close(dense.dense_H(), np.outer(other, other), 1e-12)
