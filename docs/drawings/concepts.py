@@ -103,7 +103,7 @@ def draw_intervals():
 
 
 def draw_components():
-    tasks = make_clusters(150, n_clusters=3, n_features=5, rank=1, n_rows=12, random_state=0)
+    tasks = make_clusters(90, n_clusters=3, n_features=5, rank=1, n_rows=12, random_state=0)
     display = ComponentsDisplay.from_estimator(EmpiricalBayesLearner().fit(tasks), tasks)
     save(display.figure_, "components")
 
