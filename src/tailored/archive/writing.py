@@ -41,6 +41,8 @@ def _target(path: Any) -> Path:
         there = target.stat() if target.exists() else None
     except (OSError, RuntimeError, ValueError) as error:  # a circle of links, a name that no folder can hold
         raise ValueError(f"path: {path} cannot be written to: {error}") from error
+    if target.is_symlink():  # since Python 3.13 a circle is no error of resolve
+        raise ValueError(f"path: {path} leads into a circle of links")
     if there is not None and not stat.S_ISREG(there.st_mode):
         kind = "a folder" if stat.S_ISDIR(there.st_mode) else "no ordinary file"
         raise ValueError(f"path: {path} is {kind}; give the name of a file")
