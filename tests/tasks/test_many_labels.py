@@ -43,7 +43,7 @@ def test_a_missing_word_is_named(library):
         _frames.group_rows(COLUMNS[library](WORDS), 9)
 
 
-@pytest.mark.parametrize("missing", [np.nan, np.datetime64("NaT"), None])
+@pytest.mark.parametrize("missing", [np.nan, np.datetime64("NaT", "D"), None])
 def test_a_missing_label_of_another_type_is_named(missing):
     others = {float: 1.5, np.datetime64: np.datetime64("2020-01-01")}.get(type(missing), "a")
     with pytest.raises(ValueError, match="missing label"):

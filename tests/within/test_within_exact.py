@@ -58,7 +58,8 @@ def test_exact_against_a_general_optimiser(loss, n, d, with_offset):
     expected = reference.exact(X, y, theta, loss, offset)
     value = reference.primal(expected, X, y, theta, loss, offset)
     assert solution.value <= value + 1e-10
-    assert_allclose(solution.value, value, rtol=1e-8, atol=1e-8)
+    # Ours is certified to 1e-12 above; the general optimiser stops a little short of it, by SciPy's version.
+    assert_allclose(solution.value, value, rtol=1e-7, atol=1e-7)
     assert_allclose(solution.coef, expected, atol=2e-3, rtol=2e-3)
 
 
