@@ -23,8 +23,8 @@ from tailored.adapting import weights as weights_here
 from tailored.closed_form import weights_on_device
 from tailored.empirical_bayes.training import paper_form
 from tailored.feature_maps import PosteriorMap, PosteriorModel
+from tailored.gaussian import Mixture, TaskStatistics
 from tailored.losses import Squared
-from tailored.mixed_models import Mixture, TaskStatistics
 from tailored.prior import Prior
 from tailored.shards.cuda import CudaStatistics, TensorTasks
 from tailored.tasks import Units

@@ -131,10 +131,10 @@ def step_times():
     """Processor seconds of one step, rank 8, 30 entries a task: 1,000 tasks, and as many as columns."""
     from scipy import sparse
 
-    from tailored.mixed_models.factor_model import FactorModel
-    from tailored.mixed_models.factor_moments import moments
-    from tailored.mixed_models.factor_rows import FactorRows
-    from tailored.mixed_models.factors import step
+    from tailored.gaussian.factor_model import FactorModel
+    from tailored.gaussian.factor_moments import moments
+    from tailored.gaussian.factor_rows import FactorRows
+    from tailored.gaussian.factors import step
 
     sizes, T, n = [100, 300, 1000, 3000, 10_000], 1000, 30
     for growing in (False, True):

@@ -28,7 +28,7 @@ import psutil
 from distributed import Client, LocalCluster
 
 from tailored import TaskSet
-from tailored.mixed_models import Mixture, TaskStatistics
+from tailored.gaussian import Mixture, TaskStatistics
 from tailored.shards.cluster import ClusterShards
 from tailored.tasks import Units
 

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tailored.mixed_models import fit_mixed_model, forms
+from tailored.gaussian import fit_mixed_model, forms
 
 
 @pytest.fixture

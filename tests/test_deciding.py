@@ -17,10 +17,10 @@ from tailored.empirical_bayes.judging import LEAST_JUDGES, significant, surpasse
 from tailored.empirical_bayes.query_risk import SMOOTHING, QueryBias, smoothed
 from tailored.empirical_bayes.selection import Candidate, decide
 from tailored.exceptions import UnhelpfulWarning
+from tailored.gaussian import SideForm, TaskStatistics, fit_side
+from tailored.gaussian.forms import FEW_PSEUDO_TASKS, Form, FormFitter, chains, structures
+from tailored.gaussian.side import SIDE_PENALTIES, fit_along_path
 from tailored.losses import Absolute, EpsilonInsensitive, Pinball, Squared
-from tailored.mixed_models import SideForm, TaskStatistics, fit_side
-from tailored.mixed_models.forms import FEW_PSEUDO_TASKS, Form, FormFitter, chains, structures
-from tailored.mixed_models.side import SIDE_PENALTIES, fit_along_path
 from tailored.progress import Stages
 from tailored.tasks import Units
 

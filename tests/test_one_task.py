@@ -24,10 +24,10 @@ from tailored.feature_maps import (
     SideVector,
     TaskSummary,
 )
+from tailored.gaussian import TaskStatistics, influence
+from tailored.gaussian import adapt as posterior_means
+from tailored.gaussian.task_kernels import component_posteriors
 from tailored.losses import Absolute
-from tailored.mixed_models import TaskStatistics, influence
-from tailored.mixed_models import adapt as posterior_means
-from tailored.mixed_models.task_kernels import component_posteriors
 from tailored.one_task import one_task
 from tailored.representation import Bias, BlockDiagonal
 from tailored.tasks import Units

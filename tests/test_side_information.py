@@ -13,9 +13,9 @@ from tailored.empirical_bayes.judging import significant
 from tailored.empirical_bayes.selection import Candidate, decide
 from tailored.feature_maps import Curve, MeanEmbedding, SideFeatures, SideVector
 from tailored.feature_maps.side_features import DEGREE, KNOTS, LEAST_VALUES
-from tailored.mixed_models import SideForm, TaskStatistics, fit_mixed_model, fit_side, side_forms
-from tailored.mixed_models.forms import Form, FormFitter
-from tailored.mixed_models.side import SIDE_PENALTIES, SideFit, _intercepts, fit_along_path
+from tailored.gaussian import SideForm, TaskStatistics, fit_mixed_model, fit_side, side_forms
+from tailored.gaussian.forms import Form, FormFitter
+from tailored.gaussian.side import SIDE_PENALTIES, SideFit, _intercepts, fit_along_path
 from tailored.tasks import Units
 from tailored.theory.bayes import CurveOracle
 

@@ -13,7 +13,7 @@ import pytest
 import tailored
 from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.datasets import make_clusters
-from tailored.mixed_models import (
+from tailored.gaussian import (
     Mixture,
     SideForm,
     TaskStatistics,

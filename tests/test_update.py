@@ -52,7 +52,7 @@ def learners(few_steps_in_module):
 @pytest.fixture(scope="module")
 def few_steps_in_module():
     """EM stops early: nothing here hangs on how far it went."""
-    from tailored.mixed_models import fit_mixed_model, forms
+    from tailored.gaussian import fit_mixed_model, forms
 
     def short(statistics, **given):
         return fit_mixed_model(statistics, **{**given, "max_iter": 5})

@@ -17,8 +17,8 @@ from . import wide, within
 from ._threads import single_threaded_blas
 from ._validation import native
 from .feature_maps import check_features
-from .mixed_models import TaskStatistics
-from .mixed_models import adapt as posterior_means
+from .gaussian import TaskStatistics
+from .gaussian import adapt as posterior_means
 from .prior import Prior
 from .tasks import Rows, TaskSet
 from .tasks.rows import batches, clipped, predictions

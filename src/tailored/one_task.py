@@ -11,7 +11,7 @@ from scipy import sparse
 
 from . import wide, within
 from .adapting import features, left_to_tasks
-from .mixed_models import TaskStatistics
+from .gaussian import TaskStatistics
 from .prior import Prior
 from .tasks import TaskSet
 from .tasks.rows import dense

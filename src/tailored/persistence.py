@@ -9,10 +9,10 @@ from . import (
     baselines,
     common,
     feature_maps,
+    gaussian,
     intervals,
     learners,
     losses,
-    mixed_models,
     one_task,
     regressor,
     representation,
@@ -22,8 +22,8 @@ from . import (
 )
 from .empirical_bayes.prior_mean import LevelBias
 from .empirical_bayes.streaming import Running, Stream
+from .gaussian.forms import Form
 from .learners import Paused
-from .mixed_models.forms import Form
 from .prior import Prior
 from .shards import Reservoir
 from .tasks import Encoding, TaskSet, Units
@@ -62,10 +62,10 @@ KNOWN: dict[str, type] = {
         feature_maps.SideMap,
         feature_maps.SideVector,
         feature_maps.TaskSummary,
-        mixed_models.MeanCovariance,
-        mixed_models.Mixture,
-        mixed_models.SideForm,
-        mixed_models.Stepwise,
+        gaussian.MeanCovariance,
+        gaussian.Mixture,
+        gaussian.SideForm,
+        gaussian.Stepwise,
         ColumnEncoding,
         Encoding,
         Form,

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .gaussian.factor_posterior import FactorPosterior, Weights, adapt_factors, predicted, variances
+from .gaussian.factor_rows import FactorRows, stored
 from .intervals import own_noise
-from .mixed_models.factor_posterior import FactorPosterior, Weights, adapt_factors, predicted, variances
-from .mixed_models.factor_rows import FactorRows, stored
 from .prior import Prior
 from .representation import LowRank
 from .tasks import TaskSet

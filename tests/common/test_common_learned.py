@@ -14,7 +14,7 @@ from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.common import CommonPart
 from tailored.empirical_bayes import Learned, common_part
 from tailored.exceptions import UnhelpfulWarning
-from tailored.mixed_models.forms import Form
+from tailored.gaussian.forms import Form
 from tailored.summaries import Account
 
 

@@ -8,8 +8,8 @@ from tailored import EmpiricalBayesLearner, TaskSet, UnconditionalLearner, withi
 from tailored.datasets import make_clusters
 from tailored.feature_maps import Level
 from tailored.feature_maps.summaries import hats
+from tailored.gaussian import TaskStatistics, adapt
 from tailored.losses import Squared
-from tailored.mixed_models import TaskStatistics, adapt
 from tailored.representation import BlockDiagonal, Constant
 from tailored.solvers import ProjectedSGD
 

@@ -13,9 +13,9 @@ import pytest
 from bayes_samples import same_numbers
 from tailored import EmpiricalBayesLearner, TaskSet, load
 from tailored.empirical_bayes import streaming
-from tailored.mixed_models import Mixture, Stepwise, TaskStatistics, em
-from tailored.mixed_models.forms import Form
-from tailored.mixed_models.stepwise import blend
+from tailored.gaussian import Mixture, Stepwise, TaskStatistics, em
+from tailored.gaussian.forms import Form
+from tailored.gaussian.stepwise import blend
 from tailored.shards import Reservoir
 from tailored.tasks import Units
 

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet, load
-from tailored.mixed_models import Mixture, TaskStatistics, fit_mixed_model
-from tailored.mixed_models.common_weights import most_likely_mean, settle
+from tailored.gaussian import Mixture, TaskStatistics, fit_mixed_model
+from tailored.gaussian.common_weights import most_likely_mean, settle
 from tailored.tasks import Units
 
 

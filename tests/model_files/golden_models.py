@@ -40,8 +40,8 @@ from tailored.feature_maps import (
     SideMap,
     TaskSummary,
 )
+from tailored.gaussian import Mixture, SideForm, TaskStatistics
 from tailored.losses import Pinball
-from tailored.mixed_models import Mixture, SideForm, TaskStatistics
 from tailored.representation import Bias, LowRank
 from tailored.solvers import LBFGS, Adam, ProjectedSGD
 

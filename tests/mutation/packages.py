@@ -44,20 +44,20 @@ PACKAGES = {
         ),
         "nearly_the_same or positive_semidefinite or 80-2-60",
     ),
-    "mixed_models": Package(
-        (f"{_HERE}/mixed_models/*.py",),
+    "gaussian": Package(
+        (f"{_HERE}/gaussian/*.py",),
         (
-            "tests/test_gates.py",
-            "tests/mixed_models/test_starts.py",
-            "tests/mixed_models/test_blending.py",
-            "tests/mixed_models/test_moments.py",
-            "tests/mixed_models/test_shorter_way.py",
-            "tests/mixed_models/test_dual.py",
+            "tests/gaussian/test_mixing_weights.py",
+            "tests/gaussian/test_starts.py",
+            "tests/gaussian/test_blending.py",
+            "tests/gaussian/test_moments.py",
+            "tests/gaussian/test_shorter_way.py",
+            "tests/gaussian/test_dual.py",
             "tests/test_weights.py",
-            "tests/mixed_models/test_lanes.py",
-            "tests/mixed_models/test_factors.py",
-            "tests/test_acceleration.py",
-            "tests/test_mixed_models.py",
+            "tests/gaussian/test_lanes.py",
+            "tests/gaussian/test_factors.py",
+            "tests/gaussian/test_acceleration.py",
+            "tests/gaussian/test_mixed_models.py",
             "tests/test_one_task.py",
             "tests/test_summary.py",
         ),
@@ -76,7 +76,7 @@ PACKAGES = {
     ),
 }
 
-_WITHIN, _MODELS, _TAU = f"{_HERE}/within", f"{_HERE}/mixed_models", f"{_HERE}/representation"
+_WITHIN, _MODELS, _TAU = f"{_HERE}/within", f"{_HERE}/gaussian", f"{_HERE}/representation"
 #: Files with compiled functions, and all files whose compiled functions contain them.
 COMPILED_WITH = {
     f"{_WITHIN}/kernels.py": [f"{_WITHIN}/kernels.py"],

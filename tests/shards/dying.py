@@ -5,7 +5,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailored.mixed_models import Mixture
+from tailored.gaussian import Mixture
 
 
 def die(folder, times):

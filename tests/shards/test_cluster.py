@@ -11,7 +11,7 @@ import pytest
 import dying
 from tailored import EmpiricalBayesLearner, TaskSet, scan
 from tailored.exceptions import ShardError
-from tailored.mixed_models import Mixture, TaskStatistics, em
+from tailored.gaussian import Mixture, TaskStatistics, em
 from tailored.shards import DaskCollection, Reservoir, dask_frames
 from tailored.shards.cluster import ClusterShards, connect, fetched
 from tailored.shards.parts import Parts

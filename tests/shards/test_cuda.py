@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.mixed_models import Mixture, TaskStatistics, em
+from tailored.gaussian import Mixture, TaskStatistics, em
 from tailored.shards import Reservoir
 from tailored.shards.cuda.compiling import Layout
 from tailored.shards.cuda.statistics import _congruence
@@ -170,9 +170,9 @@ def test_tensors_in_give_tensors_out(side):
 def test_sums_of_the_factor_model_are_those_of_the_cpu(rank, has_intercept):
     from scipy import sparse
 
-    from tailored.mixed_models.factor_model import FactorModel
-    from tailored.mixed_models.factor_moments import moments
-    from tailored.mixed_models.factor_rows import FactorRows
+    from tailored.gaussian.factor_model import FactorModel
+    from tailored.gaussian.factor_moments import moments
+    from tailored.gaussian.factor_rows import FactorRows
     from tailored.shards.cuda.factors import CudaFactorRows
 
     rng = np.random.default_rng(0)

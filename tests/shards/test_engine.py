@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet, scan
-from tailored.mixed_models import TaskStatistics
+from tailored.gaussian import TaskStatistics
 from tailored.shards import Reservoir, engine
 from tailored.shards.disk import read_block
 from tailored.tasks import Units

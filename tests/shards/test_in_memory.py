@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from tests.mixed_models.test_moments import draw
+from tests.gaussian.test_moments import draw
 
 from tailored import EmpiricalBayesLearner
 from tailored.datasets import make_clusters
+from tailored.gaussian import TaskStatistics
 from tailored.learners import _empirical_bayes
-from tailored.mixed_models import TaskStatistics
 from tailored.shards import Reservoir, TasksInMemory, in_memory
 from tailored.tasks import Units
 

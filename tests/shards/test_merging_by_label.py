@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tailored import TaskSet
-from tailored.mixed_models import TaskStatistics
+from tailored.gaussian import TaskStatistics
 from tailored.shards import Reservoir
 from tailored.shards import spill as spill_module
 from tailored.shards.spill import PARTS, Spill

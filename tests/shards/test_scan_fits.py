@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 from tailored import EmpiricalBayesLearner, TaskSet, scan
 from tailored.common import fit_common
 from tailored.empirical_bayes.streaming import places
-from tailored.mixed_models import Mixture, TaskStatistics, em
+from tailored.gaussian import Mixture, TaskStatistics, em
 from tailored.shards import Recorded, Reservoir, StatisticsOnDisk, collecting
 from tailored.shards.disk import read_block, write_block
 from tailored.tasks import Units

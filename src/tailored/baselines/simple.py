@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from .._algebra import solve
 from .._threads import single_threaded_blas
 from ..adapting import in_closed_form
+from ..gaussian import TaskStatistics, fit_mixed_model
 from ..losses import Squared
-from ..mixed_models import TaskStatistics, fit_mixed_model
 from ..prior import Prior
 from ..representation import Bias, Constant
 from ..tasks import TaskSet, Units

@@ -15,9 +15,9 @@ from scipy import sparse
 from .._records import Record, cached_property
 from ..feature_maps import FeatureMap, PosteriorMap, PosteriorModel, check_features
 from ..feature_maps.summaries import hats
-from ..mixed_models import TaskStatistics
-from ..mixed_models.row_kernels import second_moments, spreads
-from ..mixed_models.task_kernels import component_posteriors, posterior_roots
+from ..gaussian import TaskStatistics
+from ..gaussian.row_kernels import second_moments, spreads
+from ..gaussian.task_kernels import component_posteriors, posterior_roots
 from ..representation import Bias, Conditioning
 from ..tasks import TaskSet, Units
 from ..tasks.rows import dense, frozen

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..adapting import left_to_tasks
-from ..mixed_models import TaskStatistics
+from ..gaussian import TaskStatistics
 from ..summaries import posterior_model
 from ..tasks import TaskSet
 from ..tasks.rows import batches

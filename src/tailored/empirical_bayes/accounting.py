@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..mixed_models import Mixture, TaskStatistics, mean_covariance
-from ..mixed_models.forms import Form, FormFitter
+from ..gaussian import Mixture, TaskStatistics, mean_covariance
+from ..gaussian.forms import Form, FormFitter
 from ..summaries import MIXED_MODEL, OWN, POOLED, RIDGE, TASK_MEAN, Account, SideAccount, side_account
 from .data import ACCOUNT_TASKS, TrainingData
 from .selection import Candidate, Choice

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..common import fit_common
 from ..feature_maps import SideFeatures
-from ..mixed_models import Source
+from ..gaussian import Source
 from ..summaries import OWN
 from .data import COMMON_PARTS, TrainingData
 from .judging import significant

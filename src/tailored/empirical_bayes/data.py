@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from .._records import cached_property
 from ..feature_maps import SideFeatures
+from ..gaussian import TaskStatistics
 from ..losses import Loss
-from ..mixed_models import TaskStatistics
 from ..tasks import Rows, TaskSet, Units
 from ..tasks.episodes import Arrival, Episodes
 from ..tasks.rows import clipped, predictions, task_means

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common import OutOfFold
-from ..mixed_models import Mixture, SideForm
+from ..gaussian import Mixture, SideForm
 from ..prior import Prior
 from ..summaries import Account
 from .prior_mean import LevelBias

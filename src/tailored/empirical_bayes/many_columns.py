@@ -1,6 +1,6 @@
 """Empirical Bayes where X has more columns than a matrix of them could hold: factors plus a diagonal.
 
-1. Fit the model of `tailored.mixed_models.factor_model` with more and more factors to some of the tasks, and choose
+1. Fit the model of `tailored.gaussian.factor_model` with more and more factors to some of the tasks, and choose
    the number that predicts the other tasks best.
 2. Let the description move the factors' scores and the intercept, where that predicts them better.
 3. Fit the same to all tasks, and count how far predictions of held-out tasks miss, for intervals.
@@ -23,11 +23,11 @@ from .._records import cached_property
 from .._threads import single_threaded_blas
 from ..calibration import calibrate_on
 from ..feature_maps import SideMap
+from ..gaussian import SideForm
+from ..gaussian.factor_model import FactorModel
+from ..gaussian.factor_rows import FactorRows
+from ..gaussian.factors import fit_factors
 from ..losses import Squared
-from ..mixed_models import SideForm
-from ..mixed_models.factor_model import FactorModel
-from ..mixed_models.factor_rows import FactorRows
-from ..mixed_models.factors import fit_factors
 from ..prior import Prior
 from ..progress import progress_bar
 from ..representation import Bias, LowRank

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .._threads import single_threaded_blas
 from ..feature_maps import TaskSummary
-from ..mixed_models import Mixture, adapt, influence
+from ..gaussian import Mixture, adapt, influence
 from ..tasks import TaskSet
 from ..tasks.episodes import Arrival, Episodes
 from ..tasks.rows import BATCH_FLOATS

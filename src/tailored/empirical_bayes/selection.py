@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._threads import single_threaded_blas
-from ..mixed_models import (
+from ..gaussian import (
     Mixture,
     SideForm,
     TaskStatistics,
@@ -28,7 +28,7 @@ from ..mixed_models import (
     fit_side,
     side_forms,
 )
-from ..mixed_models.forms import (
+from ..gaussian.forms import (
     GATE_PENALTIES,
     RIDGES,
     Form,
@@ -37,7 +37,7 @@ from ..mixed_models.forms import (
     chains_of_varying,
     structures,
 )
-from ..mixed_models.side import SIDE_PENALTIES, SideFit
+from ..gaussian.side import SIDE_PENALTIES, SideFit
 from ..progress import Stages
 from ..tasks.episodes import Episodes
 from .data import COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, Fold, TrainingData

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from .._validation import native
 from ..feature_maps import PosteriorMap, SideFeatures
-from ..mixed_models import SideForm, Stepwise, TaskStatistics
-from ..mixed_models.forms import Form
+from ..gaussian import SideForm, Stepwise, TaskStatistics
+from ..gaussian.forms import Form
 from ..prior import Prior
 from ..shards import Reservoir
 from ..tasks import TaskSet, Units

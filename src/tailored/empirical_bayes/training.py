@@ -1,6 +1,6 @@
 """Empirical Bayes: a Gaussian model of all tasks by EM, its form chosen on held-out tasks.
 
-1. Fit the forms of `tailored.mixed_models.forms`, from "every task alone" to a mixture of mixed models, to
+1. Fit the forms of `tailored.gaussian.forms`, from "every task alone" to a mixture of mixed models, to
    some of the tasks; choose the one, and a multiple of its τ, that predicts the other tasks best.
 2. Fit that form to all tasks: this is τ(s) and the mean part of b(s).
 3. Learn the conditional part of b(s) on the query risk, with the penalty chosen on the same held-out
@@ -24,10 +24,10 @@ from .._threads import single_threaded_blas
 from ..adapting import in_closed_form
 from ..calibration import calibrate_on
 from ..feature_maps import Level, PosteriorMap, PosteriorModel, SideFeatures
+from ..gaussian import Mixture, Source
+from ..gaussian.forms import FormFitter, chains, chains_of_varying, refine
 from ..intervals import Calibration
 from ..losses import Squared
-from ..mixed_models import Mixture, Source
-from ..mixed_models.forms import FormFitter, chains, chains_of_varying, refine
 from ..prior import Prior
 from ..progress import Stages, stages
 from ..representation import Bias, BlockDiagonal, Conditioning, Constant

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from .._validation import check_choice, check_int
-from ..mixed_models import Mixture, TaskStatistics, adapt, fit_mixed_model
+from ..gaussian import Mixture, TaskStatistics, adapt, fit_mixed_model
 from ..tasks import TaskSet, Units
 from ..tasks.rows import BATCH_FLOATS, batches
 from ..tasks.units import ANY_UNITS, check_sizes

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ..mixed_models import Mixture, TaskStatistics, adapt, fit_mixed_model, fit_mixture
+from ..gaussian import Mixture, TaskStatistics, adapt, fit_mixed_model, fit_mixture
 from ..tasks import TaskSet, Units
 from ..tasks.rows import batches
 from ._base import Array, FeatureMap

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..mixed_models import Mixture, TaskStatistics
+from ..gaussian import Mixture, TaskStatistics
 
 Array = NDArray[np.float64]
 

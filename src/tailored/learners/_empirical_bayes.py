@@ -12,9 +12,9 @@ from ..common import check_regressor, default_regressor
 from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_beside
 from ..exceptions import UnhelpfulWarning
 from ..feature_maps import SideFeatures, get_feature_map
+from ..gaussian.statistics import LARGEST_STATISTICS
 from ..intervals import Calibration
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
-from ..mixed_models.statistics import LARGEST_STATISTICS
 from ..shards import SAMPLE_TASKS, TasksInMemory
 from ..shards.cuda import TasksOnDevice, TensorTasks, check_device, is_tensor
 from ..tasks import TaskScan, TaskSet

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..common import OutOfFold
 from ..empirical_bayes.streaming import places
 from ..feature_maps import SideFeatures
-from ..mixed_models import Source
+from ..gaussian import Source
 from ..shards import Collection, DaskCollection, Reservoir
 from ..shards.engine import EngineCollection
 from ..tasks import TaskScan, TaskSet, Units

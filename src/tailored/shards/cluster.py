@@ -13,8 +13,8 @@ from typing import Any
 
 from .._threads import single_threaded_blas
 from ..exceptions import ShardError
-from ..mixed_models import TaskStatistics
-from ..mixed_models.moments import Model, Moments, Summed, Totals
+from ..gaussian import TaskStatistics
+from ..gaussian.moments import Model, Moments, Summed, Totals
 from .parts import in_order
 
 #: Seconds that a scheduler has to answer, and a cluster to have a worker.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._threads import single_threaded_blas
-from ..mixed_models import Source, TaskStatistics
+from ..gaussian import Source, TaskStatistics
 from ..tasks import TaskScan, TaskSet, Units
 from .disk import StatisticsOnDisk, write_block
 from .files import read_tasks, write_tasks, write_whole

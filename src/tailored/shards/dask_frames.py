@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .._records import cached_property
 from .._threads import single_threaded_blas
 from ..exceptions import ShardError
-from ..mixed_models import Source, TaskStatistics
+from ..gaussian import Source, TaskStatistics
 from ..tasks import TaskScan, TaskSet, Units
 from ..tasks.pieces import in_label_order
 from ..tasks.scans import Columns

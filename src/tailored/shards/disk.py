@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..mixed_models import Summed, TaskStatistics, Totals
-from ..mixed_models.moments import NEGLIGIBLE, Model
+from ..gaussian import Summed, TaskStatistics, Totals
+from ..gaussian.moments import NEGLIGIBLE, Model
 from .files import read_array, write_array, write_whole
 
 Result = TypeVar("Result")

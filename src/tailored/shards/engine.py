@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._records import cached_property
-from ..mixed_models import TaskStatistics
+from ..gaussian import TaskStatistics
 from ..tasks import TaskScan, TaskSet, Units
 from ..tasks.pieces import label_keys
 from .disk import StatisticsOnDisk, write_block

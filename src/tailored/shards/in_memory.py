@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._records import cached_property
-from ..mixed_models import Source, Summed, TaskStatistics, Totals
-from ..mixed_models.moments import Model
+from ..gaussian import Source, Summed, TaskStatistics, Totals
+from ..gaussian.moments import Model
 from ..tasks import TaskSet, Units
 from ..tasks.pieces import label_keys
 from .parts import Parts

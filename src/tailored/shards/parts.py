@@ -9,8 +9,8 @@ from operator import add
 from typing import Any, TypeVar
 
 from .._threads import single_threaded_blas
-from ..mixed_models import Source
-from ..mixed_models.moments import Model, Moments, Summed, Totals
+from ..gaussian import Source
+from ..gaussian.moments import Model, Moments, Summed, Totals
 
 Sums = TypeVar("Sums", Totals, Moments)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..mixed_models import Moments, Source, Summed, Totals
-from ..mixed_models.moments import Model
+from ..gaussian import Moments, Source, Summed, Totals
+from ..gaussian.moments import Model
 from .files import read_array, write_array, write_whole
 
 #: Answers back from the last one whose responsibilities are kept: a step that failed asks with those before it.

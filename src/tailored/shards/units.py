@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..mixed_models import TaskStatistics
+from ..gaussian import TaskStatistics
 from ..tasks import Units
 
 Array = NDArray[np.float64]

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..gaussian import TaskStatistics, fit_mixed_model
 from ..losses import Loss
-from ..mixed_models import TaskStatistics, fit_mixed_model
 from ..representation import Bias, Constant
 from ..tasks import TaskSet, Units
 from .base import Problem

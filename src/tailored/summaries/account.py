@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..feature_maps import SideFeatures
-from ..mixed_models import MeanCovariance, Mixture
-from ..mixed_models.gates import log_gates
+from ..gaussian import MeanCovariance, Mixture
+from ..gaussian.gates import log_gates
 from ..tasks import Units
 
 Array = NDArray[np.float64]

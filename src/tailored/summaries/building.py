@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..feature_maps import PosteriorModel
-from ..mixed_models import Mixture
-from ..mixed_models.uncertainty import as_one
+from ..gaussian import Mixture
+from ..gaussian.uncertainty import as_one
 from ..prior import Prior
 from .account import OWN, Account
 from .effects import INTERCEPT, posterior_model

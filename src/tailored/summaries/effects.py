@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .. import adapting
 from .._threads import single_threaded_blas
 from ..feature_maps import PosteriorMap, PosteriorModel
-from ..mixed_models import MeanCovariance, TaskStatistics, task_covariances
+from ..gaussian import MeanCovariance, TaskStatistics, task_covariances
 from ..prior import Prior
 from ..tasks import TaskSet
 from ..tasks.rows import batches

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import predicting
+from ..gaussian import Mixture, TaskStatistics
 from ..losses import Loss
-from ..mixed_models import Mixture, TaskStatistics
 from ..prior import Prior
 from ..tasks import TaskSet
 from ..tasks.rows import clipped, predictions, task_means

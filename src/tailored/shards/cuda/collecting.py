@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._records import cached_property
-from ...mixed_models import Source
+from ...gaussian import Source
 from ...tasks import TaskSet, Units
 from ...tasks.pieces import label_keys
 from ..reservoir import Reservoir

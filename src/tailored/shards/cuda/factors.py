@@ -1,6 +1,6 @@
 """The sums of the factor model of many columns on a device, for one-hot rows.
 
-What `tailored.mixed_models.factor_moments` computes row by row, as sums of one vector for each row: first by task, for the
+What `tailored.gaussian.factor_moments` computes row by row, as sums of one vector for each row: first by task, for the
 posteriors of the scores, then by column.  Sums by segments have a fixed order, so that results are the same bits.
 """
 
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...mixed_models.factor_model import FactorModel
-from ...mixed_models.factor_moments import FactorMoments
-from ...mixed_models.factor_rows import FactorRows
+from ...gaussian.factor_model import FactorModel
+from ...gaussian.factor_moments import FactorMoments
+from ...gaussian.factor_rows import FactorRows
 
 #: Rows that are summed at once.
 ROWS_AT_ONCE = 1 << 21

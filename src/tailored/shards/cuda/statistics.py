@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...mixed_models import Mixture, Moments, Summed, Totals
+from ...gaussian import Mixture, Moments, Summed, Totals
 from ...tasks import Units
 from .compiling import Kernels, kernels
 from .tensors import TensorTasks
 
 Array = NDArray[np.float64]
 
-#: Directions of W below this part of its largest are taken as absent, as in `tailored.mixed_models`.
+#: Directions of W below this part of its largest are taken as absent, as in `tailored.gaussian`.
 ROOT_TOLERANCE = 1e-6
 
 

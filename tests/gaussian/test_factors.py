@@ -9,10 +9,10 @@ import pytest
 from scipy import sparse
 from scipy.stats import multivariate_normal
 
-from tailored.mixed_models.factor_model import FactorModel
-from tailored.mixed_models.factor_moments import moments, posterior_scores
-from tailored.mixed_models.factor_rows import FactorRows
-from tailored.mixed_models.factors import bound, step
+from tailored.gaussian.factor_model import FactorModel
+from tailored.gaussian.factor_moments import moments, posterior_scores
+from tailored.gaussian.factor_rows import FactorRows
+from tailored.gaussian.factors import bound, step
 
 D, RANK = 7, 2
 

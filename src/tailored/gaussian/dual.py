@@ -1,4 +1,4 @@
-"""The pass of `tailored.mixed_models.passes` through the rows of tasks: n × n systems where n is small beside d.
+"""The pass of `tailored.gaussian.passes` through the rows of tasks: n × n systems where n is small beside d.
 
 Under ``w ~ N(b, W)`` the targets are N(Xb, S) with ``S = XWXᵀ + σ²I``.  With ``a = S⁻¹(y − Xb)`` the posterior has mean
 ``b + WXᵀa`` and covariance ``W − WXᵀS⁻¹XW``, and y − X times that mean is σ²a: nothing is d × d but W and its sums.

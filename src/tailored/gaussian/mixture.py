@@ -47,7 +47,7 @@ def _lower(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
 
 
 class Sums(NamedTuple):
-    """What `tailored.mixed_models.passes.expect` sums over tasks, in the coordinates of each component."""
+    """What `tailored.gaussian.passes.expect` sums over tasks, in the coordinates of each component."""
 
     first: Array
     second: Array
@@ -61,7 +61,7 @@ class Sums(NamedTuple):
 
 
 class Coordinates(NamedTuple):
-    """The components as `tailored.mixed_models.passes` reads them: L (K, d, d), ranks, packed P, log determinants.
+    """The components as `tailored.gaussian.passes` reads them: L (K, d, d), ranks, packed P, log determinants.
 
     Those of a component with full-rank W are the weights' own; otherwise they are those of its `root`.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tailored.mixed_models.mixture import Mixture
-from tailored.mixed_models.stepwise import blend
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.stepwise import blend
 
 
 def random_mixture(rng: np.random.Generator, K: int = 3, d: int = 2) -> Mixture:

@@ -75,7 +75,7 @@ def mean_covariance(
 ) -> MeanCovariance | None:
     """Of b and Γ as they were estimated from ``repeated`` as many tasks like these; None where nothing was.
 
-    Of b, from ``times`` as many again (`tailored.mixed_models.forms.refine` leaves Γ as it is).  The penalty on Γ is the prior
+    Of b, from ``times`` as many again (`tailored.gaussian.forms.refine` leaves Γ as it is).  The penalty on Γ is the prior
     that it stands for (`fit_side`), so that the error of a Γ that is shrunk to zero is the size it could have.
     """
     model, d = as_one(model), statistics.n_features

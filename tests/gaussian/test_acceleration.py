@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tailored import TaskSet
 from tailored.datasets import make_clusters
-from tailored.mixed_models import Mixture, Shrinkage, TaskStatistics, em, fit_mixed_model, fit_mixture
-from tailored.mixed_models.acceleration import Anderson
-from tailored.mixed_models.em import NEGLIGIBLE, maximise
-from tailored.mixed_models.starts import continue_mixture
+from tailored.gaussian import Mixture, Shrinkage, TaskStatistics, em, fit_mixed_model, fit_mixture
+from tailored.gaussian.acceleration import Anderson
+from tailored.gaussian.em import NEGLIGIBLE, maximise
+from tailored.gaussian.starts import continue_mixture
 from tailored.tasks import Units
 
 seeds = st.integers(0, 10_000)
@@ -166,7 +166,7 @@ def test_moments_of_a_task_do_not_depend_on_the_others(monkeypatch, d, sparse):
         np.testing.assert_allclose(whole.cross[t], X.T @ y, atol=1e-12)
         assert whole.square[t] == pytest.approx(y @ y)
     # in batches of a row, and alone
-    monkeypatch.setattr("tailored.mixed_models.statistics.BATCH_FLOATS", 1)
+    monkeypatch.setattr("tailored.gaussian.statistics.BATCH_FLOATS", 1)
     for other in (TaskStatistics.of(tasks, units), TaskStatistics.of(tasks[2:], units)):
         np.testing.assert_array_equal(other.gram, whole.gram[-len(other) :])
         np.testing.assert_array_equal(other.cross, whole.cross[-len(other) :])

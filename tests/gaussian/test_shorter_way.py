@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tailored import TaskSet
-from tailored.mixed_models import Mixture, TaskStatistics
+from tailored.gaussian import Mixture, TaskStatistics
 from tailored.tasks import Units
 
 

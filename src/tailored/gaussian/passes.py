@@ -5,7 +5,7 @@ With full-rank W the systems are ``XᵀX + σ²W⁻¹``: nothing is multiplied. 
 coordinates and P what its prior adds.  Tasks go through in chunks whose factors stay in the cache: `_load`, `_solve` and
 `_weigh` them under each component, `_normalise`, and go back to the factors for means and moments.
 
-The room of a pass (`tailored.mixed_models.lanes`) has, for each component, `_GROUPS` times the rows of a *group* of eight
+The room of a pass (`tailored.gaussian.lanes`) has, for each component, `_GROUPS` times the rows of a *group* of eight
 tasks: its factors, its solution ``z = F⁻¹ LᵀXᵀ(y − Xb)`` and what z leaves of ``‖y − Xb‖²``.  Then come the sums of each
 component, ``−Σ r E(vvᵀ)`` and then ``Σ r E(v)``, and what is left is free for every stage.
 """

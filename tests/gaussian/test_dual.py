@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tailored.mixed_models import Mixture, TaskStatistics
-from tailored.mixed_models.statistics import COMPILED_COLUMNS
+from tailored.gaussian import Mixture, TaskStatistics
+from tailored.gaussian.statistics import COMPILED_COLUMNS
 from tailored.tasks import TaskSet, Units
 
 

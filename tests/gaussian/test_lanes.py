@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tailored.mixed_models import Mixture, TaskStatistics
-from tailored.mixed_models.passes import CHUNK
+from tailored.gaussian import Mixture, TaskStatistics
+from tailored.gaussian.passes import CHUNK
 from tailored.tasks import TaskSet, Units
 
 

@@ -13,11 +13,11 @@ from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes import selection
 from tailored.feature_maps import Level, MeanEmbedding, PosteriorModel, SideFeatures, SideVector, TaskSummary
-from tailored.mixed_models import Mixture, TaskStatistics, adapt, em, fit_mixed_model, fit_mixture
-from tailored.mixed_models import gates as gates_module
-from tailored.mixed_models.em import first_gates
-from tailored.mixed_models.forms import Form, FormFitter
-from tailored.mixed_models.gates import CONSTANT_PENALTY, fit_gates, log_gates
+from tailored.gaussian import Mixture, TaskStatistics, adapt, em, fit_mixed_model, fit_mixture
+from tailored.gaussian import gates as gates_module
+from tailored.gaussian.em import first_gates
+from tailored.gaussian.forms import Form, FormFitter
+from tailored.gaussian.gates import CONSTANT_PENALTY, fit_gates, log_gates
 from tailored.tasks import Units
 
 D, Q, K = 4, 2, 3

@@ -202,7 +202,7 @@ def fit_mixed_model(
         W as it is, uncorrelated, of the last weight alone, or zero: tasks do not differ.
     varying : sequence of int, optional
         Weights that tasks may differ in; W is zero for the others, and their means stay those of the pooled fit (see
-        `tailored.mixed_models.common_weights`).  All by default.
+        `tailored.gaussian.common_weights`).  All by default.
     start : Mixture, optional
         The same model of other tasks of the same kind, to start from instead.
     """

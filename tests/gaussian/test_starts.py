@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from tailored.mixed_models.starts import _group, _kmeans
+from tailored.gaussian.starts import _group, _kmeans
 
 
 def test_groups_are_those_of_k_means():

@@ -13,8 +13,7 @@ from tailored import TaskSet, within
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_risk import QueryBias, smoothed
 from tailored.feature_maps import TaskSummary
-from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
-from tailored.mixed_models import (
+from tailored.gaussian import (
     Mixture,
     Shrinkage,
     SideForm,
@@ -28,8 +27,8 @@ from tailored.mixed_models import (
     influence,
     truncate,
 )
-from tailored.mixed_models.em import NOISE_FLOOR
-from tailored.mixed_models.forms import (
+from tailored.gaussian.em import NOISE_FLOOR
+from tailored.gaussian.forms import (
     FACTORS,
     GATE_PENALTIES,
     PSEUDO_TASKS,
@@ -38,7 +37,8 @@ from tailored.mixed_models.forms import (
     FormFitter,
     chains,
 )
-from tailored.mixed_models.mixture import root
+from tailored.gaussian.mixture import root
+from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
 from tailored.tasks import Units
 from tailored.tasks.episodes import draw, rotate
 

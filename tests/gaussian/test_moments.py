@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from tailored import TaskSet
-from tailored.mixed_models import Mixture, TaskStatistics, em
-from tailored.mixed_models import statistics as statistics_module
-from tailored.mixed_models.forms import Form, refine
-from tailored.mixed_models.passes import CHUNK
+from tailored.gaussian import Mixture, TaskStatistics, em
+from tailored.gaussian import statistics as statistics_module
+from tailored.gaussian.forms import Form, refine
+from tailored.gaussian.passes import CHUNK
 from tailored.tasks import Units
 
 
