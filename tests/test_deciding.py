@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from tailored import EmpiricalBayesLearner, TaskSet
+from tailored._utils.progress import Stages
 from tailored.baselines import RidgePerTask
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes import judging, selection, training
@@ -21,7 +22,6 @@ from tailored.gaussian import SideForm, TaskStatistics, fit_side
 from tailored.gaussian.forms import FEW_PSEUDO_TASKS, Form, FormFitter, chains, structures
 from tailored.gaussian.side import SIDE_PENALTIES, fit_along_path
 from tailored.losses import Absolute, EpsilonInsensitive, Pinball, Squared
-from tailored.progress import Stages
 from tailored.tasks import Units
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tailored._records import cached_property
+from tailored._utils.records import cached_property
 
 
 class Slow:

@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored._threads import single_threaded_blas
+from tailored._utils.threads import single_threaded_blas
 from tailored.empirical_bayes import common_part
 
 BEFORE = 3

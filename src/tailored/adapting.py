@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import wide, within
-from ._threads import single_threaded_blas
-from ._validation import native
+from ._utils.threads import single_threaded_blas
+from ._utils.validation import native
 from .feature_maps import check_features
 from .gaussian import TaskStatistics
 from .gaussian import adapt as posterior_means

@@ -18,7 +18,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils import get_tags
 
-from ._threads import single_threaded_openmp
+from ._utils.threads import single_threaded_openmp
 from .feature_maps import SideVector
 from .tasks import TaskSet
 from .tasks.rows import dense

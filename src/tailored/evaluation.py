@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from ._validation import check_choice, check_fraction, check_int
+from ._utils.progress import LOG, progress_bar
+from ._utils.validation import check_choice, check_fraction, check_int
 from .baselines import Baseline, MixedModel, RidgePerTask, TaskMean
 from .learners import EmpiricalBayesLearner
 from .losses import get_loss
-from .progress import LOG, progress_bar
 from .tasks import TaskSet
 from .tasks.episodes import ORDERS
 from .tasks.pieces import label_keys

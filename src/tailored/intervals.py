@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ._algebra import solve
+from ._utils.algebra import solve
 
 Array = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ._validation import check_choice
+from ._utils.validation import check_choice
 
 Floats = NDArray[np.float64]
 

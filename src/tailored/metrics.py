@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import get_scorer
 from sklearn.utils.metadata_routing import MetadataRequest
 
-from ._validation import check_choice
+from ._utils.validation import check_choice
 from .tasks import TaskSet
 from .tasks.episodes import ORDERS
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import adapting, wide
-from ._algebra import solve
-from ._threads import single_threaded_blas
-from ._validation import outside
+from ._utils.algebra import solve
+from ._utils.threads import single_threaded_blas
+from ._utils.validation import outside
 from .closed_form import Spreads
 from .intervals import Calibration, TaskSpreads, own_noise
 from .prior import Prior

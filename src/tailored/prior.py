@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._records import Record, cached_property
+from ._utils.records import Record, cached_property
 from .closed_form import ClosedForm
 from .common import CommonPart
 from .feature_maps import FeatureMap

@@ -11,8 +11,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from . import archive, wide, within
-from ._threads import single_threaded_blas, single_threaded_products
-from ._validation import (
+from ._utils.threads import single_threaded_blas, single_threaded_products
+from ._utils.validation import (
     check_choice,
     check_clip,
     check_finite,

@@ -3,8 +3,8 @@
 import logging
 
 from tailored import EmpiricalBayesLearner
+from tailored._utils.progress import Stages
 from tailored.datasets import make_clusters
-from tailored.progress import Stages
 
 
 def test_the_log_has_a_line_for_every_stage(caplog):

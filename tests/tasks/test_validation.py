@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 from sklearn.exceptions import DataConversionWarning
 
-from tailored._validation import (
+from tailored._utils.validation import (
     check_choice,
     check_fraction,
     check_int,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from .._threads import single_threaded_blas
-from .._validation import check_clip, check_features, check_target, numbers_of
+from .._utils.threads import single_threaded_blas
+from .._utils.validation import check_clip, check_features, check_target, numbers_of
 from ..losses import get_loss
 from ..tasks import Rows, TaskSet
 from ..tasks.pieces import in_label_order

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 
-from .._threads import single_threaded_blas, single_threaded_openmp
-from .._validation import check_features, check_rng
+from .._utils.threads import single_threaded_blas, single_threaded_openmp
+from .._utils.validation import check_features, check_rng
 from ..feature_maps import SideVector
 from ..tasks import TaskSet
 from ..tasks.rows import clipped, dense, segment_sums, task_means

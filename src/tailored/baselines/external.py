@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._threads import single_threaded_blas
+from .._utils.threads import single_threaded_blas
 from ..feature_maps import SideVector
 from ..tasks import TaskSet
 from ..tasks.rows import dense, with_constant

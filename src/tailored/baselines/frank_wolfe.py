@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from .._validation import check_int
+from .._utils.validation import check_int
 from ..objectives import MetaGradient
 from ..representation import Bias, Conditioning, Constant, Factored
 from ..solvers.batch import mean_square

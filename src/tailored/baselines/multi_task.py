@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import within
-from .._validation import check_int, check_positive
+from .._utils.validation import check_int, check_positive
 from ..representation import Bias, Constant
 from ..tasks import Rows
 from .searched import Array, Learned, SearchedLearner

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._threads import single_threaded_blas
-from .._validation import check_fraction, check_positive
+from .._utils.threads import single_threaded_blas
+from .._utils.validation import check_fraction, check_positive
 from ..feature_maps import FeatureMap, check_features, get_feature_map
 from ..learners import MetaLearner
 from ..objectives import Surrogate

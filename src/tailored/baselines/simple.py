@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._algebra import solve
-from .._threads import single_threaded_blas
+from .._utils.algebra import solve
+from .._utils.threads import single_threaded_blas
 from ..adapting import in_closed_form
 from ..gaussian import TaskStatistics, fit_mixed_model
 from ..losses import Squared

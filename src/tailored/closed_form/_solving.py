@@ -12,7 +12,7 @@ from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._records import Record, cached_property
+from .._utils.records import Record, cached_property
 from ..feature_maps import FeatureMap, PosteriorMap, PosteriorModel, check_features
 from ..feature_maps.summaries import hats
 from ..gaussian import TaskStatistics

@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from .._validation import check_choice, check_int, check_nonnegative
+from .._utils.validation import check_choice, check_int, check_nonnegative
 from ..tasks import TaskSet
 from ._clusters import orthogonal_bases, row_counts, streams
 

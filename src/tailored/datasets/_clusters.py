@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from .._validation import check_choice, check_int, check_nonnegative, check_real, is_integer
+from .._utils.validation import check_choice, check_int, check_nonnegative, check_real, is_integer
 from ..tasks import TaskSet
 
 # What `side_noise` defaults to, and the names `side_info` may take.

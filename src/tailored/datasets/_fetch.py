@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..progress import progress_bar
+from .._utils.progress import progress_bar
 
 #: Environment variables: a folder with local copies, and the folder that keeps downloads.
 DATA_VARIABLE = "TAILORED_DATA"

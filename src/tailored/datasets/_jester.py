@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-from .._validation import check_real
+from .._utils.validation import check_real
 from ..tasks import TaskSet
 from ._fetch import DamagedFileError, Source
 from ._local import Located, locate, unzipped

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
-from .._validation import check_choice
+from .._utils.validation import check_choice
 from ..tasks import TaskSet
 from ._fetch import DATA_VARIABLE, DamagedFileError
 from ._local import read_whole

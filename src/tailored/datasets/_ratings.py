@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse as sp
 
-from .._validation import check_int
+from .._utils.validation import check_int
 from ._fetch import DamagedFileError
 
 # Above this many items a dense one-hot matrix is a waste that users notice.

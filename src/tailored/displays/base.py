@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._validation import is_integer, name_some, native
+from .._utils.validation import is_integer, name_some, native
 from ..summaries import INTERCEPT, column_names
 from ..tasks import TaskSet
 from .style import RC, pyplot

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from .. import adapting
-from .._validation import check_choice, is_missing
+from .._utils.validation import check_choice, is_missing
 from ..tasks import TaskSet
 from ..tasks.rows import batches, dense
 from ..wide import is_wide

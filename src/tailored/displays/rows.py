@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import check_fraction
+from .._utils.validation import check_fraction
 from ..predicting import predict_rows
 from ..summaries import MIXED_MODEL, OWN, RIDGE, TASK_MEAN, Account, rival_predictions
 from ..tasks import TaskSet

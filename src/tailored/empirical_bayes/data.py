@@ -8,7 +8,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from .._records import cached_property
+from .._utils.records import cached_property
 from ..feature_maps import SideFeatures
 from ..gaussian import TaskStatistics
 from ..losses import Loss

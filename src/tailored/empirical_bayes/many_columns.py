@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import wide
-from .._records import cached_property
-from .._threads import single_threaded_blas
+from .._utils.progress import progress_bar
+from .._utils.records import cached_property
+from .._utils.threads import single_threaded_blas
 from ..calibration import calibrate_on
 from ..feature_maps import SideMap
 from ..gaussian import SideForm
@@ -29,7 +30,6 @@ from ..gaussian.factor_rows import FactorRows
 from ..gaussian.factors import fit_factors
 from ..losses import Squared
 from ..prior import Prior
-from ..progress import progress_bar
 from ..representation import Bias, LowRank
 from ..shards.cuda import CudaFactorRows, check_device
 from ..tasks.episodes import Episodes

@@ -16,7 +16,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from .._threads import single_threaded_blas
+from .._utils.threads import single_threaded_blas
 from ..feature_maps import TaskSummary
 from ..gaussian import Mixture, adapt, influence
 from ..tasks import TaskSet

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from .._records import cached_property
+from .._utils.records import cached_property
 from ..losses import BoxLoss, DualBox, Loss
 
 Array = NDArray[np.float64]

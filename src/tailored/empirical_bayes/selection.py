@@ -17,7 +17,8 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from .._threads import single_threaded_blas
+from .._utils.progress import Stages
+from .._utils.threads import single_threaded_blas
 from ..gaussian import (
     Mixture,
     SideForm,
@@ -38,7 +39,6 @@ from ..gaussian.forms import (
     structures,
 )
 from ..gaussian.side import SIDE_PENALTIES, SideFit
-from ..progress import Stages
 from ..tasks.episodes import Episodes
 from .data import COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, Fold, TrainingData
 from .judging import mean_errors, significant, surpassed_by

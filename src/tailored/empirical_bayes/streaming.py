@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import native
+from .._utils.validation import native
 from ..feature_maps import PosteriorMap, SideFeatures
 from ..gaussian import SideForm, Stepwise, TaskStatistics
 from ..gaussian.forms import Form

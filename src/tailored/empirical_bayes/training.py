@@ -20,7 +20,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .._threads import single_threaded_blas
+from .._utils.progress import Stages, stages
+from .._utils.threads import single_threaded_blas
 from ..adapting import in_closed_form
 from ..calibration import calibrate_on
 from ..feature_maps import Level, PosteriorMap, PosteriorModel, SideFeatures
@@ -29,7 +30,6 @@ from ..gaussian.forms import FormFitter, chains, chains_of_varying, refine
 from ..intervals import Calibration
 from ..losses import Squared
 from ..prior import Prior
-from ..progress import Stages, stages
 from ..representation import Bias, BlockDiagonal, Conditioning, Constant
 from ..tasks import Units
 from .accounting import take_account

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from .._validation import is_missing, name_some, outside
+from .._utils.validation import is_missing, name_some, outside
 from ..exceptions import UnknownCategoryWarning
 from ..tasks import Task, TaskSet
 from ..tasks.rows import dense

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from .._validation import check_choice, check_int
+from .._utils.validation import check_choice, check_int
 from ..gaussian import Mixture, TaskStatistics, adapt, fit_mixed_model
 from ..tasks import TaskSet, Units
 from ..tasks.rows import BATCH_FLOATS, batches

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import check_choice
+from .._utils.validation import check_choice
 from ..tasks import TaskSet
 from ._adapted import AdaptedWeights
 from ._base import Array, FeatureMap, mean_norm

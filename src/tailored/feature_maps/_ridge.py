@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._algebra import solve
-from .._validation import check_choice, check_positive
+from .._utils.algebra import solve
+from .._utils.validation import check_choice, check_positive
 from ..tasks import TaskSet
 from ._base import Array, FeatureMap, by_size
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._records import cached_property
+from .._utils.records import cached_property
 from ..tasks import TaskSet, Units
 from ..tasks.rows import dense
 

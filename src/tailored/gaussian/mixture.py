@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._algebra import solve
-from .._records import Record, cached_property
-from .._threads import in_threads
+from .._utils.algebra import solve
+from .._utils.records import Record, cached_property
+from .._utils.threads import in_threads
 from . import dual
 from .gates import log_gates
 from .moments import NEGLIGIBLE, Moments, Summed

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from .._records import cached_property
+from .._utils.records import cached_property
 from ..tasks import TaskSet, Units
 from ..tasks.rows import BATCH_FLOATS, Rows, dense, frozen, predictions
 from .dual import Stack, stacked

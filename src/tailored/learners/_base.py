@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .. import adapting, one_task, wide, within
-from .._threads import single_threaded_blas
-from .._validation import check_choice, check_clip, check_int, check_positive, check_psd
+from .._utils.threads import single_threaded_blas
+from .._utils.validation import check_choice, check_clip, check_int, check_positive, check_psd
 from ..calibration import calibrate_on
 from ..feature_maps import FeatureMap
 from ..intervals import Calibration

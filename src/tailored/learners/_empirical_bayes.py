@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 from typing import Any, Self
 
-from .._validation import check_choice, check_fraction, outside
+from .._utils.validation import check_choice, check_fraction, outside
 from ..closed_form import MOST_COLUMNS
 from ..common import check_regressor, default_regressor
 from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_beside

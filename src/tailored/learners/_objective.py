@@ -11,12 +11,12 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
-from .._validation import check_choice, check_fraction, check_int, check_positive
+from .._utils.progress import progress_bar
+from .._utils.validation import check_choice, check_fraction, check_int, check_positive
 from ..adapting import solve
 from ..feature_maps import FeatureMap, check_features, get_feature_map
 from ..objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..prior import Prior
-from ..progress import progress_bar
 from ..representation import BIASES, Bias, Conditioning, Constant
 from ..solvers import HeldOutPool, Problem, Solver, TaskBatch, get_solver
 from ..tasks import Rows, TaskSet

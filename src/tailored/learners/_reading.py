@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from .._validation import name_some, numbers_of, outside, targets_in_objects
+from .._utils.validation import name_some, numbers_of, outside, targets_in_objects
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
 from ..shards import Reservoir

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .. import predicting
-from .._validation import check_choice, check_rng
+from .._utils.validation import check_choice, check_rng
 from ..losses import Loss, get_loss
 from ..prior import Prior
 from ..tasks import TaskSet

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._frames import as_frame
-from .._validation import check_fraction
+from .._utils.frames import as_frame
+from .._utils.validation import check_fraction
 from ..losses import Loss
 from ..prior import Prior
 from ..summaries import Account, Facts, Summary, column_names, rival_errors, summarise, task_effects

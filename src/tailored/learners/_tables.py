@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import narwhals.stable.v1 as nw
 import numpy as np
 
-from .._validation import name_some
+from .._utils.validation import name_some
 from ..predicting import Predicted
 from ..tasks import Encoding, TaskSet
 from ..tasks.pairs import FrameRows, LongTable, check_has, read_rows

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .. import archive
-from .._threads import single_threaded_blas
+from .._utils.threads import single_threaded_blas
 from .._version import __version__
 from ..adapting import in_closed_form
 from ..empirical_bayes import Learned

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import adapting
-from .._validation import check_fraction, numbers_of, outside
+from .._utils.validation import check_fraction, numbers_of, outside
 from ..common import CommonPart
 from ..intervals import TaskSpreads
 from ..predicting import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._validation import is_integer, name_some
+from .._utils.validation import is_integer, name_some
 from ..tasks import TaskSet
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any
 
-from .._threads import single_threaded_blas
+from .._utils.threads import single_threaded_blas
 from ..exceptions import ShardError
 from ..gaussian import TaskStatistics
 from ..gaussian.moments import Model, Moments, Summed, Totals

@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._threads import single_threaded_blas
+from .._utils.threads import single_threaded_blas
 from ..gaussian import Source, TaskStatistics
 from ..tasks import TaskScan, TaskSet, Units
 from .disk import StatisticsOnDisk, write_block

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._records import cached_property
-from .._threads import single_threaded_blas
+from .._utils.records import cached_property
+from .._utils.threads import single_threaded_blas
 from ..exceptions import ShardError
 from ..gaussian import Source, TaskStatistics
 from ..tasks import TaskScan, TaskSet, Units

@@ -15,7 +15,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from .._records import cached_property
+from .._utils.records import cached_property
 from ..gaussian import TaskStatistics
 from ..tasks import TaskScan, TaskSet, Units
 from ..tasks.pieces import label_keys

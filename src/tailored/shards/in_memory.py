@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._records import cached_property
+from .._utils.records import cached_property
 from ..gaussian import Source, Summed, TaskStatistics, Totals
 from ..gaussian.moments import Model
 from ..tasks import TaskSet, Units

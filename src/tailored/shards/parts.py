@@ -8,7 +8,7 @@ from functools import reduce
 from operator import add
 from typing import Any, TypeVar
 
-from .._threads import single_threaded_blas
+from .._utils.threads import single_threaded_blas
 from ..gaussian import Source
 from ..gaussian.moments import Model, Moments, Summed, Totals
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._records import Record, cached_property
+from .._utils.records import Record, cached_property
 from ..tasks import TaskSet
 from ..tasks.pieces import Keys, check_alike, label_keys, merged
 

@@ -5,7 +5,7 @@ A solver is an object with its settings, given to a learner as ``solver``; `SOLV
 
 from __future__ import annotations
 
-from .._validation import check_choice
+from .._utils.validation import check_choice
 from .adam import Adam
 from .base import DivergenceError, Problem, Solution, Solver
 from .batch import TaskBatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._validation import check_int
+from .._utils.validation import check_int
 from .base import Problem
 from .best import Best
 from .factored import FactoredSolver

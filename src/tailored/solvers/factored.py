@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .._threads import single_threaded_blas
-from .._validation import check_int
+from .._utils.threads import single_threaded_blas
+from .._utils.validation import check_int
 from .base import Problem, Solution, Solver
 from .best import Best
 from .factors import FactoredObjective

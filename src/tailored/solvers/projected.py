@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .._threads import single_threaded_blas
-from .._validation import check_choice, check_nonnegative, check_positive
+from .._utils.threads import single_threaded_blas
+from .._utils.validation import check_choice, check_nonnegative, check_positive
 from ..tasks import Rows, TaskSet
 from ..theory import estimate_quantities, theory_step
 from .base import DivergenceError, Problem, Solution, Solver

@@ -15,7 +15,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from .._threads import single_threaded_blas
+from .._utils.threads import single_threaded_blas
 from ..objectives import Objective
 from ..representation import Bias, Conditioning, Constant, Exact, Factored, Iterate
 from .batch import TaskBatch

@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import check_choice
+from .._utils.progress import progress_bar
+from .._utils.validation import check_choice
 from ..baselines import TraceConstrainedLearner
 from ..displays.theory import SIDES, AdvantageDisplay, BoundsDisplay, Curve, RatesDisplay, StudyDisplay
 from ..learners import ConditionalLearner, UnconditionalLearner
-from ..progress import progress_bar
 from ..solvers import ProjectedSGD
 from ..theory.bounds import convergence_rate
 from ..theory.environment import Environment

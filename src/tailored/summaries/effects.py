@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import adapting
-from .._threads import single_threaded_blas
+from .._utils.threads import single_threaded_blas
 from ..feature_maps import PosteriorMap, PosteriorModel
 from ..gaussian import MeanCovariance, TaskStatistics, task_covariances
 from ..prior import Prior

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import check_choice
+from .._utils.validation import check_choice
 from .tables import Table, wrapped
 
 

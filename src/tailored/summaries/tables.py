@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .._frames import as_frame
+from .._utils.frames import as_frame
 
 #: Columns of a terminal, of a name in it, and of a few words.
 WIDTH, LONGEST, LONGEST_WORDS = 80, 24, 55

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import narwhals.stable.v1 as nw
 import numpy as np
 
-from .._validation import is_missing, name_some, outside
+from .._utils.validation import is_missing, name_some, outside
 from ..exceptions import UnknownCategoryWarning
 from ._frames import Column, as_floats, coded_words, numeric_column
 

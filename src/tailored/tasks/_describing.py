@@ -12,7 +12,7 @@ import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
 
-from .._validation import is_missing
+from .._utils.validation import is_missing
 from ._columns import ColumnEncoding, name_plainly
 
 #: Characters of a line, and of a column's name in the table.

@@ -9,7 +9,7 @@ import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
 
-from .._validation import is_missing, name_some, native
+from .._utils.validation import is_missing, name_some, native
 from ._frames import (
     Column,
     Frame,

@@ -14,7 +14,7 @@ import narwhals.stable.v1 as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 
-from .._validation import check_choice, check_features, is_missing, label_array, name_some, native
+from .._utils.validation import check_choice, check_features, is_missing, label_array, name_some, native
 
 # narwhals has a class per stability level; naming one would refuse the others
 Frame: TypeAlias = Any

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .._validation import canonical_csr, check_finite, check_target, name_some, native
+from .._utils.validation import canonical_csr, check_finite, check_target, name_some, native
 from . import _descriptions, _frames
 from ._descriptions import Side
 from ._frames import Rows

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._validation import check_choice, check_features, label_array, name_some, native
+from .._utils.validation import check_choice, check_features, label_array, name_some, native
 from ._descriptions import Side, read_side_table, side_column, side_from_columns
 from ._frames import (
     Frame,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .._validation import outside
+from .._utils.validation import outside
 from ..exceptions import SecondGroupingWarning
 from ._columns import MANY_LEVELS
 from ._frames import Frame, Grouping, group_rows

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import check_fraction, check_int, check_real, is_integer
+from .._utils.validation import check_fraction, check_int, check_real, is_integer
 
 #: Rows of a task: their number, or a fraction of all.
 Share = int | float

@@ -8,8 +8,8 @@ from typing import Any, Self, overload
 import numpy as np
 import scipy.sparse as sp
 
-from .._records import cached_property
-from .._validation import (
+from .._utils.records import cached_property
+from .._utils.validation import (
     check_finite,
     check_positions,
     check_rng,

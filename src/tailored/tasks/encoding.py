@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import check_finite, is_missing, name_some
+from .._utils.validation import check_finite, is_missing, name_some
 from ._columns import ColumnEncoding, day_of, declared, unknown_together, warn_of_unknown
 from ._descriptions import Side
 from ._frames import Frame, is_frame, read_frame, remaining

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import check_choice, is_integer
+from .._utils.validation import check_choice, is_integer
 from ._splitting import Share, check_share, row_counts
 from ._task_set import TaskSet
 from .rows import segment_sums

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._validation import name_some, native
+from .._utils.validation import name_some, native
 from ._frames import read_frame, read_labels
 from ._joining import offsets_of
 from ._long_frames import LongTable, task_columns

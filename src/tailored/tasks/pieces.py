@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import is_missing, native
+from .._utils.validation import is_missing, native
 from ._frames import Grouping, group_rows
 from ._joining import check_alike as check_alike
 from ._joining import offsets_of, stack

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._records import cached_property
-from .._validation import check_choice, name_some
+from .._utils.records import cached_property
+from .._utils.validation import check_choice, name_some
 from ._columns import ColumnEncoding
 from ._descriptions import Side, side_column
 from ._frames import read_frame, remaining

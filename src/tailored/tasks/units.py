@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._records import Record, cached_property
+from .._utils.records import Record, cached_property
 from ._task_set import TaskSet
 from .rows import Rows, dense, frozen, with_constant
 

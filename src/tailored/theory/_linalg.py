@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import check_positive, check_psd
+from .._utils.validation import check_positive, check_psd
 
 Array = NDArray[np.float64]
 

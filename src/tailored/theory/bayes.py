@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from .._validation import check_nonnegative, check_positive, check_real
+from .._utils.validation import check_nonnegative, check_positive, check_real
 from ..losses import get_loss
 from ..tasks import Rows, TaskSet
 from ..tasks.rows import BATCH_FLOATS, dense, predictions, task_means

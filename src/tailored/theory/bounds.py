@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import check_choice, check_nonnegative
+from .._utils.validation import check_choice, check_nonnegative
 from ._linalg import (
     Array,
     check_constant,

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._records import cached_property
-from .._validation import check_choice, check_int, check_nonnegative, check_positive
+from .._utils.records import cached_property
+from .._utils.validation import check_choice, check_int, check_nonnegative, check_positive
 from ..losses import get_loss
 from ..tasks import Task, TaskSet
 from ._linalg import Array, check_covariance, check_probabilities, power, spectrum

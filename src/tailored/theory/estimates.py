@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._validation import check_choice
+from .._utils.validation import check_choice
 from ..losses import get_loss
 from ..tasks import TaskSet
 from ..tasks.rows import dense

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import special, stats
 
 from .. import within
-from .._validation import check_fraction, check_int
+from .._utils.validation import check_fraction, check_int
 from ..losses import Absolute, Loss, Pinball, get_loss
 from ._linalg import Array, check_stack
 from .environment import Environment, Sample

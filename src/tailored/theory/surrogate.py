@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from .._threads import single_threaded_blas
+from .._utils.threads import single_threaded_blas
 from ..losses import get_loss
 from ..objectives import Surrogate
 from ..tasks import Rows, TaskSet

@@ -28,7 +28,7 @@ from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from .._validation import check_choice
+from .._utils.validation import check_choice
 from ..losses import Loss
 from . import kernels as _kernels
 

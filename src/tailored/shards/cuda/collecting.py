@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._records import cached_property
+from ..._utils.records import cached_property
 from ...gaussian import Source
 from ...tasks import TaskSet, Units
 from ...tasks.pieces import label_keys

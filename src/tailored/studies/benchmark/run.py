@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..._threads import single_threaded_blas
-from ..._validation import check_choice
-from ...progress import progress_bar
+from ..._utils.progress import progress_bar
+from ..._utils.threads import single_threaded_blas
+from ..._utils.validation import check_choice
 from ..files import make_folder, write_atomically
 from ..parallel import in_any_order
 from . import measures

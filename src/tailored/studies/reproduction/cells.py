@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import within
-from ..._threads import single_threaded_blas
+from ..._utils.threads import single_threaded_blas
 from ...losses import get_loss
 from ...objectives import Surrogate
 from ...prior import Prior

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._validation import check_choice, check_int
+from ..._utils.validation import check_choice, check_int
 
 #: The experiments of the paper, in its order.
 EXPERIMENTS = ("clusters-2", "clusters-6", "lenk", "movielens", "jester")

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from ..._validation import check_choice, check_fraction, check_int, check_positive, is_integer
+from ..._utils.validation import check_choice, check_fraction, check_int, check_positive, is_integer
 from ...feature_maps import FEATURE_MAPS
 from .config import (
     EXPERIMENTS,

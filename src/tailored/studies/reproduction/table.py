@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._validation import check_choice
+from ..._utils.validation import check_choice
 from ..files import ResultsError, write_atomically
 from .cells import Cell, CellResult, cells_of_seed
 from .config import EXPERIMENTS, METHODS, ExperimentConfig
