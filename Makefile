@@ -4,12 +4,20 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types unit coverage docs oldest audit dist test-built release-check clean
+.PHONY: demo test test-all reproduce lint types unit coverage docs oldest audit dist test-built release-check clean
 
 demo: .venv/.installed
 	$(BIN)/tailored demo
 
 test: .venv/.installed lint types unit
+
+# All tests: also those of the studies, and the code of the documentation.
+test-all: .venv/.installed lint types
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "pages or not pages"
+
+# The paper's experiments, with all seeds: hours.
+reproduce: .venv/.installed
+	$(BIN)/python -m studies reproduce all
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

@@ -19,7 +19,6 @@ from tailored import (
     UnconditionalLearner,
     adapting,
 )
-from tailored.baselines import EARLIER_METHODS
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.streaming import Running
 from tailored.feature_maps import MeanEmbedding, RidgeEstimate
@@ -342,21 +341,3 @@ def test_divergence_in_the_middle_of_a_stream_changes_nothing(tasks):
     learner.partial_fit(tasks[MORE])
     reference = UnconditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).partial_fit(tasks[FIRST])
     same_bits(learner, reference.partial_fit(tasks[MORE]), tasks)
-
-
-@pytest.mark.parametrize("kind", EARLIER_METHODS.values(), ids=EARLIER_METHODS)
-def test_earlier_methods_keep_what_they_had(kind, tasks, monkeypatch):
-    name = next(iter(kind._grid))
-    learner = kind(**{name: [0.1, 1.0]}).fit(tasks[FIRST])
-    for owner, attribute, after in (
-        (kind, "_train", True),
-        (kind, "_choose", True),
-        (adapting, "weights", False),
-        (base_module.MetaLearner, "_remember", True),
-    ):
-        before, pickled = dict(vars(learner)), pickle.dumps(vars(learner))
-        with monkeypatch.context() as patched:
-            fail_at(patched, owner, attribute, after=after)
-            with pytest.raises(Injected):
-                learner.fit(tasks[MORE])
-        check_unchanged(learner, before, pickled)

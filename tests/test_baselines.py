@@ -9,7 +9,6 @@ from sklearn.linear_model import Ridge
 from tailored import TaskRegressor, TaskSet
 from tailored.baselines import (
     BASELINES,
-    EARLIER_METHODS,
     GlobalMedian,
     ItemUserBias,
     MixedModel,
@@ -71,13 +70,6 @@ def test_a_task_without_rows_gets_what_is_shared(name, ratings):
     }[name]()
     model = baseline.adapt(np.empty((0, 8)), np.empty(0))
     np.testing.assert_allclose(np.append(model.coef_, model.intercept_), expected, atol=1e-12)
-
-
-def test_names_do_not_clash():
-    """Both tables name methods in the same reports."""
-    assert not set(BASELINES) & set(EARLIER_METHODS)
-    kinds = [*BASELINES.values(), *EARLIER_METHODS.values()]
-    assert len({kind.__name__ for kind in kinds}) == len(kinds)
 
 
 @pytest.mark.parametrize("name", BASELINES)

@@ -13,7 +13,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner
-from tailored.baselines import EARLIER_METHODS
 from tailored.exceptions import SingleTaskWarning
 from tailored.feature_maps import get_feature_map
 from tailored.solvers import ProjectedSGD
@@ -99,11 +98,7 @@ def test_a_refused_setting_leaves_the_solver_alone():
 
 
 def test_warnings_point_to_the_caller():
-    for learner in (
-        IndependentLearner(),
-        UnconditionalLearner(solver=ProjectedSGD(0.1)),
-        EARLIER_METHODS["trace-constrained"](step_size=0.1, regularization=0.1),
-    ):
+    for learner in (IndependentLearner(), UnconditionalLearner(solver=ProjectedSGD(0.1))):
         with pytest.warns(SingleTaskWarning) as seen:
             learner.fit(X, Y)
         assert seen[0].filename == __file__

@@ -22,15 +22,15 @@ import pytest
 import scipy.io
 
 from loopback import serve
+from studies.benchmark import run as benchmark_run
+from studies.reproduction import runner
+from studies.reproduction.config_files import load_config
+from studies.reproduction.table import Results, read_rows
 from tailored.datasets import DamagedFileError, Source, fetch_jester, fetch_lenk
 from tailored.datasets import _fetch as fetch_module
 from tailored.datasets import _local as local_module
 from tailored.datasets._fetch import fetch
 from tailored.datasets._local import locate
-from tailored.studies.benchmark import run as benchmark_run
-from tailored.studies.reproduction import runner
-from tailored.studies.reproduction.config_files import load_config
-from tailored.studies.reproduction.table import Results, read_rows
 from tiny import TINY
 
 CONTENT = random.Random(0).randbytes(400_000)

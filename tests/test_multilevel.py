@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from studies.benchmark import SUITES
+from studies.benchmark.suites import seeds_of
 from tailored.datasets import MULTILEVEL, load_multilevel
-from tailored.studies.benchmark import SUITES
-from tailored.studies.benchmark.suites import seeds_of
 
 REAL = Path(os.environ.get("TAILORED_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 

@@ -73,12 +73,11 @@ LEARNERS = {
         solver=tailored.solvers.LBFGS(max_passes=3), objective="query", loss="squared"
     ),
     "independent": IndependentLearner,
-    **baselines.EARLIER_METHODS,
     **{name: kind for name, kind in baselines.BASELINES.items() if name != "item and user bias"},
     "boosting": lambda: baselines.PooledBoosting(max_iter=20),
 }
 #: Those that are given the number that describes the tasks.
-DESCRIBED = ("empirical Bayes", "Adam", "conditional bias")
+DESCRIBED = ("empirical Bayes", "Adam")
 
 
 @pytest.mark.parametrize("name", LEARNERS)

@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from studies.theory.environment import Environment
+from studies.theory.risks import RiskEstimate, excess_risk, task_risk
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner, within
 from tailored.losses import get_loss
 from tailored.objectives import Surrogate
@@ -26,12 +28,10 @@ from tailored.solvers import ProjectedSGD
 from tailored.tasks import Rows
 from tailored.theory import (
     BOUNDS,
-    Environment,
     bound_from_quantities,
     conditional_optimum,
     convergence_rate,
     estimate_quantities,
-    excess_risk,
     fixed_function,
     gradient_norm,
     independent_learning,
@@ -42,7 +42,6 @@ from tailored.theory import (
     unconditional_optimum,
     within_task_generalization,
 )
-from tailored.theory.risks import RiskEstimate, task_risk
 
 N_ENVIRONMENTS = 12
 CONFIDENCE = 1 - 1e-3 / N_ENVIRONMENTS

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from studies.theory.environment import Environment
 from tailored import TaskSet, UnconditionalLearner
 from tailored.solvers import ProjectedSGD
 from tailored.theory import (
     BOUNDS,
-    Environment,
     bound_from_quantities,
     bound_from_tasks,
     estimate_quantities,

@@ -6,7 +6,6 @@ from typing import Any
 
 from . import (
     archive,
-    baselines,
     common,
     feature_maps,
     gaussian,
@@ -86,7 +85,6 @@ KNOWN: dict[str, type] = {
         learners.UnconditionalLearner,
         one_task.OneTask,
         regressor.TaskRegressor,
-        *baselines.EARLIER_METHODS.values(),
     )
 }
 

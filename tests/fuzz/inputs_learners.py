@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, UnconditionalLearner
-from tailored.baselines import BASELINES, EARLIER_METHODS, PooledBoosting
+from tailored.baselines import BASELINES, PooledBoosting
 from tailored.feature_maps import FEATURE_MAPS
 from tailored.losses import Pinball
 from tailored.solvers import LBFGS, Adam, ProjectedSGD
@@ -17,15 +17,6 @@ Rng = np.random.Generator
 
 
 #: One or two steps are enough to see what numbers do.
-SEARCH = {
-    "trace-constrained": {"step_size": [0.01, 10.0], "regularization": [0.1]},
-    "unconditional bias": {"step_size": [0.01, 10.0], "regularization": [0.1]},
-    "conditional bias": {"step_size": [0.01, 10.0], "regularization": [0.1]},
-    "Frank-Wolfe": {"radius": [0.1, 10.0], "n_iterations": 5},
-    "multi-task feature learning": {"regularization": [0.01, 1.0], "n_rounds": 5},
-}
-
-
 def _steps(rng: Rng) -> Any:
     solvers: list[Any] = [
         ProjectedSGD(step_sizes=[1e-3, 1.0]),
@@ -65,10 +56,6 @@ LEARNERS: dict[str, tuple[float, Callable[[Rng], Any]]] = {
     "unconditional": (2.0, lambda rng: _paper(rng, UnconditionalLearner)),
     "independent": (2.0, lambda rng: IndependentLearner(loss=str(rng.choice(["absolute", "squared"])))),
     **{name: (1.0, lambda rng, kind=kind: kind()) for name, kind in BASELINES.items()},
-    **{
-        name: (1.0, lambda rng, kind=kind, name=name: kind(**SEARCH[name]))
-        for name, kind in EARLIER_METHODS.items()
-    },
     "boosting": (0.5, lambda rng: PooledBoosting(max_iter=3, n_draws=1)),
 }
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import PolynomialFeatures
 
+from studies.earlier_methods import EARLIER_METHODS
 from tailored import (
     ConditionalLearner,
     EmpiricalBayesLearner,
@@ -18,7 +19,7 @@ from tailored import (
     TaskRegressor,
     UnconditionalLearner,
 )
-from tailored.baselines import BASELINES, EARLIER_METHODS
+from tailored.baselines import BASELINES
 from tailored.solvers import LBFGS, Adam, ProjectedSGD
 
 # ---------------------------------------------------------------- the API

@@ -22,13 +22,6 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.archive import FORMAT
-from tailored.baselines import (
-    ConditionalBiasLearner,
-    FrankWolfeLearner,
-    MultiTaskFeatureLearner,
-    TraceConstrainedLearner,
-    UnconditionalBiasLearner,
-)
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.prior_mean import LevelBias
 from tailored.empirical_bayes.training import assemble
@@ -168,11 +161,6 @@ def models():
             FourierEstimate("tuned ridge", 3), solver=step, rank=2, inner="online", **plain
         ),
         "conditional-posterior": ConditionalLearner("posterior", solver=step, rank=2),
-        "trace-constrained": TraceConstrainedLearner(step_size=[0.01, 1.0], regularization=0.1),
-        "unconditional-bias": UnconditionalBiasLearner(step_size=0.1, regularization=0.1),
-        "conditional-bias": ConditionalBiasLearner("ridge", step_size=[0.1], regularization=0.1, **plain),
-        "frank-wolfe": FrankWolfeLearner("mean", radius=10.0, n_iterations=3, loss="squared"),
-        "multi-task": MultiTaskFeatureLearner(regularization=[0.01, 0.1], n_rounds=3),
         "empirical-bayes": EmpiricalBayesLearner(),
         "empirical-bayes-quantile": EmpiricalBayesLearner(loss=Pinball(0.4), clip="train"),
     }

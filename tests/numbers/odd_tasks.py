@@ -16,7 +16,7 @@ from tailored import (
     TaskSet,
     UnconditionalLearner,
 )
-from tailored.baselines import BASELINES, EARLIER_METHODS, PooledBoosting
+from tailored.baselines import BASELINES, PooledBoosting
 from tailored.solvers import ProjectedSGD
 
 D, TASKS, ROWS = 2, 8, 12
@@ -45,18 +45,10 @@ PAPERS: dict[str, Callable[[], Any]] = {
     "unconditional": lambda: UnconditionalLearner(solver=ProjectedSGD(step_sizes=[0.01, 1.0])),
     "independent": IndependentLearner,
 }
-CHEAP: dict[str, dict[str, Any]] = {
-    "trace-constrained": {"step_size": [0.1, 1.0], "regularization": 0.1},
-    "unconditional bias": {"step_size": [0.1, 1.0], "regularization": 0.1},
-    "conditional bias": {"step_size": [0.1, 1.0], "regularization": 0.1},
-    "Frank-Wolfe": {"radius": [0.1, 1.0], "n_iterations": 3},
-    "multi-task feature learning": {"regularization": [0.1, 1.0], "n_rounds": 3},
-}
 LEARNERS: dict[str, Callable[[], Any]] = {
     "empirical Bayes": EmpiricalBayesLearner,
     **PAPERS,
     **{k: v for k, v in BASELINES.items() if k != "item and user bias"},
-    **{name: (lambda kind=kind, name=name: kind(**CHEAP[name])) for name, kind in EARLIER_METHODS.items()},
     "boosting": lambda: PooledBoosting(max_iter=3),
 }
 EVERYONE = pytest.mark.parametrize("name", LEARNERS)

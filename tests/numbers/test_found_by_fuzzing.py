@@ -10,7 +10,6 @@ from scipy import sparse
 
 from odd_tasks import D, bayes, make
 from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskRegressor, TaskSet
-from tailored.baselines.trace_constrained import project_trace_ball
 from tailored.feature_maps import get_feature_map
 from tailored.losses import get_loss
 from tailored.objectives import Query
@@ -39,11 +38,6 @@ def test_a_penalty_that_is_rounding(size: float) -> None:
     X = np.column_stack([X, X[:, ::-1] ** 2 / size, X[::-1]])
     model = TaskRegressor(loss="squared").fit(X, y)
     assert np.abs(model.predict(X) - y).max() < 1e-6 * size
-
-
-def test_the_trace_ball_far_away() -> None:
-    found = project_trace_ball(np.diag([1e20, 3e19, 1e20]), 1.0)
-    np.testing.assert_allclose(found, np.diag([0.5, 0.0, 0.5]), atol=1e-15)
 
 
 def test_held_out_tasks_with_a_column_of_nothing() -> None:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tests.gaussian.test_moments import draw
 
 from tailored import EmpiricalBayesLearner
 from tailored.datasets import make_clusters
@@ -10,6 +9,7 @@ from tailored.gaussian import TaskStatistics
 from tailored.learners import _empirical_bayes
 from tailored.shards import Reservoir, TasksInMemory, in_memory
 from tailored.tasks import Units
+from tests.gaussian.test_moments import draw
 
 
 def test_blocks_of_rows_have_the_sums_of_all_statistics(monkeypatch):

@@ -7,17 +7,16 @@ from typing import Annotated
 import typer
 
 from .data import datasets
+from .demo import demo
 from .errors import OneLineErrors
 from .models import evaluate, fit, predict, summary
 from .reports import report
-from .reproduction import plot, reproduce
-from .studies import benchmark, demo, theory
 
 __all__ = ["app"]
 
 app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, pretty_exceptions_show_locals=False)
 
-OWN, PAPER = "Tables of your own", "The paper, and comparisons"
+OWN, EXAMPLES = "Tables of your own", "Examples"
 
 
 def _version(asked: bool) -> None:
@@ -41,7 +40,7 @@ def main(
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     OWN: (fit, predict, evaluate, summary, report),
-    PAPER: (demo, reproduce, plot, theory, benchmark, datasets),
+    EXAMPLES: (demo, datasets),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

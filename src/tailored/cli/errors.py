@@ -48,21 +48,18 @@ class OneLineErrors(TyperGroup):
 
 
 @contextmanager
-def explained(resume_command: str | None = None) -> Iterator[None]:
-    """Turn foreseeable failures into one message and an exit code; everything else keeps its traceback."""
-    again = f"\nFinished cells are kept. Continue with:\n  {resume_command}" if resume_command else ""
+def explained(hint: str = "") -> Iterator[None]:
+    """Report errors that a user can cause in one message with an exit code; others keep their traceback.
+
+    ``hint`` is appended to the message about an interrupt.
+    """
     try:
         # Imported here, so that an interrupt during the slow imports is explained as well.
         from ..datasets import DamagedFileError, DownloadError
-        from ..studies.files import ResultsError, WorkerError, WriteError
-        from ..studies.reproduction.config import ConfigError
 
         try:
             yield
-        except (WriteError, WorkerError, ConnectionError) as error:
-            note(f"error: {error}{again}")
-            raise typer.Exit(1) from error
-        except (ConfigError, ResultsError, DamagedFileError, DownloadError, FileNotFoundError) as error:
+        except (DamagedFileError, DownloadError, FileNotFoundError) as error:
             note(f"error: {error}")
             raise typer.Exit(1) from error
         except ImportError as error:
@@ -71,7 +68,7 @@ def explained(resume_command: str | None = None) -> Iterator[None]:
             )
             raise typer.Exit(1) from error
     except KeyboardInterrupt:
-        note(f"interrupted.{again}")
+        note(f"interrupted.{hint}")
         raise typer.Exit(INTERRUPTED) from None
 
 

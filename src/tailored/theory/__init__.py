@@ -1,7 +1,7 @@
-"""The paper's claims as computable quantities: oracles, bounds, environments in which both can be checked.
+"""The paper's claims as computable quantities: oracles and bounds.
 
-Every bound is a function of named quantities that returns a `Bound`; `bound_from_tasks` estimates the
-quantities from a `TaskSet` and says which ones, `Environment.quantities` knows them exactly.
+Every bound is a function of named quantities that returns a `Bound`.  `bound_from_tasks` estimates the quantities
+from a `TaskSet` and says which ones were estimated.
 """
 
 from .bayes import BayesOracle, ClusterOracle, CurveOracle
@@ -20,10 +20,8 @@ from .bounds import (
     unconditional_optimum,
     within_task_generalization,
 )
-from .environment import Environment, Sample
 from .estimates import Quantities, bound_from_quantities, bound_from_tasks, estimate_quantities
 from .oracles import VariationalMinimum, oracle_representation, previous_oracle, variational_trace_norm
-from .risks import RiskEstimate, excess_risk
 from .surrogate import MeanSurrogate, SurrogateMinimum
 
 __all__ = [
@@ -32,11 +30,8 @@ __all__ = [
     "Bound",
     "ClusterOracle",
     "CurveOracle",
-    "Environment",
     "MeanSurrogate",
     "Quantities",
-    "RiskEstimate",
-    "Sample",
     "SurrogateMinimum",
     "VariationalMinimum",
     "bound_from_quantities",
@@ -44,7 +39,6 @@ __all__ = [
     "conditional_optimum",
     "convergence_rate",
     "estimate_quantities",
-    "excess_risk",
     "fixed_function",
     "gradient_norm",
     "independent_learning",

@@ -46,14 +46,9 @@ Parts = Mapping[str, Any]
 
 SOLVERS = ("ProjectedSGD", "Adam", "LBFGS")
 LEARNERS = (
-    "ConditionalBiasLearner",
     "ConditionalLearner",
     "EmpiricalBayesLearner",
-    "FrankWolfeLearner",
     "IndependentLearner",
-    "MultiTaskFeatureLearner",
-    "TraceConstrainedLearner",
-    "UnconditionalBiasLearner",
     "UnconditionalLearner",
 )
 
@@ -84,7 +79,6 @@ def given_numbers(n_dimensions: int, low: float = -np.inf, *, strict: bool = Fal
 
 
 truth = either(flag, whole(0, 1))
-searched = either(one_of("search"), positive, given_numbers(1, 0.0, strict=True))
 steps = given_numbers(1, 0.0)
 range_of_rows = either(whole(), share)
 
@@ -158,30 +152,6 @@ PARAMETERS: dict[str, dict[str, Kind]] = {
         "device": maybe(device),
         "progress": truth,
     },
-    "TraceConstrainedLearner": {**WITHIN_TASK, **CHOSEN, "step_size": searched, "regularization": searched},
-    "UnconditionalBiasLearner": {**WITHIN_TASK, **CHOSEN, "step_size": searched, "regularization": searched},
-    "ConditionalBiasLearner": {
-        **WITHIN_TASK,
-        **CHOSEN,
-        "feature_map": FEATURE_MAP,
-        "step_size": searched,
-        "regularization": searched,
-    },
-    "FrankWolfeLearner": {
-        **COMMON,
-        **CHOSEN,
-        "feature_map": maybe(FEATURE_MAP),
-        "radius": searched,
-        "n_iterations": whole(1),
-        "lipschitz": maybe(positive),
-    },
-    "MultiTaskFeatureLearner": {
-        **COMMON,
-        **CHOSEN,
-        "regularization": searched,
-        "perturbation": positive,
-        "n_rounds": whole(1),
-    },
 }
 
 # --- what was learned
@@ -214,7 +184,6 @@ SERVED: dict[str, Kind] = {
     "task_spreads_": node(*SPREADS),
     "encoding_": node("Encoding"),
 }
-SEARCHED: dict[str, Kind] = {"best_params_": mapping(number()), "search_results_": RESULTS}
 BY_SOLVER: dict[str, Kind] = {
     "search_results_": RESULTS,
     "validation_error_": ERROR,
@@ -243,11 +212,6 @@ LEARNED: dict[str, tuple[dict[str, Kind], dict[str, Kind]]] = {
             "common_others_": sequence(node("CommonPart"), tuple),
         },
     ),
-    "TraceConstrainedLearner": (SEARCHED, {}),
-    "UnconditionalBiasLearner": (SEARCHED, {}),
-    "ConditionalBiasLearner": (SEARCHED, {}),
-    "FrankWolfeLearner": ({**SEARCHED, "objective_": floats(1), "gap_": floats(1)}, {}),
-    "MultiTaskFeatureLearner": ({**SEARCHED, "objective_": floats(1)}, {}),
 }
 
 

@@ -1,0 +1,152 @@
+"""The command `demo`: compare methods on six clusters of synthetic tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from .errors import explained
+from .output import console, note, say, table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Rows of a test task to adapt on; the other 40 are predicted.
+SUPPORT_ROWS = 40
+OURS = "EmpiricalBayesLearner"
+
+
+class DemoResult(NamedTuple):
+    """Results of the demo.
+
+    ``errors`` holds the mean absolute error of every test task, (n_test,), by method.  ``noise_floor`` is the mean
+    absolute noise of the predicted rows.  ``subspace_share`` (m, m) is the share of the learned τ(s) of a task of
+    cluster i that lies in the subspace of cluster j, averaged over the test tasks of cluster i.
+    """
+
+    errors: dict[str, NDArray[np.float64]]
+    noise_floor: float
+    subspace_share: NDArray[np.float64]
+
+    def rows(self) -> list[tuple[str, float, float]]:
+        """Return name, mean error and its standard error of every method, the largest error first."""
+        rows = [
+            (name, float(errors.mean()), float(errors.std(ddof=1) / len(errors) ** 0.5))
+            for name, errors in self.errors.items()
+        ]
+        return sorted(rows, key=lambda row: -row[1])
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the figure and the table.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the synthetic tasks.")] = 0,
+    tasks: Annotated[int, typer.Option(min=10, help="Number of training tasks.")] = 500,
+    jobs: Annotated[int, typer.Option(help="Parallel candidates; -1 uses all cores.")] = -1,
+) -> None:
+    """Compare the learner with simple methods on six clusters of tasks; print a table, draw a figure."""
+    with explained():
+        result = run_demo(
+            n_train=tasks, seed=seed, n_jobs=jobs, announce=lambda name: note(f"fitting {name}")
+        )
+        n_test = len(result.errors[OURS])
+        shown = table(
+            f"Six clusters, {tasks} training tasks, {n_test} new tasks, seed {seed}",
+            ["method"],
+            ["mean absolute error", "± s.e."],
+        )
+        for name, mean, error in result.rows():
+            shown.add_row(name, f"{mean:.4f}", f"{error:.4f}")
+        console.print(shown)
+        csv, figure = write_demo(result, out)
+        say(f"figure: {figure}   table: {csv}")
+
+
+def run_demo(
+    *,
+    n_clusters: int = 6,
+    n_train: int = 500,
+    n_test: int = 100,
+    seed: int = 0,
+    n_jobs: int | None = None,
+    announce: Callable[[str], None] = lambda name: None,
+) -> DemoResult:
+    """Fit the learner and simple methods to synthetic clusters; predict new tasks.
+
+    All methods are fitted to `SUPPORT_ROWS` rows of each training task.  Of a test task, they adapt on as many rows and
+    predict the other ones.
+    """
+    import numpy as np
+
+    from ..baselines import MixedModel, PooledRidge, RidgePerTask, TaskMean
+    from ..datasets import make_clusters
+    from ..learners import EmpiricalBayesLearner
+
+    tasks, truth = make_clusters(
+        n_train + n_test, n_clusters=n_clusters, n_rows=2 * SUPPORT_ROWS, random_state=seed, return_truth=True
+    )
+    support, query = tasks.support_query(SUPPORT_ROWS, shuffle=False)
+    train, test_support, test_query = support[:n_train], support[n_train:], query[n_train:]
+    learner = EmpiricalBayesLearner(n_jobs=n_jobs)
+    methods: list[Any] = [TaskMean(), PooledRidge(), RidgePerTask(), MixedModel(), learner]
+    errors = {}
+    for method in methods:
+        name = type(method).__name__
+        announce(name)
+        errors[name] = method.fit(train).task_errors(test_support, test_query)
+    weights = np.repeat(truth.weights[n_train:], test_query.sizes, axis=0)
+    noise = test_query.y - np.einsum("nd,nd->n", test_query.X, weights)
+    share = _subspace_share(learner, test_support, truth.clusters[n_train:], truth.bases)
+    return DemoResult(errors, float(np.abs(noise).mean()), share)
+
+
+def _subspace_share(learner: Any, tasks: Any, clusters: Any, bases: Any) -> Any:
+    import numpy as np
+
+    d = tasks.n_features
+    taus = learner.representations(tasks)[:, :d, :d]  # without the intercept
+    inside = np.einsum("jdr,tde,jer->tj", bases, taus, bases)
+    share = inside / np.trace(taus, axis1=1, axis2=2)[:, None]
+    return np.array([share[clusters == i].mean(axis=0) for i in range(len(bases))])
+
+
+def draw_demo(result: DemoResult) -> Any:
+    """Draw the errors of the methods and the share of τ(s) in each subspace; return the figure."""
+    import numpy as np
+
+    from ..displays.style import pyplot
+
+    figure, (left, right) = pyplot().subplots(
+        1, 2, figsize=(9.5, 3.4), width_ratios=[1.35, 1], layout="constrained"
+    )
+    names, means, errors = zip(*result.rows(), strict=True)
+    positions = np.arange(len(names))[::-1]
+    left.errorbar(means, positions, xerr=2 * np.array(errors), fmt="o", color="#0072b2", capsize=3)
+    left.axvline(result.noise_floor, color="0.5", linestyle=":", label="noise of the predicted rows")
+    left.set_yticks(positions, names)
+    left.set_xlim(left=0)
+    left.set_xlabel("mean absolute error on new tasks (bars: ± 2 standard errors)")
+    left.spines[["top", "right"]].set_visible(False)
+    left.legend(frameon=False, loc="lower right")
+    image = right.imshow(result.subspace_share, cmap="Blues", vmin=0)
+    numbers = np.arange(len(result.subspace_share))
+    for set_ticks in (right.set_xticks, right.set_yticks):
+        set_ticks(numbers, [str(j + 1) for j in numbers])
+    right.set_xlabel("subspace of cluster j")
+    right.set_ylabel("task of cluster i")
+    right.set_title("share of τ(s) in each subspace", fontsize=10)
+    figure.colorbar(image, ax=right, shrink=0.85)
+    return figure
+
+
+def write_demo(result: DemoResult, folder: Path) -> tuple[Path, Path]:
+    """Write the table as ``demo.csv`` and the figure as ``demo.png``; return both paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    csv, figure = folder / "demo.csv", folder / "demo.png"
+    lines = [f"{name},{mean:.6f},{error:.6f}" for name, mean, error in result.rows()]
+    csv.write_text("\n".join(["method,mean_absolute_error,standard_error", *lines]) + "\n")
+    draw_demo(result).savefig(figure, dpi=150, metadata={"Software": None})
+    return csv, figure

@@ -1,1 +1,0 @@
-"""Studies: a configuration in, a tidy table out, a page from the table."""

@@ -1,0 +1,1 @@
+"""Studies with tailored: reproduction, benchmark, theory, earlier methods. Not part of the wheel."""

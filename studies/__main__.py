@@ -1,0 +1,25 @@
+"""Run the studies from a checkout: ``python -m studies COMMAND``."""
+
+import os
+
+import typer
+
+from tailored.cli.errors import OneLineErrors
+
+from .commands import benchmark, plot, report, reproduce, theory
+
+app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, pretty_exceptions_show_locals=False)
+
+
+@app.callback()
+def main() -> None:
+    """Reproduce the paper, check its theory, compare methods."""
+    # Figures are written to files, so that no window system is needed.
+    os.environ.setdefault("MPLBACKEND", "Agg")
+
+
+for command in (reproduce, plot, report, theory, benchmark):
+    app.command()(command)
+
+if __name__ == "__main__":
+    app(prog_name="python -m studies")

@@ -1,0 +1,180 @@
+"""Methods of the benchmark, each with its defaults: no argument depends on the data set.
+
+The one exception is how the rows of a new task come (`Split.arrival`), which only the user can know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailored.baselines import BASELINES, MixedModel
+from tailored.learners import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    MetaLearner,
+    UnconditionalLearner,
+)
+from tailored.losses import Pinball
+from tailored.tasks import TaskSet, rows
+from tailored.theory.bayes import BayesOracle
+
+from ..rivals import RIVALS
+from . import units
+from .splits import Split
+
+Array = NDArray[np.float64]
+
+#: Our own mixed model where targets have a level of their own.
+WITH_INTERCEPT = "mixed model + intercept"
+#: What this library recommends, and its variants.
+OURS, COMMON, IN_ORDER = "tailored", "tailored + common", "tailored in order"
+QUANTILE, QUANTILE_LEVEL = "tailored quantile", 0.9
+STANDARD, SHIFTED, MIXED = "tailored standardised", "tailored y + 100", "tailored mixed units"
+UNIT_CHANGES = (STANDARD, SHIFTED, MIXED)
+#: The paper's.
+INDEPENDENT, UNTAILORED, ALGORITHM_1 = (
+    "independent",
+    "algorithm 1, unconditional",
+    "algorithm 1, conditional",
+)
+#: Knows the environment.
+ORACLE = "oracle"
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a method is made, and what is said of it.
+
+    Attributes
+    ----------
+    make : callable
+        `Split` to an estimator with ``fit`` and with ``predict_tasks`` or ``predict_rows``.
+    label : str
+        What tables call it.
+    is_baseline : bool
+        It existed before this library.
+    is_asked : bool
+        Run on the data sets that name it in `Suite.also` only.
+    most_seeds : int, optional
+        Takes the first so many seeds, where a data set has more.
+    missing : callable
+        What is not installed that it needs, in words; None where it can run.
+    """
+
+    make: Callable[[Split], Any]
+    label: str
+    is_baseline: bool = False
+    is_asked: bool = False
+    most_seeds: int | None = None
+    missing: Callable[[], str | None] = lambda: None
+
+
+class Known:
+    """An oracle behind the learners' interface: there is nothing left to learn."""
+
+    def __init__(self, oracle: BayesOracle | None) -> None:
+        self.oracle = oracle
+
+    def fit(self, train: TaskSet) -> Self:
+        if self.oracle is None:
+            raise ValueError("oracle: the environment of this data set is not known")
+        return self
+
+    def predict_rows(self, support: TaskSet, query: TaskSet) -> Array:
+        assert self.oracle is not None
+        weights = self.oracle.adapt_many(support)
+        return rows.predictions(rows.Rows.of(query, weights.shape[1] > query.n_features), weights)
+
+
+#: The rival that every split of the multilevel sets is paired with; of the others ten are enough to place them.
+PAIRED = "lme4"
+
+
+def _before(name: str, kind: Callable[..., Any], **options: Any) -> Method:
+    return Method(
+        lambda split: kind(**options),
+        name,
+        is_baseline=True,
+        most_seeds=None if name == PAIRED else 10,
+        missing=lambda: getattr(kind, "missing", lambda: None)(),
+    )
+
+
+def _ours(most_seeds: int | None = None, **options: Any) -> Method:
+    shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    return Method(
+        lambda split: EmpiricalBayesLearner(**options),
+        f"`EmpiricalBayesLearner({shown})`",
+        is_asked=bool(options),
+        most_seeds=most_seeds,
+    )
+
+
+def _in_order(split: Split) -> EmpiricalBayesLearner:
+    options: dict[str, Any] = dict(split.arrival)
+    return EmpiricalBayesLearner(**options)
+
+
+def _elsewhere(change: Callable[[TaskSet], units.Change], about: str) -> Method:
+    return Method(
+        lambda split: units.Elsewhere(EmpiricalBayesLearner(), change), about, is_asked=True, most_seeds=5
+    )
+
+
+#: Strong and simple rivals first; then the paper's algorithms, and what this library recommends.
+METHODS: dict[str, Method] = {
+    **{name: _before(name, kind) for name, kind in BASELINES.items()},
+    # Data sets without a level have no use for an intercept; of the paper's methods none has one.
+    "mixed model": _before("mixed model", MixedModel, fit_intercept=False),
+    WITH_INTERCEPT: _before(WITH_INTERCEPT, MixedModel, fit_intercept=True),
+    **{name: _before(name, kind) for name, kind in RIVALS.items()},
+    INDEPENDENT: Method(
+        lambda split: IndependentLearner(fit_intercept=False), "the paper's independent learner, θ = I"
+    ),
+    UNTAILORED: Method(
+        lambda split: UnconditionalLearner(fit_intercept=False),
+        "Algorithm 1, unconditional: `UnconditionalLearner(fit_intercept=False)`",
+        most_seeds=3,
+    ),
+    ALGORITHM_1: Method(
+        lambda split: ConditionalLearner(fit_intercept=False),
+        "Algorithm 1, conditional: `ConditionalLearner(fit_intercept=False)`",
+        most_seeds=3,
+    ),
+    OURS: _ours(),
+    COMMON: _ours(common="auto"),
+    IN_ORDER: Method(_in_order, '`EmpiricalBayesLearner(order="given", support=...)`', is_asked=True),
+    QUANTILE: _ours(10, loss=Pinball(QUANTILE_LEVEL)),
+    STANDARD: _elsewhere(units.standardised, "the default on standardised data"),
+    SHIFTED: _elsewhere(units.shifted, "the default on y + 100"),
+    MIXED: _elsewhere(units.mixed, "the default on columns in mixed units"),
+    ORACLE: Method(lambda split: Known(split.oracle), "Bayes oracle, knows the environment", is_asked=True),
+}
+
+
+def label(name: str) -> str:
+    """What tables call a method."""
+    return METHODS[name].label
+
+
+def is_baseline(name: str) -> bool:
+    """Whether the method is one that existed before this library."""
+    return METHODS[name].is_baseline
+
+
+def missing_program(name: str) -> str | None:
+    """What is not installed that the method needs, in words; None where it can run."""
+    return METHODS[name].missing()
+
+
+def predictions(method: Any, support: TaskSet, query: TaskSet) -> Array:
+    """Predictions of the query rows after adapting to the support rows."""
+    if isinstance(method, MetaLearner):
+        return np.asarray(method.predict_tasks(query, support, coverage=None)["prediction"])
+    return np.asarray(method.predict_rows(support, query))

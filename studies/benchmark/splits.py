@@ -1,0 +1,160 @@
+"""One seed of a data set: training tasks, and support and query rows of new tasks; and how each kind is drawn.
+
+Training and validation tasks of the paper's protocol come as one set: every method uses them as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tailored import datasets
+from tailored.tasks import TaskSet
+from tailored.theory.bayes import BayesOracle, ClusterOracle, CurveOracle
+
+
+@dataclass(frozen=True)
+class Split:
+    """One seed of a data set.
+
+    Attributes
+    ----------
+    train, support, query : TaskSet
+    target_range : pair, optional
+        The known scale of the targets, for clipping.
+    new : TaskSet, optional
+        The new tasks whole, where more rows than those of ``support`` may be given to judge intervals.
+    arrival : dict
+        What a user would tell the learner of how rows of new tasks come, where they do not come at random.
+    oracle : BayesOracle, optional
+        Knows the environment.
+    """
+
+    train: TaskSet
+    support: TaskSet
+    query: TaskSet
+    target_range: tuple[float, float] | None = None
+    new: TaskSet | None = None
+    arrival: Mapping[str, Any] = field(default_factory=dict)
+    oracle: BayesOracle | None = None
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the first rows are given, and not random ones."""
+        return bool(self.arrival)
+
+    def given(self, n_rows: int | None, seed: int) -> TaskSet:
+        """The support with at most ``n_rows`` rows of each task; more rows contain fewer rows."""
+        if n_rows is None:
+            return self.support
+        tasks = self.support
+        task = np.repeat(np.arange(len(tasks)), tasks.sizes)
+        place = np.arange(len(task)) - tasks.offsets[task]
+        if not self.in_order:
+            order = np.lexsort((np.random.default_rng([seed, 1]).random(len(task)), task))
+            place[order] = np.arange(len(task)) - tasks.offsets[task]
+        return tasks.with_rows(place < n_rows, np.minimum(tasks.sizes, n_rows))
+
+    def with_exactly(self, n_rows: int, seed: int) -> tuple[TaskSet, TaskSet]:
+        """Support of ``n_rows`` rows and query, of those new tasks that have the rows; there may be none."""
+        if self.new is None or n_rows <= self.support.sizes.min():
+            enough = np.flatnonzero(self.support.sizes >= n_rows)
+            return self.given(n_rows, seed)[enough], self.query[enough]
+        whole = self.new[np.flatnonzero(self.new.sizes > n_rows)]
+        return whole.support_query(n_rows, random_state=seed, shuffle=not self.in_order)
+
+
+#: How a seed is drawn, given the folder of the data.
+Load = Callable[[int, str | None], Split]
+
+
+def clusters(n_clusters: int, **options: Any) -> Load:
+    """500 + 300 training and 100 test tasks, 40 rows to learn from and 40 to score."""
+
+    def load(seed: int, data: str | None) -> Split:
+        tasks = datasets.make_clusters(900, n_clusters=n_clusters, n_rows=80, random_state=seed, **options)
+        support, query = tasks.support_query(40, shuffle=False)
+        return Split(support[:800], support[800:], query[800:])
+
+    return load
+
+
+#: New tasks of an environment with an oracle: enough that seeds, not they, are what a standard error is made of.
+N_NEW = 400
+
+
+def hint(n_train: int, n_rows: int, n_given: int, **options: Any) -> Load:
+    """Clusters with a hint; tasks of ``n_rows`` rows, of which a new one gives ``n_given``."""
+
+    def load(seed: int, data: str | None) -> Split:
+        tasks, truth = datasets.make_clusters(
+            n_train + N_NEW, n_rows=n_rows, random_state=seed, return_truth=True, **options
+        )
+        new, known = tasks[n_train:], ClusterOracle(truth.bases, truth.noise, truth.hint)
+        support, query = new.support_query(n_given, shuffle=False)
+        return Split(tasks[:n_train], support, query, new=new, oracle=known)
+
+    return load
+
+
+def curve(n_train: int, n_rows: int, n_given: int, **options: Any) -> Load:
+    """Weights around a curve that the description indexes; tasks of ``n_rows`` rows, a new one gives ``n_given``."""
+
+    def load(seed: int, data: str | None) -> Split:
+        tasks, truth = datasets.make_circle(
+            n_train + N_NEW, n_rows=n_rows, random_state=seed, return_truth=True, **options
+        )
+        new, known = tasks[n_train:], CurveOracle(truth.mean, truth.spread, truth.noise)
+        support, query = new.support_query(n_given, shuffle=False)
+        return Split(tasks[:n_train], support, query, new=new, oracle=known)
+
+    return load
+
+
+def lenk(seed: int, data: str | None) -> Split:
+    """140 random people with all 20 rows; 30 others with 16 rows to adapt on and 4 to score."""
+    bunch = datasets.fetch_lenk(add_constant=True, path=data)
+    order = np.random.default_rng(seed).permutation(len(bunch.tasks))
+    test = bunch.tasks[order[140:170]]
+    # The file's own test rows come last for every person.
+    support, query = test.support_query(16, shuffle=False)
+    return Split(bunch.tasks[order[:140]], support, query, tuple(bunch.target_range))
+
+
+def ratings(fetch: Callable[..., Any], n_train: int, n_test: int | None, *, side_info: bool = False) -> Load:
+    """Random users; training users with all their ratings, test users with 75 % to adapt on."""
+
+    def load(seed: int, data: str | None) -> Split:
+        bunch = fetch(path=data)
+        tasks: TaskSet = bunch.tasks
+        if not side_info and tasks.side_info is not None:
+            tasks = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels)
+        order = np.random.default_rng(seed).permutation(len(tasks))
+        last = len(tasks) if n_test is None else n_train + n_test
+        new = tasks[order[n_train:last]]
+        support, query = new.support_query(0.75, random_state=seed)
+        return Split(tasks[order[:n_train]], support, query, tuple(bunch.target_range), new)
+
+    return load
+
+
+def multilevel(name: str, n_given: int, *, in_time: bool) -> Load:
+    """A quarter of the groups, at least five, is new; of each some rows are given, random or the first ones."""
+
+    def load(seed: int, data: str | None) -> Split:
+        read: TaskSet = datasets.load_multilevel(name, path=data).tasks
+        # Rows are handed over as plain arrays here; a model that knows names would miss them, row after row.
+        tasks = TaskSet.from_arrays(
+            read.X, read.y, read.offsets, read.labels, read.side_info, read.side_names
+        )
+        order = np.random.default_rng(seed).permutation(len(tasks))
+        n_new = max(5, len(tasks) // 4)
+        new = tasks[order[:n_new]]
+        support, query = new.support_query(n_given, random_state=seed, shuffle=not in_time)
+        arrival = {"order": "given", "support": n_given} if in_time else {}
+        return Split(tasks[order[n_new:]], support, query, new=new, arrival=arrival)
+
+    return load

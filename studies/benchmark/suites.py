@@ -1,0 +1,205 @@
+"""Data sets of the benchmark: what each is, how a seed splits it, and what is run on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tailored import datasets
+
+from . import splits
+from .methods import (
+    ALGORITHM_1,
+    COMMON,
+    IN_ORDER,
+    ORACLE,
+    OURS,
+    QUANTILE,
+    UNIT_CHANGES,
+    UNTAILORED,
+    WITH_INTERCEPT,
+)
+
+#: Support rows of the cold-start curve, unless a data set has its own.
+COLD_ROWS = (0, 1, 2, 5, 10)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A data set of the benchmark.
+
+    Attributes
+    ----------
+    description : str
+    n_train : int
+        Training tasks.
+    load : callable
+        (seed, data folder) to `Split`.
+    excludes : tuple of str
+        Methods that do not apply.
+    also : tuple of str
+        Methods that are run on the data sets that name them only.
+    missing : callable
+        Which local files are not there, in words, given the data folder; None where all are.
+    n_splits : int
+        How many seeds a report takes.
+    is_multilevel : bool
+        One of those that lme4 is compared on.
+    cold_rows : tuple of int
+        Errors are measured with so few rows as well.
+    """
+
+    description: str
+    n_train: int
+    load: splits.Load
+    excludes: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    missing: Callable[[str | None], str | None] = lambda data: None
+    n_splits: int = 10
+    is_multilevel: bool = False
+    cold_rows: tuple[int, ...] = COLD_ROWS
+
+    @property
+    def in_time(self) -> bool:
+        """Whether the first rows of a new task are given."""
+        return IN_ORDER in self.also
+
+    @property
+    def recommended(self) -> str:
+        """The learner that a user would take, who knows how rows come."""
+        return IN_ORDER if self.in_time else OURS
+
+
+def seeds_of(suite: str, first: int, n_splits: int | None = None) -> range:
+    """Seeds from ``first`` on, as many as asked for, or as a report takes."""
+    return range(first, first + (SUITES[suite].n_splits if n_splits is None else n_splits))
+
+
+#: Reads one-hot items only.
+_RATINGS_ONLY = ("item and user bias",)
+
+#: Programs that take minutes and more where random slopes are many, and what adds nothing there.
+_FEW_COLUMNS = ("lme4", "statsmodels", "MERF", WITH_INTERCEPT)
+
+_NO_RATINGS = (*_RATINGS_ONLY, *_FEW_COLUMNS)
+
+#: Would pass over thousands of tasks with 27 steps each.
+_TOO_SLOW = (UNTAILORED, ALGORITHM_1)
+
+#: Needs a level of zero, or ratings.
+_WITHOUT_LEVEL = ("mixed model", *_RATINGS_ONLY)
+
+
+def _multilevel(
+    name: str, n_train: int, n_given: int, *, in_time: bool = False, also: tuple[str, ...] = ()
+) -> Suite:
+    def missing(data: str | None) -> str | None:
+        try:
+            datasets.load_multilevel(name, path=data)
+        except FileNotFoundError as error:
+            return str(error)
+        return None
+
+    rows = f"{'first ' if in_time else ''}{n_given} row{'s' * (n_given != 1)} given"
+    return Suite(
+        f"{datasets.MULTILEVEL[name].about}; {rows}",
+        n_train,
+        splits.multilevel(name, n_given, in_time=in_time),
+        (*_WITHOUT_LEVEL, *(_TOO_SLOW if n_train > 1000 else ())),
+        (IN_ORDER if in_time else COMMON, *also),
+        missing,
+        n_splits=30,
+        is_multilevel=True,
+    )
+
+
+def _known(description: str, n_train: int, load: splits.Load, rows: tuple[int, ...]) -> Suite:
+    """An environment with an oracle, at these numbers of rows."""
+    return Suite(description, n_train, load, _NO_RATINGS, (ORACLE,), cold_rows=rows)
+
+
+#: Names on the command line.
+SUITES: dict[str, Suite] = {
+    "clusters-1": Suite("one cluster: conditioning must not hurt", 800, splits.clusters(1), _NO_RATINGS),
+    "clusters-2": Suite(
+        "the paper's two clusters, d = 20",
+        800,
+        splits.clusters(2),
+        _NO_RATINGS,
+        (QUANTILE, *UNIT_CHANGES),
+    ),
+    "clusters-6": Suite(
+        "the paper's six clusters, d = 20", 800, splits.clusters(6), _NO_RATINGS, (QUANTILE,)
+    ),
+    "clusters-12": Suite(
+        "twelve clusters of rank 3, d = 40", 800, splits.clusters(12, n_features=40, rank=3), _NO_RATINGS
+    ),
+    "hint": _known(
+        "six clusters, d = 20, and a hint that is right 75 % of the time; 8 rows given",
+        600,
+        splits.hint(600, 40, 8, n_clusters=6, hint=0.7),
+        (0, 1, 3, 8),
+    ),
+    "hint-4": _known(
+        "four clusters of rank 3, d = 12, and a hint that is right 62.5 % of the time; 6 rows given",
+        300,
+        splits.hint(300, 25, 6, n_clusters=4, n_features=12, rank=3, hint=0.5),
+        (0, 1, 3, 6),
+    ),
+    "circle": _known(
+        "weights on a circle that the description indexes, d = 10; 3 rows given",
+        400,
+        splits.curve(400, 20, 3),
+        (0, 1, 3),
+    ),
+    "circle-150": _known(
+        "weights on a circle that the description indexes, d = 6, 150 tasks of 12 rows; 3 rows given",
+        150,
+        splits.curve(150, 12, 3, n_features=6),
+        (0, 1, 3),
+    ),
+    "quadratic": _known(
+        "weights on a parabola that the description indexes, d = 10; 3 rows given",
+        400,
+        splits.curve(400, 20, 3, curve="quadratic"),
+        (0, 1, 3),
+    ),
+    "lenk": Suite("computer survey, 140 / 30 random people", 140, splits.lenk, _NO_RATINGS),
+    "movielens": Suite(
+        "20 most rated movies, 300 / 100 users",
+        300,
+        splits.ratings(datasets.fetch_movielens, 300, 100),
+        _FEW_COLUMNS,
+    ),
+    "movielens-side": Suite(
+        "the same with age, sex and occupation as side information",
+        300,
+        splits.ratings(datasets.fetch_movielens, 300, 100, side_info=True),
+        _FEW_COLUMNS,
+    ),
+    "jester": Suite(
+        "20 most rated jokes, 350 / 100 users",
+        350,
+        splits.ratings(datasets.fetch_jester, 350, 100),
+        _FEW_COLUMNS,
+        (QUANTILE,),
+    ),
+    "jester-4k": Suite(
+        "the same with 4,000 training users, all others to test",
+        4000,
+        splits.ratings(datasets.fetch_jester, 4000, None),
+        (*_TOO_SLOW, *_FEW_COLUMNS),
+    ),
+    "sleepstudy": _multilevel("sleepstudy", 13, 4, also=UNIT_CHANGES),
+    "oxboys": _multilevel("oxboys", 20, 3),
+    "exam": _multilevel("exam", 49, 8),
+    "early": _multilevel("early", 78, 1),
+    "bdf": _multilevel("bdf", 99, 6),
+    "hsb82": _multilevel("hsb82", 120, 8, also=(QUANTILE, *UNIT_CHANGES)),
+    "egsingle": _multilevel("egsingle", 1291, 2),
+    # The same in the order of time: what comes later is predicted from what came first.
+    "sleepstudy-time": _multilevel("sleepstudy", 13, 4, in_time=True),
+    "oxboys-time": _multilevel("oxboys", 20, 3, in_time=True),
+    "early-time": _multilevel("early", 78, 1, in_time=True),
+    "egsingle-time": _multilevel("egsingle", 1291, 2, in_time=True),
+}

@@ -1,0 +1,328 @@
+"""Commands of the studies: reproduce the paper, check its theory, compare methods."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailored.cli import errors
+from tailored.cli.output import console, note, say, table
+
+if TYPE_CHECKING:
+    from .benchmark.tables.summary import Line
+
+Jobs = Annotated[int, typer.Option(help="Parallel cells; -1 uses all cores.")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of a Dask scheduler whose workers compute the cells, such as tcp://10.0.0.5:8786. "
+        "The workers must be started in a checkout and share the folders of results and data.",
+        show_default="this machine",
+    ),
+]
+ResultsFolder = Annotated[Path, typer.Argument(help="Results folder of `reproduce`.")]
+
+
+def reproduce(
+    experiments: Annotated[
+        list[str],
+        typer.Argument(
+            help="clusters-2, clusters-6, lenk, movielens, jester, all; or the path of a .toml file.",
+            show_default=False,
+        ),
+    ],
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds (paper: 5).")] = None,
+    step_sizes: Annotated[
+        int | None, typer.Option(min=1, help="Number of step sizes, log-spaced (paper: 14).")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Only this method (repeat for several).", show_default="all")
+    ] = None,
+    rank: Annotated[
+        str | None, typer.Option(help="Rank limit of H, or 'exact' for none.", show_default="as configured")
+    ] = None,
+    jobs: Jobs = -1,
+    scheduler: Scheduler = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A smoke run at a tenth of the size.")] = False,
+    preset: Annotated[
+        str, typer.Option(help="paper: Algorithm 1; practical: what the library recommends.")
+    ] = "paper",
+    out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the real data; nothing is downloaded then.")
+    ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Draw the figures when the run is complete.")
+    ] = True,
+) -> None:
+    """Run the paper's experiments: every seed, method and step size; write a table and draw the figures."""
+    command = [
+        *("python", "-m", "studies", "reproduce", *experiments),
+        *_given("--seeds", seeds),
+        *_given("--step-sizes", step_sizes),
+        *(part for name in method or [] for part in ("--method", name)),
+        *_given("--rank", rank),
+        *_given("--jobs", None if jobs == -1 else jobs),
+        *_given("--scheduler", scheduler),
+        *(["--quick"] if quick else []),
+        *_given("--preset", None if preset == "paper" else preset),
+        *_given("--out", out),
+        *_given("--data", data),
+        *([] if figures else ["--no-figures"]),
+        "--resume",
+    ]
+    overrides = {"seeds": seeds, "step_sizes": step_sizes, "methods": method, "rank": rank}
+    with explained(resume_command=shlex.join(command)):
+        from .reproduction.config_files import select_configs
+
+        configs = select_configs(experiments, preset=preset, quick=quick, **overrides)
+        _check_where(jobs, scheduler)
+        _run(configs, out, data, jobs, resume, scheduler)
+        if figures:
+            draw(out, out / "figures")
+
+
+def plot(
+    results: ResultsFolder,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the figures.", show_default="RESULTS/figures")
+    ] = None,
+) -> None:
+    """Redraw the figures (PNG and SVG) from a results folder; nothing is computed again."""
+    with explained():
+        draw(results, out or results / "figures")
+
+
+def report(
+    results: ResultsFolder,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Page to write.")] = Path("reproduction.md"),
+    published: Annotated[
+        Path | None, typer.Option(help="CSV file of published curves.", show_default="those of the paper")
+    ] = None,
+    limited: Annotated[
+        Path | None, typer.Option(help="Results with a rank limit, compared on the seeds that both have.")
+    ] = None,
+    more_seeds: Annotated[
+        Path | None, typer.Option(help="Results of some experiments with more seeds.")
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for the figures.", show_default="figures, next to OUT")
+    ] = None,
+) -> None:
+    """Write a page that compares a reproduction with the published numbers."""
+    with explained():
+        from .reproduction.report import write_report
+
+        folder = figures or out.parent / "figures"
+        draw(results, folder, published)
+        write_report(
+            results, out, published=published, limited=limited, more_seeds=more_seeds, figures=folder
+        )
+        say(f"page: {out}")
+
+
+def theory(
+    study: Annotated[
+        list[str],
+        typer.Argument(help="advantage, rates, bounds, or all.", show_default=False),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the figures and tables.")] = Path("theory"),
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, a few seconds.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the environments.")] = 0,
+) -> None:
+    """The paper's claims as measurements: each study writes a figure and a table."""
+    with explained():
+        from .theory.claims import STUDIES, write_study
+
+        names = list(STUDIES) if study == ["all"] else study
+        _check_names("study", names, [*STUDIES, "all"])
+        for name in names:
+            _, csv, figure = write_study(name, out, quick=quick, seed=seed, progress=True)
+            say(f"{name}: figure {figure}   table {csv}")
+
+
+def benchmark(
+    data_sets: Annotated[
+        list[str] | None,
+        typer.Argument(help="Data sets; all of them when absent (see --list).", show_default=False),
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Only this method (repeat for several).", show_default="all")
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of seeds.", show_default="30 of multilevel data sets, 10 of others"),
+    ] = None,
+    first_seed: Annotated[int, typer.Option(help="First seed.")] = 200,
+    tasks: Annotated[
+        list[int] | None, typer.Option(help="Also so many training tasks, for a curve (repeat).")
+    ] = None,
+    jobs: Jobs = -1,
+    scheduler: Scheduler = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with the data sets instead of downloads.")] = None,
+    out: Annotated[Path, typer.Option(help="Results; finished cells are reused.")] = Path("benchmark"),
+    report: Annotated[Path | None, typer.Option(help="Write the page of results to this file.")] = None,
+    before: Annotated[
+        Path | None, typer.Option(help="Results of an earlier version on the same seeds, to show beside.")
+    ] = None,
+    only_finished: Annotated[
+        bool, typer.Option("--finished", help="Run no cell; show those that are finished.")
+    ] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List data sets and methods.")] = False,
+) -> None:
+    """Compare the learners with what a practitioner would use, on the same tasks."""
+    # Finished trials are reused, so that the same command goes on.
+    with explained(resume_command=shlex.join(["python", "-m", "studies", *sys.argv[1:]])):
+        from .benchmark import METHODS, SUITES, Report, run_benchmark, seeds_of
+        from .benchmark.page import write_results
+        from .benchmark.recipe import recipe
+        from .benchmark.tables.before import read_before
+        from .benchmark.tables.summary import summarise
+        from .files import make_folder
+        from .parallel import on_scheduler
+
+        _check_where(jobs, scheduler)
+        if show_list:
+            for name, suite in SUITES.items():
+                console.print(f"{name:26} {suite.description}", markup=False)
+            console.print("\nmethods:")
+            for name, one in METHODS.items():
+                console.print(f"{name:26} {one.label.replace('`', '')}", markup=False)
+            return
+        suites, methods = data_sets or list(SUITES), method or list(METHODS)
+        _check_names("data set", suites, SUITES)
+        _check_names("method", methods, METHODS)
+        if scheduler is not None:
+            # Workers need not have been started in this folder.
+            out, data = out.absolute(), None if data is None else data.absolute()
+        make_folder(out / "cells")
+        with on_scheduler(scheduler, out / "cells", data):
+            results = run_benchmark(
+                suites,
+                methods,
+                {name: seeds_of(name, first_seed, seeds) for name in suites},
+                out / "cells",
+                task_counts=tasks or (),
+                data=None if data is None else str(data),
+                n_jobs=jobs,
+                progress=True,
+                only_finished=only_finished,
+            )
+        _print_lines(summarise(results), f"Mean absolute error on new tasks, seeds from {first_seed}")
+        collected = Report(
+            results,
+            {} if before is None else read_before(before),
+            [] if report is None else recipe(out),
+            skipped=results.skipped,
+        )
+        for path in write_results(collected, out, report):
+            say(f"written: {path}")
+
+
+def _check_where(jobs: int, scheduler: str | None) -> None:
+    """Raise where a number of jobs was given together with a scheduler."""
+    if scheduler is not None and jobs != -1:
+        raise typer.BadParameter(
+            f"--jobs {jobs} applies to this machine only. With --scheduler, the workers' threads decide."
+        )
+
+
+@contextmanager
+def explained(resume_command: str | None = None) -> Iterator[None]:
+    """Report errors that a user can cause in one message; say how to continue where cells were kept."""
+    again = f"\nFinished cells are kept. Continue with:\n  {resume_command}" if resume_command else ""
+    with errors.explained(again):
+        from .files import ResultsError, WorkerError, WriteError
+        from .reproduction.config import ConfigError
+
+        try:
+            yield
+        except (WriteError, WorkerError, ConnectionError) as error:
+            note(f"error: {error}{again}")
+            raise typer.Exit(1) from error
+        except (ConfigError, ResultsError) as error:
+            note(f"error: {error}")
+            raise typer.Exit(1) from error
+
+
+def _given(option: str, value: object) -> list[str]:
+    return [] if value is None else [option, str(value)]
+
+
+def _run(
+    configs: list[Any], out: Path, data: Path | None, jobs: int, resume: bool, scheduler: str | None
+) -> None:
+    from .parallel import on_scheduler
+    from .reproduction import runner
+    from .reproduction.ticker import ticker
+
+    if scheduler is not None:
+        # Workers need not have been started in this folder.
+        out, data = out.absolute(), None if data is None else data.absolute()
+    source = None if data is None else str(data)
+    plans = runner.plan(configs, out, data=source, resume=resume)
+    for warning in (message for p in plans for message in p.damaged):
+        note(f"warning: {warning}")
+    missing = [(p, cell) for p in plans for cell in p.missing]
+    kept = sum(len(p.cells) for p in plans) - len(missing)
+    note(f"{len(missing)} cells to compute" + (f", {kept} kept" if kept else "") + f" in {out}")
+    cost = sum(p.cost(cell) for p, cell in missing)
+    with on_scheduler(scheduler, out, data), ticker(len(missing), cost) as tick:
+        summary = runner.execute(plans, out, data=source, n_jobs=jobs, tick=tick)
+    _print_results(out, [config.name for config in configs])
+    say(f"{summary.computed} cells in {summary.seconds:.0f} s   table: {summary.table}")
+
+
+def _print_results(out: Path, names: list[str]) -> None:
+    from .reproduction.published import read_published
+    from .reproduction.table import Results
+
+    results, published = Results.read(out), read_published()
+    title = "Test error after all training tasks: mean (standard deviation over seeds)"
+    shown = table(title, ["experiment", "method"], ["published", "measured", "seeds"])
+    for name in names:
+        for method in results.methods(name):
+            final = results.curves(name, method).final
+            spread = f"{final.std(ddof=1):.2g}" if len(final) > 1 else "-"
+            there = published.get(name, {}).get(method)
+            quoted = f"{there.mean:.4g} ({there.deviation:.2g})" if there else "-"
+            shown.add_row(name, method, quoted, f"{final.mean():.4g} ({spread})", str(len(final)))
+    console.print(shown)
+
+
+def draw(results: Path, out: Path, published: Path | None = None) -> None:
+    """Draw the figures of a results folder, and say where they are."""
+    from .reproduction.figures import draw_all
+    from .reproduction.published import read_published
+
+    for path in draw_all(results, out, published=read_published(published)):
+        say(f"figure: {path}")
+
+
+def _check_names(kind: str, names: Iterable[str], valid: Iterable[str]) -> None:
+    for name in names:
+        if name not in valid:
+            raise typer.BadParameter(f"{name!r} is not a {kind}; valid names: {', '.join(valid)}")
+
+
+def _print_lines(lines: list[Line], title: str) -> None:
+    shown = table(title, ["data set", "method"], ["error", "against best baseline", "p", "fit"])
+    for place, line in enumerate(lines):
+        same = line.method == line.best_baseline
+        shown.add_row(
+            line.suite,
+            line.method,
+            f"{line.mean:.4f} ± {line.deviation:.4f}",
+            "best baseline" if same else f"{line.difference:+.2f} %" if line.best_baseline else "",
+            "" if same or line.p_value != line.p_value else f"{line.p_value:.1e}",
+            f"{line.seconds:.1f} s",
+            end_section=[other.suite for other in lines[place + 1 : place + 2]] != [line.suite],
+        )
+    console.print(shown)

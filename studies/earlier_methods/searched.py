@@ -1,0 +1,161 @@
+"""What the earlier methods share: train every candidate on the same tasks, keep the best on held-out ones."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailored._utils.threads import single_threaded_blas
+from tailored._utils.validation import check_fraction, check_positive
+from tailored.feature_maps import FeatureMap, check_features, get_feature_map
+from tailored.learners import MetaLearner
+from tailored.objectives import Surrogate
+from tailored.predicting import predict
+from tailored.prior import Prior
+from tailored.representation import Bias, Conditioning
+from tailored.solvers import TaskBatch, Trajectory
+from tailored.solvers.batch import mean_square
+from tailored.solvers.trajectory import run
+from tailored.tasks import Rows, TaskSet
+from tailored.tasks.pieces import in_label_order
+from tailored.tasks.rows import mean_error
+
+Array = NDArray[np.float64]
+
+#: What a method ends in: τ(s) and b(s).
+Learned = tuple[Conditioning, Bias]
+
+
+class SearchedLearner(MetaLearner):
+    """Base of the earlier methods.
+
+    A subclass lists its hyper-parameters in ``_grid`` (name of the constructor's argument to the candidates
+    tried for "search") and learns τ and b for each candidate in ``_train``.
+
+    Attributes
+    ----------
+    best_params_ : dict
+    search_results_ : list of dict
+        The candidates with their error on the held-out tasks (NaN when there was nothing to choose).
+    """
+
+    _grid: ClassVar[dict[str, tuple[float, ...]]]
+    validation_fraction: float
+    support: float
+    random_state: Any
+
+    @abstractmethod
+    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Learned | None]:
+        """τ and b for each candidate; None where the iterates overflowed."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        validation: TaskSet | None = None,
+    ) -> Self:
+        """Learn from many tasks.
+
+        Parameters
+        ----------
+        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+        y, groups, side_info
+            See `TaskSet`.
+        validation : TaskSet, optional
+            Tasks to choose hyper-parameters on; by default some of the training tasks are held out.
+        """
+        with self._all_or_nothing(reset=True):
+            self._check_common()
+            check_fraction("validation_fraction", self.validation_fraction)
+            check_fraction("support", self.support)
+            candidates = self._candidates()
+            given = self._read(X, y, groups, side_info, reset=True)
+            # Draws, sums and passes are by position, and the order of tasks must not matter.
+            tasks = in_label_order(given)
+            if tasks.is_sparse:
+                raise TypeError(f"X: {type(self).__name__} needs dense rows; pass X.toarray().")
+            feature_map = self._fitted_map(tasks)
+            train, held_out = tasks, validation
+            if len(candidates) > 1 and validation is None and len(tasks) > 1:
+                kept = 1.0 - self.validation_fraction
+                train, held_out = tasks.split([kept, self.validation_fraction], self.random_state)
+            elif held_out is not None:
+                held_out = in_label_order(self._read_held_out(held_out))
+            with single_threaded_blas():
+                phis = self._features(feature_map, train)
+                learned = self._train(self._rows(train), phis, candidates)
+                priors = [
+                    found and Prior(*found, self._raw_units(), feature_map, **self._within_settings())
+                    for found in learned
+                ]
+                self._choose(candidates, priors, tasks if held_out is None else held_out)
+            self._remember(given)
+        return self
+
+    def _fitted_map(self, tasks: TaskSet) -> FeatureMap | None:
+        spec = getattr(self, "feature_map", None)
+        return spec and get_feature_map(spec, has_side_info=tasks.side_info is not None).fit(tasks)
+
+    def _features(self, feature_map: FeatureMap | None, tasks: TaskSet) -> Array:
+        if feature_map is None:
+            return np.zeros((len(tasks), 0))
+        return check_features(feature_map.transform(tasks), tasks)
+
+    def _rows(self, tasks: TaskSet) -> Rows:
+        return Rows.of(tasks, bool(self.fit_intercept))
+
+    def _candidates(self) -> list[dict[str, float]]:
+        values: list[Sequence[float]] = []
+        for name, tried in self._grid.items():
+            given = getattr(self, name)
+            if isinstance(given, str) and given == "search":
+                values.append(tried)
+            elif isinstance(given, str):
+                raise ValueError(
+                    f"{name} must be a positive number, a list of them, or 'search'; got {given!r}."
+                )
+            else:
+                values.append([check_positive(name, value) for value in np.atleast_1d(given).tolist()])
+        return [dict(zip(self._grid, choice, strict=True)) for choice in product(*values)]
+
+    def _choose(
+        self, candidates: list[dict[str, float]], priors: list[Prior | None], held_out: TaskSet
+    ) -> None:
+        errors = np.array([np.inf if prior is None else 0.0 for prior in priors])
+        if np.isinf(errors).all():
+            raise ValueError(
+                f"step_size: the iterates overflow with every one of {candidates}; give smaller ones."
+            )
+        if len(candidates) > 1:
+            support, query = held_out.support_query(self.support, random_state=self.random_state)
+            for c, prior in enumerate(priors):
+                if prior is not None:
+                    losses = self.loss_.value(predict(prior, support, query, self.n_jobs), query.y)
+                    errors[c] = mean_error(losses, query.offsets)
+        best = int(np.argmin(errors))
+        chosen = priors[best]
+        assert chosen is not None
+        self.prior_ = chosen
+        self.best_params_ = candidates[best]
+        measured = errors if len(candidates) > 1 else np.full(1, np.nan)
+        self.search_results_ = [
+            {**candidate, "error": float(error)}
+            for candidate, error in zip(candidates, measured, strict=True)
+        ]
+
+    def _surrogate(self, lipschitz: float) -> Surrogate:
+        return Surrogate(self.loss_, lipschitz, self.inner, self.tol, self.max_iter)
+
+    def _run(self, trajectories: list[Trajectory], rows: Rows, phis: Array) -> list[Learned | None]:
+        """One pass of projected SGD over the tasks for each trajectory; the averages of the iterates."""
+        batch = TaskBatch(rows, None, phis, np.full(len(phis), mean_square(phis)))
+        done = run(trajectories, batch, self._surrogate(0.0), n_jobs=self.n_jobs)
+        return [None if found.failure else (found.average(), found.bias_mean) for found in done]

@@ -1,0 +1,107 @@
+"""The previous state of the art: one representation in a trace ball, and a regularisation parameter."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailored.representation import Bias, Constant
+from tailored.solvers import StepSizes, Trajectory
+from tailored.solvers.means import RunningMean
+from tailored.tasks import Rows
+
+from .searched import Array, Learned, SearchedLearner
+
+
+def project_trace_ball(matrix: Array, radius: float) -> Array:
+    """Nearest matrix of ``{θ ⪰ 0, Tr θ <= radius}`` in Frobenius norm (of the symmetric part)."""
+    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    values = np.maximum(values, 0.0)
+    if values.sum() > radius:
+        # The eigenvalues move to the simplex: all lose the same amount, and none falls below zero.  Counted from the
+        # largest one, beside which the radius may be rounding.
+        values = values - values[-1]
+        falling = values[::-1]
+        losses = (np.cumsum(falling) - radius) / np.arange(1, len(falling) + 1)
+        values = np.maximum(values - losses[np.flatnonzero(falling > losses)[-1]], 0.0)
+    return np.asarray((vectors * values) @ vectors.T)
+
+
+class TraceBall(Constant):
+    """A constant representation C that every step projects on ``{C ⪰ 0, Tr C <= radius}``."""
+
+    def __init__(self, C: Array, radius: float, n_side: int = 0) -> None:
+        super().__init__(C, n_side)
+        self.radius = radius
+
+    def _step_C(self, gradient: Array, step: float, columns: NDArray[np.intp] | None) -> None:
+        if not np.isfinite(step * gradient).all():
+            raise OverflowError("the iterate C is no longer finite")
+        self.C = project_trace_ball(self.C - step * gradient, self.radius)
+
+
+class TraceConstrainedLearner(SearchedLearner):
+    """``min over θ ⪰ 0, Tr θ <= 1 of E min_w 1/n Σ ℓ(<x_i, w>, y_i) + λ/2 wᵀθ†w`` by projected SGD.
+
+    The unconditional method of the earlier literature (Remark no_lambda, Eq. previous_unconditional_oracle):
+    its meta-objective is the regularised empirical risk alone, so that nothing but the trace constraint keeps
+    θ small and the scale is left to a second hyper-parameter.  Returns the average of the iterates from
+    ``θ = I/d``; within a task this is our problem at the representation θ/λ, which is what
+    ``representation`` gives.
+
+    Parameters
+    ----------
+    step_size : "search" or float, default="search"
+        Step of θ.
+    regularization : "search" or float, default="search"
+        λ.
+    loss, inner, fit_intercept, validation_fraction, support, tol, max_iter, n_jobs, random_state
+        As for `UnconditionalLearner`.
+    """
+
+    _grid: ClassVar = {
+        "step_size": tuple(np.logspace(-4, 1, 6)),
+        "regularization": tuple(np.logspace(-4, 1, 6)),
+    }
+
+    def __init__(
+        self,
+        *,
+        step_size: Any = "search",
+        regularization: Any = "search",
+        loss: Any = "absolute",
+        inner: str = "exact",
+        fit_intercept: bool = True,
+        validation_fraction: float = 0.2,
+        support: float = 0.5,
+        tol: float = 1e-8,
+        max_iter: int = 1000,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.step_size = step_size
+        self.regularization = regularization
+        self.loss = loss
+        self.inner = inner
+        self.fit_intercept = fit_intercept
+        self.validation_fraction = validation_fraction
+        self.support = support
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Learned | None]:
+        trajectories = [_start(rows.X.shape[1], **candidate) for candidate in candidates]
+        return self._run(trajectories, rows, phis)
+
+
+def _start(d: int, step_size: float, regularization: float) -> Trajectory:
+    """The run in terms of C = θ/λ: radius 1/λ, and a step of θ is λ² times one of C."""
+    radius = 1.0 / regularization
+    start = np.eye(d) * (radius / d)
+    steps = StepSizes(step_size * radius**2, 0.0, 0.0)
+    bias = Bias.zero("none", d, 0)
+    return Trajectory(steps, TraceBall(start, radius), RunningMean(Constant(start)), bias, bias.copy())

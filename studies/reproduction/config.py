@@ -1,0 +1,180 @@
+"""The configuration of an experiment: frozen records of plain values (`config_files` reads them)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tailored._utils.validation import check_choice, check_int
+
+#: The experiments of the paper, in its order.
+EXPERIMENTS = ("clusters-2", "clusters-6", "lenk", "movielens", "jester")
+
+METHODS = ("independent", "unconditional", "conditional")
+
+#: Algorithm 1 as in the paper with its grid of step sizes, or what this library recommends.
+PRESETS = ("paper", "practical")
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names the file, the key and what is valid."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """A source of tasks and the options its loader is called with."""
+
+    source: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """How many tasks go where; ``order`` "random" draws them, "kept" takes them as they come."""
+
+    train: int
+    validation: int
+    test: int
+    order: str
+
+    @property
+    def total(self) -> int:
+        return self.train + self.validation + self.test
+
+
+@dataclass(frozen=True)
+class RowSplit:
+    """Rows of a task: ``support`` of them (a number or a share) to adapt on, the others to score.
+
+    ``train`` says whether a training task shows its support rows only, or all of its rows; ``constant``
+    appends a column of ones to the inputs of the inner algorithm.
+    """
+
+    support: int | float
+    split: str
+    order: str
+    train: str
+    constant: bool
+
+
+@dataclass(frozen=True)
+class Features:
+    """The feature map of the side information; ``scale`` divides by the training root-mean-square norm."""
+
+    map: str
+    scale: bool
+
+
+@dataclass(frozen=True)
+class Learning:
+    """``rank`` limits H; None (the word "exact" in a file) keeps every direction."""
+
+    methods: tuple[str, ...]
+    loss: str
+    inner: str
+    rank: int | None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Seeds 0 .. seeds - 1 and log-spaced step sizes, both ends included."""
+
+    seeds: int
+    step_low: float
+    step_high: float
+    step_count: int
+
+    @property
+    def step_sizes(self) -> tuple[float, ...]:
+        steps = np.logspace(np.log10(self.step_low), np.log10(self.step_high), self.step_count)
+        # Ten digits: LAPACK-free, but pow() differs in the last bit between C libraries.
+        return tuple(float(f"{step:.10g}") for step in steps)
+
+
+@dataclass(frozen=True)
+class ExperimentConfig:
+    """One experiment: data, protocol, methods and the grid of cells."""
+
+    name: str
+    title: str
+    target: str
+    data: Data
+    tasks: Tasks
+    rows: RowSplit
+    features: Features
+    learning: Learning
+    grid: Grid
+    preset: str = "paper"
+
+    def identity(self) -> dict[str, Any]:
+        """What the numbers of a cell depend on, as plain values.
+
+        Two runs may share a folder when it is equal. The number of seeds is no part of it: the cells of one
+        seed know nothing of the others, so that a run can be continued with more of them.
+        """
+        values = dataclasses.asdict(self)
+        del values["title"], values["target"]
+        if self.preset == "paper":
+            del values["preset"]
+        else:
+            # The practical methods have neither features nor steps to be told.
+            del values["features"]
+        values["data"] = {"source": self.data.source, **dict(self.data.options)}
+        values["learning"]["methods"] = list(self.learning.methods)
+        del values["grid"]["seeds"]
+        values["grid"]["step_sizes"] = list(self.grid.step_sizes)
+        return values
+
+    def quick(self) -> ExperimentConfig:
+        """A smoke run: a tenth of the tasks, two seeds, five step sizes."""
+        tasks = {name: max(getattr(self.tasks, name) // 10, 4) for name in ("train", "validation", "test")}
+        return replace(
+            self,
+            tasks=replace(self.tasks, **tasks),
+            grid=replace(self.grid, seeds=min(2, self.grid.seeds), step_count=min(5, self.grid.step_count)),
+        )
+
+    def override(
+        self,
+        *,
+        seeds: int | None = None,
+        step_sizes: int | None = None,
+        methods: Sequence[str] | None = None,
+        rank: int | str | None = None,
+    ) -> ExperimentConfig:
+        """The same experiment with another grid (``step_sizes`` is their number), methods or rank limit."""
+        grid, learning = self.grid, self.learning
+        for name, value in (("step_sizes", step_sizes), ("rank", rank)):
+            if value is not None and self.preset == "practical":
+                raise ConfigError(
+                    f"{name}: the practical preset has none; leave it out, or use the paper preset"
+                )
+        if seeds is not None:
+            grid = replace(grid, seeds=check_int("seeds", seeds))
+        if step_sizes is not None:
+            grid = replace(grid, step_count=check_int("step_sizes", step_sizes))
+        if rank is not None:
+            learning = replace(learning, rank=read_rank("rank", rank))
+        if methods:
+            try:
+                chosen = {check_choice("method", name, METHODS) for name in methods}
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
+            learning = replace(learning, methods=tuple(name for name in METHODS if name in chosen))
+        return replace(self, grid=grid, learning=learning)
+
+
+def read_rank(name: str, value: Any) -> int | None:
+    """A rank limit as files and the command line write it: a number, or "exact" for none."""
+    if value == "exact":
+        return None
+    if isinstance(value, str) and value.isdigit():
+        value = int(value)
+    try:
+        return check_int(name, value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name} must be an integer >= 1 or 'exact'; got {value!r}") from error

@@ -1,0 +1,119 @@
+"""All figures of a results folder, as PNG and SVG: displays built from the table and the stored arrays."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tailored.displays.style import RC
+
+from ..figures.curves import CurvesDisplay
+from ..figures.representation import RepresentationDisplay
+from ..figures.step_sizes import StepSizeDisplay
+from ..figures.style import panels
+from ..files import ResultsError, save_figure
+from .config import EXPERIMENTS
+from .config_files import load_config
+from .published import Published
+from .store import REPRESENTATION_FILE
+from .table import Results
+
+#: Figures with some experiments only: file name and what has to be there.
+GROUPS = {"curves-clusters": ("clusters-2", "clusters-6")}
+
+
+def draw_all(
+    results_folder: Path, out: Path, *, published: Mapping[str, Mapping[str, Published]] | None = None
+) -> list[Path]:
+    """Draw everything that the table and the stored representations show; returns the files written."""
+    import matplotlib as mpl
+
+    results = Results.read(results_folder)
+    written: list[Path] = []
+    with mpl.rc_context(RC):
+        for name, figure in _figures(results, results_folder, published or {}):
+            paths = [out / f"{name}{suffix}" for suffix in (".png", ".svg")]
+            save_figure(figure, *paths)
+            written += paths
+    return written
+
+
+def curves_display(
+    results: Results, experiment: str, published: Mapping[str, Published] | None = None
+) -> CurvesDisplay:
+    """The test curves of an experiment's methods, with the step sizes that they chose."""
+    title, target = _words(experiment)
+    return CurvesDisplay.from_curves(
+        {method: results.curves(experiment, method).test for method in results.methods(experiment)},
+        title=title,
+        target=target,
+        published={method: numbers.mean for method, numbers in (published or {}).items()},
+    )
+
+
+def step_size_display(results: Results, experiment: str) -> StepSizeDisplay:
+    """The validation errors that chose the step sizes of an experiment."""
+    curves = {method: results.curves(experiment, method) for method in results.methods(experiment)}
+    stepped = {method: curve for method, curve in curves.items() if len(curve.step_sizes)}
+    return StepSizeDisplay(
+        title=_words(experiment)[0],
+        step_sizes=next((curve.step_sizes for curve in stepped.values()), np.zeros(0)),
+        validation={method: curve.validation for method, curve in stepped.items()},
+        chosen={method: curve.chosen for method, curve in stepped.items()},
+        baseline=float(curves["independent"].validation.mean()) if "independent" in curves else None,
+    )
+
+
+def representation_display(folder: Path, experiment: str) -> RepresentationDisplay:
+    """What a run stored in ``folder``: τ of the first seed of ``experiment`` with its chosen step size."""
+    path = folder / experiment / REPRESENTATION_FILE
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except FileNotFoundError as error:
+        raise ResultsError(
+            f"there is no {path}: `python -m studies reproduce` writes it with the table"
+        ) from error
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ResultsError(f"{path} is damaged ({error})") from error
+    if "conditional/taus" not in arrays:
+        raise ResultsError(f"{path} holds no conditional learner to show")
+    spectra = {"H": "conditional/spectrum_H", "C, conditional": "conditional/spectrum_C"}
+    spectra["C, unconditional"] = "unconditional/spectrum_C"
+    return RepresentationDisplay(
+        title=_words(experiment)[0],
+        taus=arrays["conditional/taus"],
+        shared=arrays["unconditional/taus"][0] if "unconditional/taus" in arrays else None,
+        group_names=[str(name) for name in arrays["conditional/group_names"]],
+        axis_names=[str(name) for name in arrays["conditional/axis_names"]],
+        spectra={name: arrays[key] for name, key in spectra.items() if key in arrays},
+    )
+
+
+def _figures(
+    results: Results, folder: Path, published: Mapping[str, Mapping[str, Published]]
+) -> Iterator[tuple[str, Any]]:
+    names = results.experiments
+    curves = {name: curves_display(results, name, published.get(name)) for name in names}
+    yield "curves", panels(list(curves.values()))
+    for file, group in GROUPS.items():
+        if set(group) < set(names):
+            yield file, panels([curves[name] for name in group])
+    steps = [step_size_display(results, name) for name in names]
+    if any(display.validation for display in steps):
+        yield "step-sizes", panels([display for display in steps if display.validation])
+    for name in names:
+        if "conditional" in results.methods(name) and (folder / name / REPRESENTATION_FILE).exists():
+            yield f"representation-{name}", representation_display(folder, name).plot()
+
+
+def _words(name: str) -> tuple[str, str]:
+    """Headline and vertical axis of an experiment; its name when it is nobody's we know."""
+    if name in EXPERIMENTS:
+        config = load_config(name)
+        return config.title, config.target
+    return name, "mean absolute error"

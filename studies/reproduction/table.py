@@ -1,0 +1,221 @@
+"""The tidy table of results: one row per (experiment, method, seed, step size, number of tasks, split).
+
+Test rows hold the error at every number of training tasks, validation rows the one at the end, which chooses
+the step size. The independent learner has no step size: the field is empty.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tailored._utils.validation import check_choice
+
+from ..files import ResultsError, write_atomically
+from .cells import Cell, CellResult, cells_of_seed
+from .config import EXPERIMENTS, METHODS, ExperimentConfig
+from .store import CONFIG_FILE, DamagedCell, ExperimentStore
+
+Array = NDArray[np.float64]
+
+TABLE_FILE = "results.csv.gz"
+COLUMNS = ("experiment", "method", "seed", "step_size", "n_tasks", "split", "error")
+
+
+class DamagedTable(ResultsError):
+    """The table is no table, or not a whole one."""
+
+
+class Row(NamedTuple):
+    """A line of the table, as text: what is read is written back unchanged."""
+
+    experiment: str
+    method: str
+    seed: str
+    step_size: str
+    n_tasks: str
+    split: str
+    error: str
+
+
+def cell_rows(config: ExperimentConfig, cell: Cell, result: CellResult) -> Iterator[Row]:
+    """The rows of one cell."""
+    return _rows(config.grid.step_sizes, cell, result)
+
+
+def _rows(step_sizes: Sequence[float], cell: Cell, result: CellResult) -> Iterator[Row]:
+    step = "" if cell.step is None else repr(step_sizes[cell.step])
+    head = (cell.experiment, cell.method, str(cell.seed), step)
+    for t, error in enumerate(result.test, start=1):
+        yield Row(*head, str(t), "test", repr(float(error)))
+    yield Row(*head, str(len(result.test)), "validation", repr(result.validation))
+
+
+def write_table(path: Path, rows: Iterable[Row]) -> None:
+    """Write the table, gzipped; equal rows give equal bytes (no time stamp, no name inside)."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(rows)
+    buffer = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as zipped:
+        zipped.write(text.getvalue().encode())
+    write_atomically(path, buffer.getvalue())
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a table, as text."""
+    try:
+        with gzip.open(path, "rt", newline="") as handle:
+            lines = csv.reader(handle)
+            header = next(lines, [])
+            if tuple(header) != COLUMNS:
+                raise DamagedTable(
+                    f"{path}: expected the columns {', '.join(COLUMNS)}; got {', '.join(header)}"
+                )
+            return [Row(*line) for line in lines]
+    except FileNotFoundError as error:
+        raise ResultsError(
+            f"there is no {path}: `python -m studies reproduce` writes it when a run is complete "
+            "(an interrupted run is continued with --resume)"
+        ) from error
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, TypeError) as error:
+        raise DamagedTable(f"{path} is not a table of results ({error})") from error
+
+
+def read_or_rebuild(path: Path) -> list[Row]:
+    """The rows of a table; where it is damaged it is written anew from the finished cells beside it, which is said."""
+    try:
+        return read_rows(path)
+    except DamagedTable as error:
+        rows = rows_of_cells(path.parent)
+        if not rows:
+            raise
+        print(f"warning: {error}; it is written anew from the finished cells", file=sys.stderr)
+        write_table(path, rows)
+        return rows
+
+
+def rows_of_cells(out: Path) -> list[Row]:
+    """The table that the cells of a results folder make: all experiments, of each the seeds that are whole."""
+    rows: list[Row] = []
+    for config_file in sorted(out.glob(f"*/{CONFIG_FILE}")):
+        try:
+            store = ExperimentStore.of_folder(config_file.parent)
+            grid, methods = store.identity["grid"], store.identity["learning"]["methods"]
+            n_steps = 0 if "preset" in store.identity else len(grid["step_sizes"])
+        except (ResultsError, KeyError, TypeError):
+            continue  # nobody knows what these cells are
+        for seed in store.seeds():
+            cells = cells_of_seed(config_file.parent.name, seed, methods, n_steps)
+            try:
+                found = [(cell, store.load(cell)[0]) for cell in cells]
+            except DamagedCell:
+                continue
+            rows += chain.from_iterable(_rows(grid["step_sizes"], cell, result) for cell, result in found)
+    return merge([], rows)
+
+
+def merge(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
+    """New rows beside those of other experiments, experiments in the paper's order."""
+    new = list(new)
+    replaced = {row.experiment for row in new}
+    by_name: dict[str, list[Row]] = {}
+    for row in [*(row for row in old if row.experiment not in replaced), *new]:
+        by_name.setdefault(row.experiment, []).append(row)
+    order = [name for name in EXPERIMENTS if name in by_name]
+    order += sorted(name for name in by_name if name not in EXPERIMENTS)
+    return [row for name in order for row in by_name[name]]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One method of one experiment.
+
+    Attributes
+    ----------
+    seeds : list of int
+    step_sizes : ndarray of shape (n_steps,)
+        Empty for the independent learner.
+    validation : ndarray of shape (n_seeds, n_steps)
+        At the end of training; one column for the independent learner.
+    chosen : ndarray of shape (n_seeds,)
+        Position of the best validation error of each seed; the smaller step wins a tie.
+    test : ndarray of shape (n_seeds, T)
+        The test curve of the chosen step size.
+    """
+
+    seeds: list[int]
+    step_sizes: Array
+    validation: Array
+    chosen: NDArray[np.int64]
+    test: Array
+
+    @property
+    def final(self) -> Array:
+        """Errors at the end of the curve, (n_seeds,)."""
+        return self.test[:, -1]
+
+
+class Results:
+    """The table, indexed for figures and reports."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        cells: dict[tuple[str, str], dict[tuple[int, float], dict[str, dict[int, float]]]] = {}
+        for row in rows:
+            step = float(row.step_size) if row.step_size else np.nan
+            by_cell = cells.setdefault((row.experiment, row.method), {})
+            # NaN is no key that can be found again.
+            splits = by_cell.setdefault((int(row.seed), 0.0 if np.isnan(step) else step), {})
+            splits.setdefault(row.split, {})[int(row.n_tasks)] = float(row.error)
+        self._curves = {key: _curves(*key, by_cell) for key, by_cell in cells.items()}
+
+    @classmethod
+    def read(cls, folder: Path | str) -> Results:
+        """Read the table of a results folder (or the file itself)."""
+        path = Path(folder)
+        return cls(read_or_rebuild(path / TABLE_FILE if path.is_dir() or not path.suffix else path))
+
+    @property
+    def experiments(self) -> list[str]:
+        return list(dict.fromkeys(name for name, _ in self._curves))
+
+    def methods(self, experiment: str) -> list[str]:
+        """Methods of an experiment, in the paper's order."""
+        present = {method for name, method in self._curves if name == experiment}
+        return [name for name in METHODS if name in present]
+
+    def curves(self, experiment: str, method: str) -> Curves:
+        check_choice("experiment", experiment, self.experiments)
+        check_choice("method", method, self.methods(experiment))
+        return self._curves[experiment, method]
+
+
+def _curves(
+    experiment: str, method: str, cells: dict[tuple[int, float], dict[str, dict[int, float]]]
+) -> Curves:
+    seeds = sorted({seed for seed, _ in cells})
+    steps = sorted({step for _, step in cells})
+    try:
+        validation = np.array(
+            [[max(cells[seed, step]["validation"].items())[1] for step in steps] for seed in seeds]
+        )
+        chosen = validation.argmin(axis=1)
+        test = []
+        for seed, best in zip(seeds, chosen, strict=True):
+            curve = cells[seed, steps[best]]["test"]
+            test.append([curve[t] for t in range(1, len(curve) + 1)])
+        return Curves(seeds, np.array([s for s in steps if s > 0]), validation, chosen, np.array(test))
+    except (KeyError, ValueError) as error:
+        raise ResultsError(f"the table is incomplete for {experiment}, {method}: {error!r}") from error

@@ -1,0 +1,235 @@
+"""The benchmark: trials are reused, clipped and cold errors are what they say, the table pairs seeds."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from studies.__main__ import app
+from studies.benchmark import SUITES, Report, Trial, TrialResult, recipe, run_benchmark, run_trial
+from studies.benchmark import run as module
+from studies.benchmark.methods import OURS
+from studies.benchmark.page import page
+from studies.benchmark.splits import Split
+from studies.benchmark.suites import COLD_ROWS, Suite
+from studies.benchmark.tables.multilevel import compare
+from studies.benchmark.tables.summary import by_data_set, summarise
+from studies.benchmark.tables.tidy import curves_display, to_csv
+from studies.rivals import RIVALS
+from tailored import EmpiricalBayesLearner
+from tailored.datasets import make_clusters
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    def load(seed, data):
+        tasks = make_clusters(30, n_clusters=2, n_rows=12, n_features=6, rank=2, random_state=seed)
+        support, query = tasks.support_query(8, shuffle=False)
+        return Split(support[:20], support[20:], query[20:], (-0.1, 0.1))
+
+    monkeypatch.setitem(SUITES, "tiny", Suite("a test", 20, load))
+
+
+def test_a_trial_by_hand(tiny):
+    result = run_trial(Trial("tiny", "task mean", 0))
+    split = SUITES["tiny"].load(0, None)
+    errors, clipped, cold = [], [], []
+    for support, query in zip(split.support, split.query, strict=True):
+        mean = support.y.mean()
+        errors.append(np.abs(query.y - mean).mean())
+        clipped.append(np.abs(query.y - np.clip(mean, -0.1, 0.1)).mean())
+        cold.append(np.abs(query.y - split.train.y.mean()).mean())
+    assert result.error == pytest.approx(np.mean(errors))
+    assert result.clipped == pytest.approx(np.mean(clipped))
+    assert result.cold["0"] == pytest.approx(np.mean(cold))
+    assert result.cold["10"] == pytest.approx(result.error)  # only eight rows to take
+    assert result.cold["5"] != result.cold["10"]
+    means = np.repeat([task.y.mean() for task in split.support], split.query.sizes)
+    assert result.row_error == pytest.approx(np.abs(split.query.y - means).mean())
+    assert result.row_rmse == pytest.approx(np.sqrt(np.mean((split.query.y - means) ** 2)))
+
+
+def test_finished_trials_are_kept(tiny, tmp_path, monkeypatch):
+    first = run_benchmark(["tiny"], ["task mean", "ridge per task"], [0, 1], tmp_path)
+    assert len(first) == 4
+    (tmp_path / Trial("tiny", "task mean", 0).file).write_text("{damaged")
+    ran = []
+    real = module.run_trial
+    monkeypatch.setattr(module, "run_trial", lambda trial, data: ran.append(trial) or real(trial, data))
+    again = run_benchmark(["tiny"], ["task mean", "ridge per task"], [0, 1], tmp_path)
+    assert ran == [Trial("tiny", "task mean", 0)]
+    assert [(c, r.error) for c, r in again] == [(c, r.error) for c, r in first]
+    more = run_benchmark(["tiny"], ["task mean"], [0, 5], tmp_path, only_finished=True)
+    assert [trial.seed for trial, _ in more] == [0]
+
+
+def test_unknown_names(tmp_path):
+    with pytest.raises(ValueError, match="clusters-2"):
+        run_benchmark(["cluster-2"], ["task mean"], [0], tmp_path)
+    with pytest.raises(ValueError, match="mixed model"):
+        run_benchmark(["clusters-2"], ["mixed modal"], [0], tmp_path)
+
+
+def test_summary_pairs_the_seeds(monkeypatch):
+    monkeypatch.setitem(SUITES, "s", Suite("a test", 9, lambda seed, data: None))
+    ours, theirs = [1.0, 2.0, 3.0], [1.1, 2.3, 3.2]
+    results = [(Trial("s", OURS, i), TrialResult(e, 1.0)) for i, e in enumerate(ours)]
+    results += [
+        (Trial("s", "ridge per task", i), TrialResult(e, 0.1, cold={"0": 9.0})) for i, e in enumerate(theirs)
+    ]
+    lines = {line.method: line for line in summarise(results)}
+    assert lines[OURS].best_baseline == "ridge per task"
+    assert lines[OURS].difference == pytest.approx(-100 * 0.6 / 6.6)
+    differences = np.subtract(ours, theirs)
+    t = differences.mean() / (differences.std(ddof=1) / np.sqrt(3))
+    from scipy.stats import t as student
+
+    assert lines[OURS].p_value == pytest.approx(2 * student.sf(abs(t), 2))
+    text = by_data_set(list(lines.values()))
+    assert "**`EmpiricalBayesLearner()`**" in text
+    assert "against ridge per task" in text
+    assert to_csv(results).count("\n") == 1 + 3 + 6
+    curves = curves_display(results, "rows").curves
+    assert curves["s"]["ridge per task"][1].tolist() == [9.0]
+
+
+def test_the_best_baseline_is_chosen_on_shared_seeds():
+    """A rival that took the easy seeds only is not the best for that."""
+    results = [(Trial("s", "task mean", i), TrialResult(e, 0.1)) for i, e in enumerate([1.0, 1.0, 9.0, 9.0])]
+    results += [(Trial("s", "ridge per task", i), TrialResult(1.2, 0.1)) for i in range(2)]
+    assert {line.best_baseline for line in summarise(results)} == {"task mean"}
+
+
+def test_ratios_pair_the_splits(monkeypatch):
+    """Geometric mean over the splits that both have, with a one-sided limit; only on multilevel sets."""
+    monkeypatch.setitem(SUITES, "m", Suite("a test", 9, lambda seed, data: None, is_multilevel=True))
+    monkeypatch.setitem(SUITES, "s", Suite("a test", 9, lambda seed, data: None))
+    ours = {0: (1.0, 2.0), 1: (1.2, 2.0), 2: (0.9, 1.9), 9: (7.0, 7.0)}
+    theirs = {0: (1.1, 2.1), 1: (1.35, 1.9), 2: (1.0, 1.8)}
+    cold = {str(n): 1.0 for n in COLD_ROWS}
+    results = [
+        (Trial(suite, method, seed), TrialResult(error, seconds, cold=cold, row_rmse=rmse))
+        for suite in ("m", "s")
+        for method, seconds, errors in ((OURS, 1.0, ours), ("lme4", 3.0, theirs))
+        for seed, (error, rmse) in errors.items()
+    ]
+    line = compare(Report(results), "m", OURS, "lme4")
+    logs = np.log([1 / 1.1, 1.2 / 1.35, 0.9])
+    assert line.error.n == 3
+    assert line.error.value == pytest.approx(np.exp(logs.mean()))
+    margin = 2.919986 * logs.std(ddof=1) / np.sqrt(3)  # Student's t with two degrees of freedom, 95 %
+    assert line.error.upper == pytest.approx(np.exp(logs.mean() + margin), rel=1e-5)
+    assert line.rmse.value == pytest.approx(np.exp(np.log([2 / 2.1, 2 / 1.9, 1.9 / 1.8]).mean()))
+    text = page(Report(results))
+    assert "Multilevel data against lme4" in text
+    (row,) = (row for row in text.splitlines() if row.startswith("| m | 9 |"))
+    assert f"| {100 * (line.error.value - 1):+.2f} % |" in row
+    assert row.endswith("| 1.0 s | 3.0 s |")
+    assert np.isnan(compare(Report([results[0], results[4]]), "m", OURS, "lme4").error.upper)
+    # Trials of an earlier run know no errors over rows.
+    bare = Report([(trial, TrialResult(1.0, 1.0)) for trial, _ in results])
+    assert compare(bare, "m", OURS, "lme4") is None
+
+
+def test_what_cannot_run_is_left_out_with_its_reason(tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(RIVALS["lme4"], "missing", classmethod(lambda cls: "Rscript is not installed"))
+    monkeypatch.delenv("TAILORED_DATA", raising=False)
+    results = run_benchmark(["tiny", "sleepstudy"], ["task mean", "lme4"], [0], tmp_path)
+    assert [trial for trial, _ in results] == [Trial("tiny", "task mean", 0)]
+    assert set(results.skipped) == {"lme4", "sleepstudy"}
+    heard = capsys.readouterr().err
+    assert "skipped: lme4: Rscript is not installed" in heard
+    assert "skipped: sleepstudy: sleepstudy.csv is read from a local folder" in heard
+    text = page(Report(results, skipped=results.skipped))
+    assert "- lme4: Rscript is not installed" in text
+    assert "export_multilevel.R" in text
+
+
+def test_finished_elsewhere_is_shown(tiny, tmp_path, monkeypatch):
+    """A trial of a program that is not here counts where its file is there."""
+    monkeypatch.setattr(RIVALS["lme4"], "missing", classmethod(lambda cls: "Rscript is not installed"))
+    stored = {"error": 1.5, "seconds": 2.0}
+    (tmp_path / Trial("tiny", "lme4", 0).file).write_text(json.dumps(stored))
+    results = run_benchmark(["tiny"], ["lme4"], [0], tmp_path)
+    assert results.skipped == {}
+    assert results[0][1].error == 1.5
+    assert results[0][1].row_rmse is None
+    assert run_benchmark(["tiny"], ["lme4"], [0, 1], tmp_path).skipped == {"lme4": "Rscript is not installed"}
+
+
+def test_seeds_by_data_set(tiny, tmp_path):
+    results = run_benchmark(["tiny"], ["task mean"], {"tiny": range(4, 6)}, tmp_path)
+    assert [trial.seed for trial, _ in results] == [4, 5]
+
+
+def test_a_method_without_weights(tiny):
+    result = run_trial(Trial("tiny", "boosting", 0))
+    split = SUITES["tiny"].load(0, None)
+    model = RIVALS["boosting"]().fit(split.train)
+    assert result.error == pytest.approx(model.task_errors(split.support, split.query).mean())
+
+
+@pytest.mark.filterwarnings("ignore:coverage. too few tasks:UserWarning")  # ten of them
+def test_trials_of_the_curve_and_its_page(few_steps, tiny, tmp_path):
+    """Curves take fewer methods and fewer tasks than there are; the page and the table say what was measured."""
+    methods = ["task mean", "ridge per task", "mixed model", OURS]
+    results = run_benchmark(["tiny"], methods, [0, 1], tmp_path, task_counts=(10, 25))
+    counts = {(trial.method, trial.n_train) for trial, _ in results}
+    assert counts == {(m, None) for m in methods} | {(m, 10) for m in methods[1:]}
+    curves = curves_display(results, "tasks").curves["tiny"][OURS]
+    np.testing.assert_array_equal(curves[0], [10, 20])
+    full = [r for c, r in results if c.method == OURS and c.n_train is None]
+    assert curves[1][1] == pytest.approx(np.mean([r.error for r in full]))
+    text = page(Report(results, figures={"rows": "figures/rows.png"}))
+    coverage = np.mean([r.coverage["all"][0] for r in full])
+    assert f"{100 * coverage:.1f} ±" in text
+    assert "figures/rows.png" in text
+    assert "Few training tasks" not in text
+    table = list(csv.DictReader(io.StringIO(to_csv(results))))
+    (line,) = (
+        row
+        for row in table
+        if (row["method"], row["seed"], row["n_train"], row["support"]) == (OURS, "1", "all", "5")
+    )
+    assert float(line["coverage"]) == pytest.approx(full[1].coverage["5"][0], abs=1e-6)
+    assert float(line["error"]) == pytest.approx(full[1].cold["5"], abs=1e-6)
+
+
+def test_coverage_by_hand(few_steps, tiny):
+    result = run_trial(Trial("tiny", OURS, 0))
+    split = SUITES["tiny"].load(0, None)
+    learner = EmpiricalBayesLearner().fit(split.train)
+    inside = []
+    for support, query in zip(split.support, split.query, strict=True):
+        low, high = learner.adapt(support.X, support.y).predict_interval(query.X, 0.9).T
+        inside.append(np.mean((low <= query.y) & (query.y <= high)))
+    assert result.coverage["all"][0] == pytest.approx(np.mean(inside))
+
+
+def test_command_writes_table_figures_and_page(tiny, tmp_path, monkeypatch):
+    scores = {"scoring": "a way", "cross_val_score": 0.25, "grid_search": 0.25, "loop": 0.25}
+    monkeypatch.setattr(recipe, "compare", lambda seed: [scores])
+    page = tmp_path / "docs" / "benchmark.md"
+    methods = ["--method", "task mean", "--method", "mixed model"]
+    options = ["--seeds", "2", "--tasks", "10", "--jobs", "1", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, ["benchmark", "tiny", *methods, *options, "--report", str(page)])
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in (tmp_path / "out" / "cells").iterdir()) == [
+        "tiny_mixed-model_200_10.json",
+        "tiny_mixed-model_200_all.json",
+        "tiny_mixed-model_201_10.json",
+        "tiny_mixed-model_201_all.json",
+        "tiny_task-mean_200_all.json",
+        "tiny_task-mean_201_all.json",
+    ]
+    stored = json.loads((tmp_path / "out" / "cells" / "tiny_task-mean_200_all.json").read_text())
+    scores = ["error", "seconds", "clipped", "cold", "coverage", "row_error", "row_rmse"]
+    assert list(stored) == [*scores, "calibrated", "quantile"]
+    assert f"{stored['error']:.6f}" in (tmp_path / "out" / "benchmark.csv").read_text()
+    assert "| a way | 0.25000000 |" in page.read_text()
+    for kind in ("rows", "tasks"):
+        assert f"figures/benchmark-{kind}.png" in page.read_text()
+        assert (page.parent / "figures" / f"benchmark-{kind}.png").exists()

@@ -1,0 +1,293 @@
+"""The methods the paper argues against or builds on: each does what its equation says."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+
+from studies.earlier_methods import (
+    EARLIER_METHODS,
+    ConditionalBiasLearner,
+    FrankWolfeLearner,
+    MultiTaskFeatureLearner,
+    TraceConstrainedLearner,
+    UnconditionalBiasLearner,
+)
+from studies.earlier_methods.frank_wolfe import _best_atom, _smallest
+from studies.earlier_methods.trace_constrained import project_trace_ball
+from studies.theory.environment import Environment
+from studies.theory.risks import excess_risk
+from tailored import IndependentLearner, TaskSet, within
+from tailored.losses import get_loss
+from tailored.objectives import Surrogate
+from tailored.tasks import Rows
+from tailored.tasks.pieces import in_label_order
+from tailored.theory import MeanSurrogate
+
+QUICK = {
+    TraceConstrainedLearner: {"step_size": [0.01, 1.0], "regularization": [0.01, 0.1]},
+    UnconditionalBiasLearner: {"step_size": [0.1, 1.0], "regularization": [0.01, 0.1]},
+    ConditionalBiasLearner: {"step_size": [0.1, 1.0], "regularization": [0.01, 0.1]},
+    FrankWolfeLearner: {"radius": [1.0, 10.0], "n_iterations": 10},
+    MultiTaskFeatureLearner: {"regularization": [0.01, 0.1], "n_rounds": 5},
+}
+
+
+@pytest.fixture(scope="module")
+def environment():
+    return Environment.clusters(2, d=5, rank=1, norm=3.0, side_info="center", random_state=0)
+
+
+@pytest.fixture(scope="module")
+def tasks(environment):
+    return environment.sample(40, 10, 1).tasks
+
+
+def around_a_mean(n_tasks, seed, spread=0.1):
+    """Tasks whose weights are close to one of two vectors; the side information says which, as ±1."""
+    rng = np.random.default_rng(seed)
+    means = 2 * np.random.default_rng(0).standard_normal((2, 4))
+    parts = []
+    for _ in range(n_tasks):
+        which = rng.integers(2)
+        X = rng.standard_normal((6, 4)) / 2
+        w = means[which] + spread * rng.standard_normal(4)
+        parts.append((X, X @ w + 0.05 * rng.standard_normal(6), [2.0 * which - 1.0]))
+    return TaskSet.from_tasks(parts), means
+
+
+# --- what all of them share
+
+
+@pytest.mark.parametrize("method", EARLIER_METHODS.values(), ids=EARLIER_METHODS)
+def test_earlier_methods_fit_choose_and_adapt(method, environment, tasks):
+    learner = method(**QUICK[method]).fit(tasks)
+    errors = [result["error"] for result in learner.search_results_]
+    assert len(errors) == np.prod([len(v) for v in QUICK[method].values() if isinstance(v, list)])
+    assert learner.best_params_.items() <= learner.search_results_[int(np.argmin(errors))].items()
+    task = environment.sample(1, 10, 2).tasks[0]
+    model = learner.adapt(task.X, task.y, side_info=task.side_info)
+    assert model.coef_.shape == (5,)
+    assert model.dual_gap_ <= 1e-6
+    theta = learner.representation(task.X, task.y, side_info=task.side_info)
+    assert np.linalg.eigvalsh(theta)[0] >= -1e-9
+    assert learner.predict(tasks.X[:3], groups=np.full(3, tasks.labels[0])).shape == (3,)
+    again = clone(learner).fit(tasks)
+    np.testing.assert_array_equal(again.task_weights_, learner.task_weights_)
+
+
+@pytest.mark.parametrize("method", EARLIER_METHODS.values(), ids=EARLIER_METHODS)
+def test_earlier_methods_take_their_candidates_from_a_grid(method):
+    grid = method._grid
+    assert len(method()._candidates()) == np.prod([len(values) for values in grid.values()])
+    name = next(iter(grid))
+    for value, words in ((-1.0, f"{name} must be"), ("best", f"{name} must be a positive number")):
+        with pytest.raises(ValueError, match=words):
+            method(**{name: value})._candidates()
+
+
+def test_one_candidate_needs_no_held_out_tasks(tasks):
+    learner = TraceConstrainedLearner(step_size=0.1, regularization=0.1, fit_intercept=False).fit(tasks[:1])
+    assert np.isnan(learner.search_results_[0]["error"])
+
+
+def test_validation_tasks_can_be_given(environment, tasks):
+    validation = environment.sample(10, 10, 3).tasks
+    learner = MultiTaskFeatureLearner(regularization=[0.01, 10.0], n_rounds=3, fit_intercept=False).fit(
+        tasks, validation=validation
+    )
+    one = MultiTaskFeatureLearner(n_rounds=3, **{"fit_intercept": False, **learner.best_params_}).fit(tasks)
+    np.testing.assert_array_equal(one.conditioning_.C, learner.conditioning_.C)
+
+
+def test_sparse_rows_are_refused():
+    thin = TaskSet.from_tasks([(sparse.csr_array(np.eye(3)), np.ones(3))])
+    with pytest.raises(TypeError, match="dense rows"):
+        TraceConstrainedLearner(fit_intercept=False).fit(thin)
+
+
+# --- trace-constrained
+
+
+@pytest.mark.parametrize("radius", [0.1, 1.0, 100.0])
+def test_projection_on_the_trace_ball_is_the_nearest_point(radius):
+    rng = np.random.default_rng(0)
+    F = rng.standard_normal((4, 4))
+    matrix = F + F.T
+    point = project_trace_ball(matrix, radius)
+    assert np.trace(point) <= radius * (1 + 1e-12)
+    assert np.linalg.eigvalsh(point)[0] >= -1e-12
+    # <matrix - point, other - point> <= 0 for every other point characterises the projection
+    for _ in range(300):
+        G = rng.standard_normal((4, rng.integers(1, 5)))
+        other = radius * rng.random() * G @ G.T / np.trace(G @ G.T)
+        assert np.sum((matrix - point) * (other - point)) <= 1e-10
+
+
+def test_trace_constrained_follows_its_equations(tasks):
+    """The algorithm as the earlier papers write it, with θ, λ and a pseudo-inverse.
+
+    A small step: the pseudo-inverse only sees the range of θ, and agrees while θ keeps its rank.
+    """
+    step, lam, d = 0.03, 0.05, 5
+    theta, total = np.eye(d) / d, np.zeros((d, d))
+    few = tasks[:8]
+    # In the order in which a learner visits them, whichever is given.
+    for task in in_label_order(few):
+        total += theta / len(few)
+        w = within.solve(task.X, task.y, theta / lam, get_loss("absolute"), tol=1e-12).coef
+        inverse = np.linalg.pinv(theta, rcond=1e-12, hermitian=True)
+        gradient = -lam / 2 * np.outer(inverse @ w, inverse @ w)
+        theta = project_trace_ball(theta - step * gradient, 1.0)
+    learner = TraceConstrainedLearner(step_size=step, regularization=lam, tol=1e-12, fit_intercept=False).fit(
+        few
+    )
+    np.testing.assert_allclose(lam * learner.conditioning_.C, total, atol=1e-5)
+    assert np.linalg.norm(total - np.eye(d) / d) > 0.05
+    assert lam * np.trace(learner.conditioning_.C) <= 1 + 1e-9
+
+
+def test_trace_constrained_helps_when_tasks_share_a_direction():
+    environment = Environment.clusters(1, d=5, rank=1, norm=3.0, random_state=1)
+    learner = TraceConstrainedLearner(step_size=[0.1, 1.0], regularization=[0.003, 0.03], fit_intercept=False)
+    learner.fit(environment.sample(60, 10, 2).tasks)
+    options = {"n": 10, "n_tasks": 100, "random_state": 3}
+    alone = excess_risk(
+        environment,
+        IndependentLearner(initial_representation=10.0, fit_intercept=False).fit(
+            environment.sample(1, 10, 4).tasks
+        ),
+        **options,
+    )
+    assert excess_risk(environment, learner, **options).mean < 0.7 * alone.mean
+
+
+# --- biased regularisation
+
+
+def test_unconditional_bias_finds_a_shared_mean():
+    tasks, means = around_a_mean(150, seed=1)
+    first = tasks[np.flatnonzero(tasks.side_info[:, 0] < 0)]
+    learner = UnconditionalBiasLearner(step_size=1.0, regularization=0.3, fit_intercept=False).fit(first)
+    np.testing.assert_allclose(learner.conditioning_.C, np.eye(4) / 0.3)
+    assert np.linalg.norm(learner.bias_.constant - means[0]) < 0.35 * np.linalg.norm(means[0])
+
+
+def test_conditional_bias_beats_the_unconditional_one_on_two_means():
+    train, _ = around_a_mean(150, seed=2)
+    test, _ = around_a_mean(60, seed=3)
+    options = {"step_size": 1.0, "regularization": 0.3}
+    both = [
+        ConditionalBiasLearner("vector", **{"fit_intercept": False, **options}),
+        UnconditionalBiasLearner(**{"fit_intercept": False, **options}),
+    ]
+    errors = [learner.fit(train).task_errors(test, support=2).mean() for learner in both]
+    assert errors[0] < 0.6 * errors[1]
+
+
+def test_bias_of_zero_step_is_independent_learning(tasks):
+    learner = UnconditionalBiasLearner(step_size=1e-300, regularization=0.5, fit_intercept=False).fit(tasks)
+    alone = IndependentLearner(initial_representation=2.0, fit_intercept=False).fit(tasks)
+    np.testing.assert_allclose(learner.task_weights_, alone.task_weights_, atol=1e-6)
+
+
+# --- Frank-Wolfe
+
+
+def test_frank_wolfe_gap_bounds_the_distance_to_the_minimum(environment, tasks):
+    surrogate = MeanSurrogate(tasks)
+    best = surrogate.minimise(np.eye(5))
+    radius = 1.5 * np.trace(best.representation)
+    learner = FrankWolfeLearner(radius=radius, n_iterations=150, fit_intercept=False).fit(tasks)
+    assert (learner.objective_ - best.value <= learner.gap_ + best.gap).all()
+    assert np.trace(learner.conditioning_.C) <= radius * (1 + 1e-9)
+    final = surrogate(learner.conditioning_.C)
+    assert final - best.value < 0.02 * (learner.objective_[0] - best.value)
+
+
+def test_frank_wolfe_stays_at_zero_when_nothing_can_be_gained():
+    tasks = TaskSet.from_tasks([(np.eye(3), np.zeros(3))] * 4, labels=list("abcd"))
+    learner = FrankWolfeLearner(radius=1.0, n_iterations=5, fit_intercept=False).fit(tasks)
+    assert not learner.conditioning_.C.any()
+    np.testing.assert_allclose(learner.gap_, 0.0, atol=1e-12)
+
+
+def test_frank_wolfe_direction_is_that_of_the_kronecker_gradient():
+    rng = np.random.default_rng(0)
+    T, n, d, k = 7, 4, 3, 6  # dk = 18: by Lanczos' method
+    rows = Rows(rng.standard_normal((T * n, d)), rng.standard_normal(T * n), n * np.arange(T + 1))
+    phis = rng.standard_normal((T, k))
+    grams = np.array([rows.X[n * t : n * t + n].T @ rows.X[n * t : n * t + n] for t in range(T)])
+    gradient = Surrogate(get_loss("absolute"), 0.2)(rows, None, np.tile(0.1 * np.eye(d), (T, 1, 1)), None)
+    full = np.zeros((d * k, d * k))
+    for t in range(T):
+        lift = np.kron(np.eye(d), phis[t][:, None])
+        full += lift @ gradient.theta(t, rows.X[n * t : n * t + n]) @ lift.T / T
+    values, vectors = np.linalg.eigh(full)
+    atom = _best_atom(gradient, grams, phis)
+    assert (atom.for_C, atom.for_H.shape) == (None, (d, k))
+    assert atom.slope == pytest.approx(values[0], rel=1e-6)
+    assert abs(atom.for_H.ravel() @ vectors[:, 0]) == pytest.approx(1.0, abs=1e-5)
+    small, _ = _smallest(lambda q: full[:5, :5] @ q, 5)
+    assert small == pytest.approx(np.linalg.eigvalsh(full[:5, :5])[0])
+
+
+def test_conditional_frank_wolfe_tailors_the_representation(environment, tasks):
+    learner = FrankWolfeLearner(environment.indicator, radius=30.0, n_iterations=40, fit_intercept=False).fit(
+        tasks
+    )
+    plain = FrankWolfeLearner(radius=30.0, n_iterations=40, fit_intercept=False).fit(tasks)
+    # a ball that holds the optima: conditioning can only lower the surrogate
+    assert learner.objective_[-1] < plain.objective_[-1] + plain.gap_[-1]
+    for j in range(2):
+        tau = learner.representation(side_info=environment.centers[j])
+        own, other = (environment.weight_factors[i, :, 0] / 3.0 for i in (j, 1 - j))
+        assert own @ tau @ own > 3 * (other @ tau @ other)
+
+
+# --- multi-task feature learning
+
+
+@pytest.mark.parametrize("method", [MultiTaskFeatureLearner, FrankWolfeLearner])
+def test_within_a_task_these_are_exact(method, tasks):
+    with pytest.raises(TypeError, match="inner"):
+        method(inner="online")
+    assert "inner" not in method().get_params()
+    assert method(**QUICK[method]).fit(tasks).prior_.inner == "exact"
+
+
+def test_multi_task_objective_never_increases(tasks):
+    learner = MultiTaskFeatureLearner(regularization=0.05, n_rounds=30, tol=1e-10, fit_intercept=False).fit(
+        tasks
+    )
+    assert len(learner.objective_) > 3
+    assert (np.diff(learner.objective_) <= 1e-7).all()
+    assert 0.05 * np.trace(learner.conditioning_.C) == pytest.approx(1.0)
+
+
+def test_multi_task_minimum_is_trace_norm_regularisation(tasks):
+    """At the optimum over θ, 1/T Σ wᵀθ†w = ‖W‖²_* / T."""
+    lam = 0.05
+    learner = MultiTaskFeatureLearner(
+        regularization=lam, perturbation=1e-8, n_rounds=200, tol=1e-10, fit_intercept=False
+    ).fit(tasks)
+    W = learner.task_weights_
+    residuals = [np.abs(task.X @ w - task.y).mean() for task, w in zip(tasks, W, strict=True)]
+    trace_norm = np.linalg.svd(W, compute_uv=False).sum()
+    value = np.mean(residuals) + lam / 2 * trace_norm**2 / len(tasks)
+    assert learner.objective_[-1] == pytest.approx(value, rel=1e-3)
+
+
+def test_multi_task_recovers_the_shared_direction():
+    environment = Environment.clusters(1, d=6, rank=1, norm=3.0, random_state=5)
+    learner = MultiTaskFeatureLearner(regularization=0.05, fit_intercept=False).fit(
+        environment.sample(50, 10, 6).tasks
+    )
+    direction = environment.weight_factors[0, :, 0] / 3.0
+    theta = learner.conditioning_.C
+    assert direction @ theta @ direction > 0.9 * np.trace(theta)
+
+
+def test_the_trace_ball_far_away() -> None:
+    found = project_trace_ball(np.diag([1e20, 3e19, 1e20]), 1.0)
+    np.testing.assert_allclose(found, np.diag([0.5, 0.0, 0.5]), atol=1e-15)

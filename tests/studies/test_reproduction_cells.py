@@ -1,0 +1,202 @@
+"""Cells against the literal transcription of the paper, and against the learners."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+import reference
+from studies.reproduction.cells import Cell, list_cells, run_cell
+from studies.reproduction.config import METHODS, ExperimentConfig
+from studies.reproduction.config_files import load_config, parse_config, select_configs
+from studies.reproduction.protocol import prepare
+from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, UnconditionalLearner
+from tailored.representation import Constant, Exact
+from tailored.solvers import PAPER_STEP_SIZES, ProjectedSGD
+from tiny import TINY
+
+
+@pytest.fixture
+def tiny() -> ExperimentConfig:
+    return parse_config(TINY, "tiny", "tiny.toml")
+
+
+def as_tasks(part):
+    """The (X, y, X_test, y_test) of each task of a `Part`."""
+    support = [slice(*part.support.offsets[t : t + 2]) for t in range(len(part))]
+    query = [slice(*part.query.offsets[t : t + 2]) for t in range(len(part))]
+    return [
+        (part.support.X[s], part.support.y[s], part.query.X[q], part.query.y[q])
+        for s, q in zip(support, query, strict=True)
+    ]
+
+
+def literal_cell(config, seed, step_size, conditional):
+    """Algorithm 1 and its evaluation, as the paper writes them, for every number of tasks."""
+    prepared = prepare(config, seed)
+    train = [(X, y) for X, y, _, _ in as_tasks(prepared.train)]
+    d, k = prepared.n_features, prepared.train.phis.shape[1]
+    loss = reference.absolute()
+    gamma_H = step_size if conditional else 0.0
+    run = reference.algorithm_1(
+        train, list(prepared.train.phis), step_size, gamma_H, np.eye(d), config.learning.inner, loss, 1.0
+    )
+    test = []
+    for t in range(1, len(train) + 1):
+        H, C = sum(run.H[:t]) / t, sum(run.C[:t]) / t
+        assert H.shape == (d * k, d * k)
+        errors = reference.evaluate(
+            H, C, as_tasks(prepared.test), prepared.test.phis, config.learning.inner, loss
+        )
+        test.append(errors.mean())
+    validation = reference.evaluate(
+        run.mean_H,
+        run.mean_C,
+        as_tasks(prepared.validation),
+        prepared.validation.phis,
+        config.learning.inner,
+        loss,
+    ).mean()
+    return np.array(test), validation
+
+
+@pytest.mark.parametrize("method", ["unconditional", "conditional"])
+@pytest.mark.parametrize("inner", ["online", "exact"])
+@pytest.mark.parametrize("step", [0, 1])
+def test_cell_is_the_paper_s_algorithm(tiny, method, inner, step):
+    config = replace(tiny, learning=replace(tiny.learning, inner=inner))
+    result = run_cell(config, Cell("tiny", 1, method, step))
+    test, validation = literal_cell(config, 1, config.grid.step_sizes[step], method == "conditional")
+    np.testing.assert_allclose(result.test, test, atol=1e-8)
+    assert result.validation == pytest.approx(validation, abs=1e-8)
+    # Something was learned, and the first mean is the starting point.
+    independent = run_cell(config, Cell("tiny", 1, "independent", None))
+    assert result.test[0] == pytest.approx(independent.test[0], abs=1e-12)
+    assert np.abs(np.diff(result.test)).max() > 1e-6
+
+
+def test_a_limit_above_the_rank_changes_nothing(tiny):
+    cell = Cell("tiny", 0, "conditional", 1)
+    limited = replace(tiny, learning=replace(tiny.learning, rank=7))
+    np.testing.assert_allclose(run_cell(limited, cell).test, run_cell(tiny, cell).test, atol=1e-9)
+
+
+@pytest.mark.parametrize(("method", "kind"), [("unconditional", Constant), ("conditional", Exact)])
+def test_overflow_is_an_infinite_error_and_no_crash(tiny, monkeypatch, method, kind):
+    real, seen = kind.step, []
+
+    def step(iterate, gradient, *arguments):
+        seen.append(len(seen))
+        real(iterate, np.full_like(gradient, 1e308) if seen[-1] == 3 else gradient, *arguments)
+
+    monkeypatch.setattr(kind, "step", step)
+    result = run_cell(tiny, Cell("tiny", 0, method, 1))
+    assert seen == [0, 1, 2, 3]
+    assert result.validation == np.inf
+    assert np.isfinite(result.test[:4]).all()
+    assert (result.test[4:] == np.inf).all()
+
+
+def task_sets(rows):
+    groups = np.repeat(np.arange(len(rows.offsets) - 1), np.diff(rows.offsets))
+    return TaskSet(rows.X, rows.y, groups)
+
+
+@pytest.mark.parametrize("name", ["tiny", "clusters-2"])
+@pytest.mark.parametrize("method", ["unconditional", "conditional"])
+def test_the_learner_s_paper_configuration_is_a_cell(name, method, tiny):
+    """Same tasks, same step: the same errors on new tasks, to rounding."""
+    config = tiny if name == "tiny" else select_configs([name], quick=True)[0]
+    step = len(config.grid.step_sizes) // 2
+    result = run_cell(config, Cell(config.name, 0, method, step))
+    prepared = prepare(config, 0)
+    solver = ProjectedSGD(step=config.grid.step_sizes[step])
+    learner = ConditionalLearner.paper(solver=solver)
+    if method == "unconditional":
+        learner = UnconditionalLearner(inner="online", calibrate=False, solver=solver, fit_intercept=False)
+    learner.fit(task_sets(prepared.train.support))
+    for part, expected in ((prepared.test, result.test[-1]), (prepared.validation, result.validation)):
+        errors = learner.task_errors(task_sets(part.support), task_sets(part.query))
+        np.testing.assert_allclose(errors.mean(), expected, rtol=1e-9)
+
+
+def test_paper_searches_the_grid_of_the_reproduction():
+    learner = ConditionalLearner.paper()
+    config = load_config("clusters-2")
+    np.testing.assert_allclose(learner.solver.step_sizes, config.grid.step_sizes, rtol=1e-9)
+    assert learner.solver.step_sizes == PAPER_STEP_SIZES
+    assert learner.solver.step_ratios == (1.0,)
+    assert (learner.rank, learner.inner, learner.loss) == (None, config.learning.inner, config.learning.loss)
+    assert learner.feature_map == config.features.map
+    assert learner.scale_features is config.features.scale
+    assert not learner.calibrate
+    assert learner.initial_representation is None
+
+
+def test_same_bits_twice(tiny):
+    cell = Cell("tiny", 0, "conditional", 0)
+    first = run_cell(tiny, cell)
+    prepare.cache_clear()
+    second = run_cell(tiny, cell)
+    assert first.test.tobytes() == second.test.tobytes()
+    assert first.validation == second.validation
+
+
+def test_arrays_of_the_first_seed_only(tiny):
+    kept = run_cell(tiny, Cell("tiny", 0, "conditional", 0)).arrays
+    assert kept["taus"].shape[1:] == (4, 4)
+    assert len(kept["group_names"]) == len(kept["taus"])
+    assert (np.diff(kept["spectrum_H"]) <= 0).all()
+    assert run_cell(tiny, Cell("tiny", 1, "conditional", 0)).arrays == {}
+
+
+def test_cells_of_the_paper():
+    config = load_config("lenk")
+    cells = list_cells(config)
+    assert len(cells) == len(set(cells)) == 5 * (14 + 14 + 1)
+    assert len({str(cell) for cell in cells}) == len(cells)
+    assert config.grid.step_sizes[0] == 1e-5
+    assert config.grid.step_sizes[-1] == 1e5
+
+
+def test_needs_a_lipschitz_loss(tiny):
+    config = replace(tiny, learning=replace(tiny.learning, loss="squared"))
+    with pytest.raises(ValueError, match="Lipschitz"):
+        run_cell(config, Cell("tiny", 0, "conditional", 0))
+
+
+@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnhelpfulWarning")  # fits to a handful of tasks
+def test_practical_preset_is_the_recommended_methods_on_the_same_tasks(few_steps):
+    """The end of each curve, recomputed from task sets and the public interface."""
+    from studies.reproduction.practical import refits
+    from tailored.baselines import MixedModel, RidgePerTask
+
+    (config,) = select_configs(["clusters-2"], preset="practical", quick=True)
+    cells = list_cells(config)
+    assert {(cell.method, cell.step) for cell in cells} == {(name, None) for name in METHODS}
+    part = prepare(config, 0).test
+    train = prepare(config, 0).train.support
+    groups = np.repeat(np.arange(config.tasks.train), np.diff(train.offsets))
+    methods = {
+        "independent": RidgePerTask,
+        "unconditional": partial(MixedModel, fit_intercept=False),
+        "conditional": EmpiricalBayesLearner,
+    }
+    for cell in cells[:3]:
+        result = run_cell(config, cell)
+        method = methods[cell.method]().fit(TaskSet(train.X, train.y, groups))
+        errors = []
+        for t in range(config.tasks.test):
+            support = slice(part.support.offsets[t], part.support.offsets[t + 1])
+            query = slice(part.query.offsets[t], part.query.offsets[t + 1])
+            model = method.adapt(part.support.X[support], part.support.y[support])
+            errors.append(np.abs(model.predict(part.query.X[query]) - part.query.y[query]).mean())
+        assert result.test.shape == (config.tasks.train,)
+        np.testing.assert_allclose(result.test[-1], np.mean(errors), rtol=1e-6)
+        # Nothing is learned between two fits.
+        assert len(np.unique(result.test)) <= len(refits(config.tasks.train))
+    assert refits(60) == [1, 2, 5, 10, 20, 50, 60]
+    assert refits(1) == [1]

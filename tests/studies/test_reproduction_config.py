@@ -1,0 +1,134 @@
+"""Configuration files: what is wrong is named with its file, its key and what is valid."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from studies.reproduction.config import EXPERIMENTS, ConfigError
+from studies.reproduction.config_files import load_config, parse_config, select_configs
+from tiny import TINY
+
+#: Section 4 of the design: tasks train/validation/test, support, feature map.
+PROTOCOL = {
+    "clusters-2": ((500, 300, 100), 40, "mean"),
+    "clusters-6": ((500, 300, 100), 40, "mean"),
+    "lenk": ((100, 40, 30), 16, "ridge"),
+    "movielens": ((200, 100, 100), 0.75, "mean"),
+    "jester": ((250, 100, 100), 0.75, "angle"),
+}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_paper_s_protocol(name):
+    config = load_config(name)
+    tasks = config.tasks
+    found = (tasks.train, tasks.validation, tasks.test), config.rows.support, config.features.map
+    assert found == PROTOCOL[name]
+    assert config.learning.methods == ("independent", "unconditional", "conditional")
+    assert (config.learning.loss, config.learning.inner) == ("absolute", "online")
+    assert config.features.scale
+    assert config.grid.seeds == 5
+    steps = config.grid.step_sizes
+    assert (len(steps), steps[0], steps[-1]) == (14, 1e-5, 1e5)
+    assert config.rows.constant == (name == "lenk")
+    assert config.rows.train == ("all" if name in ("movielens", "jester") else "support")
+    assert dict(config.data.options).get("shift") == (11.0 if name == "jester" else None)
+
+
+def edit(old: str, new: str) -> bytes:
+    text = TINY.decode()
+    assert old in text
+    return text.replace(old, new).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            edit("noise = 0.1", "noize = 0.1"),
+            "my.toml: unknown key 'data.noize'; valid here: data.n_clusters",
+        ),
+        (edit("[grid]", "[grit]"), "my.toml: unknown key 'grit'; valid here: title, target, data, tasks"),
+        (edit("train = 7", ""), "my.toml: the key 'tasks.train' is missing"),
+        (edit("train = 7", "train = 7.5"), "my.toml: tasks.train must be an integer; got 7.5"),
+        (edit("train = 7", "train = true"), "my.toml: tasks.train must be an integer; got True"),
+        (edit("train = 7", "train = 0"), "my.toml: tasks.train must be an integer >= 1; got 0"),
+        (edit("support = 8", "support = 1.5"), r"my.toml: rows.support must be a finite number in \(0, 1\)"),
+        (edit("support = 8", "support = 'half'"), "my.toml: rows.support must be an integer or a number"),
+        (
+            edit('"shuffled"', '"sorted"'),
+            "my.toml: rows.order must be one of 'kept', 'shuffled'; got 'sorted'",
+        ),
+        (edit('map = "mean"', 'map = "meen"'), "my.toml: features.map must be one of .* Did you mean 'mean'"),
+        (edit('"clusters"', '"cluster"'), "my.toml: data.source must be one of 'clusters', 'lenk'"),
+        (edit("constant = false", "constant = 0"), "my.toml: rows.constant must be true or false; got 0"),
+        (
+            edit('rank = "exact"', "rank = 0"),
+            "my.toml: learning.rank must be an integer >= 1 or 'exact'; got 0",
+        ),
+        (
+            edit('rank = "exact"', 'rank = "full"'),
+            "learning.rank must be an integer >= 1 or 'exact'; got 'full'",
+        ),
+        (edit('"conditional"]', '"condicional"]'), "my.toml: learning.methods must be one of 'independent'"),
+        (edit('"conditional"]', '"independent"]'), "my.toml: learning.methods must name each method once"),
+        (edit('methods = ["ind', 'methods = [3, "ind'), "my.toml: learning.methods must be a list of texts"),
+        (
+            edit("step_high = 30", "step_high = 0.1"),
+            "my.toml: grid.step_high must not be below grid.step_low",
+        ),
+        (
+            edit("step_low = 0.3", "step_low = -1"),
+            "my.toml: grid.step_low must be a finite number > 0; got -1",
+        ),
+        (
+            edit("step_low = 0.3", "step_low = nan"),
+            "my.toml: grid.step_low must be a finite number > 0; got nan",
+        ),
+        (edit('source = "clusters"', ""), "my.toml: data.source is missing; valid sources: 'clusters'"),
+        (edit('title = "tiny"', "title = 3"), "my.toml: title must be a text; got 3"),
+        (b"title = ", "my.toml is not a TOML file"),
+        (b"\xff\xfe", "my.toml is not a TOML file"),
+    ],
+)
+def test_mistakes_are_named(content, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_config(content, "my", "my.toml")
+
+
+def test_unknown_names():
+    with pytest.raises(ConfigError, match=r"experiment must be one of 'clusters-2'.*Did you mean 'lenk'"):
+        load_config("lenc")
+    with pytest.raises(ConfigError, match="preset must be one of 'paper', 'practical'"):
+        load_config("lenk", preset="fast")
+    with pytest.raises(ConfigError, match="step_sizes: the practical preset has none"):
+        select_configs(["lenk"], preset="practical", step_sizes=3)
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: No such file"):
+        load_config("nowhere.toml")
+    with pytest.raises(ConfigError, match="method must be one of 'independent'"):
+        select_configs(["lenk"], methods=["bayes"])
+    with pytest.raises(ConfigError, match="rank must be an integer >= 1 or 'exact'; got 'low'"):
+        select_configs(["lenk"], rank="low")
+
+
+def test_selection(tmp_path: Path):
+    assert [c.name for c in select_configs(["lenk", "all"])] == [
+        "lenk",
+        *(n for n in EXPERIMENTS if n != "lenk"),
+    ]
+    quick = select_configs(["clusters-2"], quick=True, seeds=3, methods=["conditional"], rank="8")[0]
+    assert (quick.tasks.train, quick.grid.seeds, quick.grid.step_count) == (50, 3, 5)
+    assert quick.learning.methods == ("conditional",)
+    assert quick.learning.rank == 8
+    (tmp_path / "lenk.toml").write_bytes(TINY)
+    with pytest.raises(ConfigError, match="two experiments are named 'lenk'"):
+        select_configs(["lenk", str(tmp_path / "lenk.toml")])
+
+
+def test_words_for_people_are_no_part_of_the_identity():
+    renamed = re.sub(rb'title = "tiny"', b'title = "another"', TINY)
+    assert parse_config(renamed, "t", "t").identity() == parse_config(TINY, "t", "t").identity()
+    assert parse_config(edit("noise = 0.1", "noise = 0.2"), "t", "t").identity()["data"]["noise"] == 0.2

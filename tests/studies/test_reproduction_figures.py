@@ -1,0 +1,148 @@
+"""Figures are redrawn from the results alone; the arrays behind them are right."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from studies.files import ResultsError
+from studies.reproduction import runner
+from studies.reproduction.config_files import parse_config
+from studies.reproduction.figures import (
+    curves_display,
+    draw_all,
+    representation_display,
+    step_size_display,
+)
+from studies.reproduction.published import Published, read_published
+from studies.reproduction.report import Difference, Numbers, write_report
+from studies.reproduction.table import Results, Row
+from tiny import TINY
+
+mpl.use("Agg")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("results")
+    plans = runner.plan([parse_config(TINY, "tiny", "tiny.toml")], out)
+    runner.execute(plans, out, n_jobs=1)
+    return out
+
+
+def digests(paths: list[Path]) -> dict[str, str]:
+    """Checksums of the files; matplotlib draws the names of an SVG's clip paths at random."""
+    named = re.compile(rb"p[0-9a-f]{10}")
+    return {path.name: hashlib.sha256(named.sub(b"p", path.read_bytes())).hexdigest() for path in paths}
+
+
+def test_redrawn_from_table_and_arrays_alone(folder, tmp_path):
+    """Without cells, configuration and manifest: the same files, to the bit."""
+    first = digests(draw_all(folder, tmp_path / "a"))
+    bare = tmp_path / "bare"
+    (bare / "tiny").mkdir(parents=True)
+    for name in ("results.csv.gz", "tiny/representation.npz"):
+        (bare / name).write_bytes((folder / name).read_bytes())
+    assert digests(draw_all(bare, tmp_path / "b")) == first
+    stems = ("curves", "step-sizes", "representation-tiny")
+    assert set(first) == {f"{stem}{suffix}" for stem in stems for suffix in (".png", ".svg")}
+    (bare / "tiny" / "representation.npz").unlink()
+    assert len(draw_all(bare, tmp_path / "c")) == 4
+
+
+def test_curves_display(folder):
+    results = Results.read(folder)
+    display = curves_display(results, "tiny", {"conditional": Published(0.2, 0.0)})
+    test = results.curves("tiny", "conditional").test
+    np.testing.assert_allclose(display.mean["conditional"], test.mean(axis=0))
+    np.testing.assert_allclose(display.deviation["conditional"], test.std(axis=0, ddof=1))
+    figure = display.plot()
+    ax = figure.axes[0]
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    styles = [lines[method].get_linestyle() for method in display.mean]
+    assert len(set(styles)) == 3  # told apart without colour
+    np.testing.assert_allclose(lines["conditional"].get_ydata(), test.mean(axis=0))
+    assert display.plot(ax) is figure
+
+
+def test_early_chaos_does_not_flatten_the_rest():
+    rows = []
+    for method, errors in (("independent", [1.0, 1.0]), ("conditional", [50.0, 0.5])):
+        step = "" if method == "independent" else "1.0"
+        rows += [Row("e", method, "0", step, str(t + 1), "test", str(e)) for t, e in enumerate(errors)]
+        rows.append(Row("e", method, "0", step, "2", "validation", "1"))
+    ax = curves_display(Results(rows), "e").plot().axes[0]
+    assert ax.get_ylim()[1] < 2
+
+
+def test_step_size_display(folder):
+    results = Results.read(folder)
+    display = step_size_display(results, "tiny")
+    curves = results.curves("tiny", "unconditional")
+    np.testing.assert_array_equal(display.validation["unconditional"], curves.validation)
+    assert display.baseline == pytest.approx(results.curves("tiny", "independent").validation.mean())
+    ax = display.plot().axes[0]
+    assert ax.get_xscale() == "log"
+    lines = {line.get_label(): line for line in ax.get_lines()}
+    np.testing.assert_array_equal(lines["unconditional"].get_xdata(), curves.step_sizes)
+    np.testing.assert_allclose(lines["unconditional"].get_ydata(), curves.validation.mean(axis=0))
+
+
+def test_representation_display(folder, tmp_path):
+    display = representation_display(folder, "tiny")
+    stored = np.load(folder / "tiny" / "representation.npz")
+    np.testing.assert_array_equal(display.taus, stored["conditional/taus"])
+    np.testing.assert_array_equal(display.shared, stored["unconditional/taus"][0])
+    axes = display.plot().axes
+    # two rows of heat maps, one column per group and one for the shared τ, and the spectra
+    n_columns = len(display.taus) + 1
+    assert len(axes) == 2 * n_columns + 1
+    shown = [np.asarray(ax.images[0].get_array()) for ax in axes[:n_columns]]
+    np.testing.assert_array_equal(shown, np.abs([*display.taus, display.shared]))
+    lines = {line.get_label(): line.get_ydata() for line in axes[-1].get_lines()}
+    np.testing.assert_array_equal(lines["C, unconditional"], stored["unconditional/spectrum_C"])
+    with pytest.raises(ResultsError, match="there is no"):
+        representation_display(tmp_path, "tiny")
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "representation.npz").write_bytes(b"x")
+    with pytest.raises(ResultsError, match="is damaged"):
+        representation_display(tmp_path, "tiny")
+
+
+def test_numbers_of_the_report():
+    published = read_published()
+    numbers = Numbers(np.array([0.12, 0.14]), published["clusters-2"]["conditional"])
+    assert (numbers.measured, numbers.deviation) == ("0.13", "0.014")
+    assert numbers.excess == f"{100 * (0.13 / published['clusters-2']['conditional'].mean - 1):+.1f} %"
+    difference = Difference(np.array([-0.2, -0.1, 0.1]))
+    assert (difference.wins, difference.mean) == ("2 of 3", "-0.0667")
+
+
+def test_report_of_other_sizes_has_no_comments(folder, tmp_path):
+    write_report(folder, tmp_path / "page.md", limited=folder, more_seeds=folder)
+    text = (tmp_path / "page.md").read_text()
+    assert "not of the paper's configuration" in text
+    final = Results.read(folder).curves("tiny", "conditional").final
+    assert f"{final.mean():.4g} ({final.std(ddof=1):.2g})" in text
+    assert "| 0 % | 0 % | yes |" in text  # compared with itself, the rank limit changes nothing
+
+
+def test_published_numbers_are_the_ends_of_the_curves(tmp_path):
+    curves = Path(__file__).resolve().parents[2] / "shared" / "published" / "curves.csv"
+    if not curves.exists():
+        pytest.skip(f"the published curves are not in {os.path.relpath(curves)}")
+    assert read_published() == read_published(curves)
+
+
+def test_unreadable_published_curves(tmp_path):
+    with pytest.raises(ResultsError, match="cannot read"):
+        read_published(tmp_path / "nowhere.csv")
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ResultsError, match="expected the columns"):
+        read_published(tmp_path / "bad.csv")

@@ -1,0 +1,304 @@
+"""Rivals of other programs: the best linear predictor, what lme4 and statsmodels estimate, and trees without a leak."""
+
+import logging
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from studies.benchmark.methods import predictions
+from studies.rivals import RIVALS, Lme4, MixedEffectsForest, StatsmodelsMixedLM
+from studies.rivals import mixed_models as external
+from studies.rivals.mixed_models import (
+    FULL,
+    INTERCEPT,
+    DescribedMixedModel,
+    Estimates,
+    independent_columns,
+    random_effects,
+)
+from tailored import TaskSet
+from tailored.baselines import MixedModel, PooledBoosting
+from tailored.baselines.boosting import other_rows
+
+COVARIANCE = np.array([[0.5, 0.3], [0.3, 1.0]])
+NOISE = 0.25
+
+
+def needs(rival):
+    return pytest.mark.skipif(rival.missing() is not None, reason=str(rival.missing()))
+
+
+def simulate(n_tasks, n_rows, seed=0, side=True):
+    """A slope, an intercept that the description moves by 2 s, variances `COVARIANCE` and `NOISE`."""
+    rng = np.random.default_rng(seed)
+    entries = []
+    for _ in range(n_tasks):
+        x, s = 2.0 * rng.normal(size=(n_rows, 1)), rng.normal(size=1)
+        u = rng.multivariate_normal([0.0, 0.0], COVARIANCE)
+        y = (3.0 + u[0]) * x[:, 0] + 10.0 + u[1] + 0.5 * rng.normal(size=n_rows)
+        entries.append((x, y + 2.0 * s[0], s) if side else (x, y))
+    return TaskSet.from_tasks(entries)
+
+
+# --- the best linear predictor
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_best_linear_predictor_is_the_conditional_mean(n):
+    """E[u | y] from the precision of the joint Gaussian of (u, y)."""
+    rng = np.random.default_rng(n)
+    Z, y = rng.normal(size=(n, 3)), rng.normal(size=n)
+    root = rng.normal(size=(3, 3))
+    W = root @ root.T
+    joint = np.block([[W, W @ Z.T], [Z @ W, Z @ W @ Z.T + 0.3 * np.eye(n)]])
+    precision = np.linalg.inv(joint)
+    expected = -np.linalg.solve(precision[:3, :3], precision[:3, 3:] @ y)
+    np.testing.assert_allclose(random_effects(Z, y, W, 0.3), expected, rtol=1e-6)
+
+
+def test_best_linear_predictor_at_the_boundary():
+    Z, y = np.random.default_rng(0).normal(size=(5, 2)), np.arange(5.0)
+    found = random_effects(Z, y, np.diag([2.0, 0.0]), 0.5)
+    assert found[1] == 0.0
+    assert found[0] == pytest.approx(Z[:, 0] @ y / (Z[:, 0] @ Z[:, 0] + 0.25))
+    np.testing.assert_array_equal(random_effects(Z, y, np.zeros((2, 2)), 0.5), 0.0)
+    np.testing.assert_array_equal(random_effects(Z[:0], y[:0], np.eye(2), 0.5), 0.0)
+
+
+class LeastSquares(DescribedMixedModel):
+    """A program that knows no random effects."""
+
+    @classmethod
+    def missing(cls):
+        return None
+
+    def _estimate(self, rows):
+        d = rows.X.shape[1]
+        np.testing.assert_allclose(rows.X.std(axis=0), 1.0)
+        return Estimates("none", np.linalg.lstsq(rows.fixed, rows.y)[0], self.spread * np.eye(d + 1), 1.0)
+
+    spread = 0.0
+
+
+def test_units_description_and_dependent_columns():
+    """Columns in any units, and a description with a column of no news, give the least squares of all rows."""
+    rng = np.random.default_rng(0)
+    entries = []
+    for _ in range(8):
+        s = rng.normal(size=1)
+        X = rng.normal(size=(5, 2)) * [1e-3, 1e3] + [0, 50]
+        entries.append((X, 40 + 1e6 * rng.normal(size=5), np.array([s[0], 3 * s[0] - 1, 7.0])))
+    tasks = TaskSet.from_tasks(entries)
+    model = LeastSquares().fit(tasks)
+    weights = model.adapt_many(tasks)
+    design = np.hstack([tasks.X, np.ones((40, 1)), np.repeat(tasks.side_info[:, :1], 5, axis=0)])
+    expected = design @ np.linalg.lstsq(design, tasks.y)[0]
+    found = [X @ w[:-1] + w[-1] for w, (X, *_) in zip(weights, tasks, strict=True)]
+    np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-6)
+    one = model.adapt(tasks[3].X, tasks[3].y, tasks[3].side_info)
+    np.testing.assert_allclose(np.append(one.coef_, one.intercept_), weights[3])
+
+
+def test_covariance_in_the_users_units():
+    tasks = simulate(10, 6)
+    model = LeastSquares()
+    model.spread = 2.0
+    model.fit(tasks)
+    units = np.array([tasks.X.std(), 1.0])
+    np.testing.assert_allclose(model.covariance_, 2.0 * tasks.y.var() * np.diag(1 / units**2))
+    assert model.noise_ == pytest.approx(tasks.y.var())
+
+
+def test_independent_columns():
+    a, b = np.random.default_rng(0).normal(size=(2, 9))
+    columns = np.column_stack([a, np.ones(9), 0 * a, 2 * a - 3, b, a + b])
+    np.testing.assert_array_equal(independent_columns(columns), [0, 1, 4])
+
+
+# --- lme4 and statsmodels
+
+
+@pytest.mark.parametrize(
+    "rival", [pytest.param(kind, marks=needs(kind)) for kind in (Lme4, StatsmodelsMixedLM)]
+)
+def test_known_variances(rival):
+    model = rival().fit(simulate(250, 10))
+    assert model.form_ == FULL
+    assert model.aic_[FULL] < model.aic_[INTERCEPT]
+    np.testing.assert_allclose(model.weights_, [3.0, 10.0], atol=0.2)
+    np.testing.assert_allclose(model.description_, [2.0], atol=0.2)
+    np.testing.assert_allclose(model.covariance_, COVARIANCE, atol=0.2)
+    assert model.noise_ == pytest.approx(NOISE, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "rival", [pytest.param(kind, marks=needs(kind)) for kind in (Lme4, StatsmodelsMixedLM)]
+)
+def test_agrees_with_our_mixed_model(rival):
+    """The same likelihood, maximised by another program: the same model, and the same weights of new tasks."""
+    tasks = simulate(60, 8, side=False)
+    train, support = tasks[:40], tasks[40:].support_query(3, random_state=0)[0]
+    options = {"reml": False} if rival is Lme4 else {}
+    theirs = rival(forms=(FULL,), **options).fit(train)
+    ours = MixedModel(fit_intercept=True, max_iter=5000, tol=1e-12).fit(train)
+    np.testing.assert_allclose(theirs.weights_, ours.mean_, rtol=1e-3)
+    np.testing.assert_allclose(theirs.covariance_, ours.covariance_, rtol=2e-2, atol=1e-3)
+    assert theirs.noise_ == pytest.approx(ours.noise_, rel=1e-2)
+    np.testing.assert_allclose(theirs.adapt_many(support), ours.adapt_many(support), rtol=5e-3)
+
+
+@needs(Lme4)
+def test_lme4_takes_what_can_be_fitted():
+    """Two rows a task are too few for full slopes; that model is left out and the reason kept."""
+    tasks = simulate(30, 2)
+    model = Lme4().fit(tasks)
+    assert FULL not in model.aic_
+    assert "number of observations" in model.failures_[FULL]
+    with pytest.raises(RuntimeError, match=r"none of its models.*number of observations"):
+        Lme4(forms=(FULL,)).fit(tasks)
+    with pytest.raises(subprocess.TimeoutExpired):
+        Lme4(timeout=0.01).fit(tasks)
+
+
+@needs(Lme4)
+def test_restricted_likelihood_has_the_larger_variance():
+    """Of a random intercept and few tasks: the usual correction for estimated means."""
+    tasks = simulate(8, 6)
+    spread = [Lme4(reml=reml, forms=(INTERCEPT,)).fit(tasks).covariance_[-1, -1] for reml in (True, False)]
+    assert spread[0] > 1.05 * spread[1]
+
+
+def test_missing_programs(monkeypatch):
+    tasks = simulate(5, 4)
+    external._r_with_lme4.cache_clear()
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert "Rscript is not installed" in Lme4.missing()
+    with pytest.raises(RuntimeError, match="r-cran-lme4"):
+        Lme4().fit(tasks)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for rival, package in ((StatsmodelsMixedLM, "statsmodels"), (MixedEffectsForest, "merf")):
+        assert package in rival.missing()
+        with pytest.raises(RuntimeError, match=r"tailored\[rivals\]"):
+            rival().fit(tasks)
+    external._r_with_lme4.cache_clear()
+
+
+def test_lme4_missing_in_r(monkeypatch):
+    external._r_with_lme4.cache_clear()
+    monkeypatch.setattr(shutil, "which", lambda name: "Rscript")
+    failed = subprocess.CompletedProcess([], 1, "", "there is no package called lme4")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: failed)
+    assert "the R package lme4 is not installed" in Lme4.missing()
+    monkeypatch.setattr(external, "_r_with_lme4", lambda: None)
+    with pytest.raises(RuntimeError, match="status 1: there is no package"):
+        Lme4().fit(simulate(5, 4))
+
+
+# --- trees
+
+
+def test_a_rows_own_target_is_not_among_its_columns():
+    tasks = TaskSet.from_tasks(
+        [(np.zeros((n, 1)), np.random.default_rng(n).normal(size=n)) for n in (1, 2, 5, 9)]
+    )
+    mean, number = other_rows(tasks, np.random.default_rng(0))
+    sizes = np.repeat(tasks.sizes, tasks.sizes)
+    assert (number < sizes).all()
+    assert (np.isnan(mean) == (number == 0)).all()
+    moved = 0
+    for i in range(len(tasks.y)):
+        y = tasks.y.copy()
+        y[i] += 100.0
+        changed = TaskSet.from_arrays(tasks.X, y, tasks.offsets, tasks.labels)
+        other, _ = other_rows(changed, np.random.default_rng(0))
+        differs = ~np.isclose(other, mean, atol=1e-9, equal_nan=True)
+        task = np.searchsorted(tasks.offsets, i, "right")
+        assert not differs[i]
+        assert (np.searchsorted(tasks.offsets, np.flatnonzero(differs), "right") == task).all()
+        moved += differs.sum()
+    assert moved == number.sum()
+
+
+def test_every_other_row_may_be_drawn():
+    tasks = TaskSet.from_tasks([(np.zeros((4, 1)), np.array([1.0, 10.0, 100.0, 1000.0]))])
+    rng = np.random.default_rng(0)
+    seen = {
+        (int(number[0]), round(float(mean[0] * number[0])))
+        for mean, number in (other_rows(tasks, rng) for _ in range(300))
+        if number[0]
+    }
+    assert seen == {(1, 10), (1, 100), (1, 1000), (2, 110), (2, 1010), (2, 1100), (3, 1110)}
+
+
+@pytest.fixture(scope="module")
+def boosted():
+    """Levels of tasks that the description moves by 2 s and 3 u say the rest of."""
+    rng = np.random.default_rng(0)
+    entries = []
+    for _ in range(60):
+        X, s = rng.normal(size=(8, 1)), rng.normal(size=1)
+        entries.append((X, 10.0 + X[:, 0] + 2.0 * s[0] + 3.0 * rng.normal() + 0.5 * rng.normal(size=8), s))
+    tasks = TaskSet.from_tasks(entries)
+    support, query = tasks[45:].support_query(4, random_state=0)
+    return PooledBoosting(max_iter=100).fit(tasks[:45]), support, query
+
+
+def test_query_targets_never_enter(boosted):
+    model, support, query = boosted
+    found = model.predict_rows(support, query)
+    hidden = TaskSet.from_arrays(
+        query.X, np.zeros_like(query.y), query.offsets, query.labels, query.side_info
+    )
+    np.testing.assert_array_equal(model.predict_rows(support, hidden), found)
+    np.testing.assert_array_equal(predictions(model, support, query), found)
+    with pytest.raises(ValueError, match="the same 2 tasks"):
+        model.predict_rows(support[:2], query)
+
+
+def test_boosting_reads_rows_and_description(boosted):
+    model, support, query = boosted
+    none = support.with_rows(np.zeros(len(support.y), dtype=bool), np.zeros(len(support), dtype=int))
+    with_rows, cold = (model.task_errors(given, query).mean() for given in (support, none))
+    assert with_rows < 0.6 * cold
+    moved = TaskSet.from_arrays(query.X, query.y, query.offsets, query.labels, query.side_info + 1.0)
+    assert model.predict_rows(none, moved).mean() > model.predict_rows(none, query).mean() + 0.5
+    assert 1 <= model.n_iter_ <= 100
+
+
+def test_trees_behind_the_interface(boosted):
+    model, support, query = boosted
+    assert clone(model).get_params() == model.get_params()
+    with pytest.raises(TypeError, match="predict_rows"):
+        model.adapt_many(support)
+    one = model.adapt(support[2].X, support[2].y, support[2].side_info)
+    rows = slice(*query.offsets[2:4])
+    np.testing.assert_array_equal(one.predict(query[2].X), model.predict_rows(support, query)[rows])
+    clipped = PooledBoosting(max_iter=5, clip=(9.0, 11.0)).fit(support)
+    found = clipped.predict_rows(support, query)
+    assert found.min() >= 9.0
+    assert found.max() <= 11.0
+
+
+@needs(MixedEffectsForest)
+def test_merf_adapts_its_intercept():
+    tasks = simulate(40, 8)
+    support, query = tasks[30:].support_query(4, random_state=0)
+    handlers = logging.getLogger().handlers[:]
+    model = MixedEffectsForest(n_estimators=20, max_iter=3).fit(tasks[:30])
+    assert logging.getLogger().handlers == handlers
+    plain = clone(model).set_params(adapted=False).fit(tasks[:30])
+    shift = model.predict_rows(support, query) - plain.predict_rows(support, query)
+    forest = plain.predict_rows(support, support)
+    for t in range(len(support)):
+        left = (support.y - forest)[slice(*support.offsets[t : t + 2])] / model.unit_
+        u = random_effects(np.ones((4, 1)), left, np.array([[model.variance_]]), model.noise_)
+        np.testing.assert_allclose(shift[slice(*query.offsets[t : t + 2])], u[0] * model.unit_)
+    none = support.with_rows(np.zeros(len(support.y), dtype=bool), np.zeros(len(support), dtype=int))
+    np.testing.assert_array_equal(model.predict_rows(none, query), plain.predict_rows(none, query))
+
+
+def test_rivals_are_named():
+    assert set(RIVALS) == {"lme4", "statsmodels", "boosting", "MERF"}

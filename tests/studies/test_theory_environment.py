@@ -1,0 +1,129 @@
+"""Environments: what they say about themselves against what they draw."""
+
+import numpy as np
+import pytest
+from scipy import special
+
+from studies.theory.environment import Environment
+from studies.theory.risks import RiskEstimate, excess_risk, sphere_coordinate, task_excess, task_risk
+from tailored import TaskSet
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_moments_are_those_of_the_sample(seed):
+    environment = Environment.random(seed)
+    sample = environment.sample(20_000, 2, seed)
+    for j in range(environment.m):
+        members = np.flatnonzero(sample.clusters == j)
+        w = sample.weights[members]
+        X = sample.tasks[members].X
+        for drawn, exact in ((w, environment.W[j]), (X, environment.C[j])):
+            products = np.einsum("ni,nj->nij", drawn, drawn)
+            error = products.std(axis=0) / np.sqrt(len(drawn))
+            assert (np.abs(products.mean(axis=0) - exact) <= 6 * error + 1e-9).all()
+    assert np.linalg.norm(sample.tasks.X, axis=1).max() <= environment.R * (1 + 1e-12)
+
+
+def test_paper_clusters_are_orthogonal_with_unit_weights():
+    environment = Environment.clusters(6, random_state=1)
+    sample = environment.sample(50, 3, 0)
+    np.testing.assert_allclose(np.linalg.norm(sample.weights, axis=1), 1.0)
+    np.testing.assert_allclose(np.linalg.norm(sample.tasks.X, axis=1), 1.0)
+    assert sample.tasks.side_info is None
+    for i in range(6):
+        for j in range(i):
+            np.testing.assert_allclose(environment.W[i] @ environment.W[j], 0.0, atol=1e-15)
+
+
+def test_example_has_side_information_in_disjoint_balls():
+    environment = Environment.example(4, d=8, random_state=2)
+    sample = environment.sample(500, 2, 0)
+    distance = np.abs(sample.tasks.side_info - environment.centers[sample.clusters])
+    assert distance.max() <= 0.5
+    assert (environment.cluster_of(sample.tasks.side_info) == sample.clusters).all()
+    features = np.array([environment.indicator(task) for task in sample.tasks])
+    np.testing.assert_array_equal(features, np.eye(4)[sample.clusters])
+
+
+def test_same_seed_same_weights_for_any_number_of_rows():
+    environment = Environment.clusters(2)
+    few, many = environment.sample(5, 2, 3), environment.sample(5, 9, 3)
+    np.testing.assert_array_equal(few.weights, many.weights)
+
+
+@pytest.mark.parametrize("q", [1, 2, 3, 20])
+def test_quadrature_on_the_sphere_is_exact(q):
+    nodes, masses = sphere_coordinate(q)
+    assert masses.sum() == pytest.approx(1.0, abs=1e-13)
+    assert masses @ nodes**2 == pytest.approx(1.0 / q, abs=1e-13)
+    mean = 1.0 if q == 1 else np.exp(special.gammaln(q / 2) - special.gammaln((q + 1) / 2)) / np.sqrt(np.pi)
+    assert masses @ np.abs(nodes) == pytest.approx(mean, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["absolute", "huber", "pinball"])
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_task_risk_is_the_mean_over_fresh_rows(loss, noise):
+    from tailored.losses import get_loss
+
+    environment = Environment.clusters(2, d=5, rank=2, noise=noise, random_state=3)
+    sample = environment.sample(2, 100_000, 4)
+    weights = np.random.default_rng(5).standard_normal((2, 6))  # with an intercept
+    exact = task_risk(environment, sample, weights, loss)
+    for t, task in enumerate(sample.tasks):
+        losses = get_loss(loss).value(task.X @ weights[t, :5] + weights[t, 5], task.y)
+        assert abs(losses.mean() - exact[t]) <= 5 * losses.std() / np.sqrt(len(losses)) + 1e-4
+
+
+def test_true_weights_have_no_excess_and_others_some():
+    environment = Environment.random(6)
+    sample = environment.sample(20, 2, 0)
+    assert np.abs(task_excess(environment, sample, sample.weights)).max() < 1e-14
+    assert (task_excess(environment, sample, sample.weights + 0.1) > 0).all()
+
+
+def test_excess_risk_takes_learners_matrices_stacks_and_functions():
+    from tailored import IndependentLearner
+
+    environment = Environment.example(2, d=4, rank=1, norm=3.0)
+    options = {"n": 10, "n_tasks": 40, "random_state": 0}
+    train = environment.sample(3, 10, 1).tasks
+    independent = excess_risk(environment, IndependentLearner(fit_intercept=False).fit(train), **options)
+    identity = excess_risk(environment, np.eye(4), **options)
+    np.testing.assert_allclose(independent.values, identity.values, atol=1e-6)
+    oracle = excess_risk(environment, environment.oracle(10), **options)
+    assert oracle.mean < identity.mean
+    zero = excess_risk(environment, lambda tasks: np.zeros((len(tasks), 4)), **options)
+    nothing = excess_risk(environment, np.zeros((4, 4)), **options)
+    np.testing.assert_allclose(zero.values, nothing.values, atol=1e-12)
+
+
+def test_standard_error_covers_the_truth():
+    rng = np.random.default_rng(7)
+    covered = [RiskEstimate.from_values(rng.normal(1.0, 2.0, 30)).upper(0.9) >= 1.0 for _ in range(2000)]
+    assert abs(np.mean(covered) - 0.9) < 0.03
+    assert RiskEstimate.from_values(np.ones(1)).standard_error == np.inf
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Environment.clusters(6, d=5, rank=1), "orthogonal subspaces"),
+        (lambda: Environment.example(2, d=4, C=np.diag([1.0, 1.0, 1.0, -1.0])), "C must be positive semidef"),
+        (lambda: Environment.example(2, d=4, C=np.diag([1.0, 1.0, 1.0, 0.0])), "C must be invertible"),
+        (lambda: Environment(np.ones((2, 3, 1)), np.ones((2, 4, 4))), "weight_factors must have shape"),
+        (lambda: Environment(np.ones((2, 3, 1)), np.eye(3)[None], noise=-1.0), "noise"),
+        (lambda: Environment(np.ones((2, 3, 1)), np.eye(3)[None], side_info="colour"), "side_info"),
+        (lambda: Environment(np.ones((2, 3, 1)), np.eye(3)[None], 0.1, [0.5, 0.6]), "probabilities"),
+        (lambda: Environment.clusters(2).sample(3, 0), "n must be"),
+    ],
+)
+def test_bad_environments_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_indicator_needs_side_information():
+    environment = Environment.clusters(2)
+    tasks: TaskSet = environment.sample(1, 2, 0).tasks
+    with pytest.raises(ValueError, match="side_info"):
+        environment.indicator(tasks[0])

@@ -1,0 +1,144 @@
+"""The studies run, say what they should, and draw themselves from their tables."""
+
+import csv
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from studies.theory.claims import DISPLAYS, STUDIES, write_study
+from studies.theory.environment import Environment
+from tailored.theory import MeanSurrogate
+
+
+@pytest.fixture(scope="module")
+def studies():
+    return {name: study(quick=True) for name, study in STUDIES.items()}
+
+
+def test_advantage_of_the_bounds_is_exactly_the_square_root_of_m(studies):
+    study = studies["advantage"]
+    ratio = study.column("ratio", what="bound")
+    np.testing.assert_allclose(ratio, np.sqrt(study.column("clusters", what="bound")), atol=1e-10)
+    # measured at the oracles, conditioning gains at least as much on these environments
+    measured = study.column("ratio", what="oracle")
+    assert (measured >= ratio * (1 - 1e-9)).all()
+
+
+def test_measured_excess_lies_under_the_bounds(studies):
+    for row in studies["bounds"].rows:
+        assert row["excess"] + 3 * row["standard_error"] <= row["bound"], row
+    advantage = studies["advantage"]
+    for side in ("conditional", "unconditional"):
+        assert (advantage.column(side, what="oracle") < advantage.column(side, what="bound")).all()
+
+
+def test_rates_are_positive_and_fall(studies):
+    study = studies["rates"]
+    assert 0 <= study.settings["gap"] < 1e-3 * study.settings["minimum"]
+    for method in ("ours", "trace-constrained"):
+        excess = study.column("excess", method=method)
+        assert (excess > 0).all()
+        assert excess[-1] < excess[0]
+        assert study.column("slope", method=method)[0] < 0
+    assert (study.column("excess", method="ours") < study.column("bound", method="ours")).all()
+
+
+def test_studies_repeat_themselves(studies):
+    assert STUDIES["bounds"](quick=True).rows == studies["bounds"].rows
+
+
+def column(key, **where):
+    return lambda study: study.column(key, **where)
+
+
+#: A line of each figure: on which axes, how its label starts, and the columns behind it.
+DRAWN = {
+    "advantage": (
+        "left",
+        "unconditional, learned",
+        column("clusters", what="learned"),
+        column("unconditional", what="learned"),
+    ),
+    "rates": ("right", "ours: slope -", column("T", method="ours"), column("bound", method="ours")),
+    "bounds": (
+        "left",
+        "conditional, measured",
+        column("value", against="n", function="conditional"),
+        column("excess", against="n", function="conditional"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(DISPLAYS))
+def test_displays_draw_from_the_table(name, studies):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure = DISPLAYS[name](studies[name]).plot()
+    left, right = figure.axes
+    side, label, x, y = DRAWN[name]
+    ax = {"left": left, "right": right}[side]
+    handles = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    (found,) = (handle for text, handle in handles.items() if text.startswith(label))
+    line = found[0] if hasattr(found, "lines") else found
+    np.testing.assert_array_equal(line.get_xdata(), x(studies[name]))
+    np.testing.assert_array_equal(line.get_ydata(), y(studies[name]))
+    assert left.get_xlabel()
+    assert right.get_xlabel()
+    plt.close(figure)
+
+
+def test_write_study_leaves_a_table_and_a_figure(tmp_path):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    study, table, figure = write_study("bounds", tmp_path / "figures", quick=True)
+    assert (table.name, figure.name) == ("theory-bounds.csv", "theory-bounds.png")
+    again = tmp_path / "again.png"
+    redrawn = DISPLAYS["bounds"](study).plot()
+    redrawn.savefig(again, dpi=150)
+    plt.close(redrawn)
+    np.testing.assert_array_equal(plt.imread(figure), plt.imread(again))
+    with table.open() as file:
+        assert len(list(csv.DictReader(file))) == len(study.rows)
+    with pytest.raises(ValueError, match="advantage"):
+        write_study("advantages", tmp_path)
+
+
+def test_surrogate_minimum_is_certified():
+    environment = Environment.clusters(1, d=3, rank=1, norm=3.0)
+    surrogate = MeanSurrogate(environment.sample(40, 15, 0).tasks)
+    best = surrogate.minimise(np.eye(3))
+    assert 0 <= best.gap < 1e-4
+    rng = np.random.default_rng(0)
+    size = np.trace(best.representation)
+    for _ in range(50):
+        F = rng.standard_normal((3, 3))
+        theta = best.representation + 0.3 * (size / np.trace(F @ F.T) * F @ F.T - best.representation)
+        assert surrogate(theta) >= best.value - best.gap
+
+
+def test_surrogate_gradient_against_finite_differences():
+    environment = Environment.clusters(1, d=3, rank=2, norm=3.0)
+    surrogate = MeanSurrogate(environment.sample(10, 8, 1).tasks)
+    rng = np.random.default_rng(2)
+    F, E = rng.standard_normal((2, 3, 3))
+    theta, E = F @ F.T, E + E.T
+    _, gradient = surrogate.value_and_gradient(theta)
+    h = 1e-5
+    slope = (surrogate(theta + h * E) - surrogate(theta - h * E)) / (2 * h)
+    assert slope == pytest.approx(np.sum(gradient * E), rel=1e-4)
+
+
+def test_code_of_the_page_runs(capsys):
+    page = (Path(__file__).parents[1] / "docs" / "theory.md").read_text()
+    names: dict = {}
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(block, names)
+    assert "ridge-estimated" in capsys.readouterr().out
