@@ -23,8 +23,9 @@ from tailored.datasets import make_clusters
 from tailored.empirical_bayes.streaming import Running
 from tailored.feature_maps import MeanEmbedding, RidgeEstimate
 from tailored.objectives import Query, Surrogate
-from tailored.solvers import Adam, HeldOutPool, ProjectedSGD
-from tailored.solvers.trajectory import Trajectory
+from tailored.solvers import LBFGS, ProjectedSGD
+from tailored.solvers.held_out import HeldOutPool
+from tailored.solvers.projected import Trajectory
 
 # What is learned does not matter here, and EM may stop early.
 pytestmark = pytest.mark.usefixtures("few_steps")
@@ -70,13 +71,9 @@ LEARNERS = {
     "query": lambda: ConditionalLearner(
         "ridge", solver=ProjectedSGD(0.3), objective="query", rank=3, fit_intercept=False
     ),
-    "adam": lambda: ConditionalLearner(
-        "ridge", solver=Adam(8, 2), objective="query", bias="conditional", rank=3, fit_intercept=False
-    ),
     "unconditional": lambda: UnconditionalLearner(
         solver=ProjectedSGD(step_sizes=(0.1, 1.0)), bias="shared", fit_intercept=False
     ),
-    "unconditional adam": lambda: UnconditionalLearner(solver=Adam(8, 2), fit_intercept=False),
     "empirical Bayes": lambda: EmpiricalBayesLearner("mean", clip="train"),
     "independent": lambda: IndependentLearner(clip="train", fit_intercept=True),
 }
@@ -116,7 +113,6 @@ INJECTED = {
     "query risk": (Query, "__call__", 2, True),
     "second candidate": (Trajectory, "advance", 2, True),
     "solver": (ProjectedSGD, "solve", 1, True),
-    "adam": (Adam, "solve", 1, True),
     "judge": (objective_module, "mean_error", 1, False),
     "later look of the judge": (objective_module, "mean_error", 5, True),
     "learning": (empirical_bayes_module, "learn", 1, True),
@@ -136,15 +132,7 @@ STAGES = {
     "searched": EVERYWHERE + PROJECTED + SURROGATE + HELD_OUT + MAP + ["second candidate"],
     "fixed step": EVERYWHERE + PROJECTED + SURROGATE + MAP,
     "query": [*EVERYWHERE, *PROJECTED, *MAP, "query risk"],
-    "adam": [*EVERYWHERE, *HELD_OUT, *MAP, "query risk", "adam", "adapting at the end"],
     "unconditional": [*EVERYWHERE, *PROJECTED, *SURROGATE, *HELD_OUT, "second candidate"],
-    "unconditional adam": [
-        *EVERYWHERE,
-        *HELD_OUT,
-        "first task of the surrogate",
-        "adam",
-        "adapting at the end",
-    ],
     "empirical Bayes": [*EVERYWHERE, "side features", "closed form"],
     "independent": [*EVERYWHERE, "adapting at the end", "solving at the end"],
 }
@@ -153,7 +141,6 @@ STARTING = {
     "searched": ["fit of the feature map"],
     "fixed step": ["fit of the feature map"],
     "query": ["fit of the feature map"],
-    "adam": ["fit of the feature map"],
     "empirical Bayes": ["fit of the side features", "size", "learning"],
 }
 #: And by one that goes on.
@@ -318,9 +305,9 @@ def test_side_information_of_another_width_changes_nothing():
 def test_a_solver_changed_in_the_middle_changes_nothing(tasks):
     learner = prepared("searched", "partial_fit")
     solver = learner.solver
-    learner.set_params(solver=Adam(8, 2))
+    learner.set_params(solver=LBFGS(2))
     before, pickled = dict(vars(learner)), pickle.dumps(vars(learner))
-    with pytest.raises(ValueError, match="solver"):
+    with pytest.raises(AttributeError, match="partial_fit"):
         learner.partial_fit(tasks[BAD])
     check_unchanged(learner, before, pickled)
     learner.set_params(solver=solver)

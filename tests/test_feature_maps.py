@@ -202,5 +202,5 @@ def test_messages(tasks):
         CallableMap(lambda task: [1.0] if task.label == 0 else [np.nan]).transform(tasks)
     with pytest.raises(ValueError, match=r"task 1.*1 for the first|2 features for task 1"):
         CallableMap(lambda task: [1.0] * (1 + task.label)).transform(tasks)
-    small = {"tuned ridge", "posterior mean", "second-order", "fourier estimate"}
+    small = {"tuned ridge", "posterior mean"}
     assert set(FEATURE_MAPS) == {"mean", "ridge", "angle", "fourier", "vector", "posterior"} | small

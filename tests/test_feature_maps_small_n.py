@@ -7,13 +7,10 @@ from sklearn.base import clone
 
 import tailored
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet
-from tailored.datasets import make_clusters
 from tailored.feature_maps import (
-    FourierEstimate,
     JoinedMaps,
     PosteriorMean,
     RidgeEstimate,
-    SecondOrder,
     SideFeatures,
     get_feature_map,
 )
@@ -23,10 +20,6 @@ from tailored.solvers import ProjectedSGD
 MAPS = {
     "tuned ridge": "tuned ridge",
     "posterior mean": "posterior mean",
-    "second-order": "second-order",
-    "second-order of ridge": SecondOrder("tuned ridge", n_axes=2),
-    "fourier estimate": "fourier estimate",
-    "fourier of ridge": FourierEstimate("tuned ridge", n_components=7),
     "joined": ["mean", RidgeEstimate(0.3), "posterior mean"],
 }
 
@@ -123,15 +116,13 @@ def test_learning_and_saving(name, make, few_steps, tasks, tmp_path):
 
 
 def test_a_map_given_by_the_user_is_not_fitted(few_steps, tasks):
-    mine = [PosteriorMean(), RidgeEstimate("auto"), SecondOrder(), FourierEstimate(), JoinedMaps(["mean"])]
+    mine = [PosteriorMean(), RidgeEstimate("auto"), JoinedMaps(["mean"])]
     algorithm_1(mine).fit(tasks)
     algorithm_1(JoinedMaps(mine)).fit(tasks)
     EmpiricalBayesLearner(mine).fit(tasks)
     assert mine[0].mixture is None
     assert mine[1].penalty is None
-    assert mine[2].axes is None
-    assert mine[3].phases is None
-    assert mine[4].parts == []
+    assert mine[2].parts == []
     for feature_map in mine:
         with pytest.raises(ValueError, match="not fitted"):
             feature_map.transform(tasks)
@@ -202,66 +193,6 @@ def test_posterior_mean(tasks):
     assert PosteriorMean(fit_intercept=False).fit(tasks).transform(tasks).shape == (8, 4)
 
 
-# ---------------------------------------------------------------- second order
-
-
-def test_second_order(tasks):
-    feature_map = SecondOrder(n_axes=2).fit(tasks)
-    source = PosteriorMean().fit(tasks)
-    w = source.transform(tasks)[:, :-1] * source.norm
-    axes = np.linalg.svd(w)[2][:2]
-    c = np.array([t.X.T @ t.y / max(len(t.y), 1) for t in tasks])
-    blocks = []
-    for z in w @ axes.T:
-        outer = np.outer(z, z)
-        blocks.append([outer[0, 0], np.sqrt(2) * outer[0, 1], outer[1, 1]])
-    u = np.array(blocks)
-    phi = feature_map.transform(tasks)
-    assert phi.shape == (8, 3 + 3 + 1)
-    np.testing.assert_allclose(phi[:, :3], c / np.sqrt(np.mean(np.sum(c**2, axis=1))), atol=1e-12)
-    # axes have no sign: compare what does not depend on it
-    u /= np.sqrt(np.mean(np.sum(u**2, axis=1)))
-    np.testing.assert_allclose(np.abs(phi[:, 3:6]), np.abs(u), atol=1e-9)
-    np.testing.assert_allclose(phi[:, 3:6] @ phi[:, 3:6].T, u @ u.T, atol=1e-9)
-    np.testing.assert_array_equal(phi[:, 6], 1.0)
-
-
-def test_second_order_sees_subspaces():
-    """Clusters that are symmetric about zero: their means agree in the weights, not in the squares."""
-    tasks = make_clusters(400, n_clusters=2, n_rows=15, n_features=8, rank=2, random_state=0)
-    cluster = make_labels(tasks)
-    w = PosteriorMean(fit_intercept=False).fit(tasks).transform(tasks)[:, :-1]
-    u = SecondOrder(n_axes=8).fit(tasks).transform(tasks)[:, 8:-1]
-    w_gap, u_gap = (
-        np.linalg.norm(features[cluster].mean(axis=0) - features[~cluster].mean(axis=0))
-        for features in (w, u)
-    )
-    assert u_gap > 3.0 * w_gap
-
-
-def make_labels(tasks):
-    """Which of two orthogonal planes a task's weights lie in, from its own rows."""
-    w = np.array([np.linalg.lstsq(t.X, t.y, rcond=None)[0] for t in tasks])
-    first = w[0] / np.linalg.norm(w[0])
-    affinity = np.abs(w @ first) / np.linalg.norm(w, axis=1)
-    plane = np.linalg.svd(w[affinity > 0.5])[2][:2]
-    return np.linalg.norm(w @ plane.T, axis=1) > 0.6 * np.linalg.norm(w, axis=1)
-
-
-# ---------------------------------------------------------------- fourier features of the estimate
-
-
-def test_fourier_estimate_approximates_the_kernel(tasks):
-    feature_map = FourierEstimate("tuned ridge", n_components=40_000).fit(tasks)
-    w = RidgeEstimate("auto").fit(tasks).transform(tasks)
-    everything = np.column_stack([tasks.X, np.ones(len(tasks.y))])
-    w *= np.sqrt(np.mean(everything**2, axis=0)) / np.sqrt(np.mean(tasks.y**2))
-    distances = np.linalg.norm(w[:, None] - w, axis=2)
-    bandwidth = np.median(distances[np.triu_indices(len(w), 1)])
-    phi = feature_map.transform(tasks)
-    np.testing.assert_allclose(phi @ phi.T, np.exp(-((distances / bandwidth) ** 2) / 2), atol=0.03)
-
-
 # ---------------------------------------------------------------- joined maps
 
 
@@ -310,10 +241,6 @@ def test_parts_of_a_list_are_checked(tasks):
         algorithm_1(["rigde"]).fit(tasks)
     with pytest.raises(TypeError, match="feature_map"):
         algorithm_1([3.0]).fit(tasks)
-    with pytest.raises(ValueError, match="estimate"):
-        SecondOrder("ridge").fit(tasks)
-    with pytest.raises(ValueError, match="n_axes"):
-        SecondOrder(n_axes=0).fit(tasks)
 
 
 def test_code_inside_a_list_is_not_saved(tasks, tmp_path):

@@ -20,7 +20,6 @@ from tailored import (
     EmpiricalBayesLearner,
     IndependentLearner,
     TaskSet,
-    UnconditionalLearner,
     baselines,
 )
 from tailored.evaluation import evaluate
@@ -66,18 +65,15 @@ LEARNERS = {
     "beside a common part": lambda: EmpiricalBayesLearner(
         common=DecisionTreeRegressor(max_depth=2, random_state=0)
     ),
-    "Adam": lambda: ConditionalLearner(
-        "vector", solver=tailored.solvers.Adam(max_passes=3), objective="query"
-    ),
-    "L-BFGS": lambda: UnconditionalLearner(
-        solver=tailored.solvers.LBFGS(max_passes=3), objective="query", loss="squared"
+    "L-BFGS": lambda: ConditionalLearner(
+        "vector", solver=tailored.solvers.LBFGS(max_passes=3), objective="query", loss="squared"
     ),
     "independent": IndependentLearner,
     **{name: kind for name, kind in baselines.BASELINES.items() if name != "item and user bias"},
     "boosting": lambda: baselines.PooledBoosting(max_iter=20),
 }
 #: Those that are given the number that describes the tasks.
-DESCRIBED = ("empirical Bayes", "Adam")
+DESCRIBED = ("empirical Bayes", "L-BFGS")
 
 
 @pytest.mark.parametrize("name", LEARNERS)

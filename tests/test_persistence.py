@@ -16,11 +16,11 @@ from tailored import (
 )
 from tailored.datasets import make_clusters
 from tailored.exceptions import UnknownCategoryWarning
-from tailored.feature_maps import AdaptedWeights, FourierEstimate, RidgeEstimate
+from tailored.feature_maps import AdaptedWeights, PosteriorMean, RidgeEstimate
 from tailored.learners import MetaLearner
 from tailored.losses import Pinball
 from tailored.persistence import KNOWN
-from tailored.solvers import LBFGS, Adam, ProjectedSGD
+from tailored.solvers import LBFGS, ProjectedSGD
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ LEARNERS = [
     ConditionalLearner("angle", solver=ProjectedSGD(0.1), inner="online", fit_intercept=False),
     ConditionalLearner(
         ["mean", "ridge"],
-        solver=Adam(max_passes=2),
+        solver=LBFGS(max_passes=2),
         loss=Pinball(0.3),
         objective="query",
         fit_intercept=False,
@@ -63,7 +63,7 @@ LEARNERS = [
         fit_intercept=False,
     ),
     ConditionalLearner(
-        FourierEstimate(), solver=ProjectedSGD("theory", theory_constants={"R": 2.0}), fit_intercept=False
+        PosteriorMean(), solver=ProjectedSGD("theory", theory_constants={"R": 2.0}), fit_intercept=False
     ),
     ConditionalLearner.paper(solver=ProjectedSGD(step_sizes=[0.1, 1e300], step_ratios=[1])),
     EmpiricalBayesLearner(),
@@ -164,7 +164,6 @@ def test_categories_are_kept(tmp_path):
 def test_loaded_learner_cannot_go_on(few_steps, tasks, tmp_path):
     for learner in (
         ConditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False),
-        ConditionalLearner(solver=Adam(max_passes=1), fit_intercept=False),
         EmpiricalBayesLearner(),
     ):
         learner.fit(tasks).save(tmp_path / "a")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tailored.representation import Bias
-from tailored.solvers import StepSizes, Trajectory
+from tailored.solvers.projected import StepSizes, Trajectory
 from tailored.tasks import Rows
 
 from .searched import Array, Learned, SearchedLearner

@@ -18,9 +18,8 @@ from tailored.objectives import Surrogate
 from tailored.predicting import predict
 from tailored.prior import Prior
 from tailored.representation import Bias, Conditioning
-from tailored.solvers import TaskBatch, Trajectory
-from tailored.solvers.batch import mean_square
-from tailored.solvers.trajectory import run
+from tailored.solvers.base import TaskBatch, mean_square
+from tailored.solvers.projected import Trajectory, run
 from tailored.tasks import Rows, TaskSet
 from tailored.tasks.pieces import in_label_order
 from tailored.tasks.rows import mean_error

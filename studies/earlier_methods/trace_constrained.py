@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailored.representation import Bias, Constant
-from tailored.solvers import StepSizes, Trajectory
+from tailored.solvers import StepSizes
 from tailored.solvers.means import RunningMean
+from tailored.solvers.projected import Trajectory
 from tailored.tasks import Rows
 
 from .searched import Array, Learned, SearchedLearner

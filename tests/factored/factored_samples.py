@@ -1,30 +1,22 @@
-"""Random tasks and factors, and the solvers and losses that the tests go through."""
+"""Random tasks and factors, and the losses of the tests."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import reference as ref
 from tailored import losses
 from tailored.objectives import Query, Surrogate
 from tailored.representation import Bias
-from tailored.solvers import SOLVERS, Adam, TaskBatch
-from tailored.solvers.factored import FactoredSolver
-from tailored.solvers.factors import Factors
+from tailored.solvers.base import TaskBatch
+from tailored.solvers.factored import Factors
 from tailored.tasks import Rows
 
 L = 0.4
-FACTORED = [name for name, kind in SOLVERS.items() if issubclass(kind, FactoredSolver)]
-every_solver = pytest.mark.parametrize("solver", FACTORED)
 LOSSES = {
     "squared": (losses.LOSSES["squared"](), ref.squared()),
     "absolute": (losses.LOSSES["absolute"](), ref.absolute()),
 }
-
-
-def solver_of(name, max_passes, batch_size=32):
-    return Adam(batch_size, max_passes) if name == "adam" else SOLVERS[name](max_passes)
 
 
 def random_rows(rng, sizes, d):

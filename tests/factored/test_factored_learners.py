@@ -9,11 +9,10 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import tailored
-from factored_samples import every_solver, solver_of
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
-from tailored.solvers import LBFGS, SOLVERS, Adam, ProjectedSGD
-from tailored.solvers import factors as factors_module
+from tailored.solvers import LBFGS, SOLVERS, ProjectedSGD
+from tailored.solvers import factored as factored_module
 
 
 def same(a, b):
@@ -29,13 +28,11 @@ def clusters():
     return make_clusters(60, n_clusters=3, n_rows=20, n_features=6, rank=2, random_state=1)
 
 
-@every_solver
 @pytest.mark.parametrize("objective", ["surrogate", "query"])
-def test_conditioning_is_found(solver, objective):
+def test_conditioning_is_found(objective):
     """Tasks of four orthogonal planes, and side information that says which: new tasks are easier with it."""
     rng = np.random.default_rng(0)
-    # Of 100 tasks Adam gets away from its start for one draw of held-out ones in three, in whichever order they come.
-    n_tasks = 100 if solver == "lbfgs" else 300
+    n_tasks = 100
     entries = []
     for t in range(n_tasks + 50):
         w, s = np.zeros(8), np.eye(4)[t % 4]
@@ -43,7 +40,7 @@ def test_conditioning_is_found(solver, objective):
         X = rng.normal(size=(12, 8))
         entries.append((X, X @ w + 0.3 * rng.normal(size=12), s))
     tasks = TaskSet.from_tasks(entries)
-    options = {"loss": "squared", "objective": objective, "solver": solver_of(solver, 12, batch_size=8)}
+    options = {"loss": "squared", "objective": objective, "solver": LBFGS(12)}
     unconditional = UnconditionalLearner(**{"fit_intercept": False, **options}).fit(tasks[:n_tasks])
     conditional = ConditionalLearner(rank=8, **{"fit_intercept": False, **options}).fit(tasks[:n_tasks])
     assert conditional.validation_error_ < 0.8 * conditional.search_results_[0]["error"]
@@ -51,13 +48,12 @@ def test_conditioning_is_found(solver, objective):
     assert errors[0] < 0.8 * errors[1]
 
 
-@every_solver
 @pytest.mark.parametrize("objective", ["surrogate", "query"])
-def test_where_there_is_nothing_to_condition_on_it_keeps_to_its_start(solver, objective):
+def test_where_there_is_nothing_to_condition_on_it_keeps_to_its_start(objective):
     tasks = make_clusters(40, n_clusters=1, n_rows=10, n_features=6, rank=6, random_state=2)
-    learner = ConditionalLearner(
-        "ridge", solver=solver_of(solver, 8), objective=objective, fit_intercept=False
-    ).fit(tasks)
+    learner = ConditionalLearner("ridge", solver=LBFGS(8), objective=objective, fit_intercept=False).fit(
+        tasks
+    )
     errors = [step["error"] for step in learner.search_results_]
     assert learner.validation_error_ == min(errors) <= errors[0]
     # and that is the error of what was returned, not of something that was met on the way
@@ -66,11 +62,10 @@ def test_where_there_is_nothing_to_condition_on_it_keeps_to_its_start(solver, ob
     assert learner.prior_.size_exponent == 0
 
 
-@every_solver
-def test_results_follow_from_random_state_alone(solver, clusters, monkeypatch):
-    options = {"solver": solver_of(solver, 2), "objective": "query", "bias": "conditional", "rank": 4}
+def test_results_follow_from_random_state_alone(clusters, monkeypatch):
+    options = {"solver": LBFGS(2), "objective": "query", "bias": "conditional", "rank": 4}
     tasks = clusters[:30]
-    monkeypatch.setattr(factors_module, "PIECE_TASKS", 16)
+    monkeypatch.setattr(factored_module, "BLOCK_TASKS", 16)
     one = ConditionalLearner("ridge", **{"fit_intercept": False, **options}).fit(tasks)
     same(one, ConditionalLearner("ridge", n_jobs=1, **{"fit_intercept": False, **options}).fit(tasks))
     same(one, ConditionalLearner("ridge", n_jobs=2, **{"fit_intercept": False, **options}).fit(tasks))
@@ -78,8 +73,7 @@ def test_results_follow_from_random_state_alone(solver, clusters, monkeypatch):
     assert not np.array_equal(one.conditioning_.C, other.conditioning_.C)
 
 
-@every_solver
-def test_units_of_the_data_do_not_matter(solver):
+def test_units_of_the_data_do_not_matter():
     """Squared loss: other units of the columns and of the target give the same predictions in them."""
     rng = np.random.default_rng(11)
     entries = []
@@ -90,19 +84,14 @@ def test_units_of_the_data_do_not_matter(solver):
     moved = TaskSet.from_tasks([(X * units, 50.0 * y, s) for X, y, s in entries])
     tasks = TaskSet.from_tasks(entries)
     options = {"loss": "squared", "objective": "query", "bias": "conditional"}
-    a = ConditionalLearner(
-        solver=solver_of(solver, 4, batch_size=4), **{"fit_intercept": False, **options}
-    ).fit(tasks)
-    b = ConditionalLearner(
-        solver=solver_of(solver, 4, batch_size=4), **{"fit_intercept": False, **options}
-    ).fit(moved)
+    a = ConditionalLearner(solver=LBFGS(4), **{"fit_intercept": False, **options}).fit(tasks)
+    b = ConditionalLearner(solver=LBFGS(4), **{"fit_intercept": False, **options}).fit(moved)
     assert a.validation_error_ < a.search_results_[0]["error"]
     np.testing.assert_allclose(b.adapt_many(moved) * units, 50.0 * a.adapt_many(tasks), rtol=2e-4, atol=1e-3)
 
 
-@every_solver
 @pytest.mark.parametrize("bias", ["none", "conditional"])
-def test_sparse_rows_give_a_model_as_well(solver, bias):
+def test_sparse_rows_give_a_model_as_well(bias):
     """Ratings of items: query rows are of items that the support rows do not touch."""
     rng = np.random.default_rng(5)
     entries = []
@@ -113,7 +102,7 @@ def test_sparse_rows_give_a_model_as_well(solver, bias):
         entries.append((X, rng.normal() + 0.1 * rng.normal(size=6)))
     dense = TaskSet.from_tasks(entries)
     sparse = TaskSet.from_tasks([(sp.csr_array(X), y) for X, y in entries])
-    options = {"solver": solver_of(solver, 3), "objective": "query", "bias": bias, "rank": 3}
+    options = {"solver": LBFGS(3), "objective": "query", "bias": bias, "rank": 3}
     # One draw in five ends in a covariance that is nearly singular, and rounding then parts the two by up to 1e-2.
     options["random_state"] = 5
     meta = ConditionalLearner("ridge", loss="squared", **{"fit_intercept": False, **options}).fit(sparse)
@@ -143,13 +132,12 @@ def test_query_steps_on_sparse_rows_are_those_on_dense_rows():
 
 
 @pytest.mark.parametrize("loss", ["huber", "pinball", "epsilon_insensitive", "logistic", "hinge"])
-@every_solver
-def test_every_loss_has_a_start(loss, solver, clusters):
+def test_every_loss_has_a_start(loss, clusters):
     tasks = clusters
     if loss in ("logistic", "hinge"):
         groups = np.repeat(clusters.labels, clusters.sizes)
         tasks = TaskSet(clusters.X, np.where(clusters.y > 0, 1.0, -1.0), groups)
-    learner = ConditionalLearner("ridge", loss=loss, solver=solver_of(solver, 2), rank=3, fit_intercept=False)
+    learner = ConditionalLearner("ridge", loss=loss, solver=LBFGS(2), rank=3, fit_intercept=False)
     learner.fit(tasks)
     zero = learner.loss_.value(np.zeros(len(tasks.y)), tasks.y).mean()
     assert learner.validation_error_ < 0.9 * zero
@@ -161,7 +149,7 @@ def held_out_targets(learner):
 
 def test_initial_representation_is_the_start(clusters):
     """Taken as it is, whatever its rank; C = 0 is moved off the saddle."""
-    options = {"solver": Adam(max_passes=30), "objective": "query", "rank": 3, "calibrate": False}
+    options = {"solver": LBFGS(max_passes=30), "objective": "query", "rank": 3, "calibrate": False}
     far = ConditionalLearner("ridge", initial_representation=1e-6, **{"fit_intercept": False, **options}).fit(
         clusters
     )
@@ -179,29 +167,9 @@ def test_initial_representation_is_the_start(clusters):
     assert zero.validation_error_ < 0.999 * zero.search_results_[0]["error"]
 
 
-def test_adam_goes_on_with_more_tasks():
-    # Tasks of which the first 30 say much less than all: what is best moves far.
-    clusters = make_clusters(60, n_clusters=3, n_rows=20, n_features=6, rank=2, random_state=2)
-    learner = ConditionalLearner(
-        "ridge", solver=Adam(max_passes=20), objective="query", rank=4, fit_intercept=False
-    )
-    learner.partial_fit(clusters[:30])
-    before = learner.prior_
-    learner.partial_fit(clusters[30:])
-    assert learner.n_tasks_seen_ == 60
-    support, query = learner._stream.pool.tasks()
-    after = learner.task_errors(support, query).mean()
-    assert after == pytest.approx(learner.validation_error_, rel=1e-9)
-    assert np.abs(learner.conditioning_.C - before.conditioning.C).max() > 1e-6
-    learner.prior_ = before
-    assert after <= learner.task_errors(support, query).mean() * (1 + 1e-9)
-
-
 def test_persistence_clone_and_parameters(clusters, tmp_path):
     for learner in (
-        ConditionalLearner(
-            "ridge", solver=Adam(batch_size=7, max_passes=2), bias="conditional", fit_intercept=False
-        ),
+        ConditionalLearner("ridge", solver=LBFGS(max_passes=2), bias="conditional", fit_intercept=False),
         UnconditionalLearner(solver=LBFGS(max_passes=3), bias="shared", fit_intercept=False),
     ):
         copy = clone(learner)
@@ -220,7 +188,7 @@ def test_persistence_clone_and_parameters(clusters, tmp_path):
     [
         UnconditionalLearner(solver=LBFGS(max_passes=3), fit_intercept=False),
         ConditionalLearner(
-            "ridge", solver=Adam(max_passes=2), objective="query", bias="shared", rank=4, fit_intercept=False
+            "ridge", solver=LBFGS(max_passes=2), objective="query", bias="shared", rank=4, fit_intercept=False
         ),
     ]
 )
@@ -231,25 +199,20 @@ def test_scikit_learn_checks(estimator, check):
 def test_errors_name_the_argument_and_the_fix(clusters):
     cases = [
         ({"solver": "lbgfs"}, ValueError, "solver.*'lbfgs'"),
-        ({"solver": Adam(batch_size=0)}, ValueError, "batch_size"),
         ({"solver": LBFGS(max_passes=2.5)}, TypeError, "max_passes"),
-        ({"solver": "adam", "rank": None}, ValueError, "rank.*rank=32"),
+        ({"solver": "lbfgs", "rank": None}, ValueError, "rank.*rank=32"),
         ({"solver": "lbfgs", "inner": "online"}, ValueError, "inner.*'exact'"),
-        ({"solver": Adam}, TypeError, "solver.*'adam'.*tailored.solvers"),
-        ({"solver": 0.1}, TypeError, "solver.*'adam'.*float"),
+        ({"solver": LBFGS}, TypeError, "solver.*'lbfgs'.*tailored.solvers"),
+        ({"solver": 0.1}, TypeError, "solver.*'lbfgs'.*float"),
     ]
     for options, kind, pattern in cases:
         with pytest.raises(kind, match=pattern):
             ConditionalLearner(**{"fit_intercept": False, **options}).fit(clusters)
     with pytest.raises(AttributeError, match="partial_fit") as caught:
         UnconditionalLearner(solver="lbfgs", fit_intercept=False).partial_fit(clusters)
-    assert "all tasks at once; use solver='projected' or 'adam'" in str(caught.value.__cause__)
+    assert "all tasks at once; use solver='projected'" in str(caught.value.__cause__)
     assert not hasattr(UnconditionalLearner(solver=LBFGS(), fit_intercept=False), "partial_fit")
     assert [name for name, kind in SOLVERS.items() if not kind.streams] == ["lbfgs"]
-    learner = ConditionalLearner(solver=Adam(max_passes=1), fit_intercept=False).partial_fit(clusters[:20])
-    learner.set_params(solver="projected")
-    with pytest.raises(ValueError, match=r"solver.*call fit"):
-        learner.partial_fit(clusters[20:])
 
 
 def test_solvers_leave_no_attribute_of_each_other(clusters):

@@ -10,9 +10,9 @@ import scipy.sparse as sp
 
 import reference as ref
 from factored_samples import LOSSES, L, objective_of, random_batch, random_factors
-from tailored.solvers import factors as factors_module
-from tailored.solvers.batch import concatenated
-from tailored.solvers.factors import FactoredObjective, transformed
+from tailored.solvers import factored as factored_module
+from tailored.solvers.base import concatenate
+from tailored.solvers.factored import Coordinates, FactoredObjective
 
 
 @pytest.mark.parametrize("bias", ["none", "shared", "conditional"])
@@ -95,7 +95,7 @@ def test_sparse_tasks_pieces_and_jobs(kind, monkeypatch):
     assert sparse_value == pytest.approx(value, rel=1e-9)
     np.testing.assert_allclose(sparse_gradient.pack(), gradient.pack(), atol=1e-8)
 
-    monkeypatch.setattr(factors_module, "PIECE_TASKS", 1)
+    monkeypatch.setattr(factored_module, "BLOCK_TASKS", 1)
     one_job = objective(factors, batch)
     two_jobs = replace(objective, n_jobs=2)(factors, batch)
     np.testing.assert_allclose(one_job[1].pack(), gradient.pack(), atol=1e-12)
@@ -112,8 +112,9 @@ def test_coordinates_change_nothing_but_the_numbers(is_sparse):
         support, query = (r._replace(X=sp.csr_array(r.X)) for r in (batch.support, batch.query))
         batch = replace(batch, support=support, query=query, columns=[np.arange(3)] * 4)
     objective = objective_of("query", LOSSES["squared"][0])
-    inside, _ = FactoredObjective(objective, 0.3)(factors, transformed(batch, transform, 1.9))
-    raw = factors.mapped(transform, 1.9, 0.3)
+    coordinates = Coordinates(transform, 1.9, 0.3)
+    inside, _ = FactoredObjective(objective, 0.3)(factors, coordinates.batch(batch))
+    raw = coordinates.original(factors)
     assert FactoredObjective(objective)(raw, batch)[0] == pytest.approx(inside, rel=1e-9)
     conditioning, bias = raw.conditioning(rank=2), raw.bias("conditional")
     np.testing.assert_allclose(conditioning.basis.T @ conditioning.basis, np.eye(2), atol=1e-12)
@@ -123,13 +124,11 @@ def test_coordinates_change_nothing_but_the_numbers(is_sparse):
         np.testing.assert_allclose(bias(phi), raw.means(phi[None])[0], atol=1e-12)
 
 
-def test_batches_are_taken_and_joined_by_task():
+def test_slices_of_a_batch_are_joined_again():
     batch = random_batch(np.random.default_rng(8))
-    index = np.array([2, 0, 3, 1])
-    joined = concatenated([batch.slice(t, t + 1) for t in index])
-    taken = batch.take(index)
-    for a, b in ((joined, taken), (batch, taken.take(np.argsort(index)))):
-        for rows, others in ((a.support, b.support), (a.query, b.query)):
-            for one, other in zip(rows, others, strict=True):
-                np.testing.assert_array_equal(one, other)
-        np.testing.assert_array_equal(a.phis, b.phis)
+    joined = concatenate([batch.slice(t, t + 1) for t in range(len(batch))])
+    for rows, others in ((joined.support, batch.support), (joined.query, batch.query)):
+        for one, other in zip(rows, others, strict=True):
+            np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(joined.phis, batch.phis)
+    assert joined.columns is joined.lipschitz is None

@@ -11,7 +11,7 @@ from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearn
 from tailored.baselines import BASELINES, PooledBoosting
 from tailored.feature_maps import FEATURE_MAPS
 from tailored.losses import Pinball
-from tailored.solvers import LBFGS, Adam, ProjectedSGD
+from tailored.solvers import LBFGS, ProjectedSGD
 
 Rng = np.random.Generator
 
@@ -21,7 +21,6 @@ def _steps(rng: Rng) -> Any:
     solvers: list[Any] = [
         ProjectedSGD(step_sizes=[1e-3, 1.0]),
         ProjectedSGD(0.1),
-        Adam(max_passes=3),
         LBFGS(max_passes=3),
     ]
     return solvers[rng.integers(len(solvers))]

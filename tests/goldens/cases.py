@@ -20,7 +20,7 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.baselines import BASELINES
-from tailored.solvers import LBFGS, Adam, ProjectedSGD
+from tailored.solvers import LBFGS, ProjectedSGD
 
 # ---------------------------------------------------------------- the API
 
@@ -58,7 +58,7 @@ def empirical_bayes(feature_map="auto", **options):
 
 
 #: Solvers over factors of H and C, quick.
-FACTORED = {"adam": Adam(batch_size=8, max_passes=4), "lbfgs": LBFGS(max_passes=5)}
+FACTORED = {"lbfgs": LBFGS(max_passes=5)}
 
 
 def projected(feature_map="auto", *, step="search", steps=(0.1, 1.0), theory_constants=None, **options):
@@ -224,8 +224,6 @@ for name in (
     "fourier",
     "tuned ridge",
     "posterior mean",
-    "second-order",
-    "fourier estimate",
     "posterior",
 ):
     ALGORITHM_1[f"projected, {name} features"] = Case(lambda name=name: projected(name, step=0.3))
@@ -313,7 +311,7 @@ CASES |= {
 }
 
 # The other solvers.
-for solver in ("lbfgs", "adam"):
+for solver in FACTORED:
     for objective in ("surrogate", "query"):
         for bias in ("none", "shared", "conditional"):
             CASES[f"{solver}, {objective}, {bias} bias"] = Case(
@@ -340,11 +338,6 @@ for solver in ("lbfgs", "adam"):
         ),
         f"{solver}, start given": Case(lambda solver=solver: factored(solver, initial_representation=0.5)),
     }
-for mode, pieces in (("one piece", 1), ("two pieces", 2)):
-    CASES[f"adam, surrogate, conditional bias, {mode}"] = Case(
-        lambda: factored("adam", bias="conditional"), "described", pieces=pieces
-    )
-    CASES[f"adam, query, {mode}"] = Case(lambda: factored("adam", objective="query"), pieces=pieces)
 
 # One representation for all tasks.
 CASES |= {
@@ -363,9 +356,6 @@ CASES |= {
 }
 for mode, pieces in MODES.items():
     CASES[f"unconditional, projected{mode}"] = Case(lambda: unconditional(), pieces=pieces)
-    CASES[f"unconditional, adam{mode}"] = Case(
-        lambda: unconditional_factored("adam", bias="shared"), "described", pieces=pieces
-    )
 for objective in ("surrogate", "query"):
     CASES[f"unconditional, lbfgs, {objective}"] = Case(
         lambda objective=objective: unconditional_factored("lbfgs", objective=objective, bias="shared")

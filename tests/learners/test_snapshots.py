@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from tailored import ConditionalLearner, EmpiricalBayesLearner, UnconditionalLearner
-from tailored.solvers import Adam, ProjectedSGD
+from tailored.solvers import ProjectedSGD
 
 SNAPSHOTS = [
     ConditionalLearner("ridge", solver=ProjectedSGD(0.3), bias="conditional", rank=5, fit_intercept=False),
     ConditionalLearner("ridge", solver=ProjectedSGD(0.3), rank=None, fit_intercept=False),
-    ConditionalLearner("ridge", solver=Adam(max_passes=2), bias="conditional", rank=3, fit_intercept=False),
     UnconditionalLearner(solver=ProjectedSGD(step_sizes=(0.1, 1.0)), bias="shared", fit_intercept=False),
     EmpiricalBayesLearner(),
 ]

@@ -28,15 +28,13 @@ from tailored.empirical_bayes.training import assemble
 from tailored.feature_maps import (
     AdaptedWeights,
     FourierEmbedding,
-    FourierEstimate,
-    SecondOrder,
     SideMap,
     TaskSummary,
 )
 from tailored.gaussian import Mixture, SideForm, TaskStatistics
 from tailored.losses import Pinball
 from tailored.representation import Bias, LowRank
-from tailored.solvers import LBFGS, Adam, ProjectedSGD
+from tailored.solvers import LBFGS, ProjectedSGD
 
 HERE = Path(__file__).parent
 LATEST = HERE / f"format-{FORMAT}"
@@ -148,18 +146,17 @@ def models():
         "conditional-exact": ConditionalLearner(
             FourierEmbedding(2), solver=step, rank=None, loss=("pinball", {"quantile": 0.3}), **plain
         ),
-        "conditional-adam": ConditionalLearner(
-            ["mean", "angle"], solver=Adam(max_passes=1), rank=3, loss=Pinball(0.3), objective="query"
+        "conditional-joined": ConditionalLearner(
+            ["mean", "angle", "posterior mean", "tuned ridge"],
+            solver=LBFGS(max_passes=1),
+            rank=3,
+            loss=Pinball(0.3),
+            objective="query",
         ),
         "conditional-refined": ConditionalLearner(
             AdaptedWeights(IndependentLearner(**plain), constant=True), solver=step, rank=2, **plain
         ),
-        "conditional-second-order": ConditionalLearner(
-            SecondOrder(n_axes=2), solver=step, rank=2, loss="huber"
-        ),
-        "conditional-estimate": ConditionalLearner(
-            FourierEstimate("tuned ridge", 3), solver=step, rank=2, inner="online", **plain
-        ),
+        "conditional-huber": ConditionalLearner("mean", solver=step, rank=2, loss="huber", inner="exact"),
         "conditional-posterior": ConditionalLearner("posterior", solver=step, rank=2),
         "empirical-bayes": EmpiricalBayesLearner(),
         "empirical-bayes-quantile": EmpiricalBayesLearner(loss=Pinball(0.4), clip="train"),

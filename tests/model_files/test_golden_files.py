@@ -45,7 +45,7 @@ def test_schemas_have_the_arguments_of_the_constructors():
     for name in LEARNERS:
         assert set(PARAMETERS[name]) == set(KNOWN[name]().get_params(deep=False)), name
         assert name in LEARNED
-    assert {"projected", "adam", "lbfgs"} == set(SOLVERS)
+    assert {"projected", "lbfgs"} == set(SOLVERS)
     for kind in SOLVERS.values():
         assert set(SCHEMAS[kind.__name__].fields) == set(kind().get_params(deep=False))
 

@@ -11,7 +11,8 @@ from tailored import losses
 from tailored.objectives import Surrogate
 from tailored.prior import Prior
 from tailored.representation import Bias, Constant
-from tailored.solvers import Problem, TaskBatch, Trajectory
+from tailored.solvers.base import Problem, TaskBatch
+from tailored.solvers.projected import Trajectory
 from tailored.tasks import Rows, TaskSet, Units
 
 LOSSES = {
@@ -76,9 +77,11 @@ def parts_of(trajectory):
     return [trajectory.iterate, *average, trajectory.bias, trajectory.bias_mean]
 
 
-def problem_of(tasks, phis, judge=None, **options):
+def problem_of(tasks, phis, held_out_error=None, **options):
     d, k = tasks[0][0].shape[1], phis.shape[1]
     batch = batch_of(tasks, phis)
     prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k), Units.raw(d))
     objective = Surrogate(LOSSES["absolute"][0], 1.0)
-    return Problem(prior, objective, TaskSet.from_tasks(tasks), batch, lambda i: batch, judge, **options)
+    return Problem(
+        prior, objective, TaskSet.from_tasks(tasks), batch, lambda i: batch, held_out_error, **options
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tailored.solvers import HeldOutPool
+from tailored.solvers.held_out import HeldOutPool
 from tailored.tasks import TaskSet
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from streams import diverges, problem_of, random_stream
 from tailored.solvers import DivergenceError, ProjectedSGD, StepSizes
-from tailored.solvers.steps import STEP_SIZES, candidate_steps
+from tailored.solvers.projected import STEP_SIZES, candidate_steps
 
 
 def test_a_solution_is_a_snapshot_and_its_state_can_be_gone_on_from_twice():
@@ -26,18 +26,18 @@ def test_a_solution_is_a_snapshot_and_its_state_can_be_gone_on_from_twice():
     assert second.details == {"step_size_": StepSizes(0.1, 0.5, 0.1)}
 
 
-def test_the_search_takes_the_candidate_and_the_multiple_that_the_judge_prefers():
+def test_the_search_takes_the_candidate_and_the_multiple_with_the_smallest_error():
     tasks, phis, _ = random_stream(np.random.default_rng(21), 12, 3, 4)
     solver = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(0.0, 2.0))
 
-    def judge(conditioning, bias):
+    def held_out_error(conditioning, bias):
         return abs(float(np.trace(conditioning.C)) - 12.0)
 
-    for calibrate in (False, True):
-        solution = solver.solve(problem_of(tasks, phis, judge, calibrate=calibrate))
-        assert len(solution.history) == 4 * (8 if calibrate else 1)
+    for tune_scale in (False, True):
+        solution = solver.solve(problem_of(tasks, phis, held_out_error, tune_scale=tune_scale))
+        assert len(solution.history) == 4 * (8 if tune_scale else 1)
         best = min(solution.history, key=lambda row: row["error"])
-        assert solution.error == best["error"] == judge(solution.prior.conditioning, None)
+        assert solution.error == best["error"] == held_out_error(solution.prior.conditioning, None)
         assert (solution.details["step_size_"].C, solution.scale) == (best["step_C"], best["scale"])
     assert solution.scale != 1.0
     tried = {(row["step_C"], row["step_H"]) for row in solution.history}

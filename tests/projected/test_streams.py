@@ -12,7 +12,7 @@ from streams import LOSSES, batch_of, diverges, parts_of, random_stream, rows_of
 from tailored.objectives import Surrogate
 from tailored.representation import Constant, Dense
 from tailored.solvers import StepSizes
-from tailored.solvers.trajectory import LARGEST_DENSE, run
+from tailored.solvers.projected import LARGEST_DENSE, run
 
 # --- streams in pieces, jobs --------------------------------------------------------------------------------
 

@@ -1,8 +1,7 @@
 """Feature maps Φ: the side information of a task in, a vector φ (k,) out.
 
 Data set maps read the task's own rows: averages over them ("mean", "angle", "fourier"), an estimate of the
-weights ("ridge", "tuned ridge", "posterior mean"), or functions of such an estimate ("second-order",
-"fourier estimate"); a meta-learner stands for the weights that it gives the task.  "vector" and transformers
+weights ("ridge", "tuned ridge", "posterior mean"); a meta-learner stands for the weights that it gives the task.  "vector" and transformers
 read the side information that came with the task; a callable reads both; a list of maps joins them.  The
 named ones are invariant to the order of the rows, and defined for a task without rows.
 
@@ -13,7 +12,7 @@ mean embedding can be as small as 0.06, and the effect of a step of H on τ goes
 from ._adapted import AdaptedWeights
 from ._base import FeatureMap, check_features
 from ._description import CallableMap, SideVector, Transformer
-from ._estimates import FourierEstimate, PosteriorMean, SecondOrder
+from ._estimates import PosteriorMean
 from ._joined import FEATURE_MAPS, JoinedMaps, get_feature_map
 from ._ridge import RidgeEstimate
 from ._rows import AngleMap, FourierEmbedding, MeanEmbedding
@@ -30,7 +29,6 @@ __all__ = [
     "Curve",
     "FeatureMap",
     "FourierEmbedding",
-    "FourierEstimate",
     "JoinedMaps",
     "Level",
     "MeanEmbedding",
@@ -38,7 +36,6 @@ __all__ = [
     "PosteriorMean",
     "PosteriorModel",
     "RidgeEstimate",
-    "SecondOrder",
     "SideFeatures",
     "SideMap",
     "SideVector",

@@ -13,7 +13,7 @@ from ..tasks import TaskSet
 from ._adapted import AdaptedWeights
 from ._base import Array, FeatureMap, mean_norm
 from ._description import CallableMap, SideVector, Transformer
-from ._estimates import FourierEstimate, PosteriorMean, SecondOrder
+from ._estimates import PosteriorMean
 from ._ridge import RidgeEstimate
 from ._rows import AngleMap, FourierEmbedding, MeanEmbedding
 from .posterior import PosteriorMap
@@ -27,8 +27,6 @@ FEATURE_MAPS: dict[str, Callable[[], FeatureMap]] = {
     "vector": SideVector,
     "tuned ridge": partial(RidgeEstimate, "auto"),
     "posterior mean": PosteriorMean,
-    "second-order": SecondOrder,
-    "fourier estimate": FourierEstimate,
     "posterior": PosteriorMap,
 }
 

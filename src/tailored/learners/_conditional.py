@@ -19,7 +19,7 @@ class ConditionalLearner(ObjectiveLearner):
     Parameters
     ----------
     feature_map : str, callable, transformer, FeatureMap, meta-learner or list of these, default="auto"
-        Φ.  "mean", "ridge", "tuned ridge", "posterior mean", "second-order", "fourier estimate", "angle",
+        Φ.  "mean", "ridge", "tuned ridge", "posterior mean", "angle",
         "fourier", "posterior" read the task's own rows; "vector" reads its side information; a list joins
         several; a meta-learner stands for the weights that it gives the task (`tailored.feature_maps`).
         "auto" is "vector" where there is side information and "ridge" otherwise.
@@ -37,12 +37,12 @@ class ConditionalLearner(ObjectiveLearner):
         Append a constant column: the intercept is one more weight whose prior is learned.
     clip : None, "train" or pair (low, high), default=None
         Clip predictions to the known range of the target, or to that of the training targets.
-    solver : {"projected", "adam", "lbfgs"} or Solver, default="projected"
-        How the objective is minimised: `ProjectedSGD` is Algorithm 1; `Adam` and `LBFGS` move factors of H and C,
-        need no step size, and keep the iterate that does best on the held-out tasks.  An object brings its
+    solver : {"projected", "lbfgs"} or Solver, default="projected"
+        How the objective is minimised: `ProjectedSGD` is Algorithm 1; `LBFGS` moves factors of H and C,
+        needs no step size, and keeps the iterate that does best on the held-out tasks.  An object brings its
         settings, as ``ProjectedSGD(step=0.1)``.
     initial_representation : float or array (d, d), optional
-        C₀; the identity by default, and with `Adam` or `LBFGS` that of a mixed model.
+        C₀; the identity by default, and with `LBFGS` that of a mixed model.
     lipschitz : float, optional
         L in the surrogate; the loss's own by default, and the root mean square of the targets for
         losses that have none (squared).

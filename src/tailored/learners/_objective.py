@@ -18,7 +18,9 @@ from ..feature_maps import FeatureMap, check_features, get_feature_map
 from ..objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..prior import Prior
 from ..representation import BIASES, Bias, Conditioning, Constant
-from ..solvers import HeldOutPool, Problem, Solver, TaskBatch, get_solver
+from ..solvers import Solver, get_solver
+from ..solvers.base import Problem, TaskBatch
+from ..solvers.held_out import HeldOutPool
 from ..tasks import Rows, TaskSet
 from ..tasks.episodes import split_rows
 from ..tasks.pieces import in_label_order
@@ -40,7 +42,7 @@ def _takes_tasks_in_pieces(learner: ObjectiveLearner) -> bool:
         return True  # the call itself says what is wrong with it
     if not solver.streams:
         raise AttributeError(
-            f"partial_fit: {type(solver).__name__} needs all tasks at once; use solver='projected' or 'adam'"
+            f"partial_fit: {type(solver).__name__} needs all tasks at once; use solver='projected'"
         )
     return True
 
@@ -149,14 +151,9 @@ class ObjectiveLearner(MetaLearner):
         solver = self._check_parameters()
         tasks = self._read(X, y, groups, side_info, reset=reset)
         stream = self._begin(solver) if reset else self._stream
-        if stream.solver != type(solver).__name__:
-            raise ValueError(
-                f"solver: it was changed between two calls of partial_fit from {stream.solver} to "
-                f"{type(solver).__name__}; call fit to start over"
-            )
         held_out = None if validation is None else self._read_held_out(validation)
         in_turn = tasks
-        if whole and not solver.in_given_order:
+        if whole and not solver.uses_task_order:
             in_turn = in_label_order(tasks, stream.seed)
             held_out = None if held_out is None else in_label_order(held_out, stream.seed)
         stream, train = self._hold_out(stream, in_turn, held_out)
@@ -176,7 +173,7 @@ class ObjectiveLearner(MetaLearner):
                 self._judge(stream, start),
                 has_start=self.initial_representation is not None,
                 rank=self.rank,
-                calibrate=bool(self.calibrate),
+                tune_scale=bool(self.calibrate),
                 scale_features=bool(self.scale_features),
                 seed=[stream.seed, SOLVER, stream.n_train],
                 n_jobs=self.n_jobs,
@@ -196,7 +193,7 @@ class ObjectiveLearner(MetaLearner):
         # RandomState.randint exists in every form that scikit-learn accepts for random_state.
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         pool = HeldOutPool(self.validation_fraction, self.support, seed) if solver.needs_held_out else None
-        return Stream(seed, type(solver).__name__, pool)
+        return Stream(seed, pool)
 
     def _hold_out(self, stream: Stream, tasks: TaskSet, validation: TaskSet | None) -> tuple[Stream, TaskSet]:
         """The stream with its held-out tasks, and the tasks that train."""

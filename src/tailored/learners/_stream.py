@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..feature_maps import FeatureMap
-from ..solvers import HeldOutPool
+from ..solvers.held_out import HeldOutPool
 from ..tasks import TaskSet
 
 Array = NDArray[np.float64]
@@ -22,8 +22,6 @@ class Stream:
     Attributes
     ----------
     seed : int
-    solver : str
-        Name of the solver that the state is of.
     pool : HeldOutPool or None
     feature_map : FeatureMap or None
         Fitted on the first piece.
@@ -36,7 +34,6 @@ class Stream:
     """
 
     seed: int
-    solver: str
     pool: HeldOutPool | None
     feature_map: FeatureMap | None = None
     state: Any = None

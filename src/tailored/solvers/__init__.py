@@ -1,27 +1,21 @@
-"""How the paper's objectives are minimised.
+"""Solvers that minimise the paper's objectives.
 
-A solver is an object with its settings, given to a learner as ``solver``; `SOLVERS` lists them by name.
+A solver is an object with its settings, given to a learner as ``solver``.  `SOLVERS` lists the names.
 """
 
 from __future__ import annotations
 
 from .._utils.validation import check_choice
-from .adam import Adam
-from .base import DivergenceError, Problem, Solution, Solver
-from .batch import TaskBatch
-from .held_out import HeldOutPool
+from .base import DivergenceError, Solver
 from .lbfgs import LBFGS
-from .means import MeanAtTasks
-from .projected import ProjectedSGD
-from .steps import PAPER_STEP_SIZES, StepSizes
-from .trajectory import Trajectory
+from .projected import PAPER_STEP_SIZES, ProjectedSGD, StepSizes
 
-#: Valid names of a learner's ``solver`` (besides objects).
-SOLVERS: dict[str, type[Solver]] = {"projected": ProjectedSGD, "adam": Adam, "lbfgs": LBFGS}
+#: Valid names of a learner's ``solver``.
+SOLVERS: dict[str, type[Solver]] = {"projected": ProjectedSGD, "lbfgs": LBFGS}
 
 
 def get_solver(solver: str | Solver) -> Solver:
-    """A solver as it is, or the one of this name with its default settings."""
+    """Return the solver itself, or the one of this name with its default settings."""
     if isinstance(solver, Solver):
         return solver
     if isinstance(solver, str):
@@ -36,16 +30,9 @@ __all__ = [
     "LBFGS",
     "PAPER_STEP_SIZES",
     "SOLVERS",
-    "Adam",
     "DivergenceError",
-    "HeldOutPool",
-    "MeanAtTasks",
-    "Problem",
     "ProjectedSGD",
-    "Solution",
     "Solver",
     "StepSizes",
-    "TaskBatch",
-    "Trajectory",
     "get_solver",
 ]

@@ -1,9 +1,9 @@
-"""What a solver is given, what it returns, and what it has to say about itself."""
+"""Interface of the solvers: the problem that they are given, the solution that they return, their base class."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -14,23 +14,84 @@ from sklearn.base import BaseEstimator
 from ..objectives import Objective
 from ..prior import Prior
 from ..representation import Bias, Conditioning
-from ..tasks import TaskSet
-from .batch import TaskBatch
-from .trajectory import Callback
+from ..tasks import Rows, TaskSet
+from ..tasks.rows import Index, joined
 
 Array = NDArray[np.float64]
 
 #: Mean error on the held-out tasks of a conditioning function and a prior mean.
-Judge = Callable[[Conditioning, Bias], float]
+HeldOutError = Callable[[Conditioning, Bias], float]
 
 
 class DivergenceError(ValueError):
-    """The iterates overflowed with every step that was tried."""
+    """The iterates overflowed with every step size that was tried."""
+
+
+@dataclass(frozen=True)
+class TaskBatch:
+    """The training tasks as solvers use them, in stream order.
+
+    Attributes
+    ----------
+    support, query : Rows, Rows or None
+    phis : array (T, k)
+        Features φ of the tasks.
+    squared_scale : array (T,)
+        Mean of ‖φ‖² that scales φ.  Dividing φ by its root-mean-square norm c is the same as multiplying the
+        step of H by c⁻⁴ and the step of B by c⁻².  `fit` uses one value for all tasks.  A stream uses the
+        running mean up to and including each task.
+    columns : sequence of arrays, optional
+        Non-zero columns of each sparse task.
+    lipschitz : array (T,), optional
+        Replaces the objective's Lipschitz constant task by task, for losses that have none.
+    """
+
+    support: Rows
+    query: Rows | None
+    phis: Array
+    squared_scale: Array
+    columns: Sequence[Index] | None = None
+    lipschitz: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.phis)
+
+    def slice(self, start: int, stop: int) -> TaskBatch:
+        """Return the tasks from ``start`` to ``stop``."""
+        return TaskBatch(
+            self.support.tasks(start, stop),
+            None if self.query is None else self.query.tasks(start, stop),
+            self.phis[start:stop],
+            self.squared_scale[start:stop],
+            None if self.columns is None else self.columns[start:stop],
+            None if self.lipschitz is None else self.lipschitz[start:stop],
+        )
+
+
+def concatenate(batches: Sequence[TaskBatch]) -> TaskBatch:
+    """Join several batches into one."""
+    if len(batches) == 1:
+        return batches[0]
+    queries = [batch.query for batch in batches if batch.query is not None]
+    constants = [batch.lipschitz for batch in batches if batch.lipschitz is not None]
+    return TaskBatch(
+        joined([batch.support for batch in batches]),
+        joined(queries) if queries else None,
+        np.concatenate([batch.phis for batch in batches]),
+        np.concatenate([batch.squared_scale for batch in batches]),
+        [columns for batch in batches for columns in batch.columns or ()] or None,
+        np.concatenate(constants) if constants else None,
+    )
+
+
+def mean_square(phis: Array) -> float:
+    """Return the mean of ‖φ‖² over the tasks: as ``squared_scale`` it gives φ a root mean square of one."""
+    return float(np.einsum("tk,tk->", phis, phis) / max(len(phis), 1))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """An objective, tasks to minimise it on, and tasks to judge the result by.
+    """An objective, tasks to minimise it on, and tasks to select on.
 
     Attributes
     ----------
@@ -40,24 +101,24 @@ class Problem:
     tasks : TaskSet
         The training tasks as the user gave them.
     batch : TaskBatch
-        The same as solvers see them, in the order of the stream.
+        The same tasks as solvers use them, in stream order.
     redraw : callable
-        ``redraw(i)`` is the batch in its i-th division into support and query rows; 0 is ``batch`` itself.
-    judge : Judge or None
-        Error on held-out tasks; None for solvers that need none.
+        ``redraw(i)`` is the batch with its i-th split into support and query rows; 0 is ``batch`` itself.
+    held_out_error : callable or None
+        Error on held-out tasks; None for solvers that select nothing.
     has_start : bool
-        Whether the user gave C₀; without one, a solver may find a better start.
+        Whether the user gave C₀.  Without it, a solver may look for a better start.
     rank : int or None
-        Directions of H that are kept; None keeps all.
-    calibrate : bool
-        Whether a scalar multiple of τ may be chosen on the held-out tasks.
+        Number of directions of H that are kept; None keeps all.
+    tune_scale : bool
+        Whether to select a scalar multiple of τ on the held-out tasks.
     scale_features : bool
-        Whether φ acts as if it had unit root-mean-square norm.
+        Whether φ is scaled to unit root-mean-square norm.
     seed : list of int
-        For the solver's own draws.
+        Seed of the solver's own random draws.
     n_jobs : int or None
     tick : callable or None
-        Told the progress.
+        Advances the progress bar.
     """
 
     start: Prior
@@ -65,39 +126,39 @@ class Problem:
     tasks: TaskSet
     batch: TaskBatch
     redraw: Callable[[int], TaskBatch]
-    judge: Judge | None = None
+    held_out_error: HeldOutError | None = None
     has_start: bool = False
     rank: int | None = None
-    calibrate: bool = False
+    tune_scale: bool = False
     scale_features: bool = True
     seed: list[int] = field(default_factory=list)
     n_jobs: int | None = None
     tick: Callable[[int], None] | None = None
 
-    def solved(self, conditioning: Conditioning, bias: Bias) -> Prior:
-        """The prior with what was learned."""
+    def prior(self, conditioning: Conditioning, bias: Bias) -> Prior:
+        """Return the prior with learned parameters."""
         return replace(self.start, conditioning=conditioning, bias=bias)
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What every solver returns.
+    """Result of every solver.
 
     Attributes
     ----------
     prior : Prior
-        A snapshot: going on from ``state`` makes another one.
+        A snapshot: continuing from ``state`` makes another one.
     state : object
-        Where the solver stands, for its next call.
+        State of the solver for its next call.
     history : list of dict
-        What was tried, with its error on the held-out tasks.
+        Candidates or iterates with their error on the held-out tasks.
     error : float or None
-        The least of them.
+        The smallest of these errors.
     scale : float
         The multiple of τ that is part of the prior.
     n_iter : int
     details : dict
-        Fitted attributes of this solver alone, such as the step that was chosen.
+        Fitted attributes that only this solver has, such as the selected step size.
     """
 
     prior: Prior
@@ -110,35 +171,34 @@ class Solution:
 
 
 class Solver(BaseEstimator, ABC):
-    """Base of the solvers: settings in the constructor, work in `solve`.
+    """Base of the solvers: settings in the constructor, computation in `solve`.
 
-    scikit-learn's base class is there for its parameters alone, so that a grid search can reach
-    ``solver__step``.
+    The base class of scikit-learn provides the parameters, so that a grid search can set ``solver__step``.
     """
 
-    #: Whether tasks may come in pieces (`partial_fit`).
+    #: Whether `partial_fit` is possible.
     streams: ClassVar[bool] = True
-    #: Whether the tasks of `fit` are visited in the order given; else this order must not matter.
-    in_given_order: ClassVar[bool] = False
+    #: Whether the order of the tasks in `fit` affects the result.
+    uses_task_order: ClassVar[bool] = False
 
     @property
     def needs_held_out(self) -> bool:
-        """Whether the solver chooses something on held-out tasks."""
+        """Whether the solver selects something on held-out tasks."""
         return True
 
     def state(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild it."""
+        """Return the constructor arguments."""
         settings: dict[str, Any] = self.get_params(deep=False)
         return settings
 
     @abstractmethod
     def n_ticks(self, n_tasks: int) -> int:
-        """How often `Problem.tick` will be advanced, at most."""
+        """Return the largest number of calls of `Problem.tick`."""
 
     @abstractmethod
     def check(self, *, inner: str, rank: int | None, conditional: bool) -> None:
-        """Raise a ValueError that names the argument if these settings cannot be honoured."""
+        """Raise a ValueError that names the argument if the settings are not valid."""
 
     @abstractmethod
-    def solve(self, problem: Problem, state: Any = None, callback: Callback | None = None) -> Solution:
-        """Minimise, from the start or from the ``state`` of an earlier solution, which is left as it is."""
+    def solve(self, problem: Problem, state: Any = None) -> Solution:
+        """Minimise from the start, or from the ``state`` of an earlier solution, which is not modified."""

@@ -1,63 +1,318 @@
-"""What the solvers over factors of H and C share."""
+"""The objective as a function of factors of H and C, which need no projection.
+
+With ``H = M Mᵀ``, M (dk, r), and ``C = F Fᵀ``, F (d, d), the representation and the prior mean of a task are
+
+    τ(s) = V Vᵀ + F Fᵀ ,   V = (I ⊗ φᵀ) M  (d, r) ,        b(s) = B φ + b₀ ,
+
+positive semidefinite for every M and F.  If G is an objective's gradient in θ and g its gradient in b, the
+gradients of the mean over T tasks are
+
+    dM = 2/T Σ_t (I ⊗ φ_t) G_t V_t ,   dF = 2/T Σ_t G_t F ,   dB = 1/T Σ_t g_t φ_tᵀ ,   db₀ = 1/T Σ_t g_t ,
+
+so that nothing larger than M and the representations of a few tasks is formed.  The problem is not convex:
+M = 0 is a saddle point, and the columns of F are only determined up to a rotation.
+
+Optimisation runs in coordinates in which the start is the identity, so that it does not depend on the units
+of the data.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 
+import joblib
 import numpy as np
+from numpy.typing import NDArray
 
-from .._utils.threads import single_threaded_blas
-from .._utils.validation import check_int
-from .base import Problem, Solution, Solver
-from .best import Best
-from .factors import FactoredObjective
-from .start import start
-from .trajectory import Callback
+from ..losses import Loss
+from ..gaussian import TaskStatistics, fit_mixed_model
+from ..objectives import MetaGradient, Objective
+from ..representation import Bias, Conditioning, Constant, Factored
+from ..tasks import Rows, TaskSet, Units
+from .base import Problem, TaskBatch
+
+Array = NDArray[np.float64]
+
+#: Floats that the representations and slices of one block of tasks may take (16 MB).
+BLOCK_FLOATS = 2_000_000
+#: Largest number of tasks in a block, so that several jobs have work.
+BLOCK_TASKS = 64
+#: Mean of V Vᵀ over the tasks at the start, as a fraction of C: large enough to leave the saddle at M = 0.
+START_H = 0.03
+#: Eigenvalues of the starting C are raised to this fraction of their mean, because F could not grow from zero.
+FLOOR = 1e-3
+#: Floats that the mixed model of the start may take (160 MB); beyond, only the first tasks are used.
+START_FLOATS = 20_000_000
+#: Multiples of C that are tried at the start; 1 is first, so that a tie keeps C.
+START_SCALES = tuple(4.0**e for e in (0, -1, 1, -2, 2, -3, 3, -4, 4))
 
 
-class FactoredSolver(Solver):
-    """Moves the factors of H = MMᵀ and C = FFᵀ and the prior mean, and keeps the best iterate.
+@dataclass(frozen=True)
+class Factors:
+    """M (d, k, r), F (d, d), B (d, k) and b₀ (d,); parts that are not learned have a dimension of length 0."""
 
-    Starts from the C and b₀ of a linear mixed model and a small random M; every iterate is judged on the
-    held-out tasks.
+    M: Array
+    F: Array
+    B: Array
+    b0: Array
+
+    @classmethod
+    def of(cls, F: Array, n_side: int, rank: int, bias: Bias) -> Factors:
+        """Return M = 0 with the given F and prior mean."""
+        d = len(F)
+        return cls(
+            np.zeros((d, n_side, min(rank, d * n_side))),
+            np.array(F),
+            bias.linear.copy(),
+            bias.constant.copy() if bias.moves else np.zeros(0),
+        )
+
+    def pack(self) -> Array:
+        """Return all parameters as one vector."""
+        return np.concatenate([getattr(self, field.name).ravel() for field in fields(self)])
+
+    def unpack(self, vector: Array) -> Factors:
+        """Return factors of the same shapes with the entries of ``vector``."""
+        parts, start = [], 0
+        for field in fields(self):
+            like = getattr(self, field.name)
+            parts.append(vector[start : start + like.size].reshape(like.shape))
+            start += like.size
+        return Factors(*parts)
+
+    def slices(self, phis: Array) -> Array:
+        """Return V_t of each task, (T, d, r)."""
+        d, k, r = self.M.shape
+        return (phis @ self.M.transpose(1, 0, 2).reshape(k, d * r)).reshape(len(phis), d, r)
+
+    def means(self, phis: Array) -> Array | None:
+        """Return b(s) of each task, (T, d), or None if it is zero."""
+        if not self.b0.size:
+            return None
+        return self.b0 + phis @ self.B.T if self.B.size else np.tile(self.b0, (len(phis), 1))
+
+    def conditioning(self, rank: int | None) -> Conditioning:
+        """Return (H, C) with H in an orthonormal basis of its range."""
+        C = self.F @ self.F.T
+        if not self.M.size:
+            return Constant(C, self.M.shape[1])
+        return Factored.from_tensor(np.ascontiguousarray(self.M.transpose(2, 0, 1)), C, rank)
+
+    def bias(self, kind: str) -> Bias:
+        """Return the prior mean."""
+        bias = Bias.zero(kind, len(self.F), self.M.shape[1])
+        if bias.moves:
+            bias.constant = self.b0.copy()
+        if bias.conditional:
+            bias.linear = self.B.copy()
+        return bias
+
+
+@dataclass(frozen=True)
+class FactoredObjective:
+    """Mean over the tasks of a batch of ``objective``, with b(s) = ``unit`` · (Bφ + b₀)."""
+
+    objective: Objective
+    unit: float = 1.0
+    n_jobs: int | None = None
+
+    def __call__(self, factors: Factors, batch: TaskBatch) -> tuple[float, Factors]:
+        """Return the value, and its gradient as factors of the same shapes.
+
+        The bounds of the blocks of tasks do not depend on ``n_jobs``, and so neither do the sums.
+        """
+        blocks = joblib.Parallel(n_jobs=self.n_jobs, require="sharedmem")(
+            joblib.delayed(self._block)(factors, batch.slice(start, stop))
+            for start, stop in _bounds(factors, len(batch))
+        )
+        T = max(len(batch), 1)
+        value = sum(value for value, _ in blocks) / T
+        return value, Factors(*(sum(arrays) / T for arrays in zip(*(g for _, g in blocks), strict=True)))
+
+    def _block(self, factors: Factors, batch: TaskBatch) -> tuple[float, tuple[Array, ...]]:
+        """Return sums over the tasks of the value and of the gradients in M, F, B and b₀."""
+        V, means = factors.slices(batch.phis), factors.means(batch.phis)
+        if means is not None:
+            means = self.unit * means
+        if batch.columns is None:
+            value, GV, GF, g = self._dense(V, factors.F, means, batch)
+        else:
+            value, GV, GF, g = self._sparse(V, factors.F, means, batch, batch.columns)
+        d, k, r = factors.M.shape
+        dM = 2.0 * (batch.phis.T @ GV.reshape(len(GV), d * r)).reshape(k, d, r).transpose(1, 0, 2)
+        dB = self.unit * g.T @ batch.phis if factors.B.size else factors.B
+        db0 = self.unit * g.sum(axis=0) if factors.b0.size else factors.b0
+        return value, (dM, 2.0 * GF, dB, db0)
+
+    def _dense(
+        self, V: Array, F: Array, means: Array | None, batch: TaskBatch
+    ) -> tuple[float, Array, Array, Array]:
+        """Return the value, G_t V_t (T, d, r), Σ_t G_t F (d, d) and g_t (T, d)."""
+        T, d, r = V.shape
+        C = F @ F.T
+        # without H all tasks share one θ, which the within-task solver recognises by its strides
+        thetas = np.matmul(V, V.transpose(0, 2, 1)) + C if r else np.broadcast_to(C, (T, d, d))
+        result = self.objective(batch.support, batch.query, thetas, means)
+        GV = _times(result, V)
+        left, right = result.left, result.right
+        total = 0.5 * (left.T @ right + right.T @ left)
+        if result.gram.any():
+            X, offsets = batch.support.X, batch.support.offsets
+            total += (X * np.repeat(result.gram, np.diff(offsets))[:, None]).T @ X
+            for t in range(T if r else 0):
+                rows = X[offsets[t] : offsets[t + 1]]
+                GV[t] += result.gram[t] * (rows.T @ (rows @ V[t]))
+        return float(result.value.sum()), GV, total @ F, result.bias
+
+    def _sparse(
+        self,
+        V: Array,
+        F: Array,
+        means: Array | None,
+        batch: TaskBatch,
+        columns: Sequence[NDArray[np.intp]],
+    ) -> tuple[float, Array, Array, Array]:
+        """Return the same for sparse tasks, each restricted to its non-zero columns."""
+        value, GV, GF, g = 0.0, np.zeros_like(V), np.zeros_like(F), np.zeros((len(V), len(F)))
+        for t, own in enumerate(columns):
+            one = batch.slice(t, t + 1)
+            query = None if one.query is None else one.query.compressed(own)
+            one = replace(one, support=one.support.compressed(own), query=query, columns=None)
+            mean = None if means is None else means[t : t + 1, own]
+            part, GV_own, GF_own, g_own = self._dense(V[t : t + 1, own], F[own], mean, one)
+            value += part
+            GV[t, own], g[t, own] = GV_own[0], g_own[0]
+            GF[own] += GF_own
+        return value, GV, GF, g
+
+
+def _times(result: MetaGradient, V: Array) -> Array:
+    """Return sym(left rightᵀ) V of each task."""
+    on_left = np.einsum("td,tdr->tr", result.left, V)
+    on_right = np.einsum("td,tdr->tr", result.right, V)
+    return 0.5 * (
+        result.left[:, :, None] * on_right[:, None, :] + result.right[:, :, None] * on_left[:, None, :]
+    )
+
+
+def _bounds(factors: Factors, n_tasks: int) -> Iterator[tuple[int, int]]:
+    d, _, r = factors.M.shape
+    size = max(1, min(BLOCK_TASKS, BLOCK_FLOATS // (d * max(d, r))))
+    for start in range(0, n_tasks, size):
+        yield start, min(start + size, n_tasks)
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Rows ``X @ transform``, features ``φ / phi_scale``, prior means in multiples of ``unit``."""
+
+    transform: Array
+    phi_scale: float
+    unit: float
+
+    def batch(self, batch: TaskBatch) -> TaskBatch:
+        """Return the batch in these coordinates; sparse rows need a diagonal ``transform``."""
+
+        def rows(part: Rows) -> Rows:
+            if batch.columns is None:
+                return Rows(part.X @ self.transform, part.y, part.offsets)
+            return Rows((part.X * np.diag(self.transform)[None, :]).tocsr(), part.y, part.offsets)
+
+        query = None if batch.query is None else rows(batch.query)
+        return replace(batch, support=rows(batch.support), query=query, phis=batch.phis / self.phi_scale)
+
+    def original(self, factors: Factors) -> Factors:
+        """Return factors of the original rows and features."""
+        return Factors(
+            np.tensordot(self.transform, factors.M, 1) / self.phi_scale,
+            self.transform @ factors.F,
+            self.unit / self.phi_scale * self.transform @ factors.B,
+            self.unit * self.transform @ factors.b0 if factors.b0.size else factors.b0,
+        )
+
+
+@dataclass(frozen=True)
+class Start:
+    """Factors at the start, their coordinates, and the multiple of τ that held-out tasks prefer."""
+
+    factors: Factors
+    coordinates: Coordinates
+    scale: float = 1.0
+
+
+def find_start(problem: Problem, rng: np.random.Generator) -> Start:
+    """Return coordinates in which C = I, and a small random M.
+
+    A C₀ that the user gave is kept.  Without it, C and b₀ come from a linear mixed model of the tasks, and C is
+    multiplied by the scale that minimises the objective.
     """
+    assert problem.held_out_error is not None
+    batch, bias, loss = problem.batch, problem.start.bias.copy(), problem.start.loss
+    n_side = batch.phis.shape[1]
+    if problem.has_start:
+        F = _root(problem.start.conditioning.C)
+    else:
+        F, mean = _mixed_model(problem.tasks, batch, loss, problem.start.fit_intercept, bias.moves)
+        if bias.moves:
+            bias = Bias(bias.kind, mean, bias.linear)
+        value = FactoredObjective(problem.objective)
+        # A grid, here and below, because there may be several minima: tasks that are interpolated give a plateau.
+        values = [value(Factors.of(np.sqrt(c) * F, n_side, 0, bias), batch)[0] for c in START_SCALES]
+        F = np.sqrt(START_SCALES[int(np.argmin(values))]) * F
+    scale = 1.0
+    if problem.tune_scale:
+        errors = [problem.held_out_error(Constant(c * (F @ F.T), n_side), bias.copy()) for c in START_SCALES]
+        scale = START_SCALES[int(np.argmin(errors))]
+    # only a diagonal transform keeps sparse rows sparse
+    transform = F if batch.columns is None else np.diag(np.sqrt(np.diag(F @ F.T)))
+    inverse = np.linalg.inv(transform)
+    squared = float(batch.squared_scale[-1])
+    coordinates = Coordinates(
+        transform, float(np.sqrt(squared)) if squared > 0 else 1.0, _prediction_unit(batch, F)
+    )
+    if bias.moves:
+        bias = Bias(bias.kind, inverse @ bias.constant / coordinates.unit, bias.linear)
+    factors = Factors.of(inverse @ F, n_side, problem.rank or 0, bias)
+    size = np.sqrt(START_H / max(factors.M.shape[2], 1))
+    return Start(replace(factors, M=size * rng.standard_normal(factors.M.shape)), coordinates, scale)
 
-    #: Times in a row that the held-out tasks gain nothing, after which the solver stops.
-    patience: int
-    max_passes: int
 
-    def n_ticks(self, n_tasks: int) -> int:
-        return self.max_passes
+def _root(C: Array) -> Array:
+    """Return a square F with F Fᵀ = C after raising small eigenvalues, because C = 0 is a saddle point."""
+    values, vectors = np.linalg.eigh(C)
+    floor = FLOOR * max(float(values.mean()), 0.0) or FLOOR
+    root: Array = vectors * np.sqrt(np.maximum(values, floor))
+    return root
 
-    def check(self, *, inner: str, rank: int | None, conditional: bool) -> None:
-        name = type(self).__name__
-        check_int("max_passes", self.max_passes)
-        if inner != "exact":
-            raise ValueError(f"inner: {name} differentiates the exact solution; use inner='exact'")
-        if conditional and rank is None:
-            raise ValueError(
-                f"rank: {name} works on a factor of H with so many columns; give a rank, for instance rank=32"
-            )
 
-    def solve(self, problem: Problem, state: Any = None, callback: Callback | None = None) -> Solution:
-        if callback is not None:
-            raise ValueError(f"callback: {type(self).__name__} has no iterates to show; use ProjectedSGD")
-        rng = np.random.default_rng(problem.seed)
-        if problem.batch.lipschitz is not None:
-            # all tasks are at hand: one constant for all of them
-            constant = float(problem.batch.lipschitz[-1])
-            problem = replace(problem, objective=problem.objective.with_lipschitz(constant))
-        with single_threaded_blas():
-            here = start(problem, rng) if state is None else state
-            mean = FactoredObjective(problem.objective, here.coordinates.unit, problem.n_jobs)
-            best = Best(problem, here, self.patience)
-            self._climb(problem, mean, best, rng)
-        return best.solution()
+def _mixed_model(
+    tasks: TaskSet, batch: TaskBatch, loss: Loss, fit_intercept: bool, learn_mean: bool
+) -> tuple[Array, Array]:
+    """Return a root of C = n W / s, and b₀, from a linear mixed model; the identity where d is too large.
 
-    @abstractmethod
-    def _climb(
-        self, problem: Problem, objective: FactoredObjective, best: Best, rng: np.random.Generator
-    ) -> None:
-        """Offer iterates to ``best`` until it is exhausted or the passes are."""
+    ``exp(−ℓ(r) / s)`` is the density of the residuals that corresponds to the loss, and E[r ℓ'(r)] = s under it.
+    The moment is computed with the mixed model's Gaussian residuals; n is the mean number of support rows.
+    """
+    d = tasks.n_features + fit_intercept
+    n_tasks = START_FLOATS // d**2
+    if n_tasks < min(len(tasks), d):
+        return np.eye(d), np.zeros(d)
+    units = Units.of(tasks, fit_intercept)
+    statistics = TaskStatistics.of(tasks[:n_tasks], units)
+    mixture = fit_mixed_model(statistics, max_iter=100, tol=1e-5, learn_mean=learn_mean)
+    root = units.weights[:, None] * _root(mixture.covariances[0])
+    sigma = np.sqrt(mixture.noise) * units.target
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    residuals = sigma * nodes
+    slopes = loss.subgradient(residuals, np.zeros_like(residuals))
+    s = float(weights @ (residuals * slopes)) / float(weights.sum())
+    n = float(np.mean(np.diff(batch.support.offsets)))
+    return np.sqrt(max(n, 1.0) / (s if s > 0 else sigma)) * root, units.weights * mixture.means[0]
+
+
+def _prediction_unit(batch: TaskBatch, F: Array) -> float:
+    """Return the size of a prior mean, where C = I, whose predictions are as large as the targets."""
+    energy = float(((batch.support.X @ F) ** 2).sum())
+    square = float(batch.support.y @ batch.support.y)
+    return float(np.sqrt(square / energy)) if energy > 0 and square > 0 else 1.0

@@ -1,12 +1,12 @@
 """Means of the iterates of Algorithm 1.
 
-The method returns the mean of ``(H_1, C_1) .. (H_t, C_t)``.  Where H is kept without a rank limit, forming and
-adding every H_t would dominate the whole run; but a projected step changes H by ``−γ (I ⊗ φ) G (I ⊗ φᵀ)`` and by
-what the projection takes away, at most d directions where H itself has hundreds, and
+The method returns the mean of ``(H_1, C_1) .. (H_t, C_t)``.  Without a rank limit, adding every H_t would dominate
+the cost of a run.  But a projected step changes H by ``−γ (I ⊗ φ) G (I ⊗ φᵀ)`` and by what the projection removes,
+at most d directions where H itself has hundreds, and
 
     1/t Σ_i H_i = H_{t+1} − 1/t Σ_s s · (change of step s) ,
 
-so that the changes alone are collected.  τ at given tasks is linear in ``(H, C)`` and follows them in the same way.
+so that only the changes are summed.  τ at given tasks is linear in ``(H, C)`` and is updated in the same way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..representation import (
 
 Array = NDArray[np.float64]
 
-#: Steps whose changes are added to the dense sum in one go.
+#: Number of steps whose changes are added to the dense sum together.
 BLOCK = 16
 
 
@@ -44,20 +44,20 @@ class Accumulating(Protocol):
 
 
 class Mean(Protocol):
-    """A mean of iterates: `add` takes one in before its step is made, `follow` sees it after the step."""
+    """A mean of iterates: `add` is called before each step, `follow` after it."""
 
     def add(self, iterate: Iterate) -> None: ...
 
     def follow(self, iterate: Iterate) -> None: ...
 
     def conditioning(self, iterate: Iterate) -> Conditioning:
-        """The mean of all that were added; ``iterate`` is the one that the last step led to."""
+        """Return the mean of all added iterates; ``iterate`` is the result of the last step."""
 
     def copy(self) -> Self: ...
 
 
 class RunningMean:
-    """The mean held in the form of ``average`` (constant, dense, or factored with its rank limit)."""
+    """The mean in the form of ``average``: constant, dense, or factored with its rank limit."""
 
     def __init__(self, average: Accumulating, count: int = 0) -> None:
         self.average, self.count = average, count
@@ -67,7 +67,7 @@ class RunningMean:
         self.average.accumulate(iterate, 1.0 / self.count)
 
     def follow(self, iterate: Iterate) -> None:
-        """Nothing: the next iterate is looked at when it is added."""
+        """Do nothing: the next iterate is read when it is added."""
 
     def conditioning(self, iterate: Iterate) -> Conditioning:
         copied: Conditioning = self.average.copy()
@@ -84,7 +84,7 @@ class ExactMean:
         size = n_features * n_side
         self.n_features, self.n_side, self.count = n_features, n_side, 0
         self.total_C = np.zeros((n_features, n_features))
-        # Σ_s s · change_s: what the projections gave back in the lower triangle, what the gradients moved whole.
+        # Σ_s s · change_s: the lower triangle of the projections, and the gradients in full
         self.restored = np.zeros((size, size), order="F")
         self.moved = np.zeros((n_features, n_features, n_side, n_side))
         self.pending: list[tuple[int, Change]] = []
@@ -101,7 +101,7 @@ class ExactMean:
             self.flush()
 
     def conditioning(self, iterate: Iterate) -> Dense:
-        # On a copy: the blocks, and with them the bits, must not depend on when somebody asks.
+        # On a copy: the blocks, and with them the rounding, must not depend on when this is called.
         sums = self.copy()
         sums.flush()
         size = self.n_features * self.n_side
@@ -109,7 +109,7 @@ class ExactMean:
         weighted = lower + np.tril(lower, -1).T
         weighted += sums.moved.transpose(0, 2, 1, 3).reshape(size, size)
         H = iterate.dense_H() - weighted / self.count
-        # Steps may have been far larger than what is left of them.
+        # Cancellation of large steps can leave the cone.
         return Dense(in_cone(0.5 * (H + H.T)), self.total_C / self.count)
 
     def copy(self) -> ExactMean:
@@ -128,7 +128,7 @@ class ExactMean:
         directions = []
         for i, (weight, change) in enumerate(self.pending):
             gradients[i][np.ix_(change.used, change.used)] = weight * change.moved
-            # Values above zero are rounding, on the level that the projection itself drops.
+            # Values above zero are rounding noise, below the tolerance of the projection.
             directions.append(change.removed * np.sqrt(weight * np.maximum(-change.values, 0.0)))
         seen = np.array([change.phi for _, change in self.pending])
         outer = (seen[:, :, None] * seen[:, None, :]).reshape(-1, k * k)
@@ -140,7 +140,7 @@ class ExactMean:
 
 
 class MeanAtTasks:
-    """``τ̄_t`` at given tasks, for every t: what a learning curve needs.
+    """``τ̄_t`` at given tasks for every t, as a learning curve needs it.
 
     Parameters
     ----------
@@ -153,10 +153,10 @@ class MeanAtTasks:
         self.count = 0
         self.total: Array | None = None
         self.total_C: Array | float = 0.0
-        self.current: Array | None = None  # τ without C, where it is followed
+        self.current: Array | None = None  # τ without C, for `Exact` iterates
 
     def add(self, iterate: Iterate) -> None:
-        """Take in the next iterate; none may be left out."""
+        """Add the next iterate; every iterate has to be added."""
         self.count += 1
         if isinstance(iterate, Constant | Exact):
             self.total_C = self.total_C + iterate.C
@@ -168,12 +168,12 @@ class MeanAtTasks:
         self.total += part
 
     def mean(self) -> Array:
-        """(T, d, d), or (d, d) when it is the same for all of them."""
+        """Return the means, (T, d, d), or (d, d) if they are the same for all tasks."""
         total = self.total_C if self.total is None else self.total + self.total_C
         return np.asarray(total / self.count)
 
     def follow(self, iterate: Exact) -> Array:
-        """τ without C at the tasks (T, d, d), from what the last step of the iterate changed."""
+        """Return τ without C at the tasks (T, d, d), updated by the last change of the iterate."""
         d = iterate.n_features
         if self.current is None:
             self.current = np.zeros((len(self.phis), d, d))

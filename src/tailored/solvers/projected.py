@@ -1,42 +1,213 @@
-"""Algorithm 1: projected SGD, one task per step."""
+"""Algorithm 1 of the paper (Alg. meta_alg): projected SGD on the conditioning function, one task per step.
+
+A `Trajectory` is one run of Algorithm 1: its step sizes, its current iterate and the mean of its iterates.
+Several trajectories with different steps share one pass over the tasks.  A trajectory can be continued, and its
+result does not depend on how the stream was split into batches.
+"""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
 
+import joblib
 import numpy as np
+from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, check_nonnegative, check_positive
+from ..objectives import Objective
+from ..representation import Bias, Conditioning, Constant, Exact, Factored, Iterate
 from ..tasks import Rows, TaskSet
 from ..theory import estimate_quantities, theory_step
-from .base import DivergenceError, Problem, Solution, Solver
-from .steps import STEP_SIZES, StepSizes, candidate_steps
-from .trajectory import Callback, Trajectory, run
+from .base import DivergenceError, Problem, Solution, Solver, TaskBatch
+from .means import ExactMean, Mean, RunningMean
 
-#: Multiples of τ that calibration tries; 1 first, so that a tie leaves τ as it was learned.
-CALIBRATION_SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
+Array = NDArray[np.float64]
+
+#: The paper's grid: 14 values, log-spaced over [1e-5, 1e5].
+PAPER_STEP_SIZES = tuple(float(step) for step in np.logspace(-5, 5, 14))
+#: The default grid of the search: coarser, because every step is tried with several ratios for H.
+STEP_SIZES = tuple(float(step) for step in np.logspace(-4, 4, 9))
+#: Multiples of τ that are tried; 1 is first, so that a tie keeps the learned τ.
+SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
+#: Largest size of a dense average of H (2 GB).
+LARGEST_DENSE = 16_000
+
+
+class StepSizes(NamedTuple):
+    """Constant steps for ``C``, ``H`` and the prior mean ``b``."""
+
+    C: float
+    H: float
+    bias: float
+
+    def __str__(self) -> str:
+        if self.C == self.H == self.bias:
+            return f"{self.C:g}"
+        return f"(C: {self.C:g}, H: {self.H:g}, bias: {self.bias:g})"
+
+
+def candidate_steps(
+    step_sizes: Iterable[float], step_ratios: Sequence[float], *, conditional: bool
+) -> list[StepSizes]:
+    """Return steps ``(γ, ratio · γ)`` of C and H, the smallest ratio first: a tie selects the simpler model."""
+    ratios = sorted(set(map(float, step_ratios))) if conditional else [0.0]
+    return [StepSizes(step, ratio * step, step) for ratio in ratios for step in step_sizes]
+
+
+@dataclass
+class Trajectory:
+    """One run of Algorithm 1 that can be continued.
+
+    Attributes
+    ----------
+    iterate, mean : Iterate, Mean
+        ``(H_t, C_t)`` and the mean of ``(H_1, C_1) .. (H_t, C_t)``.
+    bias, bias_mean : Bias
+        The same for b(s).
+    n_steps : int
+        Number of tasks used.
+    failure : str or None
+        Why the run stopped, if its iterates overflowed.
+    """
+
+    steps: StepSizes
+    iterate: Iterate
+    mean: Mean
+    bias: Bias
+    bias_mean: Bias
+    n_steps: int = 0
+    failure: str | None = None
+
+    @classmethod
+    def start(cls, steps: StepSizes, C0: Array, bias: Bias, n_side: int, rank: int | None) -> Trajectory:
+        """Start at ``C = C0``, ``H = 0``.  H is learned if its step is not zero and there are features."""
+        d = len(C0)
+        iterate: Iterate
+        mean: Mean
+        if n_side == 0 or steps.H == 0:
+            iterate, mean = Constant(C0, n_side), RunningMean(Constant(C0, n_side))
+        elif rank is not None:
+            iterate = Factored.zero(C0, n_side, rank)
+            mean = RunningMean(Factored.zero(C0, n_side, rank))
+        elif d * n_side > LARGEST_DENSE:
+            raise ValueError(
+                f"rank=None stores a dense ({d * n_side}, {d * n_side}) matrix H; "
+                "give a rank, for instance rank=32"
+            )
+        else:
+            iterate, mean = Exact(C0, n_side), ExactMean(d, n_side)
+        return cls(steps, iterate, mean, bias.copy(), bias.copy())
+
+    def copy(self) -> Trajectory:
+        """Return an independent copy of the run."""
+        return replace(
+            self,
+            iterate=self.iterate.copy(),
+            mean=self.mean.copy(),
+            bias=self.bias.copy(),
+            bias_mean=self.bias_mean.copy(),
+        )
+
+    def average(self) -> Conditioning:
+        """Return the mean of the iterates as a conditioning function."""
+        return self.mean.conditioning(self.iterate)
+
+    def advance(self, batch: TaskBatch, objective: Objective, callback: Callback | None = None) -> Trajectory:
+        """Take one projected step per task of ``batch``, in place; return itself for use across processes."""
+        if self.failure is None:
+            try:
+                with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
+                    for t in range(len(batch)):
+                        self._advance_one(batch, t, objective, callback)
+            except OverflowError as error:
+                self.failure = str(error)
+        return self
+
+    def _advance_one(self, batch: TaskBatch, t: int, objective: Objective, callback: Callback | None) -> None:
+        phi, support = batch.phis[t], batch.support.tasks(t, t + 1)
+        query = None if batch.query is None else batch.query.tasks(t, t + 1)
+        columns = None if batch.columns is None else batch.columns[t]
+        if columns is not None:
+            support, query = support.compressed(columns), query and query.compressed(columns)
+        self.mean.add(self.iterate)
+        self.bias_mean.accumulate(self.bias, 1.0 / (self.n_steps + 1))
+        if callback is not None:
+            callback(self)
+        theta = self.iterate(phi, columns)
+        mean = None
+        if self.bias.moves:
+            mean = self.bias(phi)
+            mean = mean[None] if columns is None else mean[None, columns]
+        if batch.lipschitz is not None:
+            objective = objective.with_lipschitz(float(batch.lipschitz[t]))
+        result = objective(support, query, theta[None], mean)
+        if not np.isfinite(result.value).all():
+            raise OverflowError("the objective is no longer finite")
+        squared = batch.squared_scale[t]
+        # squared**2 may underflow to zero: skip the step in H
+        step_H = self.steps.H / squared**2 if squared**2 > 0 else 0.0
+        self.iterate.step(result.theta(0, support.X), phi, self.steps.C, step_H, columns)
+        self.mean.follow(self.iterate)
+        step_B = self.steps.bias / squared if squared > 0 else 0.0
+        self.bias.step(result.bias[0], phi, self.steps.bias, step_B, columns)
+        self.n_steps += 1
+
+
+#: Called with the run at every task, after its mean includes the iterate and before the step.
+Callback = Callable[[Trajectory], None]
+
+
+def run(
+    trajectories: list[Trajectory],
+    batch: TaskBatch,
+    objective: Objective,
+    *,
+    n_jobs: int | None = None,
+    tick: Callable[[int], None] | None = None,
+    callback: Callback | None = None,
+) -> list[Trajectory]:
+    """Advance all trajectories through the batch, in parallel.
+
+    With a progress bar the batch is processed in parts; the result does not depend on them.
+    """
+    n_parts = max(1, min(len(batch), 50)) if tick is not None else 1
+    bounds = np.linspace(0, len(batch), n_parts + 1).astype(int)
+    # The outer limit applies to all threads; each worker process sets its own in `advance`.
+    with single_threaded_blas(), joblib.Parallel(n_jobs=n_jobs, require="sharedmem") as parallel:
+        for start, stop in pairwise(bounds):
+            part = batch.slice(start, stop)
+            trajectories = parallel(
+                joblib.delayed(Trajectory.advance)(trajectory, part, objective, callback)
+                for trajectory in trajectories
+            )
+            if tick is not None:
+                tick(stop - start)
+    return trajectories
 
 
 class ProjectedSGD(Solver):
-    """The paper's Algorithm 1: a projected step with each task, and the mean of the iterates.
+    """The paper's Algorithm 1: one projected step per task, and the mean of the iterates.
 
     Parameters
     ----------
     step : "search", "theory", float or pair of floats, default="search"
-        A pair is (step of C, step of H).  "search" chooses on held-out tasks, all candidates sharing one pass.
-        "theory" is the step of Thm. bound_estimated_feature.
+        A pair is (step of C, step of H).  "search" selects the step on held-out tasks; all candidates share one
+        pass.  "theory" is the step of Thm. bound_estimated_feature.
     step_sizes : sequence of floats, optional
-        Candidates of the search for C; by default 9 values from 1e-4 to 1e4 (the paper's 14 are
+        Candidates of the search for C; by default 9 values from 1e-4 to 1e4 (the paper's 14 values are
         `PAPER_STEP_SIZES`).
     step_ratios : sequence of floats, default=(0, 1, 10)
-        Candidates of the search for (step of H) / (step of C).  With 0, "H does not move", among them, a
-        conditional learner can never do worse than its unconditional twin on the held-out tasks.
+        Candidates of the search for (step of H) / (step of C).  The ratio 0 keeps H = 0.  With it, a conditional
+        learner has at most the error of the unconditional one on the held-out tasks.
     theory_constants : dict, optional
-        Stated constants for "theory": any of distance, K, L, R, n, T; the rest is estimated.
+        Known constants for "theory": any of distance, K, L, R, n, T; the others are estimated.
     """
 
-    in_given_order: ClassVar[bool] = True
+    uses_task_order: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -77,7 +248,7 @@ class ProjectedSGD(Solver):
                     check_nonnegative(name, value)
 
     def solve(self, problem: Problem, state: Any = None, callback: Callback | None = None) -> Solution:
-        """Advance every candidate through the tasks and choose between them."""
+        """Advance every candidate through the tasks and select one of them."""
         details: dict[str, Any] = {}
         if state is None:
             steps = self._candidates(problem, details)
@@ -100,7 +271,7 @@ class ProjectedSGD(Solver):
                 f"step: the iterates overflow with step {steps_tried} ({runs[0].failure}); "
                 "give a smaller step, or rescale X and y"
             )
-        return _choose(problem, runs, details)
+        return _select(problem, runs, details)
 
     def _candidates(self, problem: Problem, details: dict[str, Any]) -> list[StepSizes]:
         conditional = problem.start.conditioning.n_side > 0
@@ -117,49 +288,49 @@ class ProjectedSGD(Solver):
         return [StepSizes(step_C, step_H, step_C)]
 
     def _theory_constants(self, problem: Problem) -> dict[str, Any]:
-        """Constants of Thm. bound_estimated_feature: those stated, the others estimated."""
+        """Return the constants of Thm. bound_estimated_feature: the given ones, and estimates of the others."""
         names = ("distance", "K", "L", "R", "n", "T")
-        stated = dict(self.theory_constants or {})
-        unknown = set(stated) - set(names)
+        given = dict(self.theory_constants or {})
+        unknown = set(given) - set(names)
         if unknown:
             raise ValueError(
                 f"theory_constants: unknown {sorted(unknown)}; valid names are {', '.join(names)}"
             )
-        for name, value in stated.items():
+        for name, value in given.items():
             check_positive(f"theory_constants[{name!r}]", value)
-        if len(stated) == len(names):
-            return {name: stated[name] for name in names}
+        if len(given) == len(names):
+            return {name: given[name] for name in names}
         start, batch = problem.start, problem.batch
         rows = Rows.of(problem.tasks, start.fit_intercept)
         tasks = TaskSet.from_arrays(rows.X, rows.y, rows.offsets, problem.tasks.labels)
         norms = np.einsum("ij,ij->i", batch.phis, batch.phis)
         squared = float(batch.squared_scale[-1]) if problem.scale_features else 1.0
-        lipschitz = stated.get("L", getattr(problem.objective, "lipschitz", np.inf))
+        lipschitz = given.get("L", getattr(problem.objective, "lipschitz", np.inf))
         quantities = estimate_quantities(
             tasks,
             loss=start.loss,
             L=lipschitz if np.isfinite(lipschitz) else None,
-            R=stated.get("R"),
+            R=given.get("R"),
             K=float(np.sqrt(norms.max(initial=0.0) / (squared if squared > 0 else 1.0))),
             initial=start.conditioning.C,
         )
-        return {name: stated.get(name) or getattr(quantities, name) for name in names}
+        return {name: given.get(name) or getattr(quantities, name) for name in names}
 
 
-def _choose(problem: Problem, runs: list[Trajectory], details: dict[str, Any]) -> Solution:
-    """The run that does best on the held-out tasks, with the multiple of τ that does; the only one without."""
-    if problem.judge is None:
+def _select(problem: Problem, runs: list[Trajectory], details: dict[str, Any]) -> Solution:
+    """Return the run and the multiple of τ with the smallest error on the held-out tasks."""
+    if problem.held_out_error is None:
         best, scale, history, error = runs[0], 1.0, [], None
-        prior = problem.solved(best.average(), best.bias_mean.copy())
+        prior = problem.prior(best.average(), best.bias_mean.copy())
     else:
-        scales = CALIBRATION_SCALES if problem.calibrate else (1.0,)
+        scales = SCALES if problem.tune_scale else (1.0,)
         table = np.full((len(runs), len(scales)), np.inf)
         averages = [None if run.failure else run.average() for run in runs]
         with single_threaded_blas():
             for c, (candidate, average) in enumerate(zip(runs, averages, strict=True)):
                 for j, scale in enumerate(scales):
                     if average is not None:
-                        table[c, j] = problem.judge(average.scale(scale), candidate.bias_mean.copy())
+                        table[c, j] = problem.held_out_error(average.scale(scale), candidate.bias_mean.copy())
         history = [
             {"step_C": r.steps.C, "step_H": r.steps.H, "scale": scale, "error": float(error)}
             for r, row in zip(runs, table, strict=True)
@@ -167,11 +338,11 @@ def _choose(problem: Problem, runs: list[Trajectory], details: dict[str, Any]) -
         ]
         c, j = divmod(int(np.argmin(table)), len(scales))
         if averages[c] is None:
-            # No candidate predicts the held-out tasks; one that did not overflow can at least predict.
+            # All errors are infinite: take a candidate that did not overflow.
             c = next(i for i, average in enumerate(averages) if average is not None)
         best, scale, error = runs[c], scales[j], float(table[c, j])
         average = averages[c]
         assert average is not None
-        prior = problem.solved(average.scale(scale), best.bias_mean.copy())
+        prior = problem.prior(average.scale(scale), best.bias_mean.copy())
     details = {**details, "step_size_": best.steps}
     return Solution(prior, tuple(runs), history, error, scale, max(best.n_steps, 1), details)

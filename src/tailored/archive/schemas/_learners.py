@@ -44,7 +44,7 @@ from ._widths import description_columns, width
 
 Parts = Mapping[str, Any]
 
-SOLVERS = ("ProjectedSGD", "Adam", "LBFGS")
+SOLVERS = ("ProjectedSGD", "LBFGS")
 LEARNERS = (
     "ConditionalLearner",
     "EmpiricalBayesLearner",
@@ -121,7 +121,7 @@ OBJECTIVE: dict[str, Kind] = {
     "objective": one_of(*OBJECTIVES),
     "bias": one_of(*BIASES),
     "clip": maybe(clip),
-    "solver": either(one_of("projected", "adam", "lbfgs"), node(*SOLVERS)),
+    "solver": either(one_of("projected", "lbfgs"), node(*SOLVERS)),
     "initial_representation": START,
     "lipschitz": maybe(positive),
     "calibrate": truth,
@@ -298,6 +298,5 @@ LEARNER = {
             "theory_constants": maybe(mapping(number())),
         }
     ),
-    "Adam": Schema({"batch_size": whole(1), "max_passes": whole(1)}),
     "LBFGS": Schema({"max_passes": whole(1)}),
 }

@@ -38,20 +38,17 @@ MAPS = (
     "AdaptedWeights",
     "AngleMap",
     "FourierEmbedding",
-    "FourierEstimate",
     "JoinedMaps",
     "MeanEmbedding",
     "PosteriorMap",
     "PosteriorMean",
     "RidgeEstimate",
-    "SecondOrder",
     "SideMap",
     "SideVector",
 )
 #: Degree of the splines of `tailored.feature_maps.side_features`.
 DEGREE = 3
 SEED = maybe(whole(0, 2**32 - 1))
-ESTIMATES = one_of("posterior mean", "tuned ridge")
 
 
 def specification(learners: tuple[str, ...]) -> Any:
@@ -141,8 +138,6 @@ def _joined(parts: Parts, place: str) -> None:
 def maps(learners: tuple[str, ...]) -> dict[str, Schema]:
     """The schemas; a learner of one of these names may stand in a map."""
     given = specification(learners)
-    estimate = {"estimate": ESTIMATES, "source": maybe(node("PosteriorMean", "RidgeEstimate"))}
-    estimate["unit"] = maybe(units)
     waves = {"n_components": whole(1), "random_state": SEED}
     waves |= {"frequencies": maybe(floats(2)), "phases": maybe(floats(1))}
     encoding = either(
@@ -198,10 +193,6 @@ def maps(learners: tuple[str, ...]) -> dict[str, Schema]:
                 "norm": unit,
             }
         ),
-        "SecondOrder": Schema(
-            {**estimate, "n_axes": whole(1), "axes": maybe(floats(2)), "norms": pair(unit, tuple)}
-        ),
-        "FourierEstimate": Schema({**estimate, **waves}),
         "PosteriorMap": Schema(
             {
                 "n_components": whole(1),

@@ -75,28 +75,6 @@ def _mean_width(parts: Parts, n: int, place: str) -> int:
     return d + 1
 
 
-def _of_estimate(parts: Parts, n: int, place: str) -> None:
-    width(_fitted(parts["source"], f"{place}.source"), n, f"{place}.source")
-    kind = "PosteriorMean" if parts["estimate"] == "posterior mean" else "RidgeEstimate"
-    same(parts["source"].kind, kind, f"{place}.source", "estimate")
-    if kind == "PosteriorMean":
-        need(parts["source"].parts["fit_intercept"], f"{place}.source", "has no intercept")
-    shape(_fitted(parts["unit"], f"{place}.unit"), (n + 1,), f"{place}.unit")
-
-
-def _second_order_width(parts: Parts, n: int, place: str) -> int:
-    _of_estimate(parts, n, place)
-    q = min(parts["n_axes"], n + 1)
-    shape(_fitted(parts["axes"], f"{place}.axes"), (n + 1, q), f"{place}.axes")
-    return n + q * (q + 1) // 2 + 1
-
-
-def _fourier_estimate_width(parts: Parts, n: int, place: str) -> int:
-    _of_estimate(parts, n, place)
-    _frequencies(parts, n + 1, place)
-    return int(parts["n_components"])
-
-
 def side_width(side: Node, n: int, place: str) -> int:
     """Features v(s) of a description, for tasks with n columns."""
     same(
@@ -133,8 +111,6 @@ WIDTHS: dict[str, Callable[[Parts, int, str], int]] = {
     "JoinedMaps": _joined_width,
     "AdaptedWeights": _adapted_width,
     "PosteriorMean": _mean_width,
-    "SecondOrder": _second_order_width,
-    "FourierEstimate": _fourier_estimate_width,
     "PosteriorMap": _posterior_width,
     "SideMap": lambda parts, n, place: side_width(parts["side"], n, f"{place}.side"),
 }
