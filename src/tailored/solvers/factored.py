@@ -25,8 +25,8 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from ..losses import Loss
 from ..gaussian import TaskStatistics, fit_mixed_model
+from ..losses import Loss
 from ..objectives import MetaGradient, Objective
 from ..representation import Bias, Conditioning, Constant, Factored
 from ..tasks import Rows, TaskSet, Units
