@@ -16,7 +16,6 @@ from . import (
     regressor,
     representation,
     solvers,
-    summaries,
     wide,
 )
 from .empirical_bayes.prior_mean import LevelBias
@@ -25,6 +24,7 @@ from .gaussian.forms import Form
 from .learners import Paused
 from .prior import Prior
 from .shards import Reservoir
+from .summaries.training import SideSummary, TrainingSummary
 from .tasks import Encoding, TaskSet, Units
 from .tasks.encoding import ColumnEncoding
 
@@ -75,8 +75,8 @@ KNOWN: dict[str, type] = {
         Units,
         *solvers.SOLVERS.values(),
         solvers.StepSizes,
-        summaries.Account,
-        summaries.SideAccount,
+        TrainingSummary,
+        SideSummary,
         learners.ConditionalLearner,
         learners.EmpiricalBayesLearner,
         learners.IndependentLearner,

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 from scipy import sparse
+from tailored.summaries.words import strength
 
 from odd_tasks import D, bayes, make
 from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskRegressor, TaskSet
@@ -16,7 +17,6 @@ from tailored.objectives import Query
 from tailored.solvers import ProjectedSGD
 from tailored.summaries import OWN
 from tailored.summaries.building import errors_table
-from tailored.summaries.words import strength
 from tailored.tasks import Rows, Units
 
 

@@ -106,7 +106,7 @@ def fit(
         say(
             f"{facts['tasks']:,} tasks, columns of inputs: {facts['inputs']:,}, of descriptions: {facts['descriptions']:,}."
         )
-        for sentence in facts["words"]:
+        for sentence in facts["text"]:
             say(sentence)
         say(f"model: {out}")
         described = "" if describe is None else f" --describe {shlex.quote(describe)}"
@@ -352,7 +352,7 @@ def _facts(learner: Any, out: Path) -> dict[str, Any]:
         "tasks": int(learner.n_tasks_seen_),
         "inputs": int(learner.n_features_in_),
         "descriptions": int(learner.n_side_info_in_),
-        "words": list(learner.summary().words),
+        "text": list(learner.summary().text),
         "form": learner.form_,
         "side_form": learner.side_form_,
     }

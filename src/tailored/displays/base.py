@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.validation import is_integer, name_some, native
-from ..summaries import INTERCEPT, column_names
+from ..summaries.effects import INTERCEPT, coefficient_names
 from ..tasks import TaskSet
 from .style import RC, pyplot
 
@@ -54,14 +54,14 @@ def effect_names(learner: Any) -> list[str]:
     """Names of a fitted learner's weights, the intercept last."""
     check_is_fitted(learner, "prior_")
     names = getattr(learner, "feature_names_in_", None)
-    return column_names(names, learner.n_features_in_, learner.prior_.fit_intercept)
+    return coefficient_names(names, learner.n_features_in_, learner.prior_.fit_intercept)
 
 
 def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Array, Array, Array]:
     """Effects of tasks and the ends of their intervals, (T, d) each."""
     table, d = learner.effects(tasks, coverage=coverage), len(effect_names(learner))
     effect, low, high = (
-        np.asarray(table[name], dtype=float).reshape(-1, d) for name in ("effect", "low", "high")
+        np.asarray(table[name], dtype=float).reshape(-1, d) for name in ("effect", "lower", "upper")
     )
     return effect, low, high
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..adapting import left_to_tasks
 from ..gaussian import TaskStatistics
-from ..summaries import posterior_model
+from ..summaries.effects import posterior_model
 from ..tasks import TaskSet
 from ..tasks.rows import batches
 from .base import Array, ModelDisplay, effect_label, effect_names, limits, place_of, shortened

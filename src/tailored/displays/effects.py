@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..summaries import posterior_model
+from ..summaries.effects import posterior_model
 from ..tasks import TaskSet
 from ..tasks.rows import dense_rows
 from .base import (

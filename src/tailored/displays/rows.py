@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from .._utils.validation import check_fraction
 from ..predicting import predict_rows
-from ..summaries import MIXED_MODEL, OWN, RIDGE, TASK_MEAN, Account, rival_predictions
+from ..summaries.rivals import MIXED_MODEL, RIDGE, TASK_MEAN, rival_predictions
+from ..summaries.training import OWN, TrainingSummary
 from ..tasks import TaskSet
 from ..tasks.episodes import ORDERS
 from ..tasks.rows import task_means
@@ -189,11 +190,11 @@ def _first(pool: TaskSet, n: int, random_state: Any, in_order: bool) -> TaskSet:
 
 
 def _rivals(learner: Any, support: TaskSet, query: TaskSet) -> dict[str, Array]:
-    account = getattr(learner, "account_", None)
-    if account is None:
+    training = getattr(learner, "training_summary_", None)
+    if training is None:
         # Nothing is known of the training tasks: without rows, the mean is that of the tasks at hand.
-        account = Account(0, 0, float(query.y.mean()), learner.loss_.name)
-    return rival_predictions(learner.prior_, account, support, query)
+        training = TrainingSummary(0, 0, float(query.y.mean()), learner.loss_.name)
+    return rival_predictions(learner.prior_, training, support, query)
 
 
 def _standard_error(values: Array) -> Array:

@@ -15,7 +15,7 @@ from typing import Any
 from ..common import fit_common
 from ..feature_maps import SideFeatures
 from ..gaussian import Source
-from ..summaries import OWN
+from ..summaries.training import OWN
 from .data import COMMON_PARTS, TrainingData
 from .judging import significant
 from .learned import Learned
@@ -57,15 +57,15 @@ def learn_beside(
             tried.append({"kind": "common part", "common": name, "error": learned.validation_error})
         if not significant(alone.errors - beside.errors, EXPECTED):
             chosen, prior = alone, alone.prior
-    account = chosen.account
+    summary = chosen.training_summary
     if chosen is beside:
         # Rivals of what is left of the targets are nobody's; those of the targets themselves were asked if it pays.
-        others = alone.account.errors if if_it_pays else {}
-        account = replace(account, errors={**others, OWN: account.errors[OWN]} if account.errors else {})
+        others = alone.training_summary.errors if if_it_pays else {}
+        summary = replace(summary, errors={**others, OWN: summary.errors[OWN]} if summary.errors else {})
     return replace(
         chosen,
         prior=prior,
         results=[*chosen.results, *tried],
-        account=account,
+        training_summary=summary,
         common=common if chosen is beside else None,
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..common import OutOfFold
 from ..gaussian import Mixture, SideForm
 from ..prior import Prior
-from ..summaries import Account
+from ..summaries.training import TrainingSummary
 from .prior_mean import LevelBias
 
 Array = NDArray[np.float64]
@@ -33,7 +33,7 @@ class Learned:
     ``form`` and ``scale`` were chosen on held-out tasks, ``side`` says what the description may move in b(s), and
     ``penalty`` is the one on the part of b(s) that is learned on query rows (None: left out).  ``errors`` are those of
     the held-out tasks, fold after fold, in the user's units.  ``model`` is the form's, before its τ was scaled (None
-    where columns are many), and ``biases`` what query rows added to its b(s).  ``account`` is kept of the tasks for a
+    where columns are many), and ``biases`` what query rows added to its b(s).  ``training_summary`` is kept of the tasks for a
     summary, ``common`` is what all was learned beside, and ``complaint`` what the user is to be warned of.
     """
 
@@ -47,6 +47,6 @@ class Learned:
     results: list[dict[str, Any]]
     model: Mixture | None
     biases: tuple[LevelBias, ...]
-    account: Account
+    training_summary: TrainingSummary
     common: OutOfFold | None = None
     complaint: str | None = None

@@ -33,10 +33,10 @@ from ..prior import Prior
 from ..representation import Bias, LowRank
 from ..shards.cuda import CudaFactorRows, check_device
 from ..tasks.episodes import Episodes
-from .accounting import plain_account
 from .data import FORM_STARTS, HELD_OUT_ROWS, INTERVAL_ROWS, Fold, TrainingData
 from .judging import mean_errors, surpassed_by
 from .learned import Learned
+from .training_summary import basic_summary
 
 Array = NDArray[np.float64]
 Tick = Callable[[int], None] | None
@@ -174,7 +174,7 @@ def learn_many_columns(data: TrainingData, *, tol: float, max_iter: int, progres
         results,
         None,
         (),
-        plain_account(data, errors, own_means),
+        basic_summary(data, errors, own_means),
         complaint=complaint,
     )
 

@@ -32,7 +32,6 @@ from ..losses import Squared
 from ..prior import Prior
 from ..representation import Bias, BlockDiagonal, Conditioning, Constant
 from ..tasks import Units
-from .accounting import take_account
 from .data import FORM_STARTS, INTERVAL_ROWS, MANY_TASKS, TrainingData
 from .judging import where_to_look
 from .learned import Learned
@@ -40,6 +39,7 @@ from .many_columns import learn_many_columns
 from .prior_mean import LearnedBias, LevelBias, learn_bias
 from .query_risk import PENALTIES
 from .selection import choose
+from .training_summary import training_summary
 
 Array = NDArray[np.float64]
 SourceIn = Callable[[Units, SideFeatures | None], Source]
@@ -114,7 +114,7 @@ def _learn(
         prior = replace(prior, calibration=_calibrate(data, best.fits, learned.folds))
     errors = biases[-1].errors if biases else best.errors
     with single_threaded_blas():
-        account = take_account(data, choice, fitter, fitted, errors, n_tasks)
+        summary = training_summary(data, choice, fitter, fitted, errors, n_tasks)
     return Learned(
         prior,
         best.form,
@@ -126,7 +126,7 @@ def _learn(
         results + learned.results,
         fitted,
         tuple(biases),
-        account,
+        summary,
         complaint=complaint,
     )
 

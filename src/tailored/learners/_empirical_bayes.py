@@ -109,8 +109,8 @@ class EmpiricalBayesLearner(StreamLearner):
         Error of every candidate on the held-out tasks.
     validation_error_ : float
         That of the model that was chosen.
-    account_ : Account
-        What `summary` and `effects` have to know of the tasks: a few small arrays and no rows.
+    training_summary_ : TrainingSummary
+        What `summary` and `effects` need of the training tasks: a few small arrays and no rows.
     """
 
     _sizes = ANY_UNITS
@@ -299,7 +299,7 @@ class EmpiricalBayesLearner(StreamLearner):
         self.side_form_ = None if learned.side is None else learned.side.describe()
         self.bias_penalty_ = learned.penalty
         self.search_results_, self.validation_error_ = learned.results, learned.validation_error
-        self.account_ = learned.account
+        self.training_summary_ = learned.training_summary
         self.n_iter_ = 1
         return learned
 

@@ -116,7 +116,7 @@ def _data(tasks: TaskSet) -> str:
 
 def _learned(learner: Any) -> str:
     summary = learner.summary()
-    words = "".join(f"<li>{escape(sentence)}</li>" for sentence in summary.words)
+    words = "".join(f"<li>{escape(sentence)}</li>" for sentence in summary.text)
     tables = "".join(f'<div class="scroll">{table.html}</div>' for table in summary.tables.values())
     return f"<ul>{words}</ul>{tables}"
 
@@ -194,7 +194,7 @@ def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
     columns = list(dict.fromkeys(frame["column"]))
     values = {
         key: np.asarray(frame[key], dtype=float).reshape(len(tasks), len(columns))
-        for key in ("effect", "low", "high")
+        for key in ("effect", "lower", "upper")
     }
     # Those that tasks differ in most, in their own order.
     spread = values["effect"].std(axis=0) / (np.abs(values["effect"]).mean(axis=0) + 1e-300)
@@ -202,7 +202,7 @@ def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
     names = [str(label) for label in tasks.labels]
     panels, options = [], []
     for place, j in enumerate(shown):
-        effect, low, high = (values[key][:, j] for key in ("effect", "low", "high"))
+        effect, low, high = (values[key][:, j] for key in ("effect", "lower", "upper"))
         chart = caterpillar(names, effect, low, high, float(effect.mean()), str(columns[j]))
         hidden = " hidden" if place else ""
         panels.append(f'<figure data-effect-panel="{j}"{hidden}>{chart}</figure>')

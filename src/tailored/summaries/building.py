@@ -1,9 +1,10 @@
-"""The tables of a `Summary`, from what a learner knows when its tasks are gone."""
+"""Build the tables and sentences of a `Summary` from a prior and its `TrainingSummary`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,37 +14,36 @@ from ..feature_maps import PosteriorModel
 from ..gaussian import Mixture
 from ..gaussian.uncertainty import as_one
 from ..prior import Prior
-from .account import OWN, Account
+from ..tasks.episodes import Arrival
 from .effects import INTERCEPT, posterior_model
 from .rivals import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
-from .summary import Summary
-from .tables import LONGEST_WORDS, MOST_ROWS, Table
-from .words import strength
+from .tables import MAX_ROWS, SENTENCE_WIDTH, Summary, Table
+from .training import OWN, TrainingSummary
 
 Array = NDArray[np.float64]
 
-#: Columns up to which all correlations are printed; of more, the largest.
-FEW_COLUMNS, LARGEST = 6, 10
-#: Differences between components worth a word: in deviations between tasks, and ratios of deviations.
-DIFFERENT, WIDER = 0.5, 1.5
-#: What the rivals are.
-_RIVALS = {
-    TASK_MEAN: "the mean of the rows given",
+#: Largest number of columns for a correlation matrix; with more, the largest correlations are printed.
+MATRIX_COLUMNS, N_CORRELATIONS = 6, 10
+#: A component is described by differences above these: in random-effect std, and as a ratio of std.
+MIN_SHIFT, MIN_RATIO = 0.5, 1.5
+#: Definitions of the baselines.
+_BASELINES = {
+    TASK_MEAN: "mean of the support rows",
     RIDGE: "each task alone, with the best of 15 penalties",
     POOLED: "least squares on all rows",
-    MIXED_MODEL: "full covariance between tasks, with the same side information",
+    MIXED_MODEL: "full random-effect covariance, with the same side information",
 }
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a fitted learner knows.
+class ModelDescription:
+    """A fitted prior with the names of its coefficients (``columns``) and of its side information.
 
-    ``columns`` are the names of its weights, ``side_columns`` those of the description.
+    ``scale`` is the factor by which the covariances were multiplied after they were estimated.
     """
 
     prior: Prior
-    account: Account | None
+    training: TrainingSummary | None
     columns: list[str]
     side_columns: list[str]
     scale: float = 1.0
@@ -52,309 +52,396 @@ class Facts:
     def model(self) -> PosteriorModel | None:
         return posterior_model(self.prior)
 
-    @property
+    @cached_property
     def mixture(self) -> Mixture:
-        """The model as it was estimated: with the covariances that calibration took a multiple of."""
+        """Return the mixture as it was estimated."""
         assert self.model is not None
         return self.model.mixture.scaled(1.0 / self.scale)
 
+    @cached_property
+    def overall(self) -> Mixture:
+        """Return one Gaussian with the mean and covariance of the mixture."""
+        return as_one(self.mixture)
 
-def effects_table(facts: Facts) -> Table:
-    """Common effects, and how far tasks differ in them."""
-    units, account, d = facts.prior.units, facts.account, len(facts.columns)
-    columns: dict[str, Any] = {"column": list(facts.columns)}
-    if facts.model is None:
-        columns["effect"] = units.raw_weights(np.array(facts.prior.bias.constant, dtype=float)).tolist()
-        return Table("Common effects", columns, "effect: the prior mean of a task's weight.")
-    one = as_one(facts.mixture)
-    known = None if account is None or account.mean is None else account.mean
-    deviations = facts.prior.units.raw_deviations(one.covariances[0])
-    columns["effect"] = units.raw_weights(one.means[0].copy()).tolist()
-    errors = np.full(d, np.nan) if known is None else facts.prior.units.raw_deviations(known.of(d, 0))
-    # Where b was not learned it has no error.
-    estimated = known is not None and bool((known.column == 0).any())
-    columns["std. error"] = (errors if estimated else np.full(d, np.nan)).tolist()
-    columns["std. between tasks"] = deviations.tolist()
+    @property
+    def side_names(self) -> list[str]:
+        assert self.training is not None
+        assert self.training.side is not None
+        m = len(self.training.side.row_variance) - 1
+        return self.side_columns if len(self.side_columns) == m else [f"s{j}" for j in range(m)]
+
+
+def build_summary(
+    title: tuple[str, Any, Any],
+    text: tuple[str, ...],
+    description: ModelDescription,
+    errors: Mapping[str, Array],
+    loss: str,
+    evaluated_on: str,
+) -> Summary:
+    """Build all available tables.
+
+    ``title`` has the name of the learner and of the task and target columns.  ``errors`` are mean losses by method and
+    task, on tasks that ``evaluated_on`` describes.
+    """
+    tables: dict[str, Table | None] = {"effects": effects_table(description)}
+    if description.model is not None:
+        tables["correlations"] = correlations_table(description)
+        tables["noise"] = noise_table(description)
+        tables.update(component_tables(description))
+        tables.update(side_tables(description))
+    n_evaluated = np.isfinite(errors[OWN]).sum() if OWN in errors else 0
+    caption = f"error: mean {loss} loss over {n_evaluated:,} {evaluated_on}."
+    if len(errors) > 1:
+        caption += " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
+        caption += "; ".join(f"{name}: {said}" for name, said in _BASELINES.items() if name in errors) + "."
+    tables["errors"] = errors_table(errors, "Error on held-out tasks", caption)
+    heading = _title(*title, description.training, len(description.columns) - description.prior.fit_intercept)
+    return Summary(heading, text, {name: table for name, table in tables.items() if table is not None})
+
+
+def _title(name: str, task: Any, target: Any, training: TrainingSummary | None, n_features: int) -> str:
+    features = f"{n_features:,} feature" + ("s" if n_features != 1 else "")
+    if training is None:
+        return f"{name}: {features}"
+    tasks = f"{training.n_tasks:,} tasks" + (f" ({task})" if task is not None else "")
+    rows = f"{training.n_rows:,} rows" + (f" of {target}" if target is not None else "")
+    return f"{name}: {tasks}, {rows}, {features}"
+
+
+def effects_table(description: ModelDescription) -> Table:
+    """Tabulate fixed effects and random-effect standard deviations."""
+    units, training, d = description.prior.units, description.training, len(description.columns)
+    columns: dict[str, Any] = {"column": list(description.columns)}
+    if description.model is None:
+        constant = np.array(description.prior.bias.constant, dtype=float)
+        columns["fixed effect"] = units.raw_weights(constant).tolist()
+        return Table("Fixed effects", columns, "fixed effect: prior mean of the coefficient.")
+    overall, mean = description.overall, None if training is None else training.mean
+    # A mean that was fixed at zero has no standard error.
+    estimated = mean is not None and bool((mean.column == 0).any())
+    errors = units.raw_deviations(mean.of(d, 0)) if mean is not None and estimated else np.full(d, np.nan)
+    deviations = units.raw_deviations(overall.covariances[0])
+    columns["fixed effect"] = units.raw_weights(overall.means[0].copy()).tolist()
+    columns["std. error"] = errors.tolist()
+    columns["random-effect std"] = deviations.tolist()
+    at_mean = ", at the mean of the side information" if description.side_columns else ""
     caption = (
-        "effect: mean of the tasks' weights"
-        + (", at the mean of the side information" if facts.side_columns else "")
-        + ". "
-        "std. error: by generalised least squares under the estimated covariance between tasks and noise. "
-        "std. between tasks: standard deviation of the tasks' own weights about that mean"
+        f"fixed effect: mean coefficient of the tasks{at_mean}. std. error: generalised least squares under the estimated "
+        "covariances. random-effect std: standard deviation of the tasks' coefficients around that mean"
     )
     percent = []
-    if account is not None and account.side is not None and one.side is not None:
-        moved = account.side.moved[0]
-        total = np.hypot(moved, deviations)
-        columns["explained"] = (
-            np.where(total > 0, moved / np.where(total > 0, total, 1.0), 0.0) ** 2
-        ).tolist()
-        percent.append("explained")
-        caption += ", beyond side information. explained: share of the variance between tasks that side information explains"
+    if training is not None and training.side is not None and overall.side is not None:
+        explained = training.side.coefficient_std[0]
+        total = np.hypot(explained, deviations)
+        columns["R² of side info"] = (np.divide(explained, total, np.zeros(d), where=total > 0) ** 2).tolist()
+        percent.append("R² of side info")
+        caption += (
+            ", given the side information. R² of side info: fraction of the coefficient's variance between tasks that the "
+            "side information explains"
+        )
     if not estimated:
-        caption += ". No std. error: the effect was not learned"
+        caption += ". There are no standard errors because the fixed effects were not estimated"
     elif np.isnan(errors).any():
-        caption += ". No std. error: rows determine the effect together with those of other columns only"
-    order = _by_size(one) if d > MOST_ROWS else None
-    return Table("Common effects, and how much they vary", columns, caption + ".", percent, order=order)
+        caption += (
+            ". No std. error: the rows identify the fixed effect only together with those of other columns"
+        )
+    order = None
+    if d > MAX_ROWS:
+        # Scaled columns have comparable sizes, so scaled coefficients say which ones matter.
+        size = overall.means[0] ** 2 + np.diagonal(overall.covariances[0])
+        order = np.argsort(-size, kind="stable").tolist()
+    return Table("Fixed effects and random-effect std", columns, caption + ".", percent, order=order)
 
 
-def _by_size(one: Mixture) -> list[int]:
-    """Weights by what they matter for a typical row: mean and deviation in units in which columns have size one."""
-    size = one.means[0] ** 2 + np.diagonal(one.covariances[0])
-    return [int(j) for j in np.argsort(-size, kind="stable")]
-
-
-def correlations_table(facts: Facts) -> Table | None:
-    """Of the tasks' weights; a matrix, or the largest where there are many."""
-    units = facts.prior.units
-    covariance = units.raw_representation(as_one(facts.mixture).covariances[0])
+def correlations_table(description: ModelDescription) -> Table | None:
+    """Tabulate the correlations of the random effects: as a matrix, or the largest ones."""
+    units = description.prior.units
+    covariance = units.raw_representation(description.overall.covariances[0])
     deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
-    # What a weight does to a typical row says whether it varies, not its unit.
-    matters = deviation * units.columns
-    varies = np.flatnonzero(matters > 1e-9 * max(float(matters.max(initial=0.0)), 1e-300))
-    if len(varies) < 2:
+    # Whether a coefficient varies must not depend on the unit of its column.
+    relevance = deviation * units.columns
+    varying = np.flatnonzero(relevance > 1e-9 * max(float(relevance.max(initial=0.0)), 1e-300))
+    if len(varying) < 2:
         return None
-    found = covariance[np.ix_(varies, varies)] / np.outer(deviation[varies], deviation[varies])
-    names = [facts.columns[j] for j in varies]
-    if not (np.abs(found - np.eye(len(found))) > 1e-9).any():
+    correlations = covariance[np.ix_(varying, varying)] / np.outer(deviation[varying], deviation[varying])
+    names = [description.columns[j] for j in varying]
+    if not (np.abs(correlations - np.eye(len(names))) > 1e-9).any():
         return None
-    caption = "Correlations of the tasks' weights about their mean"
-    if len(names) > FEW_COLUMNS:
+    caption = "Correlations of the tasks' coefficients around their mean"
+    if len(names) > MATRIX_COLUMNS:
         caption += ", largest first"
-    if INTERCEPT in names and facts.prior.units.shift.any():
-        caption += "; the intercept is the level where all columns are zero, which may be far from any row"
-    if len(names) <= FEW_COLUMNS:
+    if INTERCEPT in names and units.shift.any():
+        caption += (
+            "; the intercept is the prediction where all features are zero, which may be far from the data"
+        )
+    title = "Correlations of the random effects"
+    if len(names) <= MATRIX_COLUMNS:
         columns: dict[str, Any] = {"column": names}
         for j, name in enumerate(names):
-            columns[name] = [round(float(v), 4) if i != j else 1.0 for i, v in enumerate(found[:, j])]
-        return Table("Correlations between tasks", columns, caption + ".")
+            columns[name] = [round(float(v), 4) if i != j else 1.0 for i, v in enumerate(correlations[:, j])]
+        return Table(title, columns, caption + ".")
     rows, others = np.tril_indices(len(names), -1)
-    values = found[rows, others]
+    values = correlations[rows, others]
     order = np.argsort(-np.abs(values), kind="stable")
     pairs = {
-        "column": [names[a] for a in others[order]],
-        "and": [names[a] for a in rows[order]],
+        "column": [names[j] for j in others[order]],
+        "and": [names[j] for j in rows[order]],
         "correlation": values[order].tolist(),
     }
-    return Table("Correlations between tasks", pairs, caption + ".", most=LARGEST)
+    return Table(title, pairs, caption + ".", n_printed=N_CORRELATIONS)
 
 
-def noise_table(facts: Facts) -> Table:
-    """The noise of rows beside what tasks differ by at a typical row."""
-    target = facts.prior.units.target
-    one = as_one(facts.mixture)
+def noise_table(description: ModelDescription) -> Table:
+    """Tabulate the standard deviation of the noise and of the differences between tasks."""
+    target, training = description.prior.units.target, description.training
     columns: dict[str, list[Any]] = {
-        "of a row": ["noise"],
-        "standard deviation": [target * float(np.sqrt(one.noise))],
+        "source": ["noise"],
+        "standard deviation": [target * float(np.sqrt(description.overall.noise))],
     }
-    caption = "noise: of a row's target about its task's own model"
-    if facts.account is not None and facts.account.row_moment is not None:
-        between = target * float(np.sqrt(max(np.sum(one.covariances[0] * facts.account.row_moment), 0.0)))
-        columns["of a row"].append("between tasks")
-        columns["standard deviation"].append(between)
+    caption = "noise: residuals of the rows around the model of their task"
+    if training is not None and training.row_moment is not None:
+        columns["source"].append("between tasks")
+        columns["standard deviation"].append(target * float(np.sqrt(_between_tasks(description))))
         caption += (
-            "; between tasks: of the tasks' own models about the prior mean, root mean square over rows"
+            "; between tasks: difference of the tasks' models to the prior mean, root mean square over rows"
         )
-    return Table("Noise, and differences between tasks", columns, caption + ".")
+    return Table("Noise and differences between tasks", columns, caption + ".")
 
 
-def component_tables(facts: Facts) -> dict[str, Table]:
-    """Proportions of the components and what distinguishes them, in words and in numbers."""
-    mixture = facts.mixture
+def _between_tasks(description: ModelDescription) -> float:
+    """Return the variance of the random effects at a row, averaged over rows, for scaled targets."""
+    assert description.training is not None
+    moment = description.training.row_moment
+    assert moment is not None
+    return max(float(np.sum(description.overall.covariances[0] * moment)), 0.0)
+
+
+def component_tables(description: ModelDescription) -> dict[str, Table]:
+    """Tabulate the proportions of the components, their largest differences, and their coefficients."""
+    mixture = description.mixture
     if mixture.n_components == 1:
         return {}
-    units, one = facts.prior.units, as_one(mixture)
-    total = facts.prior.units.raw_deviations(one.covariances[0])
+    units, overall, training = description.prior.units, description.overall, description.training
+    total = np.maximum(units.raw_deviations(overall.covariances[0]), 1e-300)
+    centre = units.raw_weights(overall.means[0].copy())
     means = units.raw_weights(mixture.means.copy())
-    deviations = facts.prior.units.raw_deviations(mixture.covariances)
-    centre = units.raw_weights(one.means[0].copy())
-    shares = mixture.proportions
-    said = [
-        _distinct(facts.columns, (m - centre) / np.maximum(total, 1e-300), s / np.maximum(total, 1e-300))
-        for m, s in zip(means, deviations, strict=True)
-    ]
-    number_of = list(range(1, len(shares) + 1))
-    table: dict[str, Any] = {
-        "component": number_of,
-        "proportion": shares.tolist(),
-        "what distinguishes it": said,
-    }
-    caption = (
-        "proportion: part of all tasks. higher, lower: its mean effect less that of all tasks, in standard deviations "
-        "between tasks; wider, narrower: its own standard deviation over that of all tasks."
-    )
+    deviations = units.raw_deviations(mixture.covariances)
     K, d = means.shape
-    columns = {
-        "component": np.repeat(number_of, d).tolist(),
-        "column": list(facts.columns) * K,
-        "effect": means.ravel().tolist(),
-        "std. between tasks": deviations.ravel().tolist(),
+    numbers = list(range(1, K + 1))
+    columns: dict[str, Any] = {
+        "component": numbers,
+        "proportion": mixture.proportions.tolist(),
+        "main differences": [
+            _differences(description.columns, (mean - centre) / total, std / total)
+            for mean, std in zip(means, deviations, strict=True)
+        ],
     }
-    sentences = ["what distinguishes it"]
-    out = {"components": Table("Components", table, caption, ["proportion"], sentences=sentences)}
-    told = facts.account.side if facts.account is not None else None
-    if told is not None and told.shares is not None:
-        for j, name in enumerate(facts.side_columns[: told.shares.shape[1]]):
-            table[f"mean of {name}"] = told.shares[:, j].tolist()
-    detail = "effect: mean of the weights of the component's tasks; std.: their standard deviation about it."
-    most = 0 if K * d > MOST_ROWS else K * d
-    out["component_effects"] = Table("Effects by component", columns, detail, most=most)
-    return out
+    if training is not None and training.side is not None and training.side.component_means is not None:
+        side_means = training.side.component_means
+        for j, name in enumerate(description.side_columns[: side_means.shape[1]]):
+            columns[f"mean of {name}"] = side_means[:, j].tolist()
+    caption = (
+        "proportion: fraction of all tasks. higher, lower: mean coefficient of the component minus that of all tasks, in "
+        "random-effect std; wider, narrower: random-effect std of the component, divided by that of all tasks."
+    )
+    coefficients = {
+        "component": np.repeat(numbers, d).tolist(),
+        "column": list(description.columns) * K,
+        "mean coefficient": means.ravel().tolist(),
+        "random-effect std": deviations.ravel().tolist(),
+    }
+    about = (
+        "mean coefficient: of the component's tasks; random-effect std: their standard deviation around it."
+    )
+    n_printed = 0 if K * d > MAX_ROWS else K * d
+    return {
+        "components": Table("Components", columns, caption, ["proportion"], sentences=["main differences"]),
+        "component_effects": Table("Coefficients by component", coefficients, about, n_printed=n_printed),
+    }
 
 
-def _distinct(names: list[str], shifts: Array, widths: Array) -> str:
-    """Up to three effects in which a component is most unlike all tasks."""
-    said = [
-        (abs(z), f"{names[j]} {'higher' if z > 0 else 'lower'} ({z:+.1f})")
-        for j, z in enumerate(shifts)
-        if abs(z) > DIFFERENT
+def _differences(names: list[str], shifts: Array, ratios: Array) -> str:
+    """Name up to three coefficients in which a component differs most from all tasks."""
+    candidates = [
+        (abs(z), f"{name} {'higher' if z > 0 else 'lower'} ({z:+.1f})")
+        for name, z in zip(names, shifts, strict=True)
+        if abs(z) > MIN_SHIFT
     ]
-    for j, ratio in enumerate(widths):
-        if ratio > WIDER or (0 < ratio < 1.0 / WIDER):
-            said.append(
-                (abs(np.log(ratio)), f"{names[j]} {'wider' if ratio > 1 else 'narrower'} ({ratio:.1f}x)")
-            )
-    said.sort(key=lambda pair: -pair[0])
-    words = ""
-    for _, text in said[:3]:
-        longer = f"{words}, {text}" if words else text
-        # Two whole words say more than three without their middle.
-        words = longer if not words or len(longer) <= LONGEST_WORDS else words
-    return words or "near the mean of all"
+    candidates += [
+        (abs(np.log(ratio)), f"{name} {'wider' if ratio > 1 else 'narrower'} ({ratio:.1f}x)")
+        for name, ratio in zip(names, ratios, strict=True)
+        if ratio > MIN_RATIO or 0 < ratio < 1.0 / MIN_RATIO
+    ]
+    candidates.sort(key=lambda pair: -pair[0])
+    text = ""
+    for _, part in candidates[:3]:
+        longer = f"{text}, {part}" if text else part
+        if not text or len(longer) <= SENTENCE_WIDTH:
+            text = longer
+    return text or "like all tasks"
 
 
-def side_tables(facts: Facts) -> dict[str, Table]:
-    """Which columns of the description mattered; and the effect of each, where they act along lines."""
-    account = facts.account
-    if account is None or account.side is None or facts.model is None:
+def side_tables(description: ModelDescription) -> dict[str, Table]:
+    """Tabulate which columns of the side information are predictive, and their linear effects."""
+    training = description.training
+    if training is None or training.side is None or description.model is None:
         return {}
-    side, mixture, units = account.side, facts.mixture, facts.prior.units
-    m = len(side.at_rows) - 1
-    names = facts.side_columns if len(facts.side_columns) == m else [f"s{j}" for j in range(m)]
-    assert account.row_moment is not None
-    between = units.target**2 * float(np.sum(as_one(mixture).covariances[0] * account.row_moment))
-    share = side.at_rows / max(between + side.at_rows[0], 1e-300)
+    side, mixture, names = training.side, description.mixture, description.side_names
+    between = description.prior.units.target**2 * _between_tasks(description)
+    r2 = side.row_variance / max(between + side.row_variance[0], 1e-300)
     columns: dict[str, Any] = {"side information": ["all", *names]}
     captions, percent = [], []
     if mixture.side is not None:
-        columns["explains"] = share.tolist()
-        percent.append("explains")
+        columns["R²"] = r2.tolist()
+        percent.append("R²")
         captions.append(
-            "explains: share of the variance of the tasks' predictions about the common ones, averaged over rows; columns "
-            "that go together explain the same, and shares need not add up"
+            "R²: fraction of the variance between the tasks' predictions that the side information explains, averaged over "
+            "rows; for correlated columns the fractions need not add up"
         )
     if mixture.gates is not None:
-        columns["tells component"] = side.told.tolist()
-        percent.append("tells component")
+        columns["entropy reduction"] = side.entropy_reduction.tolist()
+        percent.append("entropy reduction")
         captions.append(
-            "tells component: share of the uncertainty (entropy) about a task's component that it takes away before any row"
+            "entropy reduction: fraction of the uncertainty about a task's component that it removes before any row is observed"
         )
-    columns["in a word"] = [strength(max(float(a), float(b))) for a, b in zip(share, side.told, strict=True)]
-    order = [0, *(1 + np.argsort(-np.maximum(share, side.told)[1:], kind="stable")).tolist()]
-    out = {
-        "side_information": Table(
-            "Which side information mattered", columns, ". ".join(captions) + ".", percent, order=order
-        )
-    }
-    effects = _side_effects(facts, names)
-    if effects is not None:
-        out["side_effects"] = effects
-    return out
+    order = [0, *(1 + np.argsort(-np.maximum(r2, side.entropy_reduction)[1:], kind="stable")).tolist()]
+    caption = ". ".join(captions) + "."
+    tables = {"side_information": Table("Side information", columns, caption, percent, order=order)}
+    effects = _side_effects_table(description, names)
+    return tables if effects is None else {**tables, "side_effects": effects}
 
 
-def _side_effects(facts: Facts, names: list[str]) -> Table | None:
-    """Effects of the description on the weights, with their errors, where they are linear."""
-    account, model, units = facts.account, facts.model, facts.prior.units
-    assert account is not None
+def _side_effects_table(description: ModelDescription, names: list[str]) -> Table | None:
+    """Tabulate the effects of linear side information on the coefficients; None if splines or categories are used."""
+    training, model, units = description.training, description.model, description.prior.units
+    assert training is not None
     assert model is not None
-    if account.mean is None or model.mixture.side is None or model.side is None:
+    if training.mean is None or model.mixture.side is None or model.side is None:
         return None
-    features = np.unique(account.mean.column[account.mean.column > 0]) - 1
+    features = np.unique(training.mean.column[training.mean.column > 0]) - 1
     if not len(features) or features.max() >= model.side.n_linear or not model.side.is_plain:
         return None
-    d, rows = len(facts.columns), []
+    rows: list[tuple[str, str, float, float]] = []
     for f in features:
         effect = units.raw_differences(model.mixture.side[:, f]) / model.side.deviation[f]
-        error = facts.prior.units.raw_deviations(account.mean.of(d, 1 + int(f))) / model.side.deviation[f]
-        moved = np.flatnonzero(error > 0)
-        rows += [(names[f], facts.columns[j], float(effect[j]), float(error[j])) for j in moved]
+        covariance = training.mean.of(len(description.columns), 1 + int(f))
+        error = units.raw_deviations(covariance) / model.side.deviation[f]
+        rows += [
+            (names[f], description.columns[j], float(effect[j]), float(error[j]))
+            for j in np.flatnonzero(error > 0)
+        ]
     if not rows:
         return None
-    whose, which, effects, errors = zip(*rows, strict=True)
-    table = {
-        "side information": list(whose),
-        "moves": list(which),
-        "effect": list(effects),
-        "std. error": list(errors),
-    }
-    ratio = np.abs(np.array(effects)) / np.maximum(np.array(errors), 1e-300)
+    columns = dict(
+        zip(
+            ("side information", "coefficient", "effect", "std. error"),
+            map(list, zip(*rows, strict=True)),
+            strict=True,
+        )
+    )
+    ratio = [abs(effect) / max(error, 1e-300) for _, _, effect, error in rows]
     caption = (
-        "effect: what one unit more of the column adds to a task's weight; std. error: as above, Γ's penalty taken as the "
-        "prior that it stands for."
+        "effect: change of the coefficient per unit of the side information; std. error: as above, with the penalty as a "
+        "Gaussian prior."
     )
-    return Table(
-        "Effects of side information", table, caption, order=np.argsort(-ratio, kind="stable").tolist()
-    )
+    order = np.argsort(-np.array(ratio), kind="stable").tolist()
+    return Table("Effects of the side information", columns, caption, order=order)
 
 
 def errors_table(errors: Mapping[str, Array], title: str, caption: str) -> Table | None:
-    """Mean errors of the same tasks by several methods, best first, beside those of the learner."""
+    """Tabulate mean errors of the same tasks by method: this learner first, then by increasing error."""
     own = errors.get(OWN)
     if own is None or not np.isfinite(own).any():
         return None
-    rows = []
-    for name, found in errors.items():
-        gap = found - own
-        gap = gap[np.isfinite(gap)]
-        worse = float(gap.mean()) if len(gap) else float("nan")
-        # squares of errors may be no numbers
-        size = float(np.abs(gap).max(initial=0.0)) or 1.0
-        known = len(gap) > 1 and name != OWN
-        se = size * float((gap / size).std(ddof=1) / np.sqrt(len(gap))) if known else float("nan")
-        rows.append((float(np.nanmean(found)), name, worse if name != OWN else float("nan"), se))
+    rows: list[tuple[float, str, float, float]] = []
+    for name, values in errors.items():
+        difference = values - own
+        difference = difference[np.isfinite(difference)]
+        n, mean, std_error = len(difference), float("nan"), float("nan")
+        if name != OWN and n:
+            mean = float(difference.mean())
+        if name != OWN and n > 1:
+            # Squares of large errors would overflow.
+            size = float(np.abs(difference).max()) or 1.0
+            std_error = size * float((difference / size).std(ddof=1) / np.sqrt(n))
+        rows.append((float(np.nanmean(values)), name, mean, std_error))
     rows.sort(key=lambda row: (row[1] != OWN, row[0]))
-    mean, names, worse_by, se_of = (list(column) for column in zip(*rows, strict=True))
-    columns = {"method": names, "error": mean, "worse by": worse_by, "std. error": se_of}
+    mean_errors, names, differences, std_errors = (list(column) for column in zip(*rows, strict=True))
+    columns = {"method": names, "error": mean_errors, "difference": differences, "std. error": std_errors}
     return Table(title, columns, caption)
 
 
-def title_of(name: str, account: Account | None, task: Any, target: Any, n_columns: int) -> str:
-    """The learner and what it was fitted to."""
-    columns = f"{n_columns:,} column" + ("s" if n_columns != 1 else "")
-    if account is None:
-        return f"{name}: {columns}"
-    tasks = f"{account.n_tasks:,} tasks" + (f" ({task})" if task is not None else "")
-    rows = f"{account.n_rows:,} rows" + (f" of {target}" if target is not None else "")
-    return f"{name}: {tasks}, {rows}, {columns}"
+# ---------------------------------------------------------------- sentences
+
+_STRUCTURES = {
+    "none": "One linear regression for all tasks",
+    "intercept": "Linear mixed model with a random intercept",
+    "diagonal": "Linear mixed model with uncorrelated random effects on every coefficient",
+    "full": "Linear mixed model with correlated random effects on every coefficient",
+}
 
 
-def summarise(
-    title: tuple[str, Any, Any],
-    words: tuple[str, ...],
-    facts: Facts,
-    errors: Mapping[str, Array],
-    loss: str,
-    how: str,
-) -> Summary:
-    """All tables that there are.
+def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return a sentence about ``form_`` of `EmpiricalBayesLearner`; ``names`` are those of the coefficients."""
+    kind = form["kind"]
+    if kind == "independent":
+        return "Ridge regression for each task alone: pooling the tasks did not lower the validation error."
+    if kind == "factors plus diagonal":
+        return f"Low-rank plus diagonal prior (for many columns): {form['rank']} factors."
+    if kind == "mixture":
+        text = f"Mixture of {form['n_components']} linear mixed models"
+        if form.get("gate_penalty"):
+            text += " whose mixing weights depend on the side information"
+    else:
+        structure = form.get("structure", "full")
+        text = _STRUCTURES[structure]
+        if form.get("varying") is not None and structure in ("diagonal", "full"):
+            varying = ", ".join(names[j] for j in form["varying"])
+            text = text.replace("every coefficient", f"these coefficients only: {varying}")
+    if form.get("truncation"):
+        text += f"; directions with less than {100.0 * form['truncation']:g} % of the largest variance are dropped"
+    if form.get("pseudo_tasks"):
+        towards = f"{form['n_factors']} common factors" if form["n_factors"] else "zero"
+        plural = "s" * (form["pseudo_tasks"] != 1)
+        text += f"; random-effect correlations are shrunk towards {towards} (weight: {form['pseudo_tasks']:g} pseudo-task{plural})"
+    if not form.get("learn_mean"):
+        text += (
+            "; the fixed effects of the features are zero, because they did not lower the validation error"
+        )
+    return text + "."
 
-    ``title`` is the learner's name and those of the columns of tasks and targets; ``errors`` are measured by ``loss`` on
-    tasks that ``how`` says.
-    """
-    name, task, target = title
-    tables: dict[str, Table | None] = {"effects": effects_table(facts)}
-    if facts.model is not None:
-        tables["correlations"] = correlations_table(facts)
-        tables["noise"] = noise_table(facts)
-        tables.update(component_tables(facts))
-        tables.update(side_tables(facts))
-    judged = np.isfinite(errors[OWN]).sum() if OWN in errors else 0
-    caption = f"error: mean {loss} loss over {judged:,} {how}."
-    if len(errors) > 1:
-        caption += " worse by: the mean of the tasks' differences to this learner, and its standard error. "
-        caption += "; ".join(f"{name}: {said}" for name, said in _RIVALS.items() if name in errors) + "."
-    tables["errors"] = errors_table(errors, "Error on held-out tasks", caption)
-    n_columns = len(facts.columns) - facts.prior.fit_intercept
-    heading = title_of(name, facts.account, task, target, n_columns)
-    return Summary(heading, words, {key: table for key, table in tables.items() if table is not None})
+
+def describe_side(side_form: Mapping[str, Any] | None, form: Mapping[str, Any], n_side: int) -> str:
+    """Return a sentence about the use of the side information; empty if there is none."""
+    if not n_side:
+        return ""
+    if side_form is None:
+        if form.get("gate_penalty"):
+            return "Side information affects the mixing weights only."
+        return "Side information is not used: it did not lower the validation error."
+    coefficients = "the intercept" if side_form.get("effect on") == "intercept" else "every coefficient"
+    shape = "nonlinearly" if side_form.get("curved") else "linearly"
+    return f"Side information shifts {coefficients} {shape} (penalty {side_form['penalty']:g})."
+
+
+def describe_scale(scale: float) -> str:
+    """Return a sentence about the factor of the covariances; empty if it is one."""
+    if scale == 1.0:
+        return ""
+    return f"Predictions use {scale:g} times the (co)variances below, which lowers the validation error."
+
+
+def describe_support(arrival: Arrival) -> str:
+    """Return which rows of a task are support rows."""
+    which = "first" if arrival.in_order else "random"
+    if arrival.support is None:
+        fraction = "25 to 75 %" if arrival.in_order else "75 %"
+        return f"{fraction} of its rows as support ({which})"
+    low, high = (format_share(end) for end in arrival.support)
+    return f"{low if low == high else f'{low} to {high}'} of its rows as support ({which})"
+
+
+def format_share(share: float | int) -> str:
+    """Format a number of rows, or a fraction of them as a percentage."""
+    return f"{share:,}" if isinstance(share, int) else f"{100.0 * share:g} %"

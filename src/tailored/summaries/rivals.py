@@ -13,28 +13,30 @@ from ..losses import Loss
 from ..prior import Prior
 from ..tasks import TaskSet
 from ..tasks.rows import clipped, predictions, task_means
-from .account import OWN, Account
 from .effects import posterior_model
+from .training import OWN, TrainingSummary
 
 Array = NDArray[np.float64]
 
 #: Names of the rivals.
-TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = "task mean", "ridge per task", "mixed model", "one model for all"
+TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = "task mean", "ridge per task", "mixed model", "pooled regression"
 
 
-def rival_predictions(prior: Prior, account: Account, support: TaskSet, query: TaskSet) -> dict[str, Array]:
+def rival_predictions(
+    prior: Prior, training: TrainingSummary, support: TaskSet, query: TaskSet
+) -> dict[str, Array]:
     """Predictions of the query rows: the mean of the support rows, ridge regression on them, and the mixed model.
 
     The last two are those that were fitted, and whose penalty was chosen, with the learner: there where it kept them.
     """
-    own = np.where(support.sizes > 0, task_means(support.y, support.offsets), account.target_mean)
+    own = np.where(support.sizes > 0, task_means(support.y, support.offsets), training.target_mean)
     found = {TASK_MEAN: np.repeat(own, query.sizes)}
     models: dict[str, Mixture] = {}
     d, model = len(prior.units.columns), posterior_model(prior)
-    if account.ridge is not None:
-        models[RIDGE] = Mixture(np.ones(1), np.zeros((1, d)), account.ridge * np.eye(d)[None], 1.0)
-    if account.plain is not None and model is not None:
-        models[MIXED_MODEL] = account.plain
+    if training.ridge is not None:
+        models[RIDGE] = Mixture(np.ones(1), np.zeros((1, d)), training.ridge * np.eye(d)[None], 1.0)
+    if training.mixed_model is not None and model is not None:
+        models[MIXED_MODEL] = training.mixed_model
     # Beside a common part they were fitted to what it leaves.
     if prior.common is not None or not models:
         return found
@@ -49,7 +51,7 @@ def rival_predictions(prior: Prior, account: Account, support: TaskSet, query: T
 
 def rival_errors(
     prior: Prior,
-    account: Account | None,
+    training: TrainingSummary | None,
     support: TaskSet,
     query: TaskSet,
     loss: Loss,
@@ -57,8 +59,8 @@ def rival_errors(
 ) -> Mapping[str, Array]:
     """Mean losses of each task's query rows, by the learner itself and by its rivals."""
     found = {OWN: predicting.predict(prior, support, query, n_jobs)}
-    if account is not None:
-        found.update(rival_predictions(prior, account, support, query))
+    if training is not None:
+        found.update(rival_predictions(prior, training, support, query))
     asked = query.sizes > 0
     return {
         name: np.where(asked, task_means(loss.value(prediction, query.y), query.offsets), np.nan)

@@ -1,4 +1,4 @@
-"""Small tables for people: in a terminal of 80 columns, in a notebook, and as frames."""
+"""`Table` and `Summary`: printed in 80 columns, shown as HTML in a notebook, and available as frames."""
 
 from __future__ import annotations
 
@@ -12,38 +12,39 @@ from typing import Any
 import numpy as np
 
 from .._utils.frames import as_frame
+from .._utils.validation import check_choice
 
-#: Columns of a terminal, of a name in it, and of a few words.
-WIDTH, LONGEST, LONGEST_WORDS = 80, 24, 55
-#: Rows that are printed; frames have all of them.
-MOST_ROWS = 15
+#: Width of the printed text, of a name in it, and of a cell that holds a sentence.
+WIDTH, NAME_WIDTH, SENTENCE_WIDTH = 80, 24, 55
+#: Largest number of rows that are printed; frames have all rows.
+MAX_ROWS = 15
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns by name, and what its numbers are.
+    """A table with a caption that defines its numbers.
 
     Attributes
     ----------
     title : str
     columns : mapping of str to sequence
-        Words, numbers, and shares of one, which are printed as percentages where ``percent`` names them.
+        Strings or numbers.
     caption : str
-        The definition of every number.
     percent : sequence of str
-    most : int
-        Rows that are printed; of a table with 0, none of it is.
+        Columns with fractions that are printed as percentages.
+    n_printed : int
+        Number of rows that are printed; a table with 0 is not printed at all.
     order : sequence of int, optional
-        Rows from the most important on, where it is these that are printed.
+        Rows by decreasing importance.  If it is given, the first ``n_printed`` of them are printed.
     sentences : sequence of str
-        Columns of several words, which are given more room than names.
+        Columns that hold sentences, which may be wider than names.
     """
 
     title: str
     columns: Mapping[str, Sequence[Any]]
     caption: str = ""
     percent: Sequence[str] = ()
-    most: int = MOST_ROWS
+    n_printed: int = MAX_ROWS
     order: Sequence[int] | None = None
     sentences: Sequence[str] = ()
 
@@ -52,71 +53,126 @@ class Table:
 
     @property
     def frame(self) -> Any:
-        """All of it as a frame."""
-        return as_frame({name: _typed(values) for name, values in self.columns.items()})
+        """Return all rows as a frame."""
+        return as_frame({name: _as_array(values) for name, values in self.columns.items()})
 
-    def _shown(self) -> tuple[list[list[str]], str]:
-        """The cells that are printed, and what is said about the others."""
-        places = list(range(len(self))) if self.order is None else list(self.order)
-        shown = sorted(places[: self.most])
+    def _printed(self) -> tuple[list[list[str]], str]:
+        """Return the printed cells by column, and the text below the table."""
+        rows = list(range(len(self))) if self.order is None else list(self.order)
+        rows = sorted(rows[: self.n_printed])
         cells = [
-            [_cell(values[i], name in self.percent) for i in shown] for name, values in self.columns.items()
+            [_cell(values[i], name in self.percent) for i in rows] for name, values in self.columns.items()
         ]
-        rest = len(self) - len(shown)
-        which = "" if self.order is None else "; these are the largest"
-        return cells, f"{rest:,} more rows are in the frame{which}." if rest > 0 else ""
+        hidden, text = len(self) - len(rows), self.caption
+        if hidden > 0:
+            text += f" {hidden:,} more rows are in the frame" + ("." if self.order is None else "; the largest are shown.")  # fmt: skip
+        return cells, text.strip()
 
-    @property
-    def text(self) -> str:
-        """For a terminal; a table that is too wide goes on below, with its first column again."""
-        cells, rest = self._shown()
-        names = list(self.columns)
+    def __str__(self) -> str:
+        cells, text = self._printed()
         columns: list[list[str]] = []
-        for name, found in zip(names, cells, strict=True):
-            longest = LONGEST_WORDS if name in self.sentences else LONGEST
-            columns.append(_column(name, [shortened(cell, longest) for cell in found], first=not columns))
+        for name, values in zip(self.columns, cells, strict=True):
+            width = SENTENCE_WIDTH if name in self.sentences else NAME_WIDTH
+            columns.append(_padded(name, [shorten(cell, width) for cell in values], first=not columns))
         lines = [self.title, ""]
         for block in _blocks(columns):
-            lines += ["  " + "  ".join(parts).rstrip() for parts in zip(*block, strict=True)]
+            lines += ["  " + "  ".join(row).rstrip() for row in zip(*block, strict=True)]
             lines.append("")
-        said = " ".join(part for part in (self.caption, rest) if part)
-        return "\n".join([*lines, *wrapped(said, "  ")] if said else lines[:-1])
+        return "\n".join([*lines, *wrap(text, "  ")] if text else lines[:-1])
 
     @property
     def html(self) -> str:
-        """For a notebook."""
-        cells, rest = self._shown()
+        """Return the printed rows as HTML."""
+        cells, text = self._printed()
         head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in zip(*cells, strict=True)
+        rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in zip(*cells, strict=True))
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        below = f"<p><small>{escape(text)}</small></p>" if text else ""
+        return (
+            f"<h4>{escape(self.title)}</h4><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            + below
         )
-        said = " ".join(part for part in (self.caption, rest) if part)
-        below = f"<p><small>{escape(said)}</small></p>" if said else ""
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        return f"<h4>{escape(self.title)}</h4>{table}{below}"
 
 
-def wrapped(text: str, indent: str = "") -> list[str]:
-    """Lines of a terminal."""
+@dataclass(frozen=True)
+class Summary:
+    """Summary of a fitted learner.  ``print(summary)`` shows a text, a notebook shows tables.
+
+    Attributes
+    ----------
+    title : str
+        The learner, and the number of tasks, rows and features it was fitted to.
+    text : tuple of str
+        Sentences about the selected model.
+    tables : dict of str to Table
+        The available ones of: "effects" (fixed effects with standard errors, random-effect standard deviations, and the
+        R² of the side information), "correlations", "noise", "components", "component_effects", "side_information",
+        "side_effects" and "errors".  The caption of a table defines its numbers.
+    """
+
+    title: str
+    text: tuple[str, ...]
+    tables: Mapping[str, Table]
+
+    @property
+    def frames(self) -> dict[str, Any]:
+        """Return every table with all its rows: data frames if pandas is installed, else structured arrays."""
+        return {name: table.frame for name, table in self.tables.items()}
+
+    def to_frame(self, table: str = "effects") -> Any:
+        """Return one of the ``frames``."""
+        return self.tables[check_choice("table", table, self.tables)].frame
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return text and numbers for JSON; unknown numbers are None."""
+        tables = {
+            name: {
+                column: [_json_value(value) for value in values] for column, values in table.columns.items()
+            }
+            for name, table in self.tables.items()
+        }
+        captions = {name: table.caption for name, table in self.tables.items() if table.caption}
+        return {"title": self.title, "text": list(self.text), **tables, "captions": captions}
+
+    @property
+    def printed_tables(self) -> list[Table]:
+        """Return the tables that are part of the printed summary."""
+        return [table for table in self.tables.values() if table.n_printed]
+
+    def __str__(self) -> str:
+        parts = ["\n".join(wrap(self.title))]
+        parts.append("\n".join(line for sentence in self.text for line in wrap(sentence, "  ")))
+        parts += [str(table) for table in self.printed_tables]
+        return "\n\n".join(part for part in parts if part)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        text = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.text)
+        tables = "".join(table.html for table in self.printed_tables)
+        return f"<div><h3>{escape(self.title)}</h3><ul>{text}</ul>{tables}</div>"
+
+
+def wrap(text: str, indent: str = "") -> list[str]:
+    """Break a text into lines of at most 80 characters."""
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
-def shortened(name: str, longest: int = LONGEST) -> str:
-    """A long name without its middle: what tells names apart is often at their ends."""
+def shorten(name: str, longest: int = NAME_WIDTH) -> str:
+    """Replace the middle of a long name by an ellipsis: similar names often differ at their ends."""
     if len(name) <= longest:
         return name
     tail = (longest - 1) // 2
     return f"{name[: longest - 1 - tail]}…{name[-tail:]}"
 
 
-def number(value: float) -> str:
-    """Four significant digits, without exponents as long as people can read it."""
+def format_number(value: float) -> str:
+    """Format a number with four significant digits, without an exponent between 1e-4 and 1e6."""
     if math.isnan(value):
         return ""
     if value == 0 or 1e-4 <= abs(value) < 1e6:
-        found = f"{value:.4g}"
-        return found if "e" not in found else f"{value:,.0f}"
+        text = f"{value:.4g}"
+        return text if "e" not in text else f"{value:,.0f}"
     return f"{value:.3g}"
 
 
@@ -125,40 +181,42 @@ def _cell(value: Any, percent: bool) -> str:
         return value
     if isinstance(value, int | np.integer):
         return f"{value:,}"
-    if percent:
-        return (
-            ""
-            if math.isnan(value)
-            else f"{100.0 * value:.1f} %"
-            if abs(value) < 0.0995
-            else f"{100.0 * value:.0f} %"
-        )
-    return number(float(value))
+    if not percent:
+        return format_number(float(value))
+    if math.isnan(value):
+        return ""
+    return f"{100.0 * value:.1f} %" if abs(value) < 0.0995 else f"{100.0 * value:.0f} %"
 
 
-def _typed(values: Sequence[Any]) -> Any:
-    """Words as objects, so that a frame keeps them whole."""
-    words = any(isinstance(value, str) for value in values)
-    return np.array(values, dtype=object) if words else np.asarray(values)
+def _as_array(values: Sequence[Any]) -> Any:
+    """Return an array; of objects if there are strings, so that a frame does not truncate them."""
+    has_strings = any(isinstance(value, str) for value in values)
+    return np.array(values, dtype=object) if has_strings else np.asarray(values)
 
 
-def _column(name: str, cells: list[str], *, first: bool) -> list[str]:
-    """Header and cells of equal width: words to the left, numbers to the right."""
-    words = first or any(any(c.isalpha() for c in cell) for cell in cells)
-    found = [shortened(name), *cells]
-    width = max(map(len, found))
-    return [cell.ljust(width) if words else cell.rjust(width) for cell in found]
+def _json_value(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _padded(name: str, cells: list[str], *, first: bool) -> list[str]:
+    """Return header and cells at equal width: text is left-aligned, numbers are right-aligned."""
+    is_text = first or any(c.isalpha() for cell in cells for c in cell)
+    lines = [shorten(name), *cells]
+    width = max(map(len, lines))
+    return [line.ljust(width) if is_text else line.rjust(width) for line in lines]
 
 
 def _blocks(columns: list[list[str]]) -> list[list[list[str]]]:
-    """Columns that fit beside each other, the first of all leading each block."""
+    """Break a wide table into blocks of columns, each of which starts with the first column."""
     blocks: list[list[list[str]]] = []
-    room = 0
-    for column in columns[1:] or columns[:0]:
+    space = 0
+    for column in columns[1:]:
         width = len(column[0]) + 2
-        if not blocks or width > room:
+        if not blocks or width > space:
             blocks.append([columns[0]])
-            room = WIDTH - 2 - len(columns[0][0])
+            space = WIDTH - 2 - len(columns[0][0])
         blocks[-1].append(column)
-        room -= width
+        space -= width
     return blocks or [columns[:1]]

@@ -206,7 +206,7 @@ LEARNED: dict[str, tuple[dict[str, Kind], dict[str, Kind]]] = {
             "bias_penalty_": maybe(not_negative),
         },
         {
-            "account_": node("Account"),
+            "training_summary_": node("TrainingSummary"),
             "task_descriptions_": floats(2),
             "task_parts_": integers(-1),
             "common_others_": sequence(node("CommonPart"), tuple),

@@ -53,7 +53,7 @@ def _covariance(parts: Parts, place: str) -> None:
     shape(parts["covariance"], (p, p), f"{place}.covariance")
 
 
-def _account(parts: Parts, place: str) -> None:
+def _training_summary(parts: Parts, place: str) -> None:
     sizes = {len(errors) for errors in parts["errors"].values()}
     need(len(sizes) <= 1, f"{place}.errors", "are of different tasks")
     if parts["mean"] is not None and parts["row_moment"] is not None:
@@ -61,12 +61,12 @@ def _account(parts: Parts, place: str) -> None:
         need((parts["mean"].parts["row"] < d).all(), f"{place}.mean.row", "is not there")
 
 
-def _side_account(parts: Parts, place: str) -> None:
-    m = len(parts["at_rows"])
-    same(len(parts["moved"]), m, f"{place}.moved", "columns")
-    shape(parts["told"], (m,), f"{place}.told")
-    if parts["shares"] is not None:
-        same(parts["shares"].shape[1], m - 1, f"{place}.shares", "columns")
+def _side_summary(parts: Parts, place: str) -> None:
+    m = len(parts["row_variance"])
+    same(len(parts["coefficient_std"]), m, f"{place}.coefficient_std", "columns")
+    shape(parts["entropy_reduction"], (m,), f"{place}.entropy_reduction")
+    if parts["component_means"] is not None:
+        same(parts["component_means"].shape[1], m - 1, f"{place}.component_means", "columns")
 
 
 TABLES = {
@@ -93,16 +93,16 @@ TABLES = {
     "MeanCovariance": Schema(
         {"row": integers(0), "column": integers(0), "covariance": floats(2, finite=False)}, agree=_covariance
     ),
-    "SideAccount": Schema(
+    "SideSummary": Schema(
         {
-            "moved": floats(2, 0.0),
-            "at_rows": floats(1),
-            "told": floats(1),
-            "shares": maybe(floats(2)),
+            "coefficient_std": floats(2, 0.0),
+            "row_variance": floats(1),
+            "entropy_reduction": floats(1),
+            "component_means": maybe(floats(2)),
         },
-        agree=_side_account,
+        agree=_side_summary,
     ),
-    "Account": Schema(
+    "TrainingSummary": Schema(
         {
             "n_tasks": whole(),
             "n_rows": whole(),
@@ -111,10 +111,10 @@ TABLES = {
             "errors": mapping(floats(1, finite=False)),
             "row_moment": maybe(psd()),
             "mean": maybe(node("MeanCovariance")),
-            "plain": maybe(node("Mixture")),
+            "mixed_model": maybe(node("Mixture")),
             "ridge": maybe(not_negative),
-            "side": maybe(node("SideAccount")),
+            "side": maybe(node("SideSummary")),
         },
-        agree=_account,
+        agree=_training_summary,
     ),
 }

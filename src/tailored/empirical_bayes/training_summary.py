@@ -1,0 +1,100 @@
+"""Build the `TrainingSummary` of the tasks that a prior was learned from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..gaussian import Mixture, mean_covariance
+from ..gaussian.forms import Form, FormFitter
+from ..summaries.rivals import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
+from ..summaries.training import OWN, SideSummary, TrainingSummary, summarise_side
+from .data import ACCOUNT_TASKS, TrainingData
+from .selection import Candidate, Choice
+
+Array = NDArray[np.float64]
+
+#: Largest number of operations for standard errors; with more, a random sample of the tasks is used.
+MAX_WORK = 1e8
+
+
+def basic_summary(data: TrainingData, errors: Array, task_mean_errors: Array) -> TrainingSummary:
+    """Return what every prior has: the numbers of tasks and rows, and errors next to those of the task mean."""
+    y = data.tasks.y
+    mean = float(y.mean()) if len(y) else 0.0
+    by_method = {OWN: errors, TASK_MEAN: task_mean_errors} if len(data) > 1 else {}
+    return TrainingSummary(len(data), len(y), mean, data.settings.loss.name, by_method)
+
+
+def training_summary(
+    data: TrainingData, choice: Choice, fitter: FormFitter, model: Mixture, errors: Array, n_tasks: int
+) -> TrainingSummary:
+    """Summarise ``n_tasks`` training tasks, of which ``data`` are all or a sample."""
+    summary = basic_summary(data, errors, choice.own_means)
+    n_rows = round(float(summary.n_rows) * n_tasks / max(len(data), 1))
+    summary = replace(summary, n_tasks=n_tasks, n_rows=n_rows)
+    if len(data) == 1:
+        return summary
+    form, totals, sample = choice.best.form, data.statistics.totals(), _sample(data)
+    moment = totals.gram / max(totals.n_rows, 1.0)
+    mean = mean_covariance(
+        model,
+        data.statistics if sample is None else data.statistics.take(sample),
+        learn_mean=form.learn_mean,
+        side=choice.side if form.kind != "independent" else None,
+        n_linear=0 if data.side is None else data.side.n_linear,
+        repeated=1.0 if sample is None else len(data) / len(sample),
+        times=n_tasks / len(data),
+    )
+    baselines, mixed_model = _baselines(choice.candidates), None
+    if MIXED_MODEL in baselines:
+        mixed_model = replace(fitter, starts=choice.starts).fit(baselines[MIXED_MODEL].form)
+    return replace(
+        summary,
+        errors={**summary.errors, **{name: baseline.errors for name, baseline in baselines.items()}},
+        row_moment=moment,
+        mean=mean,
+        mixed_model=mixed_model,
+        ridge=baselines[RIDGE].form.ridge if RIDGE in baselines else None,
+        side=_side_summary(data, model, moment),
+    )
+
+
+def _baselines(candidates: list[Candidate]) -> dict[str, Candidate]:
+    """Return the best candidate of each standard method."""
+    unscaled = [c for c in candidates if c.scale == 1.0]
+    kinds = {
+        RIDGE: [c for c in unscaled if c.form.kind == "independent"],
+        POOLED: [c for c in unscaled if c.form.structure == "none"],
+        MIXED_MODEL: [c for c in unscaled if _is_standard_mixed_model(c.form)],
+    }
+    return {name: min(found, key=lambda c: c.error) for name, found in kinds.items() if found}
+
+
+def _is_standard_mixed_model(form: Form) -> bool:
+    """Return whether it is a mixed model with an unrestricted covariance.
+
+    One pseudo-task is allowed: few tasks always have it.
+    """
+    full = form.kind == "mixed model" and form.structure == "full"
+    return full and form.pseudo_tasks <= 1.0 and not form.truncation
+
+
+def _sample(data: TrainingData) -> NDArray[np.intp] | None:
+    """Return a random sample of the tasks, or None if all of them can be used."""
+    most = max(200, int(MAX_WORK / data.statistics.n_features**3))
+    if len(data) <= most:
+        return None
+    return np.sort(np.random.default_rng(data.seed(ACCOUNT_TASKS)).permutation(len(data))[:most])
+
+
+def _side_summary(data: TrainingData, model: Mixture, moment: Array) -> SideSummary | None:
+    if not data.has_description or (model.side is None and model.gates is None):
+        return None
+    assert data.side is not None
+    assert data.statistics.side is not None
+    table = data.tasks.side_info
+    numeric = None if table is None or table.dtype == object else table.astype(float)
+    return summarise_side(model, data.units, data.side, data.statistics.side, moment, numeric)

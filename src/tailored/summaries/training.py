@@ -1,0 +1,109 @@
+"""`TrainingSummary`: what is stored about the training tasks for summaries, without their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..feature_maps import SideFeatures
+from ..gaussian import MeanCovariance, Mixture
+from ..gaussian.gates import log_gates
+from ..tasks import Units
+
+Array = NDArray[np.float64]
+
+#: Name of the fitted learner in tables of errors.
+OWN = "this learner"
+
+
+@dataclass(frozen=True)
+class SideSummary:
+    """Contribution of the side information.  Row 0 is for all columns together, row 1 + j for column j of m alone.
+
+    Attributes
+    ----------
+    coefficient_std : array (1 + m, d)
+        Standard deviation over tasks of what the side information adds to each coefficient, in the user's units.
+        Standard deviations are stored because variances may overflow.
+    row_variance : array (1 + m,)
+        Variance of what it adds to the prediction of a row, averaged over rows, in squared units of the target.
+    entropy_reduction : array (1 + m,)
+        Fraction of the entropy of a task's component that the mixing weights remove; other columns are at their means.
+    component_means : array (K, m) or None
+        Mean of each column in each component; None if a column is not numeric.
+    """
+
+    coefficient_std: Array
+    row_variance: Array
+    entropy_reduction: Array
+    component_means: Array | None = None
+
+
+@dataclass(frozen=True)
+class TrainingSummary:
+    """Numbers about the training tasks of a prior.
+
+    Attributes
+    ----------
+    n_tasks, n_rows : int
+    target_mean : float
+        Mean of the targets, in the user's units.
+    loss : str
+        Loss of ``errors``.
+    errors : dict of str to array
+        Errors of the held-out tasks by method, for the same tasks and rows; NaN for tasks without query rows.
+    row_moment : array (d, d) or None
+        Mean of xxᵀ over rows, for scaled rows.
+    mean : MeanCovariance or None
+        Covariance of the estimation error of b and Γ.
+    mixed_model : Mixture or None
+        The mixed model with full covariance that was fitted to the same tasks.
+    ridge : float or None
+        τ = ridge · I of the ridge regression per task with the smallest validation error.
+    side : SideSummary or None
+    """
+
+    n_tasks: int
+    n_rows: int
+    target_mean: float
+    loss: str
+    errors: dict[str, Array] = field(default_factory=dict)
+    row_moment: Array | None = None
+    mean: MeanCovariance | None = None
+    mixed_model: Mixture | None = None
+    ridge: float | None = None
+    side: SideSummary | None = None
+
+
+def summarise_side(
+    model: Mixture, units: Units, features: SideFeatures, side: Array, row_moment: Array, table: Array | None
+) -> SideSummary:
+    """Summarise the contribution of the side information.
+
+    ``side`` (T, q) are its features, ``table`` (T, m) is the side information itself if it is numeric.
+    """
+    columns = np.asarray(features.origins)
+    d, m = model.means.shape[1], int(columns.max(initial=-1)) + 1
+    coefficient_std, row_variance, reduction = np.zeros((1 + m, d)), np.zeros(1 + m), np.zeros(1 + m)
+    for i in range(1 + m):
+        chosen = columns >= 0 if i == 0 else columns == i - 1
+        if model.side is not None:
+            added = side[:, chosen] @ model.side[:, chosen].T
+            covariance = np.atleast_2d(np.cov(added.T, bias=True))
+            row_variance[i] = units.target**2 * float(np.sum(covariance * row_moment))
+            coefficient_std[i] = units.raw_deviations(covariance)
+        if model.gates is not None:
+            weights = np.exp(log_gates(model.gates[:, np.append(True, chosen)], side[:, chosen]))
+            entropy = float(_entropy(weights.mean(axis=0)))
+            reduction[i] = 1.0 - float(_entropy(weights).mean()) / entropy if entropy > 0 else 0.0
+    means = None
+    if table is not None and model.n_components > 1 and model.gates is not None:
+        r = np.exp(log_gates(model.gates, side))
+        means = (r.T @ np.nan_to_num(table)) / np.maximum(r.T @ ~np.isnan(table), 1e-300)
+    return SideSummary(coefficient_std, row_variance, reduction, means)
+
+
+def _entropy(p: Array) -> Array:
+    return np.asarray(-(p * np.log(np.maximum(p, 1e-300))).sum(axis=-1))
