@@ -119,7 +119,7 @@ TRIALS = {
 
 
 def all_known(effects):
-    if not np.isfinite(effects["low"]).all():
+    if not np.isfinite(effects["lower"]).all():
         raise Unknown
 
 

@@ -21,7 +21,8 @@ from tailored.gaussian import (
     mean_covariance,
     task_covariances,
 )
-from tailored.summaries import Account, Table
+from tailored.summaries.tables import Table
+from tailored.summaries.training import TrainingSummary
 from tailored.tasks import Units
 
 LME4 = shutil.which("Rscript") is not None and (
@@ -198,9 +199,9 @@ def test_effects_are_those_of_lme4(tmp_path):
     learner = EmpiricalBayesLearner().fit(tasks)
     tables = learner.summary().tables
     effects = tables["effects"].columns
-    np.testing.assert_allclose(effects["effect"], [slope, level], rtol=0.02)
+    np.testing.assert_allclose(effects["fixed effect"], [slope, level], rtol=0.02)
     np.testing.assert_allclose(effects["std. error"], [slope_error, level_error], rtol=0.05)
-    np.testing.assert_allclose(effects["std. between tasks"], [slope_std, level_std], rtol=0.05)
+    np.testing.assert_allclose(effects["random-effect std"], [slope_std, level_std], rtol=0.05)
     assert tables["noise"].columns["standard deviation"][0] == pytest.approx(sigma, rel=0.02)
     frame = learner.effects(tasks)
     order = tasks.index_of(labels.split(","))
@@ -212,13 +213,13 @@ def test_effects_are_those_of_lme4(tmp_path):
 def test_intervals_of_effects_hold_the_truth(described):
     learner, tasks, truth = described
     frame = learner.effects(tasks, coverage=0.8)
-    assert list(frame.columns) == ["task", "column", "effect", "std", "low", "high"]
+    assert list(frame.columns) == ["task", "column", "effect", "std", "lower", "upper"]
     assert frame["task"].tolist()[:2] == ["school 0", "school 0"]
     assert frame["column"].tolist()[:2] == ["x0", "(intercept)"]
-    inside = (frame["low"] <= truth.ravel()) & (truth.ravel() <= frame["high"])
+    inside = (frame["lower"] <= truth.ravel()) & (truth.ravel() <= frame["upper"])
     # 280 intervals, two of them of one task
     assert 0.8 - 0.09 < inside.mean() < 0.8 + 0.09
-    np.testing.assert_allclose((frame["high"] - frame["low"]) / frame["std"], 2 * 1.2815516, rtol=1e-6)
+    np.testing.assert_allclose((frame["upper"] - frame["lower"]) / frame["std"], 2 * 1.2815516, rtol=1e-6)
 
 
 def test_effects_change_units_as_algebra_says(described):
@@ -241,7 +242,7 @@ def test_side_information_that_matters_is_told_from_that_which_does_not(describe
     summary = learner.summary()
     said = dict(
         zip(
-            *(summary.tables["side_information"].columns[c] for c in ("side information", "explains")),
+            *(summary.tables["side_information"].columns[c] for c in ("side information", "R²")),
             strict=True,
         )
     )
@@ -252,7 +253,7 @@ def test_side_information_that_matters_is_told_from_that_which_does_not(describe
     assert said["s0"] == pytest.approx(want, abs=0.12)
     assert said["s1"] < 0.05 < said["s0"]
     effects = summary.to_frame("side_effects")
-    mine = effects[(effects["side information"] == "s0") & (effects["moves"] == "(intercept)")].iloc[0]
+    mine = effects[(effects["side information"] == "s0") & (effects["coefficient"] == "(intercept)")].iloc[0]
     assert abs(mine["effect"] - 1.5) < 4.0 * mine["std. error"] < 1.5
 
 
@@ -263,7 +264,7 @@ def test_rivals_are_what_they_are_called(described):
     found = dict(zip(errors["method"], errors["error"], strict=True))
     given, asked = new.support_query(3, random_state=0)
     means, ridges = [], []
-    units, ridge = learner.prior_.units, learner.account_.ridge
+    units, ridge = learner.prior_.units, learner.training_summary_.ridge
     for support, query in zip(given, asked, strict=True):
         means.append(np.mean(np.abs(query.y - support.y.mean())))
         X, y = units.dense(support.X), units.targets(support.y)
@@ -284,7 +285,7 @@ def test_errors_are_those_that_chose(described):
         "this learner",
         "mixed model",
         "ridge per task",
-        "one model for all",
+        "pooled regression",
         "task mean",
     }
 
@@ -303,7 +304,7 @@ def test_prints_in_80_columns(described):
     summary = described[0].summary()
     text = check_text(summary)
     assert "140 tasks" in text
-    assert "linear mixed model" in text
+    assert "Linear mixed model" in text
     html = summary._repr_html_()
     assert html.count("<table>") == len(summary.tables)
     assert all(
@@ -323,11 +324,11 @@ def test_is_kept_in_a_file(described, tmp_path):
 
 def test_no_rows_are_kept(described):
     learner, tasks, _ = described
-    account = learner.account_
-    assert isinstance(account, Account)
-    assert (account.n_tasks, account.n_rows) == (140, len(tasks.y))
-    assert account.target_mean == pytest.approx(tasks.y.mean())
-    assert all(len(errors) == 140 for errors in account.errors.values())
+    stored = learner.training_summary_
+    assert isinstance(stored, TrainingSummary)
+    assert (stored.n_tasks, stored.n_rows) == (140, len(tasks.y))
+    assert stored.target_mean == pytest.approx(tasks.y.mean())
+    assert all(len(errors) == 140 for errors in stored.errors.values())
 
 
 def test_components_and_gates():
@@ -340,7 +341,7 @@ def test_components_and_gates():
     assert components["proportion"].sum() == pytest.approx(1.0)
     assert len(summary.to_frame("component_effects")) == 4 * learner.n_components_
     if learner.form_.get("gate_penalty"):
-        told = summary.to_frame("side_information")["tells component"][0]
+        told = summary.to_frame("side_information")["entropy reduction"][0]
         # The hint is right nine times in ten: 1 − H(0.9) / log 2 of what two equal clusters leave open.
         assert 0.05 < told < 0.9
     effects = learner.effects(tasks[:3])
@@ -400,13 +401,13 @@ def test_frames_without_pandas(described, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     found = described[0].effects(described[1][:2])
-    assert found.dtype.names == ("task", "column", "effect", "std", "low", "high")
+    assert found.dtype.names == ("task", "column", "effect", "std", "lower", "upper")
     assert len(found) == 4
 
 
 def test_tables_go_on_below_where_they_are_wide():
     columns = {"column": ["a", "b"], **{f"a name of some length {j}": [1.5, 1e7] for j in range(6)}}
-    lines = Table("Wide", columns, "said").text.splitlines()
+    lines = str(Table("Wide", columns, "said")).splitlines()
     assert max(map(len, lines)) <= 80
     assert sum(line.strip().startswith("column") for line in lines) == 3
     assert "  said" in lines

@@ -35,7 +35,7 @@ looks = {"Public": ("tab:blue", "o"), "Catholic": ("tab:orange", "^")}
 place = pd.Series(range(len(slope)), index=slope.index)
 for name, (color, marker) in looks.items():
     own = slope[sector.loc[slope.index].eq(name).to_numpy()]
-    ax.hlines(place[own.index], own["low"], own["high"], color=color, alpha=0.35, linewidth=0.8)
+    ax.hlines(place[own.index], own["lower"], own["upper"], color=color, alpha=0.35, linewidth=0.8)
     ax.plot(own["effect"], place[own.index], marker, color=color, markersize=3.5, label=name)
 ax.set(
     xlabel="points for one unit of social status, with 90 % intervals", ylabel="schools, in order", yticks=[]

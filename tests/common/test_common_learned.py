@@ -15,7 +15,7 @@ from tailored.common import CommonPart
 from tailored.empirical_bayes import Learned, common_part
 from tailored.exceptions import UnhelpfulWarning
 from tailored.gaussian.forms import Form
-from tailored.summaries import Account
+from tailored.summaries.training import TrainingSummary
 
 
 def test_a_common_part_without_descriptions_is_of_the_columns_alone():
@@ -92,7 +92,7 @@ def test_only_what_is_kept_warns_and_at_the_users_line(monkeypatch, tasks, tree,
     def learn(data, **options):
         with_it = not np.isin(data.tasks.y, tasks.y).all()
         errors, complaint = np.arange(36.0) + (with_it != pays), "with" if with_it else "without"
-        found = errors, errors.mean(), [], None, (), Account(36, 288, 0.0, "absolute")
+        found = errors, errors.mean(), [], None, (), TrainingSummary(36, 288, 0.0, "absolute")
         return Learned(learner.prior_, Form("mixed model"), 1.0, None, None, *found, complaint=complaint)
 
     monkeypatch.setattr(common_part, "learn", learn)

@@ -73,10 +73,10 @@ def test_effects_are_those_of_the_learner(schools):
     found = EffectsDisplay.from_estimator(learner, tasks, "x0", coverage=0.8)
     frame = learner.effects(tasks, coverage=0.8)
     mine = frame[frame["column"] == "x0"]
-    for name in ("low", "high"):
-        np.testing.assert_array_equal(getattr(found, name), mine[name])
+    np.testing.assert_array_equal(found.low, mine["lower"])
+    np.testing.assert_array_equal(found.high, mine["upper"])
     np.testing.assert_array_equal(found.effects, mine["effect"])
-    common = learner.summary().tables["effects"].columns["effect"][0]
+    common = learner.summary().tables["effects"].columns["fixed effect"][0]
     assert found.common == pytest.approx(common)
     # In increasing order, filled where the interval leaves out the common effect.
     filled = next(line for line in found.ax_.lines if line.get_label() == "interval leaves it out")

@@ -46,15 +46,17 @@ def test_units_of_any_size_change_nothing(plain: EmpiricalBayesLearner, powers: 
     mine, usual = learner.summary().frames, plain.summary().frames
     assert mine.keys() == usual.keys()
     for name, size in (
-        ("effect", unit / back),
+        ("fixed effect", unit / back),
         ("std. error", unit / back),
-        ("std. between tasks", unit / back),
+        ("random-effect std", unit / back),
     ):
         np.testing.assert_allclose(mine["effects"][name] / size, usual["effects"][name], rtol=1e-9)
-    np.testing.assert_allclose(mine["effects"]["explained"], usual["effects"]["explained"], rtol=1e-9)
+    np.testing.assert_allclose(
+        mine["effects"]["R² of side info"], usual["effects"]["R² of side info"], rtol=1e-9
+    )
     np.testing.assert_allclose(mine["correlations"].iloc[:, 1:], usual["correlations"].iloc[:, 1:], rtol=1e-9)
     effects = learner.effects(others), plain.effects(tasks)
-    for name in ("effect", "std", "low", "high"):
+    for name in ("effect", "std", "lower", "upper"):
         np.testing.assert_allclose(
             effects[0][name] / np.tile(unit / back, TASKS), effects[1][name], rtol=1e-9, atol=1e-9
         )

@@ -7,7 +7,6 @@ import warnings
 import numpy as np
 import pytest
 from scipy import sparse
-from tailored.summaries.words import strength
 
 from odd_tasks import D, bayes, make
 from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskRegressor, TaskSet
@@ -15,8 +14,8 @@ from tailored.feature_maps import get_feature_map
 from tailored.losses import get_loss
 from tailored.objectives import Query
 from tailored.solvers import ProjectedSGD
-from tailored.summaries import OWN
 from tailored.summaries.building import errors_table
+from tailored.summaries.training import OWN
 from tailored.tasks import Rows, Units
 
 
@@ -80,7 +79,6 @@ def test_errors_whose_squares_are_no_numbers() -> None:
     table = errors_table({OWN: own, "other": other}, "Errors", "")
     assert table is not None
     assert table.columns["std. error"][1] == pytest.approx(1e160)  # of 1, 4 and 1
-    assert strength(3.0) == "mostly"
 
 
 def test_a_rating_scale_of_no_rows() -> None:
