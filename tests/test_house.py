@@ -61,9 +61,3 @@ def private_imports(path):
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_private_modules_stay_at_home(path):
     assert list(private_imports(path)) == []
-
-
-def test_files_fit_a_head():
-    """No file above 400 lines but the compiled loops, which Numba's cache wants in one."""
-    long = {str(p.relative_to(SOURCE)): len(p.read_text().splitlines()) for p in SOURCE.rglob("*.py")}
-    assert {name for name, lines in long.items() if lines > 400} <= {"within/kernels.py"}
