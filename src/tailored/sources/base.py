@@ -1,0 +1,91 @@
+"""Interfaces of task sources: a sample of whole tasks, and the statistics of all tasks.
+
+The learner selects a model on the sample.  EM then fits the selected model to all tasks, for which it only needs sums over
+tasks.  Sources differ in where the tasks are: in memory, in a table that is read in batches, on a Dask cluster, on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.threads import single_threaded_blas
+from ..gaussian import Source as Statistics
+from ..gaussian import TaskStatistics
+from ..gaussian.moments import Model, Moments, Summed, Totals
+from ..tasks import TaskSet, Units
+from .reservoir import Reservoir
+
+Array = NDArray[np.float64]
+Sums = TypeVar("Sums", Totals, Moments)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Convert tasks to their sufficient statistics.
+
+    Attributes
+    ----------
+    scaling : Units
+    side : callable, optional
+        Compute features (T, q) of the side information.
+    residuals : callable, optional
+        Return the tasks with the predictions of the shared regressor subtracted from their targets.
+    """
+
+    scaling: Units
+    side: Callable[[TaskSet], Array] | None = None
+    residuals: Callable[[TaskSet], TaskSet] | None = None
+
+    def __call__(self, tasks: TaskSet) -> TaskStatistics:
+        side = None if self.side is None else self.side(tasks)
+        return TaskStatistics.of(tasks if self.residuals is None else self.residuals(tasks), self.scaling, side)
+
+
+class TaskSource(Protocol):
+    """Tasks to learn from: a random sample of whole tasks, and statistics of all of them."""
+
+    @property
+    def reservoir(self) -> Reservoir:
+        """The sample, in a form that can take more tasks; `Reservoir.is_whole` if it contains all of them."""
+
+    @property
+    def target_range(self) -> tuple[float, float]:
+        """Smallest and largest target."""
+
+    def statistics(self, read: Reader) -> Statistics:
+        """Return the statistics of all tasks, for EM."""
+
+    def close(self) -> None:
+        """Delete stored rows; `statistics` is not called again."""
+
+
+def sum_in_order(parts: Iterable[Sums]) -> Sums:
+    """Add from first to last, so that the result is bitwise reproducible."""
+    return reduce(add, parts)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Statistics of several blocks of tasks in this process, summed in the order of the blocks."""
+
+    blocks: Sequence[Statistics]
+
+    @property
+    def n_features(self) -> int:
+        return self.blocks[0].n_features
+
+    def totals(self) -> Totals:
+        return sum_in_order(block.totals() for block in self.blocks)
+
+    def moments(self, model: Model, responsibilities: Any = None) -> Summed:
+        earlier = [None] * len(self.blocks) if responsibilities is None else responsibilities
+        with single_threaded_blas():
+            results = [block.moments(model, r) for block, r in zip(self.blocks, earlier, strict=True)]
+        return Summed(sum_in_order(one.moments for one in results), [one.responsibilities for one in results])

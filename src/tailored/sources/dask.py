@@ -1,0 +1,348 @@
+"""Tasks of a Dask dataframe: a sample of whole tasks in this process, statistics of all tasks on the workers.
+
+Dask's shuffle moves the rows of a task to one partition.  Workers compute statistics with the same compiled loop as for rows
+in memory: a grouped sum over product columns took four times as long, and ten times the memory of the rows.  An EM step
+sends the model to the workers and receives sums.  If a worker dies, Dask recomputes its partitions from the dataframe, and
+the result is bitwise the same.  Without a client, Dask computes the same partitions in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._utils.records import cached_property
+from .._utils.threads import single_threaded_blas
+from ..exceptions import ShardError
+from ..gaussian import TaskStatistics
+from ..gaussian.moments import Model, Moments, Summed, Totals
+from ..tasks import TaskSet
+from ..tasks.pieces import in_label_order
+from .base import Blocks, Reader, Statistics, sum_in_order
+from .reservoir import Reservoir
+from .scan import ColumnRoles, TaskScan
+
+#: Seconds to wait for the scheduler's answer, and for the first worker.
+TIMEOUT = 30.0
+#: Number of samples that are merged by one Dask task.
+FAN_IN = 8
+
+
+# ---------------------------------------------------------------- clusters
+
+
+def connect(address: str, timeout: float | None = None) -> Any:
+    """Return a client of the Dask scheduler at an address such as "tcp://127.0.0.1:8786", once it has a worker."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError("scheduler: clusters need Dask; install 'tailored[cluster]'") from error
+    timeout = TIMEOUT if timeout is None else timeout
+    try:
+        client = Client(address, timeout=timeout)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ConnectionError(
+            f"scheduler: no Dask scheduler answers at {address} ({error}); is `dask scheduler` running there?"
+        ) from error
+    try:
+        _wait_for_worker(client, timeout)
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _wait_for_worker(client: Any, timeout: float = TIMEOUT) -> None:
+    """Raise if the cluster has no worker: its tasks would wait forever."""
+    try:
+        client.wait_for_workers(1, timeout=timeout)
+    except TimeoutError as error:
+        raise ConnectionError(
+            f"scheduler: {_address(client)} has no workers after {timeout:g} s; start some with "
+            f"`dask worker {_address(client)}`"
+        ) from error
+
+
+def _address(client: Any) -> str:
+    return str(client.scheduler.address) if client.scheduler is not None else "the scheduler"
+
+
+def fetch(client: Any, futures: Sequence[Any]) -> list[Any]:
+    """Return the results of all futures in order, or raise `ShardError` for the first that failed.
+
+    The function waits for all futures, so that results that could be computed stay on the workers.
+    """
+    from distributed import KilledWorker
+
+    results, errors = _wait(client, futures)
+    suspects = [future for future in futures if isinstance(errors.get(future.key), KilledWorker)]
+    if 1 < len(suspects) == len(errors):
+        # Dask blames every task that was queued on a worker that died.  Run alone, only the cause fails again.
+        errors = {}
+        for suspect in suspects:
+            client.retry([suspect])
+            # Through a task of its own: a future drops a result that arrives before `retry` returns.
+            probe = client.submit(_identity, suspect, pure=False)
+            result, failed = _wait(client, [probe])
+            if failed:
+                errors[suspect.key] = failed[probe.key]
+            else:
+                results[suspect.key] = result[probe.key]
+    for number, future in enumerate(futures):
+        if future.key in errors:
+            error = errors[future.key]
+            raise ShardError(f"partition {number + 1} of {len(futures)} {_reason(error)}") from error
+    return [results[future.key] for future in futures]
+
+
+def _wait(client: Any, futures: Sequence[Any]) -> tuple[dict[str, Any], dict[str, BaseException]]:
+    """Return results and errors by the keys of the futures."""
+    from distributed import as_completed
+
+    results, errors = {}, {}
+    try:
+        for future, result in as_completed(futures, with_results=True, raise_errors=False):
+            if future.status == "cancelled":
+                raise CancelledError
+            if future.status == "error":
+                errors[future.key] = future.exception()
+            else:
+                results[future.key] = result
+    except (CancelledError, OSError, TimeoutError) as error:
+        raise ConnectionError(
+            f"scheduler: the connection to {_address(client)} was lost, and with it the statistics of the tasks "
+            f"({error!r}). Start the scheduler and fit again."
+        ) from error
+    return results, errors
+
+
+def _reason(error: BaseException) -> str:
+    from distributed import KilledWorker
+
+    if not isinstance(error, KilledWorker):
+        return f"failed ({type(error).__name__}: {error})"
+    return (
+        f"ended every worker that processed it (the last was {error.last_worker.address}). See the logs of the workers. "
+        "Most often a partition is larger than a worker's memory; use more partitions. The other partitions stay on the "
+        "workers."
+    )
+
+
+@dataclass(frozen=True)
+class ClusterStatistics:
+    """Statistics of tasks on the workers of a cluster.
+
+    Attributes
+    ----------
+    client : distributed.Client
+    shards : sequence of futures of TaskStatistics
+        Their sums are added in this order.  They must be results of submitted tasks, because Dask cannot recompute scattered
+        data after the death of a worker.
+    n_features : int
+    """
+
+    client: Any
+    shards: Sequence[Any]
+    n_features: int
+
+    def totals(self) -> Totals:
+        return sum_in_order(fetch(self.client, [self._submit(_totals, shard) for shard in self.shards]))
+
+    def moments(self, model: Model, responsibilities: Any = None) -> Summed:
+        """Return the sums of an EM step; ``responsibilities`` are futures and stay on the workers."""
+        # The model is the result of one task: the scheduler stores it once, and can send it to workers that join later.
+        sent = self._submit(_identity, model)
+        if getattr(model, "n_components", 2) == 1:
+            sums = [self._submit(_moments, shard, sent) for shard in self.shards]
+            return Summed(sum_in_order(fetch(self.client, sums)))
+        earlier = [None] * len(self.shards) if responsibilities is None else responsibilities
+        steps = [self._submit(_step, s, sent, r) for s, r in zip(self.shards, earlier, strict=True)]
+        sums = [self._submit(_sums_of_step, step) for step in steps]
+        return Summed(sum_in_order(fetch(self.client, sums)), steps)
+
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self.client.submit(function, *arguments, pure=False)
+
+
+# ---------------------------------------------------------------- the source
+
+
+class Sample(NamedTuple):
+    """A sample of the tasks of some partitions, and the range of all of their targets."""
+
+    reservoir: Reservoir
+    low: float = np.inf
+    high: float = -np.inf
+
+
+@dataclass(frozen=True)
+class DaskSource:
+    """The tasks of a Dask dataframe.  Each of its partitions becomes a shard of statistics.
+
+    Attributes
+    ----------
+    scan : TaskScan
+    seed : int
+        Seed of the sample.
+    """
+
+    scan: TaskScan
+    seed: int
+
+    @cached_property
+    def roles(self) -> ColumnRoles:
+        return self.scan.roles.resolve(list(self.scan.table.dask_frame.columns))
+
+    @cached_property
+    def frame(self) -> Any:
+        return self.scan.table.dask_frame[self.roles.names]
+
+    @cached_property
+    def client(self) -> Any:
+        """The active client at the first use; None if Dask computes in this process."""
+        try:
+            from distributed import get_client
+
+            client = get_client()
+        except (ImportError, ValueError):
+            return None
+        _wait_for_worker(client)
+        return client
+
+    @cached_property
+    def _sample(self) -> Sample:
+        from dask import delayed
+
+        draw, merge = delayed(_draw_sample, pure=False), delayed(_merge_samples, pure=False)
+        samples = [draw(part, self.roles, Reservoir(seed=self.seed)) for part in self.frame.to_delayed()]
+        while len(samples) > 1:
+            samples = [merge(samples[i : i + FAN_IN]) for i in range(0, len(samples), FAN_IN)]
+        try:
+            sample: Sample = self._compute(samples)[0]
+        except ShardError as error:
+            raise self._name_partition(error) from error
+        if not len(sample.reservoir):
+            raise ValueError(f"data: {self.scan.table.name} has no rows")
+        return sample
+
+    @property
+    def reservoir(self) -> Reservoir:
+        return self._sample.reservoir
+
+    @property
+    def target_range(self) -> tuple[float, float]:
+        return self._sample.low, self._sample.high
+
+    def statistics(self, read: Reader) -> Statistics:
+        """Compute the statistics of all tasks; with a client they stay on the workers."""
+        from dask import delayed
+
+        # The peer-to-peer shuffle would return rows in another order each time.
+        whole = self.frame.shuffle(on=self.roles.task, shuffle_method="tasks")
+        # One Dask task holds the reader: a shared regressor may be large.
+        reader = delayed(read, traverse=False, pure=False)
+        compute = delayed(_shard, pure=False)
+        shards = [
+            compute(part, self.roles, self.reservoir.sample[:0], reader) for part in whole.to_delayed()
+        ]
+        try:
+            if self.client is None:
+                return Blocks(self._compute(shards))
+            statistics = ClusterStatistics(self.client, self.client.compute(shards), len(read.scaling.columns))
+            statistics.totals()  # raise for a partition that cannot be read now, not in EM
+        except ShardError as error:
+            raise self._name_partition(error) from error
+        return statistics
+
+    def close(self) -> None:
+        """Do nothing: no rows are stored."""
+
+    def _compute(self, graph: Sequence[Any]) -> list[Any]:
+        if self.client is not None:
+            return fetch(self.client, self.client.compute(list(graph)))
+        import dask
+
+        try:
+            return list(dask.compute(*graph))
+        except Exception as error:
+            raise ShardError(f"{type(error).__name__}: {error}") from error
+
+    def _name_partition(self, error: ShardError) -> ShardError:
+        """Return an error that names the first partition of the dataframe that cannot be read, if there is one."""
+        from dask import delayed
+
+        check, last = delayed(_count_tasks, pure=False), self.frame.npartitions - 1
+        for number, part in enumerate(self.frame.to_delayed()):
+            try:
+                self._compute([check(part, self.roles)])
+            except ShardError as cause:
+                reason = cause.__cause__ or cause
+                return ShardError(f"data: partition {number} (of 0 to {last}) cannot be read: {reason}")
+        return error
+
+
+# ---------------------------------------------------------------- functions that run on a worker
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _totals(shard: TaskStatistics) -> Totals:
+    return shard.totals()
+
+
+def _step(shard: TaskStatistics, model: Model, earlier: Summed | None) -> Summed:
+    # With several threads the order of sums would depend on the number of cores.
+    with single_threaded_blas():
+        return shard.moments(model, None if earlier is None else earlier.responsibilities)
+
+
+def _moments(shard: TaskStatistics, model: Model) -> Moments:
+    return _step(shard, model, None).moments
+
+
+def _sums_of_step(summed: Summed) -> Moments:
+    return summed.moments
+
+
+def _read_partition(part: Any, roles: ColumnRoles) -> TaskSet:
+    tasks = TaskSet.from_frame(
+        part,
+        task=roles.task,
+        target=roles.target,
+        features=roles.features,
+        side_columns=roles.side or None,
+    )
+    assert tasks.encoding is not None
+    tasks.encoding.check_plain("partitions of a Dask dataframe are read separately; encode it as numbers first")
+    return tasks
+
+
+def _draw_sample(part: Any, roles: ColumnRoles, empty: Reservoir) -> Sample:
+    if not len(part):
+        return Sample(empty)
+    tasks = _read_partition(part, roles)
+    return Sample(empty.take(tasks), float(tasks.y.min()), float(tasks.y.max()))
+
+
+def _merge_samples(samples: list[Sample]) -> Sample:
+    """Merge samples; a task of the merged sample is in the sample of every partition in which it has rows."""
+    limit = min(sample.reservoir.limit for sample in samples)
+    total = replace(samples[0].reservoir, batches=(), limit=limit)
+    for sample in samples:
+        total = total.take(sample.reservoir.sample) if len(sample.reservoir) else total
+    return Sample(total, min(sample.low for sample in samples), max(sample.high for sample in samples))
+
+
+def _shard(part: Any, roles: ColumnRoles, no_tasks: TaskSet, read: Reader) -> TaskStatistics:
+    with single_threaded_blas():
+        return read(in_label_order(_read_partition(part, roles)) if len(part) else no_tasks)
+
+
+def _count_tasks(part: Any, roles: ColumnRoles) -> int:
+    return len(_read_partition(part, roles)) if len(part) else 0

@@ -1,0 +1,505 @@
+"""Tasks of a table that is read in batches: a sample in memory, and statistics of all tasks on disk.
+
+One pass over the table partitions its rows by task and draws the sample.  When the scaling is known, each partition is
+converted to blocks of statistics.  All files are in one folder.  An interrupted fit resumes there from the last journal
+entry and from the completed blocks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import starmap
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.threads import single_threaded_blas
+from ..gaussian import Summed, TaskStatistics, Totals
+from ..gaussian.moments import NEGLIGIBLE, Model
+from ..tasks import TaskSet, Units
+from ..tasks.pieces import in_label_order, label_keys, merged
+from .base import Reader, Statistics, sum_in_order
+from .reservoir import Reservoir
+from .scan import TaskScan
+
+#: Number of values that are read between two journal entries (800 MB).
+JOURNAL_NUMBERS = 100_000_000
+#: Number of partitions, and the size in bytes up to which a partition is read at once.
+N_PARTITIONS, PARTITION_BYTES = 64, 64_000_000
+#: Seed of the keys that partition tasks.  It differs from that of samples, which would otherwise fall into one partition.
+PARTITION_SEED = 0x5AFE
+
+Result = TypeVar("Result")
+
+
+# ---------------------------------------------------------------- files
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Write a temporary file, flush it to disk, and rename it: an interrupted writer leaves the old file or none."""
+    temporary = path.with_name(path.name + ".part")
+    with open(temporary, "wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    if not hasattr(os, "O_DIRECTORY"):  # such systems cannot flush a directory
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    write_atomically(path, lambda file: file.write(json.dumps(value).encode()))
+
+
+def _write_array(file: IO[bytes], array: np.ndarray) -> None:
+    """Append an array; one of objects (numbers, strings, None) is stored as JSON."""
+    if array.dtype == object:
+        array = np.frombuffer(json.dumps(array.tolist()).encode(), dtype=np.uint8)
+        np.lib.format.write_array(file, np.array(["json"]))
+    np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def _read_array(file: IO[bytes]) -> np.ndarray:
+    """Read the next array that `_write_array` wrote."""
+    array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+    if array.dtype.kind != "U" or array.shape != (1,) or array[0] != "json":
+        return array
+    rows = json.loads(np.lib.format.read_array(file, allow_pickle=False).tobytes())
+    if not rows or not isinstance(rows[0], list):
+        return np.fromiter(rows, dtype=object, count=len(rows))
+    table = np.empty((len(rows), len(rows[0])), dtype=object)
+    table[:] = rows
+    return table
+
+
+def _write_tasks(file: IO[bytes], tasks: TaskSet) -> None:
+    """Append rows, labels and side information of tasks, without column names."""
+    side = np.zeros((len(tasks), 0)) if tasks.side_info is None else tasks.side_info
+    for array in (tasks.labels, tasks.sizes, tasks.X, tasks.y, side):
+        _write_array(file, array)
+
+
+def _read_tasks(file: IO[bytes], like: TaskSet) -> TaskSet:
+    """Read the next tasks, with the column names and the encoding of ``like``."""
+    labels, sizes, X, y, side = (_read_array(file) for _ in range(5))
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    side_info: Any = None if like.side_info is None else side
+    return TaskSet.from_arrays(
+        X, y, offsets, labels, side_info, like.side_names, like.feature_names, like.encoding
+    )
+
+
+# ---------------------------------------------------------------- rows, partitioned by task
+
+
+@dataclass(frozen=True)
+class PartitionedRows:
+    """Rows on disk, partitioned by task: each batch is appended to the files of the partitions of its tasks.
+
+    When all batches have been added, a partition contains whole tasks.  One that is too large to be read at once is
+    partitioned again.
+
+    Attributes
+    ----------
+    folder : Path
+    depth : int
+        How often these tasks were partitioned before.
+    """
+
+    folder: Path
+    depth: int = 0
+
+    def path(self, partition: int) -> Path:
+        return self.folder / f"{partition:02d}.rows"
+
+    def sizes(self) -> list[int]:
+        """Return the size of each partition's file in bytes."""
+        paths = map(self.path, range(N_PARTITIONS))
+        return [path.stat().st_size if path.exists() else 0 for path in paths]
+
+    def truncate(self, sizes: list[int]) -> None:
+        """Remove what was appended since the partitions had these ``sizes``."""
+        for partition, size in enumerate(sizes):
+            if self.path(partition).exists():
+                os.truncate(self.path(partition), size)
+
+    def add(self, batch: TaskSet) -> None:
+        """Append the rows of a batch."""
+        if batch.is_sparse:
+            raise TypeError("data: sparse tasks cannot be partitioned on disk; pass dense columns")
+        keys = label_keys(batch.labels, PARTITION_SEED + self.depth)
+        partition = (keys % np.uint64(N_PARTITIONS)).astype(np.intp)
+        order = np.argsort(partition, kind="stable")
+        batch, ends = batch[order], np.searchsorted(partition[order], np.arange(N_PARTITIONS + 1))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for i in range(N_PARTITIONS):
+            if ends[i] < ends[i + 1]:
+                with open(self.path(i), "ab") as file:
+                    _write_tasks(file, batch[ends[i] : ends[i + 1]])
+
+    def flush(self) -> None:
+        """Flush all appended rows to disk (fsync)."""
+        for partition in range(N_PARTITIONS):
+            if self.path(partition).exists():
+                with open(self.path(partition), "rb+") as file:
+                    os.fsync(file.fileno())
+
+    def tasks(self, partition: int, like: TaskSet) -> Iterator[TaskSet]:
+        """Return the whole tasks of a partition in sets that fit into memory, with the column names of ``like``."""
+        path = self.path(partition)
+        if not path.exists() or not path.stat().st_size:
+            return
+        if path.stat().st_size <= PARTITION_BYTES:
+            yield in_label_order(merged(self._batches(path, like)))
+            return
+        finer = PartitionedRows(self.folder / f"{partition:02d}", self.depth + 1)
+        finer.clear()  # remove what an interrupted fit left
+        for batch in self._batches(path, like):
+            finer.add(batch)
+        if max(finer.sizes()) == path.stat().st_size:
+            # A single task cannot be partitioned.
+            yield merged(self._batches(path, like))
+        else:
+            for i in range(N_PARTITIONS):
+                yield from finer.tasks(i, like)
+        finer.clear()
+
+    @staticmethod
+    def _batches(path: Path, like: TaskSet) -> Iterator[TaskSet]:
+        with open(path, "rb") as file:
+            end = path.stat().st_size
+            while file.tell() < end:
+                yield _read_tasks(file, like)
+
+    def clear(self) -> None:
+        """Delete the files."""
+        for partition in range(N_PARTITIONS):
+            self.path(partition).unlink(missing_ok=True)
+        if self.folder.exists() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+
+# ---------------------------------------------------------------- blocks of statistics
+
+
+@dataclass(frozen=True)
+class DiskStatistics:
+    """Blocks of statistics on disk, summed in order with one block per thread in memory.
+
+    Attributes
+    ----------
+    blocks : tuple of Path
+        Files that `write_block` wrote.
+    n_features : int
+    n_threads : int
+        Number of blocks that are summed in parallel.  Results do not depend on it.
+    """
+
+    blocks: tuple[Path, ...]
+    n_features: int
+    n_threads: int = 1
+
+    def totals(self) -> Totals:
+        return sum_in_order(self._map(_block_totals, [()] * len(self.blocks)))
+
+    def moments(self, model: Model, responsibilities: Any = None) -> Summed:
+        """Return the sums of an EM step.
+
+        ``responsibilities`` are kept as bits per block: which components have a share of each task that is not negligible.
+        """
+        earlier = responsibilities or [None] * len(self.blocks)
+        total, kept = None, []
+        for moments, bits in self._map(partial(_block_moments, model), [(bits,) for bits in earlier]):
+            total = moments if total is None else total + moments
+            kept.append(bits)
+        assert total is not None
+        return Summed(total, kept if len(total.counts) > 1 else None)
+
+    def _map(self, function: Callable[..., Result], arguments: list[tuple[Any, ...]]) -> Iterator[Result]:
+        """Apply a function to every block and return the results in order."""
+        jobs = [(path, *more) for path, more in zip(self.blocks, arguments, strict=True)]
+        if self.n_threads == 1:
+            yield from starmap(function, jobs)
+            return
+        with ThreadPoolExecutor(self.n_threads) as pool:
+            yield from pool.map(lambda job: function(*job), jobs)
+
+
+def _block_totals(path: Path) -> Totals:
+    return read_block(path).totals()
+
+
+def _block_moments(model: Any, path: Path, bits: NDArray[np.uint8] | None) -> tuple[Any, NDArray[np.uint8]]:
+    statistics = read_block(path)
+    among = None if bits is None else np.unpackbits(bits, axis=1, count=model.n_components).astype(bool)
+    summed = model.summed(statistics, among)
+    return summed.moments, np.packbits(np.asarray(summed.responsibilities) > NEGLIGIBLE, axis=1)
+
+
+def write_block(path: Path, statistics: TaskStatistics) -> None:
+    """Write statistics, with the upper triangle of XᵀX."""
+    i, j = np.triu_indices(statistics.n_features)
+    side = np.zeros((len(statistics), 0)) if statistics.side is None else statistics.side
+    arrays = (statistics.gram[:, i, j], statistics.cross, statistics.square, statistics.sizes, side)
+
+    def write(file: IO[bytes]) -> None:
+        for array in arrays:
+            _write_array(file, array)
+
+    write_atomically(path, write)
+
+
+def read_block(path: Path) -> TaskStatistics:
+    """Read the statistics that `write_block` wrote."""
+    try:
+        with open(path, "rb") as file:
+            triangle, cross, square, sizes, side = (_read_array(file) for _ in range(5))
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"checkpoint: the block {path} cannot be read ({error}); delete it and fit again"
+        ) from error
+    d = cross.shape[1]
+    position = np.empty((d, d), dtype=np.intp)
+    i, j = np.triu_indices(d)
+    position[i, j] = position[j, i] = np.arange(len(i))
+    gram = np.take(triangle, position.ravel(), axis=1).reshape(len(sizes), d, d)
+    return TaskStatistics(gram, cross, square, sizes, side if side.shape[1] else None)
+
+
+# ---------------------------------------------------------------- the source
+
+
+class TableDigest:
+    """Number of batches and rows, columns, and a hash of the content of the part of a table that was read."""
+
+    def __init__(self) -> None:
+        self.n_batches, self._n_rows, self._columns = 0, 0, ""
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def add(self, frame: Any) -> None:
+        """Add a batch, a narwhals dataframe."""
+        columns = ", ".join(f"{name} ({frame[name].dtype})" for name in frame.columns)
+        self._columns = self._columns or columns
+        self._hash.update(f"{columns}, {len(frame)} rows".encode())
+        for name in frame.columns:
+            values = frame[name].to_numpy()
+            is_numeric = values.dtype.kind in "biufmM"
+            self._hash.update(values.tobytes() if is_numeric else repr(values.tolist()).encode())
+        self.n_batches += 1
+        self._n_rows += len(frame)
+
+    def summary(self) -> dict[str, Any]:
+        return {"columns": self._columns, "rows": self._n_rows, "content": self._hash.hexdigest()}
+
+
+@dataclass(frozen=True)
+class Journal:
+    """Progress of the pass over a table.
+
+    Attributes
+    ----------
+    n_batches : int
+    digest : dict
+        `TableDigest.summary` of these batches.
+    low, high : float
+        Range of the targets.
+    sizes : tuple of int
+        Size of each partition in bytes.
+    limit : int
+        `Reservoir.limit` of the sample.
+    features : tuple of str
+        Names of the features.
+    done : bool
+        Whether the whole table was read.
+    """
+
+    n_batches: int = 0
+    digest: dict[str, Any] = field(default_factory=dict)
+    low: float = np.inf
+    high: float = -np.inf
+    sizes: tuple[int, ...] = (0,) * N_PARTITIONS
+    limit: int = 0
+    features: tuple[str, ...] = ()
+    done: bool = False
+
+
+class DiskSource:
+    """The tasks of a table, in a folder.
+
+    A folder that was used before is only accepted for the same table and the same settings.  Its content is compared by
+    the hash of all values that were read, which takes a pass over the table.
+
+    Parameters
+    ----------
+    scan : TaskScan
+    folder : Path
+    seed : int
+        Seed of the sample.
+    settings : dict
+        What else the content of the folder depends on.
+    n_threads : int, default=1
+        Number of blocks that EM sums in parallel.
+    """
+
+    def __init__(
+        self, scan: TaskScan, folder: Path, *, seed: int, settings: dict[str, Any], n_threads: int = 1
+    ) -> None:
+        self._scan, self._folder, self._n_threads = scan, folder, n_threads
+        self._rows = PartitionedRows(folder / "rows")
+        self.reservoir = Reservoir(seed=seed)
+        self.journal = Journal()
+        folder.mkdir(parents=True, exist_ok=True)
+        roles = {f"column roles ({name})": value for name, value in scan.roles._asdict().items()}
+        self._check_settings({**roles, "encoding": repr(scan.given_encoding), "seed": seed, **settings})
+        self._restore()
+        self._read()
+
+    @property
+    def target_range(self) -> tuple[float, float]:
+        return self.journal.low, self.journal.high
+
+    def statistics(self, read: Reader) -> Statistics:
+        """Write the statistics of all tasks, except for blocks that an interrupted fit has written."""
+        kind = "targets" if read.residuals is None else "residuals"
+        folder = self._folder / f"blocks-{kind}-{_digest_scaling(read.scaling)}"
+        folder.mkdir(exist_ok=True)
+        blocks: list[Path] = []
+        for partition in range(N_PARTITIONS):
+            names = folder / f"{partition:02d}.json"
+            if not names.exists():
+                _write_json(names, self._write_blocks(folder, partition, read))
+            blocks += [folder / name for name in json.loads(names.read_text())]
+        return DiskStatistics(tuple(blocks), len(read.scaling.columns), self._n_threads)
+
+    def _write_blocks(self, folder: Path, partition: int, read: Reader) -> list[str]:
+        names = []
+        for i, tasks in enumerate(self._rows.tasks(partition, self.reservoir.sample)):
+            with single_threaded_blas():
+                statistics = read(tasks)
+            names.append(f"{partition:02d}-{i}.block")
+            write_block(folder / names[-1], statistics)
+        return names
+
+    def close(self) -> None:
+        """Delete the rows; the statistics stay in the folder."""
+        self._rows.clear()
+
+    def _check_settings(self, settings: dict[str, Any]) -> None:
+        """Store the settings in a new folder, or check that they are those of the folder."""
+        path, mine = self._folder / "settings.json", json.loads(json.dumps(settings, default=str))
+        if not path.exists():
+            _write_json(path, mine)
+            return
+        stored = json.loads(path.read_text())
+        for name in [*mine, *stored]:
+            if mine.get(name) != stored.get(name):
+                raise ValueError(
+                    f"checkpoint: the folder {self._folder} was written with {name} = {stored.get(name)!r}, and this fit "
+                    f"has {mine.get(name)!r}. Use another folder, or delete this one."
+                )
+
+    def _check_digest(self, digest: TableDigest) -> None:
+        """Raise if the part of the table that the folder contains is not the one read now."""
+        for name, found in digest.summary().items():
+            stored = self.journal.digest[name]
+            if stored != found:
+                what = f"other {name}" + ("" if name == "content" else f": {stored} there, {found} here")
+                raise ValueError(
+                    f"checkpoint: the folder {self._folder} was written for other data than {self._scan.table.name} "
+                    f"({what}). Use another folder, or delete this one."
+                )
+
+    def _restore(self) -> None:
+        """Restore the state of the last journal entry: sample and sizes of the partitions."""
+        path = self._folder / "journal.json"
+        if path.exists():
+            self.journal = Journal(**json.loads(path.read_text()))
+            like = self._scan.without_tasks(self.journal.features)
+            with open(self._folder / f"sample-{self.journal.n_batches}.tasks", "rb") as file:
+                batches = (_read_tasks(file, like),)
+            self.reservoir = replace(self.reservoir, batches=batches, limit=self.journal.limit)
+        if not self.journal.done:
+            self._rows.truncate(list(self.journal.sizes))
+
+    def _read(self) -> None:
+        """Read the table: compare the part that the folder contains, and add the rest."""
+        state, sample, n_numbers, digest = self.journal, self.reservoir, 0, TableDigest()
+        n_stored, is_done = state.n_batches, state.done
+
+        def observe(frame: Any) -> None:
+            digest.add(frame)
+            if digest.n_batches == n_stored:
+                self._check_digest(digest)
+
+        for tasks, position in self._scan.batches(n_stored, observe):
+            if is_done:
+                self._check_digest(digest)  # raises: the table has more batches than the folder
+            try:
+                self._rows.add(tasks)
+                sample = sample.take(tasks)
+            except ValueError as error:
+                raise ValueError(f"data: {position}: {error}") from error
+            state = replace(
+                state,
+                n_batches=digest.n_batches,
+                features=tuple(map(str, tasks.feature_names)),  # type: ignore[arg-type]
+                low=min(state.low, float(tasks.y.min())),
+                high=max(state.high, float(tasks.y.max())),
+            )
+            n_numbers += tasks.X.size
+            if n_numbers > JOURNAL_NUMBERS:
+                self._write_journal(state, sample, digest)
+                n_numbers = 0
+        if digest.n_batches < n_stored:
+            self._check_digest(digest)
+        if not len(sample):
+            raise ValueError(f"data: {self._scan.table.name} has no rows")
+        if not is_done:
+            self._write_journal(replace(state, done=True), sample, digest)
+
+    def _write_journal(self, state: Journal, sample: Reservoir, digest: TableDigest) -> None:
+        self._rows.flush()
+        state = replace(
+            state, sizes=tuple(self._rows.sizes()), limit=sample.limit, digest=digest.summary()
+        )
+        new = self._folder / f"sample-{state.n_batches}.tasks"
+        write_atomically(new, lambda file: _write_tasks(file, sample.sample))
+        _write_json(self._folder / "journal.json", asdict(state))
+        for old in self._folder.glob("sample-*.tasks"):
+            if old != new:
+                old.unlink()
+        self.journal, self.reservoir = state, sample
+
+
+def digest_tasks(tasks: TaskSet | None) -> str:
+    """Return a hash of the rows, labels and side information of tasks."""
+    digest = hashlib.blake2b(digest_size=16)
+    if tasks is not None:
+        X = tasks.X
+        for part in [X.indptr, X.indices, X.data] if tasks.is_sparse else [X]:
+            digest.update(np.ascontiguousarray(part))
+        digest.update(tasks.y.tobytes() + tasks.offsets.tobytes())
+        side = [] if tasks.side_info is None else tasks.side_info.tolist()
+        digest.update(repr((tasks.labels.tolist(), side)).encode())
+    return digest.hexdigest()
+
+
+def _digest_scaling(scaling: Units) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    values = [scaling.target, scaling.target_shift, scaling.fit_intercept]
+    for numbers in (scaling.columns, scaling.shift, values):
+        digest.update(np.ascontiguousarray(numbers, dtype=float).tobytes())
+    return digest.hexdigest()

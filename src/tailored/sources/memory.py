@@ -1,0 +1,79 @@
+"""Tasks in memory whose statistics would not fit into memory: compute them block by block at each EM step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.records import cached_property
+from ..gaussian import Summed, TaskStatistics, Totals
+from ..gaussian.moments import Model
+from ..tasks import TaskSet, Units
+from ..tasks.pieces import label_keys
+from .base import Blocks, Reader, Statistics
+from .reservoir import Reservoir
+
+#: Number of floats of XᵀX in one block (64 MB).
+BLOCK_FLOATS = 8_000_000
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Some of the tasks.  Their statistics are computed from the rows whenever they are needed."""
+
+    tasks: TaskSet
+    index: NDArray[np.intp]
+    scaling: Units
+    side: NDArray[np.float64] | None
+
+    @property
+    def n_features(self) -> int:
+        return len(self.scaling.columns)
+
+    def totals(self) -> Totals:
+        return self._statistics().totals()
+
+    def moments(self, model: Model, responsibilities: Any = None) -> Summed:
+        return self._statistics().moments(model, responsibilities)
+
+    def _statistics(self) -> TaskStatistics:
+        return TaskStatistics.of(self.tasks[self.index], self.scaling, self.side)
+
+
+@dataclass(frozen=True)
+class MemorySource:
+    """All tasks of a `TaskSet`.  Labels and seed determine the sample."""
+
+    tasks: TaskSet
+    seed: int
+
+    @cached_property
+    def reservoir(self) -> Reservoir:
+        return Reservoir(seed=self.seed).take(self.tasks)
+
+    @property
+    def target_range(self) -> tuple[float, float]:
+        return float(self.tasks.y.min()), float(self.tasks.y.max())
+
+    def statistics(self, read: Reader) -> Statistics:
+        """Return blocks of tasks, sorted by the hash of their labels."""
+        size = max(1, BLOCK_FLOATS // len(read.scaling.columns) ** 2)
+        order = np.argsort(label_keys(self.tasks.labels, self.seed), kind="stable")
+        index = [order[start : start + size] for start in range(0, len(order), size)]
+        tasks = self._residual_tasks(read, size)
+        side = [None if read.side is None else read.side(self.tasks[block]) for block in index]
+        # Each block copies its rows when it is summed: sorting all rows at once would take their memory twice.
+        return Blocks([RowBlock(tasks, block, read.scaling, v) for block, v in zip(index, side, strict=True)])
+
+    def _residual_tasks(self, read: Reader, size: int) -> TaskSet:
+        if read.residuals is None:
+            return self.tasks
+        tasks = self.tasks
+        y = [read.residuals(tasks[start : start + size]).y for start in range(0, len(tasks), size)]
+        return TaskSet.from_arrays(tasks.X, np.concatenate(y), tasks.offsets, tasks.labels)
+
+    def close(self) -> None:
+        """Do nothing: the rows belong to the caller."""

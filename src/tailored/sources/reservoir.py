@@ -1,0 +1,163 @@
+"""A bounded random sample of whole tasks, drawn by label while rows arrive in any order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.records import Record, cached_property
+from ..tasks import TaskSet
+from ..tasks.pieces import Keys, check_alike, label_keys, merged
+
+#: Largest number of tasks in a sample, and of numbers in their rows (64 MB).
+SAMPLE_TASKS, SAMPLE_NUMBERS = 5_000, 8_000_000
+#: Value of `Reservoir.limit` while all tasks are in the sample.  One label in 2⁶⁴ has this key and is never drawn.
+NO_LIMIT = np.iinfo(np.uint64).max
+#: Number of batches that are kept apart before they are merged.
+MAX_BATCHES = 32
+
+
+class Index(NamedTuple):
+    """Tasks of a sample as small arrays, so that a batch can be added without reading the rows of earlier ones.
+
+    Attributes
+    ----------
+    keys : array
+        Keys of the sampled tasks, ascending.
+    counts : array
+        Number of values in the rows of each sampled task.
+    batch_keys : tuple of arrays
+        Keys of the tasks in each batch, including tasks that were dropped from the sample.
+    """
+
+    keys: Keys
+    counts: NDArray[np.int64]
+    batch_keys: tuple[Keys, ...] = ()
+
+    def contains(self, keys: Keys) -> NDArray[np.bool_]:
+        position = np.searchsorted(self.keys, keys)
+        return np.asarray(np.append(self.keys, np.uint64(NO_LIMIT))[position] == keys)
+
+    def add(self, batch: Keys, counts: NDArray[np.int64]) -> Index:
+        order = np.argsort(batch, kind="stable")
+        new = batch[order][~self.contains(batch[order])]
+        position = np.searchsorted(self.keys, new)
+        keys, total = np.insert(self.keys, position, new), np.insert(self.counts, position, 0)
+        np.add.at(total, np.searchsorted(keys, batch), counts)
+        return Index(keys, total, (*self.batch_keys, batch))
+
+
+@dataclass(frozen=True)
+class Reservoir(Record):
+    """The tasks with the smallest keys (`label_keys`), a random sample that depends only on labels and seed.
+
+    A task in the sample has been in it since its first row, so its rows are complete.  `take` returns a new reservoir.
+    Batches are merged, and rows of dropped tasks removed, only when enough rows have been added.  The time to add a batch
+    therefore does not grow with the sample.
+
+    Attributes
+    ----------
+    size, numbers : int
+        Largest number of tasks, and of values in their rows.
+    seed : int
+        Seed of the keys.
+    batches : tuple of TaskSet
+        Rows in order of arrival.  The first batch contains at least two thirds of them.
+    limit : int
+        Tasks with this key or a larger one are not in the sample.
+    """
+
+    size: int = SAMPLE_TASKS
+    numbers: int = SAMPLE_NUMBERS
+    seed: int = 0
+    batches: tuple[TaskSet, ...] = ()
+    limit: int = NO_LIMIT
+
+    def __len__(self) -> int:
+        return len(self._index.keys)
+
+    @cached_property
+    def tasks(self) -> TaskSet | None:
+        """The sample in order of arrival; None if it is empty."""
+        if not self.batches:
+            return None
+        if self.is_whole:
+            return merged(self.batches)
+        sampled = [keys < np.uint64(self.limit) for keys in self._index.batch_keys]
+        return merged(batch[some] for batch, some in zip(self.batches, sampled, strict=True) if some.any())
+
+    @property
+    def sample(self) -> TaskSet:
+        """The sample, which must not be empty."""
+        assert self.tasks is not None
+        return self.tasks
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether no task has been dropped."""
+        return self.limit == NO_LIMIT
+
+    @cached_property
+    def _index(self) -> Index:
+        index = Index(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64))
+        for batch in self.batches:
+            index = index.add(label_keys(batch.labels, self.seed), _counts(batch))
+        n = int(np.searchsorted(index.keys, np.uint64(self.limit)))
+        return index._replace(keys=index.keys[:n], counts=index.counts[:n])
+
+    def contains(self, tasks: TaskSet) -> NDArray[np.bool_]:
+        """Return which of these tasks have rows in the sample."""
+        return self._index.contains(label_keys(tasks.labels, self.seed))
+
+    def with_earlier_rows(self, tasks: TaskSet) -> TaskSet:
+        """Return the tasks with their sampled rows placed before their rows in ``tasks``."""
+        keys = label_keys(tasks.labels, self.seed)
+        keys = keys[self._index.contains(keys)]
+        wanted = [np.isin(batch_keys, keys) for batch_keys in self._index.batch_keys]
+        earlier = [batch[some] for batch, some in zip(self.batches, wanted, strict=True) if some.any()]
+        everything = merged([*earlier, tasks])
+        return everything[everything.index_of(tasks.labels)]
+
+    def take(self, batch: TaskSet) -> Reservoir:
+        """Return the sample after these tasks, which may be new tasks or further rows of earlier ones."""
+        keys = label_keys(batch.labels, self.seed)
+        if not self.is_whole:
+            sampled = keys < np.uint64(self.limit)
+            batch, keys = batch[sampled], keys[sampled]
+        if not len(batch):
+            return self
+        self._check(batch)
+        index, limit = self._index.add(keys, _counts(batch)), self.limit
+        n = int(np.searchsorted(np.cumsum(index.counts), self.numbers, side="right"))
+        # At least one task is kept, however many rows it has.
+        n = max(min(n, self.size), 1)
+        if n < len(index.keys):
+            limit = int(index.keys[n])
+            index = index._replace(keys=index.keys[:n], counts=index.counts[:n])
+        after = replace(self, batches=(*self.batches, batch), limit=limit)
+        vars(after)["_index"] = index
+        return after._compact()
+
+    def _check(self, batch: TaskSet) -> None:
+        """Raise now for a batch that could not be merged later."""
+        if self.batches:
+            check_alike([self.batches[0], batch])
+        if batch.side_info is not None and self.contains(batch).any():
+            self.with_earlier_rows(batch)
+
+    def _compact(self) -> Reservoir:
+        """Merge the batches if the later ones are many, or half as large as the first."""
+        first, *later = (len(batch.y) for batch in self.batches)
+        if not later or (2 * sum(later) <= first and len(self.batches) <= MAX_BATCHES):
+            return self
+        return replace(self, batches=(self.sample,))
+
+
+def _counts(tasks: TaskSet) -> NDArray[np.int64]:
+    """Return the number of values in the rows of each task."""
+    if tasks.is_sparse:
+        return np.asarray(np.diff(tasks.X.indptr[tasks.offsets]) + tasks.sizes, dtype=np.int64)
+    return np.asarray(tasks.sizes * (tasks.n_features + 1), dtype=np.int64)

@@ -1,0 +1,264 @@
+"""`scan`: read tasks from a long table that need not fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._utils.records import cached_property
+from .._utils.validation import check_choice, name_some
+from ..tasks._columns import ColumnEncoding
+from ..tasks._descriptions import Side, side_column
+from ..tasks._frames import read_frame, remaining
+from ..tasks._task_set import TaskSet
+from ..tasks.encoding import Encoding, types_of
+from .tables import Batch, Table, batch_rows, open_table
+
+
+class ColumnRoles(NamedTuple):
+    """Roles of the columns of a long table; ``features`` None means all other columns."""
+
+    task: str
+    target: str
+    features: tuple[str, ...] | None = None
+    side: tuple[str, ...] = ()
+
+    @classmethod
+    def from_arguments(cls, task: str, target: str, features: Any, side_columns: Any) -> ColumnRoles:
+        for name, value in (("features", features), ("side_columns", side_columns)):
+            if isinstance(value, str):
+                raise TypeError(f"{name} must be a list of column names; got {value!r}. Write [{value!r}].")
+            if value is not None and not isinstance(value, Iterable):
+                raise TypeError(f"{name} must be a list of column names; got {value!r}.")
+        return cls(task, target, None if features is None else tuple(features), tuple(side_columns or ()))
+
+    def resolve(self, names: Sequence[str]) -> ColumnRoles:
+        """Return the roles with ``features`` filled in, after checking that each column exists and has one role."""
+        check_choice("task", self.task, names)
+        check_choice("target", self.target, names)
+        reserved = [self.task, self.target]
+        for name in self.side:
+            check_choice("side_columns", name, names)
+        features = self.features
+        if features is None:
+            features = tuple(remaining(names, (*reserved, *self.side)))
+        for name in features:
+            check_choice("features", name, names)
+        for argument, columns in (("features", features), ("side_columns", self.side)):
+            for i, name in enumerate(columns):
+                if name in columns[:i]:
+                    raise ValueError(f"{argument} names the column {name!r} twice.")
+                if name in reserved:
+                    raise ValueError(
+                        f"{argument} names the column {name!r}, which is the task's label or the target."
+                    )
+        if not features:
+            raise ValueError(
+                f"features: no column is left for the features; the table has {name_some(names, 12)}"
+            )
+        return self._replace(features=features)
+
+    @property
+    def names(self) -> list[str]:
+        """All columns that are read."""
+        return list(dict.fromkeys([self.task, self.target, *(self.features or ()), *self.side]))
+
+
+class TaskBatch(NamedTuple):
+    """Tasks with some of their rows, and the position of these rows in the table for error messages."""
+
+    tasks: TaskSet
+    position: str
+
+
+@dataclass(frozen=True)
+class TaskScan:
+    """Tasks in a long table.  `scan` makes it; `EmpiricalBayesLearner.fit` reads it.
+
+    Attributes
+    ----------
+    table : Table
+    roles : ColumnRoles
+    given_encoding : Encoding or None
+        The ``encoding`` passed to `scan`.
+    """
+
+    table: Table
+    roles: ColumnRoles
+    given_encoding: Encoding | None = None
+
+    @cached_property
+    def encoding(self) -> Encoding | None:
+        """The encoding of the columns: the given one, or the one found by a pass over categorical columns.
+
+        None for a table that can be read only once; its first batch determines the encoding.
+        """
+        if self.given_encoding is not None or self.table.once:
+            return self.given_encoding
+        names = self._column_names()
+        size = batch_rows(16 if names is None else len(names))
+        encoding: Encoding | None = None
+        for batch in self.table.batches(names, size):
+            frame = read_frame(batch.frame, "data")
+            encoding = _infer_encoding(frame, self.roles.resolve(frame.columns), batch.position)
+            break
+        if encoding is None or not encoding.encoded:
+            return encoding  # numeric columns need no second look
+        categorical, n_rows = self._categorical_roles(encoding), 0
+        for batch in self.table.batches(None if names is None else categorical.names, size):
+            frame = read_frame(batch.frame, "data")
+            # The first batch is already part of the encoding, with weight n_rows = 0.
+            encoding = encoding.merged(n_rows, _infer_encoding(frame, categorical, batch.position), len(frame))
+            n_rows += len(frame)
+        return encoding
+
+    def _column_names(self) -> list[str] | None:
+        """The columns to read; None if they are only known from the first batch."""
+        return None if self.table.columns is None else self.roles.resolve(self.table.columns).names
+
+    def _categorical_roles(self, encoding: Encoding) -> ColumnRoles:
+        """The columns whose encoding depends on the whole table."""
+        features = tuple(column.name for column in encoding.features if column.name in encoding.encoded)
+        side = tuple(column.name for column in encoding.side if column.name in encoding.encoded)
+        return self.roles._replace(features=features, side=side)
+
+    def batches(self, skip: int = 0, observe: Callable[[Any], None] | None = None) -> Iterator[TaskBatch]:
+        """Read the tasks batch by batch; a task may be in several batches.
+
+        Parameters
+        ----------
+        skip : int
+            Number of batches that are read but not returned.
+        observe : callable, optional
+            Called with the dataframe of each batch, including the skipped ones.
+        """
+        roles = None if self.table.columns is None else self.roles.resolve(self.table.columns)
+        names = self._column_names()
+        first_kind: str | None = None
+        encoding = self.encoding
+        for number, batch in enumerate(self.table.batches(names, batch_rows(16 if names is None else len(names)))):
+            frame = read_frame(batch.frame, "data")
+            if roles is None:
+                roles = self.roles.resolve(frame.columns)
+            self._check_columns(roles, frame.columns, batch.position, is_first=number == 0)
+            if observe is not None:
+                observe(frame.select(roles.names))
+            if number < skip:
+                continue
+            tasks = _read(batch, roles, encoding)
+            if encoding is None and tasks.encoding is not None:
+                tasks.encoding.check_plain("this table can be read only once; pass encoding= to scan")
+                encoding = tasks.encoding
+            kind = tasks.labels.dtype.kind
+            first_kind = first_kind or kind
+            if kind != first_kind and not {kind, first_kind} <= set("biuf"):
+                raise ValueError(
+                    f"data: {batch.position}: the labels have another type ({tasks.labels.dtype}) than in earlier batches; "
+                    "labels match by value and type, so 7 is not '7'"
+                )
+            yield TaskBatch(tasks, batch.position)
+
+    def _check_columns(self, roles: ColumnRoles, names: Sequence[str], position: str, *, is_first: bool) -> None:
+        missing = [name for name in roles.names if name not in names]
+        new = [] if is_first else [name for name in names if name not in roles.names]
+        if missing or (new and self.roles.features is None):
+            change = f"has no column {missing[0]!r}" if missing else f"has the new column {new[0]!r}"
+            raise ValueError(f"data: {position} {change}; the first batch had {name_some(roles.names, 12)}")
+
+    def without_tasks(self, features: Sequence[str]) -> TaskSet:
+        """Return an empty task set with the column names and the encoding of the table."""
+        side = self.roles.side
+        return TaskSet.from_arrays(
+            np.zeros((0, len(features))),
+            np.zeros(0),
+            np.zeros(1, dtype=np.int64),
+            np.zeros(0, dtype=np.int64),
+            np.zeros((0, len(side))) if side else None,
+            list(side) or None,
+            np.array(features, dtype=object),
+            self.encoding or self._numeric_encoding(features),
+        )
+
+    def _numeric_encoding(self, features: Sequence[str]) -> Encoding:
+        """The encoding of a table that can be read only once."""
+        inputs = tuple(ColumnEncoding(name) for name in features)
+        side = tuple(ColumnEncoding(name) for name in self.roles.side)
+        return Encoding(self.roles.task, self.roles.target, inputs, side)
+
+
+def _infer_encoding(frame: Any, roles: ColumnRoles, position: str) -> Encoding:
+    """Return the encoding that these rows alone would have."""
+    try:
+        encoding, _ = Encoding.of(frame, roles.features or (), roles.task, roles.target)
+    except ValueError as error:
+        raise ValueError(f"data: {position}: {error}") from error
+    if not roles.side:
+        return encoding
+    values = np.empty((len(frame), len(roles.side)), dtype=object)
+    for j, name in enumerate(roles.side):
+        values[:, j] = side_column(frame[name])
+    return encoding.with_side(Side(values, list(roles.side)), types_of(frame, roles.side))
+
+
+def _read(batch: Batch, roles: ColumnRoles, encoding: Encoding | None) -> TaskSet:
+    try:
+        return TaskSet.from_frame(
+            batch.frame,
+            task=roles.task,
+            target=roles.target,
+            features=roles.features if encoding is None else None,
+            side_columns=roles.side or None,
+            encoding=encoding,
+        )
+    except ValueError as error:
+        raise ValueError(f"data: {batch.position}: {error}") from error
+
+
+def scan(
+    data: Any,
+    *,
+    task: str,
+    target: str,
+    features: Sequence[str] | None = None,
+    side_columns: Sequence[str] | None = None,
+    encoding: Encoding | None = None,
+) -> TaskScan:
+    """Describe tasks in a long table, one row per observation, for a learner that reads it in batches.
+
+    The rows of a task may be anywhere in the table.  Memory does not grow with the size of the table.
+
+    Parameters
+    ----------
+    data : path, Arrow reader or dataset, polars LazyFrame, DuckDB relation, Dask or other dataframe, or iterable of them
+        A path is a parquet file or a folder of them.  Statistics of a Dask dataframe stay on its cluster.
+    task, target : str
+        Columns of the task labels and of the target.
+    features : sequence of str, optional
+        Columns of the features; by default all remaining ones.  Strings, categories and dates are encoded as in
+        `TaskSet.from_frame`, which takes one more pass over the table.  Tables that can be read only once and Dask
+        dataframes must be numeric.
+    side_columns : sequence of str, optional
+        Columns with side information, constant within each task.  To use a separate table of side information, join it to
+        the rows first.
+    encoding : Encoding, optional
+        Encode the table in the same way as another one.
+
+    Returns
+    -------
+    TaskScan
+        Input of `EmpiricalBayesLearner.fit`.
+    """
+    table = open_table(data)
+    if encoding is not None:
+        if features is not None:
+            raise ValueError("features: the encoding determines the features; leave out features or encoding.")
+        if table.dask_frame is not None:
+            encoding.check_plain("the partitions of a Dask dataframe must be numeric; encode it first")
+        features = [column.name for column in encoding.features]
+    roles = ColumnRoles.from_arguments(task, target, features, side_columns)
+    if table.columns is not None:
+        roles.resolve(table.columns)
+    return TaskScan(table, roles, encoding)
