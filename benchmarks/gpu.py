@@ -26,7 +26,8 @@ from tailored.feature_maps import PosteriorMap, PosteriorModel
 from tailored.gaussian import Mixture, TaskStatistics
 from tailored.losses import Squared
 from tailored.prior import Prior
-from tailored.shards.cuda import CudaStatistics, TensorTasks
+from tailored.sources.cuda.moments import CudaMoments
+from tailored.sources.cuda.tensors import TensorTasks
 from tailored.tasks import Units
 
 DEVICE = torch.device("cuda", 0)
@@ -64,10 +65,10 @@ def check(d: int, K: int, *, single: bool = False, rank: int | None = None, inte
     units = Units.of(tasks, intercept, centre=True)
     model = mixture(d + intercept, K, rng, rank)
     here = TaskStatistics.of(tasks, units)
-    rows = TensorTasks.moved(tasks, DEVICE)
+    rows = TensorTasks.from_tasks(tasks, DEVICE)
     if single:
         rows = replace(rows, X=rows.X.float(), y=rows.y.float())
-    there = CudaStatistics.of(rows, units)
+    there = CudaMoments.of(rows, units)
     expected, found = here.moments(model).moments, there.moments(model).moments
     again = there.moments(model).moments
     same = all(
@@ -118,7 +119,7 @@ def time_em(
     T: int, n: int, d: int, K: int, dtype: torch.dtype, intercept: bool = False, rank: int | None = None
 ) -> None:
     units = Units.raw(d, intercept)
-    statistics = CudaStatistics.of(rows_on_device(T, n, d, dtype), units)
+    statistics = CudaMoments.of(rows_on_device(T, n, d, dtype), units)
     model = mixture(d + intercept, K, np.random.default_rng(0), rank)
     step = timed(lambda: statistics.moments(model))
     print(

@@ -29,7 +29,7 @@ from distributed import Client, LocalCluster
 
 from tailored import TaskSet
 from tailored.gaussian import Mixture, TaskStatistics
-from tailored.shards.cluster import ClusterShards
+from tailored.sources.dask import ClusterStatistics
 from tailored.tasks import Units
 
 ROWS = 20
@@ -114,7 +114,7 @@ def on_workers(client: Any, n_tasks: int, d: int, K: int, n_shards: int, steps: 
     sizes, mixture = [n_tasks // n_shards] * n_shards, model(K, d)
     before = client.run(resident)
     futures = client.map(tasks, sizes, [d] * n_shards, range(n_shards), pure=False)
-    source = ClusterShards(client, futures, d)
+    source = ClusterStatistics(client, futures, d)
     source.totals()
     kept = sum(client.run(resident).values()) - sum(before.values())
     seconds, clocks = [], []

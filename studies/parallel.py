@@ -14,7 +14,7 @@ from typing import Any
 import joblib
 from joblib.parallel import LokyBackend, get_active_backend
 
-from tailored.shards.cluster import connect
+from tailored.sources.dask import connect
 
 from .files import ResultsError, WorkerError
 

@@ -23,7 +23,7 @@ from tailored import (
     baselines,
 )
 from tailored.evaluation import evaluate
-from tailored.shards import Reservoir
+from tailored.sources.reservoir import Reservoir
 from tailored.tasks.pieces import in_label_order, label_keys
 
 T, N, D = 24, 8, 2
@@ -101,9 +101,9 @@ def test_the_order_within_pieces_of_a_stream_does_not_matter(few_steps):
 def test_tasks_without_statistics_of_all_are_summed_in_the_order_of_their_labels(few_steps, monkeypatch):
     """More tasks than a sample holds, and statistics that are too large to be kept."""
     monkeypatch.setattr("tailored.learners._empirical_bayes.LARGEST_STATISTICS", 10)
-    monkeypatch.setattr("tailored.shards.in_memory.BLOCK_FLOATS", 90)
+    monkeypatch.setattr("tailored.sources.memory.BLOCK_FLOATS", 90)
     small = functools.partial(Reservoir, 16)
-    monkeypatch.setattr("tailored.shards.in_memory.Reservoir", small)
+    monkeypatch.setattr("tailored.sources.memory.Reservoir", small)
     monkeypatch.setattr("tailored.empirical_bayes.streaming.Reservoir", small)
     tasks = made()
     for common in (None, DecisionTreeRegressor(max_depth=2, random_state=0)):

@@ -8,7 +8,8 @@ from ._version import __version__
 from .learners import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, UnconditionalLearner
 from .persistence import load
 from .regressor import TaskRegressor
-from .tasks import Task, TaskSet, scan
+from .sources.scan import scan
+from .tasks import Task, TaskSet
 
 __all__ = [
     "ConditionalLearner",

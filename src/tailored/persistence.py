@@ -23,7 +23,7 @@ from .empirical_bayes.streaming import Running, Stream
 from .gaussian.forms import Form
 from .learners import Paused
 from .prior import Prior
-from .shards import Reservoir
+from .sources.reservoir import Reservoir
 from .summaries.training import SideSummary, TrainingSummary
 from .tasks import Encoding, TaskSet, Units
 from .tasks.encoding import ColumnEncoding

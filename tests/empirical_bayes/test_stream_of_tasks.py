@@ -16,7 +16,7 @@ from tailored.empirical_bayes import streaming
 from tailored.gaussian import Mixture, Stepwise, TaskStatistics, em
 from tailored.gaussian.forms import Form
 from tailored.gaussian.stepwise import blend
-from tailored.shards import Reservoir
+from tailored.sources.reservoir import Reservoir
 from tailored.tasks import Units
 
 

@@ -19,8 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 import tailored
-from tailored import TaskSet
-from tailored.tasks import scan
+from tailored import TaskSet, scan
 
 DAY, ZONE = datetime.date(2024, 2, 28), ZoneInfo("America/New_York")
 SOURCE = Path(tailored.__file__).parent
@@ -186,7 +185,7 @@ def _dropping(table: Table, given: dict[str, Any]) -> TaskSet:
 
 
 def _scanning(table: Table, given: dict[str, Any]) -> TaskSet:
-    pieces = list(scan(table.frame, **given).pieces())
+    pieces = list(scan(table.frame, **given).batches())
     if not pieces:
         assert not table.n_rows
         return TaskSet.from_frame(table.frame, **given)

@@ -8,10 +8,10 @@ import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.gaussian import Mixture, TaskStatistics, em
-from tailored.shards import Reservoir
-from tailored.shards.cuda.compiling import Layout
-from tailored.shards.cuda.statistics import _congruence
-from tailored.shards.cuda.tensors import check_device, is_tensor
+from tailored.sources.cuda.kernels import Layout
+from tailored.sources.cuda.moments import CudaMoments, _congruence
+from tailored.sources.cuda.tensors import TensorTasks, check_device, is_tensor
+from tailored.sources.reservoir import Reservoir
 from tailored.tasks import Units
 
 
@@ -78,7 +78,7 @@ def test_arrays_are_no_tensors():
 @pytest.mark.parametrize("d", [1, 2, 3, 5, 10, 20, 21, 24, 33, 40, 64])
 def test_layouts_fit_into_shared_memory(d):
     layout = Layout(d, 232_448)
-    assert d <= layout.padded < d + layout.piece
+    assert d <= layout.padded < d + layout.block_size
     assert 1 <= layout.tile <= 128
     assert layout.system_bytes <= 232_448
     assert layout.product_bytes <= 232_448
@@ -101,16 +101,14 @@ def test_products_in_other_coordinates():
     ("d", "K", "rank", "side"), [(3, 1, None, 0), (20, 6, None, 0), (10, 3, 2, 0), (7, 2, None, 2)]
 )
 def test_sums_are_those_of_the_cpu(d, K, rank, side, single):
-    from tailored.shards.cuda import CudaStatistics, TensorTasks
-
     tasks = ragged(500, d, side=bool(side))
     units = Units.of(tasks, True, centre=True)
     known = tasks.side_info if side else None
     model = mixture(d + 1, K, rank=rank, side=side)
-    rows = TensorTasks.moved(tasks, check_device("cuda"))
+    rows = TensorTasks.from_tasks(tasks, check_device("cuda"))
     if single:
         rows = replace(rows, X=rows.X.float(), y=rows.y.float())
-    here, there = TaskStatistics.of(tasks, units, known), CudaStatistics.of(rows, units, known)
+    here, there = TaskStatistics.of(tasks, units, known), CudaMoments.of(rows, units, known)
     expected, found = here.moments(model).moments, there.moments(model).moments
     tolerance = 1e-4 if single else 1e-6
     for name in ("log_evidence", "counts", "first", "second", "residual"):
@@ -125,14 +123,12 @@ def test_sums_are_those_of_the_cpu(d, K, rank, side, single):
 
 @on_a_gpu
 def test_em_ends_where_that_of_the_cpu_does():
-    from tailored.shards.cuda import CudaStatistics, TensorTasks
-
     tasks = ragged(300, 5)
     units = Units.of(tasks, True, centre=True)
     # One component: tasks in memory are asked about those that they have left in some steps only.
     start = mixture(6, 1)
     here = em(TaskStatistics.of(tasks, units), start, max_iter=10)
-    there = em(CudaStatistics.of(TensorTasks.moved(tasks, check_device("cuda")), units), start, max_iter=10)
+    there = em(CudaMoments.of(TensorTasks.from_tasks(tasks, check_device("cuda")), units), start, max_iter=10)
     largest = np.abs(here.mixture.covariances).max()
     assert np.abs(there.mixture.covariances - here.mixture.covariances).max() / largest < 1e-8
     assert there.log_evidence == pytest.approx(here.log_evidence, rel=1e-8)
@@ -173,7 +169,7 @@ def test_sums_of_the_factor_model_are_those_of_the_cpu(rank, has_intercept):
     from tailored.gaussian.factor_model import FactorModel
     from tailored.gaussian.factor_moments import moments
     from tailored.gaussian.factor_rows import FactorRows
-    from tailored.shards.cuda.factors import CudaFactorRows
+    from tailored.sources.cuda.factors import CudaFactorRows
 
     rng = np.random.default_rng(0)
     T, d = 80, 60

@@ -1,4 +1,4 @@
-"""Fits to tables: statistics on disk, learning from a sample and all tasks, and a kill at every stage."""
+"""Fits to scanned tables: statistics on disk, checkpoints of other data, interrupted fits."""
 
 import os
 import signal
@@ -14,8 +14,10 @@ from tailored import EmpiricalBayesLearner, TaskSet, scan
 from tailored.common import fit_common
 from tailored.empirical_bayes.streaming import places
 from tailored.gaussian import Mixture, TaskStatistics, em
-from tailored.shards import Recorded, Reservoir, StatisticsOnDisk, collecting
-from tailored.shards.disk import read_block, write_block
+from tailored.sources import disk as disk_module
+from tailored.sources import tables
+from tailored.sources.disk import DiskSource, DiskStatistics, read_block, write_block
+from tailored.sources.reservoir import Reservoir
 from tailored.tasks import Units
 
 pd = pytest.importorskip("pandas")
@@ -47,7 +49,7 @@ def blocks_of(tasks, units, folder, n_blocks=4):
 def disk(tmp_path):
     tasks = TaskSet.from_frame(long_frame(), **COLUMNS)
     units = Units.of(tasks, True, centre=True)
-    return TaskStatistics.of(tasks, units), StatisticsOnDisk(blocks_of(tasks, units, tmp_path), 3)
+    return TaskStatistics.of(tasks, units), DiskStatistics(blocks_of(tasks, units, tmp_path), 3)
 
 
 def mixture(K, d=3):
@@ -76,7 +78,7 @@ def test_sums_from_disk_are_those_in_memory(disk, K):
 @pytest.mark.parametrize("n_threads", [2, 3])
 def test_threads_do_not_change_a_bit(disk, n_threads):
     _, there = disk
-    many = StatisticsOnDisk(there.blocks, 3, n_threads)
+    many = DiskStatistics(there.blocks, 3, n_threads)
     same_moments(there.moments(mixture(3)).moments, many.moments(mixture(3)).moments, rtol=0)
 
 
@@ -90,29 +92,12 @@ def test_a_block_is_itself_again_and_a_broken_one_is_named(disk):
         there.moments(mixture(1))
 
 
-def test_recorded_answers_are_given_again_and_no_others(disk, tmp_path, monkeypatch):
-    _, there = disk
-    first, folder = mixture(3), tmp_path / "moments"
-    told = Recorded(there, folder)
-    one = told.moments(first)
-    two = told.moments(mixture(2), None)
-    monkeypatch.setattr(StatisticsOnDisk, "moments", None)
-    again = Recorded(there, folder)
-    found = again.moments(first)
-    same_moments(found.moments, one.moments, rtol=0)
-    for mine, theirs in zip(found.responsibilities, one.responsibilities, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-    same_moments(again.moments(mixture(2)).moments, two.moments, rtol=0)
-    with pytest.raises(TypeError):
-        Recorded(there, folder).moments(mixture(2))  # in this place, something else was asked
-
-
 # --- the learner
 
 
 @pytest.fixture
 def small_sample(monkeypatch):
-    monkeypatch.setattr(collecting, "Reservoir", partial(Reservoir, size=45))
+    monkeypatch.setattr(disk_module, "Reservoir", partial(Reservoir, size=45))
 
 
 def same_prior(one, other, **tolerance):
@@ -178,7 +163,7 @@ def test_a_table_beside_a_common_part(small_sample):
 def test_what_goes_with_a_scan_and_what_does_not(tmp_path):
     frame = long_frame(5)
     learner = EmpiricalBayesLearner()
-    with pytest.raises(TypeError, match="groups: a scan brings its own columns"):
+    with pytest.raises(TypeError, match="groups: a scan has its own columns"):
         learner.fit(scan(frame, **COLUMNS), groups=frame["user"])
     with pytest.raises(ValueError, match="checkpoint: tasks in memory"):
         learner.fit(TaskSet.from_frame(frame, **COLUMNS), checkpoint=tmp_path)
@@ -187,13 +172,72 @@ def test_what_goes_with_a_scan_and_what_does_not(tmp_path):
     assert not hasattr(learner, "prior_")
 
 
-def test_a_folder_of_another_fit_is_refused(tmp_path):
+def test_checkpoint_of_other_settings_is_refused(tmp_path):
     frame = long_frame(12)
+    tasks = TaskSet.from_frame(frame, **COLUMNS)
     EmpiricalBayesLearner().fit(scan(frame, **COLUMNS), checkpoint=tmp_path / "c")
-    with pytest.raises(ValueError, match="begun with another arguments"):
-        EmpiricalBayesLearner(clip="train").fit(scan(frame, **COLUMNS), checkpoint=tmp_path / "c")
-    with pytest.raises(ValueError, match="begun with another columns"):
-        EmpiricalBayesLearner().fit(scan(frame, features=["x1"], **COLUMNS), checkpoint=tmp_path / "c")
+    for learner, features, validation, name in (
+        (EmpiricalBayesLearner(clip="train"), None, None, "clip = None, and this fit has 'train'"),
+        (EmpiricalBayesLearner(), ["x1"], None, r"column roles \(features\)"),
+        (EmpiricalBayesLearner(), None, tasks[:3], "validation"),
+    ):
+        table = scan(frame, features=features, **COLUMNS)
+        with pytest.raises(ValueError, match=f"checkpoint: .* was written with {name}"):
+            learner.fit(table, validation=validation, checkpoint=tmp_path / "c")
+
+
+CHANGES = {
+    "value": lambda frame: frame.assign(y=frame["y"].where(frame.index != 700, 0.25)),
+    "feature": lambda frame: frame.assign(x1=frame["x1"].where(frame.index != 3, 0.25)),
+    "order": lambda frame: frame[::-1].reset_index(drop=True),
+    "fewer rows": lambda frame: frame[:-1],
+    "one batch less": lambda frame: frame[:900],
+    "one batch more": lambda frame: pd.concat([frame, frame[-100:].assign(user=10**6)], ignore_index=True),
+    "type": lambda frame: frame.assign(
+        x0=frame["x0"].astype("float32").astype(float), user=frame["user"] + 0.0
+    ),
+    "nothing": lambda frame: frame.copy(),
+}
+DIFFERENCE = {
+    "fewer rows": "other rows: 1000 there, 999 here",
+    "type": "other columns: .*Int64.* there, .*Float64",
+}
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+@pytest.mark.parametrize("change", CHANGES)
+def test_folder_of_other_data_is_refused(change, is_file, monkeypatch, tmp_path):
+    monkeypatch.setattr(tables, "MIN_ROWS", 100)
+    monkeypatch.setattr(tables, "MAX_ROWS", 100)
+    frame, path, folder = long_frame(125), tmp_path / "f.parquet", tmp_path / "c"
+
+    def opened(frame):
+        if is_file:
+            frame.to_parquet(path)
+            table = scan(path, **COLUMNS)
+        else:
+            table = scan((frame[i : i + 100] for i in range(0, len(frame), 100)), **COLUMNS)
+        return DiskSource(table, folder, seed=0, settings={})
+
+    first, other = opened(frame), CHANGES[change](frame)
+    if change == "nothing":
+        again = opened(other)
+        assert again.journal.digest == first.journal.digest
+        np.testing.assert_array_equal(again.reservoir.sample.y, first.reservoir.sample.y)
+        return
+    message = rf"checkpoint: .*was written for other data .*{DIFFERENCE.get(change, 'other')}"
+    with pytest.raises(ValueError, match=message):
+        opened(other)
+
+
+def test_fit_to_other_data_does_not_use_the_checkpoint(small_sample, tmp_path):
+    """Before, the second fit returned the model of the first table."""
+    frame, table = long_frame(60, n_rows=4), tmp_path / "f.parquet"
+    frame.to_parquet(table)
+    EmpiricalBayesLearner().fit(scan(table, **COLUMNS), checkpoint=tmp_path / "c")
+    frame.assign(y=-frame["y"]).to_parquet(table)
+    with pytest.raises(ValueError, match=r"checkpoint: .* was written for other data .*other content"):
+        EmpiricalBayesLearner().fit(scan(table, **COLUMNS), checkpoint=tmp_path / "c")
 
 
 def test_two_descriptions_of_a_task_are_found_wherever_they_stand(small_sample, tmp_path):
@@ -211,28 +255,24 @@ KILLED = """
 import os, signal, sys
 from functools import partial
 from tailored import EmpiricalBayesLearner, scan
-from tailored.shards import collecting, disk, files, recorded, reservoir
-from tailored.tasks import tables
+from tailored.sources import disk, reservoir, tables
 
 table, folder, stage, number, out = sys.argv[1:]
-collecting.Reservoir = partial(reservoir.Reservoir, size=45)
-collecting.NOTE_NUMBERS = 500
-tables.LEAST_ROWS = tables.MOST_ROWS = 100
+disk.Reservoir = partial(reservoir.Reservoir, size=45)
+disk.JOURNAL_NUMBERS = 500
+tables.MIN_ROWS = tables.MAX_ROWS = 100
 count = [0]
-module = {"journal": collecting, "block": disk, "moments": recorded}.get(stage)
-if module is not None:
-    original = module.write_whole
+original = disk.write_atomically
 
-    def write_whole(path, write):
-        kind = path.suffix in (".npz", ".bits") if stage == "moments" else stage in path.name
-        count[0] += kind
-        if kind and count[0] == int(number):
-            if count[0] % 2:
-                original(path, write)
-            os.kill(os.getpid(), signal.SIGKILL)
-        original(path, write)
+def write_atomically(path, write):
+    count[0] += stage in path.name
+    if stage in path.name and count[0] == int(number):
+        if count[0] % 2:
+            original(path, write)
+        os.kill(os.getpid(), signal.SIGKILL)
+    original(path, write)
 
-    module.write_whole = write_whole
+disk.write_atomically = write_atomically
 learner = EmpiricalBayesLearner(random_state=1)
 learner.fit(scan(table, task="user", target="y"), checkpoint=None if folder == "-" else folder)
 learner.save(out)
@@ -252,17 +292,24 @@ def run_killed(*arguments):
     return found.returncode != 0
 
 
+@pytest.mark.slow
 def test_a_killed_fit_resumes_to_the_same_bits(tmp_path):
-    """While rows are read, and in the middle of EM."""
+    """Killed while rows are read, and while blocks are written."""
     from tailored import load
 
-    long_frame(300, n_rows=5).to_parquet(tmp_path / "f.parquet")
+    frame, table = long_frame(300, n_rows=5), tmp_path / "f.parquet"
+    frame.to_parquet(table)
     folder, out = tmp_path / "c", tmp_path / "learner"
-    for stage, number in (("journal", 2), ("moments", 5)):
-        assert run_killed(tmp_path / "f.parquet", folder, stage, number, out)
-        assert not out.exists()
-    assert not run_killed(tmp_path / "f.parquet", folder, "-", 0, out)
-    assert not run_killed(tmp_path / "f.parquet", "-", "-", 0, tmp_path / "straight")
+    assert run_killed(table, folder, "journal", 2, out)
+    # Other rows in the part that was read are noticed before anything is added.
+    frame.assign(y=frame["y"] + 1.0).to_parquet(table)
+    with pytest.raises(AssertionError, match="was written for other data"):
+        run_killed(table, folder, "-", 0, out)
+    frame.to_parquet(table)
+    assert run_killed(table, folder, ".block", 5, out)
+    assert not out.exists()
+    assert not run_killed(table, folder, "-", 0, out)
+    assert not run_killed(table, "-", "-", 0, tmp_path / "straight")
     one, other = load(out), load(tmp_path / "straight")
     same_prior(one, other, rtol=0)
     assert one.search_results_ == other.search_results_

@@ -7,7 +7,10 @@ from tailored import EmpiricalBayesLearner
 from tailored.datasets import make_clusters
 from tailored.gaussian import TaskStatistics
 from tailored.learners import _empirical_bayes
-from tailored.shards import Reservoir, TasksInMemory, in_memory
+from tailored.sources import memory
+from tailored.sources.base import Reader
+from tailored.sources.memory import MemorySource
+from tailored.sources.reservoir import Reservoir
 from tailored.tasks import Units
 from tests.gaussian.test_moments import draw
 
@@ -15,8 +18,8 @@ from tests.gaussian.test_moments import draw
 def test_blocks_of_rows_have_the_sums_of_all_statistics(monkeypatch):
     tasks, _, mixture = draw(50, d=4)
     units = Units.of(tasks, False, centre=True)
-    monkeypatch.setattr(in_memory, "BLOCK_FLOATS", 16 * 7)
-    source = TasksInMemory(tasks, 0).source(units)
+    monkeypatch.setattr(memory, "BLOCK_FLOATS", 16 * 7)
+    source = MemorySource(tasks, 0).statistics(Reader(units))
     whole = TaskStatistics.of(tasks, units)
     np.testing.assert_allclose(source.totals().gram, whole.totals().gram, rtol=1e-12)
     found, expected = source.moments(mixture), whole.moments(mixture).moments
@@ -31,7 +34,7 @@ def test_a_fit_of_a_sample_refined_on_all_tasks(monkeypatch):
     all_at_once = EmpiricalBayesLearner().fit(train)
     monkeypatch.setattr(_empirical_bayes, "LARGEST_STATISTICS", 0)
     monkeypatch.setattr(Reservoir.__init__, "__defaults__", (80, *Reservoir.__init__.__defaults__[1:]))
-    monkeypatch.setattr(in_memory, "BLOCK_FLOATS", 49 * 30)
+    monkeypatch.setattr(memory, "BLOCK_FLOATS", 49 * 30)
     sampled = EmpiricalBayesLearner().fit(train)
     assert sampled.n_tasks_seen_ == 200
     assert not hasattr(sampled, "task_weights_")

@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 
 from tailored import TaskSet
-from tailored.gaussian import TaskStatistics
-from tailored.shards import Reservoir
-from tailored.shards import spill as spill_module
-from tailored.shards.spill import PARTS, Spill
-from tailored.shards.units import in_units
-from tailored.tasks import Units
+from tailored.sources import disk
+from tailored.sources.disk import N_PARTITIONS, PartitionedRows
+from tailored.sources.reservoir import Reservoir
 from tailored.tasks.pieces import label_keys, merged
 
 
@@ -132,13 +129,13 @@ def test_reservoir_with_room_is_what_came():
 @pytest.mark.parametrize("words", [False, True])
 def test_parts_on_disk_hold_whole_tasks(tmp_path, monkeypatch, part_bytes, words):
     """Also where parts are too large to be read at once and are parted again, down to single tasks."""
-    monkeypatch.setattr(spill_module, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(disk, "PARTITION_BYTES", part_bytes)
     rows = long_rows(3, n_tasks=300, words=words)
-    whole, parted = TaskSet(*rows), Spill(tmp_path / "rows")
+    whole, parted = TaskSet(*rows), PartitionedRows(tmp_path / "rows")
     for piece in in_pieces(rows):
         parted.add(piece)
-    found = [tasks for part in range(PARTS) for tasks in parted.tasks(part, whole)]
-    assert len(found) > (PARTS if part_bytes == 600 else 50)
+    found = [tasks for part in range(N_PARTITIONS) for tasks in parted.tasks(part, whole)]
+    assert len(found) > (N_PARTITIONS if part_bytes == 600 else 50)
     together = TaskSet.concat(found)
     same_tasks(whole, together)
     parted.clear()
@@ -147,35 +144,23 @@ def test_parts_on_disk_hold_whole_tasks(tmp_path, monkeypatch, part_bytes, words
 
 def test_parts_are_cut_back_to_where_they_were(tmp_path):
     rows = long_rows(4)
-    pieces, parted = in_pieces(rows, 2), Spill(tmp_path)
+    pieces, parted = in_pieces(rows, 2), PartitionedRows(tmp_path)
     parted.add(pieces[0])
     sizes = parted.sizes()
     parted.add(pieces[1])
-    parted.cut_back(sizes)
-    found = TaskSet.concat(tasks for part in range(PARTS) for tasks in parted.tasks(part, pieces[0]))
+    parted.truncate(sizes)
+    found = TaskSet.concat(tasks for part in range(N_PARTITIONS) for tasks in parted.tasks(part, pieces[0]))
     same_tasks(pieces[0], found)
 
 
 def test_words_of_descriptions_survive_the_disk(tmp_path):
     side = {0: {"town": "a", "age": 3.0}, 1: {"town": None, "age": np.nan}}
     tasks = TaskSet(np.ones((3, 1)), np.arange(3.0), [0, 1, 1], side)
-    parted = Spill(tmp_path)
+    parted = PartitionedRows(tmp_path)
     parted.add(tasks)
-    found = TaskSet.concat(part for i in range(PARTS) for part in parted.tasks(i, tasks))
+    found = TaskSet.concat(part for i in range(N_PARTITIONS) for part in parted.tasks(i, tasks))
     assert found[found.index_of(0)].side_info.tolist() == [["a", 3.0]]
     town, age = found[found.index_of(1)].side_info[0]
     assert town is None
     assert np.isnan(age)
     assert found.side_names == ["town", "age"]
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_statistics_in_other_units(fit_intercept):
-    whole = TaskSet(*long_rows(6))
-    d = whole.n_features
-    have = Units(np.ones(d + 1), 1.0, np.append(whole.X[0], 0.0), float(whole.y[0]), True)
-    want = Units.of(whole, fit_intercept, centre=True)
-    found = in_units(TaskStatistics.of(whole, have), have, want)
-    expected = TaskStatistics.of(whole, want)
-    for name in ("gram", "cross", "square", "sizes"):
-        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-9)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tailored import TaskSet
-from tailored.shards import Reservoir, reservoir
+from tailored.sources import reservoir
+from tailored.sources.reservoir import Reservoir
 from tailored.tasks.pieces import label_keys, merged
 
 NAMES = {
@@ -44,18 +45,20 @@ def test_sample_has_the_rows_of_all_pieces_in_their_order(kind, limits):
         came.append(piece)
         if before is not sample and i % 11 == 5:
             sample = pickle.loads(pickle.dumps(sample))
-        assert len(sample.pieces) <= reservoir.MANY
-        assert sum(len(one.y) for one in sample.pieces) <= 1.5 * len(sample.pieces[0].y)
+        assert len(sample.batches) <= reservoir.MAX_BATCHES
+        assert sum(len(one.y) for one in sample.batches) <= 1.5 * len(sample.batches[0].y)
         if i % 9 == 8:
             everything = merged(came)
             keys = label_keys(everything.labels)
             inside = keys < np.uint64(sample.limit) if limits else np.ones(len(keys), dtype=bool)
             same_bits(sample.tasks, everything[inside])
             assert len(sample) == inside.sum()
-            known = before.knows(piece)
+            known = before.contains(piece)
             earlier = [label in set(before.tasks.labels.tolist()) for label in piece.labels.tolist()]
             np.testing.assert_array_equal(known, earlier)
-            same_bits(before.with_earlier(piece), merged([before.tasks, piece])[_places(before.tasks, piece)])
+            same_bits(
+                before.with_earlier_rows(piece), merged([before.tasks, piece])[_places(before.tasks, piece)]
+            )
 
     assert sample.is_whole == (not limits)
 
@@ -72,8 +75,8 @@ def test_most_pieces_are_taken_in_without_touching_earlier_rows():
             sample,
             sample.take(TaskSet(np.ones((3, 1)), np.ones(3), [3 * i, 3 * i + 1, 3 * i + 2])),
         )
-        kept = {id(one) for one in before.pieces}
-        copied += sum(len(one.y) for one in sample.pieces[:1] if id(one) not in kept)
+        kept = {id(one) for one in before.batches}
+        copied += sum(len(one.y) for one in sample.batches[:1] if id(one) not in kept)
     assert len(sample.tasks.y) == 1200
     assert copied < 8 * 1200
 
@@ -82,7 +85,7 @@ def test_a_piece_that_does_not_fit_is_refused_when_it_comes():
     sample = Reservoir()
     for piece in pieces_of("numbers", 13, described=True):
         sample = sample.take(piece)
-    assert len(sample.pieces) > 1
+    assert len(sample.batches) > 1
     known = sample.tasks.labels[:1]
     with pytest.raises(ValueError, match=r"in one piece and 9\.0 in a later one"):
         sample.take(TaskSet(np.ones((1, 2)), [1.0], known, {int(known[0]): [9.0]}))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tailored import TaskSet, scan
-from tailored.tasks import tables
+from tailored.sources import tables
 from tailored.tasks.pieces import merged
 
 pd = pytest.importorskip("pandas")
@@ -18,8 +18,8 @@ COLUMNS = {"task": "user", "target": "y", "side_columns": ["age", "town"]}
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
-    monkeypatch.setattr(tables, "LEAST_ROWS", 100)
-    monkeypatch.setattr(tables, "MOST_ROWS", 100)
+    monkeypatch.setattr(tables, "MIN_ROWS", 100)
+    monkeypatch.setattr(tables, "MAX_ROWS", 100)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_table_is_the_same_tasks(kind, frame, tmp_path):
     scanned = scan(KINDS[kind](frame, tmp_path), **COLUMNS)
-    pieces = [piece.tasks for piece in scanned.pieces()]
+    pieces = [batch.tasks for batch in scanned.batches()]
     assert len(pieces) > 1
     expected = TaskSet.from_frame(frame, **COLUMNS)
     found = merged(pieces)
@@ -85,8 +85,8 @@ def test_every_table_is_the_same_tasks(kind, frame, tmp_path):
 @pytest.mark.parametrize("kind", ["folder", "lazy frame", "relation", "pandas"])
 def test_a_table_is_read_twice_in_the_same_order_and_from_the_middle(kind, frame, tmp_path):
     scanned = scan(KINDS[kind](frame, tmp_path), features=["x2"], **COLUMNS)
-    first, second, rest = (list(scanned.pieces(skip)) for skip in (0, 0, 3))
-    assert [piece.place for piece in first] == [piece.place for piece in second]
+    first, second, rest = (list(scanned.batches(skip)) for skip in (0, 0, 3))
+    assert [batch.position for batch in first] == [batch.position for batch in second]
     for one, other in zip([*first, *first[3:]], [*second, *rest], strict=True):
         np.testing.assert_array_equal(one.tasks.y, other.tasks.y)
 
@@ -109,17 +109,17 @@ def test_what_is_no_table(tmp_path):
         scan(7, task="user", target="y")
     with pytest.raises(FileNotFoundError, match=r"no\.parquet"):
         scan(tmp_path / "no.parquet", task="user", target="y")
-    with pytest.raises(FileNotFoundError, match=r"holds no \*\.parquet"):
+    with pytest.raises(FileNotFoundError, match=r"does not contain a \*\.parquet"):
         scan(tmp_path, task="user", target="y")
     with pytest.raises(TypeError, match="item 1 of the iterable is a int"):
-        list(scan([pd.DataFrame({"u": [1], "y": [1.0], "x": [1.0]}), 3], task="u", target="y").pieces())
+        list(scan([pd.DataFrame({"u": [1], "y": [1.0], "x": [1.0]}), 3], task="u", target="y").batches())
 
 
 def test_a_file_that_ends_early_is_named(frame, tmp_path):
     folder = in_files(frame, tmp_path / "f")
     whole = (folder / "part-1.parquet").read_bytes()
     (folder / "part-1.parquet").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"part-1\.parquet is no whole parquet file"):
+    with pytest.raises(ValueError, match=r"part-1\.parquet is not a complete parquet file"):
         scan(folder, **COLUMNS)
 
 
@@ -129,7 +129,7 @@ def test_a_file_whose_rows_cannot_be_read_is_named(frame, tmp_path):
     broken[4 : len(broken) // 2] = b"\xff" * (len(broken) // 2 - 4)
     (folder / "part-1.parquet").write_bytes(bytes(broken))
     with pytest.raises(ValueError, match=r"part-1\.parquet cannot be read beyond row 0"):
-        list(scan(folder, **COLUMNS).pieces())
+        list(scan(folder, **COLUMNS).batches())
 
 
 def test_columns_that_change_half_way_are_named(frame, tmp_path):
@@ -137,30 +137,28 @@ def test_columns_that_change_half_way_are_named(frame, tmp_path):
     pd.read_parquet(folder / "part-2.parquet").drop(columns="x2").to_parquet(folder / "part-2.parquet")
     with pytest.raises(ValueError, match=r"part-2\.parquet has no column 'x2'"):
         scan(folder, **COLUMNS)
-    with pytest.raises(ValueError, match=r"batch that starts at row 500 has no column 'x2'"):
-        list(scan([frame[:500], frame[500:].drop(columns="x2")], **COLUMNS).pieces())
+    with pytest.raises(ValueError, match=r"batch starting at row 500 has no column 'x2'"):
+        list(scan([frame[:500], frame[500:].drop(columns="x2")], **COLUMNS).batches())
     more = frame[500:].assign(x3=1.0)
     with pytest.raises(ValueError, match=r"row 500 has the new column 'x3'"):
-        list(scan([frame[:500], more], **COLUMNS).pieces())
+        list(scan([frame[:500], more], **COLUMNS).batches())
     # what was not asked for may come and go
-    assert list(scan([frame[:500], more], features=["x1"], **COLUMNS).pieces())
+    assert list(scan([frame[:500], more], features=["x1"], **COLUMNS).batches())
 
 
 def test_types_that_change_half_way_are_named(frame):
     words = frame[500:].assign(x2="a")
     with pytest.raises(ValueError, match=r"row 500: Feature column 'x2' is not numeric"):
-        list(scan([frame[:500], words], **COLUMNS).pieces())
+        list(scan([frame[:500], words], **COLUMNS).batches())
     labels = frame[500:].assign(user=frame["user"][500:].astype(str))
-    with pytest.raises(
-        ValueError, match="labels in data, in the batch that starts at row 500 are of another"
-    ):
-        list(scan([frame[:500], labels], **COLUMNS).pieces())
+    with pytest.raises(ValueError, match="data, batch starting at row 500: the labels have another type"):
+        list(scan([frame[:500], labels], **COLUMNS).batches())
 
 
 def test_a_missing_value_is_found(frame, tmp_path):
     bad = frame.copy()
     bad.loc[733, "x1"] = np.nan
     folder = in_files(bad, tmp_path / "f")
-    place = rf"part-2\.parquet, in the batch that starts at row 0: .*NaN: task {bad['user'][733]}, row 66, column 'x1'"
+    place = rf"part-2\.parquet, batch starting at row 0: .*NaN: task {bad['user'][733]}, row 66, column 'x1'"
     with pytest.raises(ValueError, match=place):
-        list(scan(folder, **COLUMNS).pieces())
+        list(scan(folder, **COLUMNS).batches())

@@ -113,7 +113,7 @@ def test_a_folder_that_workers_do_not_see(address, tmp_path):
 
 
 def test_a_scheduler_that_is_not_there_and_jobs_that_it_cannot_honour(monkeypatch, tmp_path):
-    monkeypatch.setattr("tailored.shards.cluster.PATIENCE", 1.0)
+    monkeypatch.setattr("tailored.sources.dask.TIMEOUT", 1.0)
     config = tmp_path / "tiny.toml"
     config.write_bytes(TINY)
     with socket.socket() as free:

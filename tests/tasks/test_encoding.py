@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tailored import EmpiricalBayesLearner, TaskSet, scan
+from tailored import TaskSet, scan
 from tailored.exceptions import SecondGroupingWarning, UnknownCategoryWarning
 from tailored.tasks import Encoding
 from tailored.tasks.encoding import ColumnEncoding
@@ -303,7 +303,7 @@ def test_a_scan_looks_at_the_whole_table(tmp_path):
     expected = TaskSet.from_frame(frame, **ROLES)
     parts = [frame[:150], frame[150:300], frame[300:]]
     scanned = scan(parts, **ROLES)
-    pieces = [piece.tasks for piece in scanned.pieces()]
+    pieces = [batch.tasks for batch in scanned.batches()]
     assert scanned.encoding == expected.encoding
     np.testing.assert_allclose(scanned.encoding.features[2].typical, expected.encoding.features[2].typical)
     assert {tuple(piece.feature_names) for piece in pieces} == {tuple(expected.feature_names)}
@@ -315,12 +315,9 @@ def test_a_scan_looks_at_the_whole_table(tmp_path):
     with pytest.raises(
         ValueError, match=r"column 'sex', 'track', 'size', 'day' holds words.* only once; pass enc"
     ):
-        list(scan(iter(parts), **ROLES).pieces())
+        list(scan(iter(parts), **ROLES).batches())
     once = scan(iter(parts), encoding=expected.encoding, **ROLES)
-    assert sum(len(piece.tasks.y) for piece in once.pieces()) == 400
-    stays = scan(pl.from_pandas(frame.astype({"size": "string"})).lazy(), in_engine=True, **ROLES)
-    with pytest.raises(ValueError, match=r"column 'sex' is .* and rows stay in their engine"):
-        EmpiricalBayesLearner().fit(stays)
+    assert sum(len(batch.tasks.y) for batch in once.batches()) == 400
 
 
 def test_the_record_stays_with_the_tasks():

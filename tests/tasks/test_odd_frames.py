@@ -8,8 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tailored import TaskSet
-from tailored.tasks import scan
+from tailored import TaskSet, scan
 
 ROWS = {"task": [0, 0, 1, 1], "y": [1.0, 2.0, 3.0, 4.0]}
 LIBRARIES = pytest.mark.parametrize("made", [pd.DataFrame, pl.DataFrame, pa.table])
@@ -72,7 +71,7 @@ def test_the_index_that_pandas_puts_into_its_files_is_no_input(tmp_path):
     )
     assert list(tasks.feature_names) == ["x"]
     assert tasks.side_info.tolist() == [[40.0], [30.0]]
-    (piece,) = scan(tmp_path / "rows.parquet", task="task", target="y").pieces()
-    assert list(piece.tasks.feature_names) == ["x"]
+    (batch,) = scan(tmp_path / "rows.parquet", task="task", target="y").batches()
+    assert list(batch.tasks.feature_names) == ["x"]
     named = TaskSet.from_frame(stored, task="task", target="y", features=["__index_level_0__"])
     assert named.X.ravel().tolist() == [2.0, 3.0, 0.0, 1.0]

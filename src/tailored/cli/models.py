@@ -303,7 +303,7 @@ def read_tasks(
 
 def scan_tasks(data: str, asked: Columns, describe: str | None, missing: str) -> Any:
     """The tasks of a table that is read in batches."""
-    from ..tasks import scan
+    from ..sources.scan import scan
 
     if describe is not None:
         raise UsageError(

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..feature_maps import TaskSummary
 from ..feature_maps.summaries import NOISE_ROWS, hats
-from ..shards.cuda import CudaStatistics, TensorTasks
+from ..sources.cuda.moments import CudaMoments
+from ..sources.cuda.tensors import TensorTasks
 from ._solving import ClosedForm
 
 #: Tasks that are adapted at once.
@@ -23,45 +24,30 @@ def weights_on_device(closed: ClosedForm, tasks: TensorTasks) -> Any:
         raise ValueError("device: features of a task's rows are computed on the CPU; use device=None")
     parts = []
     for start in range(0, len(tasks), AT_ONCE):
-        parts.append(_raw(closed, _weights(closed, _slice(tasks, start, start + AT_ONCE))))
+        parts.append(_raw(closed, _weights(closed, tasks.slice(start, start + AT_ONCE))))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _slice(tasks: TensorTasks, start: int, stop: int) -> TensorTasks:
-    if start == 0 and stop >= len(tasks):
-        return tasks
-    offsets = tasks.offsets[start : stop + 1]
-    first, last = int(offsets[0]), int(offsets[-1])
-    described = None if tasks.described is None else tasks.described[start:stop]
-    return TensorTasks(
-        tasks.X[first:last], tasks.y[first:last], offsets - first, tasks.labels[start:stop], described
-    )
 
 
 def _weights(closed: ClosedForm, tasks: TensorTasks) -> Any:
     import torch
 
     mixture = closed.model.mixture
-    side = None if tasks.described is None else closed.side(tasks.described)
-    statistics = CudaStatistics.of(tasks, closed.units, side)
-    T, D, K = len(tasks), statistics.n_features, mixture.n_components
+    side = None if tasks.side_tasks is None else closed.side(tasks.side_tasks)
+    statistics = CudaMoments.of(tasks, closed.units, side)
+    D, K = statistics.n_features, mixture.n_components
     device, double = tasks.X.device, torch.float64
-    deviations = torch.empty((K, D, T), dtype=double, device=device)
-    r = torch.softmax(statistics.evidence(mixture, deviations), dim=0)
-    means = torch.from_numpy(mixture.means).to(device)
-    # Σ_k r_k (b_k + E(w − b_k)) + Γv
-    found = torch.einsum("kt,kdt->td", r, deviations) + r.T @ means
-    if mixture.side is not None:
-        found += statistics.side @ torch.from_numpy(mixture.side).to(device).T
+    posterior = statistics.posterior(mixture)
+    r = posterior.shares
+    found = torch.einsum("tk,tkd->td", r, posterior.means)
     learned = any(B is not None for B in closed.levels)
     if not learned and (mixture.averaged or K == 1):
         return found
     gram, cross, square = statistics.dense()
     taus = torch.from_numpy(mixture.covariances / mixture.noise).to(device)
-    tau = torch.einsum("kt,kij->tij", r, taus)
+    tau = torch.einsum("tk,kij->tij", r, taus)
     systems = torch.eye(D, dtype=double, device=device) + tau @ gram
     if not mixture.averaged and K > 1:
-        b = r.T @ means
+        b = r @ torch.from_numpy(mixture.means).to(device)
         if mixture.side is not None:
             b = b + statistics.side @ torch.from_numpy(mixture.side).to(device).T
         found = torch.linalg.solve(systems, b + (tau @ cross[:, :, None])[:, :, 0])

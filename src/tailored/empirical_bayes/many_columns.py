@@ -31,7 +31,8 @@ from ..gaussian.factors import fit_factors
 from ..losses import Squared
 from ..prior import Prior
 from ..representation import Bias, LowRank
-from ..shards.cuda import CudaFactorRows, check_device
+from ..sources.cuda.factors import CudaFactorRows
+from ..sources.cuda.tensors import check_device
 from ..tasks.episodes import Episodes
 from .data import FORM_STARTS, HELD_OUT_ROWS, INTERVAL_ROWS, Fold, TrainingData
 from .judging import mean_errors, surpassed_by

@@ -19,7 +19,7 @@ from ..feature_maps import PosteriorMap, SideFeatures
 from ..gaussian import SideForm, Stepwise, TaskStatistics
 from ..gaussian.forms import Form
 from ..prior import Prior
-from ..shards import Reservoir
+from ..sources.reservoir import Reservoir
 from ..tasks import TaskSet, Units
 from .prior_mean import LevelBias
 from .training import Learned, assemble
@@ -120,7 +120,7 @@ class Stream:
 
         A task that came before and is in the sample has its earlier rows as well; one that is not counts as another.
         """
-        known = self.sample.knows(piece)
+        known = self.sample.contains(piece)
         after = replace(
             self,
             sample=self.sample.take(piece),
@@ -128,7 +128,7 @@ class Stream:
             n_tasks=self.n_tasks + int((~known).sum()) + (0 if validation is None else len(validation)),
         )
         # From the sample before this piece: a task may be let go when its further rows come.
-        return after, self.sample.with_earlier(piece) if known.any() else piece
+        return after, self.sample.with_earlier_rows(piece) if known.any() else piece
 
 
 def together(tasks: TaskSet, validation: TaskSet | None) -> tuple[TaskSet, int]:

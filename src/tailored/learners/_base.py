@@ -22,7 +22,7 @@ from ..losses import get_loss
 from ..predicting import task_spreads
 from ..regressor import TaskRegressor
 from ..representation import Bias, Conditioning
-from ..shards.cuda import is_tensor
+from ..sources.cuda.tensors import is_tensor
 from ..tasks import Encoding, TaskSet, Units
 from ..tasks.episodes import ORDERS, Arrival
 from ..tasks.pieces import in_label_order

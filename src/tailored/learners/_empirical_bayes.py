@@ -15,14 +15,18 @@ from ..feature_maps import SideFeatures, get_feature_map
 from ..gaussian.statistics import LARGEST_STATISTICS
 from ..intervals import Calibration
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
-from ..shards import SAMPLE_TASKS, TasksInMemory
-from ..shards.cuda import TasksOnDevice, TensorTasks, check_device, is_tensor
-from ..tasks import TaskScan, TaskSet
+from ..sources.base import TaskSource
+from ..sources.cuda.moments import DeviceSource
+from ..sources.cuda.tensors import TensorTasks, check_device, is_tensor
+from ..sources.memory import MemorySource
+from ..sources.reservoir import SAMPLE_TASKS
+from ..sources.scan import TaskScan
+from ..tasks import TaskSet
 from ..tasks.episodes import Arrival
 from ..tasks.units import ANY_UNITS
 from ._on_device import read_tensors, refuse_weights_of_tensors
 from ._reading import unnamed, with_frequencies
-from ._scanning import TaskCollection, refuse_beside_scan
+from ._scanning import check_no_columns
 from ._task_stream import StreamLearner
 from ._varying import varying_weights
 
@@ -179,12 +183,12 @@ class EmpiricalBayesLearner(StreamLearner):
         sample_weight : array (n,) of whole numbers, optional
             Frequencies: k is a row k times, and zero leaves it out.
         checkpoint : path, optional
-            Of a scan: a folder for rows parted by task, statistics and steps of EM (about as large as the table's numbers).
-            The same call with the same folder goes on where an earlier one was killed, to the same bits.  By default a
-            temporary one.
+            With a scan: folder for the partitioned rows and the statistics, about as large as the numbers of the table.
+            The same call with the same folder resumes an interrupted fit, with bitwise the same result.  Other data or
+            settings raise ValueError.  By default a temporary folder.
         """
         if isinstance(X, TaskScan):
-            refuse_beside_scan(y=y, groups=groups, side_info=side_info, sample_weight=sample_weight)
+            check_no_columns(y=y, groups=groups, side_info=side_info, sample_weight=sample_weight)
             return self._fit_scan(X, validation, checkpoint)
         if checkpoint is not None:
             raise ValueError("checkpoint: tasks in memory are not written down; pass X=tailored.scan(...)")
@@ -193,7 +197,7 @@ class EmpiricalBayesLearner(StreamLearner):
             if is_tensor(X):
                 refuse_weights_of_tensors(sample_weight)
                 tensors, seed = read_tensors(self, X, y, groups, side_info, reset=True), self._seed()
-                self._fit_collection(TasksOnDevice(tensors, seed), seed, validation)
+                self._fit_source(DeviceSource(tensors, seed), seed, validation)
                 return self
             tasks = self._read(X, y, groups, side_info, reset=True)
             if sample_weight is not None:
@@ -205,17 +209,17 @@ class EmpiricalBayesLearner(StreamLearner):
     def _fit_in_memory(self, tasks: TaskSet, validation: TaskSet | None) -> None:
         """All at once, or from a sample where statistics of all tasks are the device's or do not fit into memory."""
         d = tasks.n_features + bool(self.fit_intercept)
-        collection: TaskCollection
+        source: TaskSource
         if d <= MOST_COLUMNS and self.device is not None and len(tasks) > SAMPLE_TASKS:
-            there, seed = TensorTasks.moved(tasks, check_device(self.device)), self._seed()
-            collection = TasksOnDevice(there, seed, tasks)
+            tensors, seed = TensorTasks.from_tasks(tasks, check_device(self.device)), self._seed()
+            source = DeviceSource(tensors, seed, tasks)
         elif d <= MOST_COLUMNS and len(tasks) * d * d > LARGEST_STATISTICS:
             seed = self._seed()
-            collection = TasksInMemory(tasks, seed)
+            source = MemorySource(tasks, seed)
         else:
             self._fit_tasks(tasks, validation)
             return
-        self._fit_collection(collection, seed, validation)
+        self._fit_source(source, seed, validation)
 
     def partial_fit(
         self,

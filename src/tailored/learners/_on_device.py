@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..closed_form import ClosedForm, weights_on_device
-from ..shards.cuda import TensorTasks, check_device
+from ..sources.cuda.tensors import TensorTasks, check_device
 from ..tasks import TaskSet
 
 
@@ -22,7 +22,7 @@ def read_tensors(
         )
     if y is None or groups is None:
         raise ValueError("X: a tensor needs y and groups, as tensors")
-    tasks = TensorTasks.of(X, y, groups, side_info, check_device(learner.device))
+    tasks = TensorTasks.from_tensors(X, y, groups, side_info, check_device(learner.device))
     if not reset:
         if tasks.n_features != learner.n_features_in_:
             raise ValueError(
@@ -46,7 +46,7 @@ def weights_of_tensors(learner: Any, X: Any, y: Any, groups: Any, side_info: Any
 
 def weights_of_tasks(learner: Any, tasks: TaskSet) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The same for tasks in memory, as an array."""
-    there = TensorTasks.moved(tasks, check_device(learner.device))
+    there = TensorTasks.from_tasks(tasks, check_device(learner.device))
     found: np.ndarray[Any, np.dtype[np.float64]] = weights_on_device(_closed(learner), there).cpu().numpy()
     return found
 

@@ -13,8 +13,9 @@ from sklearn.utils.validation import validate_data
 from .._utils.validation import name_some, numbers_of, outside, targets_in_objects
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
-from ..shards import Reservoir
-from ..tasks import TaskScan, TaskSet, Units
+from ..sources.reservoir import Reservoir
+from ..sources.scan import TaskScan
+from ..tasks import TaskSet, Units
 from ..tasks.encoding import columns_of_words
 from ..tasks.pairs import label_list
 from ..tasks.units import LARGEST
@@ -264,7 +265,7 @@ def warn_of_numbers(before: Reservoir, piece: TaskSet) -> None:
     """`TaskSet.from_tasks` numbers tasks from zero: in a stream, these would be the same ones again and again."""
     n = len(piece)
     counted = n > 1 and piece.labels.dtype.kind == "i" and np.array_equal(piece.labels, np.arange(n))
-    if counted and before.knows(piece).all() and np.array_equal(before.sample.labels[:n], piece.labels):
+    if counted and before.contains(piece).all() and np.array_equal(before.sample.labels[:n], piece.labels):
         warnings.warn(
             f"partial_fit: tasks 0 to {n - 1} came before, and their new rows were added to the earlier ones; if they are "
             "other tasks, name them (TaskSet.from_tasks(tasks, labels=...))",

@@ -17,14 +17,16 @@ from .._version import __version__
 from ..adapting import in_closed_form
 from ..empirical_bayes import Learned
 from ..empirical_bayes.streaming import Running, Stream, places, together
-from ..tasks import TaskScan, TaskSet, Units
+from ..sources.base import TaskSource
+from ..sources.scan import TaskScan
+from ..tasks import TaskSet, Units
 from ..tasks.pieces import in_label_order
 from ..tasks.rows import batches
 from ..wide import adapt as adapt_wide
 from ..wide import is_wide
 from ._base import MetaLearner
 from ._reading import warn_of_numbers
-from ._scanning import AllTasks, TaskCollection, collect, work_folder
+from ._scanning import AllTasks, open_scan
 
 
 @dataclass(frozen=True)
@@ -165,32 +167,38 @@ class StreamLearner(MetaLearner):
         self._remember(tasks, self.prior_.units.raw_weights(weights), left)
 
     def _fit_scan(self, scan: TaskScan, validation: TaskSet | None, checkpoint: Any) -> Self:
-        """Learn from a sample, and fit what was chosen to all tasks."""
-        if scan.in_engine and checkpoint is not None:
-            raise ValueError(
-                "checkpoint: rows stay in their engine, which is asked anew; leave it out, or in_engine"
-            )
-        with self._all_or_nothing(reset=True), work_folder(checkpoint) as folder:
+        """Learn from the tasks of a table that is read in batches."""
+        with self._all_or_nothing(reset=True):
             self._check_parameters()
             seed = self._seed()
-            others = {k: v for k, v in self.get_params(deep=False).items() if k not in ("n_jobs", "progress")}
-            self._fit_collection(collect(scan, folder, seed, others), seed, validation)
+            settings = {
+                k: v for k, v in self.get_params(deep=False).items() if k not in ("n_jobs", "progress")
+            }
+            with open_scan(
+                scan,
+                checkpoint,
+                seed=seed,
+                settings=settings,
+                validation=validation,
+                n_threads=joblib.effective_n_jobs(self.n_jobs),
+            ) as source:
+                self._fit_source(source, seed, validation)
         return self
 
-    def _fit_collection(self, collection: TaskCollection, seed: int, validation: TaskSet | None) -> None:
-        """Learn from a sample, and fit what was chosen to all tasks, whose weights are not kept."""
-        sample = self._read(collection.reservoir.sample, reset=True)
-        if collection.reservoir.is_whole:
+    def _fit_source(self, source: TaskSource, seed: int, validation: TaskSet | None) -> None:
+        """Learn from the sample of a source, then fit the selected model to all tasks, whose weights are not stored."""
+        sample = self._read(source.reservoir.sample, reset=True)
+        if source.reservoir.is_whole:
             self._fit_tasks(sample, validation)
             return
         held_out = None if validation is None else self._read_held_out(validation)
         stream, _ = Stream.begin(seed).take(sample, held_out)
-        self._stream = replace(stream, sample=collection.reservoir)
-        everything = AllTasks(collection, in_label_order(sample, seed), joblib.effective_n_jobs(self.n_jobs))
-        clip = self._clip(np.array(collection.target_range))
+        self._stream = replace(stream, sample=source.reservoir)
+        everything = AllTasks(source, in_label_order(sample, seed))
+        clip = self._clip(np.array(source.target_range))
         learned, _ = self._learn_from(sample, held_out, clip, source_in=everything)
         n_tasks = self.n_tasks_seen_ = everything.n_tasks + (0 if held_out is None else len(held_out))
         self._stream = replace(self._stream, n_tasks=n_tasks, n_chosen=n_tasks, running=Running.of(learned))
         if learned.common is not None:
             self.common_others_ = learned.common.others
-        collection.forget_rows()
+        source.close()

@@ -45,7 +45,9 @@ class Reader:
 
     def __call__(self, tasks: TaskSet) -> TaskStatistics:
         side = None if self.side is None else self.side(tasks)
-        return TaskStatistics.of(tasks if self.residuals is None else self.residuals(tasks), self.scaling, side)
+        return TaskStatistics.of(
+            tasks if self.residuals is None else self.residuals(tasks), self.scaling, side
+        )
 
 
 class TaskSource(Protocol):

@@ -246,13 +246,13 @@ class DaskSource:
         # One Dask task holds the reader: a shared regressor may be large.
         reader = delayed(read, traverse=False, pure=False)
         compute = delayed(_shard, pure=False)
-        shards = [
-            compute(part, self.roles, self.reservoir.sample[:0], reader) for part in whole.to_delayed()
-        ]
+        shards = [compute(part, self.roles, self.reservoir.sample[:0], reader) for part in whole.to_delayed()]
         try:
             if self.client is None:
                 return Blocks(self._compute(shards))
-            statistics = ClusterStatistics(self.client, self.client.compute(shards), len(read.scaling.columns))
+            statistics = ClusterStatistics(
+                self.client, self.client.compute(shards), len(read.scaling.columns)
+            )
             statistics.totals()  # raise for a partition that cannot be read now, not in EM
         except ShardError as error:
             raise self._name_partition(error) from error
@@ -319,7 +319,9 @@ def _read_partition(part: Any, roles: ColumnRoles) -> TaskSet:
         side_columns=roles.side or None,
     )
     assert tasks.encoding is not None
-    tasks.encoding.check_plain("partitions of a Dask dataframe are read separately; encode it as numbers first")
+    tasks.encoding.check_plain(
+        "partitions of a Dask dataframe are read separately; encode it as numbers first"
+    )
     return tasks
 
 

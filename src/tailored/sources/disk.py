@@ -472,9 +472,7 @@ class DiskSource:
 
     def _write_journal(self, state: Journal, sample: Reservoir, digest: TableDigest) -> None:
         self._rows.flush()
-        state = replace(
-            state, sizes=tuple(self._rows.sizes()), limit=sample.limit, digest=digest.summary()
-        )
+        state = replace(state, sizes=tuple(self._rows.sizes()), limit=sample.limit, digest=digest.summary())
         new = self._folder / f"sample-{state.n_batches}.tasks"
         write_atomically(new, lambda file: _write_tasks(file, sample.sample))
         _write_json(self._folder / "journal.json", asdict(state))
@@ -490,7 +488,7 @@ def digest_tasks(tasks: TaskSet | None) -> str:
     if tasks is not None:
         X = tasks.X
         for part in [X.indptr, X.indices, X.data] if tasks.is_sparse else [X]:
-            digest.update(np.ascontiguousarray(part))
+            digest.update(part.tobytes())
         digest.update(tasks.y.tobytes() + tasks.offsets.tobytes())
         side = [] if tasks.side_info is None else tasks.side_info.tolist()
         digest.update(repr((tasks.labels.tolist(), side)).encode())

@@ -139,7 +139,7 @@ class Reservoir(Record):
             index = index._replace(keys=index.keys[:n], counts=index.counts[:n])
         after = replace(self, batches=(*self.batches, batch), limit=limit)
         vars(after)["_index"] = index
-        return after._compact()
+        return _compact(after)
 
     def _check(self, batch: TaskSet) -> None:
         """Raise now for a batch that could not be merged later."""
@@ -148,12 +148,13 @@ class Reservoir(Record):
         if batch.side_info is not None and self.contains(batch).any():
             self.with_earlier_rows(batch)
 
-    def _compact(self) -> Reservoir:
-        """Merge the batches if the later ones are many, or half as large as the first."""
-        first, *later = (len(batch.y) for batch in self.batches)
-        if not later or (2 * sum(later) <= first and len(self.batches) <= MAX_BATCHES):
-            return self
-        return replace(self, batches=(self.sample,))
+
+def _compact(reservoir: Reservoir) -> Reservoir:
+    """Merge the batches if the later ones are many, or more than half as large as the first."""
+    first, *later = (len(batch.y) for batch in reservoir.batches)
+    if not later or (2 * sum(later) <= first and len(reservoir.batches) <= MAX_BATCHES):
+        return reservoir
+    return replace(reservoir, batches=(reservoir.sample,))
 
 
 def _counts(tasks: TaskSet) -> NDArray[np.int64]:

@@ -111,7 +111,9 @@ class TaskScan:
         for batch in self.table.batches(None if names is None else categorical.names, size):
             frame = read_frame(batch.frame, "data")
             # The first batch is already part of the encoding, with weight n_rows = 0.
-            encoding = encoding.merged(n_rows, _infer_encoding(frame, categorical, batch.position), len(frame))
+            encoding = encoding.merged(
+                n_rows, _infer_encoding(frame, categorical, batch.position), len(frame)
+            )
             n_rows += len(frame)
         return encoding
 
@@ -139,7 +141,9 @@ class TaskScan:
         names = self._column_names()
         first_kind: str | None = None
         encoding = self.encoding
-        for number, batch in enumerate(self.table.batches(names, batch_rows(16 if names is None else len(names)))):
+        for number, batch in enumerate(
+            self.table.batches(names, batch_rows(16 if names is None else len(names)))
+        ):
             frame = read_frame(batch.frame, "data")
             if roles is None:
                 roles = self.roles.resolve(frame.columns)
@@ -161,7 +165,9 @@ class TaskScan:
                 )
             yield TaskBatch(tasks, batch.position)
 
-    def _check_columns(self, roles: ColumnRoles, names: Sequence[str], position: str, *, is_first: bool) -> None:
+    def _check_columns(
+        self, roles: ColumnRoles, names: Sequence[str], position: str, *, is_first: bool
+    ) -> None:
         missing = [name for name in roles.names if name not in names]
         new = [] if is_first else [name for name in names if name not in roles.names]
         if missing or (new and self.roles.features is None):
@@ -254,7 +260,9 @@ def scan(
     table = open_table(data)
     if encoding is not None:
         if features is not None:
-            raise ValueError("features: the encoding determines the features; leave out features or encoding.")
+            raise ValueError(
+                "features: the encoding determines the features; leave out features or encoding."
+            )
         if table.dask_frame is not None:
             encoding.check_plain("the partitions of a Dask dataframe must be numeric; encode it first")
         features = [column.name for column in encoding.features]

@@ -4,7 +4,6 @@ from ._describing import Description
 from ._task_set import Task, TaskSet
 from .encoding import Encoding
 from .rows import Rows
-from .scans import TaskScan, scan
 from .units import Units
 
-__all__ = ["Description", "Encoding", "Rows", "Task", "TaskScan", "TaskSet", "Units", "scan"]
+__all__ = ["Description", "Encoding", "Rows", "Task", "TaskSet", "Units"]

@@ -369,7 +369,7 @@ MODEL = {
             "size": whole(1),
             "numbers": whole(1),
             "seed": whole(0, 2**63),
-            "pieces": sequence(node("TaskSet"), tuple),
+            "batches": sequence(node("TaskSet"), tuple),
             "limit": whole(0, 2**64 - 1),
         }
     ),

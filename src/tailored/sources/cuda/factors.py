@@ -1,7 +1,7 @@
-"""The sums of the factor model of many columns on a device, for one-hot rows.
+"""Sums of an EM step of the factor model on a device, for one-hot rows.
 
-What `tailored.gaussian.factor_moments` computes row by row, as sums of one vector for each row: first by task, for the
-posteriors of the scores, then by column.  Sums by segments have a fixed order, so that results are the same bits.
+`tailored.gaussian.factor_moments` computes the same row by row.  Here each row gives one vector, which is summed by task for
+the posterior of the scores, and then by column.  Segmented sums have a fixed order, so results are bitwise reproducible.
 """
 
 from __future__ import annotations
@@ -15,12 +15,25 @@ from ...gaussian.factor_model import FactorModel
 from ...gaussian.factor_moments import FactorMoments
 from ...gaussian.factor_rows import FactorRows
 
-#: Rows that are summed at once.
-ROWS_AT_ONCE = 1 << 21
+#: Number of rows that are summed at once.
+BATCH_ROWS = 1 << 21
 
 
-class Piece(NamedTuple):
-    """Rows of some tasks: columns, entries and targets (n,), rows of each task, and the rows sorted by column."""
+class RowBatch(NamedTuple):
+    """Rows of some tasks as tensors.
+
+    Attributes
+    ----------
+    column, value, y : tensor (n,)
+        Column and value of the entry of each row, and the targets.
+    sizes : tensor (T,)
+        Number of rows of each task.
+    task : tensor (n,)
+        Task of each row.
+    order, counts : tensor (n,), tensor (d,)
+        Rows sorted by column, and the number of rows of each column.
+    side : tensor (T, q)
+    """
 
     column: Any
     value: Any
@@ -34,30 +47,30 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class CudaFactorRows:
-    """One-hot rows of T tasks on a device: a source for EM of the factor model."""
+    """One-hot rows of T tasks on a device, for EM of the factor model."""
 
-    pieces: list[Piece]
+    batches: list[RowBatch]
     n_columns: int
     n_rows: int
 
     @classmethod
     def of(cls, rows: FactorRows, device: Any) -> CudaFactorRows:
-        """Move rows to the device; they are told apart as one-hot by `FactorRows`."""
+        """Copy rows to the device; `FactorRows.one_hot` must be true."""
         import torch
 
         if not rows.one_hot:
             raise ValueError(
-                "device: wide rows that are not one-hot are computed on the CPU; use device=None"
+                "device: rows with many columns that are not one-hot are only supported on the CPU; use device=None"
             )
-        pieces, start = [], 0
+        batches, start = [], 0
         while start < len(rows):
-            last = rows.offsets[start] + ROWS_AT_ONCE
+            last = rows.offsets[start] + BATCH_ROWS
             stop = max(int(np.searchsorted(rows.offsets, last, side="right")) - 1, start + 1)
             some = rows.tasks(start, stop)
             column = torch.tensor(some.X.indices, dtype=torch.int64, device=device)
             sizes = torch.tensor(np.diff(some.offsets), device=device)
-            pieces.append(
-                Piece(
+            batches.append(
+                RowBatch(
                     column,
                     torch.tensor(some.X.data, device=device),
                     torch.tensor(some.y, device=device),
@@ -69,43 +82,43 @@ class CudaFactorRows:
                 )
             )
             start = stop
-        return cls(pieces, rows.n_columns, rows.n_rows)
+        return cls(batches, rows.n_columns, rows.n_rows)
 
     def __len__(self) -> int:
-        return sum(len(piece.sizes) for piece in self.pieces)
+        return sum(len(batch.sizes) for batch in self.batches)
 
     def moments(self, model: FactorModel) -> FactorMoments:
-        """The sums that a step of EM needs, as arrays in memory."""
+        """Return the sums of an EM step as arrays in memory."""
         sums = FactorMoments.zero(model)
-        for piece in self.pieces:
-            sums = sums.merge(_moments(model, piece))
+        for batch in self.batches:
+            sums = sums.merge(_moments(model, batch))
         sums.bound = sums.weight
         return sums
 
 
-def _moments(model: FactorModel, piece: Piece) -> FactorMoments:
+def _moments(model: FactorModel, batch: RowBatch) -> FactorMoments:
     import torch
 
-    device, r, q = piece.y.device, model.rank, len(model.level)
+    device, r, q = batch.y.device, model.rank, len(model.level)
 
-    def there(value: Any) -> Any:
+    def to_device(value: Any) -> Any:
         return torch.tensor(np.asarray(value), dtype=torch.float64, device=device)
 
-    columns, spread = there(model.columns)[piece.column], there(model.spread)[piece.column]
-    sure = 1.0 / there(model.variances + model.noise)[piece.column]
-    x = piece.value
+    columns, spread = to_device(model.columns)[batch.column], to_device(model.spread)[batch.column]
+    sure = 1.0 / to_device(model.variances + model.noise)[batch.column]
+    x = batch.value
     # y − x b = <g, (z, u)> + noise
     g = torch.ones((len(x), q), dtype=torch.float64, device=device)
     g[:, :r] = x[:, None] * columns[:, 1:]
-    e = piece.y - x * columns[:, 0]
+    e = batch.y - x * columns[:, 0]
     square = (x * x * sure)[:, None]
     P = sure[:, None, None] * g[:, :, None] * g[:, None, :]
     P[:, :r, :r] += square[:, :, None] * spread[:, 1:, 1:]
     right = sure[:, None] * e[:, None] * g
     right[:, :r] -= square * spread[:, 0, 1:]
     constant = sure * (e * e + x * x * spread[:, 0, 0]) - torch.log(sure / (2.0 * np.pi))
-    scores, covariances, evidence = _scores(model, piece, P, right, constant, there)
-    z, C = scores[piece.task], covariances[piece.task]
+    scores, covariances, evidence = _scores(model, batch, P, right, constant, to_device)
+    z, C = scores[batch.task], covariances[batch.task]
     left = e - (g * z).sum(dim=1)
     image = (C @ g[:, :, None])[:, :, 0]
     h = torch.cat([torch.ones_like(x)[:, None], z[:, :r]], dim=1)
@@ -116,16 +129,16 @@ def _moments(model: FactorModel, piece: Piece) -> FactorMoments:
     second[:, 1:, 1:] += C[:, :r, :r]
     second *= square[:, :, None]
     squares = left * left + (g * image).sum(dim=1)
-    sums = _by_column(piece, torch.cat([second.flatten(1), gradient, squares[:, None]], dim=1))
+    sums = _sum_by_column(batch, torch.cat([second.flatten(1), gradient, squares[:, None]], dim=1))
     width = 1 + r
     weight = sums[:, : width * width].reshape(-1, width, width)
-    deviations = scores - there(model.level)
-    known = torch.cat([torch.ones_like(deviations[:, :1]) if q else _ones(piece), piece.side], dim=1)
-    found = FactorMoments(
+    deviations = scores - to_device(model.level)
+    known = torch.cat([torch.ones_like(deviations[:, :1]) if q else _ones(batch), batch.side], dim=1)
+    return FactorMoments(
         weight,
         sums[:, width * width : -1],
         np.zeros_like(weight),
-        piece.counts.double().cpu().numpy(),
+        batch.counts.double().cpu().numpy(),
         sums[:, -1],
         0.0,
         0.0,
@@ -134,40 +147,39 @@ def _moments(model: FactorModel, piece: Piece) -> FactorMoments:
         (known.T @ known).cpu().numpy(),
         evidence,
     )
-    return found
 
 
-def _ones(piece: Piece) -> Any:
+def _ones(batch: RowBatch) -> Any:
     import torch
 
-    return torch.ones((len(piece.sizes), 1), dtype=torch.float64, device=piece.y.device)
+    return torch.ones((len(batch.sizes), 1), dtype=torch.float64, device=batch.y.device)
 
 
 def _scores(
-    model: FactorModel, piece: Piece, P: Any, right: Any, constant: Any, there: Any
+    model: FactorModel, batch: RowBatch, P: Any, right: Any, constant: Any, to_device: Any
 ) -> tuple[Any, Any, float]:
-    """Posteriors of the scores of each task, and the evidence of all."""
+    """Return means and covariances of the scores of each task, and the log evidence of all tasks."""
     import torch
 
     q = len(model.level)
     sums = torch.cat([P.flatten(1), right, constant[:, None]], dim=1)
-    sums = torch.segment_reduce(sums, "sum", lengths=piece.sizes, axis=0, initial=0.0)
-    inverse = there(np.linalg.inv(model.scores))
-    means = there(model.level) + piece.side @ there(model.side)
+    sums = torch.segment_reduce(sums, "sum", lengths=batch.sizes, axis=0, initial=0.0)
+    inverse = to_device(np.linalg.inv(model.scores))
+    means = to_device(model.level) + batch.side @ to_device(model.side)
     precision = sums[:, : q * q].reshape(len(sums), q, q) + inverse
     right = sums[:, q * q : -1] + means @ inverse
     constants = sums[:, -1].sum() + ((means @ inverse) * means).sum()
     covariances = torch.linalg.inv(precision)
     scores = (covariances @ right[:, :, None])[:, :, 0]
     log_dets = torch.linalg.slogdet(precision)[1].sum()
-    log_prior = len(piece.sizes) * float(np.linalg.slogdet(model.scores)[1])
+    log_prior = len(batch.sizes) * float(np.linalg.slogdet(model.scores)[1])
     evidence = 0.5 * (float((scores * right).sum() - log_dets - constants) - log_prior)
     return scores, covariances, evidence
 
 
-def _by_column(piece: Piece, rows: Any) -> Any:
-    """Sums of a vector for each row (n, m) over the rows of each column, (d, m)."""
+def _sum_by_column(batch: RowBatch, rows: Any) -> Any:
+    """Sum a vector for each row (n, m) over the rows of each column, (d, m)."""
     import torch
 
-    found = torch.segment_reduce(rows[piece.order], "sum", lengths=piece.counts, axis=0, initial=0.0)
-    return found.cpu().numpy()
+    sums = torch.segment_reduce(rows[batch.order], "sum", lengths=batch.counts, axis=0, initial=0.0)
+    return sums.cpu().numpy()

@@ -1,4 +1,4 @@
-"""The kernels of ``kernels.cu``, compiled for a number of columns and a kind of numbers, and how they are launched."""
+"""Compile the kernels of ``kernels.cu`` for a number of columns and a floating-point type, and launch them."""
 
 from __future__ import annotations
 
@@ -10,49 +10,56 @@ from typing import Any
 import numpy as np
 
 KERNELS = ("evidence", "moments", "products_of_rows")
-#: Threads of a block, as in ``kernels.cu``; those of the products.
+#: Threads of a block, as in ``kernels.cu``: of the posterior kernels, and of the kernel that computes products.
 THREADS, ROW_THREADS = 128, 256
-#: Blocks of a launch for each multiprocessor.  Fixed sums: their order depends on the device alone.
+#: Blocks of a launch per multiprocessor.  The order of sums depends only on these and on the device.
 BLOCKS, ROW_BLOCKS = 4, 8
-#: Rows that a warp loads ahead, and columns and rows of its tiles, as in ``kernels.cu``.
+#: Rows that a warp loads at once, and the side of its tiles of products, as in ``kernels.cu``.
 AHEAD, SIDE = 8, 3
-#: Pieces that systems are factored in: the least padding wins, then the first.
-PIECES = (5, 6, 4, 7)
+#: Block sizes of the Cholesky factorisation.  The first with the least padding is used.
+BLOCK_SIZES = (5, 6, 4, 7)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Sizes that the kernels and their callers agree on, for systems of ``d`` columns."""
+    """Sizes shared by the kernels and their callers, for systems of ``d`` columns.
+
+    Attributes
+    ----------
+    d : int
+    shared_bytes : int
+        Shared memory that a block may use.
+    """
 
     d: int
-    shared_bytes: int  # that a block may have
+    shared_bytes: int
 
     @property
-    def piece(self) -> int:
-        return min(PIECES, key=lambda piece: -(-self.d // piece) * piece)
+    def block_size(self) -> int:
+        return min(BLOCK_SIZES, key=lambda size: -(-self.d // size) * size)
 
     @property
     def padded(self) -> int:
-        return -(-self.d // self.piece) * self.piece
+        return -(-self.d // self.block_size) * self.block_size
 
     @property
     def n_system(self) -> int:
-        """Numbers of a system's lower triangle."""
+        """Number of elements of a system's lower triangle."""
         return self.padded * (self.padded + 1) // 2
 
     @property
     def n_sums(self) -> int:
-        """Numbers that a block returns: the second and first moments, the count and what is left."""
+        """Number of sums that a block returns: second and first moments, count and residual."""
         return self.n_system + self.padded + 2
 
     @property
     def tile(self) -> int:
-        """Tasks in shared memory at once."""
+        """Number of tasks in shared memory at once."""
         return min(THREADS, self.shared_bytes // (8 * (self.n_system + self.padded)))
 
     @property
     def group(self) -> int:
-        """Tasks whose products are written at once."""
+        """Number of tasks whose products are written at once."""
         return next(size for size in (32, 16, 8, 4, 2, 1) if self._product_bytes(size) <= self.shared_bytes)
 
     @property
@@ -68,7 +75,7 @@ class Layout:
         return self._product_bytes(self.group)
 
     def bytes_of(self, kernel: str) -> int:
-        """Shared memory of a kernel."""
+        """Return the shared memory of a kernel in bytes."""
         return self.product_bytes if kernel == "products_of_rows" else self.system_bytes
 
     def _product_bytes(self, group: int) -> int:
@@ -78,41 +85,41 @@ class Layout:
 
 @dataclass(frozen=True)
 class Kernels:
-    """The compiled functions for one layout, on one device."""
+    """Compiled functions for one layout on one device."""
 
     layout: Layout
     n_multiprocessors: int
     functions: dict[str, Any]
 
     def launch(self, name: str, *arguments: Any) -> None:
-        """Run a kernel on torch's stream; tensors go as pointers, None as the null pointer."""
+        """Run a kernel on torch's current stream; tensors are passed as pointers, None as the null pointer."""
         import torch
 
         rows = name == "products_of_rows"
         blocks = self.n_multiprocessors * (ROW_BLOCKS if rows else BLOCKS)
-        with _stream(torch.cuda.current_stream()):
+        with _cupy_stream(torch.cuda.current_stream()):
             self.functions[name](
                 (blocks,),
                 (ROW_THREADS if rows else THREADS,),
-                tuple(_passed(value) for value in arguments),
+                tuple(_kernel_argument(value) for value in arguments),
                 shared_mem=self.layout.bytes_of(name),
             )
 
     @property
     def n_blocks(self) -> int:
-        """Blocks that sum moments."""
+        """Number of blocks that sum moments."""
         return self.n_multiprocessors * BLOCKS
 
 
-def _stream(current: Any) -> Any:
-    """Torch's stream as one of CuPy."""
+def _cupy_stream(current: Any) -> Any:
+    """Return torch's stream as a stream of CuPy, old or new."""
     import cupy
 
-    made = getattr(cupy.cuda.Stream, "from_external", None)
-    return cupy.cuda.ExternalStream(current.cuda_stream) if made is None else made(current)
+    from_external = getattr(cupy.cuda.Stream, "from_external", None)
+    return cupy.cuda.ExternalStream(current.cuda_stream) if from_external is None else from_external(current)
 
 
-def _passed(value: Any) -> Any:
+def _kernel_argument(value: Any) -> Any:
     if value is None:
         return np.uintp(0)
     if isinstance(value, int):
@@ -124,19 +131,21 @@ def _passed(value: Any) -> Any:
 
 @cache
 def kernels(d: int, stored: str, fit_intercept: bool, device: int) -> Kernels:
-    """Compile for ``d`` columns, the last of them constant where ``fit_intercept``; seconds, once for each kind."""
+    """Compile the kernels for ``d`` columns, the last one constant if ``fit_intercept``; this takes seconds, once."""
     import cupy
 
     with cupy.cuda.Device(device) as current:
         limits = current.attributes
         layout = Layout(d, limits["MaxSharedMemoryPerBlockOptin"])
         if layout.tile == 0:
-            raise ValueError(f"device: {d} columns are too many for the kernel; use device=None")
+            raise ValueError(
+                f"device: {d} columns do not fit into the GPU's shared memory; use device=None for the CPU"
+            )
         macros = {
             "stored": stored,
             "D": d,
             "INTERCEPT": int(fit_intercept),
-            "BLOCK": layout.piece,
+            "BLOCK": layout.block_size,
             "TILE": layout.tile,
             "GROUP": layout.group,
         }

@@ -1,4 +1,4 @@
-"""Statistics of tasks on a device: the sums of EM, and what each task says under a mixture."""
+"""Sufficient statistics of tasks on a GPU: sums of an EM step, and the posterior of each task under a mixture."""
 
 from __future__ import annotations
 
@@ -8,22 +8,67 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._utils.records import cached_property
 from ...gaussian import Mixture, Moments, Summed, Totals
-from ...tasks import Units
-from .compiling import Kernels, kernels
+from ...tasks import TaskSet, Units
+from ...tasks.pieces import label_keys
+from ..base import Reader, Statistics
+from ..reservoir import Reservoir
+from .kernels import Kernels, kernels
 from .tensors import TensorTasks
 
 Array = NDArray[np.float64]
 
-#: Directions of W below this part of its largest are taken as absent, as in `tailored.gaussian`.
+#: Eigenvalues of W below this fraction of the largest are treated as zero, as in `tailored.gaussian`.
 ROOT_TOLERANCE = 1e-6
 
 
-class Component(NamedTuple):
-    """One component as the kernels see it: ``w = b + L u``, u ~ N(0, Q⁻¹) with p coordinates.
+@dataclass(frozen=True)
+class DeviceSource:
+    """Tasks whose rows are tensors on a device.  Labels and seed determine the sample.
 
-    Where W has full rank L is the identity, and statistics are used as they are; else p is its rank, and they are brought
-    to its coordinates by ``reduction``: what is linear in products is linear in their packed numbers.
+    Attributes
+    ----------
+    tasks : TensorTasks
+    seed : int
+    in_memory : TaskSet, optional
+        The same tasks in memory, if they were copied from there.  They have column names and an encoding.
+    """
+
+    tasks: TensorTasks
+    seed: int
+    in_memory: TaskSet | None = None
+
+    @cached_property
+    def reservoir(self) -> Reservoir:
+        empty = Reservoir(seed=self.seed)
+        if self.in_memory is not None:
+            return empty.take(self.in_memory)
+        # One task more than the sample may contain, so that `Reservoir.limit` is set.
+        keys = label_keys(self.tasks.names, self.seed)
+        first = np.sort(np.argsort(keys, kind="stable")[: empty.size + 1])
+        return empty.take(self.tasks.take(first))
+
+    @property
+    def target_range(self) -> tuple[float, float]:
+        return float(self.tasks.y.min()), float(self.tasks.y.max())
+
+    def statistics(self, read: Reader) -> Statistics:
+        """Compute statistics in the memory of the device."""
+        assert read.residuals is None, "the learner rejects a shared regressor on a device"
+        tasks = self.tasks.side_tasks
+        side = None if read.side is None or tasks is None else read.side(tasks)
+        return CudaMoments.of(self.tasks, read.scaling, side)
+
+    def close(self) -> None:
+        """Do nothing: the rows belong to the caller."""
+
+
+class Component(NamedTuple):
+    """A component of a mixture in the form the kernels use: ``w = b + L u`` with u ~ N(0, Q⁻¹) in p dimensions.
+
+    If W has full rank, L is the identity.  Otherwise p is the rank of W, and ``reduction`` maps the packed products to these
+    coordinates.
     """
 
     ridge: Any  # σ²Q, packed
@@ -34,20 +79,37 @@ class Component(NamedTuple):
     reduction: Any = None
 
 
+class DevicePosterior(NamedTuple):
+    """Posterior of T tasks under a mixture of K components, as tensors.
+
+    Attributes
+    ----------
+    log_evidence : tensor (T,)
+    shares : tensor (T, K)
+        Responsibilities.
+    means : tensor (T, K, D)
+        Posterior means of the weights given the component.
+    """
+
+    log_evidence: Any
+    shares: Any
+    means: Any
+
+
 @dataclass(frozen=True)
-class CudaStatistics:
-    """Sufficient statistics of T tasks, as `TaskStatistics`, in the memory of a device.
+class CudaMoments:
+    """Sufficient statistics of T tasks in the memory of a device.
 
     Attributes
     ----------
     products : tensor (E, T)
-        Products of the D columns and the targets, the lower triangle row by row, E = (D + 1)(D + 2) / 2.
+        Products of the D columns and the target, the lower triangle row by row, E = (D + 1)(D + 2) / 2.
     sizes : tensor (T,)
-        Rows.
+        Number of rows.
     n_features : int
         D.
     side : tensor (T, q), optional
-        Features of the descriptions.
+        Features of the side information.
     """
 
     products: Any
@@ -56,23 +118,23 @@ class CudaStatistics:
     side: Any = None
 
     @classmethod
-    def of(cls, tasks: TensorTasks, units: Units, side: Array | None = None) -> CudaStatistics:
-        """Statistics of the tasks' rows in these units."""
+    def of(cls, tasks: TensorTasks, scaling: Units, side: Array | None = None) -> CudaMoments:
+        """Compute the statistics of scaled rows."""
         import torch
 
-        D, T = len(units.columns), len(tasks)
+        D, T = len(scaling.columns), len(tasks)
         device = tasks.X.device
-        compiled = _kernels(D, tasks.X, units.fit_intercept)
-        shift, scale = (
-            np.append(units.shift, units.target_shift),
-            1.0 / np.append(units.columns, units.target),
-        )
+        compiled = _kernels(D, tasks.X, scaling.fit_intercept)
+        shift = np.append(scaling.shift, scaling.target_shift)
+        scale = 1.0 / np.append(scaling.columns, scaling.target)
         products = torch.empty((compiled.layout.n_products, T), dtype=tasks.X.dtype, device=device)
-        where = [torch.from_numpy(part).to(device) for part in (shift, scale)]
-        compiled.launch("products_of_rows", tasks.X, tasks.y, tasks.offsets, T, *where, products)
-        # Cheaper than to look at every row: what is not finite there is not finite here.
+        units = [torch.from_numpy(part).to(device) for part in (shift, scale)]
+        compiled.launch("products_of_rows", tasks.X, tasks.y, tasks.offsets, T, *units, products)
+        # Checking the products is cheaper than checking every row.
         if not bool(torch.isfinite(products.sum(dtype=torch.float64))):
-            raise ValueError("X, y: NaN, infinity, or numbers whose squares are")
+            raise ValueError(
+                "X, y: the tensors contain NaN, infinity, or values whose squares overflow; remove those rows"
+            )
         known = None if side is None else torch.tensor(side, device=device)
         return cls(products, torch.diff(tasks.offsets).double(), D, known)
 
@@ -80,87 +142,104 @@ class CudaStatistics:
         return len(self.sizes)
 
     def totals(self) -> Totals:
-        """Sums that need no model."""
         packed = self.products.sum(dim=1, dtype=self.sizes.dtype).cpu().numpy()
         d = self.n_features
-        whole = _unpacked(packed, d + 1)
+        whole = _unpack(packed, d + 1)
         return Totals(len(self), float(self.sizes.sum()), float(whole[d, d]), whole[d, :d], whole[:d, :d])
 
     def moments(self, model: Any, responsibilities: Any = None) -> Summed:
-        """The sums of a step of EM.  All tasks are asked about all components: that costs less than to choose."""
+        """Return the sums of an EM step.
+
+        Earlier ``responsibilities`` are ignored: on a device, skipping components with negligible shares saves no time.
+        """
         import torch
 
         if model.side is not None:
             return self.without_side(model).moments(replace(model, side=None))
         components = self._components(model)
         if len(components) == 1:
-            evidence = self._joint(1)[0]
-            sums = [self._sums(components[0], model.noise, None, evidence)]
+            log_evidence = self._empty(1)[0]
+            sums = [self._component_sums(components[0], model.noise, None, log_evidence)]
         else:
-            joint = self.evidence(model)
-            evidence = torch.logsumexp(joint, dim=0)
-            r = torch.exp(joint - evidence)
-            sums = [self._sums(c, model.noise, r[k], None) for k, c in enumerate(components)]
+            joint = self.log_joint(model, components)
+            log_evidence = torch.logsumexp(joint, dim=0)
+            shares = torch.exp(joint - log_evidence)
+            sums = [self._component_sums(c, model.noise, shares[k], None) for k, c in enumerate(components)]
         constants = 0.5 * float(self.sizes.sum()) * np.log(2.0 * np.pi * model.noise)
-        return Summed(_read(sums, components, model, float(evidence.sum()) - constants), None)
+        return Summed(_read_sums(sums, components, model, float(log_evidence.sum()) - constants), None)
 
-    def evidence(self, model: Mixture, weights: Any = None) -> Any:
-        """log π_k p(y | k) (K, T), without what components share; ``weights`` (K, D, T) are filled with E(w − b_k − Γv)."""
+    def posterior(self, model: Mixture) -> DevicePosterior:
+        """Return the posterior of each task under a mixture."""
         import torch
 
+        device, K, D = self.sizes.device, model.n_components, self.n_features
+        means = torch.empty((K, D, len(self)), dtype=torch.float64, device=device)
+        joint = self.without_side(model).log_joint(model, self._components(model), means)
+        log_evidence = torch.logsumexp(joint, dim=0)
+        shares = torch.exp(joint - log_evidence)
+        means += torch.from_numpy(model.means).to(device)[:, :, None]
         if model.side is not None:
-            return self.without_side(model).evidence(replace(model, side=None), weights)
-        joint = self._joint(model.n_components)
-        for k, component in enumerate(self._components(model)):
-            out = None if weights is None else weights[k]
-            if weights is not None and component.root is not None:
-                shape = (component.root.shape[1], len(self))
-                out = torch.empty(shape, dtype=torch.float64, device=joint.device)
-            self._ask("evidence", component, model.noise, joint[k], out)
-            if weights is not None and component.root is not None:
-                torch.matmul(torch.from_numpy(component.root).to(joint.device), out, out=weights[k])
+            means += torch.from_numpy(model.side).to(device) @ self.side.T
+        log_evidence -= 0.5 * self.sizes * np.log(2.0 * np.pi * model.noise)
+        return DevicePosterior(log_evidence, shares.T, means.permute(2, 0, 1))
+
+    def log_joint(self, model: Mixture, components: list[Component], deviations: Any = None) -> Any:
+        """Return log π_k p(y | k) (K, T), up to a constant that the components share.
+
+        ``deviations`` (K, D, T), if present, receive E(w − b_k − Γv).  The statistics must be free of Γv.
+        """
+        import torch
+
+        joint = self._empty(model.n_components)
+        for k, component in enumerate(components):
+            out = None if deviations is None else deviations[k]
+            if deviations is not None and component.root is not None:
+                out = self._empty(component.root.shape[1])
+            self._launch("evidence", component, model.noise, joint[k], out)
+            if deviations is not None and component.root is not None:
+                torch.matmul(torch.from_numpy(component.root).to(joint.device), out, out=deviations[k])
         return joint + self._log_proportions(model)
 
-    def without_side(self, model: Mixture) -> CudaStatistics:
-        """The tasks with what their description predicts, Γv, taken off their targets."""
+    def without_side(self, model: Mixture) -> CudaMoments:
+        """Return the statistics after subtracting XΓv, the effect of the side information, from the targets."""
         import torch
 
         if model.side is None:
             return self
         d = self.n_features
-        moved = torch.from_numpy(model.side).to(self.side.device) @ self.side.T
+        effect = torch.from_numpy(model.side).to(self.side.device) @ self.side.T
         products = self.products.clone()
-        place = _places(d + 1)
-        cross = products[place[d, :d]].double()
-        left = cross.clone()
+        position = _positions(d + 1)
+        cross = products[position[d, :d]].double()
+        residual = cross.clone()
         for i in range(d):
-            left[i] -= (self.products[place[i, :d]] * moved).sum(dim=0)
+            residual[i] -= (self.products[position[i, :d]] * effect).sum(dim=0)
         # yᵀy − w·Xᵀy − w·Xᵀ(y − Xw)
-        products[place[d, d]] = torch.clamp(
-            products[place[d, d]] - ((cross + left) * moved).sum(dim=0), min=0.0
+        products[position[d, d]] = torch.clamp(
+            products[position[d, d]] - ((cross + residual) * effect).sum(dim=0), min=0.0
         ).to(products.dtype)
-        products[place[d, :d]] = left.to(products.dtype)
+        products[position[d, :d]] = residual.to(products.dtype)
         return replace(self, products=products)
 
     def dense(self) -> tuple[Any, Any, Any]:
-        """XᵀX (T, D, D), Xᵀy (T, D) and yᵀy (T,) in double precision."""
+        """Return XᵀX (T, D, D), Xᵀy (T, D) and yᵀy (T,) in double precision."""
         d = self.n_features
-        place, products = _places(d + 1), self.products.double().T
-        return products[:, place[:d, :d]], products[:, place[d, :d]], products[:, place[d, d]]
+        position, products = _positions(d + 1), self.products.double().T
+        return products[:, position[:d, :d]], products[:, position[d, :d]], products[:, position[d, d]]
 
-    def _sums(self, component: Component, noise: float, r: Any, joint: Any) -> Array:
-        """The numbers of `_read` for one component, weighted by ``r`` (None: one for each task)."""
+    def _component_sums(self, component: Component, noise: float, shares: Any, log_joint: Any) -> Array:
+        """Return the packed sums of one component, weighted by ``shares`` (None: one for each task)."""
         import torch
 
         compiled = self._compiled_for(component)
         shape = (compiled.n_blocks, compiled.layout.n_sums)
         partial = torch.zeros(shape, dtype=torch.float64, device=self.sizes.device)
-        self._ask("moments", component, noise, r, joint, partial)
-        found: Array = partial.sum(dim=0).cpu().numpy()
-        return found
+        self._launch("moments", component, noise, shares, log_joint, partial)
+        sums: Array = partial.sum(dim=0).cpu().numpy()
+        return sums
 
-    def _ask(self, name: str, component: Component, noise: float, *arguments: Any) -> None:
-        """Run a kernel on the statistics, in the component's coordinates."""
+    def _launch(self, name: str, component: Component, noise: float, *arguments: Any) -> None:
+        """Run a kernel on the statistics in the coordinates of a component."""
         products = self.products
         if component.reduction is not None:
             products = component.reduction @ products.double()
@@ -169,16 +248,17 @@ class CudaStatistics:
 
     def _compiled_for(self, component: Component) -> Kernels:
         if component.reduction is None:
-            return self._compiled
+            # The intercept only matters when products are computed.
+            return _kernels(self.n_features, self.products, False)
         return kernels(len(component.precision), "double", False, self.sizes.device.index)
 
-    def _joint(self, K: int) -> Any:
+    def _empty(self, n_rows: int) -> Any:
         import torch
 
-        return torch.empty((K, len(self)), dtype=torch.float64, device=self.sizes.device)
+        return torch.empty((n_rows, len(self)), dtype=torch.float64, device=self.sizes.device)
 
     def _log_proportions(self, model: Mixture) -> Any:
-        """log π, (K, 1) or (K, T)."""
+        """Return log π, (K, 1) or (K, T)."""
         import torch
 
         if model.gates is None:
@@ -192,11 +272,6 @@ class CudaStatistics:
             for b, W in zip(model.means, model.covariances, strict=True)
         ]
 
-    @property
-    def _compiled(self) -> Kernels:
-        # Statistics are the same with and without an intercept: only their making differs.
-        return _kernels(self.n_features, self.products, False)
-
 
 def _kernels(D: int, like: Any, fit_intercept: bool) -> Kernels:
     stored = "float" if like.element_size() == 4 else "double"
@@ -206,35 +281,37 @@ def _kernels(D: int, like: Any, fit_intercept: bool) -> Kernels:
 def _component(b: Array, W: Array, noise: float, device: Any) -> Component:
     import torch
 
-    def there(value: Array) -> Any:
+    def to_device(value: Array) -> Any:
         return torch.from_numpy(np.ascontiguousarray(value)).to(device)
 
     values, vectors = np.linalg.eigh(W)
-    present = values > ROOT_TOLERANCE * max(float(values[-1]), np.finfo(float).tiny)
-    if present.all():
+    positive = values > ROOT_TOLERANCE * max(float(values[-1]), np.finfo(float).tiny)
+    if positive.all():
         precision = (vectors / values) @ vectors.T
         constant = -0.5 * float(np.log(values / noise).sum())
-        return Component(there(noise * _packed(precision)), there(b), constant, precision)
-    # A model in which tasks do not differ has one coordinate whose column is zero: nothing is learned of it.
-    root = vectors[:, present] * np.sqrt(values[present]) if present.any() else np.zeros((len(b), 1))
+        return Component(to_device(noise * _pack(precision)), to_device(b), constant, precision)
+    # W = 0 keeps one coordinate, whose column is zero, because the kernels need at least one.
+    root = vectors[:, positive] * np.sqrt(values[positive]) if positive.any() else np.zeros((len(b), 1))
     p = root.shape[1]
-    # [X, y] A has the columns XL and y − Xb.
+    # The columns of [X, y] A are XL and y − Xb.
     A = np.zeros((len(b) + 1, p + 1))
     A[:-1, :-1], A[:-1, -1], A[-1, -1] = root, -b, 1.0
-    ridge, constant = there(noise * _packed(np.eye(p))), 0.5 * p * float(np.log(noise))
-    return Component(ridge, there(np.zeros(p)), constant, np.eye(p), root, there(_congruence(A)))
+    ridge, constant = to_device(noise * _pack(np.eye(p))), 0.5 * p * float(np.log(noise))
+    return Component(ridge, to_device(np.zeros(p)), constant, np.eye(p), root, to_device(_congruence(A)))
 
 
-def _read(sums: list[Array], components: list[Component], model: Mixture, log_evidence: float) -> Moments:
-    """Moments from the sums of the kernel: r E(u uᵀ), r E(u), r and what is left."""
+def _read_sums(
+    sums: list[Array], components: list[Component], model: Mixture, log_evidence: float
+) -> Moments:
+    """Unpack the sums of the kernel, r E(u uᵀ), r E(u), r and the residual, of each component."""
     first, second, counts, residual = [], [], [], 0.0
-    for found, component in zip(sums, components, strict=True):
+    for packed, component in zip(sums, components, strict=True):
         p = len(component.precision)
-        padded = round((np.sqrt(8 * (len(found) - 2) + 9) - 3) / 2)
+        padded = round((np.sqrt(8 * (len(packed) - 2) + 9) - 3) / 2)
         n = padded * (padded + 1) // 2
-        products, means = _unpacked(found[:n], padded)[:p, :p], found[n : n + p]
-        count, left = float(found[-2]), float(found[-1])
-        residual += left + model.noise * (p * count - float(np.sum(component.precision * products)))
+        products, means = _unpack(packed[:n], padded)[:p, :p], packed[n : n + p]
+        count, squares = float(packed[-2]), float(packed[-1])
+        residual += squares + model.noise * (p * count - float(np.sum(component.precision * products)))
         root = component.root
         second.append(products if root is None else root @ products @ root.T)
         first.append(means if root is None else root @ means)
@@ -243,29 +320,26 @@ def _read(sums: list[Array], components: list[Component], model: Mixture, log_ev
 
 
 def _congruence(A: Array) -> Array:
-    """The matrix that takes the lower triangle of P to that of AᵀPA."""
+    """Return the matrix that maps the packed lower triangle of P to that of AᵀPA."""
     i, j = np.tril_indices(len(A))
     c, r = np.tril_indices(A.shape[1])
     one, other = A[i][:, c] * A[j][:, r], A[j][:, c] * A[i][:, r]
     return np.where((i == j)[:, None], one, one + other).T
 
 
-def _places(size: int) -> NDArray[np.int64]:
-    """Where the elements of a symmetric matrix are among those of its lower triangle."""
+def _positions(size: int) -> NDArray[np.int64]:
+    """Return the position of each element of a symmetric matrix in its packed lower triangle."""
     i, j = np.tril_indices(size)
-    place = np.zeros((size, size), dtype=np.int64)
-    place[i, j] = place[j, i] = np.arange(len(i))
-    return place
+    position = np.zeros((size, size), dtype=np.int64)
+    position[i, j] = position[j, i] = np.arange(len(i))
+    return position
 
 
-def _packed(whole: Array) -> Array:
-    return whole[np.tril_indices(len(whole))]
+def _pack(matrix: Array) -> Array:
+    return matrix[np.tril_indices(len(matrix))]
 
 
-def _unpacked(packed: Array, size: int) -> Array:
-    """The symmetric matrix of a lower triangle."""
-    whole = np.zeros((size, size))
-    i, j = np.tril_indices(size)
-    whole[i, j] = packed
-    whole[j, i] = packed
-    return whole
+def _unpack(packed: Array, size: int) -> Array:
+    """Return the symmetric matrix with this lower triangle."""
+    matrix: Array = packed[_positions(size)]
+    return matrix

@@ -13,22 +13,22 @@ from ...tasks import TaskSet
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a tensor of torch, which need not be installed."""
+    """Return whether a value is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def check_device(device: Any) -> Any:
-    """The device of torch, if it is there.
+    """Return the torch device with this name.
 
     Raises
     ------
     TypeError
-        For anything but a string.
+        If ``device`` is not a string.
     ImportError
-        Without torch and CuPy.
+        If torch or CuPy is not installed.
     ValueError
-        For a device that is no CUDA device, or is absent.
+        If ``device`` is not a CUDA device of this machine.
     """
     if not isinstance(device, str):
         raise TypeError(f"device: expected None or a string such as 'cuda', got {device!r}")
@@ -40,23 +40,23 @@ def check_device(device: Any) -> Any:
             f"device={device!r}: a GPU needs torch and CuPy; pip install 'tailored[gpu]', or use device=None"
         ) from error
     try:
-        found = torch.device(device)
+        chosen = torch.device(device)
     except RuntimeError as error:
-        raise ValueError(f"device: {device!r} is no device; use None or 'cuda'") from error
-    if found.type != "cuda":
+        raise ValueError(f"device: {device!r} is not a torch device; use None or 'cuda'") from error
+    if chosen.type != "cuda":
         raise ValueError(f"device: {device!r} is not a CUDA device; use None for the CPU, or 'cuda'")
-    present = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    index = found.index if found.index is not None else (torch.cuda.current_device() if present else 0)
-    if index >= present:
+    n_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = chosen.index if chosen.index is not None else (torch.cuda.current_device() if n_devices else 0)
+    if index >= n_devices:
         raise ValueError(
-            f"device: {device!r} was asked for and {present} CUDA devices are here; use device=None for the CPU"
+            f"device: {device!r} does not exist, this machine has {n_devices} CUDA devices; use device=None for the CPU"
         )
     return torch.device("cuda", index)
 
 
 @dataclass(frozen=True)
 class TensorTasks:
-    """Rows of T tasks, those of a task next to each other.
+    """Rows of T tasks, sorted by task.
 
     Attributes
     ----------
@@ -65,15 +65,15 @@ class TensorTasks:
     offsets : tensor (T + 1,) of int64
         Task t has the rows ``offsets[t]:offsets[t + 1]``.
     labels : tensor (T,) or array (T,)
-    described : TaskSet, optional
-        The same tasks with their descriptions; its rows are not used.
+    side_tasks : TaskSet, optional
+        The same tasks with their side information.  Its rows are not used.
     """
 
     X: Any
     y: Any
     offsets: Any
     labels: Any
-    described: TaskSet | None = None
+    side_tasks: TaskSet | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -83,15 +83,17 @@ class TensorTasks:
         return int(self.X.shape[1])
 
     @classmethod
-    def of(cls, X: Any, y: Any, groups: Any, side_info: Any, device: Any) -> TensorTasks:
-        """Read tensors; tasks come in the order of their labels."""
+    def from_tensors(cls, X: Any, y: Any, groups: Any, side_info: Any, device: Any) -> TensorTasks:
+        """Check tensors of rows and sort them by label."""
         import torch
 
         if not is_tensor(y) or not is_tensor(groups):
-            raise TypeError("X is a tensor: y and groups must be tensors, too")
+            raise TypeError("y, groups: expected tensors, because X is a tensor")
         for name, value in (("X", X), ("y", y), ("groups", groups)):
             if value.device != device:
-                raise ValueError(f"{name}: the tensor is on {value.device}, the learner computes on {device}")
+                raise ValueError(
+                    f"{name}: the tensor is on {value.device}, the learner computes on {device}; move it there"
+                )
         if X.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"X: expected float32 or float64, got {X.dtype}")
         if X.ndim != 2 or y.shape != X.shape[:1] or groups.shape != X.shape[:1]:
@@ -105,38 +107,49 @@ class TensorTasks:
         labels, sizes = torch.unique_consecutive(groups, return_counts=True)
         offsets = torch.zeros(len(labels) + 1, dtype=torch.int64, device=device)
         torch.cumsum(sizes, 0, out=offsets[1:])
-        described = None
+        side_tasks = None
         if side_info is not None:
             names = labels.cpu().numpy()
-            described = TaskSet(np.zeros((len(names), 1)), np.zeros(len(names)), names, side_info)
-        return cls(X.contiguous(), y.to(X.dtype).contiguous(), offsets, labels, described)
+            side_tasks = TaskSet(np.zeros((len(names), 1)), np.zeros(len(names)), names, side_info)
+        return cls(X.contiguous(), y.to(X.dtype).contiguous(), offsets, labels, side_tasks)
 
     @classmethod
-    def moved(cls, tasks: TaskSet, device: Any) -> TensorTasks:
-        """Tasks from memory, dense, in double precision."""
+    def from_tasks(cls, tasks: TaskSet, device: Any) -> TensorTasks:
+        """Copy tasks from memory, dense and in double precision."""
         import torch
 
         X = tasks.X.toarray() if tasks.is_sparse else tasks.X
         X, y, offsets = (torch.tensor(part, device=device) for part in (X, tasks.y, tasks.offsets))
         return cls(X, y, offsets, tasks.labels, None if tasks.side_info is None else tasks)
 
-    def take(self, chosen: NDArray[np.intp]) -> TaskSet:
-        """The tasks at these positions with all of their rows, in memory."""
+    def take(self, index: NDArray[np.intp]) -> TaskSet:
+        """Copy the tasks at these positions, with all of their rows, to memory."""
         import torch
 
         offsets = self.offsets.cpu().numpy()
-        sizes = np.diff(offsets)[chosen]
-        rows = np.repeat(offsets[chosen] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-        where = torch.from_numpy(rows).to(self.X.device)
-        X, y = (part[where].double().cpu().numpy() for part in (self.X, self.y))
+        sizes = np.diff(offsets)[index]
+        rows = np.repeat(offsets[index] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        rows_there = torch.from_numpy(rows).to(self.X.device)
+        X, y = (part[rows_there].double().cpu().numpy() for part in (self.X, self.y))
         side = None
-        if self.described is not None:
-            described = self.described[chosen].side_info
-            assert described is not None
-            side = np.repeat(described, sizes, axis=0)
-        return TaskSet(X, y, np.repeat(self.names[chosen], sizes), side)
+        if self.side_tasks is not None:
+            side_info = self.side_tasks[index].side_info
+            assert side_info is not None
+            side = np.repeat(side_info, sizes, axis=0)
+        return TaskSet(X, y, np.repeat(self.names[index], sizes), side)
+
+    def slice(self, start: int, stop: int) -> TensorTasks:
+        """Return the tasks from ``start`` to ``stop`` without copying their rows."""
+        if start == 0 and stop >= len(self):
+            return self
+        offsets = self.offsets[start : stop + 1]
+        first, last = int(offsets[0]), int(offsets[-1])
+        side_tasks = None if self.side_tasks is None else self.side_tasks[start:stop]
+        return TensorTasks(
+            self.X[first:last], self.y[first:last], offsets - first, self.labels[start:stop], side_tasks
+        )
 
     @property
     def names(self) -> NDArray[Any]:
-        """The labels, in memory."""
+        """The labels in memory."""
         return self.labels.cpu().numpy() if is_tensor(self.labels) else np.asarray(self.labels)
