@@ -10,11 +10,9 @@ import numpy as np
 
 from .._utils.records import cached_property
 from .._utils.validation import check_choice, name_some
-from ..tasks._columns import ColumnEncoding
-from ..tasks._descriptions import Side, side_column
-from ..tasks._frames import read_frame, remaining
-from ..tasks._task_set import TaskSet
+from ..tasks import TaskSet
 from ..tasks.encoding import Encoding, types_of
+from ..tasks.pieces import ColumnEncoding, Side, read_frame, remaining, side_column
 from .tables import Batch, Table, batch_rows, open_table
 
 

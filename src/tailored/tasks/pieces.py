@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.validation import is_missing, native
+from ._columns import ColumnEncoding as ColumnEncoding
+from ._descriptions import Side as Side
+from ._descriptions import side_column as side_column
 from ._frames import Grouping, group_rows
+from ._frames import is_dask as is_dask
+from ._frames import is_frame as is_frame
+from ._frames import read_frame as read_frame
+from ._frames import remaining as remaining
 from ._joining import check_alike as check_alike
 from ._joining import offsets_of, stack
 from ._task_set import TaskSet
