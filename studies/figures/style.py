@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from tailored.displays.style import pyplot
+from tailored.displays.base import pyplot
 
 
 class Style(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tailored.displays.style import RC
+from tailored.displays.base import RC
 
 from ..figures.curves import CurvesDisplay
 from ..figures.representation import RepresentationDisplay

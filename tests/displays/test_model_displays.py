@@ -1,6 +1,7 @@
 """Displays of one's own model: their arrays against NumPy and the learner, and what is drawn of them."""
 
 import builtins
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,16 +17,17 @@ from tailored.displays import (
     ShrinkageDisplay,
     TaskFitDisplay,
 )
-from tailored.displays.components import telling_plane
+from tailored.displays.base import MARKERS, PALETTE, line_style
 from tailored.displays.effects import own_fits
-from tailored.displays.style import MARKERS, PALETTE, look
+from tailored.displays.prior import separating_plane
+from tailored.evaluation import Evaluation
 
 #: How each display is asked for.
 CALLS = {
     EffectsDisplay: {},
     ShrinkageDisplay: {},
     TaskFitDisplay: {},
-    RowsDisplay: {"rows": [0, 2]},
+    RowsDisplay: {"n_support": [0, 2]},
     RepresentationMapDisplay: {},
     PriorPathDisplay: {"column": 0},
     ComponentsDisplay: {},
@@ -60,7 +62,7 @@ def test_without_matplotlib(display, schools, monkeypatch):
 
 
 def test_looks_differ_in_more_than_colour():
-    looks = [look(i) for i in range(14)]
+    looks = [line_style(i) for i in range(14)]
     assert len({(each["color"], each["marker"]) for each in looks}) == 14
     assert len(set(PALETTE)) == len(set(MARKERS)) == 7
 
@@ -73,14 +75,14 @@ def test_effects_are_those_of_the_learner(schools):
     found = EffectsDisplay.from_estimator(learner, tasks, "x0", coverage=0.8)
     frame = learner.effects(tasks, coverage=0.8)
     mine = frame[frame["column"] == "x0"]
-    np.testing.assert_array_equal(found.low, mine["lower"])
-    np.testing.assert_array_equal(found.high, mine["upper"])
+    np.testing.assert_array_equal(found.lower, mine["lower"])
+    np.testing.assert_array_equal(found.upper, mine["upper"])
     np.testing.assert_array_equal(found.effects, mine["effect"])
     common = learner.summary().tables["effects"].columns["fixed effect"][0]
-    assert found.common == pytest.approx(common)
+    assert found.fixed_effect == pytest.approx(common)
     # In increasing order, filled where the interval leaves out the common effect.
-    filled = next(line for line in found.ax_.lines if line.get_label() == "interval leaves it out")
-    apart = (found.low > common) | (found.high < common)
+    filled = next(line for line in found.ax_.lines if line.get_label() == "interval excludes it")
+    apart = (found.lower > common) | (found.upper < common)
     np.testing.assert_allclose(filled.get_xdata(), np.sort(found.effects[apart]))
 
 
@@ -105,7 +107,9 @@ def test_names_stand_where_there_is_room(schools):
 
 
 def test_a_column_that_is_not_there(schools):
-    with pytest.raises(ValueError, match=r"column: no column 'age'; there are 'x0', 'x1', '\(intercept\)'"):
+    with pytest.raises(
+        ValueError, match=r"column: there is no column 'age'. The columns are 'x0', 'x1', '\(intercept\)'."
+    ):
         EffectsDisplay.from_estimator(*schools, "age")
 
 
@@ -138,7 +142,7 @@ def test_shrinkage_goes_from_the_own_fit_to_the_tailored_one(schools):
     assert (found.tailored.std(axis=0) < found.own.std(axis=0)).all()
     one = ShrinkageDisplay.from_estimator(learner, tasks, "x0")
     assert one.own.shape == (60, 1)
-    with pytest.raises(ValueError, match="columns: give one column or two, got 3"):
+    with pytest.raises(ValueError, match="columns: expected one column or two, got 3"):
         ShrinkageDisplay.from_estimator(learner, tasks, [0, 1, 2])
 
 
@@ -150,7 +154,7 @@ def test_a_task_s_fit(schools):
     found = TaskFitDisplay.from_estimator(learner, tasks, "school 3", "x0", coverage=0.8)
     task = tasks[3]
     model = learner.adapt(task.X, task.y, side_info=tasks.side_info[3])
-    at = np.column_stack([found.places, np.full(len(found.places), task.X[:, 1].mean())])
+    at = np.column_stack([found.grid, np.full(len(found.grid), task.X[:, 1].mean())])
     np.testing.assert_allclose(found.prediction, model.predict(at))
     np.testing.assert_allclose(np.stack([found.lower, found.upper], axis=1), model.predict_interval(at, 0.8))
     np.testing.assert_allclose(found.prior, learner.adapt(side_info=tasks.side_info[3]).predict(at))
@@ -158,11 +162,11 @@ def test_a_task_s_fit(schools):
     np.testing.assert_allclose(found.y, task.y - model.coef_[1] * (task.X[:, 1] - task.X[:, 1].mean()))
     assert "school 3" in found.ax_.get_title()
     few = TaskFitDisplay.from_estimator(learner, tasks, "school 3", "x1")
-    np.testing.assert_array_equal(few.places, [0.0, 1.0])
+    np.testing.assert_array_equal(few.grid, [0.0, 1.0])
 
 
 def test_a_task_that_is_not_there(schools):
-    with pytest.raises(ValueError, match="task: no task 'nobody'; there are 'school 0'"):
+    with pytest.raises(ValueError, match=r"task: there is no task 'nobody'\. The tasks are 'school 0'"):
         TaskFitDisplay.from_estimator(*schools, "nobody")
 
 
@@ -190,11 +194,36 @@ def test_errors_by_rows(schools):
     assert (np.abs(found.covered.mean(axis=1) - 0.9) < 0.08).all()
 
 
+def test_rows_from_an_evaluation():
+    """Errors are those of the evaluation; a baseline far above the others does not set the axis."""
+    errors = np.stack([np.full((2, 6), 1.0), np.full((2, 6), 1.2), np.array([[50.0] * 6, [2.0] * 6])])
+    covered = np.array([[0.88, 0.91], [np.nan, np.nan], [np.nan, np.nan]])
+    evaluation = Evaluation(
+        ("tailored", "mixed model", "ridge per task"),
+        (0, 5),
+        errors,
+        covered,
+        covered,
+        np.arange(6),
+        30,
+        "absolute",
+        0.9,
+    )
+    found = RowsDisplay.from_evaluation(evaluation)
+    np.testing.assert_array_equal(found.errors["ridge per task"], errors[2])
+    np.testing.assert_array_equal(found.covered[:, 0], [0.88, 0.91])
+    error_axes, coverage_axes = found.ax_
+    assert error_axes.get_ylim()[1] < 5.0
+    assert [text.get_text() for text in coverage_axes.get_legend().get_texts()] == ["nominal", "empirical"]
+    without = RowsDisplay.from_evaluation(replace(evaluation, covered=np.full((3, 2), np.nan)))
+    assert without.covered is None
+
+
 def test_numbers_of_rows_that_cannot_be(schools):
     learner, tasks = schools
-    with pytest.raises(ValueError, match="rows: no task has 134 rows, 100 to give"):
+    with pytest.raises(ValueError, match="n_support: 100 support rows need a task with 134 rows"):
         RowsDisplay.from_estimator(learner, tasks, [0, 100])
-    with pytest.raises(ValueError, match="rows: expected numbers of rows from 0 on"):
+    with pytest.raises(ValueError, match="n_support: expected numbers of rows >= 0"):
         RowsDisplay.from_estimator(learner, tasks, [-1, 2])
 
 
@@ -229,17 +258,17 @@ def test_the_map_is_the_representation(clusters):
 def test_the_path_is_the_prior_along_a_description(schools):
     learner, tasks = schools
     found = PriorPathDisplay.from_estimator(learner, tasks, "s0")
-    at = np.array([found.places[7], np.median(tasks.side_info[:, 1].astype(float))])
+    at = np.array([found.grid[7], np.median(tasks.side_info[:, 1].astype(float))])
     raw = learner.adapt(side_info=at)
     want = np.append(raw.coef_, raw.intercept_)
     np.testing.assert_allclose(learner.prior_.units.raw_weights(found.values[7].copy()), want, rtol=1e-8)
     # The description moves the level by 1.5 for each unit.
-    slope = np.ptp(found.values[:, 2]) * learner.prior_.units.target / np.ptp(found.places)
+    slope = np.ptp(found.values[:, 2]) * learner.prior_.units.target / np.ptp(found.grid)
     assert slope == pytest.approx(1.5, rel=0.25)
     fixed = PriorPathDisplay.from_estimator(learner, tasks, 0, kind="std")
-    assert "does not move it" in fixed.ax_.get_title()
+    assert "does not depend on the side information" in fixed.ax_.get_title()
     plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, None)
-    with pytest.raises(ValueError, match="tasks: there is no side information"):
+    with pytest.raises(ValueError, match="tasks: these tasks have no side information"):
         PriorPathDisplay.from_estimator(learner, plain, 0)
 
 
@@ -271,12 +300,12 @@ def test_the_plane_that_tells_components_apart():
     means, W = np.zeros((2, 4)), np.array([0.01 * np.eye(4), 0.01 * np.eye(4)])
     means[:, 2] = [-1.0, 1.0]
     W[0, 1, 1] = 1.0
-    plane = telling_plane(np.array([0.5, 0.5]), means, W)
+    plane = separating_plane(np.array([0.5, 0.5]), means, W)
     np.testing.assert_allclose(np.abs(plane), np.eye(4)[[2, 1]], atol=1e-12)
 
 
 def test_no_components_to_show(schools):
     tasks = schools[1]
     plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, None)
-    with pytest.raises(ValueError, match="IndependentLearner has no components"):
+    with pytest.raises(ValueError, match="the prior of IndependentLearner has no components"):
         ComponentsDisplay.from_estimator(IndependentLearner().fit(plain), plain)

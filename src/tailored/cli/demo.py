@@ -117,7 +117,7 @@ def draw_demo(result: DemoResult) -> Any:
     """Draw the errors of the methods and the share of τ(s) in each subspace; return the figure."""
     import numpy as np
 
-    from ..displays.style import pyplot
+    from ..displays.base import pyplot
 
     figure, (left, right) = pyplot().subplots(
         1, 2, figsize=(9.5, 3.4), width_ratios=[1.35, 1], layout="constrained"

@@ -1,13 +1,12 @@
-"""Figures of a user's own model, in scikit-learn's manner.
+"""Figures of a user's own model, with the interface of scikit-learn's displays.
 
 ``XDisplay.from_estimator(learner, tasks, ax=None)`` computes the arrays and draws them.  The arrays are attributes.
 ``plot(ax=None)`` draws them again and returns the display with ``ax_`` and ``figure_``.  matplotlib is imported when
 drawing.
 """
 
-from .components import ComponentsDisplay
 from .effects import EffectsDisplay, ShrinkageDisplay
-from .prior_map import PriorPathDisplay, RepresentationMapDisplay
+from .prior import ComponentsDisplay, PriorPathDisplay, RepresentationMapDisplay
 from .rows import RowsDisplay
 from .task_fit import TaskFitDisplay
 

@@ -1,4 +1,4 @@
-"""What the displays of a user's own model share: axes, names of columns, tasks by their labels."""
+"""Parts that the displays share: the base class, styles, names of coefficients, lookups of columns and tasks."""
 
 from __future__ import annotations
 
@@ -9,21 +9,39 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.validation import is_integer, name_some, native
-from ..summaries.effects import INTERCEPT, coefficient_names
+from ..summaries.effects import INTERCEPT, coefficient_names, posterior_model
+from ..summaries.tables import shorten
 from ..tasks import TaskSet
-from .style import RC, pyplot
 
 Array = NDArray[np.float64]
 
 #: Characters of a name on an axis.
-LONGEST = 22
+NAME_WIDTH = 22
+#: Settings of all figures; the salt makes SVG files reproducible.
+RC: Any = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "svg.hashsalt": "tailored",
+    "svg.fonttype": "none",
+}
+#: Colours that colour-blind people can distinguish (Okabe and Ito), with a marker and a line style for each.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+MARKERS = ("o", "^", "s", "D", "v", "P", "X")
+DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
+#: A legend that stays readable over marks.
+LEGEND: Any = {"frameon": True, "framealpha": 0.85, "edgecolor": "none"}
 
 
 class ModelDisplay:
-    """Base of the displays of one's own model, in scikit-learn's manner.
+    """Base class of displays, which follow scikit-learn's convention.
 
-    ``from_estimator`` computes the arrays, which are kept as attributes, and draws them; ``plot`` draws them again, on
-    given axes or new ones, and returns the display with ``ax_`` and ``figure_``.
+    ``from_estimator`` computes the arrays, stores them as attributes and draws them.  ``plot`` draws them again.
     """
 
     size: ClassVar[tuple[float, float]] = (5.2, 3.8)
@@ -31,88 +49,131 @@ class ModelDisplay:
     figure_: Any
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw on ``ax``, or on the axes of a new figure."""
+        """Draw on ``ax``, or on a new figure; return the display with ``ax_`` and ``figure_``."""
         plt = pyplot()
         with plt.rc_context(RC):
             if ax is None:
-                ax = plt.subplots(figsize=self.figure_size, layout="constrained")[1]
-            self.ax_, self.figure_ = ax, ax.figure
-            ax.spines[["top", "right"]].set_visible(False)
-            self._draw(ax)
+                figure = plt.figure(figsize=self.figure_size, layout="constrained")
+                axes = figure.subplots(1, self._count_axes(), squeeze=False)[0]
+            else:
+                axes = np.ravel(ax)
+            self.ax_, self.figure_ = axes if len(axes) > 1 else axes[0], axes[0].figure
+            for each in axes:
+                each.spines[["top", "right"]].set_visible(False)
+            self._draw(*axes)
         return self
 
     @property
     def figure_size(self) -> tuple[float, float]:
-        """Inches of a figure of its own."""
+        """Return width and height of a new figure, in inches."""
         return self.size
+
+    def _count_axes(self) -> int:
+        return 1
 
     def _draw(self, ax: Any) -> None:
         raise NotImplementedError
 
 
-def effect_names(learner: Any) -> list[str]:
-    """Names of a fitted learner's weights, the intercept last."""
+def pyplot() -> Any:
+    """Import matplotlib.pyplot."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "displays: matplotlib is not installed. Install it with pip install 'tailored[plot]'."
+        ) from error
+    return plt
+
+
+def line_style(i: int) -> dict[str, Any]:
+    """Return colour, marker and line style of the i-th series; marker or line style alone identify it, too."""
+    return {
+        "color": PALETTE[i % len(PALETTE)],
+        "marker": MARKERS[(i + i // len(PALETTE)) % len(MARKERS)],
+        "linestyle": DASHES[(i + 2 * (i // len(PALETTE))) % len(DASHES)],
+    }
+
+
+def draw_points(ax: Any, xy: Any, marker: str, color: str, *, filled: bool = True, **style: Any) -> None:
+    """Draw markers at ``xy``, a pair of arrays, without lines."""
+    face = color if filled else "white"
+    ax.plot(*xy, linestyle="none", marker=marker, color=color, markerfacecolor=face, **style)
+
+
+def names_of(learner: Any) -> list[str]:
+    """Return the names of a fitted learner's coefficients, the intercept last."""
     check_is_fitted(learner, "prior_")
     names = getattr(learner, "feature_names_in_", None)
     return coefficient_names(names, learner.n_features_in_, learner.prior_.fit_intercept)
 
 
 def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Array, Array, Array]:
-    """Effects of tasks and the ends of their intervals, (T, d) each."""
-    table, d = learner.effects(tasks, coverage=coverage), len(effect_names(learner))
-    effect, low, high = (
+    """Return the coefficients of tasks and the bounds of their intervals, (T, d) each."""
+    table, d = learner.effects(tasks, coverage=coverage), len(names_of(learner))
+    effect, lower, upper = (
         np.asarray(table[name], dtype=float).reshape(-1, d) for name in ("effect", "lower", "upper")
     )
-    return effect, low, high
+    return effect, lower, upper
 
 
-def place_of(column: Any, names: list[str], argument: str = "column") -> int:
-    """The position of a column, given by its name or number."""
+def fixed_effects(learner: Any) -> Array | None:
+    """Return the prior mean at the mean of the side information; None if it depends on the task in another way."""
+    prior, model = learner.prior_, posterior_model(learner.prior_)
+    if model is not None:
+        return np.asarray(prior.units.raw_weights(model.mixture.moments()[0].copy()))
+    if prior.bias.conditional:
+        return None
+    return np.asarray(prior.units.raw_weights(np.array(prior.bias.constant, dtype=float)))
+
+
+def most_varying(learner: Any, coefficients: Array) -> list[int]:
+    """Sort columns by how much their coefficients vary between tasks, for values of typical size."""
+    spread = coefficients.std(axis=0) * learner.prior_.units.columns
+    return [int(j) for j in np.argsort(-spread, kind="stable")]
+
+
+def find_column(column: Any, names: list[str], argument: str = "column") -> int:
+    """Return the position of a column that is given by its name or position."""
     if is_integer(column):
         if -len(names) <= column < len(names):
             return int(column) % len(names)
     elif str(column) in names:
         return names.index(str(column))
-    raise ValueError(f"{argument}: no column {column!r}; there are {name_some(names, 12)}")
+    raise ValueError(f"{argument}: there is no column {column!r}. The columns are {name_some(names, 12)}.")
 
 
-def place_of_task(tasks: TaskSet, task: Any) -> int:
-    """The position of a task, given by its label; the first where none is."""
+def find_task(tasks: TaskSet, task: Any) -> int:
+    """Return the position of the task with this label; 0 for None."""
     if task is None:
         return 0
     try:
         return int(tasks.index_of([task])[0])
     except ValueError as error:
-        raise ValueError(f"task: no task {task!r}; there are {name_some(native(tasks.labels), 3)}") from error
+        labels = name_some(native(tasks.labels), 3)
+        raise ValueError(f"task: there is no task {task!r}. The tasks are {labels}.") from error
 
 
-def target_name(learner: Any) -> str:
-    return str(learner.columns_in_.get("target") or "target")
+def table_name(learner: Any, role: str) -> str:
+    """Return the name of the "task" or "target" column that the learner was fitted to, or the role itself."""
+    return str(learner.columns_in_.get(role) or role)
 
 
-def task_name(learner: Any) -> str:
-    return str(learner.columns_in_.get("task") or "task")
+def shortened(name: Any, longest: int = NAME_WIDTH) -> str:
+    """Return a name that fits on an axis."""
+    return shorten(str(name), longest)
 
 
-def effect_label(name: str) -> str:
-    """What an axis of effects says."""
-    return "intercept" if name == INTERCEPT else f"effect of {shortened(name)}"
+def coefficient_label(name: str) -> str:
+    """Return the label of an axis of coefficients."""
+    return "intercept" if name == INTERCEPT else f"coefficient of {shortened(name)}"
 
 
-def shortened(name: Any, longest: int = LONGEST) -> str:
-    """A long name without its middle."""
-    text = str(name)
-    if len(text) <= longest:
-        return text
-    tail = (longest - 1) // 2
-    return f"{text[: longest - 1 - tail]}…{text[-tail:]}"
-
-
-def limits(values: Array, share: float = 0.98) -> tuple[float, float]:
-    """Ends of an axis that holds nearly all of the values: a few that lie far out must not press the others together."""
-    found = values[np.isfinite(values)]
-    if not len(found):
+def axis_limits(values: Array, fraction: float = 0.98) -> tuple[float, float]:
+    """Return limits that contain this fraction of the values, so that outliers do not compress the others."""
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return -1.0, 1.0
-    low, high = np.quantile(found, [0.5 - 0.5 * share, 0.5 + 0.5 * share])
-    room = 0.08 * (high - low) or 1.0
-    return float(low - room), float(high + room)
+    low, high = np.quantile(finite, [0.5 - 0.5 * fraction, 0.5 + 0.5 * fraction])
+    margin = 0.08 * (high - low) or 1.0
+    return float(low - margin), float(high + margin)

@@ -1,4 +1,4 @@
-"""How error falls, and whether intervals hold, as more rows of a new task are given."""
+"""`RowsDisplay`: error and interval coverage against the number of support rows."""
 
 from __future__ import annotations
 
@@ -11,188 +11,177 @@ from numpy.typing import NDArray
 
 from .._utils.validation import check_fraction
 from ..predicting import predict_rows
-from ..summaries.rivals import MIXED_MODEL, RIDGE, TASK_MEAN, rival_predictions
+from ..summaries.rivals import rival_predictions
 from ..summaries.training import OWN, TrainingSummary
 from ..tasks import TaskSet
 from ..tasks.episodes import ORDERS
 from ..tasks.rows import task_means
-from .base import Array, effect_names
-from .style import PALETTE, RC, look, pyplot
+from .base import LEGEND, PALETTE, Array, ModelDisplay, line_style, names_of
 
-#: Part of each task's rows that is given at most; the others are asked for, whatever is given.
-GIVEN = 0.75
-#: Looks of the methods.
-LOOKS = {name: i for i, name in enumerate((OWN, MIXED_MODEL, RIDGE, TASK_MEAN))}
+#: Largest fraction of a task's rows that are support rows; the other rows are always the query rows.
+MAX_SUPPORT = 0.75
 
 
 @dataclass
-class RowsDisplay:
-    """Error and coverage of intervals against the number of rows given, beside simpler methods.
+class RowsDisplay(ModelDisplay):
+    """Error and coverage of a learner on new tasks by number of support rows, compared with baselines.
 
-    The same tasks, and the same rows of them, are asked for at every number of rows.
+    The tasks and their query rows are the same for every number of support rows.
 
     Attributes
     ----------
-    rows : array (L,)
+    n_support : array (L,)
+        Numbers of support rows.
     errors : dict of str to array (L, T)
-        Mean loss of each task, by method.
+        Mean loss of each task by method; the learner is the first.
     covered : array (L, T) or None
-        Share of each task's targets inside its intervals; None where the learner has no calibration.
+        Fraction of each task's targets inside the prediction intervals; None if the learner has no calibration.
+        From an `Evaluation` it is (L, 1), the mean over tasks.
     coverage : float
-        What is asked of the intervals.
+        Nominal coverage.
     loss : str
     """
 
-    rows: NDArray[np.int64]
+    n_support: NDArray[np.int64]
     errors: dict[str, Array]
     covered: Array | None
     coverage: float
     loss: str
-    ax_: Any = None
-    figure_: Any = None
 
     @classmethod
     def from_estimator(
         cls,
         learner: Any,
         tasks: TaskSet,
-        rows: Sequence[int] | None = None,
+        n_support: Sequence[int] | None = None,
         *,
         coverage: float = 0.9,
         random_state: Any = 0,
         ax: Any = None,
     ) -> Self:
-        """Adapt ``learner`` to some rows of ``tasks`` that it was not fitted to, and to more and more of them.
+        """Adapt ``learner`` to increasing numbers of rows of ``tasks`` that it was not fitted to.
 
         Parameters
         ----------
-        rows : sequence of int, optional
-            Numbers of rows; by default 0, 1, 2, 4, .. up to three quarters of the median task.  Tasks with too few rows for
-            the largest are left out.
+        n_support : sequence of int, optional
+            Numbers of support rows; by default 0, 1, 2, 4, .. up to 75 % of the median task.  Tasks with too few rows
+            for the largest number are left out.
         coverage : float, default=0.9
+            Nominal coverage of the prediction intervals.
         random_state : int, default=0
-            Draws the rows, unless the learner was told that they come in the order given.
+            Samples the support rows, unless the learner's ``order`` takes the first rows.
         """
-        effect_names(learner)
+        names_of(learner)
         check_fraction("coverage", coverage)
-        counts = default_rows(tasks) if rows is None else np.unique(np.asarray(rows, dtype=np.int64))
+        counts = (
+            default_counts(tasks) if n_support is None else np.unique(np.asarray(n_support, dtype=np.int64))
+        )
         if not len(counts) or counts[0] < 0:
-            raise ValueError(f"rows: expected numbers of rows from 0 on, got {rows!r}")
-        enough = np.floor(GIVEN * tasks.sizes) >= max(int(counts[-1]), 1)
-        if not enough.any():
+            raise ValueError(f"n_support: expected numbers of rows >= 0, got {n_support!r}.")
+        is_large = np.floor(MAX_SUPPORT * tasks.sizes) >= max(int(counts[-1]), 1)
+        if not is_large.any():
+            needed = int(np.ceil(counts[-1] / MAX_SUPPORT))
             raise ValueError(
-                f"rows: no task has {int(np.ceil(counts[-1] / GIVEN))} rows, {counts[-1]} to give and a third as many to "
-                "ask for; give smaller numbers"
+                f"n_support: {counts[-1]} support rows need a task with {needed} rows, and there is none. "
+                "Give smaller numbers."
             )
-        tasks = tasks[enough]
-        in_order = getattr(learner, "order", ORDERS[0]) == ORDERS[1]
-        pool, query = tasks.support_query(GIVEN, random_state=random_state, shuffle=not in_order)
+        tasks, take_first = tasks[is_large], getattr(learner, "order", ORDERS[0]) == ORDERS[1]
+        pool, query = tasks.support_query(MAX_SUPPORT, random_state=random_state, shuffle=not take_first)
         errors: dict[str, list[Array]] = {}
         covered = []
         for n in counts:
-            support = _first(pool, int(n), random_state, in_order)
-            found = predict_rows(learner.prior_, support, query, coverage, learner.n_jobs)
-            predictions = {OWN: found.prediction, **_rivals(learner, support, query)}
-            for name, prediction in predictions.items():
+            support = _subsample(pool, int(n), random_state, take_first)
+            own = predict_rows(learner.prior_, support, query, coverage, learner.n_jobs)
+            for name, prediction in {OWN: own.prediction, **_baselines(learner, support, query)}.items():
                 loss = learner.loss_.value(prediction, query.y)
                 errors.setdefault(name, []).append(task_means(loss, query.offsets))
-            inside = ((found.lower <= query.y) & (query.y <= found.upper)).astype(float)
+            inside = ((own.lower <= query.y) & (query.y <= own.upper)).astype(float)
             covered.append(task_means(inside, query.offsets))
+        stacked = {name: np.array(values) for name, values in errors.items()}
         known = None if learner.calibration_ is None else np.array(covered)
-        kept = {name: np.array(found) for name, found in errors.items()}
-        return cls(counts, kept, known, coverage, learner.loss_.name).plot(ax)
+        return cls(counts, stacked, known, coverage, learner.loss_.name).plot(ax)
 
-    def plot(self, ax: Any = None) -> Self:
-        """Draw on new axes, on a pair of axes (error, coverage), or on one (error alone)."""
-        plt = pyplot()
-        with plt.rc_context(RC):
-            if ax is None:
-                n = 1 if self.covered is None else 2
-                axes = plt.subplots(1, n, figsize=(4.4 * n, 3.5), layout="constrained", squeeze=False)[1][0]
-            else:
-                axes = np.ravel(ax)
-            self.ax_, self.figure_ = (axes if len(axes) > 1 else axes[0]), axes[0].figure
-            self._draw_errors(axes[0])
-            if len(axes) > 1 and self.covered is not None:
-                self._draw_coverage(axes[1])
-        return self
-
-    def _draw_errors(self, ax: Any) -> None:
-        own = self.errors[OWN].mean(axis=1)
-        for name, found in self.errors.items():
-            mean = found.mean(axis=1)
-            style = look(LOOKS[name])
-            ax.plot(
-                self._places, mean, label=name, markersize=5, linewidth=2.0 if name == OWN else 1.3, **style
-            )
-            if name == OWN:
-                se = _standard_error(found)
-                ax.fill_between(
-                    self._places, mean - se, mean + se, color=style["color"], alpha=0.18, linewidth=0
-                )
-        # A rival that is off by a factor where it has few rows must not press the others together.
-        others = [found.mean(axis=1) for name, found in self.errors.items() if name != OWN]
-        top = max([own.max(), *(np.quantile(found, 0.7) for found in others)])
-        below = float((own - _standard_error(self.errors[OWN])).min())
-        low = min([below, *(float(found.min()) for found in others)])
-        ax.set_ylim(low - 0.08 * (top - low), top + 0.25 * (top - low))
-        ax.set_ylabel(f"mean {self.loss} loss")
-        ax.legend(loc="upper right", frameon=True, framealpha=0.85, edgecolor="none")
-        self._axis(ax)
-
-    def _draw_coverage(self, ax: Any) -> None:
-        assert self.covered is not None
-        mean, se = self.covered.mean(axis=1), _standard_error(self.covered)
-        ax.axhline(self.coverage, color="0.35", linestyle="--", linewidth=1.0, label="asked for")
-        ax.errorbar(
-            self._places,
-            mean,
-            2.0 * se,
-            color=PALETTE[0],
-            marker="o",
-            markersize=5,
-            capsize=2,
-            label="found, ± 2 standard errors",
-        )
-        ax.set_ylim(min(0.5, float((mean - 2.5 * se).min())), 1.01)
-        ax.set_ylabel("targets inside their intervals")
-        ax.legend(loc="lower right")
-        self._axis(ax)
+    @classmethod
+    def from_evaluation(cls, evaluation: Any, *, ax: Any = None) -> Self:
+        """Draw the result of `tailored.evaluation.evaluate`; coverage is that of its first method."""
+        errors = dict(zip(evaluation.methods, evaluation.errors, strict=True))
+        covered = evaluation.covered[0][:, None] if np.isfinite(evaluation.covered[0]).all() else None
+        counts = np.array(evaluation.supports)
+        return cls(counts, errors, covered, evaluation.coverage, evaluation.loss).plot(ax)
 
     @property
-    def _places(self) -> Array:
-        return np.log2(1.0 + self.rows)
+    def figure_size(self) -> tuple[float, float]:
+        return 4.4 * self._count_axes(), 3.5
 
-    def _axis(self, ax: Any) -> None:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.set_xticks(self._places, [f"{n:,}" for n in self.rows])
-        ax.set_xlabel(f"rows given ({next(iter(self.errors.values())).shape[1]:,} tasks)")
+    def _count_axes(self) -> int:
+        return 1 if self.covered is None else 2
+
+    def _draw(self, ax: Any, coverage_ax: Any = None) -> None:
+        self._draw_errors(ax)
+        if coverage_ax is not None and self.covered is not None:
+            self._draw_coverage(coverage_ax, self.covered)
+
+    def _draw_errors(self, ax: Any) -> None:
+        means = {name: values.mean(axis=1) for name, values in self.errors.items()}
+        own, *others = means.values()
+        error = _standard_error(next(iter(self.errors.values())))
+        for i, (name, mean) in enumerate(means.items()):
+            width = 1.3 if i else 2.0
+            ax.plot(self._x, mean, label=name, markersize=5, linewidth=width, **line_style(i))
+        ax.fill_between(self._x, own - error, own + error, color=PALETTE[0], alpha=0.18, linewidth=0)
+        # Baselines with very large errors for few rows must not compress the other lines.
+        top = max([own.max(), *(np.quantile(mean, 0.7) for mean in others)])
+        if others:
+            top = min(top, 2.5 * float(np.median(np.concatenate([own, *others]))))
+        bottom = min([float((own - error).min()), *(float(mean.min()) for mean in others)])
+        ax.set_ylim(bottom - 0.08 * (top - bottom), top + 0.25 * (top - bottom))
+        ax.set_ylabel(f"mean {self.loss} loss")
+        ax.legend(loc="upper right", **LEGEND)
+        self._label_counts(ax)
+
+    def _draw_coverage(self, ax: Any, covered: Array) -> None:
+        mean, error = covered.mean(axis=1), _standard_error(covered)
+        ax.axhline(self.coverage, color="0.35", linestyle="--", linewidth=1.0, label="nominal")
+        label = "empirical, ± 2 standard errors" if error.any() else "empirical"
+        ax.errorbar(
+            self._x, mean, 2.0 * error, color=PALETTE[0], marker="o", markersize=5, capsize=2, label=label
+        )
+        ax.set_ylim(min(0.5, float((mean - 2.5 * error).min())), 1.01)
+        ax.set_ylabel("coverage of the prediction intervals")
+        ax.legend(loc="lower right")
+        self._label_counts(ax)
+
+    @property
+    def _x(self) -> Array:
+        return np.log2(1.0 + self.n_support)
+
+    def _label_counts(self, ax: Any) -> None:
+        ax.set_xticks(self._x, [f"{n:,}" for n in self.n_support])
+        ax.set_xlabel(f"support rows ({next(iter(self.errors.values())).shape[1]:,} tasks)")
 
 
-def default_rows(tasks: TaskSet) -> NDArray[np.int64]:
-    """0, 1, 2, 4, .. up to what the median task can give."""
-    most = int(GIVEN * float(np.median(tasks.sizes))) if len(tasks) else 0
-    doubling = [2**i for i in range(30) if 2**i <= most / 1.4]
-    return np.unique([0, *doubling, most])
+def default_counts(tasks: TaskSet) -> NDArray[np.int64]:
+    """Return 0, 1, 2, 4, .. up to the support rows of the median task."""
+    most = int(MAX_SUPPORT * float(np.median(tasks.sizes))) if len(tasks) else 0
+    return np.unique([0, *(2**i for i in range(30) if 2**i <= most / 1.4), most])
 
 
-def _first(pool: TaskSet, n: int, random_state: Any, in_order: bool) -> TaskSet:
-    """The first n of the rows that may be given, in an order that is the same for every n."""
+def _subsample(pool: TaskSet, n: int, random_state: Any, take_first: bool) -> TaskSet:
+    """Return the first n support rows of each task, in an order that is the same for every n."""
     if n >= pool.sizes.max():
         return pool
-    some = pool.support_query(n, random_state=random_state, shuffle=not in_order)[0]
-    # A task that is to give all its rows gives them all.
-    whole = pool.sizes <= n
-    if not whole.any():
+    some = pool.support_query(n, random_state=random_state, shuffle=not take_first)[0]
+    # `support_query` keeps a query row, which the pool does not need.
+    is_small = pool.sizes <= n
+    if not is_small.any():
         return some
-    parts = [pool[[t]] if whole[t] else some[[t]] for t in range(len(pool))]
-    return TaskSet.concat(parts)
+    return TaskSet.concat([pool[[t]] if is_small[t] else some[[t]] for t in range(len(pool))])
 
 
-def _rivals(learner: Any, support: TaskSet, query: TaskSet) -> dict[str, Array]:
+def _baselines(learner: Any, support: TaskSet, query: TaskSet) -> dict[str, Array]:
     training = getattr(learner, "training_summary_", None)
     if training is None:
-        # Nothing is known of the training tasks: without rows, the mean is that of the tasks at hand.
+        # The mean of the training targets is unknown; without rows, the task mean is that of these tasks.
         training = TrainingSummary(0, 0, float(query.y.mean()), learner.loss_.name)
     return rival_predictions(learner.prior_, training, support, query)
 

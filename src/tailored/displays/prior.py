@@ -1,0 +1,378 @@
+"""Displays of the prior: the representation τ(s), its path along the side information, and mixture components."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import adapting
+from .._utils.validation import check_choice, is_missing
+from ..gaussian import TaskStatistics
+from ..summaries.effects import posterior_model
+from ..tasks import TaskSet
+from ..tasks.rows import batches, dense
+from ..wide import is_wide
+from .base import (
+    PALETTE,
+    Array,
+    ModelDisplay,
+    axis_limits,
+    coefficient_label,
+    draw_points,
+    find_column,
+    find_task,
+    line_style,
+    names_of,
+    shortened,
+)
+
+#: Largest numbers of columns whose cells show a number, and that are drawn by default.
+MAX_NUMBERED, MAX_COLUMNS = 8, 40
+#: Largest number of lines with a colour.
+MAX_LINES = 7
+#: Grid points along a column of the side information, and the largest number of distinct values used as they are.
+N_GRID, MAX_VALUES = 61, 5
+#: A task's component is certain from this probability on; less certain tasks have hollow markers.
+CERTAIN = 0.8
+#: Radius of an ellipse in standard deviations: it holds 86 % of a Gaussian in two dimensions.
+ELLIPSE_STD = 2.0
+
+
+@dataclass
+class RepresentationMapDisplay(ModelDisplay):
+    """Heat map of τ(s) of one task: white is zero, darker is larger, negative entries have a minus sign.
+
+    Attributes
+    ----------
+    names : list of str
+    tau : array (d, d)
+        For columns scaled to a typical size of one, with the intercept at a typical row.
+    title : str
+    kind : {"tau", "correlation"}
+        Whether τ is drawn, or τ scaled to a diagonal of ones.
+    """
+
+    names: list[str]
+    tau: Array
+    title: str = "τ(s)"
+    kind: str = "tau"
+
+    @classmethod
+    def from_estimator(
+        cls,
+        learner: Any,
+        tasks: TaskSet,
+        task: Any = None,
+        *,
+        columns: Any = None,
+        kind: str = "tau",
+        ax: Any = None,
+    ) -> Self:
+        """Draw τ(s) of one of the ``tasks`` (by its label), given its rows and side information; by default their mean.
+
+        ``columns`` are names or positions; by default all, or the 40 with the largest τ.
+        """
+        check_choice("kind", kind, ("tau", "correlation"))
+        names = names_of(learner)
+        some = tasks if task is None else tasks[[find_task(tasks, task)]]
+        if columns is None and len(names) > MAX_COLUMNS:
+            size = (
+                _factor_diagonal(learner) if is_wide(learner.prior_) else np.diagonal(mean_tau(learner, some))
+            )
+            chosen = np.sort(np.argsort(-size, kind="stable")[:MAX_COLUMNS])
+        else:
+            given = range(len(names)) if columns is None else columns
+            chosen = np.array([find_column(column, names, "columns") for column in given])
+        title = f"τ(s) of {shortened(task)}" if task is not None else f"τ(s), mean of {len(tasks):,} tasks"
+        if len(chosen) < len(names):
+            title += f", {len(chosen)} of {len(names):,} columns"
+        return cls([names[j] for j in chosen], mean_tau(learner, some, chosen), title, kind).plot(ax)
+
+    @property
+    def figure_size(self) -> tuple[float, float]:
+        side = float(np.clip(0.42 * len(self.names), 2.6, 6.4))
+        return side + 1.9, side + 0.9
+
+    @property
+    def shown(self) -> Array:
+        """Return the matrix that is drawn, (d, d)."""
+        if self.kind == "tau":
+            return self.tau
+        size = np.sqrt(np.maximum(np.diagonal(self.tau), 1e-300))
+        return self.tau / np.outer(size, size)
+
+    def _draw(self, ax: Any) -> None:
+        from matplotlib.colors import LinearSegmentedColormap
+
+        d, top = len(self.names), float(np.abs(self.shown).max()) or 1.0
+        colours = ["#7a3300", PALETTE[1], "white", PALETTE[0], "#00263d"]
+        diverging = LinearSegmentedColormap.from_list("diverging", colours)
+        image = ax.imshow(self.shown, cmap=diverging, vmin=-top, vmax=top, interpolation="nearest")
+        if d <= MAX_COLUMNS:
+            for (i, j), value in np.ndenumerate(self.shown):
+                if text := self._cell_text(float(value), top):
+                    color = "white" if abs(value) > 0.45 * top else "0.15"
+                    size = 7 if d <= MAX_NUMBERED else 8 if d <= 20 else 6
+                    ax.text(j, i, text, ha="center", va="center", fontsize=size, color=color)
+        labels = [shortened(name) for name in self.names]
+        ax.set_xticks(range(d), labels, rotation=90)
+        ax.set_yticks(range(d), labels)
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(True)
+        ax.set_title(self.title)
+        label = "scaled columns" if self.kind == "tau" else "correlation"
+        ax.figure.colorbar(image, ax=ax, shrink=0.75, label=label)
+
+    def _cell_text(self, value: float, top: float) -> str:
+        """Return the number in a cell; only the sign if there are many cells."""
+        if len(self.names) > MAX_NUMBERED:
+            return "−" if value < -0.05 * top else ""
+        return f"{value:.2g}".replace("-", "−") if abs(value) >= 5e-3 * top else "0"
+
+
+@dataclass
+class PriorPathDisplay(ModelDisplay):
+    """The prior of a task without rows along one column of the side information; the other columns are constant.
+
+    Attributes
+    ----------
+    column : str
+    kind : {"mean", "std"}
+        The prior mean b(s) of the coefficients, or the square roots of the diagonal of τ(s).
+    grid : array (m,)
+        Values of the column.
+    names : list of str
+    values : array (m, d)
+        For columns scaled to a typical size of one, with the intercept at a typical row.
+    """
+
+    column: str
+    kind: str
+    grid: Array
+    names: list[str]
+    values: Array
+
+    @classmethod
+    def from_estimator(
+        cls, learner: Any, tasks: TaskSet, column: Any, *, kind: str = "mean", ax: Any = None
+    ) -> Self:
+        """Vary one column of the side information over its range among ``tasks``, the others at their medians.
+
+        Parameters
+        ----------
+        column : str or int
+            Name or position.
+        kind : {"mean", "std"}, default="mean"
+        """
+        check_choice("kind", kind, ("mean", "std"))
+        names = names_of(learner)
+        if tasks.side_info is None:
+            raise ValueError("tasks: these tasks have no side information. Give tasks with side information.")
+        side_names = [str(n) for n in tasks.side_names or [f"s{j}" for j in range(tasks.side_info.shape[1])]]
+        j = find_column(column, side_names)
+        grid, table = _vary(tasks.side_info, j, side_names[j])
+        n, X = len(grid), dense(tasks.X[:0])
+        empty = TaskSet.from_arrays(X, tasks.y[:0], np.zeros(n + 1, dtype=np.int64), np.arange(n), table)
+        prior = learner.prior_
+        phis = adapting.features(prior, empty)
+        if kind == "mean":
+            values = np.array(prior.bias.evaluate(phis))
+        elif is_wide(prior):
+            values = np.tile(np.sqrt(_factor_diagonal(learner)), (n, 1))
+        else:
+            values = np.sqrt(np.array([np.diagonal(prior.conditioning(phi)) for phi in phis]))
+        return cls(side_names[j], kind, grid, names, values).plot(ax)
+
+    def _draw(self, ax: Any) -> None:
+        span = np.ptp(self.values, axis=0)
+        order = np.argsort(-span, kind="stable")
+        few = len(self.grid) <= MAX_VALUES
+        ax.plot(self.grid, self.values[:, order[MAX_LINES:]], color="0.8", linewidth=0.7, zorder=1)
+        every = 1 if few else max(len(self.grid) // 6, 1)
+        for i, j in enumerate(order[:MAX_LINES]):
+            style = {"markevery": every, "markersize": 5, "linewidth": 1.5, **line_style(i)}
+            ax.plot(self.grid, self.values[:, j], label=shortened(self.names[j]), **style)
+        if few:
+            ax.set_xticks(self.grid)
+        ax.set_xlabel(shortened(self.column, 40))
+        ax.set_ylabel(f"{'prior mean b(s)' if self.kind == 'mean' else '√diag τ(s)'}, scaled columns")
+        if float(span.max()) <= 1e-9 * max(float(np.abs(self.values).max()), 1e-300):
+            ax.set_title("does not depend on the side information", fontsize=8, color="0.35")
+        n, d = min(MAX_LINES, len(self.names)), len(self.names)
+        title = f"the {n} of {d} that vary most" if n < d else None
+        ax.legend(title=title, title_fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+@dataclass
+class ComponentsDisplay(ModelDisplay):
+    """Coefficients of tasks in a plane, marked by their most likely component, with an ellipse for each component.
+
+    Hollow markers are tasks whose component is uncertain.
+
+    Attributes
+    ----------
+    points : array (T, 2)
+        The tasks' coefficients without the shift by side information: of two columns, or along two directions.
+    responsibilities : array (T, K)
+        Probabilities of the components given the rows and the side information.
+    means, covariances : arrays (K, 2), (K, 2, 2)
+        Parameters of the components in the same plane.
+    proportions : array (K,)
+    axis_names : list of two str
+    directions : array (2, d)
+        Directions of the plane for scaled columns; rows of the identity for two columns.
+    labels : array (T,)
+    """
+
+    points: Array
+    responsibilities: Array
+    means: Array
+    covariances: Array
+    proportions: Array
+    axis_names: list[str]
+    directions: Array
+    labels: NDArray[Any]
+
+    @classmethod
+    def from_estimator(cls, learner: Any, tasks: TaskSet, columns: Any = None, *, ax: Any = None) -> Self:
+        """Adapt ``learner`` to ``tasks`` and draw them over two columns (names or positions).
+
+        By default they are drawn along the two directions that separate the components best.
+        """
+        names = names_of(learner)
+        prior, model = learner.prior_, posterior_model(learner.prior_)
+        if model is None:
+            raise ValueError(
+                f"learner: the prior of {type(learner).__name__} has no components. This display needs an "
+                "EmpiricalBayesLearner without the prior for many columns."
+            )
+        mixture, units = model.mixture, prior.units
+        responsibilities, weights = [], []
+        for batch in batches(adapting.left_to_tasks(prior, tasks)):
+            side = None if model.side is None else model.side(batch)
+            _, r, means = mixture.expect(TaskStatistics.of(batch, units, side))
+            responsibilities.append(r)
+            weights.append(np.matmul(r[:, None, :], means)[:, 0])
+        scaled = np.concatenate(weights)
+        if columns is None:
+            plane = separating_plane(mixture.proportions, mixture.means, mixture.covariances)
+            points, means = scaled @ plane.T, mixture.means @ plane.T
+            covariances = plane @ mixture.covariances @ plane.T
+            axis_names = [_direction_label(direction, names) for direction in plane]
+        else:
+            chosen = [find_column(column, names, "columns") for column in columns]
+            if len(chosen) != 2:
+                raise ValueError(f"columns: expected two columns, got {len(chosen)}.")
+            plane = np.eye(len(names))[chosen]
+            points = units.raw_weights(scaled)[:, chosen]
+            means = units.raw_weights(mixture.means.copy())[:, chosen]
+            raw = units.target**2 * units.raw_representation(mixture.covariances)
+            covariances = raw[:, chosen][:, :, chosen]
+            axis_names = [coefficient_label(names[j]) for j in chosen]
+        r = np.concatenate(responsibilities)
+        return cls(points, r, means, covariances, mixture.proportions, axis_names, plane, tasks.labels).plot(
+            ax
+        )
+
+    @property
+    def component(self) -> NDArray[np.intp]:
+        """Return the most likely component of each task, (T,)."""
+        return self.responsibilities.argmax(axis=1)
+
+    def _draw(self, ax: Any) -> None:
+        from matplotlib.patches import Ellipse
+
+        certain = self.responsibilities.max(axis=1) >= CERTAIN
+        size = 4.5 if len(self.points) <= 120 else 3.0
+        for k, proportion in enumerate(self.proportions):
+            style = line_style(k)
+            color, marker, dashes = style["color"], style["marker"], style["linestyle"]
+            values, vectors = np.linalg.eigh(self.covariances[k])
+            width, height = 2.0 * ELLIPSE_STD * np.sqrt(np.maximum(values, 0.0))
+            angle = float(np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0])))
+            edge = {"edgecolor": color, "linestyle": dashes, "linewidth": 1.6, "facecolor": "none"}
+            ax.add_patch(Ellipse(self.means[k], width, height, angle=angle, zorder=4, **edge))
+            ax.plot([], [], markersize=5, label=f"{k + 1}: {100.0 * proportion:.0f} %", **style)
+            for filled in (True, False):
+                chosen = (self.component == k) & (certain == filled)
+                shape = {"markersize": size, "markeredgewidth": 0.7, "alpha": 0.75, "zorder": 3}
+                draw_points(ax, self.points[chosen].T, marker, color, filled=filled, **shape)
+        radius = ELLIPSE_STD * np.sqrt(np.maximum(np.diagonal(self.covariances, axis1=1, axis2=2), 0.0))
+        ends = np.concatenate([self.points, self.means - radius, self.means + radius])
+        ax.set_xlim(*axis_limits(ends[:, 0], 1.0))
+        ax.set_ylim(*axis_limits(ends[:, 1], 1.0))
+        ax.set_xlabel(self.axis_names[0])
+        ax.set_ylabel(self.axis_names[1])
+        ax.axhline(0.0, color="0.85", linewidth=0.6, zorder=0)
+        ax.axvline(0.0, color="0.85", linewidth=0.6, zorder=0)
+        ax.legend(title="component", loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def mean_tau(learner: Any, tasks: TaskSet, columns: Any = None) -> Array:
+    """Return the mean of τ(s) over tasks at some columns, for scaled columns."""
+    prior = learner.prior_
+    if is_wide(prior):
+        return np.asarray(prior.conditioning(np.zeros(prior.conditioning.n_side), columns))
+    chosen = slice(None) if columns is None else columns
+    residual_tasks = adapting.left_to_tasks(prior, tasks)
+    phis = np.concatenate([adapting.features(prior, batch) for batch in batches(residual_tasks)])
+    return np.asarray(sum(prior.conditioning(phi)[chosen][:, chosen] for phi in phis)) / len(phis)
+
+
+def _factor_diagonal(learner: Any) -> Array:
+    """Return the diagonal of a low-rank plus diagonal τ, whose matrix is not formed."""
+    conditioning = learner.prior_.conditioning
+    return np.asarray((conditioning.factors**2).sum(axis=1) + conditioning.diagonal)
+
+
+def _vary(table: Any, j: int, name: str) -> tuple[Array, Any]:
+    """Return values of column j over its range, and side information with them and typical values elsewhere."""
+    try:
+        known = np.array([value for value in table[:, j] if not is_missing(value)], dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"column: {name!r} is categorical. Choose a numeric column.") from error
+    values = np.unique(known)
+    grid = values if len(values) <= MAX_VALUES else np.linspace(values[0], values[-1], N_GRID)
+    rows = np.empty((len(grid), table.shape[1]), dtype=table.dtype)
+    rows[:] = [_typical(column) for column in table.T]
+    rows[:, j] = grid
+    return grid, rows
+
+
+def _typical(column: Any) -> Any:
+    """Return the median, or the most frequent category."""
+    known = [value for value in column if not is_missing(value)]
+    try:
+        return float(np.median(np.array(known, dtype=float)))
+    except (TypeError, ValueError):
+        return max(known, key=known.count)
+
+
+def separating_plane(proportions: Array, means: Array, covariances: Array) -> Array:
+    """Return two orthonormal directions (2, d) along which the components differ most, in means or covariances.
+
+    They are leading eigenvectors of the covariance of the means plus the squared deviations of the covariances.
+    """
+    centred = means - proportions @ means
+    average = np.tensordot(proportions, covariances, 1)
+    between = np.einsum("k,ki,kj->ij", proportions, centred, centred)
+    spread = sum(p * (W - average) @ (W - average) for p, W in zip(proportions, covariances, strict=True))
+    scale = max(float(np.trace(average)), 1e-300)
+    if len(proportions) == 1:
+        spread = scale * covariances[0]
+    vectors = np.linalg.eigh(between + spread / scale)[1]
+    plane = vectors[:, ::-1][:, :2].T if len(vectors) > 1 else np.vstack([vectors.T, np.zeros((1, 1))])
+    # Make the largest loading positive, so that the drawing does not depend on the eigenvectors' signs.
+    largest = plane[np.arange(2), np.abs(plane).argmax(axis=1)]
+    return np.asarray(plane * np.where(largest < 0, -1.0, 1.0)[:, None])
+
+
+def _direction_label(vector: Array, names: list[str]) -> str:
+    """Name the largest loadings of a direction."""
+    largest = np.argsort(-np.abs(vector), kind="stable")[:3]
+    parts = [f"{vector[j]:+.2f} {shortened(names[j], 12)}" for j in largest if abs(vector[j]) > 0.05]
+    more = " .." if (np.abs(vector) > 0.05).sum() > 3 else ""
+    return " ".join(parts).lstrip("+").replace("-", "−") + more
