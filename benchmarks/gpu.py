@@ -23,7 +23,7 @@ from tailored.adapting import weights as weights_here
 from tailored.closed_form import weights_on_device
 from tailored.empirical_bayes.training import paper_form
 from tailored.feature_maps import PosteriorMap, PosteriorModel
-from tailored.gaussian import Mixture, TaskStatistics
+from tailored.gaussian import Mixture, Moments
 from tailored.losses import Squared
 from tailored.prior import Prior
 from tailored.sources.cuda.moments import CudaMoments
@@ -64,13 +64,13 @@ def check(d: int, K: int, *, single: bool = False, rank: int | None = None, inte
     tasks = ragged(3000, d, rng)
     units = Units.of(tasks, intercept, centre=True)
     model = mixture(d + intercept, K, rng, rank)
-    here = TaskStatistics.of(tasks, units)
+    here = Moments.of(tasks, units)
     rows = TensorTasks.from_tasks(tasks, DEVICE)
     if single:
         rows = replace(rows, X=rows.X.float(), y=rows.y.float())
     there = CudaMoments.of(rows, units)
-    expected, found = here.moments(model).moments, there.moments(model).moments
-    again = there.moments(model).moments
+    expected, found = here.sums(model).sums, there.sums(model).sums
+    again = there.sums(model).sums
     same = all(
         np.array_equal(getattr(found, name), getattr(again, name)) for name in ("first", "second", "counts")
     )
@@ -121,7 +121,7 @@ def time_em(
     units = Units.raw(d, intercept)
     statistics = CudaMoments.of(rows_on_device(T, n, d, dtype), units)
     model = mixture(d + intercept, K, np.random.default_rng(0), rank)
-    step = timed(lambda: statistics.moments(model))
+    step = timed(lambda: statistics.sums(model))
     print(
         f"EM step, {T:,} tasks, d={d + intercept}, rank={rank or d + intercept}, K={K}, {dtype}: {step:.2f} ms",
         flush=True,

@@ -28,7 +28,7 @@ import psutil
 from distributed import Client, LocalCluster
 
 from tailored import TaskSet
-from tailored.gaussian import Mixture, TaskStatistics
+from tailored.gaussian import Mixture, Moments
 from tailored.sources.dask import ClusterStatistics
 from tailored.tasks import Units
 
@@ -36,7 +36,7 @@ ROWS = 20
 CHUNK = 20_000
 
 
-def tasks(n_tasks: int, d: int, seed: int) -> TaskStatistics:
+def tasks(n_tasks: int, d: int, seed: int) -> Moments:
     """Statistics of tasks of 20 rows, the last column a constant."""
     rng = np.random.default_rng(seed)
     arrays = np.empty((n_tasks, d, d)), np.empty((n_tasks, d)), np.empty(n_tasks), np.empty(n_tasks)
@@ -46,10 +46,10 @@ def tasks(n_tasks: int, d: int, seed: int) -> TaskStatistics:
         X[:, :, -1] = 1.0
         y = np.einsum("tnd,td->tn", X, rng.normal(size=(n, d))) + rng.normal(size=(n, ROWS))
         rows = TaskSet(X.reshape(-1, d), y.ravel(), np.repeat(np.arange(n), ROWS))
-        found = TaskStatistics.of(rows, Units.raw(d))
+        found = Moments.of(rows, Units.raw(d))
         for array, part in zip(arrays, (found.gram, found.cross, found.square, found.sizes), strict=True):
             array[start : start + n] = part
-    return TaskStatistics(*arrays)
+    return Moments(*arrays)
 
 
 def model(K: int, d: int) -> Mixture:
@@ -63,12 +63,12 @@ def operations(n_tasks: int, d: int, K: int) -> float:
     return float(n_tasks) * K * (d**3 + 6.0 * d**2)
 
 
-def step_seconds(source: TaskStatistics, mixture: Mixture, repeats: int) -> float:
+def step_seconds(source: Moments, mixture: Mixture, repeats: int) -> float:
     """Processor seconds of a step, the median of repeats."""
     found = []
     for _ in range(repeats):
         start = time.process_time()
-        source.moments(mixture)
+        source.sums(mixture)
         found.append(time.process_time() - start)
     return statistics.median(found)
 
@@ -77,7 +77,7 @@ def slope(largest: int, d: int) -> None:
     print(f"\nOne process, one thread, K = 1, d = {d}: processor seconds of a step (median)\n")
     print("| tasks | seconds | µs a task |\n|---|---|---|")
     everything, mixture = tasks(largest, d, seed=0), model(1, d)
-    everything.take(slice(0, 100)).moments(mixture)  # compiled before it is timed
+    everything.take(slice(0, 100)).sums(mixture)  # compiled before it is timed
     sizes = [n for n in (1_000, 10_000, 100_000, 1_000_000) if n <= largest]
     times = []
     for n in sizes:
@@ -93,10 +93,10 @@ def resident() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def timed(shard: TaskStatistics, mixture: Mixture) -> float:
+def timed(shard: Moments, mixture: Mixture) -> float:
     """Processor seconds of a shard's part of a step."""
     start = time.thread_time()
-    shard.moments(mixture)
+    shard.sums(mixture)
     return time.thread_time() - start
 
 
@@ -123,9 +123,9 @@ def on_workers(client: Any, n_tasks: int, d: int, K: int, n_shards: int, steps: 
             sum(client.gather([client.submit(timed, shard, mixture, pure=False) for shard in futures]))
         )
         clock = time.perf_counter()
-        summed = source.moments(mixture)
+        summed = source.sums(mixture)
         clocks.append(time.perf_counter() - clock)
-    lengths = [len(pickle.dumps(value, protocol=5)) for value in (mixture, summed.moments)]
+    lengths = [len(pickle.dumps(value, protocol=5)) for value in (mixture, summed.sums)]
     return Measured(
         statistics.median(seconds), statistics.median(clocks), kept, lengths[0], n_shards * lengths[1]
     )

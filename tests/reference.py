@@ -431,3 +431,36 @@ def angle_map(X, y, low, high):
         count += X[i]
     columns = np.column_stack([np.cos(angle), np.sin(angle)]) * count[:, None]
     return np.append(columns.flatten(order="F"), 1.0)
+
+
+# --- the posterior of a task under a Gaussian mixture --------------------------------------------------------
+
+
+class MixturePosterior(NamedTuple):
+    """log p(y), r (K,), E(w | y, k) (K, d), Cov(w | y, k) (K, d, d), and the mixture's mean (d,) and covariance (d, d)."""
+
+    log_evidence: float
+    shares: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+    mean: np.ndarray
+    covariance: np.ndarray
+
+
+def mixture_posterior(X, y, proportions, means, covariances, noise):
+    """w ~ Σ_k π_k N(b_k, W_k), y = Xw + N(0, σ²I): from the n x n covariances S_k = X W_k Xᵀ + σ² I of y."""
+    joint, component_means, component_covariances = [], [], []
+    for pi, b, W in zip(proportions, means, covariances, strict=True):
+        S = X @ W @ X.T + noise * np.eye(len(y))
+        S_inverse = np.linalg.inv(S)
+        e = y - X @ b
+        log_density = -0.5 * (e @ S_inverse @ e + np.linalg.slogdet(2.0 * np.pi * S)[1])
+        joint.append(np.log(pi) + log_density)
+        component_means.append(b + W @ X.T @ S_inverse @ e)
+        component_covariances.append(W - W @ X.T @ S_inverse @ X @ W)
+    joint, m, C = np.array(joint), np.array(component_means), np.array(component_covariances)
+    log_evidence = joint.max() + np.log(np.sum(np.exp(joint - joint.max())))
+    r = np.exp(joint - log_evidence)
+    mean = sum(r[k] * m[k] for k in range(len(r)))
+    covariance = sum(r[k] * (C[k] + np.outer(m[k] - mean, m[k] - mean)) for k in range(len(r)))
+    return MixturePosterior(float(log_evidence), r, m, C, mean, covariance)

@@ -24,7 +24,7 @@ from tailored.feature_maps import (
     SideVector,
     TaskSummary,
 )
-from tailored.gaussian import TaskStatistics, influence
+from tailored.gaussian import Moments
 from tailored.gaussian import adapt as posterior_means
 from tailored.gaussian.task_kernels import component_posteriors
 from tailored.losses import Absolute
@@ -114,8 +114,13 @@ def step_by_step(prior, tasks):
     """w, τ and b the long way: φ, the paper's form, and one linear system for each task."""
     phis = prior.feature_map.transform(tasks)
     tau, b = prior.conditioning.evaluate(phis), prior.bias.evaluate(phis)
-    statistics = TaskStatistics.of(tasks, prior.units)
-    return posterior_means(tau, b, statistics), tau, b, influence(tau, statistics) @ tau
+    statistics = Moments.of(tasks, prior.units)
+    return (
+        posterior_means(tau, b, statistics),
+        tau,
+        b,
+        np.linalg.solve(np.eye(tau.shape[1]) + tau @ statistics.gram, tau),
+    )
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -129,7 +134,7 @@ def test_the_pass_is_the_long_way(n_components, averaged, levels, side, fit_inte
     tasks = some_tasks(2, [0, 1, 3, 9, 40, 5, 130])
     w, tau, b, covariance = step_by_step(prior, tasks)
     np.testing.assert_allclose(closed.weights(tasks), w, rtol=1e-10, atol=1e-10 * np.abs(w).max())
-    statistics = TaskStatistics.of(tasks, prior.units, closed.side(tasks))
+    statistics = Moments.of(tasks, prior.units, closed.side(tasks))
     solved = closed.solve(statistics, means=True, roots=True)
     np.testing.assert_allclose(closed.taus(solved.shares), tau, rtol=1e-10, atol=1e-10 * np.abs(tau).max())
     # where w is the mixture's own, b is what is left of numbers a thousand times as large
@@ -166,7 +171,7 @@ def test_components_that_fill_more_than_the_space():
     starts = np.diff(Layout.of(prior.feature_map.model).starts)
     assert starts.sum() > D
     tasks = some_tasks(8, [0, 1], side=False)
-    statistics = TaskStatistics.of(tasks, prior.units)
+    statistics = Moments.of(tasks, prior.units)
     solved = prior.closed_form.solve(statistics, roots=True)
     covariance = step_by_step(prior, tasks)[3]
     found = solved.roots.transpose(0, 2, 1) @ solved.roots
@@ -322,8 +327,8 @@ def test_conditional_bias_of_a_mixture(learners):
     )
     model = other.adapt(np.array(fresh.X), np.array(fresh.y))
     np.testing.assert_allclose(model.coef_, other.adapt_many(fresh)[0], rtol=1e-8, atol=1e-9)
-    statistics = TaskStatistics.of(fresh, feature_map.model.units)
-    r = feature_map.model.mixture.expect(statistics).responsibilities[0]
+    statistics = Moments.of(fresh, feature_map.model.units)
+    r = statistics.posterior(feature_map.model.mixture).shares[0]
     np.testing.assert_allclose(model.representation_, 11 * np.tensordot(r, taus, 1), rtol=1e-9, atol=1e-9)
     phi = feature_map.transform(fresh)[0]
     np.testing.assert_allclose(model.bias, other.bias_.linear @ phi, rtol=1e-9, atol=1e-9)

@@ -13,7 +13,7 @@ from tailored.empirical_bayes.judging import significant
 from tailored.empirical_bayes.selection import Candidate, decide
 from tailored.feature_maps import Curve, MeanEmbedding, SideFeatures, SideVector
 from tailored.feature_maps.side_features import DEGREE, KNOTS, LEAST_VALUES
-from tailored.gaussian import SideForm, TaskStatistics, fit_mixed_model, fit_side, side_forms
+from tailored.gaussian import Moments, SideForm, fit_mixed_model, fit_side, side_forms
 from tailored.gaussian.forms import Form, FormFitter
 from tailored.gaussian.side import SIDE_PENALTIES, SideFit, _intercepts, fit_along_path
 from tailored.tasks import Units
@@ -36,7 +36,7 @@ def tiny(seed=0, T=25, n=4, level=0.0, intercept_only=False):
         X = np.column_stack([rng.normal(size=(n, D - 1)), np.ones(n)])
         y = X @ (np.arange(D) + Gamma @ s + L @ rng.normal(size=D)) + 0.4 * rng.normal(size=n)
         rows.append((X, y, s))
-    statistics = TaskStatistics.of(TaskSet.from_tasks(rows), Units.raw(D), v)
+    statistics = Moments.of(TaskSet.from_tasks(rows), Units.raw(D), v)
     return statistics, rows, Gamma
 
 
@@ -121,9 +121,9 @@ def test_model_of_a_fit_explains_the_tasks_as_they_are():
     statistics, rows, _ = tiny()
     fit = fit_side(statistics, SideForm(1.0), Q)
     expected = log_likelihood(rows, fit.rest.means[0], fit.Gamma, fit.rest.covariances[0], fit.rest.noise)
-    assert fit.model.expect(statistics).log_evidence.sum() == pytest.approx(expected, rel=1e-8)
+    assert statistics.posterior(fit.model).log_evidence.sum() == pytest.approx(expected, rel=1e-8)
     plain = fit_mixed_model(statistics)
-    assert expected > plain.expect(statistics).log_evidence.sum() + 5.0
+    assert expected > statistics.posterior(plain).log_evidence.sum() + 5.0
 
 
 def test_intercepts_are_regressed_given_the_other_weights():
@@ -376,7 +376,7 @@ def test_a_fitter_takes_the_description_off_first():
     model = fitter.most_likely(Form("mixed model", learn_mean=True))
     np.testing.assert_array_equal(model.side, fit_along_path(statistics, SideForm(1.0), Q).Gamma)
     expected = log_likelihood(rows, model.means[0], model.side, model.covariances[0], model.noise)
-    assert model.expect(statistics).log_evidence.sum() == pytest.approx(expected, rel=1e-8)
+    assert statistics.posterior(model).log_evidence.sum() == pytest.approx(expected, rel=1e-8)
     # tasks that share nothing have no description to share
     assert fitter.fit(Form("independent", ridge=1.0)).side is None
 

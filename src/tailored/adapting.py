@@ -17,7 +17,7 @@ from . import wide, within
 from ._utils.threads import single_threaded_blas
 from ._utils.validation import native
 from .feature_maps import check_features
-from .gaussian import TaskStatistics
+from .gaussian import Moments, statistics_of
 from .gaussian import adapt as posterior_means
 from .prior import Prior
 from .tasks import Rows, TaskSet
@@ -145,12 +145,12 @@ def in_closed_form(prior: Prior) -> AdaptTasks:
     def adapt_tasks(tasks: TaskSet) -> tuple[Array, Array]:
         closed = prior.closed_form
         if closed is not None:
-            solved = closed.solve(TaskStatistics.of(tasks, prior.units, closed.side(tasks)))
+            solved = closed.solve(Moments.of(tasks, prior.units, closed.side(tasks)))
             found, taus = solved.weights, closed.taus(solved.shares)
         else:
             phis = features(prior, tasks)
             taus = prior.conditioning.evaluate(phis)
-            statistics = TaskStatistics.of(tasks, prior.units)
+            statistics = statistics_of(tasks, prior.units)
             found = posterior_means(taus, prior.bias.evaluate(phis), statistics)
         return found, taus * prior.size_factors(tasks.sizes)[:, None, None]
 

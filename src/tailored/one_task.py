@@ -11,7 +11,7 @@ from scipy import sparse
 
 from . import wide, within
 from .adapting import features, left_to_tasks
-from .gaussian import TaskStatistics
+from .gaussian import Moments
 from .prior import Prior
 from .tasks import TaskSet
 from .tasks.rows import dense
@@ -143,7 +143,7 @@ def _in_closed_form(
 ) -> OneTask:
     X, y = rows
     gram, cross = X.T @ X, y @ X
-    statistics = TaskStatistics(gram[None], cross[None], np.array([y @ y]), np.array([float(n_rows)]), side)
+    statistics = Moments(gram[None], cross[None], np.array([y @ y]), np.array([float(n_rows)]), side)
     closed = prior.closed_form
     assert closed is not None
     solved = closed.solve(statistics, means=True)

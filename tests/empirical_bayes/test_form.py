@@ -8,7 +8,7 @@ from tailored import EmpiricalBayesLearner, TaskSet, UnconditionalLearner, withi
 from tailored.datasets import make_clusters
 from tailored.feature_maps import Level
 from tailored.feature_maps.summaries import hats
-from tailored.gaussian import TaskStatistics, adapt
+from tailored.gaussian import Moments, Want, adapt
 from tailored.losses import Squared
 from tailored.representation import BlockDiagonal, Constant
 from tailored.solvers import ProjectedSGD
@@ -26,7 +26,7 @@ def test_representation_is_the_mixtures_second_moment(clusters, mixture):
         task = clusters[t]
         one = TaskSet.from_tasks([(task.X, task.y)])
         phi = feature_map.transform(one)[0]
-        r = model.expect(TaskStatistics.of(one, units)).responsibilities[0]
+        r = Moments.of(one, units).posterior(model).shares[0]
         np.testing.assert_allclose(phi[:3] ** 2, r, atol=1e-12)
         np.testing.assert_allclose(phi[3:6], r, atol=1e-12)
         expected = np.tensordot(r, model.covariances / model.noise, 1)
@@ -43,13 +43,12 @@ def test_representation_is_the_mixtures_second_moment(clusters, mixture):
 def test_adapted_weights_are_posterior_means(clusters, mixture):
     """Of the Gaussian with the task's own τ(s) and b(s), and so of the mixture itself."""
     phis, units = mixture.feature_map_.transform(clusters), mixture.prior_.units
-    statistics = TaskStatistics.of(clusters, units)
+    statistics = Moments.of(clusters, units)
     expected = adapt(mixture.conditioning_.evaluate(phis), mixture.bias_.evaluate(phis), statistics)
     found = mixture.adapt_many(clusters)
     np.testing.assert_allclose(found, units.raw_weights(expected), atol=1e-7)
     assert mixture.bias_penalty_ is None  # nothing is added to the model's own mean
-    _, r, each = mixture.feature_map_.model.mixture.expect(statistics)
-    means = np.einsum("tk,tkd->td", r, each)
+    means = statistics.posterior(mixture.feature_map_.model.mixture, Want(means=True)).mean
     np.testing.assert_allclose(found, units.raw_weights(means), atol=1e-7)
 
 

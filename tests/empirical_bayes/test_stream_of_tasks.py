@@ -13,7 +13,7 @@ import pytest
 from bayes_samples import same_numbers
 from tailored import EmpiricalBayesLearner, TaskSet, load
 from tailored.empirical_bayes import streaming
-from tailored.gaussian import Mixture, Stepwise, TaskStatistics, em
+from tailored.gaussian import Mixture, Moments, Stepwise, em
 from tailored.gaussian.forms import Form
 from tailored.gaussian.stepwise import blend
 from tailored.sources.reservoir import Reservoir
@@ -49,7 +49,7 @@ def test_stepwise_em_ends_near_em_on_all_tasks():
     """From a model of few tasks, a single pass over many gets most of the way to what EM finds in many passes."""
     tasks = tasks_of(0, 4000, n_rows=4)
     units = Units.of(tasks, True, centre=True)
-    everything, form = TaskStatistics.of(tasks, units), Form("mixed model", learn_mean=True)
+    everything, form = Moments.of(tasks, units), Form("mixed model", learn_mean=True)
     few = everything.take(np.arange(60))
     wide = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)
     start = em(few, wide, max_iter=300, tol=1e-10).mixture
@@ -59,7 +59,7 @@ def test_stepwise_em_ends_near_em_on_all_tasks():
         stream = stream.advance(everything.take(np.arange(first, min(first + 60, 4000))), first)
 
     def lost(model):
-        return best.summed(everything).moments.log_evidence - model.summed(everything).moments.log_evidence
+        return everything.sums(best).sums.log_evidence - everything.sums(model).sums.log_evidence
 
     assert 0 < lost(stream.average) < 0.25 * lost(start)
 

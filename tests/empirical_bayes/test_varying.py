@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet, load
-from tailored.gaussian import Mixture, TaskStatistics, fit_mixed_model
+from tailored.gaussian import Mixture, Moments, fit_mixed_model
 from tailored.gaussian.common_weights import most_likely_mean, settle
 from tailored.tasks import Units
 
@@ -47,7 +47,7 @@ def spread(learner):
 
 def test_the_mean_is_that_of_generalised_least_squares():
     tasks = tasks_of(rows(10))
-    statistics = TaskStatistics.of(tasks, Units.raw(tasks.n_features, True))
+    statistics = Moments.of(tasks, Units.raw(tasks.n_features, True))
     d = statistics.n_features
     W = np.zeros((d, d))
     W[np.ix_([0, d - 1], [0, d - 1])] = [[0.6, 0.2], [0.2, 3.0]]
@@ -64,11 +64,14 @@ def test_the_mean_is_that_of_generalised_least_squares():
 def test_settling_climbs_the_evidence_and_keeps_the_zeros():
     tasks = tasks_of(rows(30))
     units = Units.of(tasks, True, centre=True)
-    statistics = TaskStatistics.of(tasks, units)
+    statistics = Moments.of(tasks, units)
     d = statistics.n_features
     start = fit_mixed_model(statistics, varying=(0, d - 1))
     settled = settle(statistics, start, max_iter=60, tol=1e-9)
-    assert settled.log_evidence(statistics).sum() > start.log_evidence(statistics).sum() + 0.1
+    assert (
+        statistics.posterior(settled).log_evidence.sum()
+        > statistics.posterior(start).log_evidence.sum() + 0.1
+    )
     outside = np.ones((d, d), dtype=bool)
     outside[np.ix_([0, d - 1], [0, d - 1])] = False
     assert np.abs(settled.covariances[0][outside]).max() < 1e-12

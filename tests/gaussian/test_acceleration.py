@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailored import TaskSet
 from tailored.datasets import make_clusters
-from tailored.gaussian import Mixture, Shrinkage, TaskStatistics, em, fit_mixed_model, fit_mixture
+from tailored.gaussian import Mixture, Moments, Shrinkage, em, fit_mixed_model, fit_mixture
 from tailored.gaussian.acceleration import Anderson
 from tailored.gaussian.em import NEGLIGIBLE, maximise
 from tailored.gaussian.starts import continue_mixture
@@ -27,16 +27,16 @@ def random_statistics(seed, d=3, n_tasks=30, spread=None):
         X = rng.normal(size=(int(rng.integers(1, 8)), d))
         w = 0.5 + spread * rng.normal(size=d)
         entries.append((X, X @ w + 0.5 * rng.normal(size=len(X))))
-    return TaskStatistics.of(TaskSet.from_tasks(entries), Units.raw(d))
+    return Moments.of(TaskSet.from_tasks(entries), Units.raw(d))
 
 
 def evidence(statistics, mixture):
-    return float(mixture.expect(statistics).log_evidence.mean())
+    return float(statistics.posterior(mixture).log_evidence.mean())
 
 
 def two_clusters(n_tasks=80):
     tasks = make_clusters(n_tasks, n_clusters=2, n_rows=20, n_features=5, rank=2, random_state=3)
-    return TaskStatistics.of(tasks, Units.of(tasks, False))
+    return Moments.of(tasks, Units.of(tasks, False))
 
 
 @settings(max_examples=15, deadline=None)
@@ -106,10 +106,10 @@ def test_a_step_without_the_tasks_that_left_is_the_full_step():
     statistics = two_clusters()
     single = fit_mixed_model(statistics, learn_mean=False)
     mixture = fit_mixture(statistics, single, 2, seed=[0], learn_mean=False)
-    full, everywhere = statistics.moments(mixture)
+    full, everywhere = statistics.sums(mixture)
     among = everywhere > NEGLIGIBLE
     assert 0 < (~among).sum() < among.size / 2 + 1
-    some, asked = statistics.moments(mixture, everywhere)
+    some, asked = statistics.sums(mixture, everywhere)
     assert (asked[~among] == 0.0).all()
     np.testing.assert_allclose(asked, everywhere, atol=2 * NEGLIGIBLE)
     np.testing.assert_allclose(some.log_evidence, full.log_evidence, rtol=2 * NEGLIGIBLE)
@@ -159,14 +159,14 @@ def test_moments_of_a_task_do_not_depend_on_the_others(monkeypatch, d, sparse):
     made = [(sp.csr_matrix(X), y) for X, y in entries] if sparse else entries
     tasks = TaskSet.from_tasks(made)
     units = Units.of(tasks, True, centre=True)
-    whole = TaskStatistics.of(tasks, units)
+    whole = Moments.of(tasks, units)
     for t, (X, y) in enumerate(entries):
         X, y = units.dense(X), units.targets(y)
         np.testing.assert_allclose(whole.gram[t], X.T @ X, atol=1e-12)
         np.testing.assert_allclose(whole.cross[t], X.T @ y, atol=1e-12)
         assert whole.square[t] == pytest.approx(y @ y)
     # in batches of a row, and alone
-    monkeypatch.setattr("tailored.gaussian.statistics.BATCH_FLOATS", 1)
-    for other in (TaskStatistics.of(tasks, units), TaskStatistics.of(tasks[2:], units)):
+    monkeypatch.setattr("tailored.gaussian.moments.BATCH_FLOATS", 1)
+    for other in (Moments.of(tasks, units), Moments.of(tasks[2:], units)):
         np.testing.assert_array_equal(other.gram, whole.gram[-len(other) :])
         np.testing.assert_array_equal(other.cross, whole.cross[-len(other) :])

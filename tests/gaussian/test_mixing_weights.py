@@ -13,7 +13,7 @@ from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes import selection
 from tailored.feature_maps import Level, MeanEmbedding, PosteriorModel, SideFeatures, SideVector, TaskSummary
-from tailored.gaussian import Mixture, TaskStatistics, adapt, em, fit_mixed_model, fit_mixture
+from tailored.gaussian import Mixture, Moments, adapt, em, fit_mixed_model, fit_mixture
 from tailored.gaussian import gates as gates_module
 from tailored.gaussian.em import first_gates
 from tailored.gaussian.forms import Form, FormFitter
@@ -50,7 +50,7 @@ def some_tasks(seed, sizes, d=D, q=Q):
 
 
 def statistics_of(tasks):
-    return TaskStatistics.of(tasks, Units.raw(tasks.n_features), tasks.side_info)
+    return Moments.of(tasks, Units.raw(tasks.n_features), tasks.side_info)
 
 
 # --------------------------------------------------------------------------------------- the gates
@@ -170,7 +170,7 @@ def test_no_step_lowers_the_penalised_evidence(penalty):
 
     def objective(model):
         pull = 0.5 * penalty * np.sum(model.gates[:, 1:] ** 2) + constants(model.gates)
-        return model.expect(statistics).log_evidence.sum() - pull
+        return statistics.posterior(model).log_evidence.sum() - pull
 
     values = [objective(mixture)]
     for _ in range(25):
@@ -371,5 +371,5 @@ def test_starts_may_come_from_the_description():
     statistics = statistics_of(TaskSet.from_tasks(entries))
     single = fit_mixed_model(statistics)
     mixture = fit_mixture(statistics, single, 2, seed=[0], max_iter=20)
-    r = mixture.expect(statistics).responsibilities.argmax(axis=1)
+    r = statistics.posterior(mixture).shares.argmax(axis=1)
     assert max((r == s).mean(), (r != s).mean()) > 0.95

@@ -31,7 +31,7 @@ from tailored.feature_maps import (
     SideMap,
     TaskSummary,
 )
-from tailored.gaussian import Mixture, SideForm, TaskStatistics
+from tailored.gaussian import Mixture, Moments, SideForm
 from tailored.losses import Pinball
 from tailored.representation import Bias, LowRank
 from tailored.solvers import LBFGS, ProjectedSGD
@@ -90,7 +90,7 @@ def of_many_columns(learner, tasks):
 def on_its_way(learner, tasks):
     """The learner with an effect of the description and of query rows in its stream."""
     made, running = deepcopy(learner), learner._stream.running
-    d, statistics = 4, TaskStatistics.of(tasks, running.units, running.side(tasks))
+    d, statistics = 4, Moments.of(tasks, running.units, running.side(tasks))
     summary = TaskSummary.fit(running.model.last, statistics, running.model.last.weights(statistics))
     B = np.zeros((d, 1 + len(summary.mean)))
     levels = LevelBias(0, None, None, None, np.zeros(0)), LevelBias(4, B, summary, 1.0, np.zeros(0))
@@ -114,7 +114,7 @@ def of_a_mixture(learner, tasks):
         rng.normal(size=(2, 1 + q)),
         averaged=True,
     )
-    statistics = TaskStatistics.of(tasks, model.units, model.side(tasks))
+    statistics = Moments.of(tasks, model.units, model.side(tasks))
     summary = TaskSummary.fit(mixture, statistics, mixture.weights(statistics))
     B = 0.1 * rng.normal(size=(d, 1 + len(summary.mean)))
     levels = [LevelBias(0, None, None, None, np.zeros(0)), LevelBias(4, B, summary, 1.0, np.zeros(0))]

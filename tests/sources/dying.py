@@ -1,11 +1,11 @@
-"""Models and readers that take their worker with them, for tests of what is left."""
+"""Statistics and readers that end their worker, for tests of recovery."""
 
 import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailored.gaussian import Mixture
+from tailored.gaussian import Moments
 
 
 def die(folder, times):
@@ -26,18 +26,16 @@ def number(i, deadly, folder):
 
 
 @dataclass(frozen=True)
-class Deadly(Mixture):
-    """A mixture that ends the process that sums a shard of ``size`` tasks, from the ``after``-th time on."""
+class Deadly(Moments):
+    """Statistics that end the process that sums them, from the ``after``-th time on."""
 
     folder: str = ""
-    size: int = 0
     times: int = 1
     after: int = 0
 
-    def summed(self, statistics, among=None):
-        if len(statistics) == self.size:
-            seen = len(list(Path(self.folder).glob("asked-*")))
-            Path(self.folder, f"asked-{seen}-{os.getpid()}").touch()
-            if seen >= self.after:
-                die(self.folder, self.times)
-        return super().summed(statistics, among)
+    def sums(self, model, shares=None):
+        seen = len(list(Path(self.folder).glob("sums-*")))
+        Path(self.folder, f"sums-{seen}-{os.getpid()}").touch()
+        if seen >= self.after:
+            die(self.folder, self.times)
+        return super().sums(model, shares)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.gaussian import Mixture, TaskStatistics, em
+from tailored.gaussian import Mixture, Moments, em
 from tailored.sources.cuda.kernels import Layout
 from tailored.sources.cuda.moments import CudaMoments, _congruence
 from tailored.sources.cuda.tensors import TensorTasks, check_device, is_tensor
@@ -108,8 +108,8 @@ def test_sums_are_those_of_the_cpu(d, K, rank, side, single):
     rows = TensorTasks.from_tasks(tasks, check_device("cuda"))
     if single:
         rows = replace(rows, X=rows.X.float(), y=rows.y.float())
-    here, there = TaskStatistics.of(tasks, units, known), CudaMoments.of(rows, units, known)
-    expected, found = here.moments(model).moments, there.moments(model).moments
+    here, there = Moments.of(tasks, units, known), CudaMoments.of(rows, units, known)
+    expected, found = here.sums(model).sums, there.sums(model).sums
     tolerance = 1e-4 if single else 1e-6
     for name in ("log_evidence", "counts", "first", "second", "residual"):
         value = np.array(getattr(expected, name))
@@ -117,7 +117,7 @@ def test_sums_are_those_of_the_cpu(d, K, rank, side, single):
             getattr(found, name), value, atol=tolerance * np.abs(value).max(), err_msg=name
         )
     np.testing.assert_allclose(there.totals().gram, here.totals().gram, rtol=tolerance, atol=tolerance)
-    again = there.moments(model).moments
+    again = there.sums(model).sums
     assert np.array_equal(again.second, found.second)
 
 
@@ -127,7 +127,7 @@ def test_em_ends_where_that_of_the_cpu_does():
     units = Units.of(tasks, True, centre=True)
     # One component: tasks in memory are asked about those that they have left in some steps only.
     start = mixture(6, 1)
-    here = em(TaskStatistics.of(tasks, units), start, max_iter=10)
+    here = em(Moments.of(tasks, units), start, max_iter=10)
     there = em(CudaMoments.of(TensorTasks.from_tasks(tasks, check_device("cuda")), units), start, max_iter=10)
     largest = np.abs(here.mixture.covariances).max()
     assert np.abs(there.mixture.covariances - here.mixture.covariances).max() / largest < 1e-8

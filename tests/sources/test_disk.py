@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 from tailored import EmpiricalBayesLearner, TaskSet, scan
 from tailored.common import fit_common
 from tailored.empirical_bayes.streaming import places
-from tailored.gaussian import Mixture, TaskStatistics, em
+from tailored.gaussian import Mixture, Moments, em
 from tailored.sources import disk as disk_module
 from tailored.sources import tables
 from tailored.sources.disk import DiskSource, DiskStatistics, read_block, write_block
@@ -41,7 +41,7 @@ def blocks_of(tasks, units, folder, n_blocks=4):
     paths = []
     for i, part in enumerate(np.array_split(np.arange(len(tasks)), n_blocks)):
         paths.append(folder / f"{i}.block")
-        write_block(paths[-1], TaskStatistics.of(tasks[part], units, np.ones((len(part), 1))))
+        write_block(paths[-1], Moments.of(tasks[part], units, np.ones((len(part), 1))))
     return tuple(paths)
 
 
@@ -49,7 +49,7 @@ def blocks_of(tasks, units, folder, n_blocks=4):
 def disk(tmp_path):
     tasks = TaskSet.from_frame(long_frame(), **COLUMNS)
     units = Units.of(tasks, True, centre=True)
-    return TaskStatistics.of(tasks, units), DiskStatistics(blocks_of(tasks, units, tmp_path), 3)
+    return Moments.of(tasks, units), DiskStatistics(blocks_of(tasks, units, tmp_path), 3)
 
 
 def mixture(K, d=3):
@@ -68,18 +68,18 @@ def test_sums_from_disk_are_those_in_memory(disk, K):
     here, there = disk
     model = mixture(K)
     same_moments(here.totals(), there.totals(), rtol=1e-12, atol=1e-9)
-    mine, theirs = here.moments(model), there.moments(model)
-    same_moments(mine.moments, theirs.moments, rtol=1e-10, atol=1e-10)
+    mine, theirs = here.sums(model), there.sums(model)
+    same_moments(mine.sums, theirs.sums, rtol=1e-10, atol=1e-10)
     if K > 1:
-        again = here.moments(model, mine.responsibilities), there.moments(model, theirs.responsibilities)
-        same_moments(again[0].moments, again[1].moments, rtol=1e-10, atol=1e-10)
+        again = here.sums(model, mine.shares), there.sums(model, theirs.shares)
+        same_moments(again[0].sums, again[1].sums, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("n_threads", [2, 3])
 def test_threads_do_not_change_a_bit(disk, n_threads):
     _, there = disk
     many = DiskStatistics(there.blocks, 3, n_threads)
-    same_moments(there.moments(mixture(3)).moments, many.moments(mixture(3)).moments, rtol=0)
+    same_moments(there.sums(mixture(3)).sums, many.sums(mixture(3)).sums, rtol=0)
 
 
 def test_a_block_is_itself_again_and_a_broken_one_is_named(disk):
@@ -89,7 +89,7 @@ def test_a_block_is_itself_again_and_a_broken_one_is_named(disk):
     whole = there.blocks[1].read_bytes()
     there.blocks[1].write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"1\.block cannot be read .*; delete it and fit again"):
-        there.moments(mixture(1))
+        there.sums(mixture(1))
 
 
 # --- the learner
@@ -134,10 +134,10 @@ def test_all_tasks_of_a_table_are_learned_from(small_sample, tmp_path):
     assert len(sample) == 45
     assert found.form_ == sampled.form_
     assert found.clip_ == (frame["y"].min(), frame["y"].max())
-    everything = TaskStatistics.of(tasks, found.prior_.units)
+    everything = Moments.of(tasks, found.prior_.units)
 
     def evidence(mixture):
-        return everything.moments(mixture).moments.log_evidence
+        return everything.sums(mixture).sums.log_evidence
 
     start = sampled.feature_map_.model.mixture
     best = evidence(em(everything, start, max_iter=300, tol=1e-10).mixture)

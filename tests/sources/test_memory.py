@@ -5,7 +5,7 @@ import pytest
 
 from tailored import EmpiricalBayesLearner
 from tailored.datasets import make_clusters
-from tailored.gaussian import TaskStatistics
+from tailored.gaussian import Moments
 from tailored.learners import _empirical_bayes
 from tailored.sources import memory
 from tailored.sources.base import Reader
@@ -20,11 +20,11 @@ def test_blocks_of_rows_have_the_sums_of_all_statistics(monkeypatch):
     units = Units.of(tasks, False, centre=True)
     monkeypatch.setattr(memory, "BLOCK_FLOATS", 16 * 7)
     source = MemorySource(tasks, 0).statistics(Reader(units))
-    whole = TaskStatistics.of(tasks, units)
+    whole = Moments.of(tasks, units)
     np.testing.assert_allclose(source.totals().gram, whole.totals().gram, rtol=1e-12)
-    found, expected = source.moments(mixture), whole.moments(mixture).moments
-    np.testing.assert_allclose(found.moments.second, expected.second, rtol=1e-10, atol=1e-12)
-    again = source.moments(mixture, found.responsibilities).moments
+    found, expected = source.sums(mixture), whole.sums(mixture).sums
+    np.testing.assert_allclose(found.sums.second, expected.second, rtol=1e-10, atol=1e-12)
+    again = source.sums(mixture, found.shares).sums
     np.testing.assert_allclose(again.first, expected.first, rtol=1e-5, atol=1e-6)
 
 

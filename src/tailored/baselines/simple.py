@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .._utils.algebra import solve
 from .._utils.threads import single_threaded_blas
 from ..adapting import in_closed_form
-from ..gaussian import TaskStatistics, fit_mixed_model
+from ..gaussian import fit_mixed_model, statistics_of
 from ..losses import Squared
 from ..prior import Prior
 from ..representation import Bias, Constant
@@ -248,7 +248,7 @@ class MixedModel(Baseline):
     def _fit(self, tasks: TaskSet) -> None:
         units = Units.of(tasks, self.fit_intercept, centre=True)
         check_ratios(units, tasks.feature_names)
-        model = fit_mixed_model(TaskStatistics.of(tasks, units), max_iter=self.max_iter, tol=self.tol)
+        model = fit_mixed_model(statistics_of(tasks, units), max_iter=self.max_iter, tol=self.tol)
         self.mean_ = units.raw_weights(model.means[0])
         self.covariance_ = units.raw_representation(model.covariances[0]) * units.target**2
         self.noise_ = model.noise * units.target**2

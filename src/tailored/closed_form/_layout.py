@@ -37,7 +37,7 @@ class Layout(NamedTuple):
         return cls(
             frozen(np.vstack([*roots, mixture.means])),
             frozen(np.cumsum([0, *(len(root) for root in roots)]), np.int64),
-            frozen([L.shape[1] for L in mixture.roots], np.int64),
+            frozen(mixture.components.ranks, np.int64),
             frozen(taus),
         )
 

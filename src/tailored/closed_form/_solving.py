@@ -15,8 +15,9 @@ from scipy import sparse
 from .._utils.records import Record, cached_property
 from ..feature_maps import FeatureMap, PosteriorMap, PosteriorModel, check_features
 from ..feature_maps.summaries import hats
-from ..gaussian import TaskStatistics
-from ..gaussian.row_kernels import second_moments, spreads
+from ..gaussian import Moments
+from ..gaussian.kernels import second_moments
+from ..gaussian.row_kernels import spreads
 from ..gaussian.task_kernels import component_posteriors, posterior_roots
 from ..representation import Bias, Conditioning
 from ..tasks import TaskSet, Units
@@ -157,17 +158,18 @@ class ClosedForm(Record):
         self._each_block(work, T, n_jobs)
         return out
 
-    def solve(self, statistics: TaskStatistics, *, means: bool = False, roots: bool = False) -> Solved:
+    def solve(self, statistics: Moments, *, means: bool = False, roots: bool = False) -> Solved:
         """Tasks from their second moments in the units of the prior; b(s) and J where they are wanted."""
         mixture, (points, starts, leading, taus) = self.model.mixture, self._layout
         K, (T, d) = len(leading), statistics.cross.shape
-        rest = mixture.without_side(statistics)
+        moved = mixture.effects(statistics.side)
+        rest = statistics if moved is None else statistics.shifted(moved)
         images = np.matmul(points, statistics.gram)
         joint, coefficients = np.empty((T, K)), np.zeros((T, len(points)))
         component_posteriors(
             images, points, starts, leading, rest.cross, rest.square, mixture.noise, joint, coefficients
         )
-        r = np.ones((T, 1)) if K == 1 else _normalised(joint + mixture.log_proportions(statistics))
+        r = np.ones((T, 1)) if K == 1 else _normalised(joint + mixture.log_proportions(statistics.side))
         whole = mixture.averaged or K == 1
         J, ranks = np.zeros((0, d, d)), np.zeros(0, dtype=np.int64)
         if roots or not whole or self._speaks:
@@ -180,9 +182,7 @@ class ClosedForm(Record):
         else:
             left = rest.cross - np.einsum("tk,tkd->td", r, images[:, starts[-1] :])
             w = b + _covered(J, left)
-        if mixture.side is not None:
-            assert statistics.side is not None
-            moved = statistics.side @ mixture.side.T
+        if moved is not None:
             w, b = w + moved, b + moved
         if means and K > 1 and whole:
             # the prior mean under which the posterior mean of the mixture is the solution
@@ -193,7 +193,7 @@ class ClosedForm(Record):
             w, b = w + shift - _covered(J, _times(statistics.gram, shift)), b + shift
         return Solved(w, r, b, J, ranks)
 
-    def _level_shift(self, statistics: TaskStatistics, weights: Array) -> Array | None:
+    def _level_shift(self, statistics: Moments, weights: Array) -> Array | None:
         """What the levels add to b(s), ``Σ_i h_i(n) B_i (1, ψ_i)``, given the weights of the first pass."""
         out = None
         if not self._speaks:
@@ -216,12 +216,12 @@ class ClosedForm(Record):
     def _layout(self) -> Layout:
         return Layout.of(self.model)
 
-    def _statistics(self, rows: _Part, side: Array | None, start: int, stop: int) -> TaskStatistics:
+    def _statistics(self, rows: _Part, side: Array | None, start: int, stop: int) -> Moments:
         T, d = stop - start, len(self.units.columns)
         gram, cross, square = np.empty((T, d, d)), np.empty((T, d)), np.empty(T)
         second_moments(*rows, *self.units.change, gram, cross, square)
         sizes = np.diff(rows.offsets).astype(float)
-        return TaskStatistics(gram, cross, square, sizes, None if side is None else side[start:stop])
+        return Moments(gram, cross, square, sizes, None if side is None else side[start:stop])
 
     def _each_block(self, work: Callable[[int, int], None], n_tasks: int, n_jobs: int | None) -> None:
         """``work(start, stop)`` on blocks of tasks, whose edges do not depend on the number of threads."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .. import adapting
 from .._utils.validation import check_choice, is_missing
-from ..gaussian import TaskStatistics
+from ..gaussian import Want, statistics_of
 from ..summaries.effects import posterior_model
 from ..tasks import TaskSet
 from ..tasks.rows import batches, dense
@@ -253,7 +253,10 @@ class ComponentsDisplay(ModelDisplay):
         responsibilities, weights = [], []
         for batch in batches(adapting.left_to_tasks(prior, tasks)):
             side = None if model.side is None else model.side(batch)
-            _, r, means = mixture.expect(TaskStatistics.of(batch, units, side))
+            expected = statistics_of(batch, units, side).posterior(mixture, Want(means=True))
+            r, means, effects = expected.shares, expected.means, mixture.effects(side)
+            if effects is not None:
+                means = means - effects[:, None]
             responsibilities.append(r)
             weights.append(np.matmul(r[:, None, :], means)[:, 0])
         scaled = np.concatenate(weights)

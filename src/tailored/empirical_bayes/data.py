@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .._utils.records import cached_property
 from ..feature_maps import SideFeatures
-from ..gaussian import TaskStatistics
+from ..gaussian import Tasks, statistics_of
 from ..losses import Loss
 from ..tasks import Rows, TaskSet, Units
 from ..tasks.episodes import Arrival, Episodes
@@ -117,13 +117,13 @@ class TrainingData:
         return units.at_first_rows(self.tasks) if self.settings.arrival.in_order else units
 
     @cached_property
-    def statistics(self) -> TaskStatistics:
+    def statistics(self) -> Tasks:
         return self.statistics_of(self.tasks)
 
-    def statistics_of(self, tasks: TaskSet) -> TaskStatistics:
+    def statistics_of(self, tasks: TaskSet) -> Tasks:
         """Statistics in the units of the training tasks, and features of the descriptions."""
         side = None if self.side is None else self.side(tasks)
-        found = TaskStatistics.of(tasks, self.units, side)
+        found = statistics_of(tasks, self.units, side)
         return replace(found, n_threads=joblib.effective_n_jobs(self.settings.n_jobs))
 
     @property

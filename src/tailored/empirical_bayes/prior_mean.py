@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
 from ..feature_maps import TaskSummary
-from ..gaussian import Mixture, adapt, influence
+from ..gaussian import Mixture, Want, influence
 from ..tasks import TaskSet
 from ..tasks.episodes import Arrival, Episodes
 from ..tasks.rows import BATCH_FLOATS
@@ -205,9 +205,8 @@ def query_bias(
     for start in range(0, len(query_rows), size):
         support, query = (part[start : start + size] for part in episodes[:2])
         statistics = data.statistics_of(support)
-        _, tau, b, _ = model.prior(statistics)
-        weights = adapt(tau, b, statistics)
-        R = influence(tau, statistics)
+        expected = statistics.posterior(model, Want(means=True, covariances=True))
+        weights, R = expected.mean, influence(statistics, model, expected.covariances)
         if summary is None:
             # The first batch has plenty of tasks for means and scales.
             with_side = data.side is not None and not data.side.from_description

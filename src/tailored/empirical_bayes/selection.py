@@ -22,7 +22,7 @@ from .._utils.threads import single_threaded_blas
 from ..gaussian import (
     Mixture,
     SideForm,
-    TaskStatistics,
+    Tasks,
     em,
     fit_mixed_model,
     fit_mixture,
@@ -195,7 +195,7 @@ def decide_by_criterion(data: TrainingData, candidates: list[Candidate], side: S
     def criterion(candidate: Candidate) -> float:
         # The likelihood's own maximum: what a form is shrunk by afterwards is not counted against it.
         form = replace(candidate.form, n_factors=None, pseudo_tasks=0.0)
-        evidence = float(fitter.most_likely(form).log_evidence(data.statistics).sum())
+        evidence = float(data.statistics.posterior(fitter.most_likely(form)).log_evidence.sum())
         return np.inf if np.isnan(evidence) else 2.0 * form.n_parameters(d) - 2.0 * evidence
 
     with single_threaded_blas():
@@ -207,7 +207,7 @@ def _likely_alone(data: TrainingData) -> Form:
     fitter = FormFitter.of(data.statistics, data.seed(FORM_STARTS))
     forms = [Form("independent", ridge=ridge) for ridge in RIDGES]
     with single_threaded_blas():
-        return max(forms, key=lambda form: fitter.fit(form).log_evidence(data.statistics).sum())
+        return max(forms, key=lambda form: data.statistics.posterior(fitter.fit(form)).log_evidence.sum())
 
 
 def _choose_side(data: TrainingData, parallel: Any) -> tuple[SideForm | None, list[dict[str, Any]]]:
@@ -249,10 +249,10 @@ def _side_evidence(data: TrainingData, fold: Fold, options: list[SideForm]) -> l
         train, held_out = (data.statistics.take(part) for part in (fold.train, fold.held_out))
         plain = fit_mixed_model(train, max_iter=30, tol=1e-6, varying=data.settings.varying)
         fit = SideFit(np.zeros((train.n_features, len(data.side.mean))), plain)
-        out = [plain.log_evidence(held_out)]
+        out = [held_out.posterior(plain).log_evidence]
         for option in options:
             fit = fit_side(train, option, data.side.n_linear, fit)
-            out.append(fit.model.log_evidence(held_out))
+            out.append(held_out.posterior(fit.model).log_evidence)
         return out
 
 
@@ -261,9 +261,9 @@ class Board:
     """What all chains share in one fold: the plain mixed model, held-out tasks, and the episodes to predict."""
 
     fitter: FormFitter
-    held_out: TaskStatistics
+    held_out: Tasks
     episodes: Episodes
-    support: TaskStatistics
+    support: Tasks
 
 
 class Scored(NamedTuple):
@@ -307,7 +307,7 @@ def _score(data: TrainingData, board: Board, forms: list[Form]) -> list[Scored]:
 
 def _scored(data: TrainingData, board: Board, form: Form, fit: Mixture, scale: float) -> Scored:
     mixture = fit.scaled(scale)
-    evidence = mixture.log_evidence(board.held_out)
+    evidence = board.held_out.posterior(mixture).log_evidence
     return Scored(form, scale, mixture, _errors(data, board, mixture), evidence)
 
 
@@ -339,7 +339,7 @@ def count_components(data: TrainingData, side: SideForm | None) -> tuple[int, bo
         # as it will be used
         model = replace(model, side=fitter.side, averaged=True)
         errors = _errors(data, board, model)
-        return model.log_evidence(board.held_out), float(np.nanmean(errors)) if len(errors) else 0.0
+        return board.held_out.posterior(model).log_evidence, float(np.nanmean(errors)) if len(errors) else 0.0
 
     options: dict[str, Any] = {"max_iter": fitter.steps(few=30, many=30), "tol": 1e-6}
     singles = [fit_mixed_model(fitter.statistics, learn_mean=mean, **options) for mean in (False, True)]

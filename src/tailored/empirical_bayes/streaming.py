@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .._utils.validation import native
 from ..feature_maps import PosteriorMap, SideFeatures
-from ..gaussian import SideForm, Stepwise, TaskStatistics
+from ..gaussian import SideForm, Stepwise, Tasks, statistics_of
 from ..gaussian.forms import Form
 from ..prior import Prior
 from ..sources.reservoir import Reservoir
@@ -61,11 +61,11 @@ class Running:
         if not same or not len(unseen):
             return same
         piece = self._statistics(unseen)
-        mine, theirs = (piece.moments(each.model.average).moments.log_evidence for each in (self, before))
+        mine, theirs = (piece.sums(each.model.average).sums.log_evidence for each in (self, before))
         return theirs >= mine
 
-    def _statistics(self, tasks: TaskSet) -> TaskStatistics:
-        return TaskStatistics.of(tasks, self.units, None if self.side is None else self.side(tasks))
+    def _statistics(self, tasks: TaskSet) -> Tasks:
+        return statistics_of(tasks, self.units, None if self.side is None else self.side(tasks))
 
     def advance(self, tasks: TaskSet, n_before: int) -> Running:
         """The model after a piece, whose targets are what a common part leaves."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian import Mixture, TaskStatistics, adapt, fit_mixed_model
+from ..gaussian import Mixture, adapt, fit_mixed_model, statistics_of
 from ..tasks import TaskSet, Units
 from ..tasks.rows import BATCH_FLOATS, batches
 from ..tasks.units import ANY_UNITS, check_sizes
@@ -36,7 +36,7 @@ class PosteriorMean(FeatureMap):
         self.units = Units.of(tasks, self.fit_intercept)
         # As many as fit into one batch: a million tasks would not tell d² numbers any better.
         some = tasks[spaced(len(tasks), max(1, BATCH_FLOATS // d**2))]
-        self.mixture = fit_mixed_model(TaskStatistics.of(some, self.units))
+        self.mixture = fit_mixed_model(statistics_of(some, self.units))
         self.norm = mean_norm(self.weights(some))
         return self
 
@@ -46,7 +46,7 @@ class PosteriorMean(FeatureMap):
             raise ValueError("feature_map: this PosteriorMean is not fitted; call fit(tasks) first")
         out = []
         for batch in batches(tasks):
-            statistics = TaskStatistics.of(batch, self.units)
+            statistics = statistics_of(batch, self.units)
             _, tau, b, _ = self.mixture.prior(statistics)
             out.append(adapt(tau, b, statistics))
         return np.concatenate(out)

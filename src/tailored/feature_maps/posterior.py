@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ..gaussian import Mixture, TaskStatistics, adapt, fit_mixed_model, fit_mixture
+from ..gaussian import Mixture, adapt, fit_mixed_model, fit_mixture, statistics_of
 from ..tasks import TaskSet, Units
 from ..tasks.rows import batches
 from ._base import Array, FeatureMap
@@ -47,7 +47,7 @@ class PosteriorModel:
         """φ of every task, (T, k)."""
         # Read even where nothing uses it, so that what has to be passed does not depend on what was learned.
         side = None if self.side is None else self.side(tasks)
-        statistics = TaskStatistics.of(tasks, self.units, side)
+        statistics = statistics_of(tasks, self.units, side)
         r, tau, b, correction = self.mixture.prior(statistics)
         parts = [np.sqrt(r), r]
         if side is not None and (self.mixture.side is not None or self.mixture.gates is not None):
@@ -112,7 +112,7 @@ class PosteriorMap(FeatureMap):
     def fit(self, tasks: TaskSet) -> PosteriorMap:
         """Fit the mixed model (or mixture) of the tasks by EM, and ψ on the same tasks."""
         units = Units.of(tasks, self.fit_intercept)
-        statistics = TaskStatistics.of(tasks, units)
+        statistics = statistics_of(tasks, units)
         mixture = fit_mixed_model(statistics)
         if self.n_components > 1:
             seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))

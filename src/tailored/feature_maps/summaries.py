@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian import Mixture, TaskStatistics
+from ..gaussian import Mixture, Tasks
 
 Array = NDArray[np.float64]
 
@@ -38,9 +38,7 @@ class TaskSummary:
     norm: float
 
     @classmethod
-    def fit(
-        cls, mixture: Mixture, statistics: TaskStatistics, weights: Array, with_side: bool = False
-    ) -> TaskSummary:
+    def fit(cls, mixture: Mixture, statistics: Tasks, weights: Array, with_side: bool = False) -> TaskSummary:
         """Learn the centre and the scales from tasks with first-pass ``weights`` (T, d)."""
         centre, covariance = mixture.moments()
         variances, axes = (part[..., ::-1] for part in np.linalg.eigh(covariance))
@@ -68,10 +66,10 @@ class TaskSummary:
         norm = float(np.sqrt(np.mean(np.sum((parts - mean) ** 2, axis=1))))
         return replace(blank, mean=mean, norm=norm if norm > 1e-9 else 1.0)
 
-    def __call__(self, statistics: TaskStatistics, weights: Array) -> Array:
+    def __call__(self, statistics: Tasks, weights: Array) -> Array:
         return (self.parts(statistics, weights) - self.mean) / self.norm
 
-    def parts(self, statistics: TaskStatistics, weights: Array) -> Array:
+    def parts(self, statistics: Tasks, weights: Array) -> Array:
         """What ψ is made of, before it is centred."""
         levels = (self.noise_levels(statistics, weights) - self.noise_mean) / self.noise_deviation
         parts = [(weights - self.centre) @ self.axes, levels]
@@ -79,7 +77,7 @@ class TaskSummary:
             parts.append(statistics.side)
         return np.hstack(parts)
 
-    def noise_levels(self, statistics: TaskStatistics, weights: Array) -> Array:
+    def noise_levels(self, statistics: Tasks, weights: Array) -> Array:
         """Log mean squares of what the task's own weights, and what the centre, leave of its targets."""
         rows = statistics.sizes + NOISE_ROWS
         own = statistics.squared_residuals(weights) + NOISE_ROWS * self.noise

@@ -1,17 +1,17 @@
-"""Linear mixed models of an environment of tasks, and mixtures of them, by EM on sufficient statistics."""
+"""Linear mixed models of tasks, and mixtures of them, by EM on sufficient statistics."""
 
-from .em import EMResult, Shrinkage, em, factor_target, fit_mixed_model, truncate
-from .mixture import Expectation, Mixture, TaskPriors, adapt, influence
-from .moments import Moments, Source, Summed, Totals
+from .em import EMResult, Shrinkage, Source, em, factor_target, fit_mixed_model, truncate
+from .mixture import Mixture, TaskPriors, adapt
+from .moments import Expected, Moments, Summed, Sums, Totals, Want, influence
+from .rows import TaskRows, Tasks, statistics_of
 from .side import SideForm, fit_side, side_forms
 from .starts import fit_mixture
-from .statistics import TaskStatistics
 from .stepwise import Stepwise
 from .uncertainty import MeanCovariance, mean_covariance, task_covariances
 
 __all__ = [
     "EMResult",
-    "Expectation",
+    "Expected",
     "MeanCovariance",
     "Mixture",
     "Moments",
@@ -20,9 +20,12 @@ __all__ = [
     "Source",
     "Stepwise",
     "Summed",
+    "Sums",
     "TaskPriors",
-    "TaskStatistics",
+    "TaskRows",
+    "Tasks",
     "Totals",
+    "Want",
     "adapt",
     "em",
     "factor_target",
@@ -32,6 +35,7 @@ __all__ = [
     "influence",
     "mean_covariance",
     "side_forms",
+    "statistics_of",
     "task_covariances",
     "truncate",
 ]

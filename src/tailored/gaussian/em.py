@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from .acceleration import Anderson
 from .gates import fit_gates
 from .mixture import Mixture
-from .moments import NEGLIGIBLE, Moments, Source, Summed, Totals
-from .statistics import TaskStatistics
+from .moments import NEGLIGIBLE, Moments, Summed, Sums, Totals
+from .rows import TaskRows
 
 Array = NDArray[np.float64]
 
@@ -23,6 +23,19 @@ NOISE_FLOOR = 1e-8
 RETURN = 5
 #: Largest number that a combination of steps may lead to.
 FARTHEST = 100.0
+
+
+class Source(Protocol):
+    """Statistics of tasks, wherever they are stored."""
+
+    @property
+    def n_features(self) -> int: ...
+
+    def totals(self) -> Totals:
+        """Return the sums that do not depend on a model."""
+
+    def sums(self, model: Mixture, shares: Any = None) -> Summed:
+        """Return the sums under a model; earlier ``shares`` say which components tasks may skip."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +93,13 @@ def em(
     mixture, previous, n_iter = start, -np.inf, 0
     n_tasks = max(totals.n_tasks, 1)
     threshold = tol * max(totals.n_rows, 1.0) / n_tasks
-    summed = source.moments(mixture)
+    summed = source.sums(mixture)
     memory = Anderson() if accelerate else None
     while True:
-        current = summed.moments.log_evidence / n_tasks
+        current = summed.sums.log_evidence / n_tasks
         if n_iter == max_iter or (n_iter > 3 and abs(current - previous) < threshold):
             return EMResult(mixture, current, n_iter)
-        step = maximise(totals, mixture, summed.moments, learn_mean, shrinkage, pseudo_tasks)
+        step = maximise(totals, mixture, summed.sums, learn_mean, shrinkage, pseudo_tasks)
         if gate_penalty is not None:
             step = replace(step, gates=_gates(source, mixture, summed, gate_penalty))
         if diagonal:
@@ -94,16 +107,16 @@ def em(
         previous, n_iter = current, n_iter + 1
         # Most tasks leave most components after a few steps: they are asked about the others now and then.
         left = n_iter % RETURN != 0 and mixture.n_components > 1
-        among = summed.responsibilities if left else None
+        among = summed.shares if left else None
         if memory is not None:
             leap = _leap(totals, mixture, step, memory)
             if leap is not None:
-                summed = source.moments(leap, among)
-                if summed.moments.log_evidence / n_tasks >= current:
+                summed = source.sums(leap, among)
+                if summed.sums.log_evidence / n_tasks >= current:
                     mixture = leap
                     continue
             memory.forget()
-        mixture, summed = step, source.moments(step, among)
+        mixture, summed = step, source.sums(step, among)
 
 
 def _leap(totals: Totals, mixture: Mixture, step: Mixture, memory: Anderson) -> Mixture | None:
@@ -114,10 +127,10 @@ def _leap(totals: Totals, mixture: Mixture, step: Mixture, memory: Anderson) -> 
 
 def _gates(source: Source, mixture: Mixture, summed: Summed, penalty: float) -> Array:
     """The M-step of the gates, which needs the tasks themselves."""
-    assert isinstance(source, TaskStatistics)
+    assert isinstance(source, Moments | TaskRows)
     assert source.side is not None
     gates = first_gates(mixture, source.side) if mixture.gates is None else mixture.gates
-    return fit_gates(source.side, summed.responsibilities, penalty, gates)
+    return fit_gates(source.side, summed.shares, penalty, gates)
 
 
 def _numbers(mixture: Mixture) -> Array:
@@ -153,27 +166,25 @@ def first_gates(mixture: Mixture, side: Array) -> Array:
 def maximise(
     totals: Totals,
     mixture: Mixture,
-    moments: Moments,
+    sums: Sums,
     learn_mean: bool = True,
     shrinkage: Shrinkage | None = None,
     pseudo_tasks: float = 1.0,
 ) -> Mixture:
     """The M-step: moments of the posterior weights, and the noise that they leave."""
-    counts, T = moments.counts, totals.n_tasks
+    counts, T = sums.counts, totals.n_tasks
     proportions = (counts + pseudo_tasks) / (T + len(counts) * pseudo_tasks)
-    scatter, weights = moments.second, counts + NEGLIGIBLE
+    scatter, weights = sums.second, counts + NEGLIGIBLE
     means = mixture.means
     if learn_mean:
-        moves = (
-            np.where(counts > NEGLIGIBLE, 1.0 / np.maximum(counts, NEGLIGIBLE), 0.0)[:, None] * moments.first
-        )
+        moves = np.where(counts > NEGLIGIBLE, 1.0 / np.maximum(counts, NEGLIGIBLE), 0.0)[:, None] * sums.first
         means = means + moves
         scatter = scatter - np.einsum("k,ki,kj->kij", counts, moves, moves)
     if shrinkage is not None:
         scatter = scatter + shrinkage.n_tasks * shrinkage.target
         weights = weights + shrinkage.n_tasks
     covariances = 0.5 * (scatter + scatter.transpose(0, 2, 1)) / weights[:, None, None]
-    noise = max(moments.residual / max(totals.n_rows, 1.0), noise_floor(totals))
+    noise = max(sums.residual / max(totals.n_rows, 1.0), noise_floor(totals))
     return replace(mixture, proportions=proportions, means=means, covariances=covariances, noise=noise)
 
 

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .common_weights import most_likely_mean, settle
-from .em import Shrinkage, em, factor_target, fit_mixed_model, maximise, noise_floor, truncate
+from .em import Shrinkage, Source, em, factor_target, fit_mixed_model, maximise, noise_floor, truncate
 from .mixture import Mixture
-from .moments import Moments, Source, Totals
+from .moments import Sums, Totals
+from .rows import Tasks
 from .side import SideForm, fit_along_path
 from .starts import COMPONENT_SHRINKAGE, continue_mixture, fit_mixture
-from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]
 
@@ -158,7 +158,7 @@ class FormFitter:
 
     Parameters
     ----------
-    statistics : TaskStatistics
+    statistics : Tasks
         In units in which columns and targets have mean square one, less what ``side`` predicts.
     seed : list of int
         Draws the starts of mixtures.
@@ -170,7 +170,7 @@ class FormFitter:
         Fits of forms to some of the tasks, to start from.
     """
 
-    statistics: TaskStatistics
+    statistics: Tasks
     seed: list[int]
     side: Array | None = None
     fitted: dict[Form, Mixture] = field(default_factory=dict)
@@ -178,7 +178,7 @@ class FormFitter:
 
     @classmethod
     def of(
-        cls, statistics: TaskStatistics, seed: list[int], side: SideForm | None = None, n_linear: int = 0
+        cls, statistics: Tasks, seed: list[int], side: SideForm | None = None, n_linear: int = 0
     ) -> FormFitter:
         """For tasks as they are; a form ``side`` makes the prior mean linear in features of their description."""
         if side is None:
@@ -264,7 +264,9 @@ class FormFitter:
         assert form.ridge is not None
         unit = Mixture(np.ones(1), np.zeros((1, d)), form.ridge * np.eye(d)[None], 1.0)
         # y ~ N(0, σ² (I + ridge XXᵀ)): the σ² that is most likely.
-        noise = max(unit.total_quadratic(statistics) / statistics.n_rows, noise_floor(statistics.totals()))
+        sums = statistics.sums(unit).sums
+        quadratic = sums.residual + float(np.trace(sums.second[0])) / form.ridge - d * len(statistics)
+        noise = max(quadratic / statistics.n_rows, noise_floor(statistics.totals()))
         return replace(unit, covariances=noise * unit.covariances, noise=noise)
 
     def _shrunk(self, form: Form) -> Mixture:
@@ -304,9 +306,9 @@ def refine(source: Source, form: Form, model: Mixture) -> Mixture:
     return em(source, model, max_iter=REFINING_STEPS, accelerate=True, **options).mixture
 
 
-def m_step(form: Form, model: Mixture, totals: Totals, moments: Moments) -> Mixture:
+def m_step(form: Form, model: Mixture, totals: Totals, sums: Sums) -> Mixture:
     """A single M-step of that EM."""
-    found = maximise(totals, model, moments, form.learn_mean, _shrinkage(form, model))
+    found = maximise(totals, model, sums, form.learn_mean, _shrinkage(form, model))
     if form.structure in DIAGONAL:
         found = replace(found, covariances=found.covariances * np.eye(found.means.shape[1]))
     return found

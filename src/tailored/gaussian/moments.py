@@ -1,26 +1,73 @@
-"""What EM asks of tasks: sums over them, whatever holds the tasks.
+"""Second moments of tasks, and the posterior of their coefficients from d x d systems.
 
-Given the parameters of a model, tasks answer with K d² numbers that add up: whether they are an array in memory, blocks
-on a disk, on the workers of a cluster or on a GPU is not EM's business.
+With a full-rank W the systems are ``XᵀX + σ²W⁻¹``.  Where directions of W are absent they are ``LᵀXᵀXL + σ²I`` with
+W = LLᵀ, p x p for L (d, p).  Both read ``A = G + P``: G are the second moments in the coordinates of a component, and P is
+the contribution of its prior (`tailored.gaussian.mixture.Components`).
+
+The compiled pass handles tasks in chunks whose factors stay in the cache: it computes the evidence under each component,
+normalises, and returns to the factors for means, covariances and sums.  Its workspace (`tailored.gaussian.kernels`)
+holds, for each *group* of eight tasks, the factors under each covariance, and under each component the solution
+``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and the quadratic form ``‖y − Xb‖² − ‖z‖²``.  The sums of each component follow, ``−Σ r E(uuᵀ)``
+and ``Σ r E(u)``, and then scratch vectors.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from .._utils.threads import in_threads
+from ..tasks import TaskSet, Units
+from ..tasks.rows import BATCH_FLOATS, dense, frozen
+from .kernels import (
+    ENTRY,
+    LANES,
+    PART,
+    add,
+    clear,
+    copy,
+    empty_workspace,
+    factorise,
+    fill,
+    gather,
+    invert,
+    keep_separate,
+    multiply,
+    second_moments,
+    solve_backwards,
+    substitute,
+    subtract,
+    subtract_each,
+    subtract_multiple,
+    subtract_squares,
+    sum_over_lanes,
+)
+from .mixture import Components, Mixture, lower_triangle
 
-#: Responsibilities at most this are those of components that a task has left.
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+#: Responsibilities up to this are left out of sums.
 NEGLIGIBLE = 1e-6
+#: Largest number of floats in the second moments of all tasks (1 GB).
+LARGEST_STATISTICS = 125_000_000
+#: Floats of XᵀX of the tasks that one thread handles at a time.
+BLOCK_FLOATS = 1 << 18
+#: Largest number of columns for which a compiled loop over rows is faster than a matrix product per task.
+COMPILED_COLUMNS = 64
+#: Tasks per chunk of the compiled pass, enough to fill groups of eight where tasks skip components.
+CHUNK = 128
+_LOG_2_PI = float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What does not depend on a model: the number of tasks and rows, and yᵀy, Xᵀy and XᵀX of all rows."""
+    """Sums over all rows that do not depend on a model: counts, yᵀy, Xᵀy (d,) and XᵀX (d, d)."""
 
     n_tasks: int
     n_rows: float
@@ -29,43 +76,31 @@ class Totals:
     gram: Array
 
     def __add__(self, other: Totals) -> Totals:
-        return Totals(
-            self.n_tasks + other.n_tasks,
-            self.n_rows + other.n_rows,
-            self.square + other.square,
-            self.cross + other.cross,
-            self.gram + other.gram,
-        )
+        return Totals(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def times(self, factor: float) -> Totals:
-        """Of so many times as many tasks like these."""
-        return Totals(
-            round(factor * self.n_tasks),
-            factor * self.n_rows,
-            factor * self.square,
-            factor * self.cross,
-            factor * self.gram,
-        )
+        """Return the totals of ``factor`` times as many tasks like these."""
+        scaled = (factor * value for value in (self.n_rows, self.square, self.cross, self.gram))
+        return Totals(round(factor * self.n_tasks), *scaled)  # type: ignore[arg-type]
 
     def squared_residuals(self, b: Array) -> float:
-        """‖y − Xb‖² over all rows."""
+        """Return ‖y − Xb‖² over all rows."""
         return max(self.square + float((self.gram @ b - 2.0 * self.cross) @ b), 0.0)
 
 
 @dataclass(frozen=True)
-class Moments:
-    """What a step of EM needs of tasks, under a mixture of K components with means b_k.
+class Sums:
+    """Sums over tasks that a step of EM needs, under K components with means b_k.
 
     Attributes
     ----------
     log_evidence : float
-        Of all tasks.
     counts : array (K,)
-        Responsibilities.
+        Sums of the responsibilities.
     first : array (K, d)
-        Σ_t r_tk (m_tk − b_k), m the posterior mean of a task's weights.
+        Σ_t r_tk E(w − b_k).
     second : array (K, d, d)
-        Σ_t r_tk E(w − b_k)(w − b_k)ᵀ: about the means, because sums about zero would cancel.
+        Σ_t r_tk E(w − b_k)(w − b_k)ᵀ; about the means, because sums about zero would cancel.
     residual : float
         Σ_tk r_tk E‖y − Xw‖².
     """
@@ -76,52 +111,662 @@ class Moments:
     second: Array
     residual: float
 
-    def __add__(self, other: Moments) -> Moments:
-        return Moments(
-            self.log_evidence + other.log_evidence,
-            self.counts + other.counts,
-            self.first + other.first,
-            self.second + other.second,
-            self.residual + other.residual,
-        )
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
-    def times(self, factor: float) -> Moments:
-        """Of so many times as many tasks like these."""
-        return Moments(
-            factor * self.log_evidence,
-            factor * self.counts,
-            factor * self.first,
-            factor * self.second,
-            factor * self.residual,
-        )
+    def times(self, factor: float) -> Sums:
+        """Return the sums of ``factor`` times as many tasks like these."""
+        return Sums(*(factor * getattr(self, f.name) for f in fields(self)))
+
+    @classmethod
+    def empty(cls, d: int) -> Sums:
+        """Return the value of sums that were not requested."""
+        return cls(0.0, np.zeros(0), np.zeros((0, d)), np.zeros((0, d, d)), 0.0)
 
 
 class Summed(NamedTuple):
-    """Moments, and the responsibilities (T, K) behind them.
+    """Sums, and the responsibilities (T, K) behind them where the source keeps them.
 
-    The latter stay where the tasks are and are EM's to hand back: tasks need not be asked again about the components
-    that they have left.  None where they are not kept.
+    EM passes responsibilities back to the source, which then skips components that a task does not belong to.
     """
 
-    moments: Moments
-    responsibilities: Any = None
+    sums: Sums
+    shares: Any = None
 
 
-class Model(Protocol):
-    """What tasks are asked about: see `Mixture`."""
+class Want(NamedTuple):
+    """The parts of `Expected` that a caller needs, beside evidence and responsibilities."""
 
-    def summed(self, statistics: Any, among: NDArray[np.bool_] | None = None) -> Summed:
-        """Sums over a block of tasks in memory; ``among`` (T, K) says which components they are asked about."""
+    means: bool = False
+    covariances: bool = False
+    sums: bool = False
 
 
-class Source(Protocol):
-    """Tasks that EM can learn from."""
+EVIDENCE = Want()
+
+
+class Expected(NamedTuple):
+    """Posterior of T tasks under a mixture.  Parts that were not requested have length 0.
+
+    Attributes
+    ----------
+    log_evidence : array (T,)
+        log p(y).
+    shares : array (T, K)
+        Responsibilities r_k.
+    means : array (T, K, d)
+        E(w | y, k), with the effect of side information.
+    covariances : array (T, d, d)
+        The covariance within components, Σ_k r_k Cov(w | y, k).
+    sums : Sums
+    """
+
+    log_evidence: Array
+    shares: Array
+    means: Array
+    covariances: Array
+    sums: Sums
 
     @property
-    def n_features(self) -> int: ...
+    def mean(self) -> Array:
+        """The posterior mean of the mixture, (T, d)."""
+        return np.asarray(np.matmul(self.shares[:, None, :], self.means)[:, 0])
+
+    @property
+    def mixture_covariance(self) -> Array:
+        """The posterior covariance of the mixture, (T, d, d): that within components and that between their means."""
+        if self.shares.shape[1] == 1:
+            return self.covariances
+        centred = self.means - self.mean[:, None]
+        weighted = self.shares[:, :, None] * centred
+        return np.asarray(self.covariances + np.matmul(weighted.transpose(0, 2, 1), centred))
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sufficient statistics of T tasks under ``y = Xw + Gaussian noise``.
+
+    Attributes
+    ----------
+    gram : array (T, d, d)
+        XᵀX.
+    cross : array (T, d)
+        Xᵀy.
+    square : array (T,)
+        yᵀy.
+    sizes : array (T,)
+        Numbers of rows, as floats.
+    side : array (T, q), optional
+        Features v(s) of the side information.
+    n_threads : int
+        Threads of a pass over the tasks; results are bitwise the same for any number.
+    """
+
+    gram: Array
+    cross: Array
+    square: Array
+    sizes: Array
+    side: Array | None = None
+    n_threads: int = 1
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def n_features(self) -> int:
+        return self.cross.shape[1]
+
+    @property
+    def n_rows(self) -> float:
+        """Rows of all tasks, at least 1 because callers divide by it."""
+        return max(float(self.sizes.sum()), 1.0)
+
+    @classmethod
+    def of(cls, tasks: TaskSet, units: Units, side: Array | None = None) -> Moments:
+        """Return the second moments of the scaled rows; those of a task depend on its own rows alone."""
+        T, d = len(tasks), len(units.columns)
+        if T * d * d > LARGEST_STATISTICS:
+            raise ValueError(
+                f"X: the second moments of {T} tasks with {d} columns need {8e-9 * T * d * d:.1f} GB, and the limit is "
+                f"{8e-9 * LARGEST_STATISTICS:.1f} GB. Pass fewer tasks or columns."
+            )
+        gram, cross, square = np.empty((T, d, d)), np.empty((T, d)), np.empty(T)
+        start = 0
+        while start < T:
+            last = tasks.offsets[start] + BATCH_FLOATS // d
+            stop = max(int(np.searchsorted(tasks.offsets, last, side="right")) - 1, start + 1)
+            some, part = tasks[start:stop], slice(start, stop)
+            if d <= COMPILED_COLUMNS:
+                rows = frozen(dense(some.X)), frozen(some.y), frozen(some.offsets, np.int64)
+                second_moments(*rows, *units.change, gram[part], cross[part], square[part])
+            else:
+                X, y = units.dense(some.X), units.targets(some.y)
+                for t, (first, end) in enumerate(pairwise(some.offsets), start):
+                    np.matmul(X[first:end].T, X[first:end], out=gram[t])
+                    cross[t] = X[first:end].T @ y[first:end]
+                    square[t] = y[first:end] @ y[first:end]
+            start = stop
+        return cls(gram, cross, square, tasks.sizes.astype(float), side)
+
+    def posterior(self, model: Mixture, want: Want = EVIDENCE, among: Any = None) -> Expected:
+        return posterior(self, model, want=want, among=among)
+
+    def sums(self, model: Mixture, shares: Array | None = None) -> Summed:
+        """Return the sums of a step of EM; tasks skip components with negligible earlier ``shares``."""
+        among = None if shares is None else shares > NEGLIGIBLE
+        found = posterior(self, model, want=Want(sums=True), among=among)
+        return Summed(found.sums, found.shares)
 
     def totals(self) -> Totals:
-        """Sums that need no model."""
+        n_rows, square = float(self.sizes.sum()), float(self.square.sum())
+        return Totals(len(self), n_rows, square, self.cross.sum(axis=0), self.gram.sum(axis=0))
 
-    def moments(self, model: Model, responsibilities: Any = None) -> Summed:
-        """Sums under a model; earlier ``responsibilities`` say which components the tasks are asked about."""
+    def blocks(self) -> list[slice]:
+        """Return the blocks of tasks that are summed together; they do not depend on the number of threads."""
+        size = max(1, BLOCK_FLOATS // max(self.n_features, 1) ** 2 // CHUNK) * CHUNK
+        return [slice(start, start + size) for start in range(0, max(len(self), 1), size)]
+
+    def take(self, index: NDArray[np.intp] | slice) -> Moments:
+        """Return the tasks at these positions."""
+        side = None if self.side is None else self.side[index]
+        gram, cross, square, sizes = (
+            part[index] for part in (self.gram, self.cross, self.square, self.sizes)
+        )
+        return Moments(gram, cross, square, sizes, side, self.n_threads)
+
+    def shifted(self, weights: Array) -> Moments:
+        """Return the tasks with targets ``y − Xw``, for the weights (T, d) of each task."""
+        fitted = np.matmul(self.gram, weights[:, :, None])[:, :, 0]
+        square = np.maximum(self.square + np.einsum("td,td->t", fitted - 2.0 * self.cross, weights), 0.0)
+        return replace(self, cross=self.cross - fitted, square=square)
+
+    def squared_residuals(self, weights: Array) -> Array:
+        """Return ‖y − Xw‖² of each task, (T,), for one w (d,) or one per task (T, d)."""
+        if weights.ndim == 2:
+            return self.shifted(weights).square
+        fitted = (self.gram.reshape(-1, self.n_features) @ weights).reshape(self.cross.shape)
+        return np.maximum(self.square + (fitted - 2.0 * self.cross) @ weights, 0.0)
+
+
+def log_priors(model: Mixture, side: Array | None, n_tasks: int, among: NDArray[np.bool_] | None) -> Array:
+    """Return log π (T, K), and −inf where a task skips a component."""
+    joint = np.empty((n_tasks, model.n_components))
+    joint[:] = model.log_proportions(side)
+    if among is not None:
+        joint[~among] = -np.inf
+    return joint
+
+
+def posterior(
+    tasks: Moments, model: Mixture, *, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
+) -> Expected:
+    """Return the posterior of each task under a mixture.
+
+    ``among`` (T, K) restricts tasks to some of the components; the evidence under the others counts as zero.
+    """
+    T, (K, d) = len(tasks), model.means.shape
+    effects = model.effects(tasks.side)
+    rest = tasks if effects is None else tasks.shifted(effects)
+    shares, log_evidence = log_priors(model, tasks.side, T, among), np.empty(T)
+    means = np.empty((T if want.means else 0, K, d))
+    covariances = np.zeros((T if want.covariances else 0, d, d))
+    blocks = tasks.blocks()
+    n_packed, summed = d * (d + 1) // 2, K if want.sums else 0
+    first, second = np.empty((len(blocks), summed, d)), np.empty((len(blocks), summed, n_packed))
+    quadratics = np.zeros((len(blocks), summed))
+
+    def run(i: int, part: slice) -> None:
+        _pass(
+            *(np.ascontiguousarray(array[part]) for array in (rest.gram, rest.cross, rest.square)),
+            *(rest.sizes[part], model.means, *model.components, model.noise),
+            *(array[part] for array in (shares, log_evidence, means, covariances)),
+            *(first[i], second[i], quadratics[i]),
+            *_workspace(model.components, min(T, CHUNK), K, d),
+        )
+
+    in_threads(run, list(enumerate(blocks)), tasks.n_threads)
+    if effects is not None and want.means:
+        means += effects[:, None]
+    sums = Sums.empty(d)
+    if want.sums:
+        # In the order of the blocks, whichever thread finished first.
+        parts = [array.sum(axis=0) for array in (first, second, quadratics)]
+        sums = _sums(model.components, float(log_evidence.sum()), shares.sum(axis=0), *parts)
+    return Expected(log_evidence, shares, means, covariances, sums)
+
+
+def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
+    """Return the effect of a shift of the prior mean on the posterior mean, ``Σ_k r_k (I + W_k G/σ²)⁻¹``, (T, d, d).
+
+    ``covariances`` are C of `Expected`.  The general form I − C G/σ² cancels where rows determine the coefficients.  With
+    one W it is only needed outside the range of W, and C W⁺ serves inside.
+    """
+    d = tasks.n_features
+    if len(model.covariances) > 1:
+        return np.asarray(np.eye(d) - np.matmul(covariances, tasks.gram) / model.noise)
+    values, vectors = (part[0] for part in model.eigen)
+    n_absent = d - model.components.ranks[0]
+    present, absent = vectors[:, n_absent:], vectors[:, :n_absent]
+    inside = covariances @ ((present / values[n_absent:]) @ present.T)
+    if not n_absent:
+        return np.asarray(inside)
+    outside = absent - np.matmul(covariances, tasks.gram @ absent) / model.noise
+    return np.asarray(inside + outside @ absent.T)
+
+
+def _sums(
+    components: Components, log_evidence: float, counts: Array, first: Array, packed: Array, quadratics: Array
+) -> Sums:
+    """Convert sums in the coordinates of each component to those of the coefficients."""
+    K, d = first.shape
+    i, j, twice = lower_triangle(d)
+    first, second = first.copy(), np.empty((K, d, d))
+    second[:, i, j] = second[:, j, i] = packed
+    for k, c in enumerate(components.of):
+        if components.ranks[c] < d:
+            root = components.roots[c]
+            first[k] = first[k] @ root
+            second[k] = root.T @ second[k] @ root
+    # ‖y − Xw‖² is the quadratic form less uᵀPu.
+    residual = float(quadratics.sum() - np.sum(twice * components.precisions[components.of] * packed))
+    return Sums(log_evidence, counts, first, second, residual)
+
+
+# --- the compiled pass ---------------------------------------------------------------------------------------
+
+
+def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[Index, Index, Array]:
+    """Allocate the positions of tasks (J, chunk), their numbers (J,), and the vectors of `_pass`."""
+    J, n_groups, n_packed = len(components.ranks), max(-(-n_tasks // LANES), 1), d * (d + 1) // 2
+    project = 2 * d * d + 1 if (components.ranks < d).any() else 0
+    n_vectors = J * n_groups * n_packed + K * n_groups * (d + 1) + K * (n_packed + d)
+    scratch = d + d * d + d + 2 + 3 * n_packed + d + 2 + project
+    tasks = np.empty((J, n_groups * LANES), np.int64)
+    return tasks, np.empty(J, np.int64), empty_workspace(n_vectors + scratch)
+
+
+@njit(**ENTRY)
+def _pass(
+    gram: Array,
+    cross: Array,
+    square: Array,
+    sizes: Array,
+    b: Array,
+    roots: Array,
+    ranks: Index,
+    precisions: Array,
+    floors: Array,
+    log_determinants: Array,
+    of: Index,
+    noise: float,
+    joint: Array,
+    log_evidence: Array,
+    means: Array,
+    covariances: Array,
+    first: Array,
+    second: Array,
+    quadratics: Array,
+    tasks: Index,
+    n_tasks: Index,
+    work: Array,
+) -> None:
+    """Write the posterior of T tasks.
+
+    Inputs are those of `Moments`, the means (K, d), `Components` and σ².  ``joint`` (T, K) has log π on entry and
+    responsibilities on return; −inf skips a component.  ``means`` (T, K, d) and ``covariances`` (T, d, d), which must be
+    zero on entry, are written where they have length T; ``first`` (K, d), packed ``second`` and ``quadratics`` (K,) where
+    they have length K: Σ_t r E(u), Σ_t r E(uuᵀ) and Σ_t r (‖y − Xm‖² + uᵀPu at the mean + pσ²).
+    """
+    K, d = b.shape
+    J, chunk = tasks.shape
+    n_packed, n_groups = d * (d + 1) // 2, chunk // LANES
+    solutions = J * n_groups * n_packed
+    totals = solutions + K * n_groups * (d + 1)
+    scratch = totals + K * (n_packed + d)
+    L = scratch + d
+    floor = L + d * d
+    log_pivots = floor + d
+    free = log_pivots + 2
+    clear(work, totals, scratch - totals)
+    for begin in range(0, len(cross), chunk):
+        end = min(begin + chunk, len(cross))
+        for c in range(J):
+            p = ranks[c]
+            n_tasks[c] = _select(joint, of, c, begin, end, tasks)
+            _load_component(roots, floors, c, p, work, L, floor)
+            for g in range(0, n_tasks[c], LANES):
+                A = (c * n_groups + g // LANES) * n_packed
+                _load_gram(gram, tasks, c * chunk + g, d, work, free)
+                if p == d:
+                    for o in range(n_packed):
+                        copy(work, A + o, free + o)
+                else:
+                    _project(work, d, p, L, free, A, free + n_packed + d)
+                for o in range(p * (p + 1) // 2):
+                    add(work, A + o, precisions[c, o])
+                factorise(work, A, p, floor, log_pivots)
+                for k in range(K):
+                    if of[k] == c:
+                        z = solutions + (k * n_groups + g // LANES) * (d + 1)
+                        _solve(cross, square, tasks, c * chunk + g, b, k, p, work, scratch, A, z)
+                        n = min(LANES, n_tasks[c] - g)
+                        constant = log_determinants[c]
+                        _weigh(sizes, p, constant, noise, tasks, c, g, n, joint, k, work, z + d, log_pivots)
+        _normalise(joint, log_evidence, begin, end)
+        for c in range(J):
+            p = ranks[c]
+            if len(covariances) and p < d:
+                _load_transposed(roots, c, p, work, L)
+            for g in range(0, n_tasks[c], LANES):
+                A = (c * n_groups + g // LANES) * n_packed
+                n = min(LANES, n_tasks[c] - g)
+                for k in range(K):
+                    if of[k] == c:
+                        z = solutions + (k * n_groups + g // LANES) * (d + 1)
+                        if len(means):
+                            _write_means(b, roots, k, c, p, tasks, g, n, work, A, z, free, means)
+                        if len(second) and _share(
+                            joint, noise, p, tasks, c, k, g, n, work, z + d, free, quadratics
+                        ):
+                            _add_moments(d, p, work, A, z, free, totals + k * (n_packed + d))
+                if len(covariances):
+                    _add_covariances(joint, of, noise, p, tasks, c, g, n, work, A, L, free, covariances)
+    for k in range(len(second)):
+        sum_over_lanes(work, totals + k * (n_packed + d), -1.0, k, second)
+        sum_over_lanes(work, totals + k * (n_packed + d) + n_packed, 1.0, k, first)
+
+
+@njit(**PART)
+def _select(joint: Array, of: Index, c: int, begin: int, end: int, tasks: Index) -> int:
+    """Write the tasks with a component of covariance c to ``tasks[c]``, padded with the last one, and count them."""
+    keep_separate()
+    n = 0
+    for t in range(begin, end):
+        for k in range(len(of)):
+            if of[k] == c and joint[t, k] > -np.inf:
+                tasks[c, n] = t
+                n += 1
+                break
+    for i in range(n, (n + LANES - 1) // LANES * LANES):
+        tasks[c, i] = tasks[c, n - 1]
+    return n
+
+
+@njit(**PART)
+def _load_component(roots: Array, floors: Array, c: int, p: int, work: Array, L: int, floor: int) -> None:
+    """Broadcast the root, where it is needed, and the floors of a covariance to all lanes."""
+    keep_separate()
+    d = roots.shape[1]
+    for i in range(p):
+        fill(work, floor + i, floors[c, i])
+        if p < d:
+            for j in range(d):
+                fill(work, L + i * d + j, roots[c, i, j])
+
+
+@njit(**PART)
+def _load_transposed(roots: Array, c: int, p: int, work: Array, L: int) -> None:
+    """Broadcast the transposed root (d, p) to all lanes."""
+    keep_separate()
+    d = roots.shape[1]
+    for i in range(d):
+        for j in range(p):
+            fill(work, L + i * p + j, roots[c, j, i])
+
+
+@njit(**PART)
+def _load_gram(gram: Array, tasks: Index, first: int, d: int, work: Array, G: int) -> None:
+    """Gather the packed XᵀX of eight tasks."""
+    keep_separate()
+    for i in range(d):
+        for j in range(i + 1):
+            gather(work, G, gram, d * d, i * d + j, tasks, first)
+            G += 1
+
+
+@njit(**PART)
+def _project(work: Array, d: int, p: int, L: int, G: int, A: int, scratch: int) -> None:
+    """Write ``A = L G Lᵀ`` for L (p, d) and G (d, d), both A and G packed."""
+    keep_separate()
+    minus_half = scratch + d * d
+    for i in range(d):
+        for j in range(i + 1):
+            copy(work, scratch + i * d + j, G)
+            copy(work, scratch + j * d + i, G)
+            G += 1
+    clear(work, minus_half, p * d)
+    clear(work, A, p * (p + 1) // 2)
+    for c in range(p):
+        subtract_each(work, minus_half + c * d, d, L + c * d, scratch, d)
+        subtract_each(work, A, c + 1, L + c * d, minus_half, d)
+        A += c + 1
+
+
+@njit(**PART)
+def _solve(
+    cross: Array,
+    square: Array,
+    tasks: Index,
+    first: int,
+    b: Array,
+    k: int,
+    p: int,
+    work: Array,
+    scratch: int,
+    A: int,
+    z: int,
+) -> None:
+    """Write ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` of eight tasks, and ``‖y − Xb‖² − ‖z‖²`` after it.
+
+    ``scratch`` has room for b; L, floors and log pivots follow it, and then G.
+    """
+    keep_separate()
+    d = cross.shape[1]
+    L, G, left = scratch + d, scratch + d + d * d + d + 2, z + d
+    x = z if p == d else G + d * (d + 1) // 2
+    for i in range(d):
+        fill(work, scratch + i, b[k, i])
+        gather(work, x + i, cross, d, i, tasks, first)
+    gather(work, left, square, 1, 0, tasks, first)
+    subtract(work, left, scratch, x, d)
+    row = G
+    for i in range(d):
+        subtract(work, x + i, scratch, row, i + 1)
+        subtract_multiple(work, x, scratch + i, row, i)
+        row += i + 1
+    subtract(work, left, scratch, x, d)
+    if p < d:
+        clear(work, z, p)
+        subtract_each(work, z, p, x, L, d)
+        fill(work, x, -1.0)
+        for i in range(p):
+            multiply(work, z + i, x)
+    substitute(work, A, p, p, z)
+    subtract(work, left, z, z, p)
+
+
+@njit(**PART)
+def _weigh(
+    sizes: Array,
+    p: int,
+    constant: float,
+    noise: float,
+    tasks: Index,
+    c: int,
+    first: int,
+    n: int,
+    joint: Array,
+    k: int,
+    work: Array,
+    left: int,
+    log_pivots: int,
+) -> None:
+    """Add the log evidence of the n tasks of a group to ``joint``."""
+    keep_separate()
+    log_noise = np.log(noise)
+    for lane in range(n):
+        t = tasks[c, first + lane]
+        # NaN stays NaN: a model that overflows has no evidence.
+        if work[left, lane] < 0.0:
+            work[left, lane] = 0.0
+        joint[t, k] -= 0.5 * (
+            (sizes[t] - p) * log_noise
+            + 2.0 * work[log_pivots, lane]
+            + constant
+            + work[left, lane] / noise
+            + sizes[t] * _LOG_2_PI
+        )
+
+
+@njit(**PART)
+def _normalise(joint: Array, log_evidence: Array, begin: int, end: int) -> None:
+    """Replace log p(y, k) by responsibilities, and write log p(y)."""
+    keep_separate()
+    K = joint.shape[1]
+    for t in range(begin, end):
+        largest = joint[t, 0]
+        if K == 1:
+            log_evidence[t] = largest
+            joint[t, 0] = 1.0
+            continue
+        for k in range(1, K):
+            if not joint[t, k] <= largest:
+                largest = joint[t, k]
+        total = 0.0
+        for k in range(K):
+            total += np.exp(joint[t, k] - largest)
+        log_evidence[t] = largest + np.log(total)
+        for k in range(K):
+            joint[t, k] = np.exp(joint[t, k] - log_evidence[t])
+
+
+@njit(**PART)
+def _write_means(
+    b: Array,
+    roots: Array,
+    k: int,
+    c: int,
+    p: int,
+    tasks: Index,
+    first: int,
+    n: int,
+    work: Array,
+    A: int,
+    z: int,
+    u: int,
+    means: Array,
+) -> None:
+    """Write ``b + L F⁻ᵀz`` of the n tasks of a group."""
+    keep_separate()
+    d = b.shape[1]
+    for i in range(p):
+        copy(work, u + i, z + i)
+    solve_backwards(work, A, p, u)
+    for lane in range(n):
+        t = tasks[c, first + lane]
+        for j in range(d):
+            value = b[k, j]
+            if p == d:
+                value += work[u + j, lane]
+            else:
+                for i in range(p):
+                    value += work[u + i, lane] * roots[c, i, j]
+            means[t, k, j] = value
+
+
+@njit(**PART)
+def _share(
+    joint: Array,
+    noise: float,
+    p: int,
+    tasks: Index,
+    c: int,
+    k: int,
+    first: int,
+    n: int,
+    work: Array,
+    left: int,
+    weights: int,
+    quadratics: Array,
+) -> bool:
+    """Write the roots of rσ² and of r, add to ``quadratics``, and return whether any r is worth adding."""
+    keep_separate()
+    fill(work, weights, 0.0)
+    fill(work, weights + 1, 0.0)
+    any_weight = False
+    for lane in range(n):
+        r = joint[tasks[c, first + lane], k]
+        if not r <= NEGLIGIBLE:
+            work[weights, lane] = np.sqrt(r * noise)
+            work[weights + 1, lane] = np.sqrt(r)
+            quadratics[k] += r * (work[left, lane] + p * noise)
+            any_weight = True
+    return any_weight
+
+
+@njit(**PART)
+def _add_moments(d: int, p: int, work: Array, A: int, z: int, weights: int, total: int) -> None:
+    """Add ``r E(uuᵀ) = r (σ²A⁻¹ + E(u)E(u)ᵀ)`` and ``r E(u)`` of a group to the totals, with the roots of `_share`."""
+    keep_separate()
+    n_packed, u = d * (d + 1) // 2, weights + 2
+    inverse = column = u + d
+    invert(work, A, p, inverse)
+    clear(work, u, p)
+    for i in range(p):
+        subtract(work, u + i, z + i, column, p - i)
+        multiply(work, u + i, weights + 1)
+        subtract(work, total + n_packed + i, u + i, weights + 1, 1)
+        column += p - i
+    for o in range(inverse, column):
+        multiply(work, o, weights)
+    subtract_squares(work, inverse, u, p, total)
+
+
+@njit(**PART)
+def _add_covariances(
+    joint: Array,
+    of: Index,
+    noise: float,
+    p: int,
+    tasks: Index,
+    c: int,
+    first: int,
+    n: int,
+    work: Array,
+    A: int,
+    L: int,
+    weights: int,
+    covariances: Array,
+) -> None:
+    """Add ``r σ² L A⁻¹ Lᵀ`` of the n tasks of a group, r being the share of all components with covariance c."""
+    keep_separate()
+    d = covariances.shape[1]
+    n_packed, zeros = d * (d + 1) // 2, weights + 1
+    inverse = zeros + d
+    packed, out = inverse + n_packed, inverse + 2 * n_packed
+    fill(work, weights, 0.0)
+    for lane in range(n):
+        r = 0.0
+        for k in range(len(of)):
+            if of[k] == c:
+                r += joint[tasks[c, first + lane], k]
+        work[weights, lane] = np.sqrt(r * noise)
+    invert(work, A, p, inverse)
+    for o in range(inverse, inverse + p * (p + 1) // 2):
+        multiply(work, o, weights)
+    clear(work, zeros, p)
+    clear(work, packed, p * (p + 1) // 2)
+    subtract_squares(work, inverse, zeros, p, packed)
+    if p < d:
+        _project(work, p, d, L, packed, out, out + n_packed)
+        packed = out
+    for lane in range(n):
+        t = tasks[c, first + lane]
+        o = packed
+        for i in range(d):
+            for j in range(i):
+                covariances[t, i, j] -= work[o, lane]
+                covariances[t, j, i] = covariances[t, i, j]
+                o += 1
+            covariances[t, i, i] -= work[o, lane]
+            o += 1

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from .common_weights import most_likely_mean
 from .em import fit_mixed_model, maximise
 from .mixture import Mixture
-from .statistics import TaskStatistics
+from .moments import Want
+from .rows import Tasks
 
 Array = NDArray[np.float64]
 
@@ -74,7 +75,7 @@ class SideFit:
 
 
 def fit_side(
-    statistics: TaskStatistics,
+    statistics: Tasks,
     form: SideForm,
     n_linear: int,
     start: SideFit | None = None,
@@ -109,8 +110,9 @@ def fit_side(
     totals = statistics.totals()
     for _ in range(max_iter):
         rest = statistics.shifted(known @ Gamma.T)
-        deviations = model.expect(rest).means[:, 0] - model.means[0] + known @ Gamma.T
-        model = maximise(totals, model, rest.moments(model).moments)
+        expected = rest.posterior(model, Want(means=True, sums=True))
+        deviations = expected.means[:, 0] - model.means[0] + known @ Gamma.T
+        model = maximise(totals, model, expected.sums)
         if common.any():
             model = most_likely_mean(rest, model)
         previous, Gamma = Gamma, np.zeros_like(Gamma)
@@ -124,7 +126,7 @@ def fit_side(
     return SideFit(Gamma, model)
 
 
-def fit_along_path(statistics: TaskStatistics, form: SideForm, n_linear: int) -> SideFit:
+def fit_along_path(statistics: Tasks, form: SideForm, n_linear: int) -> SideFit:
     """`fit_side` from the fits with stronger penalties: EM is slow to find a large Γ from nothing."""
     stronger = [penalty for penalty in SIDE_PENALTIES if penalty > form.penalty]
     fit: SideFit | None = None

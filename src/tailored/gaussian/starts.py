@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from .em import EMResult, Shrinkage, em, maximise
 from .mixture import Mixture
-from .moments import Moments
-from .statistics import TaskStatistics
+from .moments import Sums, Want
+from .rows import Tasks
 
 Array = NDArray[np.float64]
 
@@ -21,7 +21,7 @@ GROUPED_TASKS = 1000
 
 
 def fit_mixture(
-    statistics: TaskStatistics,
+    statistics: Tasks,
     single: Mixture,
     n_components: int,
     *,
@@ -49,8 +49,8 @@ def fit_mixture(
     shrinkage = Shrinkage(COMPONENT_SHRINKAGE, single.covariances[0])
     options: dict[str, Any] = {"learn_mean": learn_mean, "shrinkage": shrinkage}
     # All starts have the same E-step, that of the single model; they differ in who belongs together.
-    deviations = single.expect(statistics).means[:, 0] - single.means[0]
-    common = statistics.moments(single).moments
+    expected = statistics.posterior(single, Want(means=True, sums=True))
+    deviations, common = expected.means[:, 0] - single.means[0], expected.sums
     directions = _directions(deviations)
     totals, rng = statistics.totals(), np.random.default_rng(seed)
     groupings = [_lines(directions)] * n_starts + [directions]
@@ -68,17 +68,17 @@ def fit_mixture(
     return em(statistics, best, max_iter=max_iter, accelerate=True, **options).mixture
 
 
-def _grouped(common: Moments, deviations: Array, responsibilities: Array) -> Moments:
-    """Moments of the groups; what is not known of a task's weights is taken as the mean over all tasks."""
+def _grouped(common: Sums, deviations: Array, responsibilities: Array) -> Sums:
+    """Sums of the groups; what is not known of a task's weights is taken as the mean over all tasks."""
     counts = responsibilities.sum(axis=0)
     unknown = (common.second[0] - deviations.T @ deviations) / max(len(deviations), 1)
     seen = [(deviations * r[:, None]).T @ deviations for r in responsibilities.T]
     second = np.stack(seen) + counts[:, None, None] * unknown
-    return Moments(common.log_evidence, counts, responsibilities.T @ deviations, second, common.residual)
+    return Sums(common.log_evidence, counts, responsibilities.T @ deviations, second, common.residual)
 
 
 def continue_mixture(
-    statistics: TaskStatistics,
+    statistics: Tasks,
     start: Mixture,
     single: Mixture,
     *,

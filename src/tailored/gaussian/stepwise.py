@@ -13,7 +13,7 @@ import numpy as np
 
 from .forms import Form, m_step
 from .mixture import Mixture
-from .statistics import TaskStatistics
+from .rows import Tasks
 
 #: α: at one half noise does not settle, at one the start is never forgotten.
 RATE = 0.6
@@ -41,14 +41,14 @@ class Stepwise:
         """From a model that was fitted to the tasks so far."""
         return cls(form, model, model)
 
-    def advance(self, piece: TaskStatistics, n_before: int) -> Stepwise:
+    def advance(self, piece: Tasks, n_before: int) -> Stepwise:
         """The model after some more tasks; ``n_before`` came before them."""
         m = len(piece)
         if self.form.kind == "independent" or not m or not piece.sizes.any():
             return self
         share = (n_before + m) / m
         step = m_step(
-            self.form, self.last, piece.totals().times(share), piece.moments(self.last).moments.times(share)
+            self.form, self.last, piece.totals().times(share), piece.sums(self.last).sums.times(share)
         )
         last = blend(self.last, step, share**-RATE)
         return replace(self, last=last, average=blend(self.average, last, min(1.0, 2.0 / (share + 1.0))))

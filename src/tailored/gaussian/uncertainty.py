@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .mixture import Mixture, influence
+from .mixture import Mixture
+from .moments import Want, influence
+from .rows import Tasks
 from .side import SideForm
-from .statistics import TaskStatistics
 
 Array = NDArray[np.float64]
 
@@ -65,7 +66,7 @@ def as_one(model: Mixture) -> Mixture:
 
 def mean_covariance(
     model: Mixture,
-    statistics: TaskStatistics,
+    statistics: Tasks,
     *,
     learn_mean: bool,
     side: SideForm | None = None,
@@ -106,7 +107,7 @@ def mean_covariance(
     )
 
 
-def _information(model: Mixture, statistics: TaskStatistics, u: Array) -> Array:
+def _information(model: Mixture, statistics: Tasks, u: Array) -> Array:
     """Σ_t (u uᵀ) ⊗ XᵀV⁻¹X, (q d, q d)."""
     T, d, q = len(statistics), statistics.n_features, u.shape[1]
     total = np.zeros((q * q, d * d))
@@ -118,10 +119,10 @@ def _information(model: Mixture, statistics: TaskStatistics, u: Array) -> Array:
     return total.reshape(q, q, d, d).transpose(0, 2, 1, 3).reshape(q * d, q * d)
 
 
-def _said(model: Mixture, statistics: TaskStatistics) -> Array:
+def _said(model: Mixture, statistics: Tasks) -> Array:
     """XᵀV⁻¹X = XᵀX (I + WXᵀX/σ²)⁻¹ / σ² of each task, (T, d, d)."""
-    tau = np.broadcast_to(model.covariances[0] / model.noise, statistics.gram.shape)
-    found = np.matmul(statistics.gram, influence(tau, statistics)) / model.noise
+    covariances = statistics.posterior(model, Want(covariances=True)).covariances
+    found = np.matmul(statistics.gram, influence(statistics, model, covariances)) / model.noise
     return np.asarray(0.5 * (found + found.transpose(0, 2, 1)))
 
 
@@ -153,24 +154,14 @@ def _inverse(information: Array) -> Array:
     return out
 
 
-def task_covariances(model: Mixture, statistics: TaskStatistics, mean: MeanCovariance | None) -> Array:
+def task_covariances(model: Mixture, statistics: Tasks, mean: MeanCovariance | None) -> Array:
     """Covariance of the error of each task's weights, (T, d, d), as in the module's text.
 
     Of a mixture, that of the posterior, a mixture again; what is open about its components' means is left out.
     """
-    T, d = statistics.cross.shape
-    if model.n_components == 1:
-        W = np.broadcast_to(model.covariances[0] / model.noise, (T, d, d))
-        R = influence(W, statistics)
-        out = model.noise * np.matmul(R, W)
-        if mean is not None:
-            out = out + R @ mean.at(d, statistics.side, T) @ R.transpose(0, 2, 1)
-        return np.asarray(0.5 * (out + out.transpose(0, 2, 1)))
-    _, r, means = model.expect(statistics)
-    centred = means - np.matmul(r[:, None, :], means)
-    out = np.einsum("tk,tki,tkj->tij", r, centred, centred)
-    for k, W in enumerate(model.covariances):
-        tau = np.broadcast_to(W / model.noise, (T, d, d))
-        left = model.noise * np.matmul(influence(tau, statistics), tau)
-        out += 0.5 * r[:, k, None, None] * (left + left.transpose(0, 2, 1))
-    return out
+    expected = statistics.posterior(model, Want(means=True, covariances=True))
+    if model.n_components > 1 or mean is None:
+        return expected.mixture_covariance
+    R = influence(statistics, model, expected.covariances)
+    errors = mean.at(statistics.n_features, statistics.side, len(statistics))
+    return np.asarray(expected.covariances + R @ errors @ R.transpose(0, 2, 1))

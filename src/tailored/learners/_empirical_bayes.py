@@ -12,7 +12,7 @@ from ..common import check_regressor, default_regressor
 from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_beside
 from ..exceptions import UnhelpfulWarning
 from ..feature_maps import SideFeatures, get_feature_map
-from ..gaussian.statistics import LARGEST_STATISTICS
+from ..gaussian.moments import LARGEST_STATISTICS
 from ..intervals import Calibration
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
 from ..sources.base import TaskSource

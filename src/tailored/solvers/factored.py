@@ -25,7 +25,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian import TaskStatistics, fit_mixed_model
+from ..gaussian import fit_mixed_model, statistics_of
 from ..losses import Loss
 from ..objectives import MetaGradient, Objective
 from ..representation import Bias, Conditioning, Constant, Factored
@@ -299,7 +299,7 @@ def _mixed_model(
     if n_tasks < min(len(tasks), d):
         return np.eye(d), np.zeros(d)
     units = Units.of(tasks, fit_intercept)
-    statistics = TaskStatistics.of(tasks[:n_tasks], units)
+    statistics = statistics_of(tasks[:n_tasks], units)
     mixture = fit_mixed_model(statistics, max_iter=100, tol=1e-5, learn_mean=learn_mean)
     root = units.weights[:, None] * _root(mixture.covariances[0])
     sigma = np.sqrt(mixture.noise) * units.target

@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
-from ..gaussian import Source as Statistics
-from ..gaussian import TaskStatistics
-from ..gaussian.moments import Model, Moments, Summed, Totals
+from ..gaussian.em import Source as Statistics
+from ..gaussian.mixture import Mixture
+from ..gaussian.moments import Summed, Sums, Totals
+from ..gaussian.rows import Tasks, statistics_of
 from ..tasks import TaskSet, Units
 from .reservoir import Reservoir
 
 Array = NDArray[np.float64]
-Sums = TypeVar("Sums", Totals, Moments)
+Part = TypeVar("Part", Totals, Sums)
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,9 @@ class Reader:
     side: Callable[[TaskSet], Array] | None = None
     residuals: Callable[[TaskSet], TaskSet] | None = None
 
-    def __call__(self, tasks: TaskSet) -> TaskStatistics:
+    def __call__(self, tasks: TaskSet) -> Tasks:
         side = None if self.side is None else self.side(tasks)
-        return TaskStatistics.of(
-            tasks if self.residuals is None else self.residuals(tasks), self.scaling, side
-        )
+        return statistics_of(tasks if self.residuals is None else self.residuals(tasks), self.scaling, side)
 
 
 class TaskSource(Protocol):
@@ -68,7 +67,7 @@ class TaskSource(Protocol):
         """Delete stored rows; `statistics` is not called again."""
 
 
-def sum_in_order(parts: Iterable[Sums]) -> Sums:
+def sum_in_order(parts: Iterable[Part]) -> Part:
     """Add from first to last, so that the result is bitwise reproducible."""
     return reduce(add, parts)
 
@@ -86,8 +85,8 @@ class Blocks:
     def totals(self) -> Totals:
         return sum_in_order(block.totals() for block in self.blocks)
 
-    def moments(self, model: Model, responsibilities: Any = None) -> Summed:
-        earlier = [None] * len(self.blocks) if responsibilities is None else responsibilities
+    def sums(self, model: Mixture, shares: Any = None) -> Summed:
+        earlier = [None] * len(self.blocks) if shares is None else shares
         with single_threaded_blas():
-            results = [block.moments(model, r) for block, r in zip(self.blocks, earlier, strict=True)]
-        return Summed(sum_in_order(one.moments for one in results), [one.responsibilities for one in results])
+            results = [block.sums(model, r) for block, r in zip(self.blocks, earlier, strict=True)]
+        return Summed(sum_in_order(one.sums for one in results), [one.shares for one in results])

@@ -18,8 +18,9 @@ import numpy as np
 from .._utils.records import cached_property
 from .._utils.threads import single_threaded_blas
 from ..exceptions import ShardError
-from ..gaussian import TaskStatistics
-from ..gaussian.moments import Model, Moments, Summed, Totals
+from ..gaussian.mixture import Mixture
+from ..gaussian.moments import Summed, Sums, Totals
+from ..gaussian.rows import Tasks
 from ..tasks import TaskSet
 from ..tasks.pieces import in_label_order
 from .base import Blocks, Reader, Statistics, sum_in_order
@@ -139,7 +140,7 @@ class ClusterStatistics:
     Attributes
     ----------
     client : distributed.Client
-    shards : sequence of futures of TaskStatistics
+    shards : sequence of futures of Tasks
         Their sums are added in this order.  They must be results of submitted tasks, because Dask cannot recompute scattered
         data after the death of a worker.
     n_features : int
@@ -152,14 +153,14 @@ class ClusterStatistics:
     def totals(self) -> Totals:
         return sum_in_order(fetch(self.client, [self._submit(_totals, shard) for shard in self.shards]))
 
-    def moments(self, model: Model, responsibilities: Any = None) -> Summed:
-        """Return the sums of an EM step; ``responsibilities`` are futures and stay on the workers."""
+    def sums(self, model: Mixture, shares: Any = None) -> Summed:
+        """Return the sums of an EM step; ``shares`` are futures and stay on the workers."""
         # The model is the result of one task: the scheduler stores it once, and can send it to workers that join later.
         sent = self._submit(_identity, model)
         if getattr(model, "n_components", 2) == 1:
             sums = [self._submit(_moments, shard, sent) for shard in self.shards]
             return Summed(sum_in_order(fetch(self.client, sums)))
-        earlier = [None] * len(self.shards) if responsibilities is None else responsibilities
+        earlier = [None] * len(self.shards) if shares is None else shares
         steps = [self._submit(_step, s, sent, r) for s, r in zip(self.shards, earlier, strict=True)]
         sums = [self._submit(_sums_of_step, step) for step in steps]
         return Summed(sum_in_order(fetch(self.client, sums)), steps)
@@ -292,22 +293,22 @@ def _identity(value: Any) -> Any:
     return value
 
 
-def _totals(shard: TaskStatistics) -> Totals:
+def _totals(shard: Tasks) -> Totals:
     return shard.totals()
 
 
-def _step(shard: TaskStatistics, model: Model, earlier: Summed | None) -> Summed:
+def _step(shard: Tasks, model: Mixture, earlier: Summed | None) -> Summed:
     # With several threads the order of sums would depend on the number of cores.
     with single_threaded_blas():
-        return shard.moments(model, None if earlier is None else earlier.responsibilities)
+        return shard.sums(model, None if earlier is None else earlier.shares)
 
 
-def _moments(shard: TaskStatistics, model: Model) -> Moments:
-    return _step(shard, model, None).moments
+def _moments(shard: Tasks, model: Mixture) -> Sums:
+    return _step(shard, model, None).sums
 
 
-def _sums_of_step(summed: Summed) -> Moments:
-    return summed.moments
+def _sums_of_step(summed: Summed) -> Sums:
+    return summed.sums
 
 
 def _read_partition(part: Any, roles: ColumnRoles) -> TaskSet:
@@ -341,7 +342,7 @@ def _merge_samples(samples: list[Sample]) -> Sample:
     return Sample(total, min(sample.low for sample in samples), max(sample.high for sample in samples))
 
 
-def _shard(part: Any, roles: ColumnRoles, no_tasks: TaskSet, read: Reader) -> TaskStatistics:
+def _shard(part: Any, roles: ColumnRoles, no_tasks: TaskSet, read: Reader) -> Tasks:
     with single_threaded_blas():
         return read(in_label_order(_read_partition(part, roles)) if len(part) else no_tasks)
 

@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
-from ..gaussian import Summed, TaskStatistics, Totals
-from ..gaussian.moments import NEGLIGIBLE, Model
+from ..gaussian.mixture import Mixture
+from ..gaussian.moments import NEGLIGIBLE, Moments, Summed, Totals, Want
+from ..gaussian.rows import Tasks
 from ..tasks import TaskSet, Units
 from ..tasks.pieces import in_label_order, label_keys, merged
 from .base import Reader, Statistics, sum_in_order
@@ -215,12 +216,12 @@ class DiskStatistics:
     def totals(self) -> Totals:
         return sum_in_order(self._map(_block_totals, [()] * len(self.blocks)))
 
-    def moments(self, model: Model, responsibilities: Any = None) -> Summed:
+    def sums(self, model: Mixture, shares: Any = None) -> Summed:
         """Return the sums of an EM step.
 
-        ``responsibilities`` are kept as bits per block: which components have a share of each task that is not negligible.
+        ``shares`` are kept as bits per block: which components have a share of each task that is not negligible.
         """
-        earlier = responsibilities or [None] * len(self.blocks)
+        earlier = shares or [None] * len(self.blocks)
         total, kept = None, []
         for moments, bits in self._map(partial(_block_moments, model), [(bits,) for bits in earlier]):
             total = moments if total is None else total + moments
@@ -245,11 +246,11 @@ def _block_totals(path: Path) -> Totals:
 def _block_moments(model: Any, path: Path, bits: NDArray[np.uint8] | None) -> tuple[Any, NDArray[np.uint8]]:
     statistics = read_block(path)
     among = None if bits is None else np.unpackbits(bits, axis=1, count=model.n_components).astype(bool)
-    summed = model.summed(statistics, among)
-    return summed.moments, np.packbits(np.asarray(summed.responsibilities) > NEGLIGIBLE, axis=1)
+    expected = statistics.posterior(model, Want(sums=True), among)
+    return expected.sums, np.packbits(expected.shares > NEGLIGIBLE, axis=1)
 
 
-def write_block(path: Path, statistics: TaskStatistics) -> None:
+def write_block(path: Path, statistics: Tasks) -> None:
     """Write statistics, with the upper triangle of XᵀX."""
     i, j = np.triu_indices(statistics.n_features)
     side = np.zeros((len(statistics), 0)) if statistics.side is None else statistics.side
@@ -262,7 +263,7 @@ def write_block(path: Path, statistics: TaskStatistics) -> None:
     write_atomically(path, write)
 
 
-def read_block(path: Path) -> TaskStatistics:
+def read_block(path: Path) -> Moments:
     """Read the statistics that `write_block` wrote."""
     try:
         with open(path, "rb") as file:
@@ -276,7 +277,7 @@ def read_block(path: Path) -> TaskStatistics:
     i, j = np.triu_indices(d)
     position[i, j] = position[j, i] = np.arange(len(i))
     gram = np.take(triangle, position.ravel(), axis=1).reshape(len(sizes), d, d)
-    return TaskStatistics(gram, cross, square, sizes, side if side.shape[1] else None)
+    return Moments(gram, cross, square, sizes, side if side.shape[1] else None)
 
 
 # ---------------------------------------------------------------- the source

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import cached_property
-from ..gaussian import Summed, TaskStatistics, Totals
-from ..gaussian.moments import Model
+from ..gaussian.mixture import Mixture
+from ..gaussian.moments import Summed, Totals
+from ..gaussian.rows import Tasks, statistics_of
 from ..tasks import TaskSet, Units
 from ..tasks.pieces import label_keys
 from .base import Blocks, Reader, Statistics
@@ -36,11 +37,11 @@ class RowBlock:
     def totals(self) -> Totals:
         return self._statistics().totals()
 
-    def moments(self, model: Model, responsibilities: Any = None) -> Summed:
-        return self._statistics().moments(model, responsibilities)
+    def sums(self, model: Mixture, shares: Any = None) -> Summed:
+        return self._statistics().sums(model, shares)
 
-    def _statistics(self) -> TaskStatistics:
-        return TaskStatistics.of(self.tasks[self.index], self.scaling, self.side)
+    def _statistics(self) -> Tasks:
+        return statistics_of(self.tasks[self.index], self.scaling, self.side)
 
 
 @dataclass(frozen=True)

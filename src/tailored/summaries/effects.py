@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .. import adapting
 from .._utils.threads import single_threaded_blas
 from ..feature_maps import PosteriorMap, PosteriorModel
-from ..gaussian import MeanCovariance, TaskStatistics, task_covariances
+from ..gaussian import MeanCovariance, statistics_of, task_covariances
 from ..prior import Prior
 from ..tasks import TaskSet
 from ..tasks.rows import batches
@@ -63,7 +63,7 @@ def task_effects(
     with single_threaded_blas():
         for batch in batches(residual_tasks):
             side = None if model.side is None else model.side(batch)
-            statistics = TaskStatistics.of(batch, prior.units, side)
+            statistics = statistics_of(batch, prior.units, side)
             weights.append(prior.units.raw_weights(model.mixture.weights(statistics)))
             deviations.append(prior.units.raw_deviations(task_covariances(model.mixture, statistics, mean)))
     return TaskEffects(np.concatenate(weights), np.concatenate(deviations))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import predicting
-from ..gaussian import Mixture, TaskStatistics
+from ..gaussian import Mixture, statistics_of
 from ..losses import Loss
 from ..prior import Prior
 from ..tasks import TaskSet
@@ -41,7 +41,7 @@ def rival_predictions(
     if prior.common is not None or not models:
         return found
     side = None if model is None or model.side is None else model.side(support)
-    statistics = TaskStatistics.of(support, prior.units, side)
+    statistics = statistics_of(support, prior.units, side)
     rows = prior.units.rows(query)
     for name, rival in models.items():
         raw = prior.units.raw_predictions(predictions(rows, rival.weights(statistics)))

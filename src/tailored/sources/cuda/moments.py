@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._utils.records import cached_property
-from ...gaussian import Mixture, Moments, Summed, Totals
+from ...gaussian.mixture import Mixture
+from ...gaussian.moments import Summed, Sums, Totals
 from ...tasks import TaskSet, Units
 from ...tasks.pieces import label_keys
 from ..base import Reader, Statistics
@@ -147,15 +148,15 @@ class CudaMoments:
         whole = _unpack(packed, d + 1)
         return Totals(len(self), float(self.sizes.sum()), float(whole[d, d]), whole[d, :d], whole[:d, :d])
 
-    def moments(self, model: Any, responsibilities: Any = None) -> Summed:
+    def sums(self, model: Mixture, shares: Any = None) -> Summed:
         """Return the sums of an EM step.
 
-        Earlier ``responsibilities`` are ignored: on a device, skipping components with negligible shares saves no time.
+        Earlier ``shares`` are ignored: on a device, skipping components with negligible shares saves no time.
         """
         import torch
 
         if model.side is not None:
-            return self.without_side(model).moments(replace(model, side=None))
+            return self.without_side(model).sums(replace(model, side=None))
         components = self._components(model)
         if len(components) == 1:
             log_evidence = self._empty(1)[0]
@@ -300,9 +301,7 @@ def _component(b: Array, W: Array, noise: float, device: Any) -> Component:
     return Component(ridge, to_device(np.zeros(p)), constant, np.eye(p), root, to_device(_congruence(A)))
 
 
-def _read_sums(
-    sums: list[Array], components: list[Component], model: Mixture, log_evidence: float
-) -> Moments:
+def _read_sums(sums: list[Array], components: list[Component], model: Mixture, log_evidence: float) -> Sums:
     """Unpack the sums of the kernel, r E(u uᵀ), r E(u), r and the residual, of each component."""
     first, second, counts, residual = [], [], [], 0.0
     for packed, component in zip(sums, components, strict=True):
@@ -316,7 +315,7 @@ def _read_sums(
         second.append(products if root is None else root @ products @ root.T)
         first.append(means if root is None else root @ means)
         counts.append(count)
-    return Moments(log_evidence, np.array(counts), np.array(first), np.array(second), residual)
+    return Sums(log_evidence, np.array(counts), np.array(first), np.array(second), residual)
 
 
 def _congruence(A: Array) -> Array:

@@ -1,0 +1,473 @@
+"""Compiled building blocks: small Cholesky factorisations of eight tasks at once, and second moments of rows.
+
+A 20 x 20 system is too small to keep the vector units of a processor busy.  Eight systems side by side do: a vector
+register holds the same entry of eight tasks.  A *workspace* is an array (m, 8) of such vectors, and entry i of task l is
+``work[i, l]``.  A matrix is given by the index of its first vector.  Compilers do not vectorise over tasks by
+themselves, so the inner loops are written as LLVM vector instructions, which also compile several times faster.
+
+Symmetric and triangular matrices are packed: entry (i, j), j <= i, is at ``i (i + 1) / 2 + j``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+#: Tasks per vector.
+LANES = 8
+_ROW = ir.VectorType(ir.DoubleType(), LANES)
+_NUMBER = types.intp
+#: Callers omit the first argument, which the type of `intrinsic` does not express.
+_inline: Any = intrinsic
+#: Options of all kernels; Numba has nothing to rewrite in them.
+_PLAIN: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_rewrites": True,
+    "no_cfunc_wrapper": True,
+}
+#: Options of kernels that only kernels call: they are compiled into their callers and need no wrappers.
+PART: dict[str, Any] = {**_PLAIN, "no_cpython_wrapper": True}
+#: Options of kernels that Python calls.
+ENTRY: dict[str, Any] = {**_PLAIN, "cache": True}
+
+
+def empty_workspace(n_rows: int) -> Array:
+    """Allocate a workspace whose vectors are aligned with cache lines."""
+    line = LANES * 8
+    whole = np.empty((n_rows + 1) * LANES)
+    first = -whole.__array_interface__["data"][0] % line // 8
+    return whole[first : first + n_rows * LANES].reshape(n_rows, LANES)
+
+
+def _at(context: Any, builder: Any, kind: Any, array: Any, position: Any, unit: Any = _ROW) -> Any:
+    """Return a pointer to a vector, or to another unit."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.gep(builder.bitcast(data, unit.as_pointer()), [position])
+
+
+def _subtract_products(n_outputs: int) -> Any:
+    """Generate ``work[o + m] -= Σ_{i<n} work[u + i] work[v_m + i]`` for m < n_outputs, one register per m."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        work, o, u, *starts, n = args
+        zero, one = ir.Constant(n.type, 0), ir.Constant(n.type, 1)
+        target, left, *right = (_at(context, builder, signature.args[0], work, i) for i in (o, u, *starts))
+        places = [builder.gep(target, [ir.Constant(n.type, m)]) for m in range(n_outputs)]
+        first = [builder.load(place, align=8) for place in places]
+        before, loop = builder.block, builder.append_basic_block("lanes")
+        after = builder.append_basic_block("lanes.end")
+        builder.cbranch(builder.icmp_signed(">", n, zero), loop, after)
+        builder.position_at_end(loop)
+        i = builder.phi(n.type)
+        i.add_incoming(zero, before)
+        sums = [builder.phi(_ROW) for _ in first]
+        factor = builder.load(builder.gep(left, [i]), align=8)
+        new = []
+        for total, row in zip(sums, right, strict=True):
+            product = builder.fmul(factor, builder.load(builder.gep(row, [i]), align=8), flags=("contract",))
+            new.append(builder.fsub(total, product, flags=("contract",)))
+        following = builder.add(i, one)
+        i.add_incoming(following, loop)
+        for total, start, found in zip(sums, first, new, strict=True):
+            total.add_incoming(start, before)
+            total.add_incoming(found, loop)
+        builder.cbranch(builder.icmp_signed("<", following, n), loop, after)
+        builder.position_at_end(after)
+        results = [builder.phi(_ROW) for _ in first]
+        for result, start, found in zip(results, first, new, strict=True):
+            result.add_incoming(start, before)
+            result.add_incoming(found, loop)
+        for result, place in zip(results, places, strict=True):
+            builder.store(result, place, align=8)
+        return context.get_dummy_value()
+
+    return generate
+
+
+@_inline
+def subtract(typing: Any, work: Any, o: Any, u: Any, v: Any, n: Any) -> Any:
+    """``work[o] -= Σ_{i<n} work[u + i] work[v + i]``."""
+    return types.void(work, *(_NUMBER,) * 4), _subtract_products(1)
+
+
+@_inline
+def subtract_four(typing: Any, work: Any, o: Any, u: Any, v0: Any, v1: Any, v2: Any, v3: Any, n: Any) -> Any:
+    """``work[o + m] -= Σ_{i<n} work[u + i] work[v_m + i]`` for four m, which share the loads of u."""
+    return types.void(work, *(_NUMBER,) * 7), _subtract_products(4)
+
+
+def _rowwise(compute: Callable[[Any, Any, Any], Any]) -> Any:
+    """Generate ``work[o] = compute(builder, work[o], work[u])``."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        work, *positions = args
+        places = [_at(context, builder, signature.args[0], work, i) for i in positions]
+        rows = [builder.load(place, align=8) for place in places]
+        builder.store(compute(builder, *rows), places[0], align=8)
+        return context.get_dummy_value()
+
+    return generate
+
+
+@_inline
+def multiply(typing: Any, work: Any, o: Any, u: Any) -> Any:
+    """``work[o] *= work[u]``."""
+    return types.void(work, _NUMBER, _NUMBER), _rowwise(lambda builder, a, b: builder.fmul(a, b))
+
+
+@_inline
+def copy(typing: Any, work: Any, o: Any, u: Any) -> Any:
+    """``work[o] = work[u]``."""
+    return types.void(work, _NUMBER, _NUMBER), _rowwise(lambda builder, a, b: b)
+
+
+def _broadcast(builder: Any, value: Any) -> Any:
+    row = builder.insert_element(ir.Constant(_ROW, ir.Undefined), value, ir.IntType(32)(0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(row, row, zeros)
+
+
+@_inline
+def fill(typing: Any, work: Any, o: Any, value: Any) -> Any:
+    """``work[o] = value``, a scalar."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _at(context, builder, signature.args[0], *args[:2])
+        builder.store(_broadcast(builder, args[2]), place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(work, _NUMBER, types.float64), generate
+
+
+@_inline
+def add(typing: Any, work: Any, o: Any, value: Any) -> Any:
+    """``work[o] += value``, a scalar."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        place = _at(context, builder, signature.args[0], *args[:2])
+        row = builder.load(place, align=8)
+        builder.store(builder.fadd(row, _broadcast(builder, args[2])), place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(work, _NUMBER, types.float64), generate
+
+
+@_inline
+def gather(
+    typing: Any, work: Any, o: Any, array: Any, stride: Any, offset: Any, tasks: Any, first: Any
+) -> Any:
+    """``work[o, l] = array.flat[stride * tasks.flat[first + l] + offset]``, both in C order."""
+    if array.layout != "C" or tasks.layout != "C":
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        work, o, array, stride, offset, tasks, first = args
+        start = _at(context, builder, signature.args[2], array, offset, ir.DoubleType())
+        who = _at(context, builder, signature.args[5], tasks, first, stride.type)
+        row = ir.Constant(_ROW, ir.Undefined)
+        for lane in range(LANES):
+            task = builder.load(builder.gep(who, [ir.Constant(stride.type, lane)]))
+            value = builder.load(builder.gep(start, [builder.mul(task, stride)]))
+            row = builder.insert_element(row, value, ir.IntType(32)(lane))
+        builder.store(row, _at(context, builder, signature.args[0], work, o), align=8)
+        return context.get_dummy_value()
+
+    return types.void(work, _NUMBER, array, _NUMBER, _NUMBER, tasks, _NUMBER), generate
+
+
+@_inline
+def keep_separate(typing: Any) -> Any:
+    """Prevent inlining of the calling function and unrolling of its loops.
+
+    Both cost seconds of compile time and gain nothing: the inner loops are vector instructions already.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        for attribute in ("noinline", "optsize"):
+            builder.function.attributes.add(attribute)
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@njit(**PART)
+def clear(work: Array, o: int, n: int) -> None:
+    """Set n vectors to zero."""
+    keep_separate()
+    for i in range(o, o + n):
+        fill(work, i, 0.0)
+
+
+@njit(**PART)
+def subtract_multiple(work: Array, o: int, u: int, v: int, n: int) -> None:
+    """``work[o + i] -= work[u] work[v + i]`` for i < n."""
+    keep_separate()
+    for i in range(n):
+        subtract(work, o + i, u, v + i, 1)
+
+
+@njit(**PART)
+def subtract_each(work: Array, o: int, m: int, u: int, v: int, n: int) -> None:
+    """``work[o + c] -= Σ_{i<n} work[u + i] work[v + c n + i]`` for c < m."""
+    keep_separate()
+    c = 0
+    while c + 4 <= m:
+        subtract_four(work, o + c, u, v, v + n, v + 2 * n, v + 3 * n, n)
+        c += 4
+        v += 4 * n
+    while c < m:
+        subtract(work, o + c, u, v, n)
+        c += 1
+        v += n
+
+
+@njit(**PART)
+def substitute(work: Array, A: int, p: int, m: int, x: int) -> None:
+    """Replace x by F⁻¹ x for the last m rows and columns of the factor F (p, p) that `factorise` left at A."""
+    keep_separate()
+    begin = p - m
+    row = A + begin * (begin + 3) // 2
+    i = 0
+    while i + 4 <= m:
+        o, r1 = x + i, row + begin + i + 1
+        r2 = r1 + begin + i + 2
+        r3 = r2 + begin + i + 3
+        subtract_four(work, o, x, row, r1, r2, r3, i)
+        multiply(work, o, row + i)
+        subtract(work, o + 1, o, r1 + i, 1)
+        multiply(work, o + 1, r1 + i + 1)
+        subtract(work, o + 2, o, r2 + i, 2)
+        multiply(work, o + 2, r2 + i + 2)
+        subtract(work, o + 3, o, r3 + i, 3)
+        multiply(work, o + 3, r3 + i + 3)
+        i += 4
+        row = r3 + begin + i
+    while i < m:
+        subtract(work, x + i, x, row, i)
+        multiply(work, x + i, row + i)
+        i += 1
+        row += begin + i
+
+
+@njit(**PART)
+def factorise(work: Array, A: int, p: int, floors: int, log_pivots: int) -> None:
+    """Replace systems by their Cholesky factors F with reciprocal diagonals, and write log |F| at ``log_pivots``.
+
+    The next vector is scratch.  A squared pivot of G + P is never below that of P, which is at ``floors``; rounding may
+    take it lower where G is large.
+    """
+    keep_separate()
+    product = log_pivots + 1
+    fill(work, log_pivots, 0.0)
+    fill(work, product, 1.0)
+    row = A
+    for i in range(p):
+        substitute(work, A, i, i, row)
+        subtract(work, row + i, row, row, i)
+        for lane in range(LANES):
+            square = work[row + i, lane]
+            # NaN stays NaN: a model that overflows has no evidence.
+            if square < work[floors + i, lane]:
+                square = work[floors + i, lane]
+            pivot = np.sqrt(square)
+            work[product, lane] *= pivot
+            work[row + i, lane] = 1.0 / pivot
+        if i % 8 == 7 or i == p - 1:
+            # One logarithm per pivot would cost as much as the factorisation; more than eight pivots could overflow.
+            for lane in range(LANES):
+                work[log_pivots, lane] += np.log(work[product, lane])
+            fill(work, product, 1.0)
+        row += i + 1
+
+
+@njit(**PART)
+def solve_backwards(work: Array, A: int, p: int, z: int) -> None:
+    """Replace z by ``F⁻ᵀ z`` for the factor F of `factorise`."""
+    keep_separate()
+    for i in range(p - 1, -1, -1):
+        row = A + i * (i + 1) // 2
+        multiply(work, z + i, row + i)
+        subtract_multiple(work, z, z + i, row, i)
+
+
+@njit(**PART)
+def invert(work: Array, A: int, p: int, J: int) -> None:
+    """Write J = F⁻¹ for the factor F of `factorise`, column after column; column j has rows j to p − 1."""
+    keep_separate()
+    for j in range(p):
+        fill(work, J, 1.0)
+        clear(work, J + 1, p - j - 1)
+        substitute(work, A, p, p - j, J)
+        J += p - j
+
+
+@njit(**PART)
+def subtract_squares(work: Array, J: int, u: int, p: int, total: int) -> None:
+    """Subtract the packed ``JᵀJ + u uᵀ`` from ``total``, for J from `invert`."""
+    keep_separate()
+    first = J
+    for a in range(p):
+        c, other = 0, J + a
+        while c + 4 <= a + 1:
+            o1 = other + p - c - 1
+            o2 = o1 + p - c - 2
+            o3 = o2 + p - c - 3
+            subtract_four(work, total + c, first, other, o1, o2, o3, p - a)
+            c += 4
+            other = o3 + p - c
+        while c <= a:
+            subtract(work, total + c, first, other, p - a)
+            c += 1
+            other += p - c
+        subtract_multiple(work, total, u + a, u, a + 1)
+        total += a + 1
+        first += p - a
+
+
+@njit(**PART)
+def sum_over_lanes(work: Array, o: int, sign: float, k: int, sums: Array) -> None:
+    """Write sums over lanes, times a sign, to ``sums[k]``."""
+    keep_separate()
+    for i in range(sums.shape[1]):
+        total = 0.0
+        for lane in range(LANES):
+            total += work[o + i, lane]
+        sums[k, i] = sign * total
+
+
+@njit(**ENTRY)
+def _invert_all(
+    systems: Array,
+    floor: float,
+    inverses: Array,
+    log_determinants: Array,
+    tasks: NDArray[np.int64],
+    work: Array,
+) -> None:
+    """Run `invert_all` in a workspace, for ``tasks`` padded to groups of eight."""
+    T, n, _ = systems.shape
+    n_packed = n * (n + 1) // 2
+    J, zeros, floors, log_pivots = n_packed, 2 * n_packed, 2 * n_packed + n, 2 * n_packed + 2 * n
+    clear(work, zeros, n)
+    for i in range(n):
+        fill(work, floors + i, floor)
+    for start in range(0, T, LANES):
+        o = 0
+        for i in range(n):
+            for j in range(i + 1):
+                gather(work, o, systems, n * n, i * n + j, tasks, start)
+                o += 1
+        factorise(work, 0, n, floors, log_pivots)
+        invert(work, 0, n, J)
+        clear(work, 0, n_packed)
+        subtract_squares(work, J, zeros, n, 0)
+        for lane in range(min(LANES, T - start)):
+            log_determinants[start + lane] = 2.0 * work[log_pivots, lane]
+            o = 0
+            for i in range(n):
+                for j in range(i + 1):
+                    inverses[start + lane, i, j] = inverses[start + lane, j, i] = -work[o, lane]
+                    o += 1
+
+
+def invert_all(systems: Array, floor: float) -> tuple[Array, Array]:
+    """Return the inverses (T, n, n) and log determinants (T,) of positive definite systems K + floor I, K ⪰ 0."""
+    T, n, _ = systems.shape
+    inverses, log_determinants = np.empty((T, n, n)), np.empty(T)
+    tasks = np.minimum(np.arange(-(-T // LANES) * LANES), T - 1)
+    work = empty_workspace(n * (n + 1) + 2 * n + 2)
+    _invert_all(np.ascontiguousarray(systems), floor, inverses, log_determinants, tasks, work)
+    return inverses, log_determinants
+
+
+#: Options of loops over rows.  Reassociation vectorises dot products; NaN and infinity keep their meaning.
+_ROWS: dict[str, Any] = {**ENTRY, "fastmath": {"reassoc", "contract", "arcp", "nsz"}}
+_ROWS_PART: dict[str, Any] = {**PART, "fastmath": _ROWS["fastmath"]}
+
+#: Rows per block of `second_moments`.
+_TILE = 64
+
+
+@njit(**_ROWS)
+def second_moments(
+    X: Array,
+    y: Array,
+    offsets: NDArray[np.int64],
+    shift: Array,
+    scale: Array,
+    target_shift: float,
+    target_scale: float,
+    gram: Array,
+    cross: Array,
+    square: Array,
+) -> None:
+    """Write XᵀX (T, d, d), Xᵀy (T, d) and yᵀy (T,) of the inputs ``(x − shift) scale`` and the scaled targets.
+
+    A last column of ones is added where X has d − 1 columns.
+    """
+    T, d, _ = gram.shape
+    given = X.shape[1]
+    # Columns are stored as rows and the targets after them; zeros pad to a multiple of four.
+    columns = np.zeros(((d + 4) // 4 * 4, _TILE))
+    products = np.empty((len(columns), len(columns)))
+    if d > given:
+        for i in range(_TILE):
+            columns[given, i] = 1.0
+    for t in range(T):
+        first, stop = offsets[t], offsets[t + 1]
+        for a in range(len(columns)):
+            for c in range(len(columns)):
+                products[a, c] = 0.0
+        while first < stop:
+            m = min(_TILE, stop - first)
+            for i in range(m):
+                x = X[first + i]
+                for j in range(given):
+                    columns[j, i] = (x[j] - shift[j]) * scale[j]
+                columns[d, i] = (y[first + i] - target_shift) * target_scale
+            _add_products(columns, m, d, products)
+            first += m
+        for a in range(d):
+            for c in range(a + 1):
+                gram[t, a, c] = products[a, c]
+                gram[t, c, a] = products[a, c]
+            cross[t, a] = products[d, a]
+        square[t] = products[d, d]
+
+
+@njit(**_ROWS_PART)
+def _add_products(columns: Array, m: int, d: int, products: Array) -> None:
+    """Add inner products of the first d + 1 rows of ``columns`` over m entries to the lower triangle of ``products``."""
+    for a in range(0, d + 1, 2):
+        left, right = columns[a], columns[a + 1]
+        for c in range(0, a + 2, 4):
+            z0, z1, z2, z3 = columns[c], columns[c + 1], columns[c + 2], columns[c + 3]
+            s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
+            for i in range(m):
+                u, v = left[i], right[i]
+                s0 += u * z0[i]
+                s1 += u * z1[i]
+                s2 += u * z2[i]
+                s3 += u * z3[i]
+                s4 += v * z0[i]
+                s5 += v * z1[i]
+                s6 += v * z2[i]
+                s7 += v * z3[i]
+            above, below = products[a], products[a + 1]
+            above[c] += s0
+            above[c + 1] += s1
+            above[c + 2] += s2
+            above[c + 3] += s3
+            below[c] += s4
+            below[c + 1] += s5
+            below[c + 2] += s6
+            below[c + 3] += s7

@@ -1,0 +1,292 @@
+"""Rows of tasks, and the posterior of their coefficients from n x n systems, for tasks with few rows and many columns.
+
+Under ``w ~ N(b, W)`` the targets are N(Xb, S) with ``S = XWXᵀ + σ²I``.  With ``a = S⁻¹(y − Xb)`` the posterior has mean
+``b + WXᵀa`` and covariance ``W − WXᵀS⁻¹XW``.  W itself is the only d x d matrix.
+
+Rows may carry sites instead of targets: row i then has the likelihood ``exp(h f − ½ λ f²)`` of ``f = <x, w>``, with a
+precision λ ≥ 0 and a linear term h.  With Λ^½ = diag(√λ) and B = I + Λ^½ XWXᵀ Λ^½, the matrix Λ^½ B⁻¹ Λ^½ replaces S⁻¹.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.records import Record, cached_property
+from ..tasks import TaskSet, Units
+from ..tasks.rows import Rows, predictions, segment_sums
+from .kernels import invert_all
+from .mixture import Mixture
+from .moments import (
+    COMPILED_COLUMNS,
+    EVIDENCE,
+    NEGLIGIBLE,
+    Expected,
+    Moments,
+    Summed,
+    Sums,
+    Totals,
+    Want,
+    log_priors,
+)
+
+Array = NDArray[np.float64]
+
+#: Largest mean number of rows per task, relative to the columns, for which n x n systems are used.
+ROWS_PER_COLUMN = 0.5
+
+
+class _Stack(NamedTuple):
+    """Tasks with n rows each: positions (m,), rows (m, n, d), positions of the rows (m, n)."""
+
+    tasks: NDArray[np.intp]
+    X: Array
+    at: NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class TaskRows(Record):
+    """Rows of T tasks.
+
+    Attributes
+    ----------
+    X, y : arrays (N, d), (N,)
+    starts : array (T + 1,)
+        First row of each task, and N.
+    side : array (T, q), optional
+        Features v(s) of the side information.
+    precisions, linear_terms : arrays (N,) or (K, N), optional
+        Sites λ and h, the same for all components or one per component; they replace y and the noise.
+    n_threads : int
+        Unused here; see `Moments`.
+    """
+
+    X: Array
+    y: Array
+    starts: NDArray[np.int64]
+    side: Array | None = None
+    precisions: Array | None = None
+    linear_terms: Array | None = None
+    n_threads: int = 1
+
+    @classmethod
+    def of(cls, tasks: TaskSet, units: Units, side: Array | None = None) -> TaskRows:
+        """Return the scaled rows of tasks."""
+        return cls(units.dense(tasks.X), units.targets(tasks.y), tasks.offsets, side)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def n_features(self) -> int:
+        return self.X.shape[1]
+
+    @property
+    def n_rows(self) -> float:
+        """Rows of all tasks, at least 1 because callers divide by it."""
+        return max(float(len(self.y)), 1.0)
+
+    @property
+    def rows(self) -> Rows:
+        return Rows(self.X, self.y, self.starts)
+
+    @cached_property
+    def sizes(self) -> Array:
+        return np.diff(self.starts).astype(float)
+
+    @cached_property
+    def stacks(self) -> list[_Stack]:
+        """Tasks with equal numbers of rows."""
+        sizes, out = np.diff(self.starts), []
+        for n in np.unique(sizes):
+            tasks = np.flatnonzero(sizes == n)
+            at = self.starts[tasks, None] + np.arange(n)
+            out.append(_Stack(tasks, self.X[at], at))
+        return out
+
+    @cached_property
+    def gram(self) -> Array:
+        """XᵀX of each task, (T, d, d), for callers that need it."""
+        out = np.empty((len(self), self.n_features, self.n_features))
+        for tasks, X, _ in self.stacks:
+            out[tasks] = np.matmul(X.transpose(0, 2, 1), X)
+        return out
+
+    @cached_property
+    def cross(self) -> Array:
+        """Xᵀy of each task, (T, d)."""
+        out = np.empty((len(self), self.n_features))
+        for tasks, X, at in self.stacks:
+            out[tasks] = np.matmul(self.y[at][:, None, :], X)[:, 0]
+        return out
+
+    @cached_property
+    def square(self) -> Array:
+        """yᵀy of each task, (T,)."""
+        return segment_sums(self.y**2, self.starts)
+
+    def posterior(
+        self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
+    ) -> Expected:
+        return posterior(self, model, want=want, among=among)
+
+    def sums(self, model: Mixture, shares: Array | None = None) -> Summed:
+        """Return the sums of a step of EM; tasks skip components with negligible earlier ``shares``."""
+        among = None if shares is None else shares > NEGLIGIBLE
+        found = posterior(self, model, want=Want(sums=True), among=among)
+        return Summed(found.sums, found.shares)
+
+    def totals(self) -> Totals:
+        square = float(self.y @ self.y)
+        return Totals(len(self), float(len(self.y)), square, self.y @ self.X, self.X.T @ self.X)
+
+    def take(self, index: NDArray[np.intp] | slice) -> TaskRows:
+        """Return the tasks at these positions."""
+        index = np.arange(len(self))[index]
+        sizes = np.diff(self.starts)[index]
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        at = np.arange(starts[-1]) + np.repeat(self.starts[index] - starts[:-1], sizes)
+        side = None if self.side is None else self.side[index]
+        precisions = None if self.precisions is None else self.precisions[..., at]
+        terms = None if self.linear_terms is None else self.linear_terms[..., at]
+        return TaskRows(self.X[at], self.y[at], starts, side, precisions, terms, self.n_threads)
+
+    def shifted(self, weights: Array) -> TaskRows:
+        """Return the tasks with targets ``y − Xw``, for the weights (T, d) of each task."""
+        shift = predictions(self.rows, weights)
+        return replace(self, y=self.y - shift)
+
+    def squared_residuals(self, weights: Array) -> Array:
+        """Return ‖y − Xw‖² of each task, (T,), for one w (d,) or one per task (T, d)."""
+        fitted = self.X @ weights if weights.ndim == 1 else predictions(self.rows, weights)
+        return segment_sums((self.y - fitted) ** 2, self.starts)
+
+
+def statistics_of(tasks: TaskSet, units: Units, side: Array | None = None) -> Tasks:
+    """Return the layout of scaled tasks with the smaller systems: their rows, or second moments."""
+    d = len(units.columns)
+    if d > COMPILED_COLUMNS and len(tasks.y) < ROWS_PER_COLUMN * len(tasks) * d:
+        return TaskRows.of(tasks, units, side)
+    return Moments.of(tasks, units, side)
+
+
+#: Tasks in either layout.
+Tasks = Moments | TaskRows
+
+
+class _Solved(NamedTuple):
+    """A stack under a component: XW (m, n, d), S⁻¹ (m, n, n), a (m, n) and the log evidence (m,)."""
+
+    XW: Array
+    inverses: Array
+    a: Array
+    log_evidence: Array
+
+
+def posterior(
+    tasks: TaskRows, model: Mixture, *, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
+) -> Expected:
+    """Return the posterior of each task under a mixture.
+
+    ``among`` (T, K) restricts tasks to some of the components; the evidence under the others counts as zero.  With
+    sites, the log evidence excludes their normalising constants, and sums treat y as targets.
+    """
+    T, (K, d) = len(tasks), model.means.shape
+    effects = model.effects(tasks.side)
+    joint = log_priors(model, tasks.side, T, among)
+    means = np.empty((T if want.means else 0, K, d))
+    covariances = np.zeros((T if want.covariances else 0, d, d))
+    solved = {}
+    for s, stack in enumerate(tasks.stacks):
+        shared: dict[int, tuple[Array, Array, Array]] = {}
+        for k, c in enumerate(model.components.of):
+            mean = model.means[k] if effects is None else model.means[k] + effects[stack.tasks]
+            found = _solve(tasks, stack, model, k, mean, shared, int(c))
+            joint[stack.tasks, k] += found.log_evidence
+            if want.means:
+                means[stack.tasks, k] = mean + np.matmul(found.a[:, None, :], found.XW)[:, 0]
+            if want.covariances or want.sums:
+                solved[s, k] = found
+    largest = joint.max(axis=1, keepdims=True)
+    log_evidence = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
+    shares = np.exp(joint - log_evidence)
+    if want.covariances:
+        W = np.broadcast_to(model.covariances, (K, d, d))
+        covariances += np.tensordot(shares, W, 1)
+        for (s, k), found in solved.items():
+            at = tasks.stacks[s].tasks
+            inverses = shares[at, k, None, None] * found.inverses
+            covariances[at] -= np.matmul(found.XW.transpose(0, 2, 1), np.matmul(inverses, found.XW))
+        covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
+    sums = Sums.empty(d)
+    if want.sums:
+        sums = _sums(tasks.stacks, solved, model, shares, float(log_evidence.sum()))
+    return Expected(log_evidence[:, 0], shares, means, covariances, sums)
+
+
+def _solve(
+    tasks: TaskRows,
+    stack: _Stack,
+    model: Mixture,
+    k: int,
+    mean: Array,
+    shared: dict[int, tuple[Array, Array, Array]],
+    c: int,
+) -> _Solved:
+    """Return a stack under component k with prior means (d,) or (m, d); those with covariance c share the inverse."""
+    X, n = stack.X, stack.X.shape[1]
+    per_component = tasks.precisions is not None and tasks.precisions.ndim == 2
+    if c not in shared or per_component:
+        XW = np.matmul(X, model.covariances[c])
+        kernel = np.matmul(XW, X.transpose(0, 2, 1))
+        if tasks.precisions is None:
+            shared[c] = XW, *invert_all(kernel + model.noise * np.eye(n), model.noise)
+        else:
+            scale = np.sqrt(np.atleast_2d(tasks.precisions)[k if per_component else 0][stack.at])
+            systems = scale[:, :, None] * kernel * scale[:, None, :] + np.eye(n)
+            inverses, log_determinants = invert_all(systems, 1.0)
+            shared[c] = XW, scale[:, :, None] * inverses * scale[:, None, :], log_determinants
+    XW, inverses, log_determinants = shared[c]
+    fitted = np.matmul(X, mean[..., None])[..., 0]
+    if tasks.precisions is None:
+        left = tasks.y[stack.at] - fitted
+        a = np.matmul(inverses, left[:, :, None])[:, :, 0]
+        quadratic = np.maximum(np.einsum("tn,tn->t", left, a), 0.0)
+        return _Solved(XW, inverses, a, -0.5 * (log_determinants + quadratic + n * np.log(2.0 * np.pi)))
+    assert tasks.linear_terms is not None
+    precision = np.atleast_2d(tasks.precisions)[k if per_component else 0][stack.at]
+    terms = np.atleast_2d(tasks.linear_terms)
+    term = terms[k if len(terms) > 1 else 0][stack.at]
+    left = term - precision * fitted
+    image = np.einsum("tid,tjd,tj->ti", XW, X, left)
+    a = left - np.matmul(inverses, image[:, :, None])[:, :, 0]
+    fit = np.einsum("tn,tn->t", term - 0.5 * precision * fitted, fitted)
+    return _Solved(XW, inverses, a, fit + 0.5 * (np.einsum("tn,tn->t", image, a) - log_determinants))
+
+
+def _sums(
+    stacks: list[_Stack],
+    solved: dict[tuple[int, int], _Solved],
+    model: Mixture,
+    shares: Array,
+    log_evidence: float,
+) -> Sums:
+    """Return the sums of a step of EM."""
+    counts, (K, d) = shares.sum(axis=0), model.means.shape
+    first, second = np.zeros((K, d)), counts[:, None, None] * model.covariances
+    residual = 0.0
+    for (s, k), (XW, inverses, a, _) in solved.items():
+        tasks, X, _ = stacks[s]
+        r = shares[tasks, k]
+        deviations = np.matmul(a[:, None, :], XW)[:, 0]
+        first[k] += r @ deviations
+        images = np.matmul(r[:, None, None] * inverses, XW)
+        second[k] += (deviations * r[:, None]).T @ deviations - XW.reshape(-1, d).T @ images.reshape(-1, d)
+        traces = np.trace(inverses, axis1=1, axis2=2)
+        left = model.noise**2 * np.einsum("tn,tn->t", a, a)
+        residual += float(r @ (left + model.noise * (X.shape[1] - model.noise * traces)))
+    second = 0.5 * (second + second.transpose(0, 2, 1))
+    return Sums(log_evidence, counts, first, second, residual)
