@@ -32,6 +32,14 @@ def lower_triangle(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
     return i, j, np.where(i == j, 1.0, 2.0)
 
 
+class Want(NamedTuple):
+    """The parts of `Expected` that a caller needs, beside evidence and responsibilities."""
+
+    means: bool = False
+    covariances: bool = False
+    sums: bool = False
+
+
 class TaskPriors(NamedTuple):
     """τ(s) (T, d, d) and b(s) (T, d) of tasks in the paper's form, with responsibilities (T, K).
 
@@ -163,7 +171,7 @@ class Mixture(Record):
         if self.n_components > 1 and not self.averaged:
             _, tau, b, _ = self.prior(tasks)
             return adapt(tau, b, tasks)
-        return np.asarray(_expected(self, tasks).mean)
+        return np.asarray(tasks.posterior(self, Want(means=True)).mean)
 
     def prior(self, tasks: Any) -> TaskPriors:
         """Return τ(s) = Σ_k r_k W_k / σ² and b(s) = Σ_k r_k b_k + Γ v(s).
@@ -177,7 +185,7 @@ class Mixture(Record):
             r = np.ones((T, 1))
             tau = np.broadcast_to(self.covariances[0] / self.noise, (T, d, d))
         else:
-            found = _expected(self, tasks)
+            found = tasks.posterior(self, Want(means=True))
             r = found.shares
             tau = np.tensordot(r, self.covariances / self.noise, 1)
             if self.averaged:
@@ -189,12 +197,6 @@ class Mixture(Record):
         if correction is not None:
             b = b + correction
         return TaskPriors(r, tau, b if effects is None else b + effects, correction)
-
-
-def _expected(model: Mixture, tasks: Any) -> Any:
-    from .moments import Want
-
-    return tasks.posterior(model, Want(means=True))
 
 
 def adapt(tau: Array, b: Array, tasks: Any) -> Array:

@@ -47,7 +47,7 @@ from .kernels import (
     subtract_squares,
     sum_over_lanes,
 )
-from .mixture import Components, Mixture, lower_triangle
+from .mixture import Components, Mixture, Want, lower_triangle
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -132,14 +132,6 @@ class Summed(NamedTuple):
 
     sums: Sums
     shares: Any = None
-
-
-class Want(NamedTuple):
-    """The parts of `Expected` that a caller needs, beside evidence and responsibilities."""
-
-    means: bool = False
-    covariances: bool = False
-    sums: bool = False
 
 
 EVIDENCE = Want()
