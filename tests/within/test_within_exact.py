@@ -276,5 +276,5 @@ def test_online_takes_the_subgradient_nearest_zero_at_ties():
 def test_online_overflow_is_reported():
     rng = np.random.default_rng(15)
     X, y = random_task(rng, 40, 2, CASES["squared"])
-    with pytest.raises(ValueError, match="online within-task algorithm went beyond what numbers hold"):
+    with pytest.raises(ValueError, match="online within-task algorithm overflowed"):
         solve(X, y, 1e30 * np.eye(2), CASES["squared"], inner="online")

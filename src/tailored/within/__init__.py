@@ -1,5 +1,5 @@
-"""Within-task algorithms: one task's weights from its rows, given its representation."""
+"""Within-task algorithms."""
 
-from ._solve import WITHIN, WithinSolution, WithinSolutions, solve, solve_many
+from .solving import WITHIN, WithinSolution, WithinSolutions, solve, solve_many
 
 __all__ = ["WITHIN", "WithinSolution", "WithinSolutions", "solve", "solve_many"]

@@ -10,11 +10,11 @@ which is the within-task problem after the change of variables ``v = R'w``: ``v'
     primal(w) - dual(a) = 1/n sum_i [l_i(z_i) + l*_i(a_i) - a_i z_i] + 1/2 |w + Z'a/n|^2
 
 is a sum of non-negative terms. Gaps are computed in this form, because the difference of two nearly equal
-values has no digits left where a certificate needs them.
+values would lose the digits that a certificate needs.
 
-Losses are named tuples, told apart by their type at compile time, so that every loop is written once. There
-is hardly any BLAS: its results may change with the number of threads, and one call costs as much as a small task.
-All of it is in one file, because Numba's cache notices changes only in the file of the function it stores.
+Losses are named tuples whose type selects the functions at compile time, so that every loop is written once. BLAS is
+avoided: its results may change with the number of threads, and one call costs as much as a small task. Everything is
+in one file, because Numba's cache notices changes only in the file of the function that it stores.
 """
 
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ _ENTRY: dict[str, Any] = {
 _INNER: Any = {**_ENTRY, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 _EPS = float(np.finfo(np.float64).eps)
-_PATIENCE = 30  # iterations without a smaller gap, after which only rounding is left to remove
+_PATIENCE = 30  # iterations without a smaller gap, after which only rounding errors are left
 _RIDGE = 1e-10  # proximal term of a free variable that depends on the others, relative to its diagonal
 
 
@@ -54,7 +54,7 @@ class Piecewise(NamedTuple):
 
 
 class Smooth(NamedTuple):
-    """The same with any quadratic; one above 0 makes the loss smooth."""
+    """The same function with a positive quadratic, which makes the loss smooth."""
 
     linear: Floats
     lower: Floats
@@ -111,27 +111,34 @@ class Work(NamedTuple):
 
 
 def _slope(loss: Any, i: int, z: float) -> float:
-    """Derivative of l_i at z; at a kink the admissible value nearest 0."""
+    """Return the derivative of l_i at z; at a kink the admissible value nearest to 0."""
     raise NotImplementedError
 
 
 def _value(loss: Any, i: int, z: float) -> float:
-    """l_i(z)."""
+    """Return l_i(z)."""
     raise NotImplementedError
 
 
 def _curvature(loss: Any, i: int, z: float) -> float:
-    """Second derivative of l_i at z, one of its limits where it jumps."""
+    """Return the second derivative of l_i at z, or one of its limits where it jumps."""
     raise NotImplementedError
 
 
 def _young(loss: Any, i: int, z: float, a: float) -> float:
-    """l_i(z) + l*_i(a) - a z: at least 0, and 0 exactly where a is a subgradient at z."""
+    """Return l_i(z) + l*_i(a) - a z, which is at least 0, and 0 if and only if a is a subgradient at z."""
     raise NotImplementedError
 
 
 def _part(loss: Any, start: int, stop: int) -> Any:
-    """The loss of the rows start:stop."""
+    """Return the loss of the rows start:stop."""
+    raise NotImplementedError
+
+
+def _solve(
+    loss: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Any
+) -> Outcome:
+    """Solve one task exactly, starting at w = 0; overwrite a with the dual solution."""
     raise NotImplementedError
 
 
@@ -203,47 +210,19 @@ def _logit_part(loss: Any, start: int, stop: int) -> Any:
     return Logit(loss.sign[start:stop])
 
 
-@overload(_slope)
-def _slope_version(loss: Any, i: int, z: float) -> Any:
-    return {Piecewise: _box_slope, Smooth: _box_slope, Logit: _logit_slope}[loss.instance_class]
-
-
-@overload(_value)
-def _value_version(loss: Any, i: int, z: float) -> Any:
-    return {Piecewise: _box_value, Smooth: _box_value, Logit: _logit_value}[loss.instance_class]
-
-
-@overload(_curvature)
-def _curvature_version(loss: Any, i: int, z: float) -> Any:
-    return {Smooth: _box_curvature, Logit: _logit_curvature}[loss.instance_class]
-
-
-@overload(_young)
-def _young_version(loss: Any, i: int, z: float, a: float) -> Any:
-    return {Piecewise: _box_young, Smooth: _box_young, Logit: _logit_young}[loss.instance_class]
-
-
-@overload(_part)
-def _part_version(loss: Any, start: int, stop: int) -> Any:
-    return {Piecewise: _piecewise_part, Smooth: _smooth_part, Logit: _logit_part}[loss.instance_class]
-
-
 # --- small dense linear algebra ----------------------------------------------------------------------------
 
 
 @njit(**_INNER)
 def _product(A: Floats, B: Floats, C: Floats) -> None:
-    """C = A B'. Tiles of two by two rows halve the loads, which are what limits short dot products."""
+    """Compute C = A B'. Tiles of two by two rows halve the loads, which limit short dot products."""
     n, d = A.shape
     m = B.shape[0]
     for i in range(0, n, 2):
         k = min(i + 1, n - 1)  # an odd last row is computed twice rather than coded twice
         for j in range(0, m, 2):
             l = min(j + 1, m - 1)
-            s = 0.0
-            t = 0.0
-            u = 0.0
-            v = 0.0
+            s = t = u = v = 0.0
             for h in range(d):
                 s += A[i, h] * B[j, h]
                 t += A[i, h] * B[l, h]
@@ -257,16 +236,13 @@ def _product(A: Floats, B: Floats, C: Floats) -> None:
 
 @njit(**_INNER)
 def _gram(A: Floats, C: Floats) -> None:
-    """Lower triangle of C = A A'."""
+    """Compute the lower triangle of C = A A'."""
     n, d = A.shape
     for i in range(0, n, 2):
         k = min(i + 1, n - 1)
         for j in range(0, i + 1, 2):
             l = min(j + 1, n - 1)
-            s = 0.0
-            t = 0.0
-            u = 0.0
-            v = 0.0
+            s = t = u = v = 0.0
             for h in range(d):
                 s += A[i, h] * A[j, h]
                 t += A[i, h] * A[l, h]
@@ -280,7 +256,7 @@ def _gram(A: Floats, C: Floats) -> None:
 
 @njit(**_INNER)
 def _dot(A: Floats, i: int, x: Floats) -> float:
-    """<A_i, x>, for an x at least as long as a row of A."""
+    """Return <A_i, x>; x is at least as long as a row of A."""
     s = 0.0
     for k in range(A.shape[1]):
         s += A[i, k] * x[k]
@@ -289,14 +265,14 @@ def _dot(A: Floats, i: int, x: Floats) -> float:
 
 @njit(**_INNER)
 def _add_row(A: Floats, i: int, c: float, x: Floats) -> None:
-    """x += c A_i."""
+    """Add c A_i to x."""
     for k in range(A.shape[1]):
         x[k] += c * A[i, k]
 
 
 @njit(**_INNER)
 def _cholesky(C: Floats) -> bool:
-    """C = LL' in place, lower triangle; False if C is not positive definite."""
+    """Factor C = LL' in place (lower triangle); return False if C is not positive definite."""
     for i in range(C.shape[0]):
         for j in range(i):
             s = C[i, j]
@@ -314,7 +290,7 @@ def _cholesky(C: Floats) -> bool:
 
 @njit(**_INNER)
 def _cholesky_solve(L: Floats, m: int, x: Floats) -> None:
-    """x <- (LL')^-1 x with the leading m rows of L."""
+    """Replace x by (LL')^-1 x with the leading m rows of L."""
     for i in range(m):
         s = x[i]
         for k in range(i):
@@ -329,7 +305,7 @@ def _cholesky_solve(L: Floats, m: int, x: Floats) -> None:
 
 @njit(**_INNER)
 def _cholesky_delete(L: Floats, m: int, j: int) -> None:
-    """Take row and column j out of LL', given the leading m rows of L, by Givens rotations."""
+    """Remove row and column j of LL', given the leading m rows of L, by Givens rotations."""
     for i in range(j, m - 1):
         for k in range(i + 2):
             L[i, k] = L[i + 1, k]
@@ -349,7 +325,7 @@ def _cholesky_delete(L: Floats, m: int, j: int) -> None:
 
 @njit(**_INNER)
 def _invert(S: Floats) -> None:
-    """S <- S^-1 for a positive definite S given by its lower triangle, by Gauss-Jordan elimination."""
+    """Invert a positive definite S, given by its lower triangle, by Gauss-Jordan elimination."""
     d = S.shape[0]
     for i in range(d):
         for j in range(i):
@@ -369,7 +345,7 @@ def _invert(S: Floats) -> None:
 
 @njit(**_INNER)
 def _semidefinite_root(S: Floats, R: Floats, diagonal: Floats, rest: Floats, order: Integers) -> int:
-    """S = R'R for a positive semidefinite S (d, d), by Cholesky with diagonal pivoting; returns the rank r.
+    """Factor S = R'R, positive semidefinite (d, d), by Cholesky with diagonal pivoting; return the rank r.
 
     Fills R[:r, :d] and order[:r], with R[k, order[j]] = 0 for j < k. A pivot is compared with its own
     diagonal entry, so that the rank does not depend on the units of the features.
@@ -413,7 +389,7 @@ def _semidefinite_root(S: Floats, R: Floats, diagonal: Floats, rest: Floats, ord
 
 @njit(**_INNER)
 def _newton_matrix(loss: Any, Z: Floats, z: Floats, work: Work) -> Floats:
-    """Lower triangle of I + 1/n Z' diag(curvature) Z."""
+    """Return the lower triangle of I + 1/n Z' diag(curvature) Z."""
     n, r = Z.shape
     m = 0
     for i in range(n):
@@ -437,9 +413,9 @@ def _newton_matrix(loss: Any, Z: Floats, z: Floats, work: Work) -> Floats:
 def _newton(
     loss: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
 ) -> Outcome:
-    """Exact solution for a smooth loss from w = 0, by damped Newton steps on the primal.
+    """Solve a task with a smooth loss, from w = 0, by damped Newton steps on the primal.
 
-    With a = l'(z) the sum over the rows in the gap vanishes: what is left is half the squared gradient.
+    With a = l'(z) the sum over the rows in the gap is zero, and the gap is half the squared gradient.
     """
     n, r = Z.shape
     z, dz, gradient, direction = work.residual, work.total, work.gradient, work.direction
@@ -467,7 +443,7 @@ def _newton(
             gap += 0.5 * gradient[k] * gradient[k]
         stalled = 0 if gap < best else stalled + 1
         best = min(best, gap)
-        # |w - w*| goes with the root of the gap: a step or two more make coefficients as good as the value
+        # |w - w*| is of the order of the root of the gap: one or two more steps make w as accurate as the value
         extra += gap <= target
         done = not gap > 1e-6 * target or extra == 3
         if done or n_iter >= max_iter or stalled >= _PATIENCE:
@@ -477,7 +453,7 @@ def _newton(
         H = _newton_matrix(loss, Z, z, work)
         lift = 0.0
         while not _cholesky(H):
-            # Beside eigenvalues of 1e16 nothing is left of the penalty's 1: as much as rounding is added instead.
+            # Next to eigenvalues of 1e16 the penalty's 1 is lost: add a multiple of the rounding error instead.
             H = _newton_matrix(loss, Z, z, work)
             if lift == 0.0:
                 for k in range(r):
@@ -518,10 +494,9 @@ def _newton(
 def _certify(
     loss: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, mismatch: Floats
 ) -> tuple[float, float]:
-    """Value at w, and the gap between w and a; mismatch is scratch."""
+    """Return the value at w, and the gap between w and a; mismatch is scratch memory."""
     n, r = Z.shape
-    value = 0.0
-    gap = 0.0
+    value = gap = 0.0
     for k in range(r):
         mismatch[k] = w[k]
     for i in range(n):
@@ -553,7 +528,7 @@ def _sweep(box: Any, Z: Floats, offset: Floats, norms: Floats, w: Floats, a: Flo
             else:
                 t = 0.0
             t = min(max(t, box.lower[i]), box.upper[i])
-        else:  # nothing moves the prediction of this row
+        else:  # the prediction of this row is constant
             t = _slope(box, i, z)
         c = (a[i] - t) / n
         if c != 0.0:
@@ -563,7 +538,7 @@ def _sweep(box: Any, Z: Floats, offset: Floats, norms: Floats, w: Floats, a: Flo
 
 @njit(**_INNER)
 def _primal_point(Z: Floats, a: Floats, w: Floats) -> None:
-    """w = -Z'a/n."""
+    """Compute w = -Z'a/n."""
     n, r = Z.shape
     for k in range(r):
         w[k] = 0.0
@@ -573,7 +548,7 @@ def _primal_point(Z: Floats, a: Floats, w: Floats) -> None:
 
 @njit(**_INNER)
 def _collect_free(box: Any, a: Floats, work: Work) -> int:
-    """Find the variables strictly inside a smooth piece of their conjugate; side says in which one."""
+    """Find the variables strictly inside a smooth piece of their conjugate; side tells which piece."""
     m = 0
     for i in range(a.shape[0]):
         inside = a[i] > box.lower[i] and a[i] < box.upper[i] and (box.kink == 0.0 or a[i] != 0.0)
@@ -587,7 +562,7 @@ def _collect_free(box: Any, a: Floats, work: Work) -> int:
 
 @njit(**_INNER)
 def _free_residual(box: Any, Z: Floats, offset: Floats, w: Floats, m: int, out: Floats, work: Work) -> float:
-    """Minus the dual gradient in the free variables, 0 at the minimum of their face; returns its 1-norm."""
+    """Compute minus the dual gradient in the free variables, 0 at the minimum of their face; return its 1-norm."""
     norm = 0.0
     for j in range(m):
         i = work.free[j]
@@ -600,7 +575,7 @@ def _free_residual(box: Any, Z: Floats, offset: Floats, w: Floats, m: int, out: 
 def _first_bound(
     box: Any, a: Floats, m: int, step: Floats, length: float, work: Work
 ) -> tuple[float, int, float]:
-    """How much of a step (at most length) is possible, which free variable ends it (-1: none), and where."""
+    """Return the feasible part of a step (at most length), the free variable that limits it (-1: none), and its bound."""
     hit = -1
     bound = 0.0
     for j in range(m):
@@ -617,11 +592,9 @@ def _first_bound(
 
 @njit(**_INNER)
 def _price(box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, work: Work) -> tuple[int, float, float]:
-    """The variable off the face that pulls hardest inwards (-1: none), how hard, and n times the gap."""
+    """Return the fixed variable with the largest inward slope (-1: none), this slope, and n times the gap."""
     entering = -1
-    slope = 0.0
-    best = 0.0
-    gap = 0.0
+    slope = best = gap = 0.0
     for i in range(Z.shape[0]):
         z = offset[i] + _dot(Z, i, w)
         gap += _young(box, i, z, a[i])
@@ -643,7 +616,7 @@ def _price(box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, work: Work
 
 @njit(**_INNER)
 def _regress(Z: Floats, free: Integers, m: int, step: Floats, work: Work) -> Floats:
-    """Replace the step by its residual after regression on the free rows of Z; returns (Z_F' Z_F)^-1."""
+    """Replace the step by its residual after regression on the free rows of Z; return (Z_F' Z_F)^-1."""
     r = Z.shape[1]
     columns = work.gathered[: r * m].reshape((r, m))
     for j in range(m):
@@ -654,7 +627,7 @@ def _regress(Z: Floats, free: Integers, m: int, step: Floats, work: Work) -> Flo
     for k in range(r):
         inverse[k, k] = inverse[k, k] * (1.0 + 1e-12) if inverse[k, k] > 0.0 else 1.0
     _invert(inverse)
-    for _ in range(2):  # the second time takes out what rounding and the ridge left in
+    for _ in range(2):  # the second pass removes the errors of rounding and of the ridge
         for k in range(r):
             work.gradient[k] = _dot(columns, k, step)
         for k in range(r):
@@ -666,12 +639,12 @@ def _regress(Z: Floats, free: Integers, m: int, step: Floats, work: Work) -> Flo
 
 @njit(**_INNER)
 def _thin_out(box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, m: int, work: Work) -> int:
-    """Move the m > r free variables along directions that change no prediction until r of them are left.
+    """Move the m > r free variables along directions that change no prediction until r of them are free.
 
-    Along such a direction the dual is linear. It falls fastest along the residual of its gradient after
-    regression on the free rows of Z, down to a bound. Where theta is large, sweeps leave nearly all of the n
-    variables free, and this takes O(m r) for each that goes: the regression without a row follows from that
-    with it.
+    Along such a direction the dual is linear. It decreases fastest along the residual of its gradient after
+    regression on the free rows of Z, until a variable reaches its bound. If theta is large, nearly all n variables
+    are free after the sweeps. Removing one costs O(m r), because the regression without a row is updated from
+    the regression with it.
     """
     r = Z.shape[1]
     free, step, influence = work.free, work.step, work.direction
@@ -685,7 +658,7 @@ def _thin_out(box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, m: int,
         for j in range(m):
             largest = max(largest, abs(step[j]))
         length, hit, bound = _first_bound(box, a, m, step, np.inf, work)
-        if m * largest <= 1e-7 * size or hit < 0:  # the gradient is a combination of the rows
+        if m * largest <= 1e-7 * size or hit < 0:  # the gradient is a linear combination of the rows
             break
         for j in range(m):
             i = free[j]
@@ -720,7 +693,7 @@ def _thin_out(box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, m: int,
 
 @njit(**_INNER)
 def _append(Z: Floats, i: int, m: int, L: Floats, work: Work) -> float:
-    """Row m of the Cholesky factor L of Z_F Z_F'/n for variable i; returns its pivot, 0 if i is dependent."""
+    """Compute row m of the Cholesky factor L of Z_F Z_F'/n for variable i; return its pivot, 0 if i is dependent."""
     n, r = Z.shape
     pivot = work.norms[i]
     for j in range(m):
@@ -746,19 +719,19 @@ def _append(Z: Floats, i: int, m: int, L: Floats, work: Work) -> float:
 def _descend(
     box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, candidates: int, enough: float, work: Work
 ) -> None:
-    """Active-set steps from the given free variables until n times the gap is at most enough.
+    """Take active-set steps from the given free variables until n times the gap is at most enough.
 
-    To the minimum of the face of the free variables by Newton, losing a variable at every bound that is met;
-    then the variable that pulls hardest towards the inside joins, and so on. w moves along with the unrounded
-    steps instead of being recomputed from a: where theta is large it carries digits that rounding takes from
-    a, and the gap reaches targets that -Z'a/n would not.
+    Newton steps lead to the minimum of the face of the free variables, and every bound that is reached fixes a
+    variable. Then the variable with the largest inward slope becomes free, and so on. w is updated with the
+    unrounded steps and not recomputed from a: if theta is large, it has digits that a loses by rounding, and the
+    gap reaches targets that -Z'a/n would not.
     """
     n, r = Z.shape
     free, residual, step, total = work.free, work.residual, work.step, work.total
     capacity = r + 8
     L = work.square[: capacity * capacity].reshape((capacity, capacity))
     m = np.int64(0)  # a literal would compile every callee twice
-    for j in range(candidates):  # one that depends on the others can wait until it is wanted
+    for j in range(candidates):  # a dependent variable stays fixed until it is selected
         i = free[j]
         work.is_free[i] = m < capacity and _append(Z, i, m, L, work) > 0.0
         m += work.is_free[i]
@@ -774,7 +747,7 @@ def _descend(
             i = free[j]
             total[j] += length * step[j]
             a[i] = min(max(a[i] + length * step[j], box.lower[i]), box.upper[i])
-            # L is the factor of the block plus the proximal term, so what is left of the gradient is known
+            # L factors the block plus the proximal term, so the remaining gradient is known
             residual[j] += length * (work.proximal[j] * step[j] - residual[j])
         if hit >= 0:
             i = free[hit]
@@ -799,9 +772,9 @@ def _descend(
             continue
         entering, slope, gap = _price(box, Z, offset, w, a, work)
         if gap <= enough or entering < 0 or m == capacity or entered > 2 * n + 50:
-            return  # more entries than that are rounding going round in circles
+            return  # more entries than that are cycles caused by rounding
         if _append(Z, entering, m, L, work) == 0.0:
-            # along a direction that changes no prediction, this turns the slope into a step to a bound
+            # this proximal term turns the slope along a direction that changes no prediction into a step to a bound
             free[m] = entering
             total[m] = 0.0
             work.proximal[m] = _RIDGE * work.norms[entering]
@@ -818,10 +791,10 @@ def _descend(
 def _active_set(
     loss: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
 ) -> Outcome:
-    """Exact solution for a piecewise-linear loss from w = 0, by sweeps and active-set steps on the dual.
+    """Solve a task with a piecewise-linear loss, from w = 0, by sweeps and active-set steps on the dual.
 
-    A few sweeps find most of the bounds when theta is small; active-set steps find the rest, and all digits.
-    One round of both is the rule. Another, from a fresh factor, is for what rounding left over.
+    A few sweeps find most of the active bounds if theta is small; active-set steps find the others and the exact
+    solution. One round of both is usually enough. Another one, with a new factor, removes rounding errors.
     """
     n, r = Z.shape
     norms = work.norms
@@ -860,7 +833,7 @@ def _active_set(
 def _one_pass(
     loss: Any, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats, certify: bool, work: Work
 ) -> Outcome:
-    """v = mean of w_2 .. w_{n+1} with w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and a = s; images = X theta.
+    """Compute v, the mean of w_2 .. w_{n+1} with w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and a = s; images = X theta.
 
     v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>, and likewise for the
     distance of v to -theta X's/n, the point that belongs to the dual point s.
@@ -886,11 +859,7 @@ def _one_pass(
         finite += v[k]
     if not certify:
         return 0.0, 0.0 * finite, 1, np.isfinite(finite)
-    value = 0.0
-    gap = 0.0
-    square = 0.0
-    distance = 0.0
-    harmonic = 0.0
+    value = gap = square = distance = harmonic = 0.0
     for i in range(n - 1, -1, -1):
         harmonic += 1.0 / (i + 1)
         z = _dot(X, i, v)
@@ -906,47 +875,37 @@ def _one_pass(
 # --- tasks -------------------------------------------------------------------------------------------------
 
 
-def _solve(
-    loss: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
-) -> Outcome:
-    """Exact solution of one task from w = 0; a is overwritten."""
-    raise NotImplementedError
+def _dispatch(stub: Any, piecewise: Any, smooth: Any, logit: Any, **options: Any) -> None:
+    """Let compiled calls of ``stub`` use the version for the type of the loss, their first argument."""
+    versions = {Piecewise: piecewise, Smooth: smooth, Logit: logit}
+    overload(stub, strict=False, **options)(lambda loss, *others: versions[loss.instance_class])
 
 
-@overload(_solve, jit_options=_INNER)
-def _solve_version(
-    loss: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
-) -> Any:
-    return {Piecewise: _active_set, Smooth: _newton, Logit: _newton}[loss.instance_class]
+_dispatch(_slope, _box_slope, _box_slope, _logit_slope)
+_dispatch(_value, _box_value, _box_value, _logit_value)
+_dispatch(_curvature, None, _box_curvature, _logit_curvature)
+_dispatch(_young, _box_young, _box_young, _logit_young)
+_dispatch(_part, _piecewise_part, _smooth_part, _logit_part)
+_dispatch(_solve, _active_set, _newton, _newton, jit_options=_INNER)
 
 
 @njit(**_INNER)
 def _workspace(starts: Integers, d: int) -> Work:
-    """Scratch memory for the longest of the tasks."""
+    """Allocate scratch memory for the longest of the tasks."""
     n = 1
     for t in range(starts.shape[0] - 1):
         n = max(n, starts[t + 1] - starts[t])
-    side = d + 8
-    return Work(
-        np.empty(n * d),
-        np.empty(n * d),
-        np.empty(side * side),
-        np.empty(n, np.int64),
-        np.empty(n, np.bool_),
-        np.empty(n),
-        np.empty(n),
-        np.empty(n),
-        np.empty(n),
-        np.empty(n),
-        np.empty(n),
-        np.empty(d),
-        np.empty(d),
-    )
+    matrices, square = np.empty((2, n * d)), np.empty((d + 8) * (d + 8))
+    rows, columns = np.empty((6, n)), np.empty((2, d))
+    free, is_free = np.empty(n, np.int64), np.empty(n, np.bool_)
+    side, proximal, norms, residual, step, total = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
+    vectors = (side, proximal, norms, residual, step, total, columns[0], columns[1])
+    return Work(matrices[0], matrices[1], square, free, is_free, *vectors)
 
 
 @njit(**_INNER)
 def _gram_features(X: Floats, theta: Floats, images: Floats, R: Floats, order: Integers, work: Work) -> int:
-    """Features with ZZ' = X theta X' = R'R (n, n), for tasks so short that factoring theta costs more."""
+    """Compute features with ZZ' = X theta X' = R'R (n, n), for tasks so short that factoring theta costs more."""
     n = X.shape[0]
     gram = work.square[: n * n].reshape((n, n))
     _product(X, theta, images)
@@ -961,7 +920,7 @@ def _gram_features(X: Floats, theta: Floats, images: Floats, R: Floats, order: I
 
 @njit(**_INNER)
 def _gram_coefficients(images: Floats, R: Floats, r: int, order: Integers, w: Floats, coef: Floats) -> None:
-    """coef = theta X'b, where Z'b = w and b is 0 off the pivots, on which Z' is triangular; w becomes b."""
+    """Compute coef = theta X'b, where Z'b = w, b is 0 off the pivots and Z' is triangular on them; w becomes b."""
     for j in range(r - 1, -1, -1):
         for k in range(j + 1, r):
             w[j] -= R[j, order[k]] * w[k]
@@ -991,7 +950,7 @@ def _exact_tasks(loss: Any, tol: float, max_iter: int, problem: Problem, out: Ou
         if n == 0:
             value[t], gap[t], n_iter[t], converged[t] = 0.0, 0.0, 0, True
             continue
-        # By the shape of the task alone, so that its digits do not depend on the company it is solved in.
+        # Depends only on the shape of the task, so that its result does not depend on the other tasks.
         by_gram = 2 * n < d
         if by_gram:
             r = _gram_features(rows, theta, images, R, order, work)
@@ -1034,7 +993,7 @@ def _online_tasks(loss: Any, certify: bool, problem: Problem, out: Output) -> No
                 coef[t, k] = 0.0
             value[t], gap[t], n_iter[t], converged[t] = 0.0, 0.0, 0, True
             continue
-        # The one call of BLAS here: half of a pass without it, and too small for a second thread.
+        # The only BLAS call: a loop would double the time of a pass. It is too small for a second thread.
         np.dot(rows, thetas[t if thetas.shape[0] > 1 else 0], images)
         value[t], gap[t], n_iter[t], converged[t] = _one_pass(
             _part(loss, starts[t], starts[t + 1]),
@@ -1050,7 +1009,7 @@ def _online_tasks(loss: Any, certify: bool, problem: Problem, out: Output) -> No
 
 @njit(**_ENTRY)
 def exact_piecewise(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
-    """Exact solutions for a piecewise-linear loss.
+    """Solve tasks with a piecewise-linear loss exactly.
 
     Parameters are ((linear, lower, upper) as rows of one array, quadratic, kink); problem and out hold the
     fields of Problem and Output.
@@ -1061,25 +1020,25 @@ def exact_piecewise(parameters: Any, tol: float, max_iter: int, problem: Any, ou
 
 @njit(**_ENTRY)
 def exact_smooth(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
-    """Exact solutions for a smooth loss with a dual box; arguments as for exact_piecewise."""
+    """Solve tasks with a smooth loss that has a dual box exactly; arguments as for exact_piecewise."""
     table, quadratic, kink = parameters
     _exact_tasks(Smooth(table[0], table[1], table[2], quadratic, kink), tol, max_iter, problem, out)
 
 
 @njit(**_ENTRY)
 def exact_logit(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
-    """Exact solutions for the logistic loss; parameters is (sign,)."""
+    """Solve tasks with the logistic loss exactly; parameters is (sign,)."""
     _exact_tasks(Logit(parameters[0]), tol, max_iter, problem, out)
 
 
 @njit(**_ENTRY)
 def online_box(parameters: Any, certify: bool, problem: Any, out: Any) -> None:
-    """One pass for a loss with a dual box; value and gap are left at 0 unless they are asked for."""
+    """Make one pass over each task for a loss with a dual box; value and gap are 0 unless certify is True."""
     table, quadratic, kink = parameters
     _online_tasks(Smooth(table[0], table[1], table[2], quadratic, kink), certify, problem, out)
 
 
 @njit(**_ENTRY)
 def online_logit(parameters: Any, certify: bool, problem: Any, out: Any) -> None:
-    """One pass for the logistic loss."""
+    """Make one pass over each task for the logistic loss."""
     _online_tasks(Logit(parameters[0]), certify, problem, out)

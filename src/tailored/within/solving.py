@@ -1,0 +1,248 @@
+"""Within-task algorithms: one task's weights from its rows, given its representation theta.
+
+With predictions ``o_i + <x_i, v>``, where the offset ``o`` is the prediction of a prior mean (0 without one),
+
+    v(theta) = argmin over v in Ran(theta) of  P(v) = 1/n sum_i l(o_i + <x_i, v>, y_i) + 1/2 v' theta^+ v
+
+The dual maximises ``D(a) = 1/n sum_i (a_i o_i - l*_i(a_i)) - a'Ka / (2 n^2)`` with ``K = X theta X'``. At its
+solution ``v = -theta X'a/n``, and ``a_i`` is a subgradient of ``l(., y_i)`` at the prediction of row i.
+
+- ``"exact"`` solves both problems and stops as soon as ``P(v) - D(a) <= tol * P(0)``.
+- ``"online"`` is the paper's Eq. (online_inner_algorithm): one pass over the rows in their order, from
+  ``w_1 = 0``, with ``s_i`` a subgradient at the prediction of ``w_i`` and
+  ``w_{i+1} = (1 - 1/i) w_i - theta x_i s_i / i``; v is the mean of ``w_2 .. w_{n+1}``, and ``a = s``.
+
+Arguments are not validated: they are finite, theta is symmetric positive semidefinite, targets are in the domain of
+the loss. For sparse rows the caller passes the columns that are not zero in the whole task.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from .._utils.validation import check_choice
+from ..losses import Loss
+from . import kernels
+
+Floats = NDArray[np.float64]
+
+#: Valid values of ``inner``, each with its kernel for every family of conjugates (`Loss.dual`).
+WITHIN: dict[str, dict[str, Callable[..., None]]] = {
+    "exact": {
+        "piecewise": kernels.exact_piecewise,
+        "smooth": kernels.exact_smooth,
+        "logit": kernels.exact_logit,
+    },
+    "online": {
+        "piecewise": kernels.online_box,
+        "smooth": kernels.online_box,
+        "logit": kernels.online_logit,
+    },
+}
+
+#: A gap below this fraction of the loss of predicting zero is accepted, even if P(0) is smaller still.
+ROUNDING = 1e-15
+
+_FAILURE = {
+    "exact": "stopped with a duality gap above tol times the objective at zero. Raise tol or max_iter, "
+    "or bring theta and the features to a common scale.",
+    "online": "overflowed: theta is too large for one pass with this loss. Scale it down.",
+}
+
+
+class WithinSolution(NamedTuple):
+    """Solution of one task: v, a, P(v), the certificate P(v) - D(a) >= 0, iterations and convergence."""
+
+    coef: Floats  # (d,)
+    alpha: Floats  # (n,)
+    value: float
+    gap: float
+    n_iter: int
+    converged: bool
+
+
+class WithinSolutions(NamedTuple):
+    """Solutions of T tasks with N rows in total, in the order of the tasks."""
+
+    coef: Floats  # (T, d)
+    alpha: Floats  # (N,)
+    value: Floats  # (T,)
+    gap: Floats  # (T,)
+    n_iter: NDArray[np.int64]  # (T,)
+    converged: NDArray[np.bool_]  # (T,)
+
+
+def solve(
+    X: Floats,
+    y: Floats,
+    theta: Floats,
+    loss: Loss,
+    *,
+    inner: str = "exact",
+    offset: Floats | None = None,
+    tol: float = 1e-8,
+    max_iter: int = 1000,
+    label: Any = None,
+) -> WithinSolution:
+    """Solve one task.
+
+    Parameters
+    ----------
+    X, y : arrays (n, d), (n,)
+        The rows; n may be 0.
+    theta : array (d, d)
+        Positive semidefinite, of any rank.
+    loss : Loss
+    inner : {"exact", "online"}
+    offset : array (n,), optional
+        Predictions of the prior mean.
+    tol, max_iter
+        The exact algorithm stops when ``gap <= tol * P(0)``.  It warns `ConvergenceWarning` if it does not reach
+        this in max_iter iterations, or if rounding prevents it, unless the gap is at most `ROUNDING` times the
+        loss of predicting zero.  Not used by "online".
+    label : optional
+        Name of the task in messages.
+    """
+    offsets = np.array((0, len(X)))
+    solved = _solve(X, y, offsets, theta, loss, inner, offset, _settings(inner, tol, max_iter, True), None)
+    coef, alpha, value, gap, n_iter, converged = solved
+    name = "The" if label is None else f"Task {label!r}: the"
+    if not (np.isfinite(gap[0]) and np.isfinite(coef).all()):
+        raise ValueError(
+            f"{name} {inner} within-task algorithm overflowed: X has values up to "
+            f"{np.abs(X).max(initial=0.0):.3g}, y up to {np.abs(y).max(initial=0.0):.3g}. Rescale them, or use a "
+            "smaller representation."
+        )
+    if not converged[0]:
+        message = f"{name} {inner} within-task algorithm {_FAILURE[inner]} Gap: {gap[0]:.3g}."
+        warnings.warn(message, ConvergenceWarning, stacklevel=2)
+    return WithinSolution(coef[0], alpha, value.item(), gap.item(), n_iter.item(), converged.item())
+
+
+def solve_many(
+    X: Floats,
+    y: Floats,
+    offsets: NDArray[np.int64],
+    thetas: Floats,
+    loss: Loss,
+    *,
+    inner: str = "exact",
+    offset: Floats | None = None,
+    tol: float = 1e-8,
+    max_iter: int = 1000,
+    n_jobs: int | None = None,
+    labels: Sequence[Any] | NDArray[Any] | None = None,
+    certify: bool = True,
+) -> WithinSolutions:
+    """Solve T tasks of any sizes.  The solution of a task depends neither on the other tasks nor on n_jobs.
+
+    Parameters
+    ----------
+    X, y : arrays (N, d), (N,)
+        Task t has the rows ``offsets[t] : offsets[t + 1]``.
+    offsets : array (T + 1,)
+    thetas : array (T, d, d), or (d, d) for all tasks
+    loss, inner, offset, tol, max_iter
+        As in `solve`, with an offset for each of the N rows.
+    n_jobs : int, optional
+        Number of threads.
+    labels : sequence of length T, optional
+        Names of the tasks in warnings; by default their positions.
+    certify : bool, default=True
+        False omits ``value`` and ``gap`` of "online", which saves a third of its time.
+    """
+    settings = _settings(inner, tol, max_iter, certify)
+    solutions = _solve(X, y, offsets, thetas, loss, inner, offset, settings, n_jobs)
+    if not solutions.converged.all():
+        failed = np.flatnonzero(~solutions.converged)
+        names = range(len(offsets) - 1) if labels is None else labels
+        named = ", ".join(str(names[t]) for t in failed[:5]) + (", ..." if len(failed) > 5 else "")
+        message = (
+            f"In {len(failed)} of {len(solutions.converged)} tasks ({named}) the {inner} within-task algorithm "
+            f"{_FAILURE[inner]} Largest gap: {solutions.gap[failed].max():.3g}."
+        )
+        warnings.warn(message, ConvergenceWarning, stacklevel=2)
+    return solutions
+
+
+def _settings(inner: str, tol: float, max_iter: int, certify: bool) -> tuple[Any, ...]:
+    """Return the arguments of a kernel between its loss and its data."""
+    check_choice("inner", inner, WITHIN)
+    return (float(tol), int(max_iter)) if inner == "exact" else (bool(certify),)
+
+
+def _solve(
+    X: Floats,
+    y: Floats,
+    starts: NDArray[np.int64],
+    thetas: Floats,
+    loss: Loss,
+    inner: str,
+    offset: Floats | None,
+    settings: tuple[Any, ...],
+    n_jobs: int | None,
+) -> WithinSolutions:
+    if thetas.ndim == 2:
+        thetas = thetas[None]
+    elif thetas.strides[0] == 0:  # one theta broadcast over the tasks
+        thetas = thetas[:1]
+    (n, d), n_tasks = X.shape, len(starts) - 1
+    # compiled code would read beyond the ends of arrays that do not match
+    fits = len(y) == n >= starts[-1] and (offset is None or len(offset) == n)
+    if not fits or thetas.shape[1:] != (d, d) or len(thetas) not in (1, n_tasks):
+        shapes = f"X {X.shape}, y {y.shape}, thetas {thetas.shape}, offsets up to {starts[-1]}"
+        raise ValueError(f"The shapes of {n_tasks} tasks do not match: {shapes}.")
+    # the kernels interpret an offset of length 0 as "no prior mean"
+    shift = _NO_OFFSET if offset is None else _frozen(offset)
+    rows, starts, thetas = _frozen(X), _frozen(starts, _INTEGER), _frozen(thetas)
+    kernel, parameters = WITHIN[inner][loss.dual], loss.dual_parameters(y)
+    numbers = np.empty((2, n_tasks))
+    n_iter, converged = np.empty(n_tasks, dtype=np.int64), np.empty(n_tasks, dtype=np.bool_)
+    out = np.empty((n_tasks, d)), np.empty(n), numbers[0], numbers[1], n_iter, converged
+
+    def solve_part(first: int, stop: int) -> None:
+        part = thetas if len(thetas) == 1 else thetas[first:stop]
+        target = out[0][first:stop], out[1], *(array[first:stop] for array in out[2:])
+        kernel(parameters, *settings, (rows, shift, starts[first : stop + 1], part), target)
+
+    n_threads = 1 if n_jobs is None and n_tasks == 1 else min(effective_n_jobs(n_jobs), n_tasks)
+    if n_threads > 1:
+        # several parts per thread balance tasks of different sizes
+        edges = np.linspace(0, n_tasks, min(4 * n_threads, n_tasks) + 1).astype(int).tolist()
+        Parallel(n_jobs=n_threads, require="sharedmem")(
+            delayed(solve_part)(*part) for part in pairwise(edges)
+        )
+    else:
+        kernel(parameters, *settings, (rows, shift, starts, thetas), out)
+    if not converged.all():
+        for t in np.flatnonzero(~converged):
+            # if the prior mean predicts the targets exactly, P(0) itself is a rounding error
+            targets = y[starts[t] : starts[t + 1]]
+            zero = float(np.mean(loss.value(np.zeros(len(targets)), targets)))
+            converged[t] = out[3][t] <= ROUNDING * zero
+    return WithinSolutions(*out)
+
+
+_FLOAT, _INTEGER = np.dtype(np.float64), np.dtype(np.int64)
+
+
+def _frozen(array: NDArray[Any], dtype: np.dtype[Any] = _FLOAT) -> NDArray[Any]:
+    """Return the array as read-only and C-contiguous, so that the kernels are compiled for one type only."""
+    if array.dtype != dtype or not array.flags.c_contiguous or type(array) is not np.ndarray:
+        array = np.array(array, dtype=dtype, order="C", copy=None, subok=False)
+    elif not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+_NO_OFFSET = _frozen(np.empty(0))
