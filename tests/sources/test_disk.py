@@ -16,7 +16,8 @@ from tailored.empirical_bayes.streaming import places
 from tailored.gaussian import Mixture, Moments, em
 from tailored.sources import disk as disk_module
 from tailored.sources import tables
-from tailored.sources.disk import DiskSource, DiskStatistics, read_block, write_block
+from tailored.sources.base import Blocks
+from tailored.sources.disk import BlockFile, DiskSource, read_block, write_block
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks import Units
 
@@ -38,18 +39,18 @@ def long_frame(n_tasks=150, d=2, n_rows=8, seed=0, side=False):
 
 
 def blocks_of(tasks, units, folder, n_blocks=4):
-    paths = []
+    blocks = []
     for i, part in enumerate(np.array_split(np.arange(len(tasks)), n_blocks)):
-        paths.append(folder / f"{i}.block")
-        write_block(paths[-1], Moments.of(tasks[part], units, np.ones((len(part), 1))))
-    return tuple(paths)
+        blocks.append(BlockFile(folder / f"{i}.block", len(units.columns)))
+        write_block(blocks[-1].path, Moments.of(tasks[part], units, np.ones((len(part), 1))))
+    return blocks
 
 
 @pytest.fixture
 def disk(tmp_path):
     tasks = TaskSet.from_frame(long_frame(), **COLUMNS)
     units = Units.of(tasks, True, centre=True)
-    return Moments.of(tasks, units), DiskStatistics(blocks_of(tasks, units, tmp_path), 3)
+    return Moments.of(tasks, units), Blocks(blocks_of(tasks, units, tmp_path))
 
 
 def mixture(K, d=3):
@@ -78,16 +79,16 @@ def test_sums_from_disk_are_those_in_memory(disk, K):
 @pytest.mark.parametrize("n_threads", [2, 3])
 def test_threads_do_not_change_a_bit(disk, n_threads):
     _, there = disk
-    many = DiskStatistics(there.blocks, 3, n_threads)
+    many = Blocks(there.blocks, n_threads)
     same_moments(there.sums(mixture(3)).sums, many.sums(mixture(3)).sums, rtol=0)
 
 
 def test_a_block_is_itself_again_and_a_broken_one_is_named(disk):
     _, there = disk
-    block = read_block(there.blocks[0])
+    block = read_block(there.blocks[0].path)
     np.testing.assert_array_equal(block.gram, block.gram.transpose(0, 2, 1))
-    whole = there.blocks[1].read_bytes()
-    there.blocks[1].write_bytes(whole[: len(whole) // 2])
+    whole = there.blocks[1].path.read_bytes()
+    there.blocks[1].path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match=r"1\.block cannot be read .*; delete it and fit again"):
         there.sums(mixture(1))
 

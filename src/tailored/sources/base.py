@@ -6,7 +6,8 @@ tasks.  Sources differ in where the tasks are: in memory, in a table that is rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -25,6 +26,7 @@ from .reservoir import Reservoir
 
 Array = NDArray[np.float64]
 Part = TypeVar("Part", Totals, Sums)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -74,19 +76,41 @@ def sum_in_order(parts: Iterable[Part]) -> Part:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Statistics of several blocks of tasks in this process, summed in the order of the blocks."""
+    """Statistics of several blocks of tasks, summed in the order of the blocks.
+
+    Attributes
+    ----------
+    blocks : sequence of Statistics
+    n_threads : int
+        Number of blocks that are summed in parallel.  Results do not depend on it.
+    """
 
     blocks: Sequence[Statistics]
+    n_threads: int = 1
 
     @property
     def n_features(self) -> int:
         return self.blocks[0].n_features
 
     def totals(self) -> Totals:
-        return sum_in_order(block.totals() for block in self.blocks)
+        return sum_in_order(self._map(lambda block: block.totals(), self.blocks))
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
         earlier = [None] * len(self.blocks) if shares is None else shares
+        kept = []
+
+        def each() -> Iterator[Sums]:
+            for summed in self._map(lambda block, r: block.sums(model, r), self.blocks, earlier):
+                kept.append(summed.shares)
+                yield summed.sums
+
         with single_threaded_blas():
-            results = [block.sums(model, r) for block, r in zip(self.blocks, earlier, strict=True)]
-        return Summed(sum_in_order(one.sums for one in results), [one.shares for one in results])
+            return Summed(sum_in_order(each()), kept)
+
+    def _map(self, function: Callable[..., Result], *arguments: Sequence[Any]) -> Iterator[Result]:
+        """Return the results for all blocks in order."""
+        if self.n_threads == 1:
+            yield from map(function, *arguments)
+            return
+        with ThreadPoolExecutor(self.n_threads) as pool:
+            yield from pool.map(function, *arguments)

@@ -11,23 +11,20 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from itertools import starmap
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
-from ..gaussian.mixture import Mixture
-from ..gaussian.moments import NEGLIGIBLE, Moments, Summed, Totals, Want
+from ..gaussian.mixture import Mixture, Want
+from ..gaussian.moments import NEGLIGIBLE, Moments, Summed, Totals
 from ..gaussian.rows import Tasks
 from ..tasks import TaskSet, Units
 from ..tasks.pieces import in_label_order, label_keys, merged
-from .base import Reader, Statistics, sum_in_order
+from .base import Blocks, Reader, Statistics
 from .reservoir import Reservoir
 from .scan import TaskScan
 
@@ -37,8 +34,6 @@ JOURNAL_NUMBERS = 100_000_000
 N_PARTITIONS, PARTITION_BYTES = 64, 64_000_000
 #: Seed of the keys that partition tasks.  It differs from that of samples, which would otherwise fall into one partition.
 PARTITION_SEED = 0x5AFE
-
-Result = TypeVar("Result")
 
 
 # ---------------------------------------------------------------- files
@@ -197,57 +192,25 @@ class PartitionedRows:
 
 
 @dataclass(frozen=True)
-class DiskStatistics:
-    """Blocks of statistics on disk, summed in order with one block per thread in memory.
+class BlockFile:
+    """Statistics of a block of tasks in a file, read whenever they are needed."""
 
-    Attributes
-    ----------
-    blocks : tuple of Path
-        Files that `write_block` wrote.
-    n_features : int
-    n_threads : int
-        Number of blocks that are summed in parallel.  Results do not depend on it.
-    """
-
-    blocks: tuple[Path, ...]
+    path: Path
     n_features: int
-    n_threads: int = 1
 
     def totals(self) -> Totals:
-        return sum_in_order(self._map(_block_totals, [()] * len(self.blocks)))
+        return read_block(self.path).totals()
 
-    def sums(self, model: Mixture, shares: Any = None) -> Summed:
+    def sums(self, model: Mixture, shares: NDArray[np.uint8] | None = None) -> Summed:
         """Return the sums of an EM step.
 
-        ``shares`` are kept as bits per block: which components have a share of each task that is not negligible.
+        ``shares`` are kept as bits, which components have a share that is not negligible, to save memory.
         """
-        earlier = shares or [None] * len(self.blocks)
-        total, kept = None, []
-        for moments, bits in self._map(partial(_block_moments, model), [(bits,) for bits in earlier]):
-            total = moments if total is None else total + moments
-            kept.append(bits)
-        assert total is not None
-        return Summed(total, kept if len(total.counts) > 1 else None)
-
-    def _map(self, function: Callable[..., Result], arguments: list[tuple[Any, ...]]) -> Iterator[Result]:
-        """Apply a function to every block and return the results in order."""
-        jobs = [(path, *more) for path, more in zip(self.blocks, arguments, strict=True)]
-        if self.n_threads == 1:
-            yield from starmap(function, jobs)
-            return
-        with ThreadPoolExecutor(self.n_threads) as pool:
-            yield from pool.map(lambda job: function(*job), jobs)
-
-
-def _block_totals(path: Path) -> Totals:
-    return read_block(path).totals()
-
-
-def _block_moments(model: Any, path: Path, bits: NDArray[np.uint8] | None) -> tuple[Any, NDArray[np.uint8]]:
-    statistics = read_block(path)
-    among = None if bits is None else np.unpackbits(bits, axis=1, count=model.n_components).astype(bool)
-    expected = statistics.posterior(model, Want(sums=True), among)
-    return expected.sums, np.packbits(expected.shares > NEGLIGIBLE, axis=1)
+        K = model.n_components
+        among = None if shares is None else np.unpackbits(shares, axis=1, count=K).astype(bool)
+        expected = read_block(self.path).posterior(model, Want(sums=True), among)
+        kept = None if K == 1 else np.packbits(expected.shares > NEGLIGIBLE, axis=1)
+        return Summed(expected.sums, kept)
 
 
 def write_block(path: Path, statistics: Tasks) -> None:
@@ -377,13 +340,15 @@ class DiskSource:
         kind = "targets" if read.residuals is None else "residuals"
         folder = self._folder / f"blocks-{kind}-{_digest_scaling(read.scaling)}"
         folder.mkdir(exist_ok=True)
-        blocks: list[Path] = []
+        blocks: list[BlockFile] = []
         for partition in range(N_PARTITIONS):
             names = folder / f"{partition:02d}.json"
             if not names.exists():
                 _write_json(names, self._write_blocks(folder, partition, read))
-            blocks += [folder / name for name in json.loads(names.read_text())]
-        return DiskStatistics(tuple(blocks), len(read.scaling.columns), self._n_threads)
+            blocks += [
+                BlockFile(folder / name, len(read.scaling.columns)) for name in json.loads(names.read_text())
+            ]
+        return Blocks(blocks, self._n_threads)
 
     def _write_blocks(self, folder: Path, partition: int, read: Reader) -> list[str]:
         names = []

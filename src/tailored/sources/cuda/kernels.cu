@@ -1,34 +1,34 @@
-// Statistics of tasks, and what they say under one Gaussian component: one task a thread.
+// Sufficient statistics of tasks, and their posterior under one Gaussian component: one thread per task.
 //
 // Compiled at run time with the macros
-//   stored     double or float: what statistics and rows are kept in; all arithmetic is in double
-//   D          columns of a task's system
-//   INTERCEPT  1 where the last of them is constant and not among the columns of the rows, else 0
-//   BLOCK      rows and columns of the pieces that systems are factored in
-//   TILE       tasks that a block holds in shared memory at once
-//   GROUP      tasks whose products a block writes at once
+//   stored     double or float: the type of statistics and rows; all arithmetic is in double
+//   D          number of columns of a task's system
+//   INTERCEPT  1 if the last column is constant and not stored with the rows, else 0
+//   BLOCK      block size of the Cholesky factorisation
+//   TILE       number of tasks in the shared memory of a block
+//   GROUP      number of tasks whose products a block writes at once
 //
-// The statistics of T tasks are one array (E, T), E = (D + 1)(D + 2) / 2: the lower triangle, row by row, of the
-// products of the D columns and the targets, so that row D is X'y and then y'y.  Threads next to each other read
-// tasks next to each other.  In shared memory element e of a task lies at e * TILE + (its place in the tile).
+// The statistics of T tasks are one array (E, T), E = (D + 1)(D + 2) / 2: the lower triangle, row by row, of the products
+// of the D columns and the target.  Row D is X'y, then y'y.  Neighbouring threads read neighbouring tasks.  In shared memory,
+// element e of a task is at e * TILE + (index of the task in the tile).
 //
-// Systems are padded with rows of the identity to a multiple of B and factored in blocks of B x B, which stay in
-// registers: an element that was loaded is used B times.
+// Systems are padded with rows of the identity to a multiple of B and factored in blocks of B x B.  A block stays in
+// registers, so that an element is used B times after it was loaded.
 
 typedef double real;
 constexpr int B = BLOCK;
 constexpr int P = (D + B - 1) / B * B;
 constexpr int N_BLOCKS = P / B;
-constexpr int SYSTEM = P * (P + 1) / 2;   // then P more elements: the right-hand side, later its solution
+constexpr int SYSTEM = P * (P + 1) / 2;   // followed by P elements: the right-hand side, later its solution
 constexpr int PRODUCTS = (D + 1) * (D + 2) / 2;
 
 __device__ __forceinline__ constexpr int at(int i, int j) { return i * (i + 1) / 2 + j; }
 
-// F = gram + ridge and the right-hand side X'(y - X b) into shared memory; returns ||y - X b||^2.
+// Write F = gram + ridge and the right-hand side X'(y - X b) to shared memory; return ||y - X b||^2.
 __device__ real load_system(const stored *__restrict__ products, long long T, long long t,
                             const real *__restrict__ ridge, const real *__restrict__ b, real *a) {
     real *right = a + SYSTEM * TILE;
-    // Loads that wait for nothing: many are on their way at once.
+    // These loads are independent of each other, so that many are in flight at once.
 #pragma unroll 16
     for (int e = 0; e < at(D, 0); ++e) a[e * TILE] = products[e * T + t];
 #pragma unroll
@@ -66,7 +66,7 @@ __device__ real load_system(const stored *__restrict__ products, long long T, lo
     return square;
 }
 
-// The Cholesky factor in place, with the inverses of its diagonal on the diagonal, and the right-hand side z = C^-1 r.
+// Replace F by its Cholesky factor C, with inverted diagonal elements, and the right-hand side r by z = C^-1 r.
 __device__ real factor(real *a) {
     real log_determinant = 0;
 #pragma unroll 1
@@ -149,14 +149,14 @@ __device__ real factor(real *a) {
     return log_determinant;
 }
 
-// z'z, which is r'F^-1 r.
+// Return z'z = r'F^-1 r.
 __device__ real explained(const real *a) {
     real total = 0;
     for (int i = 0; i < P; ++i) total += a[(SYSTEM + i) * TILE] * a[(SYSTEM + i) * TILE];
     return total;
 }
 
-// u = C^-T z in place of z.
+// Replace z by u = C^-T z.
 __device__ void solve_back(real *a) {
 #pragma unroll 1
     for (int J = N_BLOCKS - 1; J >= 0; --J) {
@@ -179,7 +179,7 @@ __device__ void solve_back(real *a) {
     }
 }
 
-// M = C^-1 in place of C.
+// Replace C by M = C^-1.
 __device__ void invert_factor(real *a) {
 #pragma unroll 1
     for (int J = N_BLOCKS - 1; J >= 0; --J) {
@@ -188,7 +188,7 @@ __device__ void invert_factor(real *a) {
         for (int i = 0; i < B; ++i)
 #pragma unroll
             for (int j = 0; j <= i; ++j) l[i][j] = a[at(J * B + i, J * B + j) * TILE];
-        // the diagonal block: its diagonal is inverted already
+        // diagonal block: its diagonal elements are already inverted
 #pragma unroll
         for (int j = 0; j < B; ++j)
 #pragma unroll
@@ -247,7 +247,7 @@ __device__ void invert_factor(real *a) {
     }
 }
 
-// r (noise M'M + u u') in place of M.
+// Replace M by r (noise M'M + u u').
 __device__ void second_moment(real *a, real r, real noise) {
 #pragma unroll 1
     for (int I = 0; I < N_BLOCKS; ++I) {
@@ -301,8 +301,8 @@ __device__ void second_moment(real *a, real r, real noise) {
     }
 }
 
-// Log evidence (T,) up to what components share, and what it takes from the weights alone: with `weights` (D, T) also
-// the posterior means of w - b.
+// Compute log evidences (T,), up to terms that all components share, and the posterior means of w - b if `weights` (D, T)
+// is not null.
 extern "C" __global__ void __launch_bounds__(128) evidence(
     const stored *__restrict__ products, long long T, const real *__restrict__ ridge, const real *__restrict__ b,
     real noise, real constant, real *__restrict__ joint,
@@ -324,7 +324,8 @@ extern "C" __global__ void __launch_bounds__(128) evidence(
     }
 }
 
-// Sums over tasks, a row of `partial` (grid, SYSTEM + P + 2) for each block: r (noise F^-1 + u u'), r u, r, r left.
+// Sum r (noise F^-1 + u u'), r u, r and r ||residual||^2 over tasks, into one row of `partial` (grid, SYSTEM + P + 2) per
+// block.
 extern "C" __global__ void __launch_bounds__(128) moments(
     const stored *__restrict__ products, long long T, const real *__restrict__ ridge, const real *__restrict__ b,
     real noise, real constant, const real *__restrict__ responsibilities,
@@ -361,7 +362,7 @@ extern "C" __global__ void __launch_bounds__(128) moments(
             const int e = threadIdx.x + o * 128;
             if (e < ROWS) {
                 real total = 0;
-                // each thread starts at another place, so that they meet different banks
+                // threads start at different elements to avoid bank conflicts
                 int s = e % TILE;
                 for (int i = 0; i < TILE; ++i) {
                     total += shared[e * TILE + s];
@@ -375,7 +376,7 @@ extern "C" __global__ void __launch_bounds__(128) moments(
     real *out = partial + (long long)blockIdx.x * (ROWS + 2);
     for (int o = 0; o < OWN; ++o)
         if (threadIdx.x + o * 128 < ROWS) out[threadIdx.x + o * 128] = own[o];
-    // the block's own sums, in the order of its threads
+    // sums of the block, in the order of its threads
     shared[threadIdx.x] = count;
     shared[128 + threadIdx.x] = residual;
     __syncthreads();
@@ -386,15 +387,15 @@ extern "C" __global__ void __launch_bounds__(128) moments(
     }
 }
 
-// Products of the rows of each task, in units: X (N, D - INTERCEPT), y (N,), task t has rows offsets[t] .. offsets[t + 1];
-// `shift` and `scale` (D + 1,) bring columns and targets to the units.
+// Compute the products of the scaled rows of each task from X (N, D - INTERCEPT) and y (N,).  Task t has the rows
+// offsets[t] .. offsets[t + 1] - 1.  `shift` and `scale` (D + 1,) scale columns and target.
 //
-// A warp works on a task: each lane sums a few tiles of 3 x 3 products, so that 6 loads serve 9 of them.
+// A warp computes one task.  Each lane sums a few tiles of 3 x 3 products, so that 6 loads serve 9 products.
 constexpr int SIDE = 3;
-constexpr int N_SIDES = (D + SIDE) / SIDE;          // of the D + 1 columns
+constexpr int N_SIDES = (D + SIDE) / SIDE;          // tiles along the D + 1 columns
 constexpr int N_TILES = N_SIDES * (N_SIDES + 1) / 2;
 constexpr int OWN_TILES = (N_TILES + 31) / 32;
-constexpr int WIDTH = N_SIDES * SIDE;               // of a row in shared memory, zeros behind the target
+constexpr int WIDTH = N_SIDES * SIDE;               // of a row in shared memory, padded with zeros
 constexpr int AHEAD = 8;                            // rows loaded at once
 extern "C" __global__ void __launch_bounds__(256) products_of_rows(
     const stored *__restrict__ X, const stored *__restrict__ y, const long long *__restrict__ offsets, long long T,

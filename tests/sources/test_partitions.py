@@ -1,4 +1,4 @@
-"""Tasks in pieces: keys of labels, merging rows and statistics, the sample of whole tasks, parts on disk."""
+"""Tasks whose rows arrive in batches: keys of labels, merging, samples of whole tasks, partitions on disk."""
 
 import subprocess
 import sys
@@ -128,14 +128,14 @@ def test_reservoir_with_room_is_what_came():
 @pytest.mark.parametrize("part_bytes", [64_000_000, 600])
 @pytest.mark.parametrize("words", [False, True])
 def test_parts_on_disk_hold_whole_tasks(tmp_path, monkeypatch, part_bytes, words):
-    """Also where parts are too large to be read at once and are parted again, down to single tasks."""
+    """Also if partitions are too large to be read at once and are partitioned again, down to single tasks."""
     monkeypatch.setattr(disk, "PARTITION_BYTES", part_bytes)
-    rows = long_rows(3, n_tasks=300, words=words)
+    rows = long_rows(3, n_tasks=80, words=words)
     whole, parted = TaskSet(*rows), PartitionedRows(tmp_path / "rows")
     for piece in in_pieces(rows):
         parted.add(piece)
     found = [tasks for part in range(N_PARTITIONS) for tasks in parted.tasks(part, whole)]
-    assert len(found) > (N_PARTITIONS if part_bytes == 600 else 50)
+    assert len(found) > (N_PARTITIONS if part_bytes == 600 else 30)
     together = TaskSet.concat(found)
     same_tasks(whole, together)
     parted.clear()
