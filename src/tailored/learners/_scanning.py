@@ -23,7 +23,7 @@ from ..tasks import TaskSet, Units
 def open_scan(
     scan: TaskScan, checkpoint: Any, *, seed: int, settings: dict[str, Any], validation: Any, n_threads: int
 ) -> Iterator[TaskSource]:
-    """Open the source of a scan; a folder that is not the user's ``checkpoint`` is deleted at the end."""
+    """Open the source of a scan; without a ``checkpoint`` its folder is deleted at the end."""
     if scan.table.dask_frame is not None:
         if checkpoint is not None:
             raise ValueError(
@@ -31,10 +31,12 @@ def open_scan(
             )
         yield DaskSource(scan, seed)
         return
-    settings = {**settings, "validation": digest_tasks(validation)}
-    with tempfile.TemporaryDirectory(prefix="tailored-") as temporary:
-        folder = Path(temporary if checkpoint is None else checkpoint)
-        yield DiskSource(scan, folder, seed=seed, settings=settings, n_threads=n_threads)
+    if checkpoint is not None:
+        settings = {**settings, "validation": digest_tasks(validation)}
+        yield DiskSource(scan, Path(checkpoint), seed=seed, settings=settings, n_threads=n_threads)
+        return
+    with tempfile.TemporaryDirectory(prefix="tailored-") as folder:
+        yield DiskSource(scan, Path(folder), seed=seed, settings=None, n_threads=n_threads)
 
 
 def check_no_columns(**arguments: Any) -> None:

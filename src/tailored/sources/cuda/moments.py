@@ -129,7 +129,7 @@ class CudaMoments:
         shift = np.append(scaling.shift, scaling.target_shift)
         scale = 1.0 / np.append(scaling.columns, scaling.target)
         products = torch.empty((compiled.layout.n_products, T), dtype=tasks.X.dtype, device=device)
-        units = [torch.from_numpy(part).to(device) for part in (shift, scale)]
+        units = [torch.tensor(part, device=device) for part in (shift, scale)]
         compiled.launch("products_of_rows", tasks.X, tasks.y, tasks.offsets, T, *units, products)
         # Checking the products is cheaper than checking every row.
         if not bool(torch.isfinite(products.sum(dtype=torch.float64))):
@@ -178,9 +178,9 @@ class CudaMoments:
         joint = self.without_side(model).log_joint(model, self._components(model), means)
         log_evidence = torch.logsumexp(joint, dim=0)
         shares = torch.exp(joint - log_evidence)
-        means += torch.from_numpy(model.means).to(device)[:, :, None]
+        means += torch.tensor(model.means, device=device)[:, :, None]
         if model.side is not None:
-            means += torch.from_numpy(model.side).to(device) @ self.side.T
+            means += torch.tensor(model.side, device=device) @ self.side.T
         log_evidence -= 0.5 * self.sizes * np.log(2.0 * np.pi * model.noise)
         return DevicePosterior(log_evidence, shares.T, means.permute(2, 0, 1))
 
@@ -198,7 +198,7 @@ class CudaMoments:
                 out = self._empty(component.root.shape[1])
             self._launch("evidence", component, model.noise, joint[k], out)
             if deviations is not None and component.root is not None:
-                torch.matmul(torch.from_numpy(component.root).to(joint.device), out, out=deviations[k])
+                torch.matmul(torch.tensor(component.root, device=joint.device), out, out=deviations[k])
         return joint + self._log_proportions(model)
 
     def without_side(self, model: Mixture) -> CudaMoments:
@@ -208,7 +208,7 @@ class CudaMoments:
         if model.side is None:
             return self
         d = self.n_features
-        effect = torch.from_numpy(model.side).to(self.side.device) @ self.side.T
+        effect = torch.tensor(model.side, device=self.side.device) @ self.side.T
         products = self.products.clone()
         position = _positions(d + 1)
         cross = products[position[d, :d]].double()
@@ -263,8 +263,8 @@ class CudaMoments:
         import torch
 
         if model.gates is None:
-            return torch.from_numpy(np.log(model.proportions)).to(self.sizes.device)[:, None]
-        gates = torch.from_numpy(model.gates).to(self.sizes.device)
+            return torch.tensor(np.log(model.proportions), device=self.sizes.device)[:, None]
+        gates = torch.tensor(model.gates, device=self.sizes.device)
         return torch.log_softmax(gates[:, :1] + gates[:, 1:] @ self.side.T, dim=0)
 
     def _components(self, model: Mixture) -> list[Component]:
@@ -283,7 +283,7 @@ def _component(b: Array, W: Array, noise: float, device: Any) -> Component:
     import torch
 
     def to_device(value: Array) -> Any:
-        return torch.from_numpy(np.ascontiguousarray(value)).to(device)
+        return torch.tensor(np.ascontiguousarray(value), device=device)
 
     values, vectors = np.linalg.eigh(W)
     positive = values > ROOT_TOLERANCE * max(float(values[-1]), np.finfo(float).tiny)
