@@ -5,7 +5,7 @@ import pytest
 
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.calibration import numbers_of_rows
-from tailored.metrics import task_scorer
+from tailored.evaluation import task_scorer
 from tailored.tasks.episodes import Arrival, rotate
 
 

@@ -48,7 +48,7 @@ def shuffled(tasks, seed=3):
 def answers(learner, described=False):
     """Weights of new tasks, and those of the tasks learned from, by label."""
     new = made(1, 5, described=described)
-    if not hasattr(learner, "adapt_many") or isinstance(learner, baselines.RowBaseline):
+    if not hasattr(learner, "adapt_many"):
         return learner.predict_rows(*new.support_query(4, shuffle=False)), np.zeros(0)
     known = getattr(learner, "task_labels_", np.zeros(0))
     return learner.adapt_many(new), getattr(learner, "task_weights_", known)[np.argsort(known)]
@@ -69,11 +69,10 @@ LEARNERS = {
         "vector", solver=tailored.solvers.LBFGS(max_passes=3), objective="query", loss="squared"
     ),
     "independent": IndependentLearner,
-    **{name: kind for name, kind in baselines.BASELINES.items() if name != "item and user bias"},
-    "boosting": lambda: baselines.PooledBoosting(max_iter=20),
+    **{**baselines.BASELINES, "pooled boosting": lambda: baselines.PooledBoosting(max_iter=20)},
 }
 #: Those that are given the number that describes the tasks.
-DESCRIBED = ("empirical Bayes", "L-BFGS")
+DESCRIBED = ("empirical Bayes", "L-BFGS", "mixed model", "pooled boosting")
 
 
 @pytest.mark.parametrize("name", LEARNERS)

@@ -22,8 +22,8 @@ from tailored import (
     TaskSet,
     UnconditionalLearner,
 )
+from tailored.evaluation import task_scorer
 from tailored.exceptions import SingleTaskWarning
-from tailored.metrics import task_scorer
 from tailored.solvers import ProjectedSGD
 
 T, N, D = 12, 6, 2

@@ -1,7 +1,7 @@
-"""How good a learner is on tasks of one's own that it has not seen: error and coverage against the rows that are given.
+"""Evaluate learners on tasks that they were not fitted to.
 
-Whole tasks are held out in folds.  Of every held-out task the same rows are asked for whatever is given, so that errors
-at different numbers of rows, and of different methods, are errors of the same predictions.
+`evaluate` holds out whole tasks in folds.  It predicts the same rows of each held-out task for every number of support
+rows and every method, so that all errors are comparable.  `task_scorer` makes a scorer for scikit-learn.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.metrics import get_scorer
+from sklearn.utils.metadata_routing import MetadataRequest
 
 from ._utils.progress import LOG, progress_bar
 from ._utils.validation import check_choice, check_fraction, check_int
-from .baselines import Baseline, MixedModel, RidgePerTask, TaskMean
+from .baselines import BASELINES, Baseline
 from .learners import EmpiricalBayesLearner
 from .losses import get_loss
 from .tasks import TaskSet
@@ -24,22 +26,19 @@ from .tasks.episodes import ORDERS
 from .tasks.pieces import label_keys
 from .tasks.rows import task_means
 
+__all__ = ["Evaluation", "evaluate", "task_scorer", "usual_methods"]
+
 Array = NDArray[np.float64]
 
-#: Numbers of rows that are given, where tasks have more.
+#: Default numbers of support rows.
 SUPPORTS = (0, 1, 2, 5, 10, 20, 50)
-#: Share of tasks that must have more rows than are ever given.
+#: Fraction of the tasks that must have more rows than the largest default number of support rows.
 ENOUGH = 0.5
 
 
 def usual_methods() -> dict[str, Any]:
-    """The recommended learner beside what a practitioner would try first."""
-    return {
-        "tailored": EmpiricalBayesLearner(),
-        "task mean": TaskMean(),
-        "ridge per task": RidgePerTask(),
-        "mixed model": MixedModel(),
-    }
+    """Return `EmpiricalBayesLearner` and the baselines, by their names in tables."""
+    return {"tailored": EmpiricalBayesLearner(), **{name: kind() for name, kind in BASELINES.items()}}
 
 
 @dataclass(frozen=True)
@@ -50,19 +49,19 @@ class Evaluation:
     ----------
     methods : tuple of str
     supports : tuple of int
-        Rows of each new task that were given.
+        Numbers of support rows of each new task.
     errors : array (n_methods, n_supports, n_tasks)
-        Mean error of each task that was asked about.
+        Mean error of each evaluated task.
     covered : array (n_methods, n_supports)
-        Share of targets inside the method's intervals, averaged over tasks; NaN where it has none.
+        Fraction of targets inside the prediction intervals, averaged over tasks; NaN for methods without intervals.
     widths : array (n_methods, n_supports)
-        Mean width of these intervals.
+        Mean width of the intervals.
     labels : array (n_tasks,)
     n_query : int
-        Rows that were predicted, at each number of given rows.
+        Number of rows that were predicted, for each number of support rows.
     loss : str
     coverage : float
-        That the intervals were asked for.
+        Nominal coverage of the intervals.
     """
 
     methods: tuple[str, ...]
@@ -77,17 +76,17 @@ class Evaluation:
 
     @property
     def mean(self) -> Array:
-        """(n_methods, n_supports) errors, averaged over tasks."""
+        """Errors averaged over tasks, (n_methods, n_supports)."""
         return self.errors.mean(axis=2)
 
     @property
     def standard_error(self) -> Array:
-        """Of the means, over tasks."""
+        """Standard errors of the means over tasks, (n_methods, n_supports)."""
         n = self.errors.shape[2]
         return self.errors.std(axis=2, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(self.errors.shape[:2])
 
     def records(self) -> list[dict[str, Any]]:
-        """A line for every method and number of rows."""
+        """Return one dict for every method and number of support rows."""
         mean, error = self.mean, self.standard_error
         return [
             {
@@ -95,8 +94,8 @@ class Evaluation:
                 "rows": rows,
                 "error": float(mean[i, j]),
                 "standard_error": float(error[i, j]),
-                "covered": _known(self.covered[i, j]),
-                "width": _known(self.widths[i, j]),
+                "covered": _or_none(self.covered[i, j]),
+                "width": _or_none(self.widths[i, j]),
             }
             for i, method in enumerate(self.methods)
             for j, rows in enumerate(self.supports)
@@ -115,26 +114,28 @@ def evaluate(
     random_state: int = 0,
     progress: bool = False,
 ) -> Evaluation:
-    """Fit methods to most tasks and predict the others, given few rows of them or none, until all were new once.
+    """Cross-validate methods over whole tasks, for several numbers of support rows.
 
     Parameters
     ----------
     tasks : TaskSet
     methods : mapping of str to estimators, optional
-        Learners or baselines; clones are fitted.  By default `EmpiricalBayesLearner`, the task mean, ridge for each
-        task, and a mixed model.
+        Learners or baselines; clones of them are fitted.  By default `EmpiricalBayesLearner` and the baselines of
+        `tailored.baselines`.
     supports : sequence of int, optional
-        Numbers of given rows.  Tasks with no more rows than the largest are learned from, and not asked about.  By
-        default 0, 1, 2, 5, 10, 20, 50, as far as half of the tasks have more.
+        Numbers of support rows.  Tasks that do not have more rows than the largest are used for fitting only.  By default
+        those of 0, 1, 2, 5, 10, 20 and 50 that half of the tasks exceed.
     n_folds : int, default=5
     order : {"random", "given"}, default="random"
-        Whether random rows are given, or the first ones and later ones are asked for.
+        Whether the support rows are random rows, or the first rows of a task.
     loss : str or Loss, default="absolute"
-        What is averaged over the rows of a task.
+        Loss that is averaged over the rows of a task.
     coverage : float, default=0.9
-        Of the intervals of methods that have them.
+        Nominal coverage of the prediction intervals.
     random_state : int, default=0
-        Draws folds and rows, by the labels of tasks: their order does not matter.
+        Seed of folds and rows.  They depend on the labels of tasks and not on their order.
+    progress : bool, default=False
+        Show a progress bar.
     """
     n_folds = check_int("n_folds", n_folds, minimum=2)
     check_choice("order", order, ORDERS)
@@ -144,49 +145,48 @@ def evaluate(
     # Folds and rows are drawn by position, and the order of tasks must not matter.
     by_label = np.argsort(label_keys(tasks.labels, random_state), kind="stable")
     tasks = tasks[by_label]
-    given = _supports(tasks, supports)
-    asked = np.flatnonzero(tasks.sizes > given[-1])
-    if len(asked) < 2 or len(tasks) <= n_folds:
+    sizes = _supports(tasks, supports)
+    evaluated = np.flatnonzero(tasks.sizes > sizes[-1])
+    if len(evaluated) < 2 or len(tasks) <= n_folds:
         raise ValueError(
-            f"tasks: of {len(tasks)} tasks {len(asked)} have more than {given[-1]} rows; at least two such, and more tasks "
-            f"than the {n_folds} folds, are needed. Give fewer supports or n_folds, or bring more tasks."
+            f"tasks: {len(evaluated)} of {len(tasks)} tasks have more than {sizes[-1]} rows. evaluate needs at least two "
+            f"such tasks, and more tasks than the {n_folds} folds. Pass smaller supports or n_folds, or more tasks."
         )
     fold = np.random.default_rng([random_state, len(tasks)]).permutation(len(tasks)) % n_folds
-    shape = (len(methods), len(given))
-    errors = np.full((*shape, len(tasks)), np.nan)
-    covered, widths = np.full((*shape, len(tasks)), np.nan), np.full((*shape, len(tasks)), np.nan)
+    shape = (len(methods), len(sizes), len(tasks))
+    errors, covered, widths = (np.full(shape, np.nan) for _ in range(3))
     n_query = 0
     with progress_bar("evaluate", n_folds * len(methods), enabled=progress) as advance:
         for k in range(n_folds):
-            held = asked[fold[asked] == k]
-            if not len(held):
+            held_out = evaluated[fold[evaluated] == k]
+            if not len(held_out):
                 continue
             train = tasks[np.flatnonzero(fold != k)]
-            pool, query = tasks[held].support_query(
-                given[-1], random_state=random_state, shuffle=order == "random"
+            pool, query = tasks[held_out].support_query(
+                sizes[-1], random_state=random_state, shuffle=order == "random"
             )
             n_query += len(query.y)
             for i, (name, method) in enumerate(methods.items()):
                 LOG.info("evaluate: part %d of %d, %s", k + 1, n_folds, name)
                 fitted = clone(method).fit(train)
-                for j, rows in enumerate(given):
-                    support = _first(pool, rows, order, random_state)
+                for j, n_support in enumerate(sizes):
+                    support = _first(pool, n_support, order, random_state)
                     prediction, lower, upper = _predict(fitted, support, query, coverage)
-                    errors[i, j, held] = task_means(measure.value(prediction, query.y), query.offsets)
+                    errors[i, j, held_out] = task_means(measure.value(prediction, query.y), query.offsets)
                     inside = ((query.y >= lower) & (query.y <= upper)).astype(float)
                     inside[np.isnan(lower)] = np.nan
-                    covered[i, j, held] = task_means(inside, query.offsets)
-                    widths[i, j, held] = task_means(upper - lower, query.offsets)
+                    covered[i, j, held_out] = task_means(inside, query.offsets)
+                    widths[i, j, held_out] = task_means(upper - lower, query.offsets)
                 if advance is not None:
                     advance(1)
-    asked = asked[np.argsort(by_label[asked])]
+    evaluated = evaluated[np.argsort(by_label[evaluated])]
     return Evaluation(
         tuple(methods),
-        given,
-        errors[:, :, asked],
-        covered[:, :, asked].mean(axis=2),
-        widths[:, :, asked].mean(axis=2),
-        tasks.labels[asked],
+        sizes,
+        errors[:, :, evaluated],
+        covered[:, :, evaluated].mean(axis=2),
+        widths[:, :, evaluated].mean(axis=2),
+        tasks.labels[evaluated],
         n_query,
         loss if isinstance(loss, str) else type(measure).__name__,
         float(coverage),
@@ -196,25 +196,109 @@ def evaluate(
 def _supports(tasks: TaskSet, supports: Sequence[int] | None) -> tuple[int, ...]:
     if supports is not None:
         if isinstance(supports, str) or np.ndim(supports) != 1 or not len(supports):
-            raise ValueError(f"supports: expected numbers of rows, as [0, 5, 10]; got {supports!r}")
+            raise ValueError(f"supports: expected numbers of rows such as [0, 5, 10], got {supports!r}")
         return tuple(sorted({check_int("supports", rows, minimum=0) for rows in supports}))
     return tuple(rows for rows in SUPPORTS if rows == 0 or np.mean(tasks.sizes > rows) >= ENOUGH)
 
 
 def _first(pool: TaskSet, rows: int, order: str, seed: int) -> TaskSet:
-    """So many of the rows that may be given; all of them are the most."""
+    """Return so many support rows of each task, out of the largest set of them."""
     if rows >= pool.sizes.max(initial=0):
         return pool
     return pool.support_query(rows, random_state=seed, shuffle=order == "random")[0]
 
 
 def _predict(fitted: Any, support: TaskSet, query: TaskSet, coverage: float) -> tuple[Array, Array, Array]:
+    """Return predictions and the ends of their intervals, NaN for methods without intervals."""
     if isinstance(fitted, Baseline):
-        found, unknown = fitted.predict_rows(support, query), np.full(len(query.y), np.nan)
-        return found, unknown, unknown
+        missing = np.full(len(query.y), np.nan)
+        return fitted.predict_rows(support, query), missing, missing
     table = fitted.predict_tasks(query, support, coverage=coverage)
     return table["prediction"], table["lower"], table["upper"]
 
 
-def _known(value: float) -> float | None:
+def _or_none(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
+
+
+class _Predicted(RegressorMixin, BaseEstimator):
+    """An estimator with fixed predictions, for scikit-learn's scorers."""
+
+    def __init__(self, predictions: Array) -> None:
+        self.predictions = predictions
+
+    def fit(self, X: Any, y: Any) -> _Predicted:
+        return self
+
+    def predict(self, X: Any) -> Array:
+        return self.predictions
+
+
+class TaskScorer:
+    """A scorer that adapts to some rows of each task and scores the predictions of the others."""
+
+    def __init__(self, scoring: str, support: float | int, order: str, random_state: Any) -> None:
+        self.scoring = scoring
+        self.support = support
+        self.order = order
+        self.random_state = random_state
+
+    def __call__(
+        self, estimator: Any, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None
+    ) -> float:
+        # The learner is the last step of a pipeline; the steps before it transform the rows.
+        estimator = getattr(estimator, "best_estimator_", estimator)
+        steps = getattr(estimator, "steps", None)
+        if steps is not None:
+            X, estimator = estimator[:-1].transform(X) if len(steps) > 1 else X, steps[-1][1]
+            estimator = getattr(estimator, "best_estimator_", estimator)
+        if not hasattr(estimator, "predict_tasks"):
+            raise TypeError(
+                f"estimator: task_scorer scores learners of many tasks, got {type(estimator).__name__}"
+            )
+        if not isinstance(X, TaskSet) and groups is None:
+            raise ValueError(
+                "groups: task_scorer needs the task of each row; pass params={'groups': ...} with metadata routing "
+                "enabled (sklearn.set_config(enable_metadata_routing=True))"
+            )
+        tasks = X if isinstance(X, TaskSet) else TaskSet(X, y, groups, side_info)
+        support, query = tasks.support_query(
+            self.support, random_state=self.random_state, shuffle=self.order == "random"
+        )
+        predicted = _Predicted(estimator.predict_tasks(query, support, coverage=None)["prediction"])
+        return float(get_scorer(self.scoring)(predicted, query.X, query.y))
+
+    def get_metadata_routing(self) -> MetadataRequest:
+        """Request ``groups`` and ``side_info``."""
+        request = MetadataRequest(owner=self)
+        for name in ("groups", "side_info"):
+            request.score.add_request(param=name, alias=True)
+        return request
+
+    def __repr__(self) -> str:
+        order = "" if self.order == ORDERS[0] else f", order={self.order!r}"
+        return f"task_scorer({self.scoring!r}, support={self.support!r}{order})"
+
+
+def task_scorer(
+    scoring: str = "neg_mean_absolute_error",
+    *,
+    support: float | int = 0.5,
+    order: str = "random",
+    random_state: Any = 0,
+) -> TaskScorer:
+    """Make a scorer for `GridSearchCV` and `cross_val_score` over whole tasks.
+
+    Parameters
+    ----------
+    scoring : str
+        Name of one of scikit-learn's scorers, applied to the predictions of all query rows.
+    support : float or int, default=0.5
+        Fraction or number of support rows of each task.
+    order : {"random", "given"}, default="random"
+        Whether the support rows are random rows, or the first rows of a task.
+    random_state : int, RandomState or None, default=0
+        Seed of the support rows.
+    """
+    get_scorer(scoring)  # raises for an unknown name, instead of a score of NaN later
+    return TaskScorer(scoring, support, check_choice("order", order, ORDERS), random_state)

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tailored.baselines import BASELINES, MixedModel
+from tailored.baselines import MixedModel
 from tailored.learners import (
     ConditionalLearner,
     EmpiricalBayesLearner,
@@ -24,7 +24,7 @@ from tailored.losses import Pinball
 from tailored.tasks import TaskSet, rows
 from tailored.theory.bayes import BayesOracle
 
-from ..rivals import RIVALS
+from ..rivals import RIVALS, SIMPLE
 from . import units
 from .splits import Split
 
@@ -129,10 +129,10 @@ def _elsewhere(change: Callable[[TaskSet], units.Change], about: str) -> Method:
 
 #: Strong and simple rivals first; then the paper's algorithms, and what this library recommends.
 METHODS: dict[str, Method] = {
-    **{name: _before(name, kind) for name, kind in BASELINES.items()},
+    **{name: _before(name, kind) for name, kind in SIMPLE.items()},
     # Data sets without a level have no use for an intercept; of the paper's methods none has one.
     "mixed model": _before("mixed model", MixedModel, fit_intercept=False),
-    WITH_INTERCEPT: _before(WITH_INTERCEPT, MixedModel, fit_intercept=True),
+    WITH_INTERCEPT: _before(WITH_INTERCEPT, MixedModel, use_side_info=False),
     **{name: _before(name, kind) for name, kind in RIVALS.items()},
     INDEPENDENT: Method(
         lambda split: IndependentLearner(fit_intercept=False), "the paper's independent learner, θ = I"

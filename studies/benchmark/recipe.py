@@ -16,8 +16,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tailored.datasets import make_clusters
+from tailored.evaluation import task_scorer
 from tailored.learners import EmpiricalBayesLearner
-from tailored.metrics import task_scorer
 from tailored.tasks import TaskSet
 
 from ..files import write_atomically

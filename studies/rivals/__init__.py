@@ -1,14 +1,26 @@
-"""Baselines that are fitted by other programs, and boosting.
+"""Baselines of the benchmark that are not part of the package.
 
-``missing()`` of a baseline returns what is not installed that it needs.
+``missing()`` of a baseline that another program fits returns what is not installed.
 """
 
-from tailored.baselines import Baseline, PooledBoosting
+from tailored.baselines import Baseline, MixedModel, PooledBoosting, PooledRidge, RidgePerTask, TaskMean
 
 from .forest import MixedEffectsForest
 from .mixed_models import Lme4, StatsmodelsMixedLM
+from .simple import GlobalMedian, ItemUserBias, TaskMedian
 
-#: The baselines by their names in tables.
+#: Simple baselines by their names in tables.
+SIMPLE: dict[str, type[Baseline]] = {
+    "global median": GlobalMedian,
+    "task mean": TaskMean,
+    "task median": TaskMedian,
+    "ridge per task": RidgePerTask,
+    "pooled ridge + task offset": PooledRidge,
+    "item and user bias": ItemUserBias,
+    "mixed model": MixedModel,
+}
+
+#: Baselines that read side information, by their names in tables; all but boosting are fitted by other programs.
 RIVALS: dict[str, type[Baseline]] = {
     "lme4": Lme4,
     "statsmodels": StatsmodelsMixedLM,

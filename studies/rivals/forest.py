@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tailored.baselines.boosting import RowBaseline
+from tailored.baselines import Baseline
 from tailored.tasks import TaskSet
 from tailored.tasks.rows import segment_sums
 
 Array = NDArray[np.float64]
 
 
-class MixedEffectsForest(RowBaseline):
+class MixedEffectsForest(Baseline):
     """MERF: a random forest of the columns and the description, and a random intercept for each task.
 
     MERF itself predicts new groups by the forest alone.  Here a new task's intercept is the best linear
@@ -54,10 +54,11 @@ class MixedEffectsForest(RowBaseline):
         found = importlib.util.find_spec("merf")
         return None if found else "the package merf is not installed (pip install 'tailored[rivals]')"
 
-    def _fit_rows(self, tasks: TaskSet) -> None:
+    def _fit(self, tasks: TaskSet) -> None:
         reason = self.missing()
         if reason is not None:
             raise RuntimeError(reason)
+        self._fit_side(tasks)
         import pandas as pd
         from sklearn.ensemble import RandomForestRegressor
 

@@ -27,9 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tailored._utils.threads import single_threaded_blas
-from tailored.baselines.base import Baseline, LinearTask
-from tailored.feature_maps import SideVector
+from tailored.baselines import LinearBaseline
 from tailored.tasks import TaskSet
 from tailored.tasks.rows import dense, with_constant
 
@@ -66,7 +64,7 @@ def random_effects(Z: Array, left: Array, covariance: Array, noise: float) -> Ar
     return np.asarray(spread.T @ np.linalg.solve(spread @ Z.T + noise * np.eye(len(left)), left))
 
 
-class DescribedMixedModel(Baseline):
+class DescribedMixedModel(LinearBaseline):
     """A linear mixed model whose parameters come from elsewhere; new tasks by the best linear predictor.
 
     Attributes
@@ -96,8 +94,8 @@ class DescribedMixedModel(Baseline):
         reason = self.missing()
         if reason is not None:
             raise RuntimeError(reason)
-        self._encoder = None if tasks.side_info is None else SideVector().fit(tasks)
-        X, side = dense(tasks.X), self._describe(tasks)
+        self._fit_side(tasks)
+        X, side = dense(tasks.X), self._side(tasks)
         task = np.repeat(np.arange(len(tasks)), tasks.sizes)
         fixed = np.hstack([X, np.ones((len(X), 1)), side[task]])
         # Optimisers of variances stop early on columns of very different size.  Dividing leaves the models as they
@@ -113,27 +111,14 @@ class DescribedMixedModel(Baseline):
         self.covariance_ = unit_y**2 * found.covariance / np.outer(units[: d + 1], units[: d + 1])
         self.noise_ = unit_y**2 * found.noise
 
-    def _describe(self, tasks: TaskSet) -> Array:
-        return np.zeros((len(tasks), 0)) if self._encoder is None else self._encoder.transform(tasks)
-
-    def adapt_many(self, tasks: TaskSet) -> Array:
-        """Weights of every task, (n_tasks, d + 1); what its description adds is in the intercept."""
-        self._check_new(tasks)
+    def _adapt(self, tasks: TaskSet) -> Array:
+        """The effect of the side information is part of the intercept."""
         weights = np.tile(self.weights_, (len(tasks), 1))
-        weights[:, -1] += self._describe(tasks) @ self.description_
-        with single_threaded_blas():
-            for own, task in zip(weights, tasks, strict=True):
-                Z = with_constant(dense(task.X))
-                own += random_effects(Z, task.y - Z @ own, self.covariance_, self.noise_)
+        weights[:, -1] += self._side(tasks) @ self.description_
+        for own, task in zip(weights, tasks, strict=True):
+            Z = with_constant(dense(task.X))
+            own += random_effects(Z, task.y - Z @ own, self.covariance_, self.noise_)
         return weights
-
-    def adapt(self, X: Any, y: Any, side_info: Any = None) -> LinearTask:
-        """Fit one new task, with its description where the training tasks had one."""
-        weights = self.adapt_many(_one_task(X, y, side_info))[0]
-        return LinearTask(weights[:-1], float(weights[-1]), self.clip_)
-
-    def _weights(self, X: Array, y: Array) -> Array:
-        return self.adapt_many(_one_task(X, y, None))[0]
 
 
 def independent_columns(columns: Array) -> NDArray[np.int64]:
@@ -153,11 +138,6 @@ def independent_columns(columns: Array) -> NDArray[np.int64]:
 def _deviations(columns: Array) -> Array:
     found = columns.std(axis=0)
     return np.where(found > 0, found, 1.0)
-
-
-def _one_task(X: Any, y: Any, side_info: Any) -> TaskSet:
-    X, y = dense(X), np.asarray(y, dtype=float)
-    return TaskSet.from_tasks([(X, y) if side_info is None else (X, y, np.asarray(side_info).ravel())])
 
 
 # --- lme4

@@ -12,7 +12,6 @@ from inputs_data import FORMS, Drawn, as_arguments, draw, draw_shape, scaled
 from inputs_learners import LEARNERS, NAMES, SHARES, Rng
 from inputs_verdict import Failure, attempt, check_finite
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.baselines import PooledBoosting
 from tailored.learners import MetaLearner
 from tailored.solvers import ProjectedSGD
 
@@ -59,7 +58,7 @@ def fit_one(rng: Rng, seen: dict[str, str]) -> None:
 
 
 #: With rows that are none of them zero their predictions are zero only for lack of range.
-NEVER_ZERO = ("empirical Bayes", "independent", "mixed model", "ridge per task", "task mean", "task median")
+NEVER_ZERO = ("empirical Bayes", "independent", "mixed model", "ridge per task", "task mean")
 
 
 def _held_out(rng: Rng, drawn: Drawn, seen: dict[str, str]) -> TaskSet | None:
@@ -113,14 +112,10 @@ def use(rng: Rng, learner: Any, tasks: TaskSet, *, never_zero: bool) -> None:
             again = attempt(lambda: learner.score(tasks), learner)
             if again is not None:
                 check_finite("score", again)
-    elif not isinstance(learner, PooledBoosting):
-        found = attempt(lambda: learner.adapt_many(tasks), learner)
+    else:
+        found = attempt(lambda: learner.predict_rows(tasks, tasks), learner)
         if found is not None:
-            check_finite("adapt_many", found)
-        model = attempt(lambda: learner.adapt(X, y), learner)
-        if model is not None and len(y):
-            found = model.predict(X)
-            check_finite("predict", found)
+            check_finite("predict_rows", found)
             if never_zero and (found == 0.0).any():
                 raise Failure("a prediction is exactly zero")
     errors = attempt(lambda: learner.task_errors(tasks, tasks), learner)

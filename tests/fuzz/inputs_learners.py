@@ -55,7 +55,7 @@ LEARNERS: dict[str, tuple[float, Callable[[Rng], Any]]] = {
     "unconditional": (2.0, lambda rng: _paper(rng, UnconditionalLearner)),
     "independent": (2.0, lambda rng: IndependentLearner(loss=str(rng.choice(["absolute", "squared"])))),
     **{name: (1.0, lambda rng, kind=kind: kind()) for name, kind in BASELINES.items()},
-    "boosting": (0.5, lambda rng: PooledBoosting(max_iter=3, n_draws=1)),
+    "pooled boosting": (0.5, lambda rng: PooledBoosting(max_iter=3)),
 }
 
 

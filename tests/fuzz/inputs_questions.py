@@ -43,10 +43,6 @@ def fitted(name: str) -> tuple[Any, TaskSet, np.ndarray]:
         maker = EmpiricalBayesLearner(loss=Pinball(0.7))
     elif name in BASELINES:
         maker = BASELINES[name]()
-        if name == "item and user bias":
-            tasks = TaskSet.from_arrays(
-                np.eye(3)[np.arange(len(tasks.y)) % 3], tasks.y, tasks.offsets, tasks.labels
-            )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         learner = maker.fit(tasks)
@@ -166,6 +162,10 @@ def _many(method: str) -> Callable[..., None]:
             found = attempt(lambda: learner.task_errors(tasks, query), learner)
             if found is not None:
                 check_finite(method, found[query.sizes > 0])
+        elif method == "predict_rows":
+            found = attempt(lambda: learner.predict_rows(tasks, query), learner)
+            if found is not None:
+                check_finite(method, found)
         elif method == "predict_tasks":
             support = None if rng.random() < 0.2 else tasks
             found = attempt(lambda: learner.predict_tasks(query, support), learner)
@@ -190,15 +190,6 @@ def _representation(rng: Rng, learner: Any, known: TaskSet, drawn: Drawn, seen: 
         check_finite("representation", found)
 
 
-def _adapt_base(rng: Rng, learner: Any, known: TaskSet, drawn: Drawn, seen: dict[str, str]) -> None:
-    X, y, _ = _one_task(rng, drawn, seen)
-    model = attempt(lambda: learner.adapt(X, y), learner)
-    if model is not None:
-        found = attempt(lambda: model.predict(X), model)
-        if found is not None:
-            check_finite("predict", found)
-
-
 META: dict[str, Callable[..., None]] = {
     "adapt": _adapt,
     "update": _update,
@@ -214,8 +205,7 @@ META: dict[str, Callable[..., None]] = {
 
 
 BASE: dict[str, Callable[..., None]] = {
-    "adapt": _adapt_base,
-    "adapt_many": _many("adapt_many"),
+    "predict_rows": _many("predict_rows"),
     "task_errors": _many("task_errors"),
 }
 

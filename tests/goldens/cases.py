@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.preprocessing import PolynomialFeatures
 
 from studies.earlier_methods import EARLIER_METHODS
+from studies.rivals import SIMPLE
 from tailored import (
     ConditionalLearner,
     EmpiricalBayesLearner,
@@ -19,7 +20,6 @@ from tailored import (
     TaskRegressor,
     UnconditionalLearner,
 )
-from tailored.baselines import BASELINES
 from tailored.solvers import LBFGS, ProjectedSGD
 
 # ---------------------------------------------------------------- the API
@@ -105,7 +105,7 @@ def rival(name, **options):
 def baseline(name, **options):
     if name == "mixed model":
         options = {"fit_intercept": False, **options}
-    return BASELINES[name](**options)
+    return SIMPLE[name](**options)
 
 
 def task_alone(d, **options):

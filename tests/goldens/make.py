@@ -22,9 +22,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 # As a script this file is not in a package, and its neighbours are found from the folder above.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from goldens.cases import CASES, CHOICES, NUMBERS, SEARCH
 from goldens.environments import ENVIRONMENTS, WITHOUT_ROWS
+from tailored import TaskSet
 from tailored.exceptions import UnhelpfulWarning, UnknownCategoryWarning
 
 GOLDENS = Path(__file__).with_name("goldens.npz")
@@ -113,10 +115,22 @@ def _side(side):
 
 
 def _adapt(learner, task, side):
-    """Rows that are not there are not passed, except to baselines, which insist on X and y."""
-    if not hasattr(learner, "representation"):
-        return learner.adapt(task.X, task.y)
+    """Rows that are not there are not passed."""
+    if not hasattr(learner, "adapt"):
+        return OneTask(learner, TaskSet.from_tasks([(task.X, task.y)]))
     return learner.adapt(*((task.X, task.y) if len(task.y) else ()), **_side(side))
+
+
+class OneTask:
+    """The model of one task by a baseline."""
+
+    def __init__(self, baseline, support):
+        self.baseline, self.support = baseline, support
+        *self.coef_, self.intercept_ = baseline.adapt_many(support)[0]
+
+    def predict(self, X):
+        query = TaskSet.from_tasks([(X, np.zeros(X.shape[0]))])
+        return self.baseline.predict_rows(self.support, query)
 
 
 def _model(model, query, prefix):

@@ -48,7 +48,6 @@ PAPERS: dict[str, Callable[[], Any]] = {
 LEARNERS: dict[str, Callable[[], Any]] = {
     "empirical Bayes": EmpiricalBayesLearner,
     **PAPERS,
-    **{k: v for k, v in BASELINES.items() if k != "item and user bias"},
-    "boosting": lambda: PooledBoosting(max_iter=3),
+    **{**BASELINES, "pooled boosting": lambda: PooledBoosting(max_iter=3)},
 }
 EVERYONE = pytest.mark.parametrize("name", LEARNERS)

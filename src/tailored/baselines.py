@@ -1,0 +1,477 @@
+"""Simple methods to compare a learner with.
+
+Each is fitted to many tasks and predicts rows of new tasks from a few rows of them.  `BASELINES` lists them by name.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise, product
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from ._utils.algebra import solve
+from ._utils.threads import single_threaded_blas, single_threaded_openmp
+from ._utils.validation import check_clip, check_rng
+from .feature_maps import SideVector
+from .gaussian import Mixture, Tasks, fit_mixed_model, statistics_of
+from .losses import get_loss
+from .tasks import Rows, TaskSet, Units
+from .tasks.pieces import in_label_order
+from .tasks.rows import batches, clipped, dense, predictions, task_means
+from .tasks.units import ANY_UNITS, USERS_UNITS, check_ratios, check_sizes
+
+__all__ = [
+    "BASELINES",
+    "Baseline",
+    "LinearBaseline",
+    "MixedModel",
+    "PooledBoosting",
+    "PooledRidge",
+    "RidgePerTask",
+    "TaskMean",
+]
+
+Array = NDArray[np.float64]
+
+#: Candidates for the ridge parameter.
+RIDGE_ALPHAS = tuple(float(alpha) for alpha in np.logspace(-4, 4, 17))
+#: Candidates for the number of pseudo-rows that shrink an offset towards zero.
+SHRINKAGES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
+#: Rounds of generalised least squares and EM of `MixedModel`, at most.
+SIDE_ROUNDS = 20
+#: `PooledBoosting`: learning rate, random sets of other rows for each row, fraction of held-out tasks.
+LEARNING_RATE, N_DRAWS, HELD_OUT = 0.05, 5, 0.2
+
+
+class Baseline(BaseEstimator):
+    """Base class: fit on many tasks, predict rows of new ones.
+
+    Parameters
+    ----------
+    clip : None, "train" or pair (low, high), default=None
+        Clip predictions to this range, or to that of the training targets.
+    """
+
+    clip: Any = None
+    clip_: tuple[float, float] | None
+    _encoder: SideVector | None = None
+    #: Magnitudes of features and targets that the method accepts.
+    _sizes = USERS_UNITS
+
+    def __init__(self, clip: Any = None) -> None:
+        self.clip = clip
+
+    def fit(self, tasks: TaskSet) -> Self:
+        """Estimate what is shared by all tasks.  The baseline is unchanged if this raises."""
+        _check_tasks(tasks, "tasks")
+        if not len(tasks.y):
+            raise ValueError("tasks: no task has a row; pass at least one task with rows")
+        check_sizes(tasks, self._sizes)
+        before = dict(vars(self))
+        try:
+            self.n_features_in_ = tasks.n_features
+            self.clip_ = check_clip(self.clip, tasks.y)
+            with single_threaded_blas(), single_threaded_openmp():
+                # Random draws and sums depend on positions; the order of tasks must not matter.
+                self._fit(in_label_order(tasks))
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    @abstractmethod
+    def _fit(self, tasks: TaskSet) -> None:
+        """Set the fitted attributes."""
+
+    @abstractmethod
+    def _predict(self, support: TaskSet, query: TaskSet) -> Array:
+        """Predict the query rows, without clipping."""
+
+    def predict_rows(self, tasks: TaskSet, query: TaskSet) -> Array:
+        """Predict the rows of ``query`` given the rows of ``tasks``: the same tasks in the same order."""
+        self._check_new(tasks)
+        self._check_new(query, "query")
+        if len(query) != len(tasks):
+            raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
+        with single_threaded_blas(), single_threaded_openmp():
+            return clipped(self._predict(tasks, query), self.clip_)
+
+    def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: Any = "absolute") -> Array:
+        """Return the mean loss of each task on its ``query`` rows, given its rows in ``tasks``."""
+        return task_means(get_loss(loss).value(self.predict_rows(tasks, query), query.y), query.offsets)
+
+    def _check_new(self, tasks: TaskSet, name: str = "tasks") -> None:
+        """Raise for tasks that do not have the features of `fit`."""
+        check_is_fitted(self, "n_features_in_")
+        _check_tasks(tasks, name)
+        if tasks.n_features != self.n_features_in_:
+            raise ValueError(
+                f"{name}: X has {tasks.n_features} features, but {type(self).__name__} was fitted with "
+                f"{self.n_features_in_}"
+            )
+        check_sizes(tasks, self._sizes, new=True)
+
+    def _fit_side(self, tasks: TaskSet) -> None:
+        self._encoder = None if tasks.side_info is None else SideVector().fit(tasks)
+
+    def _side(self, tasks: TaskSet) -> Array:
+        """Side information as numbers, (n_tasks, q); q is 0 if there was none in `fit`."""
+        return np.zeros((len(tasks), 0)) if self._encoder is None else self._encoder.transform(tasks)
+
+    def _columns(self, tasks: TaskSet) -> Array:
+        """Features of each row, followed by the side information of its task."""
+        return np.hstack([dense(tasks.X), np.repeat(self._side(tasks), tasks.sizes, axis=0)])
+
+    def _search(self, support: TaskSet, query: TaskSet, grid: dict[str, Iterable[Any]]) -> float:
+        """Set the attributes named in ``grid`` to the values with the lowest error on the query rows."""
+        best: tuple[float, tuple[Any, ...]] = (np.inf, ())
+        for values in product(*grid.values()):
+            self.__dict__.update(zip(grid, values, strict=True))
+            error = float(np.nanmean(self.task_errors(support, query))) if len(query.y) else np.inf
+            if error < best[0] or not best[1]:
+                best = error, values
+        self.__dict__.update(zip(grid, best[1], strict=True))
+        return best[0]
+
+
+class LinearBaseline(Baseline):
+    """Base class of baselines whose predictions are linear in the features of a row."""
+
+    def _weights(self, X: Array, y: Array) -> Array:
+        """Return the (d + 1,) weights of one task, the intercept last."""
+        raise NotImplementedError
+
+    def adapt_many(self, tasks: TaskSet) -> Array:
+        """Return the weights of every task, (n_tasks, d + 1), the intercept last."""
+        self._check_new(tasks)
+        with single_threaded_blas():
+            return self._adapt(tasks)
+
+    def _adapt(self, tasks: TaskSet) -> Array:
+        return np.array([self._weights(dense(task.X), task.y) for task in tasks])
+
+    def _predict(self, support: TaskSet, query: TaskSet) -> Array:
+        return predictions(Rows.of(query, True), self._adapt(support))
+
+
+class TaskMean(LinearBaseline):
+    """Predict the mean target of the task's own rows; without rows, the mean of all training targets."""
+
+    def _fit(self, tasks: TaskSet) -> None:
+        self.mean_ = float(tasks.y.mean())
+
+    def _weights(self, X: Array, y: Array) -> Array:
+        return np.append(np.zeros(X.shape[1]), y.mean() if len(y) else self.mean_)
+
+
+class _SelectedRidge(LinearBaseline):
+    """Ridge regression whose parameters are selected on held-out rows of the training tasks.
+
+    Parameters
+    ----------
+    alphas : sequence of float
+        Candidates for the ridge parameter λ.
+    support : float, default=0.5
+        Fraction of the rows of each training task to fit on while selecting.
+    clip
+        See `Baseline`.
+    random_state : int, RandomState or None, default=0
+    """
+
+    def __init__(
+        self, alphas: Any = RIDGE_ALPHAS, support: float = 0.5, clip: Any = None, random_state: Any = 0
+    ) -> None:
+        self.alphas = alphas
+        self.support = support
+        self.clip = clip
+        self.random_state = random_state
+
+    def _held_out_rows(self, tasks: TaskSet) -> tuple[TaskSet, TaskSet]:
+        return tasks.support_query(self.support, random_state=self.random_state)
+
+
+class RidgePerTask(_SelectedRidge):
+    """Ridge regression on each task, ``‖Xw − y‖² + λ‖w‖²``, with the same λ for all tasks.
+
+    λ, and whether there is an unpenalised intercept, are selected by the mean absolute error on held-out rows.  A task
+    without rows gets the mean of all training targets.
+    """
+
+    alpha_: float
+    centred_: bool
+
+    def _fit(self, tasks: TaskSet) -> None:
+        self.mean_ = float(tasks.y.mean())
+        support, query = self._held_out_rows(tasks)
+        self._search(support, query, {"centred_": (False, True), "alpha_": map(float, self.alphas)})
+
+    def _weights(self, X: Array, y: Array) -> Array:
+        n, d = X.shape
+        if n == 0:
+            return np.append(np.zeros(d), self.mean_)
+        shift_X = X.mean(axis=0) if self.centred_ else np.zeros(d)
+        shift_y = float(y.mean()) if self.centred_ else 0.0
+        w = _ridge(X - shift_X, y - shift_y, self.alpha_)
+        return np.append(w, shift_y - shift_X @ w)
+
+
+class PooledRidge(_SelectedRidge):
+    """One ridge regression for all tasks with an offset for each task: ``y = <x, w> + μ + o_t``.
+
+    w and μ are estimated from all rows.  The offset is the sum of the task's residuals over n + κ.  λ and κ are selected
+    as in `RidgePerTask`.
+    """
+
+    shrinkage_: float
+
+    def _fit(self, tasks: TaskSet) -> None:
+        support, query = self._held_out_rows(tasks)
+        best: tuple[float, float, float] = (np.inf, 1.0, 0.0)
+        for alpha in self.alphas:
+            self._pool(support, float(alpha))
+            error = self._search(support, query, {"shrinkage_": SHRINKAGES})
+            best = min(best, (error, float(alpha), self.shrinkage_))
+        _, self.alpha_, self.shrinkage_ = best
+        self._pool(tasks, self.alpha_)
+
+    def _pool(self, tasks: TaskSet, alpha: float) -> None:
+        X, y = dense(tasks.X), tasks.y
+        if not len(y):
+            self.coef_, self.intercept_ = np.zeros(X.shape[1]), 0.0
+            return
+        shift_X, shift_y = X.mean(axis=0), float(y.mean())
+        self.coef_ = _ridge(X - shift_X, y - shift_y, alpha)
+        self.intercept_ = shift_y - float(shift_X @ self.coef_)
+
+    def _weights(self, X: Array, y: Array) -> Array:
+        residuals = y - X @ self.coef_ - self.intercept_
+        offset = residuals.sum() / (len(y) + self.shrinkage_) if len(y) else 0.0
+        return np.append(self.coef_, self.intercept_ + offset)
+
+
+class MixedModel(LinearBaseline):
+    """The linear mixed model with random slopes of full covariance, fitted by EM.
+
+    ``w ~ N(b + g·s, W)``, ``y = Xw + noise of variance σ²``.  Side information s shifts the intercept: it is a fixed
+    effect.  The weights of a task are their posterior mean.
+
+    Parameters
+    ----------
+    fit_intercept : bool, default=True
+        Add a random intercept.  Without it, side information is not used.
+    max_iter, tol
+        Maximal number of EM steps; EM stops when the log evidence per row changes by less than ``tol``.
+    clip
+        See `Baseline`.
+    use_side_info : bool, default=True
+        Estimate fixed effects of the side information, if the tasks have any.
+
+    Attributes
+    ----------
+    mean_, covariance_ : arrays (d,), (d, d)
+        b and W; with an intercept it is the last of d + 1 weights.
+    noise_ : float
+        σ².
+    """
+
+    _sizes = ANY_UNITS
+
+    def __init__(
+        self,
+        fit_intercept: bool = True,
+        max_iter: int = 300,
+        tol: float = 1e-7,
+        clip: Any = None,
+        use_side_info: bool = True,
+    ) -> None:
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.tol = tol
+        self.clip = clip
+        self.use_side_info = use_side_info
+
+    def _check_new(self, tasks: TaskSet, name: str = "tasks") -> None:
+        super()._check_new(tasks, name)
+        if hasattr(self, "units_"):
+            self.units_.check(tasks.X, tasks.y, tasks.feature_names)
+
+    def _fit(self, tasks: TaskSet) -> None:
+        units = Units.of(tasks, self.fit_intercept, centre=True)
+        check_ratios(units, tasks.feature_names)
+        self._encoder, self.side_mean_, self.side_scale_ = None, np.zeros(0), np.ones(0)
+        if self.use_side_info and self.fit_intercept:
+            self._fit_side(tasks)
+            side = super()._side(tasks)
+            self.side_mean_, deviations = side.mean(axis=0), side.std(axis=0)
+            self.side_scale_ = np.where(deviations > 0.0, deviations, 1.0)
+        statistics = statistics_of(tasks, units, self._side(tasks))
+        model = fit_mixed_model(statistics, max_iter=self.max_iter, tol=self.tol)
+        self.units_, self.model_ = units, self._fit_side_effects(statistics, model)
+        self.mean_ = units.raw_weights(self.model_.means[0])
+        self.covariance_ = units.raw_representation(self.model_.covariances[0]) * units.target**2
+        self.noise_ = self.model_.noise * units.target**2
+
+    def _side(self, tasks: TaskSet) -> Array:
+        """Side information with mean 0 and standard deviation 1 over the training tasks."""
+        return np.asarray((super()._side(tasks) - self.side_mean_) / self.side_scale_)
+
+    def _fit_side_effects(self, statistics: Tasks, model: Mixture) -> Mixture:
+        """Alternate generalised least squares for the fixed effects with EM for the other parameters."""
+        side = statistics.side
+        assert side is not None
+        effects = np.zeros((statistics.n_features, side.shape[1]))
+        for _ in range(SIDE_ROUNDS if side.shape[1] else 0):
+            previous = effects[-1].copy()
+            effects[-1] = _fixed_effects(statistics, model)
+            shifted = statistics.shifted(side @ effects.T)
+            model = fit_mixed_model(shifted, max_iter=self.max_iter, tol=self.tol, start=model)
+            if np.abs(effects[-1] - previous).max() < 1e-6:
+                break
+        return replace(model, side=effects)
+
+    def _adapt(self, tasks: TaskSet) -> Array:
+        parts = [
+            self.model_.weights(statistics_of(batch, self.units_, self._side(batch)))
+            for batch in batches(tasks)
+        ]
+        weights = self.units_.raw_weights(np.concatenate(parts))
+        return weights if self.fit_intercept else np.hstack([weights, np.zeros((len(weights), 1))])
+
+
+def _fixed_effects(statistics: Tasks, model: Mixture) -> Array:
+    """Return the effects (q,) of side information on the intercept by generalised least squares.
+
+    The means b are estimated with them.  With ``V = XWXᵀ + σ²I``, ``XᵀV⁻¹ = (I + XᵀXW/σ²)⁻¹ Xᵀ/σ²``.
+    """
+    side, d = statistics.side, statistics.n_features
+    assert side is not None
+    factors = np.eye(d) + statistics.gram @ (model.covariances[0] / model.noise)
+    both = solve(factors, np.concatenate([statistics.gram, statistics.cross[:, :, None]], axis=2))
+    A, c = both[:, :, :d], both[:, :, d]
+    corner = side.T @ (A[:, -1, -1:] * side)
+    border = A[:, :, -1].T @ side
+    normal = np.block([[A.sum(axis=0), border], [border.T, corner]])
+    right = np.concatenate([c.sum(axis=0), side.T @ c[:, -1]])
+    # Indicators of categories sum to a constant: the solution of least norm is one of many.
+    return np.linalg.lstsq(normal, right, rcond=1e-10)[0][d:]
+
+
+class PooledBoosting(Baseline):
+    """Gradient boosting on the rows of all tasks.
+
+    Its columns are the features, the side information, and the mean target and the number of the task's support rows.
+    While training, each row gets the last two from a random set of the *other* rows of its task, of a random size,
+    several times over, so that its own target is never among its columns.  The number of trees is selected on held-out
+    tasks.
+
+    Parameters
+    ----------
+    max_iter : int, default=300
+        Largest number of trees.
+    clip
+        See `Baseline`.
+    random_state : int, RandomState or None, default=0
+
+    Attributes
+    ----------
+    n_iter_ : int
+        Number of trees.
+    model_ : HistGradientBoostingRegressor
+    """
+
+    def __init__(self, max_iter: int = 300, clip: Any = None, random_state: Any = 0) -> None:
+        self.max_iter = max_iter
+        self.clip = clip
+        self.random_state = random_state
+
+    def _fit(self, tasks: TaskSet) -> None:
+        self._fit_side(tasks)
+        rng = check_rng(self.random_state)
+        n_held_out = int(np.ceil(HELD_OUT * len(tasks))) if len(tasks) > 1 else 0
+        order = rng.permutation(len(tasks))
+        self.n_iter_ = int(self.max_iter)
+        held_out, others = tasks[order[:n_held_out]], tasks[order[n_held_out:]]
+        if len(held_out.y) and len(others.y):
+            model = self._boost(others, int(self.max_iter), rng)
+            columns, targets = self._training_rows(held_out, rng)
+            errors = [np.mean((stage - targets) ** 2) for stage in model.staged_predict(columns)]
+            self.n_iter_ = int(np.argmin(errors)) + 1
+        self.model_ = self._boost(tasks, self.n_iter_, rng)
+
+    def _boost(self, tasks: TaskSet, n_trees: int, rng: Any) -> Any:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        columns, targets = self._training_rows(tasks, rng)
+        # A column of missing values alone cannot be binned.
+        columns[:, np.isnan(columns).all(axis=0)] = 0.0
+        # Early stopping holds out rows, and the same row occurs here several times.
+        model = HistGradientBoostingRegressor(
+            learning_rate=LEARNING_RATE, max_iter=n_trees, early_stopping=False, random_state=0
+        )
+        return model.fit(columns, targets)
+
+    def _training_rows(self, tasks: TaskSet, rng: Any) -> tuple[Array, Array]:
+        """Return columns and targets: every row `N_DRAWS` times, each with other support rows."""
+        columns = self._columns(tasks)
+        drawn = [np.column_stack([columns, *_other_rows(tasks, rng)]) for _ in range(N_DRAWS)]
+        return np.concatenate(drawn), np.tile(tasks.y, N_DRAWS)
+
+    def _predict(self, support: TaskSet, query: TaskSet) -> Array:
+        if not len(query.y):
+            return np.zeros(0)
+        means, numbers = task_means(support.y, support.offsets), support.sizes.astype(float)
+        own = [np.repeat(means, query.sizes), np.repeat(numbers, query.sizes)]
+        return np.asarray(self.model_.predict(np.column_stack([self._columns(query), *own])))
+
+
+def _other_rows(tasks: TaskSet, rng: Any) -> tuple[Array, Array]:
+    """Return mean target and number of random other rows of its task for each row; the mean of none is NaN.
+
+    The rows of a task are put on a circle in random order, and each takes the rows after it, never as far as itself.
+    Their number is log-uniform, because new tasks have few rows.
+    """
+    task = np.repeat(np.arange(len(tasks)), tasks.sizes)
+    n = tasks.sizes[task]
+    number = np.minimum(np.exp(rng.random(len(task)) * np.log(n + 1.0)).astype(np.int64) - 1, n - 1)
+    order = np.lexsort((rng.random(len(task)), task))
+    position = np.empty(len(task), dtype=np.int64)
+    position[order] = np.arange(len(task)) - tasks.offsets[task]
+    # Sums over a circle are differences of cumulative sums over two rounds.
+    y = tasks.y[order]
+    twice = np.concatenate([np.append(y[a:b], y[a:b]) for a, b in pairwise(tasks.offsets)])
+    cumulative = np.concatenate([[0.0], np.cumsum(twice)])
+    start = 2 * tasks.offsets[task] + position + 1
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = (cumulative[start + number] - cumulative[start]) / number
+    return np.where(number > 0, mean, np.nan), number.astype(float)
+
+
+def _ridge(X: Array, y: Array, alpha: float) -> Array:
+    """argmin ``‖Xw − y‖² + λ‖w‖²``, through the smaller of the two Gram matrices."""
+    n, d = X.shape
+    if n < d:
+        return np.asarray(X.T @ solve(X @ X.T + alpha * np.eye(n), y))
+    return np.asarray(solve(X.T @ X + alpha * np.eye(d), X.T @ y))
+
+
+def _check_tasks(tasks: Any, name: str) -> None:
+    if not isinstance(tasks, TaskSet):
+        raise TypeError(f"{name}: expected a TaskSet, got {type(tasks).__name__}")
+
+
+#: The baselines by their names in tables.
+BASELINES: dict[str, type[Baseline]] = {
+    "task mean": TaskMean,
+    "ridge per task": RidgePerTask,
+    "pooled ridge": PooledRidge,
+    "pooled boosting": PooledBoosting,
+    "mixed model": MixedModel,
+}
