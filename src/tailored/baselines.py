@@ -131,11 +131,12 @@ class Baseline(BaseEstimator):
         return np.hstack([dense(tasks.X), np.repeat(self._side(tasks), tasks.sizes, axis=0)])
 
     def _search(self, support: TaskSet, query: TaskSet, grid: dict[str, Iterable[Any]]) -> float:
-        """Set the attributes named in ``grid`` to the values with the lowest error on the query rows."""
+        """Set the attributes named in ``grid`` to the values with the lowest mean absolute error on the query rows."""
         best: tuple[float, tuple[Any, ...]] = (np.inf, ())
         for values in product(*grid.values()):
             self.__dict__.update(zip(grid, values, strict=True))
-            error = float(np.nanmean(self.task_errors(support, query))) if len(query.y) else np.inf
+            losses = np.abs(clipped(self._predict(support, query), self.clip_) - query.y)
+            error = float(np.nanmean(task_means(losses, query.offsets))) if len(query.y) else np.inf
             if error < best[0] or not best[1]:
                 best = error, values
         self.__dict__.update(zip(grid, best[1], strict=True))

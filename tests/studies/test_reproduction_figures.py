@@ -134,7 +134,7 @@ def test_report_of_other_sizes_has_no_comments(folder, tmp_path):
 
 
 def test_published_numbers_are_the_ends_of_the_curves(tmp_path):
-    curves = Path(__file__).resolve().parents[2] / "shared" / "published" / "curves.csv"
+    curves = Path(__file__).resolve().parents[3] / "shared" / "published" / "curves.csv"
     if not curves.exists():
         pytest.skip(f"the published curves are not in {os.path.relpath(curves)}")
     assert read_published() == read_published(curves)

@@ -17,7 +17,7 @@ from studies.reproduction.config_files import load_config, parse_config
 from studies.reproduction.protocol import data_digest, load_real, prepare
 from tiny import TINY
 
-REAL = Path(os.environ.get("TAILORED_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+REAL = Path(os.environ.get("TAILORED_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 
 
 def lenk_folder(folder: Path, people: int = 12) -> Path:

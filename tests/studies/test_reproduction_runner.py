@@ -50,7 +50,7 @@ def start(config: Path, out: Path, *extra: str) -> subprocess.Popen[str]:
     command = [
         sys.executable,
         "-m",
-        "tailored",
+        "studies",
         "reproduce",
         str(config),
         "--out",
@@ -64,6 +64,7 @@ def start(config: Path, out: Path, *extra: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        cwd=Path(__file__).parents[2],
         # A shell's background jobs, and all that they start, ignore Ctrl-C; the run under test must not.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
@@ -106,7 +107,7 @@ def test_a_stopped_run_continues_to_the_same_bits(uninterrupted, tmp_path, sign,
     assert not (out / "results.csv.gz").exists()
     if sign == signal.SIGINT:
         assert "interrupted" in errors
-        assert f"tailored reproduce {config} --jobs 2 --out {out} --no-figures --resume" in errors
+        assert f"python -m studies reproduce {config} --jobs 2 --out {out} --no-figures --resume" in errors
         assert "Traceback" not in errors
 
     again = CliRunner().invoke(

@@ -1,8 +1,6 @@
 """The studies run, say what they should, and draw themselves from their tables."""
 
 import csv
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,13 +130,3 @@ def test_surrogate_gradient_against_finite_differences():
     h = 1e-5
     slope = (surrogate(theta + h * E) - surrogate(theta - h * E)) / (2 * h)
     assert slope == pytest.approx(np.sum(gradient * E), rel=1e-4)
-
-
-def test_code_of_the_page_runs(capsys):
-    page = (Path(__file__).parents[1] / "docs" / "theory.md").read_text()
-    names: dict = {}
-    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    assert len(blocks) == 2
-    for block in blocks:
-        exec(block, names)
-    assert "ridge-estimated" in capsys.readouterr().out
