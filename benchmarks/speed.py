@@ -25,9 +25,9 @@ from tailored import ConditionalLearner, EmpiricalBayesLearner
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
-from tailored.objectives import Surrogate
 from tailored.representation import Factored
 from tailored.solvers import ProjectedSGD
+from tailored.solvers.objectives import Surrogate
 from tailored.tasks import Rows
 from tailored.within import solve_many
 

@@ -28,9 +28,9 @@ from tailored import within
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
-from tailored.objectives import Surrogate
 from tailored.representation import Exact
 from tailored.solvers.means import MeanAtTasks
+from tailored.solvers.objectives import Surrogate
 from tailored.tasks import Rows
 
 D, N, WARM_UP, TIMED, HELD_OUT = 20, 40, 120, 25, 400

@@ -22,9 +22,9 @@ from tailored import (
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.streaming import Running
 from tailored.feature_maps import MeanEmbedding, RidgeEstimate
-from tailored.objectives import Query, Surrogate
 from tailored.solvers import LBFGS, ProjectedSGD
 from tailored.solvers.held_out import HeldOutPool
+from tailored.solvers.objectives import Query, Surrogate
 from tailored.solvers.projected import Trajectory
 
 # What is learned does not matter here, and EM may stop early.

@@ -22,9 +22,9 @@ from studies.theory.environment import Environment
 from studies.theory.risks import RiskEstimate, excess_risk, task_risk
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner, within
 from tailored.losses import get_loss
-from tailored.objectives import Surrogate
 from tailored.representation import Dense
 from tailored.solvers import ProjectedSGD
+from tailored.solvers.objectives import Surrogate
 from tailored.tasks import Rows
 from tailored.theory import (
     BOUNDS,

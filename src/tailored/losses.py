@@ -1,14 +1,14 @@
-"""Losses l(p, y) of a prediction p and a target y, with what the within-task dual needs of them.
+"""Losses l(p, y) of a prediction p and a target y, with their conjugates for the within-task dual problem.
 
-Each loss knows its value, a subgradient in p, its Lipschitz constant in p, and its conjugate in p,
+Each loss has a value, a subgradient in p, a Lipschitz constant in p, and a conjugate in p,
 
     l*(a, y) = sup over p of  a p - l(p, y) ,
 
-which for all but the logistic loss has one shape, the dual box
+which has the same form for all losses but the logistic one, the dual box
 
     l*(a, y) = a linear + 1/2 quadratic a^2 + kink |a|   on [lower, upper], infinity elsewhere.
 
-``LOSSES`` maps the names to the classes.
+`LOSSES` maps the names to the classes.  To add a loss, define its class and add it there.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 class DualBox(NamedTuple):
-    """Conjugates of n targets: linear, lower and upper are (n,), quadratic and kink are numbers."""
+    """Conjugates of n targets: linear, lower and upper are (n,), quadratic and kink are floats."""
 
     linear: Floats
     lower: Floats
@@ -36,10 +36,10 @@ class DualBox(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss(ABC):
-    """A loss, convex in the prediction. Everything is elementwise and broadcasts."""
+    """Base of the losses, which are convex in the prediction.  All methods are elementwise and broadcast."""
 
     name: ClassVar[str]
-    dual: ClassVar[str]  # the family of the conjugate, by which a within-task kernel is found
+    dual: ClassVar[str]  # the family of the conjugate, which selects the within-task kernel
     piecewise_linear: ClassVar[bool] = False
 
     @property
@@ -49,23 +49,23 @@ class Loss(ABC):
 
     @abstractmethod
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        """l(p, y)."""
+        """Return l(p, y)."""
 
     @abstractmethod
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
-        """A subgradient of l(., y) at p: at a kink the admissible value nearest 0."""
+        """Return a subgradient of l(., y) at p; at a kink the admissible value nearest to 0."""
 
     @abstractmethod
     def conjugate(self, alpha: ArrayLike, y: ArrayLike) -> Floats:
-        """l*(alpha, y) = sup over p of alpha p - l(p, y), infinite outside its domain."""
+        """Return l*(alpha, y) = sup over p of alpha p - l(p, y), infinite outside its domain."""
 
     @abstractmethod
     def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
-        """What a within-task kernel of this family needs of the targets, in arrays of its own."""
+        """Return the parameters of a within-task kernel of this family, in new arrays."""
 
     @abstractmethod
     def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
-        """Where alpha is strictly inside a smooth piece of l*(., y), and the curvature of that piece."""
+        """Return whether alpha is strictly inside a smooth piece of l*(., y), and the curvature of that piece."""
 
     def check_targets(self, y: ArrayLike, name: str = "y") -> None:  # noqa: B027
         """Raise a ValueError if a target is outside the loss's domain."""
@@ -83,7 +83,7 @@ class BoxLoss(Loss):
 
     @abstractmethod
     def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
-        """Ends of the domain of l*(., y)."""
+        """Return the ends of the domain of l*(., y)."""
 
     def _table(self, y: ArrayLike) -> Floats:
         y = np.asarray(y)
@@ -93,7 +93,7 @@ class BoxLoss(Loss):
         return table
 
     def dual_box(self, y: ArrayLike) -> DualBox:
-        """The conjugates of the targets y (n,)."""
+        """Return the conjugates of the targets y (n,)."""
         linear, lower, upper = self._table(y)
         return DualBox(linear, lower, upper, self._quadratic, self._kink)
 
@@ -116,7 +116,7 @@ class BoxLoss(Loss):
 
 
 class _PiecewiseLinear(BoxLoss):
-    """Base of those whose box has no curvature."""
+    """Base of the losses whose box has no curvature."""
 
     dual: ClassVar[str] = "piecewise"
     piecewise_linear: ClassVar[bool] = True
@@ -124,11 +124,11 @@ class _PiecewiseLinear(BoxLoss):
 
 
 class MarginLoss(Loss):
-    """Mixed into the losses of a margin y p, whose targets are signs."""
+    """Base of the losses of a margin y p, whose targets are -1 and +1."""
 
     def check_targets(self, y: ArrayLike, name: str = "y") -> None:
-        found = np.unique(np.asarray(y))
-        bad = found[~np.isin(found, (-1, 1))]
+        values = np.unique(np.asarray(y))
+        bad = values[~np.isin(values, (-1, 1))]
         if bad.size:
             shown = ", ".join(str(value) for value in bad[:5]) + (", ..." if bad.size > 5 else "")
             raise ValueError(
@@ -281,7 +281,7 @@ class Logistic(MarginLoss):
         b = -np.multiply(alpha, y, dtype=np.float64)
         inside = (b >= 0.0) & (b <= 1.0)
         b = np.where(inside, b, 0.0)
-        # log(1) where the factor in front is 0, so that the ends of the interval need no limit
+        # log(1) where its factor is 0 gives the limits at the ends of the interval
         entropy = b * np.log(np.where(b > 0.0, b, 1.0)) + (1.0 - b) * np.log(np.where(b < 1.0, 1.0 - b, 1.0))
         return np.where(inside, entropy, np.inf)
 
@@ -316,7 +316,7 @@ LOSSES: dict[str, type[Loss]] = {
 
 
 def get_loss(loss: str | Loss | tuple[str, Mapping[str, Any]]) -> Loss:
-    """A loss as it is, from its name, or from a pair such as ``("pinball", {"quantile": 0.9})``."""
+    """Return a loss from its name, from a pair such as ``("pinball", {"quantile": 0.9})``, or unchanged."""
     if isinstance(loss, Loss):
         return loss
     name, parameters = loss if isinstance(loss, tuple) and len(loss) == 2 else (loss, {})

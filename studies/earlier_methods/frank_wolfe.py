@@ -8,9 +8,9 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from tailored._utils.validation import check_int
-from tailored.objectives import MetaGradient
 from tailored.representation import Bias, Conditioning, Constant, Factored
 from tailored.solvers.base import mean_square
+from tailored.solvers.objectives import MetaGradient
 from tailored.tasks import Rows
 
 from .searched import Array, Learned, SearchedLearner

@@ -14,11 +14,11 @@ from tailored._utils.threads import single_threaded_blas
 from tailored._utils.validation import check_fraction, check_positive
 from tailored.feature_maps import FeatureMap, check_features, get_feature_map
 from tailored.learners import MetaLearner
-from tailored.objectives import Surrogate
 from tailored.predicting import predict
 from tailored.prior import Prior
 from tailored.representation import Bias, Conditioning
 from tailored.solvers.base import TaskBatch, mean_square
+from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory, run
 from tailored.tasks import Rows, TaskSet
 from tailored.tasks.pieces import in_label_order

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from tailored import within
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.objectives import Surrogate
 from tailored.prior import Prior
 from tailored.representation import Bias, Conditioning, Constant
 from tailored.solvers import DivergenceError, ProjectedSGD
 from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.means import MeanAtTasks
+from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory
 from tailored.tasks import TaskSet, Units
 from tailored.tasks.rows import mean_error, predictions

@@ -24,13 +24,13 @@ from tailored.solvers import ProjectedSGD
 from tailored.theory.bounds import convergence_rate
 from tailored.theory.estimates import Quantities, bound_from_quantities
 from tailored.theory.oracles import previous_oracle
-from tailored.theory.surrogate import MeanSurrogate
 
 from ..earlier_methods.trace_constrained import TraceConstrainedLearner
 from ..figures.theory import SIDES, AdvantageDisplay, BoundsDisplay, Curve, RatesDisplay, StudyDisplay
 from ..files import save_figure, write_text
 from .environment import Environment
 from .risks import RiskEstimate, excess_risk
+from .surrogate import MeanSurrogate
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]

@@ -6,10 +6,10 @@ import numpy as np
 
 import reference as ref
 from tailored import losses
-from tailored.objectives import Query, Surrogate
 from tailored.representation import Bias
 from tailored.solvers.base import TaskBatch
 from tailored.solvers.factored import Factors
+from tailored.solvers.objectives import Query, Surrogate
 from tailored.tasks import Rows
 
 L = 0.4

@@ -9,13 +9,13 @@ import numpy as np
 from factored_samples import LOSSES, objective_of, random_batch, random_factors
 from tailored import ConditionalLearner, TaskSet, adapting, losses
 from tailored.datasets import make_clusters
-from tailored.objectives import Surrogate
 from tailored.prior import Prior
 from tailored.representation import Bias, Constant
 from tailored.solvers import LBFGS, ProjectedSGD
 from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.factored import Coordinates, Factors, Start
 from tailored.solvers.lbfgs import SCALE_RANGE, best_scale
+from tailored.solvers.objectives import Surrogate
 from tailored.tasks import Rows, Units
 
 

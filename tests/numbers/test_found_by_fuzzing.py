@@ -12,8 +12,8 @@ from odd_tasks import D, bayes, make
 from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskRegressor, TaskSet
 from tailored.feature_maps import get_feature_map
 from tailored.losses import get_loss
-from tailored.objectives import Query
 from tailored.solvers import ProjectedSGD
+from tailored.solvers.objectives import Query
 from tailored.summaries.building import errors_table
 from tailored.summaries.training import OWN
 from tailored.tasks import Rows, Units

@@ -8,10 +8,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 import reference as ref
 from tailored import losses
-from tailored.objectives import Surrogate
 from tailored.prior import Prior
 from tailored.representation import Bias, Constant
 from tailored.solvers.base import Problem, TaskBatch
+from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory
 from tailored.tasks import Rows, TaskSet, Units
 

@@ -8,10 +8,10 @@ from scipy import sparse
 
 import reference as ref
 from streams import LOSSES, batch_of, close, parts_of, random_stream, rows_of, start
-from tailored.objectives import Query, Surrogate
 from tailored.representation import Constant, Exact
 from tailored.solvers import StepSizes
 from tailored.solvers.base import TaskBatch
+from tailored.solvers.objectives import Query, Surrogate
 from tailored.tasks import Rows
 
 TOL = 1e-13

@@ -7,10 +7,10 @@ import pytest
 
 import reference as ref
 from streams import LOSSES, close, problem_of, random_stream, same, start
-from tailored.objectives import Surrogate
 from tailored.representation import Constant, Dense, Exact, Factored
 from tailored.solvers import ProjectedSGD, StepSizes
 from tailored.solvers.means import BLOCK, ExactMean, MeanAtTasks, RunningMean
+from tailored.solvers.objectives import Surrogate
 
 
 def surrogate_steps(rng, d, k, n_steps, phis="fresh"):

@@ -17,12 +17,12 @@ from studies.earlier_methods.frank_wolfe import _best_atom, _smallest
 from studies.earlier_methods.trace_constrained import project_trace_ball
 from studies.theory.environment import Environment
 from studies.theory.risks import excess_risk
+from studies.theory.surrogate import MeanSurrogate
 from tailored import IndependentLearner, TaskSet, within
 from tailored.losses import get_loss
-from tailored.objectives import Surrogate
+from tailored.solvers.objectives import Surrogate
 from tailored.tasks import Rows
 from tailored.tasks.pieces import in_label_order
-from tailored.theory import MeanSurrogate
 
 QUICK = {
     TraceConstrainedLearner: {"step_size": [0.01, 1.0], "regularization": [0.01, 0.1]},

@@ -7,7 +7,7 @@ import pytest
 
 from studies.theory.claims import DISPLAYS, STUDIES, write_study
 from studies.theory.environment import Environment
-from tailored.theory import MeanSurrogate
+from studies.theory.surrogate import MeanSurrogate
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,12 @@ from .._utils.progress import progress_bar
 from .._utils.validation import check_choice, check_fraction, check_int, check_positive
 from ..adapting import solve
 from ..feature_maps import FeatureMap, check_features, get_feature_map
-from ..objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..prior import Prior
 from ..representation import BIASES, Bias, Conditioning, Constant
 from ..solvers import Solver, get_solver
 from ..solvers.base import Problem, TaskBatch
 from ..solvers.held_out import HeldOutPool
+from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..tasks import Rows, TaskSet
 from ..tasks.episodes import split_rows
 from ..tasks.pieces import in_label_order

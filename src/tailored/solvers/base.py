@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from ..objectives import Objective
 from ..prior import Prior
 from ..representation import Bias, Conditioning
 from ..tasks import Rows, TaskSet
 from ..tasks.rows import Index, joined
+from .objectives import Objective
 
 Array = NDArray[np.float64]
 

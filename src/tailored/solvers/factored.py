@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from ..gaussian import fit_mixed_model, statistics_of
 from ..losses import Loss
-from ..objectives import MetaGradient, Objective
 from ..representation import Bias, Conditioning, Constant, Factored
 from ..tasks import Rows, TaskSet, Units
 from .base import Problem, TaskBatch
+from .objectives import MetaGradient, Objective
 
 Array = NDArray[np.float64]
 

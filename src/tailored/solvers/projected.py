@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, check_nonnegative, check_positive
-from ..objectives import Objective
 from ..representation import Bias, Conditioning, Constant, Exact, Factored, Iterate
 from ..tasks import Rows, TaskSet
 from ..theory import estimate_quantities, theory_step
 from .base import DivergenceError, Problem, Solution, Solver, TaskBatch
 from .means import ExactMean, Mean, RunningMean
+from .objectives import Objective
 
 Array = NDArray[np.float64]
 

@@ -22,7 +22,6 @@ from .bounds import (
 )
 from .estimates import Quantities, bound_from_quantities, bound_from_tasks, estimate_quantities
 from .oracles import VariationalMinimum, oracle_representation, previous_oracle, variational_trace_norm
-from .surrogate import MeanSurrogate, SurrogateMinimum
 
 __all__ = [
     "BOUNDS",
@@ -30,9 +29,7 @@ __all__ = [
     "Bound",
     "ClusterOracle",
     "CurveOracle",
-    "MeanSurrogate",
     "Quantities",
-    "SurrogateMinimum",
     "VariationalMinimum",
     "bound_from_quantities",
     "bound_from_tasks",

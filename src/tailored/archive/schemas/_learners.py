@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ...losses import LOSSES
-from ...objectives import OBJECTIVES
 from ...representation import BIASES
 from ...within import WITHIN
 from ..kinds import (
@@ -118,7 +117,7 @@ CHOSEN: dict[str, Kind] = {"validation_fraction": share, "support": share}
 OBJECTIVE: dict[str, Kind] = {
     **WITHIN_TASK,
     **CHOSEN,
-    "objective": one_of(*OBJECTIVES),
+    "objective": one_of("surrogate", "query"),
     "bias": one_of(*BIASES),
     "clip": maybe(clip),
     "solver": either(one_of("projected", "lbfgs"), node(*SOLVERS)),

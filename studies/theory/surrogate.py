@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from .._utils.threads import single_threaded_blas
-from ..losses import get_loss
-from ..objectives import Surrogate
-from ..tasks import Rows, TaskSet
-from ._linalg import Array
+from tailored._utils.threads import single_threaded_blas
+from tailored.losses import get_loss
+from tailored.solvers.objectives import Surrogate
+from tailored.tasks import Rows, TaskSet
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

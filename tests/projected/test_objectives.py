@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import reference as ref
 from tailored import losses
-from tailored.objectives import OBJECTIVES, MetaGradient, Query, Surrogate
+from tailored.solvers.objectives import OBJECTIVES, MetaGradient, Query, Surrogate
 from tailored.tasks import Rows
 
 #: The library's loss, the reference's, and L (stated for the squared loss, which has none of its own).

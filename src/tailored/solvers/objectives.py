@@ -1,8 +1,8 @@
-"""What the meta-learner minimises, one value and one gradient per task.
+"""Objectives of the meta-learners: values and gradients for batches of tasks.
 
-Every objective answers the same question for a batch of tasks: its value, its gradient in the
-representation θ as ``sym(left rightᵀ) + gram · XᵀX``, and its gradient in the prior mean b.
-Neither the conditioning function nor the optimiser needs to know which objective it was.
+Every objective returns for each task its value, its gradient in the representation θ as
+``sym(left rightᵀ) + gram · XᵀX``, and its gradient in the prior mean b.  Neither the conditioning function nor the
+optimiser depends on which objective it is.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from . import within
-from .losses import Loss
-from .tasks import Rows
-from .tasks.rows import predictions, segment_sums
+from .. import within
+from ..losses import Loss
+from ..tasks import Rows
+from ..tasks.rows import predictions, segment_sums
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class MetaGradient:
-    """Values and gradients of T tasks; see the module's text for the meaning of the parts."""
+    """Values and gradients of T tasks: value and gram are (T,); left, right and bias are (T, d)."""
 
     value: Array
     left: Array
@@ -33,7 +33,7 @@ class MetaGradient:
     bias: Array
 
     def theta(self, t: int, X: Array) -> Array:
-        """The gradient in θ of task ``t``, whose rows are ``X``, as a (d, d) matrix."""
+        """Return the gradient in θ of task ``t`` with rows ``X``, a (d, d) matrix."""
         product = np.outer(self.left[t], self.right[t])
         gradient = 0.5 * (product + product.T)
         if self.gram[t]:
@@ -42,18 +42,19 @@ class MetaGradient:
 
 
 class Objective(ABC):
-    """``needs_query``: whether training tasks are split into support and query rows."""
+    """Base of the objectives."""
 
+    #: Whether training tasks are split into support and query rows.
     needs_query: ClassVar[bool]
 
     @abstractmethod
     def __call__(
         self, support: Rows, query: Rows | None, thetas: Array, biases: Array | None
     ) -> MetaGradient:
-        """Values and gradients of the tasks at representations ``thetas`` (T, d, d) and prior means (T, d)."""
+        """Return values and gradients at representations ``thetas`` (T, d, d) and prior means ``biases`` (T, d)."""
 
     def with_lipschitz(self, lipschitz: float) -> Objective:
-        """The same objective with another Lipschitz constant, where it has one."""
+        """Return the objective with another Lipschitz constant, if it has one."""
         return self
 
 
@@ -63,9 +64,8 @@ class Surrogate(Objective):
 
     ``min_w 1/n Σ ℓ(<x_i, w>, y_i) + ½ (w − b)ᵀθ†(w − b)  +  2L²/n² Tr(θ XᵀX)``
 
-    With u = Xᵀα / n for the dual solution α, the gradient in θ is ``−½ u uᵀ + (2L²/n²) XᵀX`` and the
-    one in b is ``u``.  The paper also writes u as −θ†w, which only sees Ran(θ): started at θ = 0 it
-    would never leave it.
+    With u = Xᵀα / n for the dual solution α, the gradient in θ is ``−½ u uᵀ + (2L²/n²) XᵀX`` and the gradient in b
+    is ``u``.  The paper also writes u as −θ†w, which is zero outside Ran(θ): started at θ = 0 it would stay there.
     """
 
     loss: Loss
@@ -107,11 +107,11 @@ class Surrogate(Objective):
 class Query(Objective):
     """Loss of the support solution on the query rows, ``1/m Σ_q ℓ(<x_q, w(θ, b)>, y_q)``.
 
-    Where a dual variable sits at the end of its interval it does not move with θ; on the free rows F,
-    ``(K_FF + n q I) α_F`` moves with the right-hand side (q: curvature of the conjugate; 1 for the
-    squared loss, 0 for piecewise-linear ones, for which this is the active-set derivative).  With
-    ``v = X_qᵀ ∂ℓ/m`` and ``c = (K_FF + n q I)⁻¹ X_F θ v`` the gradient in θ is the symmetric part
-    of ``(v − X_Fᵀ c)(−Xᵀα/n)ᵀ`` and the one in b is ``v − X_Fᵀ c``.
+    A dual variable at an end of its interval does not change with θ.  On the free rows F, ``(K_FF + n q I) α_F``
+    changes with the right-hand side.  q is the curvature of the conjugate: 1 for the squared loss, 0 for
+    piecewise-linear losses, for which this is the active-set derivative.  With ``v = X_qᵀ ∂ℓ/m`` and
+    ``c = (K_FF + n q I)⁻¹ X_F θ v`` the gradient in θ is the symmetric part of ``(v − X_Fᵀ c)(−Xᵀα/n)ᵀ`` and the
+    gradient in b is ``v − X_Fᵀ c``.
     """
 
     loss: Loss
@@ -151,10 +151,10 @@ class Query(Objective):
                 system = XF_theta @ XF.T
                 system[np.diag_indices_from(system)] += n * curvature[free]
                 if not (np.isfinite(system).all() and np.isfinite(v[t]).all()):
-                    # an iterate that has gone too far: whoever asked sees it in the value
+                    # a diverging iterate: the infinite value tells the caller
                     value[t] = np.inf
                     continue
-                # Duplicated rows make K_FF singular when q = 0; any solution gives the same X_Fᵀ c.
+                # Duplicated rows make K_FF singular if q = 0; all solutions give the same X_Fᵀ c.
                 c = np.linalg.lstsq(system, XF_theta @ v[t], rcond=1e-12)[0]
                 left[t] = v[t] - XF.T @ c
         return MetaGradient(value, left, right, np.zeros(T), left)
