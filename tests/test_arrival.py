@@ -6,7 +6,7 @@ import pytest
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.calibration import numbers_of_rows
 from tailored.evaluation import task_scorer
-from tailored.tasks.episodes import Arrival, rotate
+from tailored.tasks.episodes import SupportSampling, rotate
 
 
 def _numbered(*sizes):
@@ -30,25 +30,25 @@ def _numbered(*sizes):
     ],
 )
 def test_what_can_be_said(support, expected):
-    found = Arrival.of(support)
+    found = SupportSampling.of(support)
     assert (found.support, found.in_order) == expected
-    assert Arrival.of(support, "given").in_order
+    assert SupportSampling.of(support, "given").in_order
 
 
 @pytest.mark.parametrize("support", [-1, 1.5, 0.0, (4, 1), (1, 2, 3), "half", [[1, 2]], True, (1, None)])
 def test_what_cannot_be_said(support):
     with pytest.raises((ValueError, TypeError), match="support"):
-        Arrival.of(support)
+        SupportSampling.of(support)
 
 
 def test_an_order_is_one_of_two():
     with pytest.raises(ValueError, match=r"order must be one of 'random', 'given'.*Did you mean 'given'"):
-        Arrival.of(2, "gven")
+        SupportSampling.of(2, "gven")
 
 
 def test_nothing_said_is_rotated_through():
     tasks = _numbered(8, 5, 1)
-    for one, other in zip(Arrival().episodes(tasks, [3], 2), rotate(tasks, [3], 2), strict=True):
+    for one, other in zip(SupportSampling().episodes(tasks, [3], 2), rotate(tasks, [3], 2), strict=True):
         if isinstance(one, TaskSet):
             np.testing.assert_array_equal(one.y, other.y)
             np.testing.assert_array_equal(one.offsets, other.offsets)
@@ -59,7 +59,7 @@ def test_nothing_said_is_rotated_through():
 @pytest.mark.parametrize("support", [None, 3, 0, 0.4, (1, 4), (0.1, 0.9)])
 def test_in_order_the_first_rows_are_given_and_all_later_ones_asked_for(support):
     tasks = _numbered(9, 4, 2, 1)
-    episodes = Arrival.of(support, "given").episodes(tasks, [0])
+    episodes = SupportSampling.of(support, "given").episodes(tasks, [0])
     assert set(episodes.task) == {0, 1, 2, 3}
     for given, asked, task in zip(*episodes, strict=True):
         assert len(given.y) + len(asked.y) == tasks.sizes[task]
@@ -72,7 +72,7 @@ def test_in_order_the_first_rows_are_given_and_all_later_ones_asked_for(support)
 @pytest.mark.parametrize(("support", "given"), [(3, {3}), (0.5, {6}), ((2, 8), {2, 4, 6, 8}), (50, {11})])
 def test_in_random_order_as_many_rows_are_given_as_was_said(support, given):
     tasks = _numbered(12, 12, 12)
-    episodes = Arrival.of(support).episodes(tasks, [0], 5)
+    episodes = SupportSampling.of(support).episodes(tasks, [0], 5)
     assert {len(task.y) for task in episodes.support} == given
     firsts = np.concatenate([task.y for task in episodes.support])
     # every row is given about as often as any other
@@ -83,13 +83,13 @@ def test_in_random_order_as_many_rows_are_given_as_was_said(support, given):
 
 def test_intervals_are_counted_at_the_numbers_that_will_be_given():
     sizes = np.full(20, 12)
-    assert numbers_of_rows(sizes, Arrival()) == [0, 1, 2, 4, 9]
-    assert numbers_of_rows(sizes, Arrival.of(3)) == [0, 1, 2, 3, 4, 7]
-    assert numbers_of_rows(sizes, Arrival.of((0.5, 0.75), "given")) == [0, 1, 2, 4, 6, 9]
+    assert numbers_of_rows(sizes, SupportSampling()) == [0, 1, 2, 4, 9]
+    assert numbers_of_rows(sizes, SupportSampling.of(3)) == [0, 1, 2, 3, 4, 7]
+    assert numbers_of_rows(sizes, SupportSampling.of((0.5, 0.75), "given")) == [0, 1, 2, 4, 6, 9]
     # who gives its only row has none that can be asked for, and nobody gives more rows than there are
-    assert numbers_of_rows(np.full(20, 1), Arrival()) == [0]
-    assert max(numbers_of_rows(sizes, Arrival.of(50))) == 11
-    assert numbers_of_rows(np.zeros(3, dtype=int), Arrival()) == [0]
+    assert numbers_of_rows(np.full(20, 1), SupportSampling()) == [0]
+    assert max(numbers_of_rows(sizes, SupportSampling.of(50))) == 11
+    assert numbers_of_rows(np.zeros(3, dtype=int), SupportSampling()) == [0]
 
 
 def _walks(n_tasks, seed, step=1.0, n_rows=12):
@@ -169,7 +169,7 @@ def test_scores_are_of_tasks_as_they_come(forecasts):
 
 
 def test_the_middle_of_a_range_is_scored():
-    assert [Arrival.of(s).typical for s in (None, 3, (2, 5), 0.3, (0.2, 0.6), (1, 0.9))] == [
+    assert [SupportSampling.of(s).typical for s in (None, 3, (2, 5), 0.3, (0.2, 0.6), (1, 0.9))] == [
         0.5, 3, 3, 0.3, pytest.approx(0.4), 0.5,
     ]  # fmt: skip
 

@@ -79,10 +79,7 @@ def test_without_routing_the_warning_says_what_to_do(kind, scaled):
     _, seen = scores_of(kind, estimator, routed=False)
     said = [str(w.message) for w in seen if issubclass(w.category, SingleTaskWarning)]
     assert len(said) == 2
-    assert all(
-        "enable_metadata_routing=True" in text and "all 20 rows are taken as one task" in text
-        for text in said
-    )
+    assert all("enable_metadata_routing=True" in text and "all 20 rows are one task" in text for text in said)
 
 
 def test_a_refused_setting_leaves_the_solver_alone():

@@ -24,7 +24,7 @@ from tailored import (
 )
 from tailored.evaluation import evaluate
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks.pieces import in_label_order, label_keys
+from tailored.tasks.labels import label_keys
 
 T, N, D = 24, 8, 2
 
@@ -144,9 +144,9 @@ def test_other_seeds_hold_out_other_tasks(few_steps):
 
 def test_the_order_of_labels_is_random_and_the_same_everywhere():
     tasks = made()
-    ordered = in_label_order(tasks, 7).labels.tolist()
-    assert ordered == in_label_order(shuffled(tasks), 7).labels.tolist() != tasks.labels.tolist()
-    assert ordered != in_label_order(tasks, 8).labels.tolist()
+    ordered = tasks.in_label_order(7).labels.tolist()
+    assert ordered == shuffled(tasks).in_label_order(7).labels.tolist() != tasks.labels.tolist()
+    assert ordered != tasks.in_label_order(8).labels.tolist()
     # An outer draw and one within it are by different seeds: where a task stands in the one says nothing of the other.
     labels = np.arange(4000)
     one, other = (np.argsort(np.argsort(label_keys(labels, seed))) for seed in (0, 1))
@@ -156,9 +156,9 @@ def test_the_order_of_labels_is_random_and_the_same_everywhere():
     assert label_keys(mixed)[2] == label_keys(np.array([7]))[0]
     numbers = TaskSet.from_tasks([(np.ones((1, 1)), np.ones(1))] * 50)
     as_floats = TaskSet(numbers.X, numbers.y, numbers.labels.astype(float))
-    assert in_label_order(numbers).labels.tolist() == in_label_order(as_floats).labels.tolist()
+    assert numbers.in_label_order().labels.tolist() == as_floats.in_label_order().labels.tolist()
     # Half of either half: neither end of the numbers is drawn first.
-    assert 5 < np.isin(in_label_order(numbers).labels[:25], np.arange(25)).sum() < 20
+    assert 5 < np.isin(numbers.in_label_order().labels[:25], np.arange(25)).sum() < 20
 
 
 # ------------------------------------------------------------------------------------------ forms of input
@@ -197,7 +197,7 @@ def test_forms_of_input_give_the_same_bits(form, fitted, tmp_path):
         given = made_of[form](frame.reset_index(drop=True))
         tasks = TaskSet.from_frame(given, task="who", target="y")
     # What is learned from is the same, bit for bit.
-    seen, expected = (in_label_order(each, fitted._stream.seed) for each in (tasks, made()))
+    seen, expected = (each.in_label_order(fitted._stream.seed) for each in (tasks, made()))
     assert seen.labels.tolist() == expected.labels.tolist()
     assert seen.X.tobytes() == expected.X.tobytes()
     assert seen.y.tobytes() == expected.y.tobytes()

@@ -115,7 +115,7 @@ def test_descriptions_from_a_table_of_their_own():
     pd.testing.assert_frame_equal(
         fitted().predict_tasks(known, support, coverage=0.8), expected.loc[known.index]
     )
-    with pytest.raises(ValueError, match="'new0' of query has no support rows, and so no description"):
+    with pytest.raises(ValueError, match="'new0' of query has no support rows, and so no side information"):
         fitted().predict_tasks(bare[0], support)
     with pytest.raises(
         ValueError, match=r"side_info: the learner was fitted with .* the columns 'age'; pass"
@@ -146,7 +146,7 @@ def test_task_sets_in_a_structured_array_out():
     alone = fitted().predict_tasks(asked, coverage=0.8)
     expected = one_by_one(fitted(), query, support.iloc[:0], 0.8)
     np.testing.assert_allclose(np.sort(alone["prediction"]), np.sort(expected[:, 0]), rtol=1e-6)
-    with pytest.raises(TypeError, match="a TaskSet brings its own side_info"):
+    with pytest.raises(TypeError, match="a TaskSet has its own side_info"):
         fitted().predict_tasks(asked, given, side_info={})
 
 
@@ -174,11 +174,11 @@ def test_a_learner_of_arrays_is_told_the_columns():
     expected = fitted(side=False).predict_tasks(query, support, coverage=0.8)
     found = learner.predict_tasks(query, support, coverage=0.8, task="user", target="rating")
     pd.testing.assert_frame_equal(found, expected, rtol=1e-6)
-    with pytest.raises(ValueError, match=r"task: .* say which column of query"):
+    with pytest.raises(ValueError, match=r"task: .* name the label column of query"):
         learner.predict_tasks(query, support)
-    with pytest.raises(ValueError, match=r"target: .* say which column of support"):
+    with pytest.raises(ValueError, match=r"target: .* name the target column of support"):
         learner.predict_tasks(query, support, task="user")
-    with pytest.raises(ValueError, match="query: expected 2 columns of inputs as in fit, got 3: 'age'"):
+    with pytest.raises(ValueError, match="query: expected 2 feature columns as in fit, got 3: 'age'"):
         learner.predict_tasks(*halves(), task="user", target="rating")
 
 
@@ -190,7 +190,7 @@ def test_errors_name_the_columns():
         fitted().predict_tasks(query, support.drop(columns="rating"))
     with pytest.raises(ValueError, match="query: the frame has no column 'nobody'"):
         fitted().predict_tasks(query, support, task="nobody")
-    with pytest.raises(ValueError, match="task: rename the column 'std'"):
+    with pytest.raises(ValueError, match="task: the column 'std' has the name"):
         fitted().predict_tasks(
             *(part.rename(columns={"user": "std"}) for part in (query, support)), task="std"
         )

@@ -227,7 +227,7 @@ def test_scorers_refuse_what_they_cannot_score():
 def test_without_groups_a_warning_says_what_to_do(few_steps):
     with pytest.warns(SingleTaskWarning, match=r"enable_metadata_routing=True.*params=\{'groups'") as seen:
         EmpiricalBayesLearner().fit(X[:8], Y[:8])
-    assert "all 8 rows are taken as one task" in str(seen[0].message)
+    assert "all 8 rows are one task" in str(seen[0].message)
     assert seen[0].filename == __file__
     for learner in (IndependentLearner(), UnconditionalLearner(solver=ProjectedSGD(0.1))):
         with pytest.warns(SingleTaskWarning):

@@ -67,7 +67,7 @@ def test_described_tasks_of_a_set(few_steps):
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
-        (np.full(T * N, 0.5), "row 0 has 0.5; weights are frequencies"),
+        (np.full(T * N, 0.5), "row 0 has 0.5, but weights are frequencies"),
         (np.append(np.ones(T * N - 1), -1.0), "row 59 has -1"),
         (np.append(np.ones(T * N - 1), np.nan), "row 59 has nan"),
         (np.append(np.ones(T * N - 1), np.inf), "row 59 has inf"),

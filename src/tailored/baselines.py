@@ -23,7 +23,6 @@ from .feature_maps import SideVector
 from .gaussian import Mixture, Tasks, fit_mixed_model, statistics_of
 from .losses import get_loss
 from .tasks import Rows, TaskSet, Units
-from .tasks.pieces import in_label_order
 from .tasks.rows import batches, clipped, dense, predictions, task_means
 from .tasks.units import ANY_UNITS, USERS_UNITS, check_ratios, check_sizes
 
@@ -80,7 +79,7 @@ class Baseline(BaseEstimator):
             self.clip_ = check_clip(self.clip, tasks.y)
             with single_threaded_blas(), single_threaded_openmp():
                 # Random draws and sums depend on positions; the order of tasks must not matter.
-                self._fit(in_label_order(tasks))
+                self._fit(tasks.in_label_order())
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)

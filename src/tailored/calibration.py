@@ -14,7 +14,7 @@ from .adapting import AdaptTasks
 from .intervals import Adapted, Asked, Calibration, calibrate, own_noise
 from .prior import Prior
 from .tasks import Rows, TaskSet, Units
-from .tasks.episodes import LEAST_QUERY, Arrival, Episodes
+from .tasks.episodes import LEAST_QUERY, Episodes, SupportSampling
 from .tasks.rows import batches
 
 Array = NDArray[np.float64]
@@ -24,7 +24,10 @@ MOST_REPEATS, ENOUGH_TASKS = 4, 400
 
 
 def calibrate_on(
-    held_out: Iterable[tuple[TaskSet, AdaptTasks | Prior]], units: Units, seed: list[int], arrival: Arrival
+    held_out: Iterable[tuple[TaskSet, AdaptTasks | Prior]],
+    units: Units,
+    seed: list[int],
+    arrival: SupportSampling,
 ) -> Calibration | None:
     """Calibrate on pairs of tasks and a way to adapt that has not seen them; None where no row can be asked.
 
@@ -39,7 +42,7 @@ def calibrate_on(
     for n_support in numbers_of_rows(sizes, arrival):
         adapted: list[Asked] = []
         for i, (tasks, adapt) in enumerate(pairs):
-            episodes = arrival.ask_all(tasks, n_support, [*seed, i], n_repeats)
+            episodes = arrival.query_all(tasks, n_support, [*seed, i], n_repeats)
             adapted += (
                 _adapted_wide(episodes, adapt)
                 if isinstance(adapt, Prior)
@@ -49,7 +52,7 @@ def calibrate_on(
     return calibrate(levels, n_repeats) if levels[-1][1] else None
 
 
-def numbers_of_rows(sizes: NDArray[np.int64], arrival: Arrival) -> list[int]:
+def numbers_of_rows(sizes: NDArray[np.int64], arrival: SupportSampling) -> list[int]:
     """None, one, two, four, .. rows up to what a task of median size can spare, and the numbers that will be given."""
     low, high = arrival.rows(sizes)
     size = float(np.median(sizes))

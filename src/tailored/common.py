@@ -134,9 +134,7 @@ def default_regressor() -> Any:
 
 def with_targets(tasks: TaskSet, y: Array) -> TaskSet:
     """The same tasks with other targets."""
-    return TaskSet.from_arrays(
-        tasks.X, y, tasks.offsets, tasks.labels, tasks.side_info, tasks.side_names, tasks.feature_names
-    )
+    return tasks.replace(y=y, encoding=None)
 
 
 def check_regressor(common: Any) -> None:

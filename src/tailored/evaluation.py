@@ -23,7 +23,7 @@ from .learners import EmpiricalBayesLearner
 from .losses import get_loss
 from .tasks import TaskSet
 from .tasks.episodes import ORDERS
-from .tasks.pieces import label_keys
+from .tasks.labels import label_keys
 from .tasks.rows import task_means
 
 __all__ = ["Evaluation", "evaluate", "task_scorer", "usual_methods"]

@@ -177,15 +177,7 @@ def _triangle(X: Array, y: Array) -> tuple[Array, Array]:
 
 def _own(task: TaskSet) -> TaskSet:
     """The task with arrays of its own."""
-    return TaskSet.from_arrays(
-        task.X.copy(),
-        task.y.copy(),
-        task.offsets,
-        task.labels,
-        task.side_info,
-        task.side_names,
-        task.feature_names,
-    )
+    return task.replace(X=task.X.copy(), y=task.y.copy(), encoding=None)
 
 
 def _extended(task: TaskSet, X: Any, y: Array) -> TaskSet:
@@ -194,7 +186,4 @@ def _extended(task: TaskSet, X: Any, y: Array) -> TaskSet:
     else:
         stacked = np.concatenate([task.X, dense(X)])
     targets = np.concatenate([task.y, y])
-    offsets = np.array([0, len(targets)])
-    return TaskSet.from_arrays(
-        stacked, targets, offsets, task.labels, task.side_info, task.side_names, task.feature_names
-    )
+    return task.replace(X=stacked, y=targets, offsets=np.array([0, len(targets)]), encoding=None)

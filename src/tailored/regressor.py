@@ -225,7 +225,7 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     def _inputs(self, X: Any) -> Any:
         """Rows checked against those of `fit`; frames by their names."""
         if self._encoding is not None:
-            X = self._encoding.rows_of(X)
+            X = self._encoding.encode_rows(X)
         if self._adapted and type(X) is np.ndarray:
             # The rows of a `TaskSet` have no names, and came from a frame all the same: no reason to warn.
             with numbers_of("X"):

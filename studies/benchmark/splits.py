@@ -131,7 +131,7 @@ def ratings(fetch: Callable[..., Any], n_train: int, n_test: int | None, *, side
         bunch = fetch(path=data)
         tasks: TaskSet = bunch.tasks
         if not side_info and tasks.side_info is not None:
-            tasks = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels)
+            tasks = tasks.replace(side_info=None, side_names=None, feature_names=None, encoding=None)
         order = np.random.default_rng(seed).permutation(len(tasks))
         last = len(tasks) if n_test is None else n_train + n_test
         new = tasks[order[n_train:last]]
@@ -147,9 +147,7 @@ def multilevel(name: str, n_given: int, *, in_time: bool) -> Load:
     def load(seed: int, data: str | None) -> Split:
         read: TaskSet = datasets.load_multilevel(name, path=data).tasks
         # Rows are handed over as plain arrays here; a model that knows names would miss them, row after row.
-        tasks = TaskSet.from_arrays(
-            read.X, read.y, read.offsets, read.labels, read.side_info, read.side_names
-        )
+        tasks = read.replace(feature_names=None, encoding=None)
         order = np.random.default_rng(seed).permutation(len(tasks))
         n_new = max(5, len(tasks) // 4)
         new = tasks[order[:n_new]]

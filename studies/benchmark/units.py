@@ -25,9 +25,7 @@ class Change(NamedTuple):
     def tasks(self, tasks: TaskSet) -> TaskSet:
         X = (dense(tasks.X) - self.shift) / self.scale
         y = (tasks.y - self.level) / self.unit
-        return TaskSet.from_arrays(
-            X, y, tasks.offsets, tasks.labels, tasks.side_info, tasks.side_names, tasks.feature_names
-        )
+        return tasks.replace(X=X, y=y, encoding=None)
 
 
 def standardised(train: TaskSet) -> Change:

@@ -21,7 +21,6 @@ from tailored.solvers.base import TaskBatch, mean_square
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory, run
 from tailored.tasks import Rows, TaskSet
-from tailored.tasks.pieces import in_label_order
 from tailored.tasks.rows import mean_error
 
 Array = NDArray[np.float64]
@@ -78,7 +77,7 @@ class SearchedLearner(MetaLearner):
             candidates = self._candidates()
             given = self._read(X, y, groups, side_info, reset=True)
             # Draws, sums and passes are by position, and the order of tasks must not matter.
-            tasks = in_label_order(given)
+            tasks = given.in_label_order()
             if tasks.is_sparse:
                 raise TypeError(f"X: {type(self).__name__} needs dense rows; pass X.toarray().")
             feature_map = self._fitted_map(tasks)
@@ -87,7 +86,7 @@ class SearchedLearner(MetaLearner):
                 kept = 1.0 - self.validation_fraction
                 train, held_out = tasks.split([kept, self.validation_fraction], self.random_state)
             elif held_out is not None:
-                held_out = in_label_order(self._read_held_out(held_out))
+                held_out = self._read_held_out(held_out).in_label_order()
             with single_threaded_blas():
                 phis = self._features(feature_map, train)
                 learned = self._train(self._rows(train), phis, candidates)

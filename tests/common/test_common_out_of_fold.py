@@ -8,7 +8,6 @@ from sklearn.linear_model import Ridge
 from common_samples import curved
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.common import PARTS, fit_common
-from tailored.tasks.pieces import in_label_order
 
 # ---------------------------------------------------------------------- out of fold
 
@@ -70,7 +69,7 @@ def test_tasks_without_rows_and_few_tasks(tree):
 def test_equals_a_learner_of_what_is_left(tasks, new, tree, learner):
     """By hand: subtract, learn, adapt and add; the learner's own folds and rows are those of the same seed."""
     seed = [learner._stream.seed, 7, 0]
-    part, left, *_ = fit_common(tree, in_label_order(tasks, seed[0]), seed)
+    part, left, *_ = fit_common(tree, tasks.in_label_order(seed[0]), seed)
     by_hand = EmpiricalBayesLearner().fit(left)
     np.testing.assert_array_equal(by_hand.bias_.linear, learner.bias_.linear)
     np.testing.assert_array_equal(by_hand.calibration_.scores[0], learner.calibration_.scores[0])
@@ -120,7 +119,7 @@ def test_predict_serves_tasks_seen_and_unseen(tasks, new, learner):
     groups = [seen.label] * len(seen.y) + ["new"] * len(other.y)
     found = learner.predict(X, groups=groups, side_info={"new": other.side_info})
     # by a regressor that has not seen it, which leaves what the tasks were learned from
-    known = in_label_order(tasks, learner._stream.seed)
+    known = tasks.in_label_order(learner._stream.seed)
     apart = fit_common(learner.common, known, [learner._stream.seed, 7, 0])
     other_part = apart.others[apart.part_of[known.index_of(seen.label)[0]]]
     shared = other_part.of(tasks[4:5])

@@ -137,7 +137,7 @@ def test_two_descriptions_of_a_task_change_nothing(few_steps):
     ]
     learner = EmpiricalBayesLearner().partial_fit(described[0])
     before = learner._stream
-    with pytest.raises(ValueError, match=r"column 0 of task 1 is 1\.0 in one piece and 2\.0 in a later one"):
+    with pytest.raises(ValueError, match=r"column 0 of task 1 has the values 1\.0 and 2\.0"):
         learner.partial_fit(described[1])
     assert learner._stream is before
 

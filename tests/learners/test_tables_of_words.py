@@ -124,7 +124,9 @@ def test_tables_that_were_read_otherwise_are_refused(learner):
     with pytest.raises(ValueError, match=words):
         learner.score(late)
     one_sex = TaskSet.from_frame(new.assign(sex="male"), side_info=described, **ROLES)
-    with pytest.raises(ValueError, match=r"column 'sex' is sex=male \(beside female\) here and always male"):
+    with pytest.raises(
+        ValueError, match=r"column 'sex' was read as sex=male \(reference: female\) and is now always male"
+    ):
         learner.adapt_many(one_sex)
 
 
@@ -133,7 +135,7 @@ def test_mistakes_name_the_column(learner):
     with pytest.raises(ValueError, match="X: the frame has no column 'sex'; it has 'school', 'ses', 'day'"):
         learner.predict(rows.drop(columns="sex"), rows["school"])
     with pytest.raises(
-        ValueError, match="X: the frame has the column 'height', which was no input in training"
+        ValueError, match="X: the frame has the column 'height', which was not a feature in training"
     ):
         learner.predict(rows.assign(height=1.0), rows["school"])
     with pytest.raises(ValueError, match=r"NaN: row 1, column 'sex=male'"):
@@ -141,7 +143,7 @@ def test_mistakes_name_the_column(learner):
     with pytest.raises(ValueError, match="query: the frame has no column 'day'"):
         learner.predict_tasks(rows.drop(columns="day"), side_info=SCHOOLS)
     with pytest.raises(
-        ValueError, match=r"X: column 'school', 'sex', 'day' holds words, .*TaskSet.from_frame"
+        ValueError, match=r"X: column 'school', 'sex', 'day' holds strings, .*TaskSet.from_frame"
     ):
         EmpiricalBayesLearner().fit(rows, rows["score"], groups=rows["school"])
 
@@ -149,7 +151,9 @@ def test_mistakes_name_the_column(learner):
 def test_unknown_words_are_said(learner):
     rows = FRAME[FRAME["school"] == "s3"]
     side = {"kind": "Public", "size": "middle"}
-    with pytest.warns(UnknownCategoryWarning, match="column 'sex': 'unknown' did not .* an average row"):
+    with pytest.warns(
+        UnknownCategoryWarning, match="column 'sex': 'unknown' did not .* mean of the training table"
+    ):
         model = learner.adapt(rows.assign(sex="unknown"), rows["score"], side_info=side)
     with pytest.warns(UnknownCategoryWarning, match="column 'sex': 'unknown'") as seen:
         found = model.predict(rows.assign(sex="unknown"))
@@ -161,7 +165,7 @@ def test_unknown_words_are_said(learner):
         UnknownCategoryWarning, match="side_info: column 'kind': 'Private' .* 'Catholic', 'Public'"
     ):
         learner.adapt(side_info={"kind": "Private", "size": "middle"})
-    with pytest.warns(UnknownCategoryWarning, match="column 'size': 'vast' .* an average task"):
+    with pytest.warns(UnknownCategoryWarning, match="column 'size': 'vast' .* mean of the training tasks"):
         learner.adapt(side_info={"kind": "Public", "size": "vast"})
 
 
@@ -169,7 +173,7 @@ def test_files_and_several_columns_of_labels(learner, tasks, tmp_path):
     learner.save(tmp_path / "learner")
     again = load(tmp_path / "learner")
     assert again.encoding_ == learner.encoding_
-    assert again.encoding_.features[1].typical == learner.encoding_.features[1].typical
+    assert again.encoding_.features[1].means == learner.encoding_.features[1].means
     rows = FRAME[FRAME["school"].isin(["s1", "s2"])]
     np.testing.assert_array_equal(again.predict(rows, rows["school"]), learner.predict(rows, rows["school"]))
     pairs = FRAME.assign(year=np.arange(len(FRAME)) % 2)
@@ -187,5 +191,5 @@ def test_a_stream_of_tables(tasks):
     for piece in pieces:
         stream.partial_fit(TaskSet.from_frame(piece, encoding=tasks.encoding, side_info=SCHOOLS, **ROLES))
     assert stream.encoding_ == tasks.encoding
-    with pytest.raises(ValueError, match="column 'sex' is sex=male"):
+    with pytest.raises(ValueError, match="column 'sex' was read as sex=male"):
         stream.partial_fit(TaskSet.from_frame(pieces[0].assign(sex="x"), side_info=SCHOOLS, **ROLES))

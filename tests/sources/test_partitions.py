@@ -10,7 +10,7 @@ from tailored import TaskSet
 from tailored.sources import disk
 from tailored.sources.disk import N_PARTITIONS, PartitionedRows
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks.pieces import label_keys, merged
+from tailored.tasks.labels import label_keys
 
 
 def long_rows(seed=0, n_tasks=40, d=3, words=False, side=True):
@@ -46,7 +46,7 @@ def same_tasks(one, other):
 @pytest.mark.parametrize("words", [False, True])
 def test_pieces_are_put_together_by_label(words):
     rows = long_rows(words=words)
-    whole, found = TaskSet(*rows), merged(in_pieces(rows))
+    whole, found = TaskSet(*rows), TaskSet.merge(in_pieces(rows))
     np.testing.assert_array_equal(found.labels, whole.labels)
     same_tasks(found, whole)
 
@@ -55,14 +55,17 @@ def test_missing_values_of_a_description_agree_with_each_other_alone():
     X, y = np.ones((2, 1)), np.arange(2.0)
     known, unknown = {"a": {"age": 3.0, "town": None}}, {"a": {"age": np.nan, "town": None}}
     pieces = [TaskSet(X, y, ["a", "a"], side) for side in (unknown, unknown)]
-    assert len(merged(pieces)) == 1
+    assert len(TaskSet.merge(pieces)) == 1
     with pytest.raises(ValueError, match=r"column 'age' of task 'a' is nan in one piece and 3\.0 in a later"):
-        merged([*pieces, TaskSet(X, y, ["a", "a"], known)])
+        TaskSet.merge([*pieces, TaskSet(X, y, ["a", "a"], known)])
 
 
 def test_numbers_and_words_stay_apart():
     X, y = np.ones((1, 1)), np.zeros(1)
-    assert merged([TaskSet(X, y, [1]), TaskSet(X, y, ["1"]), TaskSet(X, y, [1])]).labels.tolist() == [1, "1"]
+    assert TaskSet.merge([TaskSet(X, y, [1]), TaskSet(X, y, ["1"]), TaskSet(X, y, [1])]).labels.tolist() == [
+        1,
+        "1",
+    ]
 
 
 def test_keys_depend_on_the_label_alone():
@@ -85,7 +88,7 @@ def test_keys_depend_on_the_label_alone():
 
 
 def test_keys_are_the_same_in_every_process():
-    program = "import numpy as np; from tailored.tasks.pieces import label_keys; "
+    program = "import numpy as np; from tailored.tasks.labels import label_keys; "
     program += "print(label_keys(np.array(['a', 'b'])).tolist())"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == str(label_keys(np.array(["a", "b"])).tolist())

@@ -5,7 +5,6 @@ import pytest
 
 from tailored import TaskSet, scan
 from tailored.sources import tables
-from tailored.tasks.pieces import merged
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -74,7 +73,7 @@ def test_every_table_is_the_same_tasks(kind, frame, tmp_path):
     pieces = [batch.tasks for batch in scanned.batches()]
     assert len(pieces) > 1
     expected = TaskSet.from_frame(frame, **COLUMNS)
-    found = merged(pieces)
+    found = TaskSet.merge(pieces)
     found = found[found.index_of(expected.labels)]
     for name in ("X", "y", "offsets", "side_info", "feature_names"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))

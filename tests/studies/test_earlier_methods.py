@@ -22,7 +22,6 @@ from tailored import IndependentLearner, TaskSet, within
 from tailored.losses import get_loss
 from tailored.solvers.objectives import Surrogate
 from tailored.tasks import Rows
-from tailored.tasks.pieces import in_label_order
 
 QUICK = {
     TraceConstrainedLearner: {"step_size": [0.01, 1.0], "regularization": [0.01, 0.1]},
@@ -133,7 +132,7 @@ def test_trace_constrained_follows_its_equations(tasks):
     theta, total = np.eye(d) / d, np.zeros((d, d))
     few = tasks[:8]
     # In the order in which a learner visits them, whichever is given.
-    for task in in_label_order(few):
+    for task in few.in_label_order():
         total += theta / len(few)
         w = within.solve(task.X, task.y, theta / lam, get_loss("absolute"), tol=1e-12).coef
         inverse = np.linalg.pinv(theta, rcond=1e-12, hermitian=True)

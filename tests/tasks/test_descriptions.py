@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from tailored.tasks import TaskSet
+from tailored.tasks.task_set import TaskSet
 from task_samples import ragged
 
 
@@ -108,11 +108,13 @@ def test_side_errors():
     side_error(TypeError, r"shape \(3, 1\) \(3 tasks, 4 rows of X\).*" + by_label, np.ones((3, 1)))
     side_error(TypeError, r"shape \(3,\).*" + by_label, [1, 2, 3])
     side_error(TypeError, r"shape \(4,\).*" + by_label, [1, 2, 2, 3])
-    side_error(TypeError, r"polars DataFrame, without an index.*" + by_label, pl.DataFrame({"s": [1, 2, 3]}))
+    side_error(
+        TypeError, r"polars DataFrame, which has no index.*" + by_label, pl.DataFrame({"s": [1, 2, 3]})
+    )
     side_error(TypeError, r"sparse matrix; pass a dense array", sp.eye_array(4))
     side_error(
         ValueError,
-        r"constant within a task, but column 1 of task 'b' is 5.0 in row 1 and 6.0 in row 2",
+        r"constant within a task, but column 1 of task 'b' has the values 5.0 and 6.0",
         np.array([[0.0, 1], [0, 5], [0, 6], [0, 2]]),
     )
     side_error(

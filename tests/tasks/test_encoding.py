@@ -12,8 +12,7 @@ import pytest
 
 from tailored import TaskSet, scan
 from tailored.exceptions import SecondGroupingWarning, UnknownCategoryWarning
-from tailored.tasks import Encoding
-from tailored.tasks.encoding import ColumnEncoding
+from tailored.tasks.encoding import ColumnEncoding, Encoding
 
 SIZES = ["small", "middle", "large"]
 DAYS = [dt.date(2020, 1, 3), dt.date(2020, 1, 1), dt.date(2020, 2, 1), dt.date(2020, 1, 2)]
@@ -68,7 +67,7 @@ def test_every_kind_is_numbers(library):
     assert tasks.feature_names.tolist() == NAMES
     np.testing.assert_array_equal(tasks.X, expected[order])
     kinds = [column.kind for column in tasks.encoding.features]
-    assert kinds == ["number", "words", "words", "ordered", "date", "boolean"]
+    assert kinds == ["number", "categorical", "categorical", "ordered", "date", "boolean"]
     assert tasks.encoding.positions("track") == [2, 3]
     assert tasks.encoding.positions("track=c") == [3]
     assert tasks.encoding.positions("nothing") == []
@@ -85,7 +84,7 @@ def test_another_table_is_read_like_the_first(library):
     assert read.feature_names.tolist() == NAMES
     # this table happens to have the same levels and first day
     np.testing.assert_array_equal(read.X, TaskSet.from_frame(table("pandas", seed=1), **ROLES).X)
-    with pytest.raises(ValueError, match="features: the encoding says"):
+    with pytest.raises(ValueError, match="features: the encoding names"):
         TaskSet.from_frame(later, encoding=tasks.encoding, features=["ses"], **ROLES)
 
 
@@ -99,8 +98,8 @@ def test_part_of_a_table_is_read_like_all_of_it():
     # on its own it has no other word to compare with, and another first day
     alone = TaskSet.from_frame(part, **ROLES)
     assert "track=c" not in alone.feature_names
-    assert encoding.differs(alone.encoding).startswith(
-        "column 'track' is track=b, track=c (beside a) here and"
+    assert encoding.difference(alone.encoding).startswith(
+        "column 'track' was read as track=b, track=c (reference: a) and is now"
     )
 
 
@@ -116,8 +115,8 @@ def test_unknown_words_stand_at_the_mean_and_are_said(library):
         read = TaskSet.from_frame(make(columns), encoding=tasks.encoding, **ROLES)
     said = [str(one.message) for one in seen]
     assert said[0] == (
-        "column 'track': 'z', 'y' did not appear in training, where it held 'a', 'b', 'c'; taken for an average row of "
-        "the training table"
+        "column 'track': 'z', 'y' did not appear in training, where it held 'a', 'b', 'c'; it is replaced by "
+        "the mean of the training table"
     )
     assert "column 'size': 'huge'" in said[1]
     assert seen[0].filename == __file__
@@ -155,17 +154,19 @@ def test_dates_as_words_times_and_zones():
     noon = frame.assign(day=(frame["day"] + pd.Timedelta(hours=13)).dt.tz_localize("Europe/Paris"))
     read = TaskSet.from_frame(noon, encoding=expected.encoding, **ROLES)
     np.testing.assert_allclose(read.X[:, 5], expected.X[:, 5] + 0.5)
-    with pytest.raises(ValueError, match="Feature column 'day' held dates and is"):
+    with pytest.raises(ValueError, match="Feature column 'day' held dates in the training table and is"):
         TaskSet.from_frame(frame.assign(day="soon"), encoding=expected.encoding, **ROLES)
 
 
 def test_columns_that_changed_their_kind():
     tasks = TaskSet.from_frame(table("pandas"), **ROLES)
     frame = table("pandas")
-    with pytest.raises(ValueError, match=r"Feature column 'ses' is not numeric .*held numbers"):
+    with pytest.raises(
+        ValueError, match=r"Feature column 'ses' is not numeric .*was numeric in the training table"
+    ):
         TaskSet.from_frame(frame.assign(ses="high"), encoding=tasks.encoding, **ROLES)
     with pytest.raises(
-        ValueError, match=r"Feature column 'sex' held words \('female', 'male'\) and has numbers"
+        ValueError, match=r"Feature column 'sex' held categories \('female', 'male'\) .* holds numbers now"
     ):
         TaskSet.from_frame(frame.assign(sex=1.5), encoding=tasks.encoding, **ROLES)
     with pytest.raises(ValueError, match="frame: the frame has no column 'sex', 'free'; it has 'school'"):
@@ -185,9 +186,9 @@ def test_mistakes_are_answered_in_our_own_words(library):
 
 def test_more_mistakes():
     frame = table("pandas")
-    with pytest.raises(ValueError, match=r"'note' holds 40 different words .* names of rows"):
+    with pytest.raises(ValueError, match=r"'note' has 40 categories .* Identifiers of rows"):
         TaskSet.from_frame(frame.assign(note=[f"row {i}" for i in range(40)]), **ROLES)
-    with pytest.raises(ValueError, match="make another of the name 'sex=male'"):
+    with pytest.raises(ValueError, match="the name 'sex=male' of an indicator"):
         TaskSet.from_frame(frame.assign(**{"sex=male": 1.0}), **ROLES)
     with pytest.raises(ValueError, match="missing must be one of 'error', 'drop'"):
         TaskSet.from_frame(frame, missing="skip", **ROLES)
@@ -207,7 +208,7 @@ def test_missing_values_are_named_or_left_out(library):
     assert tasks.labels.tolist() == ["a", "b"]
     np.testing.assert_array_equal(tasks.y, [1.0, 5.0, 4.0])
     assert dict(tasks.encoding.dropped) == {"no 'g', the task": 1, "no 'y', the target": 1, "no 'w'": 1}
-    assert "left out: 1 rows with no 'g', the task" in str(tasks.describe())
+    assert "dropped: 1 rows with no 'g', the task" in str(tasks.describe())
 
 
 def test_descriptions():
@@ -226,7 +227,13 @@ def test_descriptions():
     tasks = TaskSet.from_frame(frame, side_info=schools, **ROLES)
     first = tasks.side_info[tasks.index_of("s1")[0]]
     assert first.tolist() == ["Public", 2.0, 59.0, 0.0, 1.5]
-    assert [c.kind for c in tasks.encoding.side] == ["words", "ordered", "date", "boolean", "number"]
+    assert [c.kind for c in tasks.encoding.side_info] == [
+        "categorical",
+        "ordered",
+        "date",
+        "boolean",
+        "number",
+    ]
     # columns of the table itself, in another library
     joined = pl.from_pandas(frame.merge(schools.assign(founded=schools["founded"].astype(str)), on="school"))
     joined = joined.rename({"size_x": "size"}).with_columns(
@@ -235,13 +242,17 @@ def test_descriptions():
     again = TaskSet.from_frame(joined, side_columns=["kind", "size_y", "founded", "mixed", "n"], **ROLES)
     assert again.side_info[again.index_of("s1")[0]].tolist() == first.tolist()
     # by the mapping of one task, in any order, and as numbers already
-    values, names = tasks.encoding.described((np.array([[2.0, "Public"]], dtype=object), ["size", "kind"]))
+    values, names = tasks.encoding.encode_side_info(
+        np.array([[2.0, "Public"]], dtype=object), ["size", "kind"]
+    )
     assert (values.tolist(), names) == ([[2.0, "Public"]], ["size", "kind"])
-    with pytest.warns(UnknownCategoryWarning, match="column 'size': 'vast' .* taken for an average task"):
-        values, _ = tasks.encoding.described((np.array([["vast"]], dtype=object), ["size"]))
-    assert values[0, 0] == tasks.encoding.side[1].typical[0] == 1.0
-    with pytest.raises(ValueError, match="side_info: column 'founded' held dates and has 'long ago' now"):
-        tasks.encoding.described((np.array([["long ago"]], dtype=object), ["founded"]))
+    with pytest.warns(UnknownCategoryWarning, match="column 'size': 'vast' .* mean of the training tasks"):
+        values, _ = tasks.encoding.encode_side_info(np.array([["vast"]], dtype=object), ["size"])
+    assert values[0, 0] == tasks.encoding.side_info[1].means[0] == 1.0
+    with pytest.raises(
+        ValueError, match="side_info: column 'founded' held dates in training and has 'long ago' now"
+    ):
+        tasks.encoding.encode_side_info(np.array([["long ago"]], dtype=object), ["founded"])
 
 
 def test_several_columns_of_labels():
@@ -256,7 +267,7 @@ def test_several_columns_of_labels():
         frame, task=["school", "track"], target="score", features=["ses"], side_info=side
     )
     assert described.side_info[3] == pytest.approx(own["ses"].mean())
-    assert "each combination of school and track is a task of its own" in str(tasks.describe())
+    assert "each combination of school and track is one task" in str(tasks.describe())
 
 
 def groups(n_tasks, per_task, rows):
@@ -286,7 +297,9 @@ def test_second_groupings_are_answered():
         TaskSet.from_frame(frame, features=["x", "age", "class"], **roles)
     assert "task=['school', 'class']" in str(seen[0].message)
     assert (len(seen), seen[0].filename) == (1, __file__)
-    with pytest.warns(SecondGroupingWarning, match=r"'teacher' .* crossing 'school': each of its 25 values"):
+    with pytest.warns(
+        SecondGroupingWarning, match=r"'teacher' .* crossed with 'school': each of its 25 values"
+    ):
         TaskSet.from_frame(frame, features=["x", "teacher"], **roles)
     with pytest.warns(SecondGroupingWarning, match=r"'city' .* above 'school': each task has one of its 30"):
         TaskSet.from_frame(frame, features=["x", "city"], **roles)
@@ -305,15 +318,15 @@ def test_a_scan_looks_at_the_whole_table(tmp_path):
     scanned = scan(parts, **ROLES)
     pieces = [batch.tasks for batch in scanned.batches()]
     assert scanned.encoding == expected.encoding
-    np.testing.assert_allclose(scanned.encoding.features[2].typical, expected.encoding.features[2].typical)
+    np.testing.assert_allclose(scanned.encoding.features[2].means, expected.encoding.features[2].means)
     assert {tuple(piece.feature_names) for piece in pieces} == {tuple(expected.feature_names)}
     np.testing.assert_allclose(sum(p.X.sum(axis=0) for p in pieces), expected.X.sum(axis=0))
     for i, part in enumerate(parts):
         pl.from_pandas(part.astype({"size": "string"})).write_parquet(tmp_path / f"{i}.parquet")
     words = scan(tmp_path, **ROLES).encoding
-    assert words.features[3] == ColumnEncoding("size", "words", ("large", "middle", "small"))
+    assert words.features[3] == ColumnEncoding("size", "categorical", ("large", "middle", "small"))
     with pytest.raises(
-        ValueError, match=r"column 'sex', 'track', 'size', 'day' holds words.* only once; pass enc"
+        ValueError, match=r"column 'sex', 'track', 'size', 'day' holds categories.* only once; pass enc"
     ):
         list(scan(iter(parts), **ROLES).batches())
     once = scan(iter(parts), encoding=expected.encoding, **ROLES)
@@ -351,21 +364,21 @@ def test_what_was_read_is_said():
     assert text.splitlines()[0] == "8 tasks (school), 40 rows, target score"
     sizes = tasks.sizes
     assert f"rows per task: {sizes.min()} to {sizes.max()}, median {np.median(sizes):g}" in text
-    assert "columns: 9 of inputs, 2 of descriptions" in text
+    assert "columns: 9 features, 2 of side information" in text
     for line in (
-        "sex     input        words    sex=male (beside female)",
-        "size    input        ordered  0 (small) to 2 (large)",
-        "day     input        date     days since 2020-01-01",
-        "free    input        boolean  0 and 1",
-        "one     input        words    always x: left out",
-        "kind    description  words    2 words: Catholic, Public; missing in 1 tasks",
-        "n       description  number   3.5 to 3.5",
-        "note: the same in all rows, and so of no use: always",
-        "note: the same in all rows of each task: mean",
+        "sex     feature    categorical  sex=male (reference: female)",
+        "size    feature    ordered      0 (small) to 2 (large)",
+        "day     feature    date         days since 2020-01-01",
+        "free    feature    boolean      0 and 1",
+        "one     feature    categorical  always x: dropped",
+        "kind    side info  categorical  2 categories: Catholic, Public;",
+        "n       side info  number       3.5 to 3.5",
+        "note: constant in all rows, so without effect: always",
+        "note: constant within every task: mean",
     ):
         assert line in text
     assert repr(found) == text
-    assert "<td>sex=male (beside female)</td>" in found._repr_html_()
+    assert "<td>sex=male (reference: female)</td>" in found._repr_html_()
     assert found.to_dict()["n_rows"] == 40
     assert found.rows_per_task["min"] == sizes.min()
     for library in LIBRARIES:
@@ -381,11 +394,11 @@ def test_tasks_of_arrays_are_described_too():
     )
     text = str(plain.describe())
     assert "3 tasks, 6 rows\nrows per task: 1 to 3, median 2" in text
-    assert "0       input        number   0 to 10" in text
-    assert "1       description  words    2 words: a, b" in text
+    assert "0       feature    number       0 to 10" in text
+    assert "1       side info  categorical  2 categories: a, b" in text
     import scipy.sparse as sp
 
-    assert "0       input        number   0 to 10" in str(TaskSet(sp.csr_array(X), np.zeros(6)).describe())
+    assert "0       feature    number       0 to 10" in str(TaskSet(sp.csr_array(X), np.zeros(6)).describe())
 
 
 def test_ordered_numbers_are_these_numbers():
@@ -394,4 +407,4 @@ def test_ordered_numbers_are_these_numbers():
     tasks = TaskSet.from_frame(frame.assign(size=grades), **ROLES)
     order = np.argsort(pd.factorize(frame["school"])[0], kind="stable")
     np.testing.assert_array_equal(tasks.X[:, 4], np.resize([1.0, 2.0, 5.0], 40)[order])
-    assert tasks.encoding.features[3].words() == "1 to 5"
+    assert tasks.encoding.features[3].text() == "1 to 5"

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from numpy.testing import assert_array_equal
 
-from tailored.tasks import TaskSet
+from tailored.tasks.task_set import TaskSet
 from task_samples import FIELDS, assert_same
 
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
@@ -122,12 +122,10 @@ def test_frame_errors(rng, kind):
         build(features=["rating"])
     with pytest.raises(ValueError, match="The target column 'city' is not numeric"):
         build(target="city", features=["price"])
-    with pytest.raises(ValueError, match=r"column 'city' of task '\w+' is 'X' in row \d+ and 'Y' in row 29"):
+    with pytest.raises(ValueError, match=r"column 'city' of task '\w+' has the values 'X' and 'Y'"):
         build(side_columns=["city"])
     with pytest.raises(ValueError, match="exclude each other"):
         build(side_columns=["city"], side_info={})
-    with pytest.raises(ValueError, match="features: no column is left"):
-        build(features=[])
 
 
 @pytest.mark.parametrize("kind", FRAMES)

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from tailored import TaskSet
-from tailored.tasks import _frames
-from tailored.tasks.pairs import matched
+from tailored._utils.frames import factorize
+from tailored.tasks.labels import group_rows
 
 WORDS = ["b", "a", "b", "ä", "", "a", "c", "b"]
 
@@ -25,8 +25,8 @@ COLUMNS = {
 @pytest.mark.parametrize("library", COLUMNS)
 def test_words_are_numbered_by_their_library(library):
     column = COLUMNS[library](WORDS)
-    assert _frames.coded_words(column) is not None
-    found, expected = (_frames.group_rows(groups, len(WORDS)) for groups in (column, WORDS))
+    assert factorize(column) is not None
+    found, expected = (group_rows(groups, len(WORDS)) for groups in (column, WORDS))
     np.testing.assert_array_equal(found.codes, expected.codes)
     np.testing.assert_array_equal(found.labels, expected.labels)
     assert found.labels.dtype == expected.labels.dtype
@@ -38,19 +38,19 @@ def test_words_are_numbered_by_their_library(library):
 def test_a_missing_word_is_named(library):
     words = [*WORDS[:5], None, *WORDS[6:]]
     with pytest.raises(ValueError, match=r"groups has a missing label .* in row 5"):
-        _frames.group_rows(COLUMNS[library](words), len(words))
+        group_rows(COLUMNS[library](words), len(words))
     with pytest.raises(ValueError, match="8 labels, but X has 9 rows"):
-        _frames.group_rows(COLUMNS[library](WORDS), 9)
+        group_rows(COLUMNS[library](WORDS), 9)
 
 
 @pytest.mark.parametrize("missing", [np.nan, np.datetime64("NaT", "D"), None])
 def test_a_missing_label_of_another_type_is_named(missing):
     others = {float: 1.5, np.datetime64: np.datetime64("2020-01-01")}.get(type(missing), "a")
     with pytest.raises(ValueError, match="missing label"):
-        _frames.group_rows([others, missing], 2)
+        group_rows([others, missing], 2)
     if missing is not None:
         with pytest.raises(ValueError, match="missing label"):
-            _frames.group_rows(np.array([others, missing]), 2)
+            group_rows(np.array([others, missing]), 2)
 
 
 def some_tasks(labels, seed):
@@ -77,7 +77,7 @@ LABELS = {
 def test_tasks_are_matched_as_labels_are_equal(name):
     asked, known = LABELS[name]
     query, support = some_tasks(asked, 0), some_tasks(known, 1)
-    found = matched(query, support)
+    found = support.support_of(query)
     np.testing.assert_array_equal(found.labels, query.labels)
     for t, label in enumerate(asked):
         same = [i for i, other in enumerate(known) if label == other]
@@ -88,4 +88,4 @@ def test_tasks_are_matched_as_labels_are_equal(name):
 def test_nothing_in_common_is_said():
     for asked, known in (([1, 2], [3, 4]), (["a"], ["b"]), ([7], ["7"])):
         with pytest.raises(ValueError, match="support: none of its tasks is in query"):
-            matched(some_tasks(asked, 0), some_tasks(known, 1))
+            some_tasks(known, 1).support_of(some_tasks(asked, 0))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from tailored.tasks import Task, TaskSet
+from tailored.tasks.task_set import Task, TaskSet
 from task_samples import assert_same, ragged
 
 # --- the flat layout
@@ -245,7 +245,9 @@ def test_indexing_errors(tasks):
 def test_index_of(tasks):
     assert_array_equal(tasks.index_of(tasks.labels[[3, 0]]), [3, 0])
     assert_array_equal(tasks.index_of(str(tasks.labels[2])), [2])
-    with pytest.raises(ValueError, match=r"labels holds 'zz', unknown here; tasks have labels such as '"):
+    with pytest.raises(
+        ValueError, match=r"labels holds 'zz', which are not labels of this set; it has labels such as '"
+    ):
         tasks.index_of(["a", "zz"])
     with pytest.raises(ValueError, match=r"'0', '1', '2', '3', '4' and 3 more"):
         tasks.index_of([str(i) for i in range(8)])

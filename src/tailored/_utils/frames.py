@@ -1,22 +1,184 @@
-"""Tables that are handed to the user: frames of pandas where it is installed, structured arrays otherwise."""
+"""Read and build dataframes of any library.
+
+narwhals reads pandas, polars and pyarrow, so this module imports none of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
+import narwhals.stable.v1 as nw
 import numpy as np
+from narwhals.exceptions import DuplicateError
+
+from .validation import check_choice, check_features, name_some, refuse_masked
+
+# narwhals has one class per stability level, so no single class is the type of all frames.
+Frame: TypeAlias = Any
+Column: TypeAlias = Any
+
+# Asking narwhals about each of these would cost more than the rest of reading a small task.
+_PLAIN = (np.ndarray, list, tuple, dict, str, int, float)
+# pandas stores its index under these names in files of Arrow and parquet.
+_INDEX = re.compile(r"__index_level_\d+__")
+
+
+def is_frame(data: Any) -> bool:
+    """Return whether narwhals can read `data` as a dataframe in memory; a Dask dataframe is computed first."""
+    return not isinstance(data, _PLAIN) and (
+        isinstance(data, nw.DataFrame) or nw.dependencies.is_into_dataframe(data) or is_dask(data)
+    )
+
+
+def is_series(data: Any) -> bool:
+    """Return whether narwhals can read `data` as a column in memory."""
+    return not isinstance(data, _PLAIN) and (
+        isinstance(data, nw.Series) or nw.dependencies.is_into_series(data)
+    )
+
+
+def is_dask(data: Any) -> bool:
+    """Return whether `data` is a Dask dataframe."""
+    return bool(nw.dependencies.is_dask_dataframe(data))
+
+
+def read_frame(data: Any, name: str) -> Frame:
+    """Return `data` as a narwhals dataframe."""
+    if not is_frame(data):
+        lazy = " Call .collect() on a lazy frame." if hasattr(data, "collect") else ""
+        raise TypeError(
+            f"{name} must be a dataframe (pandas, polars or pyarrow); got {type(data).__name__}.{lazy}"
+        )
+    try:
+        return nw.from_native(data.compute() if is_dask(data) else data, eager_only=True)
+    except DuplicateError:
+        names = getattr(data, "column_names", None)
+        counts = Counter(list(data.columns if names is None else names))
+        repeated = [column for column, count in counts.items() if count > 1]
+        raise ValueError(
+            f"{name} has several columns with the name {name_some(repeated)}. Rename them, or keep one each."
+        ) from None
+
+
+def other_columns(names: Iterable[str], excluded: Container[str | None]) -> list[str]:
+    """Return the columns that are not excluded, without the index that pandas stores in its files."""
+    return [name for name in names if name not in excluded and not _INDEX.fullmatch(str(name))]
+
+
+def check_columns(frame: Frame, name: str, columns: Any, taken: Sequence[str] = ()) -> list[str]:
+    """Return the column names of an argument; each must exist, be named once and have no other role."""
+    if isinstance(columns, str):
+        raise TypeError(f"{name} must be a list of column names; got {columns!r}. Write [{columns!r}].")
+    if not isinstance(columns, Iterable):
+        raise TypeError(f"{name} must be a list of column names; got {columns!r}.")
+    columns = list(columns)
+    for i, column in enumerate(columns):
+        check_choice(name, column, frame.columns)
+        if column in columns[:i]:
+            raise ValueError(f"{name} names the column {column!r} twice.")
+        if column in taken:
+            raise ValueError(f"{name} names the column {column!r}, which is the task's label or the target.")
+    return columns
+
+
+def require_columns(frame: Frame, name: str, columns: Iterable[str]) -> None:
+    """Raise ValueError if a frame lacks some of the columns."""
+    missing = [column for column in columns if column not in frame.columns]
+    if missing:
+        raise ValueError(
+            f"{name}: the frame has no column {name_some(missing)}; it has {name_some(frame.columns, 12)}."
+        )
+
+
+def numeric_column(column: Column, title: str, advice: str = "Encode it as numbers.") -> np.ndarray:
+    """Return a numeric or boolean column as float64, missing values as NaN; errors name it by `title`."""
+    if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+        return as_floats(column)
+    # pandas columns of the types object and Sparse may hold numbers.
+    values = np.asarray(column.to_native()) if column.dtype in (nw.Object, nw.Unknown) else None
+    if values is not None and values.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {title} has dtype {values.dtype}.")
+    if values is not None and not any(isinstance(v, str | bytes) for v in values.ravel()):
+        try:
+            return values.astype(np.float64)
+        except (TypeError, ValueError):
+            pass
+        except OverflowError:
+            raise ValueError(f"{title} has a number beyond 1e308. Use another unit.") from None
+    raise ValueError(f"{title} is not numeric (it is {column.dtype}). {advice}")
+
+
+def as_floats(column: Column) -> np.ndarray:
+    """Return a numeric column as float64, missing values as NaN; integers beyond 2⁵³ are rounded."""
+    try:
+        return np.asarray(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    except (TypeError, ValueError):  # pyarrow does not round
+        return np.array([np.nan if v is None else float(v) for v in column.to_list()], dtype=np.float64)
+
+
+def is_null(column: Column) -> np.ndarray:
+    """Return which values of a column are missing; NaN counts as missing."""
+    null = np.asarray(column.is_null().to_numpy(), dtype=bool)
+    return null | np.isnan(as_floats(column)) if column.dtype.is_float() else null
+
+
+def factorize(data: Any) -> tuple[np.ndarray, list[str]] | None:
+    """Return the code of each row and the distinct strings, in order of appearance.
+
+    The column's own library does the work. The result is None if `data` is not a column of strings without
+    missing values.
+    """
+    if not is_series(data):
+        return None
+    column = data if isinstance(data, nw.Series) else nw.from_native(data, series_only=True)
+    if column.dtype != nw.String or column.is_null().any():
+        return None
+    strings = column.to_native()
+    if hasattr(strings, "factorize"):  # pandas
+        codes, distinct = strings.factorize()
+        return np.asarray(codes, np.int64), distinct.tolist()
+    if hasattr(strings, "replace_strict"):  # polars
+        distinct = strings.unique(maintain_order=True)
+        codes = strings.replace_strict(distinct, np.arange(len(distinct)))
+        return np.asarray(codes.to_numpy(), np.int64), distinct.to_list()
+    if hasattr(strings, "dictionary_encode"):  # pyarrow
+        coded = strings.dictionary_encode().combine_chunks()
+        return np.asarray(coded.indices.to_numpy(), np.int64), coded.dictionary.to_pylist()
+    return None
+
+
+def read_features(X: Any, min_rows: int = 1) -> tuple[Any, np.ndarray | None]:
+    """Return `X` as `check_features` does, and its column names if it is a dataframe that has them."""
+    if not is_frame(X):
+        return check_features(X, min_rows), None
+    frame = read_frame(X, "X")
+    values = np.empty(frame.shape)
+    advice = "Encode it as numbers, or read the table with TaskSet.from_frame, which encodes it."
+    for j, column in enumerate(frame.iter_columns()):
+        values[:, j] = numeric_column(column, f"Column {column.name!r} of X", advice)
+    names = frame.columns
+    named = names and all(isinstance(name, str) for name in names)
+    return check_features(values, min_rows), np.array(names, dtype=object) if named else None
+
+
+def read_target(y: Any) -> Any:
+    """Return `y` in a form that NumPy reads; missing values of a dataframe column become NaN."""
+    refuse_masked("y", y)
+    return numeric_column(nw.from_native(y, series_only=True), "y") if is_series(y) else y
 
 
 def as_frame(columns: Mapping[str, Any]) -> Any:
-    """Columns of equal length as one table."""
+    """Return columns of equal length as a pandas DataFrame, or as a structured array without pandas."""
     try:
         import pandas
     except ImportError:
-        arrays = [np.asarray(values) for values in columns.values()]
-        names = zip(columns, arrays, strict=True)
-        table = np.empty(len(arrays[0]), dtype=[(name, array.dtype) for name, array in names])
-        for name, array in zip(columns, arrays, strict=True):
+        arrays = {name: np.asarray(values) for name, values in columns.items()}
+        n_rows = len(next(iter(arrays.values())))
+        table = np.empty(n_rows, dtype=[(name, array.dtype) for name, array in arrays.items()])
+        for name, array in arrays.items():
             table[name] = array
         return table
     return pandas.DataFrame(dict(columns))

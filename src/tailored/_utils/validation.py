@@ -146,6 +146,15 @@ def numbers_of(name: str) -> Iterator[None]:
         raise ValueError(f"{name} has an integer too large for dtype('float64'); rescale it") from error
 
 
+def refuse_masked(name: str, values: Any) -> None:
+    """Raise ValueError if a masked array has masked values: NumPy would read the numbers below the mask."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        count = int(np.ma.count_masked(values))
+        raise ValueError(
+            f"{name} is a masked array with {count} masked values. Drop those rows, or fill the values in."
+        )
+
+
 def targets_in_objects(y: Any) -> Any:
     """Targets that are objects, as numbers: scikit-learn looks for missing ones among objects, and does not name them."""
     if not isinstance(y, np.ndarray) or y.dtype != object:
@@ -160,6 +169,7 @@ def check_features(X: Any, min_rows: int = 1) -> Any:
     NaN and infinity pass: `check_finite` reports them, once the task they belong to is known.
     A dense result may share memory with `X`; a sparse one never does.
     """
+    refuse_masked("X", X)
     # scikit-learn's check costs more than adapting a small task; skip it where it would change nothing
     if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[0] >= min_rows and X.size:
         return np.ascontiguousarray(X)

@@ -157,9 +157,7 @@ def load_multilevel(name: str, path: str | os.PathLike[str] | None = None) -> Bu
     names = np.array(X.names, dtype=object)
     side_names = None if side is None else side.names
     return Bunch(
-        tasks=TaskSet.from_arrays(
-            tasks.X, tasks.y, tasks.offsets, tasks.labels, tasks.side_info, side_names, names
-        ),
+        tasks=tasks.replace(side_names=side_names, feature_names=names, encoding=None),
         feature_names=X.names,
         target_name=layout.target,
         task_name=layout.task,

@@ -13,7 +13,7 @@ from ..feature_maps import SideFeatures
 from ..gaussian import Tasks, statistics_of
 from ..losses import Loss
 from ..tasks import Rows, TaskSet, Units
-from ..tasks.episodes import Arrival, Episodes
+from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import clipped, predictions, task_means
 
 Array = NDArray[np.float64]
@@ -61,7 +61,7 @@ class Settings:
     validation_fraction: float
     seed: int
     n_jobs: int | None
-    arrival: Arrival = field(default_factory=Arrival)
+    arrival: SupportSampling = field(default_factory=SupportSampling)
     device: str | None = None
     varying: tuple[int, ...] | None = None
 

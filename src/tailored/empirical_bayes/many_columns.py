@@ -96,7 +96,7 @@ class Judge:
             tasks, seed = data.tasks[fold.held_out], data.seed(HELD_OUT_ROWS, fold.number)
             asked = [arrival.episodes(tasks, seed)]
             if arrival.support is None:
-                asked.append(arrival.ask_all(tasks, 0, seed))
+                asked.append(arrival.query_all(tasks, 0, seed))
             self.episodes.append(asked)
 
     @cached_property

@@ -20,7 +20,7 @@ from .._utils.threads import single_threaded_blas
 from ..feature_maps import TaskSummary
 from ..gaussian import Mixture, Want, influence
 from ..tasks import TaskSet
-from ..tasks.episodes import Arrival, Episodes
+from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import BATCH_FLOATS
 from .data import ALL_BIAS_ROWS, BIAS_ROWS, HELD_OUT_ROWS, MANY_TASKS, Fold, TrainingData
 from .judging import significant
@@ -100,7 +100,7 @@ def learn_bias(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Ti
     return learned
 
 
-def support_sizes(tasks: TaskSet, arrival: Arrival) -> list[int]:
+def support_sizes(tasks: TaskSet, arrival: SupportSampling) -> list[int]:
     """Numbers of rows at which a B is learned; the last stands for tasks as they will come and all larger ones."""
     low, high = arrival.rows(tasks.sizes)
     if arrival.support is not None:

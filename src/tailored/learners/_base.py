@@ -24,19 +24,17 @@ from ..regressor import TaskRegressor
 from ..representation import Bias, Conditioning
 from ..sources.cuda.tensors import is_tensor
 from ..tasks import Encoding, TaskSet, Units
-from ..tasks.episodes import ORDERS, Arrival
-from ..tasks.pieces import in_label_order
+from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.units import USERS_UNITS, check_described, check_sizes
 from ._on_device import weights_of_tasks, weights_of_tensors
 from ._reading import (
+    align_side_info,
     check_names,
     clean_task,
     encoded_rows,
     has_no_rows,
-    in_known_order,
     read_tasks,
-    refuse_description,
-    with_names,
+    refuse_side_info,
 )
 from ._saving import Saved
 from ._scoring import ScoredByTask
@@ -176,9 +174,7 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, Bas
             )
         # Under the names of `fit`, where either has none: they are joined.
         names, side_names = getattr(self, "feature_names_in_", None), self.columns_in_["side_info"]
-        return TaskSet.from_arrays(
-            tasks.X, tasks.y, tasks.offsets, tasks.labels, tasks.side_info, side_names, names, tasks.encoding
-        )
+        return tasks.replace(side_names=side_names, feature_names=names)
 
     def _check_new(self, tasks: TaskSet) -> None:
         """Refuse rows and descriptions that are too large beside those of `fit`."""
@@ -310,7 +306,7 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, Bas
         if not hasattr(self, "prior_"):  # scikit-learn's check alone costs as much as the solve
             check_is_fitted(self, "prior_")
         if side_info is not None:
-            refuse_description(self)
+            refuse_side_info(self)
         if X is not None and not isinstance(X, TaskSet) and has_no_rows(X, self.n_features_in_, y):
             X = y = None
         if X is None:
@@ -318,9 +314,9 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, Bas
                 raise ValueError("y: got targets without rows; pass X as well")
             # A row to read the description with, which is then forgotten.
             task = TaskSet(np.zeros((1, self.n_features_in_)), [0.0], None, side_info)
-            task = task.with_rows(np.zeros(1, dtype=bool), np.zeros(1, dtype=np.int64))
+            task = task.without_rows()
             self._check_new(task)
-            return in_known_order(self, task)
+            return align_side_info(self, task)
         if isinstance(X, TaskSet):
             return self._read(X, y, None, side_info)
         clean = clean_task(X, y, side_info, self.n_features_in_, self.prior_.units)
@@ -329,9 +325,10 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, Bas
         else:
             # scikit-learn's validation warns of arrays without names, as the tasks of a frame's TaskSet are.
             X, names = encoded_rows(self, X)
-            task = with_names(TaskSet(X, y, None, side_info), names)
+            task = TaskSet(X, y, None, side_info)
+            task = task if names is None else task.replace(feature_names=names)
             check_names(self, task)
-            task = in_known_order(self, task)
+            task = align_side_info(self, task)
             self._check_new(task)
         self.loss_.check_targets(task.y)
         return task
@@ -367,12 +364,12 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, Bas
         """
         check_is_fitted(self, "prior_")
         told = self._arrival()
-        arrival = Arrival.of(
+        arrival = SupportSampling.of(
             told.support if support is None else support,
             ORDERS[told.in_order] if order is None else order,
         )
         # Rows are drawn by position, and the order of tasks must not matter.
-        tasks = in_label_order(self._read(X, y, groups, side_info))
+        tasks = self._read(X, y, groups, side_info).in_label_order()
         tasks = adapting.left_to_tasks(self.prior_, tasks)
         with single_threaded_blas():
             pairs = [(tasks, adapting.by_solving(self.prior_, self.n_jobs))]

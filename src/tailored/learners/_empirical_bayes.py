@@ -22,10 +22,10 @@ from ..sources.memory import MemorySource
 from ..sources.reservoir import SAMPLE_TASKS
 from ..sources.scan import TaskScan
 from ..tasks import TaskSet
-from ..tasks.episodes import Arrival
+from ..tasks.episodes import SupportSampling
 from ..tasks.units import ANY_UNITS
 from ._on_device import read_tensors, refuse_weights_of_tensors
-from ._reading import unnamed, with_frequencies
+from ._reading import label_unnamed, repeat_rows
 from ._scanning import check_no_columns
 from ._task_stream import StreamLearner
 from ._varying import varying_weights
@@ -202,7 +202,7 @@ class EmpiricalBayesLearner(StreamLearner):
             tasks = self._read(X, y, groups, side_info, reset=True)
             if sample_weight is not None:
                 from_rows = not isinstance(X, TaskSet)
-                tasks = with_frequencies(tasks, sample_weight, groups, from_rows=from_rows)
+                tasks = repeat_rows(tasks, sample_weight, groups, from_rows=from_rows)
             self._fit_in_memory(tasks, validation)
         return self
 
@@ -252,7 +252,7 @@ class EmpiricalBayesLearner(StreamLearner):
             self._check_parameters()
             tasks = self._read(X, y, groups, side_info, reset=fresh)
             if groups is None and not isinstance(X, TaskSet):
-                tasks = unnamed(tasks, 0 if fresh else self._stream.n_tasks)
+                tasks = label_unnamed(tasks, 0 if fresh else self._stream.n_tasks)
             if fresh:
                 self._fit_tasks(tasks, validation)
             else:
@@ -323,8 +323,8 @@ class EmpiricalBayesLearner(StreamLearner):
                 stacklevel=outside(),
             )
 
-    def _arrival(self) -> Arrival:
-        return Arrival.of(self.support, self.order)
+    def _arrival(self) -> SupportSampling:
+        return SupportSampling.of(self.support, self.order)
 
     def _learn_beside(self, data: TrainingData, options: dict[str, Any]) -> Learned:
         automatic = isinstance(self.common, str)

@@ -7,7 +7,7 @@ from typing import Any, Self
 from ..prior import Prior
 from ..representation import Bias, Constant
 from ._base import MetaLearner
-from ._reading import refuse_others
+from ._reading import refuse_arguments
 
 
 class IndependentLearner(MetaLearner):
@@ -55,7 +55,7 @@ class IndependentLearner(MetaLearner):
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, **others: Any) -> Self:
         """Solve the given tasks; there is nothing to learn across them."""
-        refuse_others(self, others)
+        refuse_arguments(self, others)
         return self._learn(X, y, groups, side_info, reset=True)
 
     def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:

@@ -23,10 +23,9 @@ from ..solvers.held_out import HeldOutPool
 from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..tasks import Rows, TaskSet
 from ..tasks.episodes import split_rows
-from ..tasks.pieces import in_label_order
 from ..tasks.rows import clipped, mean_error, predictions
 from ._base import MetaLearner
-from ._reading import refuse_others
+from ._reading import refuse_arguments
 from ._stream import Stream
 
 Array = NDArray[np.float64]
@@ -87,7 +86,7 @@ class ObjectiveLearner(MetaLearner):
         validation : TaskSet, optional
             Tasks to choose on; by default some of the training tasks are held out.
         """
-        refuse_others(self, others)
+        refuse_arguments(self, others)
         with self._all_or_nothing(reset=True):
             self._learn(X, y, groups, side_info, validation, reset=True, whole=True)
         return self
@@ -154,8 +153,8 @@ class ObjectiveLearner(MetaLearner):
         held_out = None if validation is None else self._read_held_out(validation)
         in_turn = tasks
         if whole and not solver.uses_task_order:
-            in_turn = in_label_order(tasks, stream.seed)
-            held_out = None if held_out is None else in_label_order(held_out, stream.seed)
+            in_turn = tasks.in_label_order(stream.seed)
+            held_out = None if held_out is None else held_out.in_label_order(stream.seed)
         stream, train = self._hold_out(stream, in_turn, held_out)
         if stream.feature_map is None:
             # On the training tasks alone: a map that learns must not have seen the held-out ones.

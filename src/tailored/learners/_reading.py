@@ -1,26 +1,29 @@
-"""Either form of input, arrays or a task set, as a task set."""
+"""Read the arguments of learners, arrays or frames or a task set, as task sets."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from .._utils.validation import name_some, numbers_of, outside, targets_in_objects
+from .._utils.frames import other_columns, read_frame, require_columns
+from .._utils.validation import name_some, numbers_of, outside, refuse_masked, targets_in_objects
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
+from ..predicting import Predicted
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
-from ..tasks import TaskSet, Units
-from ..tasks.encoding import columns_of_words
-from ..tasks.pairs import label_list
-from ..tasks.units import LARGEST
+from ..tasks.encoding import Encoding, as_columns, columns_to_encode
+from ..tasks.labels import positions_of, read_labels
+from ..tasks.reading import LongTable, prediction_frame
+from ..tasks.task_set import TaskSet, no_tasks, offsets_of
+from ..tasks.units import LARGEST, Units
 
-_READ_AGAIN = "Read the table as the one of fit was: TaskSet.from_frame(..., encoding=learner.encoding_)"
+_READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"
 
 
 def read_tasks(
@@ -33,24 +36,26 @@ def read_tasks(
     loss: Loss,
     reset: bool,
 ) -> TaskSet:
-    """The tasks, checked against the features seen in ``fit`` (``reset``: they are those of a new fit)."""
+    """Return the tasks, checked against the features of ``fit``; ``reset`` starts a new fit."""
     if isinstance(X, TaskScan):
         raise TypeError(
-            "X: a scan is for EmpiricalBayesLearner.fit; elsewhere give its rows as a TaskSet (TaskSet.from_frame)"
+            "X: only EmpiricalBayesLearner.fit takes a scan. Read its rows with TaskSet.from_frame."
         )
     if isinstance(X, TaskSet):
         for name, value in (("y", y), ("groups", groups), ("side_info", side_info)):
             if value is not None:
-                raise TypeError(f"{name}: a TaskSet brings its own {name}; pass X, y, groups or a TaskSet")
+                raise TypeError(f"{name}: a TaskSet has its own {name}; pass arrays or a TaskSet")
         tasks = X
         if len(tasks) == 0:
-            raise ValueError("X: the task set is empty; give at least one task")
+            raise ValueError("X: the task set is empty; pass at least one task")
         check_names(learner, tasks, reset=reset)
     elif not reset and (read := encoded_rows(learner, X))[1] is not None:
-        tasks = with_names(TaskSet(read[0], y, groups, side_info), read[1])
+        tasks = TaskSet(read[0], y, groups, side_info).replace(feature_names=read[1])
     else:
         if reset:
-            refuse_words(X)
+            require_numbers(X)
+        refuse_masked("X", X)
+        refuse_masked("y", y)
         with numbers_of("X or y"):
             X, y = validate_data(
                 learner,
@@ -64,59 +69,48 @@ def read_tasks(
             )
         if reset and groups is None and len(X.shape) == 2 and X.shape[0] > 1:
             warnings.warn(
-                f"groups: none were given, so all {X.shape[0]} rows are taken as one task; pass groups= with a label "
-                "for each row (in cross-validation: sklearn.set_config(enable_metadata_routing=True) and "
+                f"groups is None, so all {X.shape[0]} rows are one task; pass groups= with a label for each row (in "
+                "cross-validation: sklearn.set_config(enable_metadata_routing=True) and "
                 "params={'groups': ...})",
                 SingleTaskWarning,
                 stacklevel=outside(),
             )
         tasks = TaskSet(X, y, groups, side_info)
     _check_targets(tasks, loss)
-    return tasks if reset else in_known_order(learner, tasks)
+    return tasks if reset else align_side_info(learner, tasks)
 
 
 def encoded_rows(learner: Any, X: Any) -> tuple[Any, NDArray[Any] | None]:
-    """Rows of a frame read as those of `fit` were, and their names; other rows as they are, without."""
+    """Return the encoded rows of a frame and their names; other rows are returned unchanged, without names."""
     encoding = learner.encoding_
-    rows = X if encoding is None else encoding.rows_of(X)
+    rows = X if encoding is None else encoding.encode_rows(X)
     return rows, None if rows is X else encoding.feature_names
 
 
 def has_no_rows(X: Any, n_features: int, y: Any) -> bool:
-    """Whether rows of a task are none, which is no mistake: a table that is filtered may leave nothing."""
+    """Return whether a task has no rows, as a filtered table may have."""
     shape: tuple[int, ...] = np.shape(X) if isinstance(X, list | tuple) else getattr(X, "shape", (1,))
     if not shape or shape[0] != 0:
         return False
     if y is not None and np.size(y):
-        raise ValueError(
-            f"X: it has no rows, and y has {np.size(y)} targets; pass as many of both, or neither"
-        )
+        raise ValueError(f"X has no rows, but y has {np.size(y)} targets. Pass the same number of both.")
     if len(shape) == 2 and type(X) is np.ndarray and shape[1] != n_features:
-        raise ValueError(f"X: it has no rows of {shape[1]} columns, and in fit there were {n_features}")
+        raise ValueError(f"X has {shape[1]} columns (and no rows), but there were {n_features} in fit.")
     return True
 
 
-def refuse_words(X: Any) -> None:
-    """Say who encodes words, where scikit-learn would only say that they are no numbers."""
-    words = columns_of_words(X)
-    if words:
+def require_numbers(X: Any) -> None:
+    """Raise ValueError if columns of a frame hold categories or dates; scikit-learn's message has no advice."""
+    columns = columns_to_encode(X)
+    if columns:
         raise ValueError(
-            f"X: column {name_some(words)} holds words, dates or categories; TaskSet.from_frame encodes them, and fit takes "
-            "the TaskSet (or encode them as numbers)"
+            f"X: column {name_some(columns)} holds strings, categories or dates. TaskSet.from_frame encodes them, and fit "
+            "takes the TaskSet; or encode them as numbers."
         )
 
 
-def with_names(tasks: TaskSet, names: NDArray[Any] | None) -> TaskSet:
-    """The tasks with names of their columns."""
-    if names is None:
-        return tasks
-    return TaskSet.from_arrays(
-        tasks.X, tasks.y, tasks.offsets, tasks.labels, tasks.side_info, tasks.side_names, names
-    )
-
-
 def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
-    """What scikit-learn's validation does with arrays and frames."""
+    """Store or check the features of a task set, as scikit-learn does for arrays and frames."""
     names = tasks.feature_names
     if reset:
         learner.n_features_in_ = tasks.n_features
@@ -126,14 +120,12 @@ def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
             del learner.feature_names_in_
         return
     known = getattr(learner, "feature_names_in_", None)
-    read_as = (
-        None
-        if tasks.encoding is None or learner.encoding_ is None
-        else learner.encoding_.differs(tasks.encoding)
-    )
-    hint = f". {_READ_AGAIN}" if tasks.encoding is not None and learner.encoding_ is not None else ""
-    if read_as is not None:
-        raise ValueError(f"X: {read_as} (here: in fit). {_READ_AGAIN}")
+    hint = ""
+    if tasks.encoding is not None and learner.encoding_ is not None:
+        hint = f". {_READ_AGAIN}"
+        difference = learner.encoding_.difference(tasks.encoding)
+        if difference is not None:
+            raise ValueError(f"X: {difference}{hint}")
     if tasks.n_features != learner.n_features_in_:
         raise ValueError(
             f"X has {tasks.n_features} features, but {type(learner).__name__} is expecting "
@@ -146,40 +138,31 @@ def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
         )
 
 
-def refuse_description(learner: Any) -> None:
-    """Side information for a learner that cannot read any is an error and not ignored."""
+def refuse_side_info(learner: Any) -> None:
+    """Raise ValueError if a learner that was fitted without side information gets some."""
     if not learner.n_side_info_in_:
         raise ValueError(
-            "side_info: this learner was fitted without side information and cannot read any; fit it with "
-            "side_info, or leave it out here"
+            "side_info: this learner was fitted without side information; fit it with side_info, or leave it out here"
         )
 
 
-def in_known_order(learner: Any, tasks: TaskSet) -> TaskSet:
-    """The tasks with the columns of their descriptions as in `fit`, where both have names."""
+def align_side_info(learner: Any, tasks: TaskSet) -> TaskSet:
+    """Return the tasks with side information encoded and ordered as in `fit`."""
     if tasks.encoding is None and learner.encoding_ is not None and tasks.side_info is not None:
-        # descriptions as they are, which a learner of frames has read otherwise
-        read = learner.encoding_.described((tasks.side_info, tasks.side_names))
-        if read.values is not tasks.side_info:
-            tasks = with_description(tasks, *read)
+        encoded = learner.encoding_.encode_side_info(tasks.side_info, tasks.side_names)
+        if encoded.values is not tasks.side_info:
+            tasks = tasks.replace(side_info=encoded.values, side_names=encoded.names)
     known, names = learner.columns_in_["side_info"], tasks.side_names
     if known is None or names is None or names == known or tasks.side_info is None:
         return tasks
-    lost = [name for name in known if name not in names]
-    new = [name for name in names if name not in known]
-    if lost or new:
-        words = [f"no column {name_some(lost)}"] * bool(lost) + [
-            f"the unknown column {name_some(new)}"
-        ] * bool(new)
-        raise ValueError(f"side_info: it has {' and '.join(words)}; in fit it had {name_some(known, 12)}")
-    return with_description(tasks, tasks.side_info[:, [names.index(name) for name in known]], known)
-
-
-def with_description(tasks: TaskSet, side: NDArray[Any] | None, names: list[str] | None) -> TaskSet:
-    """The tasks with other side information."""
-    return TaskSet.from_arrays(
-        tasks.X, tasks.y, tasks.offsets, tasks.labels, side, names, tasks.feature_names, tasks.encoding
-    )
+    missing = [name for name in known if name not in names]
+    unknown = [name for name in names if name not in known]
+    if missing or unknown:
+        parts = [f"no column {name_some(missing)}"] * bool(missing)
+        parts += [f"the unknown column {name_some(unknown)}"] * bool(unknown)
+        raise ValueError(f"side_info: it has {' and '.join(parts)}; in fit it had {name_some(known, 12)}")
+    order = [names.index(name) for name in known]
+    return tasks.replace(side_info=tasks.side_info[:, order], side_names=known)
 
 
 def _check_targets(tasks: TaskSet, loss: Loss) -> None:
@@ -195,9 +178,9 @@ def _check_targets(tasks: TaskSet, loss: Loss) -> None:
 
 
 def clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Units) -> TaskSet | None:
-    """A task given in the ordinary form, checked by hand; None if it is another one.
+    """Return one task from valid float64 arrays; None for any other input, which is then read and checked.
 
-    scikit-learn's validation costs more than the fit.
+    scikit-learn's validation costs more than adapting to the task.
     """
     clean = (
         type(X) is np.ndarray
@@ -211,117 +194,97 @@ def clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Units) ->
     )
     if not (clean and units.hold(X, y)):
         return None
-    # Views, because a TaskSet freezes its arrays and these are the user's.
+    # Views: a TaskSet makes its arrays read-only, and these belong to the user.
     X, y = np.ascontiguousarray(X)[:], np.ascontiguousarray(y)[:]
     side = None if side_info is None else side_info[None].copy()
     return TaskSet.from_arrays(X, y, np.array([0, len(y)]), np.zeros(1, dtype=int), side)
 
 
 def _is_vector(side_info: Any) -> bool:
-    """Whether the side information of one task is a clean vector of numbers, which needs no reading."""
+    """Return whether the side information of one task is a valid vector of numbers."""
     return (
         type(side_info) is np.ndarray
         and side_info.ndim == 1
         and side_info.dtype == np.float64
         and side_info.size > 0
-        # others are read, and refused, the long way
         and bool(np.vdot(side_info, side_info) <= LARGEST**2)
     )
 
 
-def task_positions(known: NDArray[Any], groups: Any, n_rows: int) -> NDArray[np.intp]:
-    """Positions of the rows' tasks among those with the labels ``known``; −1 for the others."""
-    labels = label_list(groups)
+def task_positions(known: NDArray[Any], groups: Any, n_rows: int) -> NDArray[np.int64]:
+    """Return the position of each row's task among those with the labels `known`; −1 for other tasks."""
+    labels = read_labels(groups, "groups")
     if len(labels) != n_rows:
         raise ValueError(f"groups: expected {n_rows} labels, one per row of X, got {len(labels)}")
-    where = {label: t for t, label in enumerate(label_list(known))}
-    return np.array([where.get(label, -1) for label in labels], dtype=np.intp)
+    return positions_of(labels, known)
 
 
 def tasks_without_rows(
     X: Any, groups: Any, chosen: NDArray[np.bool_], side_info: Any
 ) -> tuple[TaskSet, NDArray[np.int64]]:
-    """The tasks of the ``chosen`` rows as if none of their rows were known, and the task of each row X."""
-    everything = label_list(groups)
-    labels = [everything[i] for i in np.flatnonzero(chosen)]
-    if isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(everything):
-        # A row for each row of X; frames and mappings are searched by label.
+    """Return the tasks of the chosen rows without rows, and the position of each chosen row's task."""
+    labels = read_labels(groups, "groups")
+    if isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(labels):
+        # An array has a row for each row of X; frames and mappings are searched by label.
         table = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
         side_info = table[chosen]
-    tasks = TaskSet(X, np.zeros(len(labels)), labels, side_info)
-    empty = tasks.with_rows(np.zeros(len(labels), dtype=bool), np.zeros(len(tasks), dtype=np.int64))
-    return empty, task_positions(tasks.labels, labels, len(labels)).astype(np.int64)
+    tasks = TaskSet(X, np.zeros(X.shape[0]), labels[chosen], side_info)
+    return tasks.without_rows(), positions_of(labels[chosen], tasks.labels)
 
 
-def unnamed(tasks: TaskSet, n_before: int) -> TaskSet:
-    """A task that the user gave no label, under one that no task before it has."""
-    label = np.array([f"unnamed task {n_before}"])
-    return TaskSet.from_arrays(
-        tasks.X, tasks.y, tasks.offsets, label, tasks.side_info, tasks.side_names, tasks.feature_names
-    )
+def label_unnamed(tasks: TaskSet, n_before: int) -> TaskSet:
+    """Return a task that the user did not name under a label that no earlier task has."""
+    return tasks.replace(labels=np.array([f"unnamed task {n_before}"]), encoding=None)
 
 
-def warn_of_numbers(before: Reservoir, piece: TaskSet) -> None:
-    """`TaskSet.from_tasks` numbers tasks from zero: in a stream, these would be the same ones again and again."""
-    n = len(piece)
-    counted = n > 1 and piece.labels.dtype.kind == "i" and np.array_equal(piece.labels, np.arange(n))
-    if counted and before.contains(piece).all() and np.array_equal(before.sample.labels[:n], piece.labels):
+def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
+    """Warn if a stream brings tasks numbered from zero again: `TaskSet.from_tasks` numbers them so."""
+    n = len(batch)
+    counted = n > 1 and batch.labels.dtype.kind == "i" and np.array_equal(batch.labels, np.arange(n))
+    if counted and before.contains(batch).all() and np.array_equal(before.sample.labels[:n], batch.labels):
         warnings.warn(
-            f"partial_fit: tasks 0 to {n - 1} came before, and their new rows were added to the earlier ones; if they are "
-            "other tasks, name them (TaskSet.from_tasks(tasks, labels=...))",
+            f"partial_fit: tasks 0 to {n - 1} occurred before, and their new rows were added to the earlier ones. If they are "
+            "other tasks, label them: TaskSet.from_tasks(tasks, labels=...)",
             UserWarning,
             stacklevel=outside(),
         )
 
 
-def refuse_others(learner: Any, others: dict[str, Any]) -> None:
-    """Arguments of `fit` that a learner does not take; weights of rows are named with the learner that takes them."""
+def refuse_arguments(learner: Any, others: dict[str, Any]) -> None:
+    """Raise TypeError for arguments of `fit` that a learner does not take."""
     for name in others:
         if name == "sample_weight":
             raise TypeError(
-                f"sample_weight: {type(learner).__name__} takes every row once; EmpiricalBayesLearner.fit takes "
+                f"sample_weight: {type(learner).__name__} does not take weights; EmpiricalBayesLearner.fit takes "
                 "frequency weights"
             )
         raise TypeError(f"{type(learner).__name__}.fit() got an unexpected keyword argument {name!r}")
 
 
-def with_frequencies(tasks: TaskSet, sample_weight: Any, groups: Any, *, from_rows: bool) -> TaskSet:
-    """The tasks with every row as often as its weight says: those of the rows repeated, bit for bit.
+def repeat_rows(tasks: TaskSet, sample_weight: Any, groups: Any, *, from_rows: bool) -> TaskSet:
+    """Repeat every row as often as its frequency weight says; a weight of zero drops the row.
 
-    ``from_rows``: weights are in the order of the rows that the tasks were read from, whose labels are ``groups``; tasks
-    come in the order in which the rows that are left name them.
+    ``from_rows``: weights are in the order of the rows that the tasks were read from, whose labels are `groups`. Tasks
+    are then in the order in which the remaining rows name them.
     """
-    values = np.array(sample_weight, dtype=float)
-    if values.shape != tasks.y.shape:
-        raise ValueError(
-            f"sample_weight: expected {len(tasks.y)} weights, one per row, got shape {values.shape}"
-        )
+    values = _check_weights(tasks, sample_weight)
     bad = ~(np.isfinite(values) & (values >= 0) & (values == np.round(values)))
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(
-            f"sample_weight: row {row} has {values[row]:g}; weights are frequencies, and k >= 0 is a row k times. Other "
-            "weights have no meaning in the model's likelihood: leave them out, or round them"
+            f"sample_weight: row {row} has {values[row]:g}, but weights are frequencies: integers >= 0. Round them, or "
+            "leave them out."
         )
     if not values.any():
-        raise ValueError("sample_weight: all weights are zero; at least one row has to be left")
+        raise ValueError("sample_weight: all weights are zero; at least one must be positive")
     order = np.arange(len(values))
     if from_rows:
         order = TaskSet(np.zeros((len(values), 1)), order, groups).y.astype(np.int64)
     counts = values.astype(np.int64)[order]
     rows = np.repeat(np.arange(len(counts)), counts)
     sizes = np.diff(np.concatenate([[0], np.cumsum(counts)])[tasks.offsets])
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    repeated = TaskSet.from_arrays(
-        tasks.X[rows],
-        tasks.y[rows],
-        offsets,
-        tasks.labels,
-        tasks.side_info,
-        tasks.side_names,
-        tasks.feature_names,
-        tasks.encoding,
-    )
+    offsets = offsets_of(sizes)
+    repeated = tasks.replace(X=tasks.X[rows], y=tasks.y[rows], offsets=offsets)
     if not from_rows:
         return repeated
     filled = np.flatnonzero(sizes)
@@ -329,10 +292,138 @@ def with_frequencies(tasks: TaskSet, sample_weight: Any, groups: Any, *, from_ro
 
 
 def weights_as_targets(tasks: TaskSet, sample_weight: Any, groups: Any) -> TaskSet:
-    """The tasks with the weight of each row as its target; in the order of the rows' ``groups`` if there are any."""
-    values = np.array(sample_weight, dtype=float)
-    if values.shape != tasks.y.shape:
-        raise ValueError(f"sample_weight: expected {len(tasks.y)} weights, got shape {values.shape}")
+    """Return the tasks with the weight of each row as its target; weights may be in the order of `groups`."""
+    values = _check_weights(tasks, sample_weight)
     if groups is not None:
         return TaskSet(np.zeros((len(values), 1)), values, groups)
-    return TaskSet.from_arrays(tasks.X, values, tasks.offsets, tasks.labels)
+    return tasks.replace(y=values)
+
+
+def _check_weights(tasks: TaskSet, sample_weight: Any) -> NDArray[np.float64]:
+    refuse_masked("sample_weight", sample_weight)
+    values = np.array(sample_weight, dtype=float)
+    if values.shape != tasks.y.shape:
+        raise ValueError(
+            f"sample_weight: expected {len(tasks.y)} weights, one per row, got shape {values.shape}"
+        )
+    return values
+
+
+# --- predict_tasks: frames in, a frame out
+
+
+class ColumnNames(NamedTuple):
+    """The columns of a learner's frames; None where it was fitted without names."""
+
+    task: str | tuple[str, ...] | None
+    target: str | None
+    features: list[str] | None
+    side: list[str] | None
+    n_features: int
+    n_side: int
+    encoding: Encoding | None
+
+    @classmethod
+    def of(cls, learner: Any, task: Any, target: str | None) -> ColumnNames:
+        """Return the names of `fit`; the arguments `task` and `target` replace them."""
+        columns = learner.columns_in_
+        features = getattr(learner, "feature_names_in_", None)
+        return cls(
+            columns["task"] if task is None else task if isinstance(task, str) else tuple(task),
+            columns["target"] if target is None else target,
+            None if features is None else list(features),
+            columns["side_info"],
+            learner.n_features_in_,
+            learner.n_side_info_in_,
+            learner.encoding_,
+        )
+
+    @property
+    def task_columns(self) -> tuple[str, ...]:
+        return () if self.task is None else as_columns(self.task)
+
+    @property
+    def feature_columns(self) -> list[str]:
+        """Feature columns of a frame, as far as they are known."""
+        if self.encoding is not None:
+            return [column.name for column in self.encoding.features]
+        return self.features or []
+
+
+class FrameRows(NamedTuple):
+    """The rows of a frame as tasks; row i of the tasks is row ``order[i]`` of the frame."""
+
+    tasks: TaskSet
+    order: NDArray[np.intp]
+
+
+def read_query(query: Any, names: ColumnNames, side_info: Any) -> FrameRows:
+    """Return the tasks of the rows to predict, with side information from `side_info` or from the query."""
+    if isinstance(query, TaskSet):
+        if side_info is not None:
+            raise TypeError("side_info: a TaskSet has its own side_info; leave it out, or pass a frame")
+        return FrameRows(query, np.arange(len(query.y)))
+    return _read_frame(query, "query", names, None, side_info)
+
+
+def read_support(support: Any, names: ColumnNames) -> TaskSet | None:
+    """Return the tasks of the rows with targets."""
+    if support is None or isinstance(support, TaskSet):
+        return support
+    if names.target is None:
+        raise ValueError("target: the learner was not fitted on a frame; name the target column of support")
+    tasks = _read_frame(support, "support", names, names.target, None).tasks
+    return tasks if len(tasks) else None
+
+
+def _read_frame(data: Any, name: str, names: ColumnNames, target: str | None, side_info: Any) -> FrameRows:
+    if names.task is None:
+        raise ValueError(f"task: the learner was not fitted on a frame; name the label column of {name}")
+    frame = read_frame(data, name)
+    side = None
+    if names.side is not None and side_info is None and set(names.side) <= set(frame.columns):
+        side = names.side
+    features = None if names.encoding is not None else names.features
+    if names.encoding is None and features is None:
+        features = other_columns(frame.columns, (*names.task_columns, names.target, *(side or ())))
+        if len(features) != names.n_features:
+            raise ValueError(
+                f"{name}: expected {names.n_features} feature columns as in fit, got {len(features)}: "
+                f"{name_some(features, 12)}"
+            )
+    required = [
+        *names.task_columns,
+        *([] if target is None else [target]),
+        *names.feature_columns,
+        *(side or ()),
+    ]
+    require_columns(frame, name, required)
+    if not len(frame):
+        return FrameRows(no_tasks(names.n_features), np.zeros(0, dtype=np.intp))
+    rows = LongTable(data, names.task, target, features, side_info, side, names.encoding).read()
+    return FrameRows(TaskSet.from_grouped(*rows), np.argsort(rows.grouping.codes, kind="stable"))
+
+
+def require_side_info(tasks: TaskSet, names: ColumnNames) -> TaskSet:
+    """Return the tasks; raise ValueError if they lack the side information that the learner was fitted with."""
+    if names.n_side and tasks.side_info is None:
+        columns = f" with the columns {name_some(names.side, 12)}" if names.side else ""
+        raise ValueError(
+            f"side_info: the learner was fitted with side information{columns}; pass side_info=, or frames or task "
+            "sets that have it"
+        )
+    return tasks
+
+
+def prediction_table(predicted: Predicted, query: Any, rows: FrameRows, names: ColumnNames) -> Any:
+    """Return predictions next to the task labels: a frame like the query, or a structured array."""
+    columns = predicted._asdict()
+    if not isinstance(query, TaskSet):
+        return prediction_frame(columns, query, rows.order, names.task_columns)
+    table = np.empty(
+        len(query.y), dtype=[("task", query.labels.dtype), *((column, np.float64) for column in columns)]
+    )
+    table["task"] = np.repeat(query.labels, query.sizes)
+    for column, values in columns.items():
+        table[column] = values
+    return table

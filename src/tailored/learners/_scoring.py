@@ -14,7 +14,7 @@ from .._utils.validation import check_choice, check_rng
 from ..losses import Loss, get_loss
 from ..prior import Prior
 from ..tasks import TaskSet
-from ..tasks.episodes import ORDERS, Arrival
+from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.rows import task_means
 from ._reading import weights_as_targets
 
@@ -28,9 +28,9 @@ class ScoredByTask:
     loss_: Loss
     n_jobs: int | None
 
-    def _arrival(self) -> Arrival:
+    def _arrival(self) -> SupportSampling:
         """How the user said that new tasks come."""
-        return Arrival()
+        return SupportSampling()
 
     def _read(self, X: Any, y: Any = None, groups: Any = None, side_info: Any = None) -> TaskSet:
         raise NotImplementedError

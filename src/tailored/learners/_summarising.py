@@ -26,7 +26,7 @@ from ..summaries.rivals import rival_errors
 from ..summaries.tables import Summary
 from ..summaries.training import TrainingSummary
 from ..tasks import TaskSet
-from ..tasks.episodes import Arrival
+from ..tasks.episodes import SupportSampling
 
 Array = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class Summarised:
     columns_in_: dict[str, Any]
     scale_: float
 
-    def _arrival(self) -> Arrival:
+    def _arrival(self) -> SupportSampling:
         raise NotImplementedError
 
     def _read(self, X: Any, y: Any = None, groups: Any = None, side_info: Any = None) -> TaskSet:

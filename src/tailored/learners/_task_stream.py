@@ -20,12 +20,11 @@ from ..empirical_bayes.streaming import Running, Stream, places, together
 from ..sources.base import TaskSource
 from ..sources.scan import TaskScan
 from ..tasks import TaskSet, Units
-from ..tasks.pieces import in_label_order
 from ..tasks.rows import batches
 from ..wide import adapt as adapt_wide
 from ..wide import is_wide
 from ._base import MetaLearner
-from ._reading import warn_of_numbers
+from ._reading import warn_repeated_numbers
 from ._scanning import AllTasks, open_scan
 
 
@@ -110,14 +109,14 @@ class StreamLearner(MetaLearner):
         All that is drawn from them, and the last bits of all sums, are those of whichever order they came in.
         """
         seed = self._stream.seed
-        known = in_label_order(tasks, seed)
-        held_out = None if validation is None else in_label_order(validation, seed)
+        known = tasks.in_label_order(seed)
+        held_out = None if validation is None else validation.in_label_order(seed)
         return self._train(*together(known, held_out), clip, **options), known
 
     def _go_on(self, piece: TaskSet, validation: TaskSet | None) -> None:
         before, clip = self._stream, self._clip(piece.y)
         self._stream, tasks = before.take(piece, validation)
-        warn_of_numbers(before.sample, piece)
+        warn_repeated_numbers(before.sample, piece)
         if self._stream.is_due or before.running is None:
             samples = self._stream.sample.sample, self._stream.validation.tasks
             learned, known = self._learn_from(*samples, clip, going_on=self._stream.is_settled)
@@ -127,7 +126,7 @@ class StreamLearner(MetaLearner):
         assert running is not None
         left = tasks if common is None else common.leave(tasks)
         with single_threaded_blas():
-            running = running.advance(in_label_order(left, before.seed), before.n_tasks)
+            running = running.advance(left.in_label_order(before.seed), before.n_tasks)
         self._stream = replace(self._stream, running=running)
         self.prior_ = replace(running.prior(self.prior_), clip=clip)
         self.n_tasks_seen_ = self._stream.n_tasks
@@ -141,9 +140,7 @@ class StreamLearner(MetaLearner):
         n_tasks = self._stream.n_tasks
         if learned.common is None and running is not None and before is not None:
             with single_threaded_blas():
-                piece, unseen = (
-                    in_label_order(some, self._stream.seed) for some in (tasks, tasks[found < 0])
-                )
+                piece, unseen = (some.in_label_order(self._stream.seed) for some in (tasks, tasks[found < 0]))
                 if running.goes_on_from(before, unseen):
                     running = replace(running, model=before.model).advance(piece, n_tasks - len(tasks))
                     self.prior_ = running.prior(self.prior_)
@@ -194,7 +191,7 @@ class StreamLearner(MetaLearner):
         held_out = None if validation is None else self._read_held_out(validation)
         stream, _ = Stream.begin(seed).take(sample, held_out)
         self._stream = replace(stream, sample=source.reservoir)
-        everything = AllTasks(source, in_label_order(sample, seed))
+        everything = AllTasks(source, sample.in_label_order(seed))
         clip = self._clip(np.array(source.target_range))
         learned, _ = self._learn_from(sample, held_out, clip, source_in=everything)
         n_tasks = self.n_tasks_seen_ = everything.n_tasks + (0 if held_out is None else len(held_out))

@@ -25,19 +25,23 @@ from ..predicting import (
 )
 from ..prior import Prior
 from ..tasks import Encoding, TaskSet
-from ..tasks.encoding import unknown_together
-from ..tasks.pairs import matched, places_in_support, places_of
+from ..tasks.encoding import collect_unknown
+from ..tasks.labels import positions_of
 from ..tasks.rows import sparse_products
 from ..wide import FactorSpreads
 from ._reading import (
+    ColumnNames,
+    align_side_info,
     check_names,
     encoded_rows,
-    in_known_order,
-    refuse_description,
+    prediction_table,
+    read_query,
+    read_support,
+    refuse_side_info,
+    require_side_info,
     task_positions,
     tasks_without_rows,
 )
-from ._tables import Names, as_table, read_asked, read_given, with_description
 
 Array = NDArray[np.float64]
 
@@ -83,7 +87,7 @@ class Predicts:
                 "predict_tasks(query, support=rows) adapts to the rows of any task"
             )
         if side_info is not None:
-            refuse_description(self)
+            refuse_side_info(self)
         X, names = encoded_rows(self, X)
         if names is None:
             with numbers_of("X"):
@@ -108,7 +112,7 @@ class Predicts:
             if side_info is None and self.n_side_info_in_:
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
             empty, places = tasks_without_rows(X[new], groups, new, side_info)
-            empty = in_known_order(self, empty)
+            empty = align_side_info(self, empty)
             self._check_new(empty)
             task = positions.copy()
             task[new] = len(weights) + places
@@ -182,17 +186,17 @@ class Predicts:
         check_is_fitted(self, "prior_")
         if coverage is not None:
             check_fraction("coverage", coverage)
-        names = Names.known(self, task, target)
+        names = ColumnNames.of(self, task, target)
         if side_info is not None:
-            refuse_description(self)
-        with unknown_together():
-            asked = read_asked(query, names, side_info)
-            given = read_given(support, names)
+            refuse_side_info(self)
+        with collect_unknown():
+            asked = read_query(query, names, side_info)
+            given = read_support(support, names)
         check_names(self, asked.tasks)
         if given is not None:
             check_names(self, given)
         if not len(asked.order):
-            return as_table(Predicted(*np.zeros((4, 0))), query, asked, names)
+            return prediction_table(Predicted(*np.zeros((4, 0))), query, asked, names)
         self._check_new(asked.tasks)
         at = self._known(asked.tasks, given)
         if (at < 0).all():
@@ -204,21 +208,23 @@ class Predicts:
                 parts.append(self._adapted(asked.tasks[new], given, names, coverage))
             which = np.repeat(at < 0, asked.tasks.sizes)
             found = in_order(parts, np.argsort(np.argsort(which, kind="stable")))
-        return as_table(found, query, asked, names)
+        return prediction_table(found, query, asked, names)
 
     def _adapted(
-        self, asked: TaskSet, given: TaskSet | None, names: Names, coverage: float | None
+        self, asked: TaskSet, given: TaskSet | None, names: ColumnNames, coverage: float | None
     ) -> Predicted:
         """Predictions of tasks that are adapted here."""
-        adapt_on = self._read(with_description(matched(asked, given), names))
+        adapt_on = self._read(
+            require_side_info(asked.without_rows() if given is None else given.support_of(asked), names)
+        )
         return predict_rows(self.prior_, adapt_on, asked, coverage, self.n_jobs)
 
     def _known(self, asked: TaskSet, given: TaskSet | None) -> NDArray[np.intp]:
         """Places of tasks among those of `fit`; −1 for others, and for those of the support."""
         new = np.full(len(asked), -1, dtype=np.intp)
-        at = places_of(asked.labels, self.task_labels_) if hasattr(self, "task_weights_") else new
+        at = positions_of(asked.labels, self.task_labels_) if hasattr(self, "task_weights_") else new
         if given is not None:
-            at = np.where(places_in_support(asked, given) < 0, at, new)
+            at = np.where(given.positions_of_tasks(asked) < 0, at, new)
         if (at >= 0).any() and len(asked) != len(self.task_labels_):
             self._warn_of_numbers(asked)
         return at

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, check_nonnegative, check_positive
 from ..representation import Bias, Conditioning, Constant, Exact, Factored, Iterate
-from ..tasks import Rows, TaskSet
+from ..tasks import Rows
 from ..theory import estimate_quantities, theory_step
 from .base import DivergenceError, Problem, Solution, Solver, TaskBatch
 from .means import ExactMean, Mean, RunningMean
@@ -302,7 +302,9 @@ class ProjectedSGD(Solver):
             return {name: given[name] for name in names}
         start, batch = problem.start, problem.batch
         rows = Rows.of(problem.tasks, start.fit_intercept)
-        tasks = TaskSet.from_arrays(rows.X, rows.y, rows.offsets, problem.tasks.labels)
+        tasks = problem.tasks.replace(
+            X=rows.X, y=rows.y, offsets=rows.offsets, side_info=None, feature_names=None
+        )
         norms = np.einsum("ij,ij->i", batch.phis, batch.phis)
         squared = float(batch.squared_scale[-1]) if problem.scale_features else 1.0
         lipschitz = given.get("L", getattr(problem.objective, "lipschitz", np.inf))

@@ -22,7 +22,6 @@ from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Summed, Sums, Totals
 from ..gaussian.rows import Tasks
 from ..tasks import TaskSet
-from ..tasks.pieces import in_label_order
 from .base import Blocks, Reader, Statistics, sum_in_order
 from .reservoir import Reservoir
 from .scan import ColumnRoles, TaskScan
@@ -320,7 +319,7 @@ def _read_partition(part: Any, roles: ColumnRoles) -> TaskSet:
         side_columns=roles.side or None,
     )
     assert tasks.encoding is not None
-    tasks.encoding.check_plain(
+    tasks.encoding.require_numbers(
         "partitions of a Dask dataframe are read separately; encode it as numbers first"
     )
     return tasks
@@ -344,7 +343,7 @@ def _merge_samples(samples: list[Sample]) -> Sample:
 
 def _shard(part: Any, roles: ColumnRoles, no_tasks: TaskSet, read: Reader) -> Tasks:
     with single_threaded_blas():
-        return read(in_label_order(_read_partition(part, roles)) if len(part) else no_tasks)
+        return read(_read_partition(part, roles).in_label_order() if len(part) else no_tasks)
 
 
 def _count_tasks(part: Any, roles: ColumnRoles) -> int:

@@ -23,7 +23,7 @@ from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import NEGLIGIBLE, Moments, Summed, Totals
 from ..gaussian.rows import Tasks
 from ..tasks import TaskSet, Units
-from ..tasks.pieces import in_label_order, label_keys, merged
+from ..tasks.labels import label_keys
 from .base import Blocks, Reader, Statistics
 from .reservoir import Reservoir
 from .scan import TaskScan
@@ -159,7 +159,7 @@ class PartitionedRows:
         if not path.exists() or not path.stat().st_size:
             return
         if path.stat().st_size <= PARTITION_BYTES:
-            yield in_label_order(merged(self._batches(path, like)))
+            yield TaskSet.merge(self._batches(path, like)).in_label_order()
             return
         finer = PartitionedRows(self.folder / f"{partition:02d}", self.depth + 1)
         finer.clear()  # remove what an interrupted fit left
@@ -167,7 +167,7 @@ class PartitionedRows:
             finer.add(batch)
         if max(finer.sizes()) == path.stat().st_size:
             # A single task cannot be partitioned.
-            yield merged(self._batches(path, like))
+            yield TaskSet.merge(self._batches(path, like))
         else:
             for i in range(N_PARTITIONS):
                 yield from finer.tasks(i, like)

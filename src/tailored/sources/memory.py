@@ -13,7 +13,7 @@ from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Summed, Totals
 from ..gaussian.rows import Tasks, statistics_of
 from ..tasks import TaskSet, Units
-from ..tasks.pieces import label_keys
+from ..tasks.labels import label_keys
 from .base import Blocks, Reader, Statistics
 from .reservoir import Reservoir
 

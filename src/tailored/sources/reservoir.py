@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from .._utils.records import Record, cached_property
 from ..tasks import TaskSet
-from ..tasks.pieces import Keys, check_alike, label_keys, merged
+from ..tasks.labels import Keys, label_keys
+from ..tasks.task_set import check_same_columns
 
 #: Largest number of tasks in a sample, and of numbers in their rows (64 MB).
 SAMPLE_TASKS, SAMPLE_NUMBERS = 5_000, 8_000_000
@@ -85,9 +86,11 @@ class Reservoir(Record):
         if not self.batches:
             return None
         if self.is_whole:
-            return merged(self.batches)
+            return TaskSet.merge(self.batches)
         sampled = [keys < np.uint64(self.limit) for keys in self._index.batch_keys]
-        return merged(batch[some] for batch, some in zip(self.batches, sampled, strict=True) if some.any())
+        return TaskSet.merge(
+            batch[some] for batch, some in zip(self.batches, sampled, strict=True) if some.any()
+        )
 
     @property
     def sample(self) -> TaskSet:
@@ -118,7 +121,7 @@ class Reservoir(Record):
         keys = keys[self._index.contains(keys)]
         wanted = [np.isin(batch_keys, keys) for batch_keys in self._index.batch_keys]
         earlier = [batch[some] for batch, some in zip(self.batches, wanted, strict=True) if some.any()]
-        everything = merged([*earlier, tasks])
+        everything = TaskSet.merge([*earlier, tasks])
         return everything[everything.index_of(tasks.labels)]
 
     def take(self, batch: TaskSet) -> Reservoir:
@@ -144,7 +147,7 @@ class Reservoir(Record):
     def _check(self, batch: TaskSet) -> None:
         """Raise now for a batch that could not be merged later."""
         if self.batches:
-            check_alike([self.batches[0], batch])
+            check_same_columns([self.batches[0], batch])
         if batch.side_info is not None and self.contains(batch).any():
             self.with_earlier_rows(batch)
 

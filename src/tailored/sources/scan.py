@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._utils.frames import other_columns, read_frame
 from .._utils.records import cached_property
 from .._utils.validation import check_choice, name_some
 from ..tasks import TaskSet
-from ..tasks.encoding import Encoding, types_of
-from ..tasks.pieces import ColumnEncoding, Side, read_frame, remaining, side_column
+from ..tasks.encoding import ColumnEncoding, Encoding, declared_types
+from ..tasks.side_info import SideInfo, side_column
 from .tables import Batch, Table, batch_rows, open_table
 
 
@@ -42,7 +43,7 @@ class ColumnRoles(NamedTuple):
             check_choice("side_columns", name, names)
         features = self.features
         if features is None:
-            features = tuple(remaining(names, (*reserved, *self.side)))
+            features = tuple(other_columns(names, (*reserved, *self.side)))
         for name in features:
             check_choice("features", name, names)
         for argument, columns in (("features", features), ("side_columns", self.side)):
@@ -122,7 +123,7 @@ class TaskScan:
     def _categorical_roles(self, encoding: Encoding) -> ColumnRoles:
         """The columns whose encoding depends on the whole table."""
         features = tuple(column.name for column in encoding.features if column.name in encoding.encoded)
-        side = tuple(column.name for column in encoding.side if column.name in encoding.encoded)
+        side = tuple(column.name for column in encoding.side_info if column.name in encoding.encoded)
         return self.roles._replace(features=features, side=side)
 
     def batches(self, skip: int = 0, observe: Callable[[Any], None] | None = None) -> Iterator[TaskBatch]:
@@ -152,7 +153,7 @@ class TaskScan:
                 continue
             tasks = _read(batch, roles, encoding)
             if encoding is None and tasks.encoding is not None:
-                tasks.encoding.check_plain("this table can be read only once; pass encoding= to scan")
+                tasks.encoding.require_numbers("this table can be read only once; pass encoding= to scan")
                 encoding = tasks.encoding
             kind = tasks.labels.dtype.kind
             first_kind = first_kind or kind
@@ -204,7 +205,7 @@ def _infer_encoding(frame: Any, roles: ColumnRoles, position: str) -> Encoding:
     values = np.empty((len(frame), len(roles.side)), dtype=object)
     for j, name in enumerate(roles.side):
         values[:, j] = side_column(frame[name])
-    return encoding.with_side(Side(values, list(roles.side)), types_of(frame, roles.side))
+    return encoding.with_side_info(SideInfo(values, list(roles.side)), declared_types(frame, roles.side))
 
 
 def _read(batch: Batch, roles: ColumnRoles, encoding: Encoding | None) -> TaskSet:
@@ -241,7 +242,7 @@ def scan(
     task, target : str
         Columns of the task labels and of the target.
     features : sequence of str, optional
-        Columns of the features; by default all remaining ones.  Strings, categories and dates are encoded as in
+        Columns of the features; by default all other_columns ones.  Strings, categories and dates are encoded as in
         `TaskSet.from_frame`, which takes one more pass over the table.  Tables that can be read only once and Dask
         dataframes must be numeric.
     side_columns : sequence of str, optional
@@ -262,7 +263,7 @@ def scan(
                 "features: the encoding determines the features; leave out features or encoding."
             )
         if table.dask_frame is not None:
-            encoding.check_plain("the partitions of a Dask dataframe must be numeric; encode it first")
+            encoding.require_numbers("the partitions of a Dask dataframe must be numeric; encode it first")
         features = [column.name for column in encoding.features]
     roles = ColumnRoles.from_arguments(task, target, features, side_columns)
     if table.columns is not None:

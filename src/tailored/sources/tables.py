@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..tasks.pieces import is_dask, is_frame, read_frame
+from .._utils.frames import is_dask, is_frame, read_frame
 
 #: Largest number of values in one batch (16 MB), and its smallest and largest number of rows.
 BATCH_NUMBERS, MIN_ROWS, MAX_ROWS = 2_000_000, 4_096, 262_144

@@ -14,7 +14,7 @@ from ..feature_maps import PosteriorModel
 from ..gaussian import Mixture
 from ..gaussian.uncertainty import as_one
 from ..prior import Prior
-from ..tasks.episodes import Arrival
+from ..tasks.episodes import SupportSampling
 from .effects import INTERCEPT, posterior_model
 from .rivals import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
 from .tables import MAX_ROWS, SENTENCE_WIDTH, Summary, Table
@@ -432,7 +432,7 @@ def describe_scale(scale: float) -> str:
     return f"Predictions use {scale:g} times the (co)variances below, which lowers the validation error."
 
 
-def describe_support(arrival: Arrival) -> str:
+def describe_support(arrival: SupportSampling) -> str:
     """Return which rows of a task are support rows."""
     which = "first" if arrival.in_order else "random"
     if arrival.support is None:

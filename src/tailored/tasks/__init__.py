@@ -1,9 +1,9 @@
-"""What a task is: many small tasks as one set, how they are read, and the rows of each."""
+"""Task sets: how they are read, and the rows of each task."""
 
-from ._describing import Description
-from ._task_set import Task, TaskSet
+from .describing import Description
 from .encoding import Encoding
 from .rows import Rows
+from .task_set import Task, TaskSet
 from .units import Units
 
 __all__ = ["Description", "Encoding", "Rows", "Task", "TaskSet", "Units"]

@@ -1,250 +1,572 @@
-"""How a table is read: one record, made from the first table and kept for all later ones."""
+"""How the columns of a table become numbers.
+
+`Encoding` is made from the first table and kept by learners, so that later tables are read the same way.
+"""
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from typing import Any
 
+import narwhals.stable.v1 as nw
 import numpy as np
 
-from .._utils.validation import check_finite, is_missing, name_some
-from ._columns import ColumnEncoding, day_of, declared, unknown_together, warn_of_unknown
-from ._descriptions import Side
-from ._frames import Frame, is_frame, read_frame, remaining
+from .._utils.frames import (
+    Column,
+    Frame,
+    as_floats,
+    factorize,
+    is_frame,
+    numeric_column,
+    other_columns,
+    read_frame,
+    require_columns,
+)
+from .._utils.validation import check_finite, is_missing, name_some, outside
+from ..exceptions import UnknownCategoryWarning
+from .side_info import SideInfo
 
-__all__ = ["Encoding", "TaskColumns", "columns_of_words", "types_of", "unknown_together"]
+#: Largest number of categories of a feature: each but the first becomes an indicator column.
+MAX_CATEGORIES = 1000
+#: With more categories than this, strings that are mostly distinct are identifiers of rows.
+MANY_CATEGORIES = 20
 
-#: The columns of task labels: one, or several whose combinations are the labels.
+#: The column of task labels, or several columns whose combinations are the labels.
 TaskColumns = str | tuple[str, ...]
-#: Kinds that a table's types declare, and their categories, by column.
+#: For each column, the kind that the table's type declares, and its categories.
 Declared = Mapping[str, tuple[str, tuple[str, ...]]]
+
+_DAY = 86_400.0 * 1e6  # in microseconds
+_ISO = re.compile(
+    r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?",
+    re.ASCII,
+)
+_NUMBER = int | float | np.number
+
+
+@dataclass(frozen=True)
+class ColumnEncoding:
+    """How one column of a table becomes numbers.
+
+    Attributes
+    ----------
+    name : str
+    kind : {"number", "boolean", "categorical", "ordered", "date"}
+        Booleans are 0 and 1. A categorical feature becomes indicators, one for each category but the first;
+        categorical side information stays as it is, for the feature map. Ordered categories are their
+        positions, from 0, or themselves if they are numbers. Dates are days, with fractions.
+    categories : tuple of str
+        Ordered categories from the lowest to the highest. The first category of a categorical feature, in
+        alphabetical order or in the order of the categorical type, is the reference and has no indicator.
+    origin : float
+        Day zero of dates, counted from 1970-01-01: the first day in the table.
+    means : tuple of float
+        Means of the encoded columns of categories, which stand for an unknown category.
+    """
+
+    name: str
+    kind: str = "number"
+    categories: tuple[str, ...] = ()
+    origin: float = 0.0
+    means: tuple[float, ...] = field(default=(), compare=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        if self.kind == "categorical":
+            return tuple(f"{self.name}={category}" for category in self.categories[1:])
+        return (self.name,)
+
+    @property
+    def scores(self) -> list[float]:
+        """Numbers of the ordered categories."""
+        try:
+            return [float(category) for category in self.categories]
+        except ValueError:
+            return [float(i) for i in range(len(self.categories))]
+
+    @classmethod
+    def of(cls, column: Column, title: str) -> tuple[ColumnEncoding, np.ndarray | None]:
+        """Return the encoding of a feature, and its encoded values if they were computed on the way."""
+        kind, categories = declared_kind(column)
+        if kind in ("number", "boolean"):
+            return cls(str(column.name), kind), None
+        days = _days(column) if kind == "date" else None
+        if kind == "categorical":
+            codes, distinct = _coded(column)
+            days = _days_of_strings(codes, distinct)
+            categories = categories or tuple(sorted(distinct))
+            if days is None:
+                _check_categories(categories, len(codes), title)
+        if days is not None:
+            origin = float(np.floor(np.nanmin(days))) if np.isfinite(days).any() else 0.0
+            return cls(str(column.name), "date", origin=origin), (days - origin)[:, None]
+        encoding = cls(str(column.name), kind, categories)
+        values, _ = encoding.read(column, title)
+        present = values[~np.isnan(values).any(axis=1)]
+        means = present.mean(axis=0).tolist() if len(present) else [0.0] * values.shape[1]
+        return replace(encoding, means=tuple(means)), values
+
+    def read(
+        self, column: Column, title: str, advice: str = "It was numeric in the training table."
+    ) -> tuple[np.ndarray, list[str]]:
+        """Return the encoded values (n, k) of a column, NaN where it is missing, and its unknown categories."""
+        if self.kind in ("number", "boolean"):
+            return numeric_column(column, title, advice)[:, None], []
+        if self.kind == "date":
+            kind, _ = declared_kind(column)
+            days = _days(column) if kind == "date" else None
+            if kind == "categorical":
+                days = _days_of_strings(*_coded(column))
+            if days is None:
+                raise ValueError(
+                    f"{title} held dates in the training table and is {column.dtype} now. Use dates, or strings "
+                    "such as 2026-01-31."
+                )
+            return (days - self.origin)[:, None], []
+        values_now = set(map(_text, column.unique().to_list())) if column.dtype.is_numeric() else set()
+        if column.dtype.is_numeric() and not set(self.categories) & values_now:
+            raise ValueError(
+                f"{title} held categories ({name_some(self.categories, 3)}) in the training table and holds "
+                "numbers now."
+            )
+        codes, distinct = _coded(column)
+        position = {category: i for i, category in enumerate(self.categories)}
+        k = len(self.names)
+        values = np.full((len(distinct) + 1, k), np.nan)  # the last row stands for missing values
+        for i, category in enumerate(distinct):
+            values[i] = self._encoded(position.get(category))
+        return values[codes], [category for category in distinct if category not in position]
+
+    def _encoded(self, category: int | None) -> list[float]:
+        if category is None:
+            return list(self.means) if self.means else [0.0] * len(self.names)
+        if self.kind == "ordered":
+            return [self.scores[category]]
+        return [float(category == i) for i in range(1, len(self.categories))]
+
+    def side_value(self, value: Any) -> tuple[float, bool]:
+        """Return the number of one value of side information, and whether its category is known."""
+        if is_missing(value):
+            return np.nan, True
+        if isinstance(value, _NUMBER):
+            return float(value), True
+        if self.kind == "date":
+            day = _day_of(value)
+            if day is None:
+                raise ValueError(
+                    f"side_info: column {self.name!r} held dates in training and has {value!r} now. Use a date, "
+                    "or a string such as 2026-01-31."
+                )
+            return day - self.origin, True
+        if _text(value) in self.categories:
+            return self.scores[self.categories.index(_text(value))], True
+        return (self.means or (np.nan,))[0], False
+
+    def merged(self, n: int, other: ColumnEncoding, m: int) -> ColumnEncoding:
+        """Return the encoding of `n` rows and `m` further rows of the same table."""
+        kinds = {self.kind, other.kind}
+        if kinds <= {"number", "boolean"}:
+            return self if self.kind == other.kind else ColumnEncoding(self.name)
+        if len(kinds) > 1 or (self.kind == "ordered" and self.categories != other.categories):
+            raise ValueError(
+                f"column {self.name!r} is {self.text()} in one part of the table and {other.text()} in another."
+            )
+        if self.kind == "date":
+            return replace(self, origin=min(self.origin, other.origin))
+        share = m / max(n + m, 1)
+        if self.kind == "ordered":
+            means = (1.0 - share) * np.array(self.means) + share * np.array(other.means)
+            return replace(self, means=tuple(means.tolist()))
+        categories = tuple(sorted({*self.categories, *other.categories}))
+        mine, theirs = self._frequencies(), other._frequencies()
+        merged = [(1.0 - share) * mine.get(v, 0.0) + share * theirs.get(v, 0.0) for v in categories[1:]]
+        return replace(self, categories=categories, means=tuple(merged))
+
+    def _frequencies(self) -> dict[str, float]:
+        """Relative frequencies of the categories."""
+        return dict(zip(self.categories, (1.0 - sum(self.means), *self.means), strict=False))
+
+    def text(self) -> str:
+        """Describe the encoding in a few words; see `TaskSet.describe`."""
+        if self.kind == "date":
+            return f"days since {np.datetime64(0, 'D') + np.timedelta64(int(self.origin), 'D')}"
+        if self.kind == "ordered":
+            low, high = (f"{score:g}" for score in (self.scores[0], self.scores[-1]))
+            named = f"{low} ({self.categories[0]}) to {high} ({self.categories[-1]})"
+            return f"{low} to {high}" if low == self.categories[0] else named
+        if self.kind == "categorical":
+            if len(self.categories) < 2:
+                return f"always {self.categories[0] if self.categories else 'missing'}: dropped"
+            return f"{list_some(self.names)} (reference: {self.categories[0]})"
+        return "0 and 1" if self.kind == "boolean" else "a number"
+
+    def meaning(self, *, is_feature: bool) -> tuple[Any, ...]:
+        """Return what the encoded numbers depend on; the feature map encodes categorical side information."""
+        kind = "number" if self.kind == "boolean" else self.kind
+        return kind, self.categories if is_feature or kind == "ordered" else (), self.origin
 
 
 @dataclass(frozen=True)
 class Encoding:
     """How a table was read, so that other tables are read the same way; made by `TaskSet.from_frame`.
 
-    Columns are found by their names, in any order.  A category that was not in the first table is not an error: it stands at
-    the mean of its columns, as a row of which it is not known what it is, and an `UnknownCategoryWarning` names it.
+    Columns are found by their names, in any order. A category that was not in the first table is replaced by
+    the means of its encoded columns, with an `UnknownCategoryWarning`.
 
     Attributes
     ----------
     task : str, tuple of str or None
-        The column of task labels, or the columns whose combinations are.
+        The column of task labels, or the columns whose combinations are the labels.
     target : str or None
     features : tuple of ColumnEncoding
-        Of the inputs: name, ``kind`` ("number", "boolean", "words", "ordered", "date"), ``levels``, ``origin``, and the
-        ``names`` of the columns of numbers that came of it.
-    side : tuple of ColumnEncoding
-        Of the descriptions, likewise; their words stay words, which the feature map encodes.
+        Of each feature: `name`, `kind` ("number", "boolean", "categorical", "ordered" or "date"),
+        `categories`, `origin`, and the `names` of its encoded columns.
+    side_info : tuple of ColumnEncoding
+        The same of the side information. Its categorical columns are encoded by the feature map.
     dropped : tuple of (str, int)
-        Why rows of the table were left out, and how many.
+        Why rows of the table were dropped, and how many.
     """
 
     task: TaskColumns | None
     target: str | None
     features: tuple[ColumnEncoding, ...] = ()
-    side: tuple[ColumnEncoding, ...] = ()
+    side_info: tuple[ColumnEncoding, ...] = ()
     dropped: tuple[tuple[str, int], ...] = field(default=(), compare=False)
-
-    # ------------------------------------------------------------------ inputs
 
     @classmethod
     def of(
         cls, frame: Frame, names: Sequence[str], task: TaskColumns | None, target: str | None
     ) -> tuple[Encoding, np.ndarray]:
-        """The encoding of a table's columns of inputs, and their numbers (n, k)."""
-        made = [ColumnEncoding.of(frame[name], f"Feature column {name!r}") for name in names]
-        found = cls(task, target, tuple(column for column, _ in made))
-        twice = [name for name, count in Counter(found.feature_names).items() if count > 1]
-        if twice:
+        """Return the encoding of a table's features, and their encoded values (n, k)."""
+        columns = [ColumnEncoding.of(frame[name], f"Feature column {name!r}") for name in names]
+        encoding = cls(task, target, tuple(column for column, _ in columns))
+        repeated = [name for name, count in Counter(encoding.feature_names).items() if count > 1]
+        if repeated:
             raise ValueError(
-                f"features: the words of one column make another of the name {twice[0]!r}, which there is already. Rename it."
+                f"features: the name {repeated[0]!r} of an indicator is also the name of another column. Rename it."
             )
         advice = "Encode it as numbers, or list the columns to use in `features`."
-        X, j = np.empty((len(frame), len(found.feature_names))), 0
-        for column, values in made:
+        X, j = np.empty((len(frame), len(encoding.feature_names))), 0
+        for column, values in columns:
             k = len(column.names)
-            # Numbers are read into their place, because they may be many.
-            X[:, j : j + k] = (
-                column.read(frame[column.name], f"Feature column {column.name!r}", advice).values
-                if values is None
-                else values
-            )
+            if values is None:
+                values, _ = column.read(frame[column.name], f"Feature column {column.name!r}", advice)
+            X[:, j : j + k] = values
             j += k
-        return found, X
+        return encoding, X
 
-    def inputs(self, frame: Frame, name: str = "X") -> np.ndarray:
-        """The inputs of another table, (n, k), from its columns of these names; ``name`` is that of the argument."""
-        lost = [column.name for column in self.features if column.name not in frame.columns]
-        if lost:
-            raise ValueError(
-                f"{name}: the frame has no column {name_some(lost)}; it has {name_some(frame.columns, 12)}."
-            )
+    def encode_features(self, frame: Frame, name: str = "X") -> np.ndarray:
+        """Return the encoded features (n, k) of another table; `name` is its argument, for errors."""
+        require_columns(frame, name, [column.name for column in self.features])
         X, j = np.empty((len(frame), len(self.feature_names))), 0
         for column in self.features:
             k = len(column.names)
             X[:, j : j + k], unknown = column.read(frame[column.name], f"Feature column {column.name!r}")
-            warn_of_unknown(unknown, column, "taken for an average row of the training table")
+            warn_unknown(unknown, column, "it is replaced by the mean of the training table")
             j += k
         return X
 
-    def rows_of(self, X: Any) -> Any:
-        """The inputs of a frame that has nothing else but the task, the target and the description.
+    def encode_rows(self, X: Any) -> Any:
+        """Return the encoded features of a frame, which may also hold the task, the target and side information.
 
-        What is no frame, or has these columns of numbers already, comes back as it is.
+        Other data, and a frame that has the encoded columns already, are returned unchanged.
         """
         if not is_frame(X):
             return X
         frame = read_frame(X, "X")
         if list(frame.columns) == list(self.feature_names):
             return X
-        found = self.inputs(frame)
-        known = {column.name for column in (*self.features, *self.side)} | {self.target, *self.task_columns}
-        new = remaining(frame.columns, known)
-        if new:
+        values = self.encode_features(frame)
+        used = {column.name for column in (*self.features, *self.side_info)} | {
+            self.target,
+            *self.task_columns,
+        }
+        unused = other_columns(frame.columns, used)
+        if unused:
             raise ValueError(
-                f"X: the frame has the column {name_some(new)}, which was no input in training; inputs are "
-                f"{name_some([column.name for column in self.features], 12)}. Leave it out."
+                f"X: the frame has the column {name_some(unused)}, which was not a feature in training; the "
+                f"features are {name_some([column.name for column in self.features], 12)}. Drop it."
             )
-        check_finite(found, "X", columns=self.feature_names)
-        return found
+        check_finite(values, "X", columns=self.feature_names)
+        return values
 
     @property
     def task_columns(self) -> tuple[str, ...]:
-        if self.task is None:
-            return ()
-        return (self.task,) if isinstance(self.task, str) else self.task
+        return () if self.task is None else as_columns(self.task)
 
     @property
     def feature_names(self) -> np.ndarray:
-        """Of the columns of numbers, such as "ses" and "sector=Public"."""
+        """Names of the encoded columns, such as "ses" and "sector=Public"."""
         return np.array([name for column in self.features for name in column.names], dtype=object)
 
     def positions(self, name: str) -> list[int]:
-        """Columns of numbers that a column of the table became; or the one of that name."""
+        """Return the encoded columns of a column of the table, or the encoded column of that name."""
         names = list(self.feature_names)
         for column in self.features:
             if column.name == name:
                 return [names.index(each) for each in column.names]
         return [names.index(name)] if name in names else []
 
-    # ------------------------------------------------------------------ descriptions
-
-    def with_side(self, side: Side, types: Declared) -> Encoding:
-        """This and the encoding of descriptions that were read as they are; ``types`` are those of their table."""
+    def with_side_info(self, side: SideInfo, types: Declared) -> Encoding:
+        """Add the encoding of side information; `types` are those of its table (`declared_types`)."""
         if side.values is None:
             return self
         names = side.names or [str(j) for j in range(side.values.shape[1])]
-        made = [_of_values(name, side.values[:, j], types.get(name)) for j, name in enumerate(names)]
-        return replace(self, side=tuple(made))
+        columns = [_side_column(name, side.values[:, j], types.get(name)) for j, name in enumerate(names)]
+        return replace(self, side_info=tuple(columns))
 
-    def described(self, side: tuple[np.ndarray | None, list[str] | None]) -> Side:
-        """Descriptions (a table, and the names of its columns) with ordered categories and dates as numbers."""
-        side = Side(*side)
-        if side.values is None or not self.side:
+    def encode_side_info(self, values: np.ndarray | None, names: list[str] | None) -> SideInfo:
+        """Return side information with ordered categories and dates as numbers."""
+        side = SideInfo(values, names)
+        if values is None or not self.side_info:
             return side
-        names = side.names or [str(j) for j in range(side.values.shape[1])]
-        known = {column.name: column for column in self.side}
-        if side.names is None and len(names) == len(self.side):
-            names = [column.name for column in self.side]
-        if not any(known[name].kind in ("ordered", "date") for name in names if name in known):
+        columns = {column.name: column for column in self.side_info}
+        if names is None and values.shape[1] == len(self.side_info):
+            names = list(columns)
+        coded = {
+            j: columns[name]
+            for j, name in enumerate(names or [])
+            if name in columns and columns[name].kind in ("ordered", "date")
+        }
+        if not coded:
             return side
-        table = side.values.astype(object)
-        for j, name in enumerate(names):
-            if name in known and known[name].kind in ("ordered", "date"):
-                table[:, j] = _values(known[name], table[:, j])
-        numeric = all(isinstance(value, int | float | np.number) for value in table.ravel())
-        return Side(table.astype(np.float64) if numeric else table, side.names)
-
-    # ------------------------------------------------------------------ parts of tables
+        table = values.astype(object)
+        for j, column in coded.items():
+            pairs = [column.side_value(value) for value in table[:, j]]
+            unknown = dict.fromkeys(
+                str(value) for value, (_, known) in zip(table[:, j], pairs, strict=True) if not known
+            )
+            warn_unknown(unknown, column, "it is replaced by the mean of the training tasks")
+            table[:, j] = [number for number, _ in pairs]
+        numeric = all(isinstance(value, _NUMBER) for value in table.ravel())
+        return SideInfo(table.astype(np.float64) if numeric else table, side.names)
 
     def merged(self, n: int, other: Encoding, m: int) -> Encoding:
-        """Of ``n`` rows and of ``m`` further ones of the same table, which need not have all columns."""
+        """Return the encoding of `n` rows and `m` further rows of the same table, which may lack columns."""
 
-        def together(
+        def merge(
             mine: tuple[ColumnEncoding, ...], theirs: tuple[ColumnEncoding, ...]
         ) -> tuple[ColumnEncoding, ...]:
-            there = {column.name: column for column in theirs}
-            return tuple(c.merged(n, there[c.name], m) if c.name in there else c for c in mine)
+            others = {column.name: column for column in theirs}
+            return tuple(c.merged(n, others[c.name], m) if c.name in others else c for c in mine)
 
         return replace(
             self,
-            features=together(self.features, other.features),
-            side=together(self.side, other.side),
+            features=merge(self.features, other.features),
+            side_info=merge(self.side_info, other.side_info),
         )
 
     @property
     def encoded(self) -> list[str]:
-        """Columns that say more than numbers: what they are read as depends on the whole table."""
-        inputs = [column.name for column in self.features if column.kind not in ("number", "boolean")]
-        return inputs + [column.name for column in self.side if column.kind in ("ordered", "date")]
+        """Columns that are not numbers, so that their encoding depends on the whole table."""
+        features = [column.name for column in self.features if column.kind not in ("number", "boolean")]
+        return features + [column.name for column in self.side_info if column.kind in ("ordered", "date")]
 
-    def check_plain(self, why: str) -> None:
-        """Refuse columns of words, categories or dates, where no table is at hand as a whole; ``why`` says so."""
+    def require_numbers(self, why: str) -> None:
+        """Raise ValueError if a column holds categories or dates."""
         if self.encoded:
-            raise ValueError(
-                f"data: column {name_some(self.encoded)} holds words, categories or dates, and {why}"
-            )
+            raise ValueError(f"data: column {name_some(self.encoded)} holds categories or dates, and {why}")
 
-    # ------------------------------------------------------------------ comparing
-
-    def differs(self, other: Encoding) -> str | None:
-        """In which column another table was read differently, in words; None where both were read alike."""
-        pairs = ((self.features, other.features, True), (self.side, other.side, False))
-        for mine, theirs, of_inputs in pairs:
-            there = {column.name: column for column in theirs}
+    def difference(self, other: Encoding) -> str | None:
+        """Describe the first column that another table encodes differently; None if there is none."""
+        for mine, theirs, is_feature in (
+            (self.features, other.features, True),
+            (self.side_info, other.side_info, False),
+        ):
+            others = {column.name: column for column in theirs}
             for column in mine:
-                found = there.get(column.name)
-                if found is not None and _meaning(column, of_inputs) != _meaning(found, of_inputs):
-                    return f"column {column.name!r} is {column.words()} here and {found.words()} there"
+                there = others.get(column.name)
+                if there is not None and column.meaning(is_feature=is_feature) != there.meaning(
+                    is_feature=is_feature
+                ):
+                    return f"column {column.name!r} was read as {column.text()} and is now {there.text()}"
         return None
 
 
-def columns_of_words(X: Any) -> list[str]:
-    """Columns of a frame that are no numbers; none of what is no frame."""
+def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the columns of task labels."""
+    if not isinstance(task, Sequence):
+        raise TypeError(f"task must be the name of a column, or a list of them; got {task!r}.")
+    return (task,) if isinstance(task, str) else tuple(task)
+
+
+def columns_to_encode(X: Any) -> list[str]:
+    """Return the columns of a frame that do not hold numbers; other data have none."""
     if not is_frame(X):
         return []
     frame = read_frame(X, "X")
     if not all(isinstance(name, str) for name in frame.columns):
-        return []  # scikit-learn has its say about such names
-    kinds = {name: declared(frame[name])[0] for name in frame.columns}
-    return [name for name, kind in kinds.items() if kind not in ("number", "boolean")]
+        return []  # scikit-learn reports such names
+    return [name for name in frame.columns if declared_kind(frame[name])[0] not in ("number", "boolean")]
 
 
-def types_of(frame: Frame, names: Iterable[str]) -> Declared:
-    """What the types of a table say about columns of descriptions: which are ordered, and which true or false."""
-    found = {name: declared(frame[name]) for name in names}
-    return {name: kind for name, kind in found.items() if kind[0] in ("ordered", "boolean")}
+def declared_types(frame: Frame, names: Iterable[str]) -> Declared:
+    """Return which columns of side information are ordered or boolean by their types."""
+    kinds = {name: declared_kind(frame[name]) for name in names}
+    return {name: kind for name, kind in kinds.items() if kind[0] in ("ordered", "boolean")}
 
 
-def _meaning(column: ColumnEncoding, of_inputs: bool) -> tuple[Any, ...]:
-    """What the numbers depend on; words of descriptions are the feature map's."""
-    kind = "number" if column.kind == "boolean" else column.kind
-    return kind, column.levels if of_inputs or kind == "ordered" else (), column.origin
+def declared_kind(column: Column) -> tuple[str, tuple[str, ...]]:
+    """Return the kind of a column by its type, and its categories if the user gave their order."""
+    dtype = column.dtype
+    if dtype in (nw.Categorical, nw.Enum):
+        native = column.to_native()
+        categories = tuple(_text(value) for value in column.cat.get_categories().to_list())
+        # pandas stores `ordered` in the dtype, pyarrow in the type. A polars Enum is ordered by definition.
+        native_type = getattr(native, "dtype", getattr(native, "type", None))
+        if dtype == nw.Enum or getattr(native_type, "ordered", False):
+            return "ordered", categories
+        if not (hasattr(native_type, "ordered") and hasattr(native_type, "categories")):
+            return "categorical", ()  # the categories are in order of appearance
+        used = set(map(_text, column.drop_nulls().unique().to_list()))
+        return "categorical", tuple(category for category in categories if category in used)
+    if dtype == nw.Boolean:
+        return "boolean", ()
+    if dtype in (nw.Date, nw.Datetime):
+        return "date", ()
+    if dtype == nw.String:
+        return "categorical", ()
+    if dtype == nw.Object:
+        present = [value for value in column.to_list() if not is_missing(value)]
+        if present and all(isinstance(value, date) for value in present):
+            return "date", ()
+        if present and all(isinstance(value, bool) for value in present):
+            return "boolean", ()
+        if any(isinstance(value, str) for value in present):
+            return "categorical", ()
+    return "number", ()
 
 
-def _of_values(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]] | None) -> ColumnEncoding:
-    """The encoding of a column of descriptions, by what is in it."""
-    known = [value for value in values.tolist() if not is_missing(value)]
+def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]] | None) -> ColumnEncoding:
+    """Return the encoding of a column of side information from its values and declared kind."""
+    present = [value for value in values.tolist() if not is_missing(value)]
     if kind is not None and kind[0] == "boolean":
         return ColumnEncoding(name, "boolean")
     if kind is not None:
-        made = ColumnEncoding(name, "ordered", kind[1])
-        scores = [made.value(str(value))[0] for value in known]
-        return replace(made, typical=(float(np.mean(scores)) if scores else 0.0,))
-    if not known or all(isinstance(value, int | float | np.number) for value in known):
+        encoding = ColumnEncoding(name, "ordered", kind[1])
+        scores = [encoding.side_value(str(value))[0] for value in present]
+        return replace(encoding, means=(float(np.mean(scores)) if scores else 0.0,))
+    if all(isinstance(value, _NUMBER) for value in present):
         return ColumnEncoding(name)
-    days = [day for value in known if (day := day_of(value)) is not None]
-    if len(days) == len(known):
+    days = [day for value in present if (day := _day_of(value)) is not None]
+    if len(days) == len(present):
         return ColumnEncoding(name, "date", origin=float(np.floor(min(days))))
-    return ColumnEncoding(name, "words", tuple(sorted({str(value) for value in known})))
+    return ColumnEncoding(name, "categorical", tuple(sorted({str(value) for value in present})))
 
 
-def _values(column: ColumnEncoding, entries: np.ndarray) -> list[float]:
-    found = [column.value(entry) for entry in entries]
-    unknown = dict.fromkeys(str(entry) for entry, (_, known) in zip(entries, found, strict=True) if not known)
-    warn_of_unknown(unknown, column, "taken for an average task")
-    return [value for value, _ in found]
+# --- dates
+
+
+def _days(column: Column) -> np.ndarray:
+    """Return days since 1970-01-01, with fractions; times with a zone are converted to UTC."""
+    if column.dtype == nw.Object:
+        days = (np.nan if is_missing(value) else _day(value) for value in column.to_list())
+        return np.fromiter(days, dtype=float, count=len(column))
+    stamps = column.cast(nw.Datetime("us")) if column.dtype == nw.Date else column
+    return as_floats(stamps.dt.timestamp("us")) / _DAY
+
+
+def _day_of(value: Any) -> float | None:
+    """Return the day of a date, a time or an ISO 8601 string; None for other values."""
+    if isinstance(value, date | np.datetime64):
+        return _day(value)
+    if isinstance(value, str) and _ISO.fullmatch(value.strip()):
+        try:
+            return _day(datetime.fromisoformat(value.strip()))
+        except ValueError:
+            return None
+    return None
+
+
+def _day(value: Any) -> float:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    return float(np.datetime64(value, "us").astype(np.int64)) / _DAY
+
+
+def _days_of_strings(codes: np.ndarray, distinct: list[str]) -> np.ndarray | None:
+    """Return the days of strings if all of them are dates, as in a file without types."""
+    days = [_day_of(text) for text in distinct]
+    if not days or any(day is None for day in days):
+        return None
+    return np.array([*days, np.nan], dtype=float)[codes]
+
+
+# --- categories
+
+
+def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
+    """Return the code of each row's category, −1 where it is missing, and the categories."""
+    if column.dtype in (nw.Categorical, nw.Enum):
+        column = column.cast(nw.String)
+    strings = factorize(column)
+    if strings is not None:
+        return strings
+    codes: dict[str, int] = {}
+    rows = (-1 if is_missing(v) else codes.setdefault(_text(v), len(codes)) for v in column.to_list())
+    return np.fromiter(rows, dtype=np.int64, count=len(column)), list(codes)
+
+
+def _text(value: Any) -> str:
+    """Return a category as a string; 2 and 2.0 are the same category."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value)
+
+
+def _check_categories(categories: tuple[str, ...], n_rows: int, title: str) -> None:
+    n = len(categories)
+    if n <= MANY_CATEGORIES or (n <= MAX_CATEGORIES and 2 * n <= n_rows):
+        return
+    raise ValueError(
+        f"{title} has {n} categories ({name_some(categories, 3)}) in {n_rows} rows. Identifiers of rows, or of "
+        "another grouping, do not predict new rows: list the columns to use in `features`, without it."
+    )
+
+
+#: Unknown categories by column and treatment, where several tables are read before the warning.
+_COLLECTED: ContextVar[dict[tuple[ColumnEncoding, str], dict[str, None]] | None] = ContextVar(
+    "unknown categories", default=None
+)
+
+
+@contextmanager
+def collect_unknown() -> Iterator[None]:
+    """Warn once about the unknown categories of all tables that are read in this context."""
+    collected: dict[tuple[ColumnEncoding, str], dict[str, None]] = {}
+    token = _COLLECTED.set(collected)
+    try:
+        yield
+    finally:
+        _COLLECTED.reset(token)
+    for (column, treatment), categories in collected.items():
+        warn_unknown(categories, column, treatment)
+
+
+def warn_unknown(unknown: Iterable[str], column: ColumnEncoding, treatment: str) -> None:
+    """Warn about categories that the training table did not have."""
+    categories, collected = list(unknown), _COLLECTED.get()
+    if categories and collected is not None:
+        collected.setdefault((column, treatment), {}).update(dict.fromkeys(categories))
+    elif categories:
+        warnings.warn(
+            f"column {column.name!r}: {name_some(categories, 3)} did not appear in training, where it held "
+            f"{name_some(column.categories, 3)}; {treatment}",
+            UnknownCategoryWarning,
+            stacklevel=outside(),
+        )
+
+
+def list_some(names: Iterable[str], limit: int = 4) -> str:
+    """Return the first few names without quotes, and the number of the others."""
+    names = list(names)
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

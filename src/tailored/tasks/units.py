@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._utils.records import Record, cached_property
-from ._task_set import TaskSet
 from .rows import Rows, dense, frozen, with_constant
+from .task_set import TaskSet
 
 Array = NDArray[np.float64]
 

@@ -27,22 +27,22 @@ from ..schema import Schema, node
 
 Parts = Mapping[str, Any]
 
-KINDS = ("number", "boolean", "words", "ordered", "date")
+KINDS = ("number", "boolean", "categorical", "ordered", "date")
 #: One column of labels, or several.
 TASK = maybe(either(sequence(word, tuple, least=1), word))
 
 
 def _column(parts: Parts, place: str) -> None:
-    levels, typical = parts["levels"], parts["typical"]
-    need(len(set(levels)) == len(levels), f"{place}.levels", "must be different words")
-    need(bool(levels) == (parts["kind"] in ("words", "ordered")), f"{place}.levels", "do not fit the kind")
-    need(not typical or parts["kind"] in ("words", "ordered"), f"{place}.typical", "does not fit the kind")
-    wanted = len(levels) - 1 if parts["kind"] == "words" else 1
-    need(not typical or len(typical) == wanted, f"{place}.typical", "has another number of columns")
+    categories, means, coded = parts["categories"], parts["means"], ("categorical", "ordered")
+    need(len(set(categories)) == len(categories), f"{place}.categories", "must be distinct")
+    need(bool(categories) == (parts["kind"] in coded), f"{place}.categories", "do not fit the kind")
+    need(not means or parts["kind"] in coded, f"{place}.means", "do not fit the kind")
+    wanted = len(categories) - 1 if parts["kind"] == "categorical" else 1
+    need(not means or len(means) == wanted, f"{place}.means", "have another number of columns")
 
 
 def _encoding(parts: Parts, place: str) -> None:
-    for name in ("features", "side"):
+    for name in ("features", "side_info"):
         found = [column.parts["name"] for column in parts[name]]
         need(len(set(found)) == len(found), f"{place}.{name}", "names a column twice")
 
@@ -74,9 +74,9 @@ TABLES = {
         {
             "name": word,
             "kind": one_of(*KINDS),
-            "levels": sequence(word, tuple),
+            "categories": sequence(word, tuple),
             "origin": number(-1e7, 1e7),
-            "typical": sequence(number(), tuple),
+            "means": sequence(number(), tuple),
         },
         agree=_column,
     ),
@@ -85,7 +85,7 @@ TABLES = {
             "task": TASK,
             "target": maybe(word),
             "features": sequence(node("ColumnEncoding"), tuple),
-            "side": sequence(node("ColumnEncoding"), tuple),
+            "side_info": sequence(node("ColumnEncoding"), tuple),
             "dropped": sequence(pair(either(whole(), word), tuple), tuple),
         },
         agree=_encoding,

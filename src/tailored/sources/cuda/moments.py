@@ -12,7 +12,7 @@ from ..._utils.records import cached_property
 from ...gaussian.mixture import Mixture
 from ...gaussian.moments import Summed, Sums, Totals
 from ...tasks import TaskSet, Units
-from ...tasks.pieces import label_keys
+from ...tasks.labels import label_keys
 from ..base import Reader, Statistics
 from ..reservoir import Reservoir
 from .kernels import Kernels, kernels

@@ -1,0 +1,208 @@
+"""Describe a task set: its size, its columns and how they were read."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+import scipy.sparse as sp
+
+from .._utils.validation import is_missing
+from .encoding import ColumnEncoding, list_some
+from .labels import first_difference
+
+#: Characters per line, and of a column's name in the table.
+WIDTH, NAME_WIDTH = 80, 24
+#: Largest number of columns that are listed.
+MAX_LISTED = 40
+
+_HEADER = ("column", "role", "kind", "read as")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a `TaskSet` contains and how it was read; prints as a table.
+
+    Attributes
+    ----------
+    n_tasks, n_rows : int
+    rows_per_task : dict
+        "min", "median" and "max".
+    task, target : str
+        Names of the columns; "" if the tasks were not read from a dataframe.
+    columns : list of dict
+        For each column of the table "column", its "role" ("feature" or "side info"), its "kind", and how it
+        was "read as" numbers.
+    dropped : dict
+        Why rows were dropped, and how many.
+    notes : list of str
+        Columns that do not vary, or not within tasks.
+    """
+
+    n_tasks: int
+    n_rows: int
+    rows_per_task: dict[str, float]
+    task: str
+    target: str
+    columns: list[dict[str, str]]
+    dropped: dict[str, int]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, tasks: Any) -> Description:
+        encoding, sizes = tasks.encoding, tasks.sizes
+        per_task = {"min": 0.0, "median": 0.0, "max": 0.0}
+        if len(sizes):
+            per_task = {name: float(getattr(np, name)(sizes)) for name in per_task}
+        return cls(
+            n_tasks=len(tasks),
+            n_rows=len(tasks.y),
+            rows_per_task=per_task,
+            task="" if encoding is None else " × ".join(encoding.task_columns),
+            target="" if encoding is None else encoding.target or "",
+            columns=[*_features(tasks), *_side_info(tasks)],
+            dropped={} if encoding is None else dict(encoding.dropped),
+            notes=_notes(tasks),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes as plain numbers, strings, lists and dictionaries."""
+        return dict(vars(self))
+
+    def to_frame(self, library: str = "pandas") -> Any:
+        """Return the columns as a dataframe of a library: "pandas", "polars" or "pyarrow"."""
+        data = {name: [column[name] for column in self.columns] for name in _HEADER}
+        return nw.from_dict(data, native_namespace=import_module(library)).to_native()
+
+    def _head(self) -> list[str]:
+        task = f" ({self.task})" if self.task else ""
+        target = f", target {self.target}" if self.target else ""
+        low, median, high = (_number(self.rows_per_task[name]) for name in ("min", "median", "max"))
+        n_features = sum(column["role"] == "feature" for column in self.columns)
+        dropped = ", ".join(f"{count:,} rows with {reason}" for reason, count in self.dropped.items())
+        return [
+            f"{self.n_tasks:,} tasks{task}, {self.n_rows:,} rows{target}",
+            f"rows per task: {low} to {high}, median {median}",
+            f"columns: {n_features} features, {len(self.columns) - n_features} of side information",
+            f"dropped: {dropped or 'nothing'}",
+        ]
+
+    def __str__(self) -> str:
+        lines = [line for part in self._head() for line in textwrap.wrap(part, WIDTH, subsequent_indent="  ")]
+        shown = self.columns[:MAX_LISTED]
+        if shown:
+            width = min(max(len(column["column"]) for column in (*shown, {"column": "column"})), NAME_WIDTH)
+            lines += ["", f"{'column':{width}}  {'role':9}  {'kind':11}  read as"]
+            for column in shown:
+                name = column["column"]
+                name = name if len(name) <= width else name[: width - 1] + "…"
+                lines += textwrap.wrap(
+                    column["read as"] or "-",
+                    WIDTH,
+                    initial_indent=f"{name:{width}}  {column['role']:9}  {column['kind']:11}  ",
+                    subsequent_indent=" " * (width + 26),
+                )
+        if len(self.columns) > MAX_LISTED:
+            lines.append(f"... and {len(self.columns) - MAX_LISTED} more")
+        for note in self.notes:
+            lines += ["", *textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="  ")]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in _HEADER)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(column[name])}</td>" for name in _HEADER) + "</tr>"
+            for column in self.columns
+        )
+        above = "".join(f"<p>{html.escape(line)}</p>" for line in self._head())
+        below = "".join(f"<p>Note: {html.escape(note)}</p>" for note in self.notes)
+        return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{below}"
+
+
+def _names(tasks: Any) -> list[str]:
+    names = range(tasks.n_features) if tasks.feature_names is None else tasks.feature_names
+    return [str(name) for name in names]
+
+
+def _features(tasks: Any) -> list[dict[str, str]]:
+    """Return an entry for each feature of the table that the tasks were read from."""
+    names = _names(tasks)
+    encodings = map(ColumnEncoding, names) if tasks.encoding is None else tasks.encoding.features
+    entries, j = [], 0
+    for column in encodings:
+        text = _range(tasks.X[:, [j]]) if column.kind == "number" else column.text()
+        entries.append(_entry(column.name, "feature", column.kind, text))
+        j += len(column.names)
+    return entries
+
+
+def _side_info(tasks: Any) -> list[dict[str, str]]:
+    """Return an entry for each column of side information."""
+    table = tasks.side_info
+    if table is None:
+        return []
+    names = tasks.side_names or [str(j) for j in range(table.shape[1])]
+    encodings = {} if tasks.encoding is None else {c.name: c for c in tasks.encoding.side_info}
+    entries = []
+    for j, name in enumerate(names):
+        missing = np.array([is_missing(value) for value in table[:, j]], dtype=bool)
+        values = table[~missing, j]
+        column = encodings.get(name, ColumnEncoding(name))
+        if column.kind == "number" and not all(isinstance(v, int | float | np.number) for v in values):
+            column = ColumnEncoding(name, "categorical", tuple(sorted({str(value) for value in values})))
+        if column.kind == "categorical":
+            text = f"{len(column.categories)} categories: {list_some(column.categories)}"
+        else:
+            text = _range(values[:, None].astype(float)) if column.kind == "number" else column.text()
+        if missing.any():
+            text += f"; missing in {int(missing.sum()):,} tasks"
+        entries.append(_entry(name, "side info", column.kind, text))
+    return entries
+
+
+def _entry(*values: str) -> dict[str, str]:
+    return dict(zip(_HEADER, values, strict=True))
+
+
+def _notes(tasks: Any) -> list[str]:
+    """Name the columns that do not vary at all, or not within any task."""
+    notes = []
+    if len(tasks.y) > 1 and not tasks.is_sparse:
+        names, X = np.array(_names(tasks), dtype=object), tasks.X
+        codes = np.repeat(np.arange(len(tasks)), tasks.sizes)
+        first = np.minimum(tasks.offsets[:-1], len(X) - 1)
+        is_constant = (X[0] == X).all(axis=0)
+        is_fixed = np.array([first_difference(column, codes, first) is None for column in X.T], dtype=bool)
+        is_fixed &= ~is_constant
+        if is_constant.any():
+            notes.append(f"constant in all rows, so without effect: {list_some(names[is_constant])}")
+        if is_fixed.any() and (tasks.sizes > 1).any():
+            notes.append(
+                f"constant within every task: {list_some(names[is_fixed])}; consider side_columns or side_info for "
+                "features of tasks"
+            )
+    if tasks.encoding is not None and len(tasks.encoding.task_columns) > 1:
+        columns = tasks.encoding.task_columns
+        notes.append(
+            f"each combination of {' and '.join(columns)} is one task; similarity between tasks with the same "
+            f"{columns[0]} is not modelled"
+        )
+    return notes
+
+
+def _range(values: Any) -> str:
+    values = values.toarray() if sp.issparse(values) else values
+    if not values.size:
+        return "-"
+    return f"{_number(values.min())} to {_number(values.max())}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e9 else f"{value:.4g}"

@@ -1,0 +1,676 @@
+"""Many small tasks as flat arrays with offsets, and a label and side information for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Self, overload
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from .._utils.frames import read_features, read_target
+from .._utils.records import cached_property
+from .._utils.validation import (
+    canonical_csr,
+    check_finite,
+    check_fraction,
+    check_int,
+    check_positions,
+    check_real,
+    check_rng,
+    check_target,
+    is_integer,
+    name_some,
+    native,
+)
+from .describing import Description
+from .encoding import Encoding, as_columns
+from .labels import (
+    Grouping,
+    distinct_labels,
+    group_labels,
+    group_rows,
+    label_keys,
+    positions_of,
+    read_labels,
+    row_keys,
+)
+from .reading import LongTable
+from .side_info import SideInfo, check_constant, read_side_info, side_from_rows
+
+#: A number of rows of a task (int), or a fraction of them (float).
+Share = int | float
+
+FIELDS = ("X", "y", "offsets", "labels", "side_info", "side_names", "feature_names", "encoding")
+
+
+class _Fields(NamedTuple):
+    X: Any
+    y: np.ndarray
+    side_info: np.ndarray | None
+    label: Any
+
+
+class Task(_Fields):
+    """One task: its rows (a view), its targets, its side information (a row, or None) and its label.
+
+    The attributes `feature_names` and `side_names` are not part of the tuple.
+    """
+
+    feature_names: np.ndarray | None = None
+    side_names: list[str] | None = None
+
+
+class TaskSet:
+    """Many small tasks, in the order in which their labels first appear.
+
+    The rows of task t are ``X[offsets[t]:offsets[t + 1]]``, in the order given. A task set owns its arrays,
+    which are read-only.
+
+    Parameters
+    ----------
+    X : array-like, sparse matrix or dataframe of shape (N, d)
+        The rows of all tasks, in any order. Sparse input becomes CSR and stays sparse.
+    y : array-like of shape (N,)
+    groups : array-like of shape (N,), optional
+        The task label of each row: integers, strings or other hashable values. None: one task, labelled 0.
+    side_info : mapping, pandas DataFrame or array, optional
+        Side information: a mapping from label to row (a number, a vector, or a dict of named values), a
+        pandas DataFrame or Series whose index holds the labels, or an (N, q) array with a row for every row
+        of `X`, constant within each task. A single task also takes its vector. Without `groups`, it also
+        takes a dict of named values, a named Series or a frame of one row.
+
+    Attributes
+    ----------
+    X : ndarray or csr_array of shape (N, d), float64
+    y : ndarray of shape (N,), float64
+    offsets : ndarray of shape (T + 1,), int64
+    labels : ndarray of shape (T,)
+    side_info : ndarray of shape (T, q) or None
+        float64, or object if a column is not numeric; numeric columns then hold floats.
+    side_names : list of str or None
+    feature_names : ndarray of str (object) or None
+    encoding : Encoding or None
+        How the dataframe of `from_frame` was read.
+    """
+
+    X: Any
+    y: np.ndarray
+    offsets: np.ndarray
+    labels: np.ndarray
+    side_info: np.ndarray | None
+    side_names: list[str] | None
+    feature_names: np.ndarray | None
+    encoding: Encoding | None
+
+    def __init__(self, X: Any, y: Any, groups: Any = None, side_info: Any = None) -> None:
+        rows, names = read_features(X)
+        target = check_target(read_target(y), rows.shape[0])
+        grouping = group_rows(groups, len(target))
+        side = read_side_info(side_info, grouping, has_labels=groups is not None)
+        self._collect(rows, target, grouping, side, names)
+
+    # ------------------------------------------------------------------ constructors
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        task: str | Sequence[str],
+        target: str | None,
+        features: Sequence[str] | None = None,
+        side_info: Any = None,
+        side_columns: Sequence[str] | None = None,
+        encoding: Encoding | None = None,
+        missing: str = "error",
+    ) -> Self:
+        """Read tasks from a long dataframe (pandas, polars or pyarrow) with a row per observation.
+
+        Categorical features become indicators, one for each category but the first. Ordered categories (of
+        pandas, or a polars Enum) become their positions, dates the days since the first one, booleans 0 and
+        1; see `describe`. Categorical side information is kept as it is.
+
+        Parameters
+        ----------
+        frame : dataframe
+        task : str or sequence of str
+            The column of task labels. Each combination of several columns is a task, labelled by a tuple.
+        target : str or None
+            The column to predict. None: the rows have no targets, and zeros are stored.
+        features : sequence of str, optional
+            The feature columns; by default all remaining ones (without the index that pandas stores in its
+            files). Without any feature the model is a random intercept alone.
+        side_info : dataframe or mapping, optional
+            A row per task, in any order: a dataframe with the column `task`, a pandas DataFrame whose index
+            holds the labels, or a mapping from label to row. Labels that are not in `frame` are ignored.
+        side_columns : sequence of str, optional
+            Columns of `frame`, constant within each task, that are the side information.
+        encoding : Encoding, optional
+            The encoding of another task set, or ``encoding_`` of a learner: read the columns like that table.
+        missing : {"error", "drop"}, default="error"
+            How to treat rows without a task, a target or one of the features.
+        """
+        task = task if isinstance(task, str) else as_columns(task)
+        table = LongTable(frame, task, target, features, side_info, side_columns, encoding, missing)
+        return cls.from_grouped(*table.read())
+
+    @classmethod
+    def from_grouped(
+        cls,
+        X: Any,
+        y: np.ndarray,
+        grouping: Grouping,
+        side: SideInfo,
+        names: np.ndarray | None,
+        encoding: Encoding | None = None,
+    ) -> Self:
+        """Make a task set from rows whose tasks are known, in any order; values are checked."""
+        self = cls.__new__(cls)
+        self._collect(X, y, grouping, side, names, encoding)
+        return self
+
+    @classmethod
+    def from_tasks(cls, tasks: Iterable[Sequence[Any]], labels: Any = None) -> Self:
+        """Join tasks given one by one as ``(X, y)``, ``(X, y, side_info)`` or `Task` records.
+
+        Labels default to 0 .. T-1, or to those of the records. A task may have no rows: X of shape (0, d).
+        """
+        entries = list(tasks)
+        if not entries:
+            raise ValueError("tasks is empty: Found array with 0 sample(s) while a minimum of 1 is required.")
+        if labels is None:
+            labels = [e.label if isinstance(e, Task) else t for t, e in enumerate(entries)]
+        unique = distinct_labels(labels, len(entries))
+        keys = native(unique)
+        parts = [_read_entry(entry, key) for entry, key in zip(entries, keys, strict=True)]
+        rows, targets, sides, names = (list(part) for part in zip(*parts, strict=True))
+        for key, X, columns in zip(keys, rows, names, strict=True):
+            if X.shape[1] != rows[0].shape[1]:
+                raise ValueError(
+                    f"X of task {key!r} has {X.shape[1]} features, and of task {keys[0]!r} "
+                    f"{rows[0].shape[1]}. All tasks need the same features."
+                )
+            if not _equal(columns, names[0]):
+                raise ValueError(f"X of task {key!r} has other column names than X of task {keys[0]!r}.")
+        without = [key for key, side in zip(keys, sides, strict=True) if side is None]
+        if without and len(without) < len(keys):
+            raise ValueError(
+                f"side information is missing for task {name_some(without)}: give it to all or none."
+            )
+        side = SideInfo() if without else side_from_rows(sides, keys)
+        side_names = [getattr(entry, "side_names", None) for entry in entries]
+        if side.names is None and all(each == side_names[0] for each in side_names):
+            side = side._replace(names=side_names[0])
+        X, y, offsets = _stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
+
+        def where(row: int) -> str:
+            t = int(np.searchsorted(offsets, row, "right")) - 1
+            return f"task {keys[t]!r}, row {row - offsets[t]}"
+
+        check_finite(X, "X", where, names[0])
+        check_finite(y, "y", where)
+        return cls.from_arrays(X, y, offsets, unique, side.values, side.names, names[0])
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: Any,
+        y: np.ndarray,
+        offsets: np.ndarray,
+        labels: np.ndarray,
+        side_info: np.ndarray | None = None,
+        side_names: list[str] | None = None,
+        feature_names: np.ndarray | None = None,
+        encoding: Encoding | None = None,
+    ) -> Self:
+        """Make a task set from valid arrays without checks; the arrays become read-only."""
+        self = cls.__new__(cls)
+        self._store(X, y, offsets, labels, side_info, side_names, feature_names, encoding)
+        return self
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with other values of some attributes, like `dataclasses.replace`, without checks."""
+        return self.from_arrays(**{**{name: getattr(self, name) for name in FIELDS}, **changes})
+
+    def _collect(
+        self,
+        X: Any,
+        y: np.ndarray,
+        grouping: Grouping,
+        side: SideInfo,
+        names: np.ndarray | None,
+        encoding: Encoding | None = None,
+    ) -> None:
+        """Check the values, then collect the rows of each task."""
+        codes, labels = grouping.codes, grouping.labels
+
+        def where(row: int) -> str:
+            return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
+
+        check_finite(X, "X", where, names)
+        check_finite(y, "y", where)
+        if (np.diff(codes) < 0).any():
+            order = np.argsort(codes, kind="stable")
+            X, y = X[order], y[order]
+        else:
+            # The user's arrays must neither become read-only nor be shared; sparse rows are a copy already.
+            X, y = X if sp.issparse(X) else X.copy(), y.copy()
+        offsets = offsets_of(np.bincount(codes, minlength=len(labels)))
+        self._store(X, y, offsets, grouping.labels, side.values, side.names, names, encoding)
+
+    def _store(self, *values: Any) -> None:
+        for name, value in zip(FIELDS, values, strict=True):
+            setattr(self, name, value)
+            for array in (value.data, value.indices, value.indptr) if sp.issparse(value) else (value,):
+                if isinstance(array, np.ndarray):
+                    array.flags.writeable = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # from_arrays makes the arrays read-only again, which pickle does not.
+        return type(self).from_arrays, tuple(getattr(self, name) for name in FIELDS)
+
+    def state(self) -> dict[str, Any]:
+        """Return the arrays and names, as model files store them."""
+        state = {name: getattr(self, name) for name in FIELDS}
+        if self.is_sparse:
+            state["X"] = (self.X.data, self.X.indices, self.X.indptr, tuple(self.X.shape))
+        if self.side_info is not None and self.side_info.dtype == object:
+            state["side_info"] = self.side_info.tolist()
+        return state
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """Make a task set from the result of `state`."""
+        X, side = state["X"], state["side_info"]
+        if isinstance(X, tuple):
+            X = sp.csr_array(X[:3], shape=X[3])
+        if isinstance(side, list):
+            table = np.empty((len(side), len(state["side_names"] or side[0])), dtype=object)
+            table[:] = side
+            side = table
+        return cls.from_arrays(**{**state, "X": X, "side_info": side})
+
+    # ------------------------------------------------------------------ contents
+
+    @property
+    def n_tasks(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        return bool(sp.issparse(self.X))
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """Rows per task, (T,)."""
+        sizes = np.diff(self.offsets)
+        sizes.flags.writeable = False
+        return sizes
+
+    def describe(self) -> Description:
+        """Return what the set contains and how it was read, as a printable table."""
+        return Description.of(self)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __iter__(self) -> Iterator[Task]:
+        bounds = self.offsets.tolist()
+        for t in range(len(self)):
+            yield self._task(t, bounds[t], bounds[t + 1])
+
+    def _task(self, t: int, start: int, stop: int) -> Task:
+        side = None if self.side_info is None else self.side_info[t]
+        task = Task(self.X[start:stop], self.y[start:stop], side, native(self.labels[t : t + 1])[0])
+        if self.feature_names is not None or self.side_names is not None:
+            task.feature_names, task.side_names = self.feature_names, self.side_names
+        return task
+
+    def __repr__(self) -> str:
+        sizes = self.sizes
+        per_task = f", {sizes.min()} to {sizes.max()} per task" if len(sizes) else ""
+        side = None if self.side_info is None else f"{self.side_info.shape[1]} columns"
+        return (
+            f"TaskSet(n_tasks={len(self)}, n_features={self.n_features}, rows={len(self.y)}{per_task}, "
+            f"side_info={side}, {'sparse' if self.is_sparse else 'dense'})"
+        )
+
+    # ------------------------------------------------------------------ selection
+
+    @overload
+    def __getitem__(self, key: int | np.integer) -> Task: ...
+
+    @overload
+    def __getitem__(self, key: slice | Sequence[int] | Sequence[bool] | np.ndarray) -> Self: ...
+
+    def __getitem__(self, key: Any) -> Task | Self:
+        if is_integer(key):
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"position {key} is out of range: there are {len(self)} tasks.")
+            t = int(key) % len(self)
+            return self._task(t, self.offsets[t], self.offsets[t + 1])
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step == 1:
+                return self._range(start, max(start, stop))
+            return self._take(np.arange(start, stop, step))
+        return self._take(check_positions(key, len(self)))
+
+    def _range(self, start: int, stop: int) -> Self:
+        """Return tasks start .. stop-1, as views."""
+        offsets = self.offsets[start : stop + 1]
+        rows = slice(offsets[0], offsets[-1])
+        return self.replace(
+            X=self.X[rows],
+            y=self.y[rows],
+            offsets=offsets - offsets[0],
+            labels=self.labels[start:stop],
+            side_info=None if self.side_info is None else self.side_info[start:stop],
+        )
+
+    def _take(self, index: np.ndarray) -> Self:
+        ascending = np.sort(index)
+        repeated = ascending[1:][ascending[1:] == ascending[:-1]]
+        if len(repeated):
+            label = native(self.labels[repeated])[0]
+            raise ValueError(f"task {label!r} is taken twice: the labels of a TaskSet are distinct.")
+        rows, offsets = rows_of_tasks(self.offsets, index)
+        return self.replace(
+            X=self.X[rows],
+            y=self.y[rows],
+            offsets=offsets,
+            labels=self.labels[index],
+            side_info=None if self.side_info is None else self.side_info[index],
+        )
+
+    def index_of(self, labels: Any) -> np.ndarray:
+        """Return the positions of labels (a list, an array, or a single one), always as a 1-D array."""
+        single = isinstance(labels, str | bytes) or not hasattr(labels, "__len__")
+        # A tuple or frozenset is one label if there is such a task, else several labels.
+        single = single or (isinstance(labels, Hashable) and labels in native(self.labels))
+        wanted = read_labels([labels] if single else labels, "labels")
+        positions = positions_of(wanted, self.labels)
+        if (positions < 0).any():
+            raise ValueError(
+                f"labels holds {name_some(native(wanted[positions < 0]))}, which are not labels of this set; it has "
+                f"labels such as {name_some(native(self.labels), 3)}."
+            )
+        return positions
+
+    def with_rows(self, mask: np.ndarray, sizes: np.ndarray) -> Self:
+        """Return the same tasks with only the rows of the mask, `sizes` of them in each task."""
+        rows = np.flatnonzero(mask)
+        return self.replace(X=self.X[rows], y=self.y[rows], offsets=offsets_of(sizes))
+
+    def without_rows(self) -> Self:
+        """Return the same tasks without any rows."""
+        return self.with_rows(np.zeros(len(self.y), dtype=bool), np.zeros(len(self), dtype=np.int64))
+
+    def in_label_order(self, seed: int = 0) -> Self:
+        """Return the tasks in the order of their hashed labels, which looks random.
+
+        Draws and sums in this order do not depend on the order in which the tasks were given.
+        """
+        keys = label_keys(self.labels, seed)
+        return self if (keys[1:] >= keys[:-1]).all() else self[np.argsort(keys, kind="stable")]
+
+    def support_of(self, query: TaskSet) -> Self:
+        """Return the tasks of `query`, in its order, with their rows in this set; some may have none.
+
+        Side information is that of the query, or else of this set, which must then have all tasks.
+        """
+        at = self.positions_of_tasks(query)
+        found = at >= 0
+        rows, offsets = rows_of_tasks(self.offsets, at, np.where(found, self.sizes[at], 0))
+        side, names = query.side_info, query.side_names
+        if side is None and self.side_info is not None:
+            if not found.all():
+                raise ValueError(
+                    f"side_info: task {name_some(native(query.labels[~found]))} of query has no support rows, and so no "
+                    "side information; pass side information with the query."
+                )
+            side, names = self.side_info[at], self.side_names
+        return self.replace(
+            X=self.X[rows],
+            y=self.y[rows],
+            offsets=offsets,
+            labels=query.labels,
+            side_info=side,
+            side_names=names,
+        )
+
+    def positions_of_tasks(self, query: TaskSet) -> NDArray[np.int64]:
+        """Return the position in this set of each task of `query`, −1 if absent; at least one must be present."""
+        at = positions_of(query.labels, self.labels)
+        if len(query) and len(self) and (at < 0).all():
+            raise ValueError(
+                f"support: none of its tasks is in query (support has {name_some(native(self.labels), 3)}, query "
+                f"{name_some(native(query.labels), 3)}); labels match as in Python, so 7 is not '7'. Without support "
+                "rows, pass support=None."
+            )
+        return at
+
+    # ------------------------------------------------------------------ splits
+
+    def split(self, sizes: Sequence[float], random_state: Any = None, shuffle: bool = True) -> list[Self]:
+        """Split into sets of whole tasks.
+
+        Parameters
+        ----------
+        sizes : sequence of int, or of float
+            Numbers of tasks, or fractions with a sum of at most 1. Fractions that sum to 1 use every task.
+        random_state : int, RandomState, Generator or None
+        shuffle : bool
+            False takes the tasks in order.
+        """
+        counts = _task_counts(sizes, len(self))
+        order = check_rng(random_state).permutation(len(self)) if shuffle else np.arange(len(self))
+        ends = np.cumsum(counts)
+        return [self._take(order[end - count : end]) for end, count in zip(ends, counts, strict=True)]
+
+    def support_query(
+        self, support: float = 0.5, random_state: Any = None, shuffle: bool = True
+    ) -> tuple[Self, Self]:
+        """Split the rows of each task into a support and a query set with the same tasks.
+
+        Every task keeps at least one query row and, under a fraction, one support row if it has two rows.
+        Rows keep their relative order on both sides. Which rows of a task are drawn depends on
+        `random_state`, the task's position and its number of rows, not on the other tasks.
+
+        Parameters
+        ----------
+        support : float in (0, 1), or int >= 0
+            Fraction of the rows (half a row rounds up), or their number; 0 leaves every task without support.
+        random_state : int, RandomState, Generator or None
+        shuffle : bool
+            False takes the first rows as support.
+        """
+        n_support = row_counts(check_share("support", support), self.sizes)
+        task = np.repeat(np.arange(len(self)), self.sizes)
+        rank = row = np.arange(len(task)) - self.offsets[task]
+        if shuffle:
+            seed = np.frombuffer(check_rng(random_state).bytes(8), dtype="<u8")
+            order = np.lexsort((row_keys(seed, task, row), task))
+            rank = np.empty_like(row)
+            rank[order] = row
+        chosen = np.asarray(rank < n_support[task])
+        return self.with_rows(chosen, n_support), self.with_rows(~chosen, self.sizes - n_support)
+
+    # ------------------------------------------------------------------ joins
+
+    @classmethod
+    def concat(cls, sets: Iterable[TaskSet], *, relabel: bool = False) -> Self:
+        """Join task sets, one after the other.
+
+        Their labels must differ. With `relabel`, tasks are numbered from 0 instead.
+        """
+        sets = list(sets)
+        if not sets:
+            raise ValueError("sets is empty: pass at least one TaskSet.")
+        n_tasks = sum(map(len, sets))
+        if relabel:
+            labels = np.arange(n_tasks)
+        else:
+            labels = distinct_labels([key for each in sets for key in native(each.labels)], n_tasks)
+        return cls._joined(sets, labels, np.arange(n_tasks))
+
+    @classmethod
+    def merge(cls, sets: Iterable[TaskSet]) -> Self:
+        """Join task sets whose tasks may have equal labels: the rows of such tasks are joined, in order.
+
+        Tasks are in the order in which their labels first appear. Their side information must be the same in
+        every set.
+        """
+        sets = list(sets)
+        if len(sets) == 1:
+            return sets[0]  # type: ignore[return-value]
+        arrays = [each.labels for each in sets]
+        if len({array.dtype.kind for array in arrays}) == 1:
+            grouping = group_labels(np.concatenate(arrays))
+        else:  # NumPy would make strings of 1 and "1"
+            grouping = group_rows([label for array in arrays for label in native(array)], sum(map(len, sets)))
+        return cls._joined(sets, grouping.labels, grouping.codes, grouping)
+
+    @classmethod
+    def _joined(
+        cls, sets: list[TaskSet], labels: np.ndarray, task: np.ndarray, grouping: Grouping | None = None
+    ) -> Self:
+        """Join sets; `task` is the position of each of their tasks among `labels`."""
+        first = check_same_columns(sets)
+        sizes = np.concatenate([each.sizes for each in sets])
+        X, y = _stack([each.X for each in sets]), np.concatenate([each.y for each in sets])
+        side = None
+        if first.side_info is not None:
+            tables = [each.side_info for each in sets if each.side_info is not None]
+            has_objects = any(table.dtype == object for table in tables)
+            side = np.concatenate([table.astype(object) if has_objects else table for table in tables])
+        if len(labels) < len(sizes) and grouping is not None:
+            order = np.argsort(np.repeat(task, sizes), kind="stable")
+            X, y = X[order], y[order]
+            sizes = np.bincount(task, weights=sizes).astype(np.int64)
+            if side is not None:
+                for j, column in enumerate(side.T):
+                    check_constant(
+                        column, grouping, repr(first.side_names[j]) if first.side_names else str(j)
+                    )
+                side = side[grouping.first]
+        return cls.from_arrays(
+            X,
+            y,
+            offsets_of(sizes),
+            labels,
+            side,
+            first.side_names,
+            first.feature_names,
+            first.encoding if all(each.encoding == first.encoding for each in sets) else None,
+        )
+
+
+def no_tasks(n_features: int) -> TaskSet:
+    """Return a set without tasks."""
+    none = np.zeros(0, dtype=np.int64)
+    return TaskSet.from_arrays(np.zeros((0, n_features)), np.zeros(0), np.zeros(1, dtype=np.int64), none)
+
+
+def check_same_columns(sets: Sequence[TaskSet]) -> TaskSet:
+    """Raise ValueError if task sets differ in their columns; return the first set."""
+    first = sets[0]
+    for i, other in enumerate(sets):
+        for name in ("n_features", "feature_names", "side_names"):
+            mine, theirs = getattr(first, name), getattr(other, name)
+            if not _equal(mine, theirs):
+                raise ValueError(f"sets[{i}] has {name} {theirs}, and sets[0] has {mine}: they must agree.")
+        widths = [None if each.side_info is None else each.side_info.shape[1] for each in (first, other)]
+        if widths[0] != widths[1]:
+            raise ValueError(
+                f"side_info has {widths[1] or 'no'} columns in sets[{i}] and {widths[0] or 'no'} in "
+                "sets[0]: give it to all or none, with the same columns."
+            )
+    return first
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))
+
+
+def _stack(parts: list[Any]) -> Any:
+    if any(sp.issparse(part) for part in parts):
+        return canonical_csr(sp.vstack([sp.csr_array(part) for part in parts], format="csr"))
+    return np.concatenate(parts)
+
+
+def _read_entry(entry: Any, label: Any) -> tuple[Any, np.ndarray, Any, np.ndarray | None]:
+    if not isinstance(entry, Task) and not (isinstance(entry, list | tuple) and len(entry) in (2, 3)):
+        raise TypeError(f"task {label!r} must be a tuple (X, y) or (X, y, side_info); got {entry!r}.")
+    X, y, side = entry[0], entry[1], entry[2] if len(entry) > 2 else None
+    try:
+        rows, names = read_features(X, min_rows=0)
+        names = getattr(entry, "feature_names", None) if names is None else names
+        return rows, check_target(read_target(y), rows.shape[0]), side, names
+    except ValueError as error:
+        raise ValueError(f"Task {label!r}: {error}") from error
+
+
+def offsets_of(sizes: Any) -> np.ndarray:
+    """Return the offsets (T + 1,) of tasks with these numbers of rows."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def rows_of_tasks(
+    offsets: np.ndarray, index: np.ndarray, sizes: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of the tasks at these positions, in this order, and the offsets of the selection."""
+    sizes = np.diff(offsets)[index] if sizes is None else sizes
+    selected = offsets_of(sizes)
+    return np.repeat(offsets[index] - selected[:-1], sizes) + np.arange(selected[-1]), selected
+
+
+def check_share(name: str, value: Any) -> Share:
+    """Return a number of rows (0 or more) or a fraction strictly between 0 and 1."""
+    return check_int(name, value, minimum=0) if is_integer(value) else check_fraction(name, value)
+
+
+def row_counts(share: Share, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of support rows of each task.
+
+    It is never the whole task. A fraction gives at least one row if there are two; half a row rounds up.
+    """
+    most = np.maximum(sizes - 1, 0)
+    if is_integer(share):
+        return np.minimum(int(share), most)
+    # 1e-9 compensates rounding in products such as 0.29 * 50.
+    part = np.floor(share * sizes + 0.5 + 1e-9).astype(np.int64)
+    return np.clip(part, np.minimum(1, most), most)
+
+
+def _task_counts(sizes: Any, n_tasks: int) -> list[int]:
+    """Return numbers of tasks for `split`; fractions are rounded by the largest remainder method."""
+    values = list(sizes) if np.ndim(sizes) == 1 else []
+    if not values:
+        raise ValueError(
+            f"sizes must be a list of numbers or fractions of tasks, as [0.8, 0.2]; got {sizes!r}."
+        )
+    if all(is_integer(v) for v in values):
+        counts = [check_int(f"sizes[{i}]", v) for i, v in enumerate(values)]
+        if sum(counts) > n_tasks:
+            raise ValueError(f"sizes={values} asks for {sum(counts)} tasks, but there are {n_tasks}.")
+        return counts
+    if any(is_integer(v) for v in values):
+        raise ValueError(f"sizes={values} mixes numbers and fractions of tasks; use one of them.")
+    shares = np.array([check_real(f"sizes[{i}]", v, 0.0, 1.0) for i, v in enumerate(values)])
+    if shares.sum() > 1 + 1e-9:
+        raise ValueError(f"sizes={values} sums to {shares.sum():g}; fractions of tasks sum to at most 1.")
+    exact = shares * n_tasks
+    floors = np.floor(exact + 1e-9).astype(np.int64)
+    spare = int(np.floor(exact.sum() + 0.5)) - int(floors.sum())
+    floors[np.argsort(floors - exact, kind="stable")[:spare]] += 1
+    if (floors == 0).any():
+        part = int(np.argmin(floors))
+        raise ValueError(f"sizes={values} leaves sizes[{part}] without a task: there are only {n_tasks}.")
+    return floors.tolist()
