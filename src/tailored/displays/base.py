@@ -160,8 +160,9 @@ def table_name(learner: Any, role: str) -> str:
 
 
 def shortened(name: Any, longest: int = NAME_WIDTH) -> str:
-    """Return a name that fits on an axis."""
-    return shorten(str(name), longest)
+    """Return a name that fits on an axis; control characters and matplotlib's math mode are disabled."""
+    text = "".join(c if c.isprintable() else "�" for c in shorten(str(name), longest))
+    return text.replace("$", r"\$")
 
 
 def coefficient_label(name: str) -> str:

@@ -16,7 +16,7 @@ from ..summaries.training import OWN, TrainingSummary
 from ..tasks import TaskSet
 from ..tasks.episodes import ORDERS
 from ..tasks.rows import task_means
-from .base import LEGEND, PALETTE, Array, ModelDisplay, line_style, names_of
+from .base import LEGEND, PALETTE, Array, ModelDisplay, line_style, names_of, shortened
 
 #: Largest fraction of a task's rows that are support rows; the other rows are always the query rows.
 MAX_SUPPORT = 0.75
@@ -127,7 +127,7 @@ class RowsDisplay(ModelDisplay):
         error = _standard_error(next(iter(self.errors.values())))
         for i, (name, mean) in enumerate(means.items()):
             width = 1.3 if i else 2.0
-            ax.plot(self._x, mean, label=name, markersize=5, linewidth=width, **line_style(i))
+            ax.plot(self._x, mean, label=shortened(name), markersize=5, linewidth=width, **line_style(i))
         ax.fill_between(self._x, own - error, own + error, color=PALETTE[0], alpha=0.18, linewidth=0)
         # Baselines with very large errors for few rows must not compress the other lines.
         top = max([own.max(), *(np.quantile(mean, 0.7) for mean in others)])

@@ -1,4 +1,4 @@
-"""One page about one's own model, in plain words: what the data are, what was learned, how good it is."""
+"""One HTML page about a fitted model: accuracy, data, coefficients and single tasks."""
 
 from .page import write_report
 
