@@ -131,10 +131,8 @@ def step_times():
     """Processor seconds of one step, rank 8, 30 entries a task: 1,000 tasks, and as many as columns."""
     from scipy import sparse
 
-    from tailored.gaussian.factor_model import FactorModel
-    from tailored.gaussian.factor_moments import moments
-    from tailored.gaussian.factor_rows import FactorRows
-    from tailored.gaussian.factors import step
+    from tailored.gaussian.factor_em import FactorModel, factor_sums, step
+    from tailored.gaussian.factors import FactorRows
 
     sizes, T, n = [100, 300, 1000, 3000, 10_000], 1000, 30
     for growing in (False, True):
@@ -153,7 +151,7 @@ def step_times():
             times = []
             for _ in range(6):
                 start = time.process_time()
-                model = step(model, moments(model, rows))
+                model = step(model, factor_sums(model, rows))
                 times.append(time.process_time() - start)
             found.append(min(times))
         slope = np.polyfit(np.log(sizes), np.log(found), 1)[0]

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .gaussian.factor_posterior import FactorPosterior, Weights, adapt_factors, predicted, variances
-from .gaussian.factor_rows import FactorRows, stored
+from .gaussian.factors import FactorRows, Factors, posterior, row_means, row_variances, scaled_rows
+from .gaussian.mixture import Want
 from .intervals import own_noise
 from .prior import Prior
 from .representation import LowRank
@@ -53,8 +53,8 @@ class FactorSpreads:
 
     def variances(self, prior: Prior, X: Any, task: NDArray[np.intp]) -> Array:
         """Of predictions, in units of the noise, at rows X of the tasks at these positions."""
-        found = variances(_weights(prior, np.zeros((0, 0))), stored(X, prior.units), task, self.covariances)
-        return np.maximum(found, 0.0)
+        rows = scaled_rows(X, prior.units)
+        return np.maximum(row_variances(_factors(prior), rows, task, self.covariances), 0.0)
 
     def __call__(self, prior: Prior, X: Any, task: NDArray[np.intp], noise: float) -> Array:
         """The error expected at each row, in the units of the prior."""
@@ -64,14 +64,16 @@ class FactorSpreads:
 
 def adapt(prior: Prior, tasks: TaskSet) -> Spreads:
     """Adapt tasks, whose targets are what the common part leaves."""
-    rows = FactorRows.of(tasks, prior.units)
-    found: FactorPosterior = adapt_factors(_weights(prior, _means(prior, tasks)), rows)
-    return Spreads(found.weights, FactorSpreads(tasks.sizes, found.squares, found.covariances))
+    side = None if prior.feature_map is None else prior.feature_map.transform(tasks)
+    rows = FactorRows.of(tasks, prior.units, side)
+    expected = posterior(rows, _factors(prior), want=Want(means=True, covariances=True))
+    weights = expected.means[:, 0]
+    return Spreads(weights, FactorSpreads(tasks.sizes, rows.squared_residuals(weights), expected.covariances))
 
 
 def centres(prior: Prior, X: Any, task: NDArray[np.intp], weights: Array) -> Array:
     """``<x, w>`` at rows of the tasks at these positions, in the units of the prior."""
-    return predicted(stored(X, prior.units), task, weights, prior.fit_intercept)
+    return row_means(scaled_rows(X, prior.units), task, weights)
 
 
 def representation(prior: Prior, task: TaskSet, columns: Any = None) -> Array:
@@ -85,14 +87,9 @@ def representation(prior: Prior, task: TaskSet, columns: Any = None) -> Array:
     return np.asarray(factor * prior.conditioning(np.zeros(0), at) * np.outer(scale, scale))
 
 
-def _weights(prior: Prior, means: Array) -> Weights:
-    conditioning = prior.conditioning
+def _factors(prior: Prior) -> Factors:
+    """Return the prior of the coefficients in units of the noise."""
+    conditioning, bias = prior.conditioning, prior.bias
     assert isinstance(conditioning, LowRank)
-    return Weights(conditioning.factors, conditioning.diagonal, means, prior.fit_intercept)
-
-
-def _means(prior: Prior, tasks: TaskSet) -> Array:
-    """b(s) of every task."""
-    if prior.feature_map is None:
-        return prior.bias.evaluate(np.zeros((len(tasks), 0)))
-    return prior.bias.evaluate(prior.feature_map.transform(tasks))
+    effect = bias.linear if bias.conditional else np.zeros((len(bias.constant), conditioning.n_side))
+    return Factors(bias.constant, conditioning.factors, conditioning.diagonal, 1.0, effect)

@@ -166,9 +166,8 @@ def test_tensors_in_give_tensors_out(side):
 def test_sums_of_the_factor_model_are_those_of_the_cpu(rank, has_intercept):
     from scipy import sparse
 
-    from tailored.gaussian.factor_model import FactorModel
-    from tailored.gaussian.factor_moments import moments
-    from tailored.gaussian.factor_rows import FactorRows
+    from tailored.gaussian.factor_em import FactorModel
+    from tailored.gaussian.factors import FactorRows
     from tailored.sources.cuda.factors import CudaFactorRows
 
     rng = np.random.default_rng(0)
@@ -179,8 +178,8 @@ def test_sums_of_the_factor_model_are_those_of_the_cpu(rank, has_intercept):
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     rows = FactorRows(X, rng.normal(size=len(columns)), offsets, rng.normal(size=(T, 2)))
     model = FactorModel.start(d, rank, has_intercept=has_intercept, n_side=2, seed=[1])
-    expected = moments(model, rows)
-    found = CudaFactorRows.of(rows, check_device("cuda")).moments(model)
+    expected = factor_sums(model, rows)
+    found = CudaFactorRows.of(rows, check_device("cuda")).sums(model)
     for name, value in vars(expected).items():
         np.testing.assert_allclose(getattr(found, name), value, rtol=1e-9, atol=1e-9, err_msg=name)
 

@@ -1,6 +1,6 @@
 """Empirical Bayes where X has more columns than a matrix of them could hold: factors plus a diagonal.
 
-1. Fit the model of `tailored.gaussian.factor_model` with more and more factors to some of the tasks, and choose
+1. Fit the model of `tailored.gaussian.factor_em` with more and more factors to some of the tasks, and choose
    the number that predicts the other tasks best.
 2. Let the description move the factors' scores and the intercept, where that predicts them better.
 3. Fit the same to all tasks, and count how far predictions of held-out tasks miss, for intervals.
@@ -25,9 +25,8 @@ from .._utils.threads import single_threaded_blas
 from ..calibration import calibrate_on
 from ..feature_maps import SideMap
 from ..gaussian import SideForm
-from ..gaussian.factor_model import FactorModel
-from ..gaussian.factor_rows import FactorRows
-from ..gaussian.factors import fit_factors
+from ..gaussian.factor_em import FactorModel, fit_factors
+from ..gaussian.factors import FactorRows
 from ..losses import Squared
 from ..prior import Prior
 from ..representation import Bias, LowRank
@@ -206,7 +205,7 @@ def _start(judge: Judge, fold: int, rank: int, fits: list[FactorModel]) -> Facto
     data = judge.data
     seed = data.seed(FORM_STARTS, rank)
     if fits:
-        return fits[fold].wider(rank, seed)
+        return fits[fold].with_rank(rank, seed)
     n_side = judge.rows.side.shape[1]
     has_intercept = data.settings.fit_intercept
     return FactorModel.start(
@@ -240,7 +239,7 @@ def _choose_scale(judge: Judge, best: Candidate) -> Candidate:
 
 def assemble(data: TrainingData, model: FactorModel, scale: float) -> Prior:
     """τ and b(s) of a fitted model, as a prior."""
-    weights = model.weights_prior()
+    weights = model.prior()
     tau = LowRank(
         weights.factors / np.sqrt(weights.noise), weights.diagonal / weights.noise, weights.effect.shape[1]
     )

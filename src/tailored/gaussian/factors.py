@@ -1,136 +1,304 @@
-"""EM for the model of `factor_model`: posteriors of the scores, then of the columns, then all else.
+"""Sparse rows of tasks with many columns, and the posterior under a low-rank plus diagonal covariance.
 
-Every step raises the evidence, or rather its variational bound: that of columns and scores taken apart (which a
-penalty on A alone may disturb).  All columns move at once; for one-hot rows that is where they end, and for others
-a step that cannot go too far.
+    w ~ N(b + Γ v(s), FFᵀ + D) ,    y = Xw + noise of variance σ²
+
+The coefficients are ``w = b + Γ v(s) + F z + δ`` with scores z ~ N(0, I) and deviations δ ~ N(0, D).  Given the rows of a
+task, the scores have a q x q system.  For *one-hot* rows (one entry, ±1, in a column of its own) the deviations act as
+noise of each row; other tasks need the inverse of ``XDXᵀ + σ²I``, n x n.  Only columns that a task uses are touched.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
+from scipy import sparse
 
-from .factor_model import FactorModel
-from .factor_moments import FactorMoments, moments
-from .factor_rows import FactorRows
+from .._utils.records import Record, cached_property
+from ..tasks import TaskSet, Units
+from ..tasks.rows import dense, segment_sums, sparse_products
+from .mixture import Want
+from .moments import EVIDENCE, Expected, Sums
 
 Array = NDArray[np.float64]
-
-#: Tasks that the usual noise counts for in that of one column.
-NOISE_TASKS = 20.0
-#: EM ends when a step gains so little for each row.
-ENOUGH = 1e-5
-#: Least eigenvalue of Λ, relative to its trace: a factor that nothing speaks for.
-LEAST_SCATTER = 1e-9
+Index = NDArray[np.intp]
 
 
-class FactorSource(Protocol):
-    """Rows that EM can learn from, wherever they are."""
+def scaled_rows(X: Any, units: Units) -> sparse.csr_array:
+    """Return dense or sparse rows in the scaling of a model as CSR, without the constant column."""
+    d = X.shape[1]
+    shifted = dense(X) - units.shift[:d] if units.shift.any() else X
+    out = sparse.csr_array(sparse.csr_array(shifted) * (1.0 / units.columns[:d])[None, :])
+    out.eliminate_zeros()
+    out.sort_indices()
+    return out
+
+
+@dataclass(frozen=True)
+class FactorRows(Record):
+    """Stored entries of the rows of T tasks, without the constant column.
+
+    Attributes
+    ----------
+    X : CSR array (N, d)
+    y : array (N,)
+    starts : array (T + 1,)
+        First row of each task, and N.
+    side : array (T, p)
+        Features v(s) of the side information; p may be 0.
+    """
+
+    X: sparse.csr_array
+    y: Array
+    starts: NDArray[np.int64]
+    side: Array
+
+    @classmethod
+    def of(cls, tasks: TaskSet, units: Units, side: Array | None = None) -> FactorRows:
+        """Return the scaled rows of tasks."""
+        v = np.zeros((len(tasks), 0)) if side is None else side
+        return cls(scaled_rows(tasks.X, units), units.targets(tasks.y), tasks.offsets, v)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
 
     @property
-    def n_rows(self) -> int: ...
+    def n_rows(self) -> int:
+        return len(self.y)
 
-    def moments(self, model: FactorModel) -> FactorMoments: ...
+    @property
+    def n_columns(self) -> int:
+        return int(self.X.shape[1])
+
+    def take(self, index: Index | slice) -> FactorRows:
+        """Return the tasks at these positions."""
+        index = np.arange(len(self))[index]
+        sizes = np.diff(self.starts)[index]
+        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        rows = np.arange(starts[-1]) + np.repeat(self.starts[index] - starts[:-1], sizes)
+        return FactorRows(self.X[rows], self.y[rows], starts, self.side[index])
+
+    @cached_property
+    def task(self) -> Index:
+        """The task of every row."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    @cached_property
+    def blocks(self) -> list[tuple[Index, Array]]:
+        """The columns that each task uses, and its rows at them as a dense array."""
+        out = []
+        for start, stop in pairwise(self.starts):
+            block = self.X[start:stop]
+            used, at = np.unique(block.indices, return_inverse=True)
+            X = np.zeros((stop - start, len(used)))
+            X[np.repeat(np.arange(stop - start), np.diff(block.indptr)), at] = block.data
+            out.append((used.astype(np.intp), X))
+        return out
+
+    @cached_property
+    def one_hot(self) -> bool:
+        """Whether each row has one entry, 1 or -1, in a column that no other row of its task uses."""
+        if not (np.diff(self.X.indptr) == 1).all() or not (np.abs(self.X.data) == 1.0).all():
+            return False
+        at = self.task * self.n_columns + self.X.indices
+        return len(np.unique(at)) == len(at)
+
+    def squared_residuals(self, weights: Array) -> Array:
+        """Return ‖y − Xw‖² of each task, (T,), for the weights (T, d) or (T, d + 1) of each task."""
+        return segment_sums((self.y - row_means(self.X, self.task, weights)) ** 2, self.starts)
 
 
-def bound(model: FactorModel, sums: FactorMoments) -> float:
-    """What EM climbs: the evidence of the rows, less how far the columns moved from their prior."""
-    width = model.columns.shape[1]
-    inverse = np.linalg.inv(model.scatter)
-    moved = model.columns - model.centre
-    distance = np.einsum("ja,ab,jb->j", moved, inverse, moved) + np.einsum("jab,ab->j", model.spread, inverse)
-    roots = np.linalg.cholesky(model.spread)
-    log_dets = np.linalg.slogdet(model.scatter)[1] - 2.0 * np.log(np.einsum("jaa->ja", roots)).sum(axis=1)
-    divergence = 0.5 * float(np.sum(distance - width + log_dets))
-    seen = sums.count > 0
-    parts = model.variances[seen] + (0.0 if sums.n_rows else model.noise)
-    shrunk = float(np.sum(np.log(model.usual / parts) - model.usual / parts))
-    return sums.evidence - divergence + 0.5 * NOISE_TASKS * shrunk
+@dataclass(frozen=True)
+class Factors(Record):
+    """Parameters of the module docstring; the constant column is the last where there is an intercept.
+
+    Attributes
+    ----------
+    mean, factors, diagonal : arrays (d,), (d, q), (d,)
+        b, F and D.
+    noise : float
+        σ².
+    effect : array (d, p)
+        Γ.
+    """
+
+    mean: Array
+    factors: Array
+    diagonal: Array
+    noise: float
+    effect: Array
 
 
-def step(
-    model: FactorModel, sums: FactorMoments, penalty: float = 0.0, *, noise_turn: bool = False
-) -> FactorModel:
-    """The next model; ``noise_turn`` moves the noise and not the columns, where rows are not one-hot."""
-    seen = sums.count > 0
-    one_hot = sums.n_rows == 0
-    moved = model if noise_turn and not one_hot else _move_columns(model, sums)
-    if one_hot:
-        moved = _one_hot_noise(model, moved, sums, seen)
-    elif noise_turn:
-        moved = _noise(moved, sums, seen)
-    return _column_prior(_score_prior(moved, sums, penalty).whitened(), seen)
+def row_means(X: sparse.csr_array, task: Index, weights: Array) -> Array:
+    """Return ``<x, w>`` of rows for the weights (T, d) of their tasks, (T, d + 1) with an intercept."""
+    products = sparse_products(X, weights, task)
+    return products + weights[task, -1] if weights.shape[1] > X.shape[1] else products
 
 
-def _move_columns(model: FactorModel, sums: FactorMoments) -> FactorModel:
-    inverse = np.linalg.inv(model.scatter)
-    spread = np.linalg.inv(inverse + sums.weight)
-    reach = spread if sums.bound is sums.weight else np.linalg.inv(inverse + sums.bound)
-    rise = sums.gradient - (model.columns - model.centre) @ inverse
-    columns = model.columns + np.einsum("jab,jb->ja", reach, rise)
-    return replace(model, columns=columns, spread=0.5 * (spread + spread.transpose(0, 2, 1)))
+def row_variances(model: Factors, X: sparse.csr_array, task: Index, covariances: Array) -> Array:
+    """Return the variance of ``<x, w>`` at rows, for the covariances (T, q, q) of the scores of their tasks.
+
+    The deviation of a column counts with its prior variance, also where the task has observed the column.
+    """
+    d = X.shape[1]
+    loadings, deviations = X @ model.factors[:d], X.multiply(X) @ model.diagonal[:d]
+    if len(model.mean) > d:
+        loadings, deviations = loadings + model.factors[d], deviations + model.diagonal[d]
+    return np.asarray(np.einsum("na,nab,nb->n", loadings, covariances[task], loadings) + deviations)
 
 
-def _one_hot_noise(
-    before: FactorModel, model: FactorModel, sums: FactorMoments, seen: NDArray[np.bool_]
-) -> FactorModel:
-    """The noise of each column's rows, D_j + σ²; they cannot be told apart, and what all columns have is σ²."""
-    way = model.columns - before.columns
-    change = np.einsum("ja,jab,jb->j", way, sums.weight, way) - 2.0 * np.einsum(
-        "ja,ja->j", way, sums.gradient
+class Systems(NamedTuple):
+    """Posterior systems of the scores of tasks: precisions (T, q, q), right sides (T, q), constants (T,).
+
+    A constant is minus twice the log evidence without the terms that `solve` adds.
+    """
+
+    precision: Array
+    right: Array
+    constant: Array
+
+    def solve(self) -> tuple[Array, Array, Array]:
+        """Return the means (T, q) and covariances (T, q, q) of the scores, and the log evidence (T,)."""
+        covariances = np.asarray(np.linalg.inv(self.precision), dtype=np.float64)
+        scores = np.einsum("tab,tb->ta", covariances, self.right)
+        fitted = np.einsum("ta,ta->t", scores, self.right)
+        log_determinants = np.linalg.slogdet(self.precision)[1]
+        return scores, covariances, 0.5 * (fitted - log_determinants - self.constant)
+
+
+class Block(NamedTuple):
+    """Rows of a task that are not one-hot.
+
+    Attributes
+    ----------
+    used, X : arrays (m,), (n, m)
+        Columns that the task uses, and its rows at them.
+    inverse : array (n, n)
+        ``(XDXᵀ + σ²I)⁻¹``.
+    loadings, left : arrays (n, q), (n,)
+        The coefficients of the scores in each row, and y − X b.
+    """
+
+    used: Index
+    X: Array
+    inverse: Array
+    loadings: Array
+    left: Array
+
+
+def add_rows(
+    systems: Systems,
+    rows: FactorRows,
+    left: Array,
+    loadings: Array,
+    constant: Array,
+    diagonal: Array,
+    noise: float,
+    column_covariances: Array,
+) -> list[Block]:
+    """Add rows to the systems of their tasks, in place; return the blocks of rows that are not one-hot.
+
+    Row i has ``left_i = <x_i F + constant, z> + <x_i, δ> + noise`` for the ``loadings`` F (d, q).  Where F is uncertain,
+    ``column_covariances`` (d, 1 + r, 1 + r) are those of the intercept and the first r loadings of each column;
+    otherwise they have length 0.
+    """
+    if rows.one_hot:
+        x = rows.X.indices, rows.X.data, left, rows.starts
+        _add_one_hot(*x, loadings, constant, diagonal + noise, column_covariances, *systems)
+        return []
+    blocks, r = [], column_covariances.shape[1] - 1
+    for t, (used, X) in enumerate(rows.blocks):
+        A = (X * diagonal[used]) @ X.T + noise * np.eye(len(X))
+        B, G, e = (
+            np.asarray(np.linalg.inv(A), dtype=np.float64),
+            X @ loadings[used] + constant,
+            left[rows.starts[t] : rows.starts[t + 1]],
+        )
+        systems.precision[t] += G.T @ B @ G
+        systems.right[t] += G.T @ B @ e
+        systems.constant[t] += e @ B @ e + float(np.linalg.slogdet(2.0 * np.pi * A)[1])
+        if len(column_covariances):
+            weights, C = np.einsum("ij,ij->j", X, B @ X), column_covariances[used]
+            systems.precision[t, :r, :r] += np.tensordot(weights, C[:, 1:, 1:], 1)
+            systems.right[t, :r] -= weights @ C[:, 0, 1:]
+            systems.constant[t] += weights @ C[:, 0, 0]
+        blocks.append(Block(used, X, B, G, e))
+    return blocks
+
+
+def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Expected:
+    """Return the posterior of each task; ``means`` are (T, 1, d) and ``covariances`` (T, q, q), those of the scores."""
+    T, (d, q), n_columns = len(rows), model.factors.shape, rows.n_columns
+    has_intercept = d > n_columns
+    if has_intercept and model.diagonal[-1] != 0.0:
+        raise ValueError(
+            "diagonal: the variance of the intercept must be in the factors; its own must be zero"
+        )
+    loadings, diagonal = model.factors[:n_columns], model.diagonal[:n_columns]
+    constant = model.factors[-1] if has_intercept else np.zeros(q)
+    means = model.mean + rows.side @ model.effect.T
+    left = rows.y - row_means(rows.X, rows.task, means)
+    systems = Systems(np.repeat(np.eye(q)[None], T, axis=0), np.zeros((T, q)), np.zeros(T))
+    blocks = add_rows(systems, rows, left, loadings, constant, diagonal, model.noise, np.zeros((0, 1, 1)))
+    scores, covariances, log_evidence = systems.solve()
+    if want.means:
+        means += scores @ model.factors.T
+        for t, (used, X, B, G, e) in enumerate(blocks):
+            means[t, used] += diagonal[used] * (X.T @ (B @ (e - G @ scores[t])))
+        if rows.one_hot:
+            column, x = rows.X.indices, rows.X.data
+            seen = x[:, None] * loadings[column] + constant
+            left = left - np.einsum("na,na->n", seen, scores[rows.task])
+            variances = diagonal[column]
+            means[rows.task, column] += variances * x * left / (variances + model.noise)
+    return Expected(
+        log_evidence,
+        np.ones((T, 1)),
+        means[: T if want.means else 0, None],
+        covariances[: T if want.covariances else 0],
+        Sums.empty(d),
     )
-    change += np.einsum("jab,jab->j", model.spread, sums.weight)
-    squares = np.maximum(sums.square + (before.variances + before.noise) * change, 0.0)
-    noises = (squares + NOISE_TASKS * before.usual) / (sums.count + NOISE_TASKS)
-    usual = 1.0 / float(np.mean(1.0 / noises[seen]))
-    noises = np.where(seen, noises, usual)
-    noise = float(noises.min())
-    return replace(model, variances=noises - noise, noise=noise, usual=usual)
 
 
-def _noise(model: FactorModel, sums: FactorMoments, seen: NDArray[np.bool_]) -> FactorModel:
-    variances = (sums.square + NOISE_TASKS * model.usual) / (sums.count + NOISE_TASKS)
-    usual = 1.0 / float(np.mean(1.0 / variances[seen]))
-    noise = sums.residual / sums.n_rows
-    return replace(model, variances=np.where(seen, variances, usual), noise=noise, usual=usual)
-
-
-def _score_prior(model: FactorModel, sums: FactorMoments, penalty: float) -> FactorModel:
-    """μ, A and S by the regression of the scores on (1, v(s))."""
-    square, cross = sums.side_square, sums.side_score
-    ridge = np.zeros(len(square))
-    ridge[1:] = penalty
-    found = np.asarray(np.linalg.lstsq(square + np.diag(ridge), cross, rcond=None)[0], dtype=np.float64)
-    fitted = found.T @ cross
-    scores = (sums.score_square - fitted - fitted.T + found.T @ square @ found) / square[0, 0]
-    return replace(model, level=model.level + found[0], side=found[1:], scores=0.5 * (scores + scores.T))
-
-
-def _column_prior(model: FactorModel, seen: NDArray[np.bool_]) -> FactorModel:
-    """m and Λ from the columns that were seen; the others are what these say."""
-    centre = model.columns[seen].mean(axis=0)
-    moved = model.columns[seen] - centre
-    scatter = (moved.T @ moved + model.spread[seen].sum(axis=0)) / seen.sum()
-    scatter += LEAST_SCATTER * np.trace(scatter) * np.eye(len(scatter))
-    columns, spread = model.columns.copy(), model.spread.copy()
-    columns[~seen], spread[~seen] = centre, scatter
-    return replace(model, columns=columns, spread=spread, centre=centre, scatter=scatter)
-
-
-def fit_factors(
-    rows: FactorRows | FactorSource, model: FactorModel, penalty: float = 0.0, *, max_iter: int = 60
-) -> FactorModel:
-    """EM from a model on, until a step gains nothing worth speaking of."""
-    last, stays = -np.inf, 0
-    for i in range(max_iter):
-        sums = moments(model, rows) if isinstance(rows, FactorRows) else rows.moments(model)
-        now = bound(model, sums)
-        stays = stays + 1 if now - last < ENOUGH * rows.n_rows else 0
-        if stays == 3:
-            break
-        last = now
-        model = step(model, sums, penalty, noise_turn=i % 2 == 1)
-    return model
+@njit(cache=True)
+def _add_one_hot(
+    column: Any,
+    value: Any,
+    left: Any,
+    starts: Any,
+    loadings: Any,
+    constant: Any,
+    noises: Any,
+    column_covariances: Any,
+    precision: Any,
+    right: Any,
+    total: Any,
+) -> None:
+    """Add one-hot rows with noise variances (d,) to the systems of their tasks, in place."""
+    q = loadings.shape[1]
+    r = column_covariances.shape[1] - 1 if len(column_covariances) else 0
+    g = np.empty(q)
+    for t in range(len(starts) - 1):
+        P, h, added = precision[t], right[t], 0.0
+        for i in range(starts[t], starts[t + 1]):
+            j, x, e = column[i], value[i], left[i]
+            weight = 1.0 / noises[j]
+            for a in range(q):
+                g[a] = x * loadings[j, a] + constant[a]
+            for a in range(q):
+                h[a] += weight * g[a] * e
+                for k in range(q):
+                    P[a, k] += weight * g[a] * g[k]
+            added += weight * e * e - np.log(weight / (2.0 * np.pi))
+            if len(column_covariances):
+                C, squared = column_covariances[j], weight * x * x
+                added += squared * C[0, 0]
+                for a in range(r):
+                    h[a] -= squared * C[0, a + 1]
+                    for k in range(r):
+                        P[a, k] += squared * C[a + 1, k + 1]
+        total[t] += added

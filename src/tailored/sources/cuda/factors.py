@@ -1,6 +1,6 @@
 """Sums of an EM step of the factor model on a device, for one-hot rows.
 
-`tailored.gaussian.factor_moments` computes the same row by row.  Here each row gives one vector, which is summed by task for
+`tailored.gaussian.factor_em` computes the same row by row.  Here each row gives one vector, which is summed by task for
 the posterior of the scores, and then by column.  Segmented sums have a fixed order, so results are bitwise reproducible.
 """
 
@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...gaussian.factor_model import FactorModel
-from ...gaussian.factor_moments import FactorMoments
-from ...gaussian.factor_rows import FactorRows
+from ...gaussian.factor_em import FactorModel, FactorSums
+from ...gaussian.factors import FactorRows
 
 #: Number of rows that are summed at once.
 BATCH_ROWS = 1 << 21
@@ -64,11 +63,11 @@ class CudaFactorRows:
             )
         batches, start = [], 0
         while start < len(rows):
-            last = rows.offsets[start] + BATCH_ROWS
-            stop = max(int(np.searchsorted(rows.offsets, last, side="right")) - 1, start + 1)
-            some = rows.tasks(start, stop)
+            last = rows.starts[start] + BATCH_ROWS
+            stop = max(int(np.searchsorted(rows.starts, last, side="right")) - 1, start + 1)
+            some = rows.take(slice(start, stop))
             column = torch.tensor(some.X.indices, dtype=torch.int64, device=device)
-            sizes = torch.tensor(np.diff(some.offsets), device=device)
+            sizes = torch.tensor(np.diff(some.starts), device=device)
             batches.append(
                 RowBatch(
                     column,
@@ -87,24 +86,27 @@ class CudaFactorRows:
     def __len__(self) -> int:
         return sum(len(batch.sizes) for batch in self.batches)
 
-    def moments(self, model: FactorModel) -> FactorMoments:
+    def sums(self, model: FactorModel) -> FactorSums:
         """Return the sums of an EM step as arrays in memory."""
-        sums = FactorMoments.zero(model)
+        sums = FactorSums.zero(model)
         for batch in self.batches:
-            sums = sums.merge(_moments(model, batch))
-        sums.bound = sums.weight
+            sums = sums + _sums(model, batch)
+        sums.curvature = sums.precision
         return sums
 
 
-def _moments(model: FactorModel, batch: RowBatch) -> FactorMoments:
+def _sums(model: FactorModel, batch: RowBatch) -> FactorSums:
     import torch
 
-    device, r, q = batch.y.device, model.rank, len(model.level)
+    device, r, q = batch.y.device, model.rank, len(model.score_mean)
 
     def to_device(value: Any) -> Any:
         return torch.tensor(np.asarray(value), dtype=torch.float64, device=device)
 
-    columns, spread = to_device(model.columns)[batch.column], to_device(model.spread)[batch.column]
+    columns, spread = (
+        to_device(model.columns)[batch.column],
+        to_device(model.column_covariances)[batch.column],
+    )
     sure = 1.0 / to_device(model.variances + model.noise)[batch.column]
     x = batch.value
     # y − x b = <g, (z, u)> + noise
@@ -132,9 +134,9 @@ def _moments(model: FactorModel, batch: RowBatch) -> FactorMoments:
     sums = _sum_by_column(batch, torch.cat([second.flatten(1), gradient, squares[:, None]], dim=1))
     width = 1 + r
     weight = sums[:, : width * width].reshape(-1, width, width)
-    deviations = scores - to_device(model.level)
+    deviations = scores - to_device(model.score_mean)
     known = torch.cat([torch.ones_like(deviations[:, :1]) if q else _ones(batch), batch.side], dim=1)
-    return FactorMoments(
+    return FactorSums(
         weight,
         sums[:, width * width : -1],
         np.zeros_like(weight),
@@ -161,18 +163,18 @@ def _scores(
     """Return means and covariances of the scores of each task, and the log evidence of all tasks."""
     import torch
 
-    q = len(model.level)
+    q = len(model.score_mean)
     sums = torch.cat([P.flatten(1), right, constant[:, None]], dim=1)
     sums = torch.segment_reduce(sums, "sum", lengths=batch.sizes, axis=0, initial=0.0)
-    inverse = to_device(np.linalg.inv(model.scores))
-    means = to_device(model.level) + batch.side @ to_device(model.side)
+    inverse = to_device(np.linalg.inv(model.score_covariance))
+    means = to_device(model.score_mean) + batch.side @ to_device(model.effect)
     precision = sums[:, : q * q].reshape(len(sums), q, q) + inverse
     right = sums[:, q * q : -1] + means @ inverse
     constants = sums[:, -1].sum() + ((means @ inverse) * means).sum()
     covariances = torch.linalg.inv(precision)
     scores = (covariances @ right[:, :, None])[:, :, 0]
     log_dets = torch.linalg.slogdet(precision)[1].sum()
-    log_prior = len(batch.sizes) * float(np.linalg.slogdet(model.scores)[1])
+    log_prior = len(batch.sizes) * float(np.linalg.slogdet(model.score_covariance)[1])
     evidence = 0.5 * (float((scores * right).sum() - log_dets - constants) - log_prior)
     return scores, covariances, evidence
 

@@ -1,0 +1,446 @@
+"""Variational EM for a mixed model with many columns: few factors and a diagonal.
+
+    y_i = Σ_j x_ij (b_j + <f_j, z_t> + δ_tj) + u_t + ε_i ,    (z_t, u_t) ~ N(μ + A v(s_t), S),  δ_tj ~ N(0, D_j),  ε ~ N(0, σ²)
+
+The coefficients of a task are ``w_j = b_j + <f_j, z> + δ_j`` and the intercept u, where there is one.  Most columns occur in
+few tasks, so (b_j, f_j) ~ N(m, Λ) is a prior of the columns, and their posterior is approximated by independent Gaussians
+(variational Bayes: Lim and Teh, 2007).  Steps alternate between scores, columns and the other parameters.  Each raises the
+variational bound, up to a penalty on A.  All columns move at once: for one-hot rows to the optimum, otherwise by a step
+that cannot overshoot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ..tasks.rows import BATCH_FLOATS
+from .factors import FactorRows, Factors, Systems, add_rows
+
+Array = NDArray[np.float64]
+
+#: Pseudo-tasks of typical noise in the noise variance of a column.
+NOISE_TASKS = 20.0
+#: EM stops after three steps that raise the bound by less than this per row.
+TOLERANCE = 1e-5
+#: Smallest eigenvalue of Λ, relative to its trace.
+SMALLEST_EIGENVALUE = 1e-9
+
+
+@dataclass(frozen=True)
+class FactorModel:
+    """Parameters, and the posterior of the columns.
+
+    Attributes
+    ----------
+    columns, column_covariances : arrays (d, 1 + r), (d, 1 + r, 1 + r)
+        Posterior means and covariances of (b_j, f_j).
+    column_mean, column_covariance : arrays (1 + r,), (1 + r, 1 + r)
+        m and Λ.
+    variances : array (d,)
+        D.
+    noise, typical_noise : float
+        σ², and the noise variance of a column without rows.
+    score_mean, score_covariance : arrays (q,), (q, q)
+        μ and S of (z, u); q is r, or r + 1 with an intercept.
+    effect : array (p, q)
+        A.
+    """
+
+    columns: Array
+    column_covariances: Array
+    column_mean: Array
+    column_covariance: Array
+    variances: Array
+    noise: float
+    typical_noise: float
+    score_mean: Array
+    score_covariance: Array
+    effect: Array
+
+    @property
+    def rank(self) -> int:
+        return self.columns.shape[1] - 1
+
+    @property
+    def has_intercept(self) -> bool:
+        return len(self.score_mean) > self.rank
+
+    @classmethod
+    def start(
+        cls, n_columns: int, rank: int, *, has_intercept: bool, n_side: int = 0, seed: list[int]
+    ) -> FactorModel:
+        """Return a start of EM for targets of unit size, with small random factors."""
+        q = rank + has_intercept
+        columns = np.zeros((n_columns, 1 + rank))
+        columns[:, 1:] = 0.1 * np.random.default_rng(seed).standard_normal((n_columns, rank))
+        covariance = np.diag(np.concatenate([[1.0], np.full(rank, 0.05)]))
+        return cls(
+            columns,
+            np.repeat(0.01 * covariance[None], n_columns, axis=0),
+            np.zeros(1 + rank),
+            covariance,
+            np.full(n_columns, 0.5),
+            0.5,
+            1.0,
+            np.zeros(q),
+            np.diag(np.concatenate([np.ones(rank), np.full(q - rank, 0.5)])),
+            np.zeros((n_side, q)),
+        )
+
+    def with_rank(self, rank: int, seed: list[int]) -> FactorModel:
+        """Return the model with further small random factors."""
+        r = self.rank
+        new = FactorModel.start(
+            len(self.columns), rank, has_intercept=self.has_intercept, n_side=len(self.effect), seed=seed
+        )
+        old = np.concatenate([np.arange(r), np.arange(rank, len(new.score_mean))])
+        # `new` owns its arrays, so they are filled in place.
+        new.columns[:, 1 + r :] *= np.sqrt(self.variances.mean() + self.noise)
+        new.columns[:, : 1 + r] = self.columns
+        new.column_covariances[:, : 1 + r, : 1 + r] = self.column_covariances
+        new.column_mean[: 1 + r] = self.column_mean
+        new.column_covariance[: 1 + r, : 1 + r] = self.column_covariance
+        new.score_mean[old], new.effect[:, old] = self.score_mean, self.effect
+        new.score_covariance[np.ix_(old, old)] = self.score_covariance
+        return replace(new, variances=self.variances, noise=self.noise, typical_noise=self.typical_noise)
+
+    def whitened(self) -> FactorModel:
+        """Return the same model in coordinates with ``S_zz = I``."""
+        r = self.rank
+        if r == 0:
+            return self
+        root = np.linalg.cholesky(self.score_covariance[:r, :r])
+        of_columns, of_scores = np.eye(1 + r), np.eye(len(self.score_mean))
+        of_columns[1:, 1:], of_scores[:r, :r] = root, np.linalg.inv(root).T
+        return replace(
+            self,
+            columns=self.columns @ of_columns,
+            column_covariances=of_columns.T @ self.column_covariances @ of_columns,
+            column_mean=self.column_mean @ of_columns,
+            column_covariance=of_columns.T @ self.column_covariance @ of_columns,
+            score_mean=self.score_mean @ of_scores,
+            score_covariance=of_scores.T @ self.score_covariance @ of_scores,
+            effect=self.effect @ of_scores,
+        )
+
+    def prior(self) -> Factors:
+        """Return the prior of the coefficients of a task; the uncertainty of the columns is part of the diagonal."""
+        r, d = self.rank, len(self.columns)
+        q = len(self.score_mean)
+        root = np.linalg.cholesky(self.score_covariance) if q else np.zeros((0, 0))
+        factors = self.columns[:, 1:] @ root[:r]
+        mean = self.columns[:, 0] + self.columns[:, 1:] @ self.score_mean[:r]
+        h = np.concatenate([[1.0], self.score_mean[:r]])
+        second = np.outer(h, h)
+        second[1:, 1:] += self.score_covariance[:r, :r]
+        diagonal = self.variances + np.einsum("jab,ab->j", self.column_covariances, second)
+        if self.has_intercept:
+            factors = np.vstack([factors, root[r:]])
+            mean, diagonal = np.append(mean, self.score_mean[r]), np.append(diagonal, 0.0)
+        effect = np.zeros((len(mean), len(self.effect)))
+        effect[:d] = self.columns[:, 1:] @ self.effect[:, :r].T
+        effect[d:] = self.effect[:, r:].T
+        return Factors(mean, factors, diagonal, self.noise, effect)
+
+
+@dataclass
+class FactorSums:
+    """Sums over tasks that a step of EM needs.
+
+    Attributes
+    ----------
+    precision, gradient : arrays (d, 1 + r, 1 + r), (d, 1 + r)
+        The precision that rows add to (b_j, f_j), and the gradient of the expected log-likelihood.
+    curvature : array (d, 1 + r, 1 + r)
+        A bound of ``precision`` that allows all columns to move at once; the same for one-hot rows.
+    count, square : arrays (d,)
+        Tasks that use a column; squared residuals of its rows (one-hot), or second moments of δ.
+    residual, n_rows : float
+        Second moment of ε, and the number of rows; zero for one-hot rows.
+    score_square : array (q, q)
+        Second moments of the scores about μ.
+    side_score, side_square : arrays (1 + p, q), (1 + p, 1 + p)
+        Σ (1, v) (score − μ)ᵀ and Σ (1, v) (1, v)ᵀ.
+    log_evidence : float
+        Of the rows; the bound is this less the divergence of the columns from their prior.
+    """
+
+    precision: Array
+    gradient: Array
+    curvature: Array
+    count: Array
+    square: Array
+    residual: float
+    n_rows: float
+    score_square: Array
+    side_score: Array
+    side_square: Array
+    log_evidence: float
+
+    @classmethod
+    def zero(cls, model: FactorModel) -> FactorSums:
+        d, width = model.columns.shape
+        p, q = model.effect.shape
+        precision = np.zeros((d, width, width))
+        side_square = np.zeros((1 + p, 1 + p))
+        return cls(
+            precision,
+            np.zeros((d, width)),
+            precision.copy(),
+            *(np.zeros(d), np.zeros(d), 0.0, 0.0),
+            *(np.zeros((q, q)), np.zeros((1 + p, q)), side_square, 0.0),
+        )
+
+    def __add__(self, other: FactorSums) -> FactorSums:
+        return FactorSums(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
+
+class FactorSource(Protocol):
+    """Rows on a device."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    def sums(self, model: FactorModel) -> FactorSums: ...
+
+
+def fit_factors(
+    rows: FactorRows | FactorSource, model: FactorModel, penalty: float = 0.0, *, max_iter: int = 60
+) -> FactorModel:
+    """Run EM from a model until the bound hardly rises."""
+    last, n_small = -np.inf, 0
+    for i in range(max_iter):
+        sums = factor_sums(model, rows) if isinstance(rows, FactorRows) else rows.sums(model)
+        now = bound(model, sums)
+        n_small = n_small + 1 if now - last < TOLERANCE * rows.n_rows else 0
+        if n_small == 3:
+            break
+        last = now
+        model = step(model, sums, penalty, update_noise=i % 2 == 1)
+    return model
+
+
+# --- E-step ----------------------------------------------------------------------------------------------------
+
+
+def factor_sums(model: FactorModel, rows: FactorRows) -> FactorSums:
+    """Return the sums of a step of EM, in batches of tasks whose systems fit into memory."""
+    sums = FactorSums.zero(model)
+    size = max(1, BATCH_FLOATS // max(len(model.score_mean), 1) ** 2)
+    for start in range(0, len(rows), size):
+        _add_tasks(model, rows if size >= len(rows) else rows.take(slice(start, start + size)), sums)
+    if rows.one_hot:
+        sums.curvature = sums.precision
+    return sums
+
+
+def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
+    q, T = len(model.score_mean), len(rows)
+    inverse = np.linalg.inv(model.score_covariance)
+    means = model.score_mean + rows.side @ model.effect
+    right = means @ inverse
+    constant = np.einsum("tq,tq->t", right, means) + np.linalg.slogdet(model.score_covariance)[1]
+    systems = Systems(np.repeat(inverse[None], T, axis=0), right, constant)
+    loadings = np.zeros((len(model.columns), q))
+    loadings[:, : model.rank] = model.columns[:, 1:]
+    intercept = np.zeros(q)
+    intercept[model.rank :] = 1.0
+    left = rows.y - rows.X @ model.columns[:, 0]
+    parts = loadings, intercept, model.variances, model.noise, model.column_covariances
+    blocks = add_rows(systems, rows, left, *parts)
+    scores, covariances, log_evidence = systems.solve()
+    sums.log_evidence += float(log_evidence.sum())
+    deviations = scores - model.score_mean
+    known = np.hstack([np.ones((T, 1)), rows.side])
+    sums.score_square += deviations.T @ deviations + covariances.sum(axis=0)
+    sums.side_score += known.T @ deviations
+    sums.side_square += known.T @ known
+    if rows.one_hot:
+        _add_columns(
+            *(rows.X.indices, rows.X.data, left, rows.starts, loadings, intercept),
+            *(model.variances + model.noise, scores, covariances),
+            *(sums.precision, sums.gradient, sums.count, sums.square),
+        )
+    r = model.rank
+    for t, (used, X, B, G, e) in enumerate(blocks):
+        z, C, D = scores[t], covariances[t], model.variances[used]
+        rest = e - G @ z
+        h = np.concatenate([[1.0], z[:r]])
+        second = np.outer(h, h)
+        second[1:, 1:] += C[:r, :r]
+        BX = B @ X
+        weights = np.einsum("ij,ij->j", X, BX)
+        gradient = np.outer(BX.T @ rest, h)
+        gradient[:, 1:] -= BX.T @ G @ C[:, :r]
+        sums.gradient[used] += gradient
+        sums.precision[used] += weights[:, None, None] * second
+        # |Σ_j a_j|² ≤ (Σ_j |x_j|) Σ_j a_j² / |x_j| in each row, and likewise between the rows of B.
+        size = np.abs(X)
+        curvature = size.T @ (size.sum(axis=1) * np.abs(B).sum(axis=1))
+        sums.curvature[used] += curvature[:, None, None] * second
+        sums.count[used] += 1.0
+        # Second moments of the residuals, split into those of δ and ε.
+        uncertain = np.einsum("jab,ab->j", model.column_covariances[used], second)
+        root = np.linalg.cholesky(C) if len(C) else C
+        half = np.hstack([rest[:, None], G @ root, X * np.sqrt(uncertain)])
+        sums.square[used] += D**2 * ((BX.T @ half) ** 2).sum(axis=1) + D - D**2 * weights
+        sums.residual += model.noise**2 * float(np.sum((B @ half) ** 2) - np.trace(B)) + len(X) * model.noise
+        sums.n_rows += len(X)
+
+
+@njit(cache=True)
+def _add_columns(
+    column: Any,
+    value: Any,
+    left: Any,
+    starts: Any,
+    loadings: Any,
+    intercept: Any,
+    noises: Any,
+    scores: Any,
+    covariances: Any,
+    precision: Any,
+    gradient: Any,
+    count: Any,
+    square: Any,
+) -> None:
+    """Add one-hot rows to the sums of their columns, in place, given the posterior of the scores.
+
+    ``square`` are squared residuals without the uncertainty of the columns.
+    """
+    q, r = loadings.shape[1], gradient.shape[1] - 1
+    g, image = np.empty(q), np.empty(q)
+    for t in range(len(starts) - 1):
+        z, C = scores[t], covariances[t]
+        for i in range(starts[t], starts[t + 1]):
+            j, x, e = column[i], value[i], left[i]
+            for a in range(q):
+                g[a] = x * loadings[j, a] + intercept[a]
+                e -= g[a] * z[a]
+            variance = 0.0
+            for a in range(q):
+                total = 0.0
+                for k in range(q):
+                    total += g[k] * C[a, k]
+                image[a] = total
+                variance += total * g[a]
+            scaled = x / noises[j]
+            count[j] += 1.0
+            square[j] += e * e + variance
+            gradient[j, 0] += scaled * e
+            precision[j, 0, 0] += scaled * x
+            for a in range(r):
+                gradient[j, a + 1] += scaled * (e * z[a] - image[a])
+                precision[j, 0, a + 1] += scaled * x * z[a]
+                precision[j, a + 1, 0] += scaled * x * z[a]
+                for k in range(r):
+                    precision[j, a + 1, k + 1] += scaled * x * (z[a] * z[k] + C[a, k])
+
+
+# --- M-step ----------------------------------------------------------------------------------------------------
+
+
+def bound(model: FactorModel, sums: FactorSums) -> float:
+    """Return the variational bound: the log evidence less the divergence of the columns from their prior."""
+    width = model.columns.shape[1]
+    inverse = np.linalg.inv(model.column_covariance)
+    centred = model.columns - model.column_mean
+    distance = np.einsum("ja,ab,jb->j", centred, inverse, centred)
+    distance += np.einsum("jab,ab->j", model.column_covariances, inverse)
+    roots = np.linalg.cholesky(model.column_covariances)
+    log_dets = -2.0 * np.log(np.einsum("jaa->ja", roots)).sum(axis=1)
+    log_dets += np.linalg.slogdet(model.column_covariance)[1]
+    divergence = 0.5 * float(np.sum(distance - width + log_dets))
+    seen = sums.count > 0
+    parts = model.variances[seen] + (0.0 if sums.n_rows else model.noise)
+    shrunk = float(np.sum(np.log(model.typical_noise / parts) - model.typical_noise / parts))
+    return sums.log_evidence - divergence + 0.5 * NOISE_TASKS * shrunk
+
+
+def step(
+    model: FactorModel, sums: FactorSums, penalty: float = 0.0, *, update_noise: bool = False
+) -> FactorModel:
+    """Return the next model.
+
+    Rows that are not one-hot update either the noise (``update_noise``) or the columns.
+    """
+    seen = sums.count > 0
+    if sums.n_rows == 0:
+        moved = _one_hot_noise(model, _move_columns(model, sums), sums, seen)
+    else:
+        moved = _noise(model, sums, seen) if update_noise else _move_columns(model, sums)
+    return _column_prior(_score_prior(moved, sums, penalty).whitened(), seen)
+
+
+def _move_columns(model: FactorModel, sums: FactorSums) -> FactorModel:
+    inverse = np.linalg.inv(model.column_covariance)
+    covariances = np.linalg.inv(inverse + sums.precision)
+    steps = covariances
+    if sums.curvature is not sums.precision:
+        steps = np.linalg.inv(inverse + sums.curvature)
+    gradient = sums.gradient - (model.columns - model.column_mean) @ inverse
+    columns = model.columns + np.einsum("jab,jb->ja", steps, gradient)
+    covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
+    return replace(model, columns=columns, column_covariances=covariances)
+
+
+def _one_hot_noise(
+    before: FactorModel, model: FactorModel, sums: FactorSums, seen: NDArray[np.bool_]
+) -> FactorModel:
+    """Update the noise D_j + σ² of the rows of each column; its smallest value is σ², as the two are not identified."""
+    moves = model.columns - before.columns
+    change = np.einsum("ja,jab,jb->j", moves, sums.precision, moves)
+    change -= 2.0 * np.einsum("ja,ja->j", moves, sums.gradient)
+    change += np.einsum("jab,jab->j", model.column_covariances, sums.precision)
+    squares = np.maximum(sums.square + (before.variances + before.noise) * change, 0.0)
+    noises, typical = _shrunk(squares, before, sums, seen)
+    noise = float(noises.min())
+    return replace(model, variances=noises - noise, noise=noise, typical_noise=typical)
+
+
+def _noise(model: FactorModel, sums: FactorSums, seen: NDArray[np.bool_]) -> FactorModel:
+    variances, typical = _shrunk(sums.square, model, sums, seen)
+    return replace(model, variances=variances, noise=sums.residual / sums.n_rows, typical_noise=typical)
+
+
+def _shrunk(
+    squares: Array, model: FactorModel, sums: FactorSums, seen: NDArray[np.bool_]
+) -> tuple[Array, float]:
+    """Return variances of the columns, shrunk to the typical one, and the new typical one."""
+    variances = (squares + NOISE_TASKS * model.typical_noise) / (sums.count + NOISE_TASKS)
+    typical = 1.0 / float(np.mean(1.0 / variances[seen]))
+    return np.where(seen, variances, typical), typical
+
+
+def _score_prior(model: FactorModel, sums: FactorSums, penalty: float) -> FactorModel:
+    """Update μ, A and S by the regression of the scores on (1, v(s))."""
+    square, cross = sums.side_square, sums.side_score
+    ridge = np.zeros(len(square))
+    ridge[1:] = penalty
+    beta = np.asarray(np.linalg.lstsq(square + np.diag(ridge), cross, rcond=None)[0], dtype=np.float64)
+    fitted = beta.T @ cross
+    S = (sums.score_square - fitted - fitted.T + beta.T @ square @ beta) / square[0, 0]
+    score_mean = model.score_mean + beta[0]
+    return replace(model, score_mean=score_mean, effect=beta[1:], score_covariance=0.5 * (S + S.T))
+
+
+def _column_prior(model: FactorModel, seen: NDArray[np.bool_]) -> FactorModel:
+    """Update m and Λ from the columns with rows; the others get the prior."""
+    mean = model.columns[seen].mean(axis=0)
+    centred = model.columns[seen] - mean
+    covariance = (centred.T @ centred + model.column_covariances[seen].sum(axis=0)) / seen.sum()
+    covariance += SMALLEST_EIGENVALUE * np.trace(covariance) * np.eye(len(covariance))
+    columns, covariances = model.columns.copy(), model.column_covariances.copy()
+    columns[~seen], covariances[~seen] = mean, covariance
+    return replace(
+        model,
+        columns=columns,
+        column_covariances=covariances,
+        column_mean=mean,
+        column_covariance=covariance,
+    )
