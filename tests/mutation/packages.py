@@ -47,14 +47,13 @@ PACKAGES = {
     "gaussian": Package(
         (f"{_HERE}/gaussian/*.py",),
         (
+            "tests/gaussian/test_posterior.py",
             "tests/gaussian/test_mixing_weights.py",
             "tests/gaussian/test_starts.py",
             "tests/gaussian/test_blending.py",
             "tests/gaussian/test_moments.py",
             "tests/gaussian/test_shorter_way.py",
-            "tests/gaussian/test_dual.py",
             "tests/test_weights.py",
-            "tests/gaussian/test_lanes.py",
             "tests/gaussian/test_factors.py",
             "tests/gaussian/test_acceleration.py",
             "tests/gaussian/test_mixed_models.py",
@@ -82,12 +81,12 @@ COMPILED_WITH = {
     f"{_WITHIN}/kernels.py": [f"{_WITHIN}/kernels.py"],
     f"{_TAU}/stacks.py": [f"{_TAU}/stacks.py"],
     f"{_TAU}/tridiagonal.py": [f"{_TAU}/tridiagonal.py"],
-    f"{_MODELS}/factor_kernels.py": [f"{_MODELS}/factor_kernels.py"],
-    f"{_MODELS}/factor_posterior.py": [f"{_MODELS}/factor_posterior.py"],
+    f"{_MODELS}/factors.py": [f"{_MODELS}/factors.py"],
+    f"{_MODELS}/factor_em.py": [f"{_MODELS}/factor_em.py"],
     f"{_MODELS}/row_kernels.py": [f"{_MODELS}/row_kernels.py", f"{_MODELS}/task_kernels.py"],
     f"{_MODELS}/task_kernels.py": [f"{_MODELS}/task_kernels.py"],
-    f"{_MODELS}/lanes.py": [f"{_MODELS}/lanes.py", f"{_MODELS}/passes.py"],
-    f"{_MODELS}/passes.py": [f"{_MODELS}/passes.py"],
+    f"{_MODELS}/kernels.py": [f"{_MODELS}/kernels.py", f"{_MODELS}/moments.py"],
+    f"{_MODELS}/moments.py": [f"{_MODELS}/moments.py"],
 }
 
 

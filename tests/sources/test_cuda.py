@@ -166,7 +166,7 @@ def test_tensors_in_give_tensors_out(side):
 def test_sums_of_the_factor_model_are_those_of_the_cpu(rank, has_intercept):
     from scipy import sparse
 
-    from tailored.gaussian.factor_em import FactorModel
+    from tailored.gaussian.factor_em import FactorModel, factor_sums
     from tailored.gaussian.factors import FactorRows
     from tailored.sources.cuda.factors import CudaFactorRows
 
