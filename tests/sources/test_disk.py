@@ -248,7 +248,7 @@ def test_two_descriptions_of_a_task_are_found_wherever_they_stand(small_sample, 
     bad.loc[row, "age"] += 1.0
     for part in (bad[:800], bad[800:]):
         part.to_parquet(tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet")
-    with pytest.raises(ValueError, match=rf"column 'age' of task {bad['user'][row]} is"):
+    with pytest.raises(ValueError, match=rf"column 'age' of task {bad['user'][row]} has the values"):
         EmpiricalBayesLearner().fit(scan(tmp_path, side_columns=["age"], **COLUMNS))
 
 

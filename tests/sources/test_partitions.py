@@ -56,7 +56,7 @@ def test_missing_values_of_a_description_agree_with_each_other_alone():
     known, unknown = {"a": {"age": 3.0, "town": None}}, {"a": {"age": np.nan, "town": None}}
     pieces = [TaskSet(X, y, ["a", "a"], side) for side in (unknown, unknown)]
     assert len(TaskSet.merge(pieces)) == 1
-    with pytest.raises(ValueError, match=r"column 'age' of task 'a' is nan in one piece and 3\.0 in a later"):
+    with pytest.raises(ValueError, match=r"column 'age' of task 'a' has the values nan and 3\.0"):
         TaskSet.merge([*pieces, TaskSet(X, y, ["a", "a"], known)])
 
 

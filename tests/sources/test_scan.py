@@ -99,8 +99,14 @@ def test_columns_that_are_not_there(frame):
         scan(frame, task="user", target="y", features=["y"])
     with pytest.raises(TypeError, match=r"Write \['x1'\]"):
         scan(frame, task="user", target="y", features="x1")
-    with pytest.raises(ValueError, match="no column is left"):
-        scan(frame[["user", "y"]], task="user", target="y")
+    with pytest.raises(ValueError, match="target names the column 'y', which is the task's label"):
+        scan(frame, task="y", target="y")
+
+
+def test_a_table_without_features(frame):
+    batches = list(scan(frame[["user", "y"]], task="user", target="y").batches())
+    assert {batch.tasks.n_features for batch in batches} == {0}
+    assert sum(len(batch.tasks.y) for batch in batches) == len(frame)
 
 
 def test_what_is_no_table(tmp_path):

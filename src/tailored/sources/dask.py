@@ -195,7 +195,7 @@ class DaskSource:
 
     @cached_property
     def roles(self) -> ColumnRoles:
-        return self.scan.roles.resolve(list(self.scan.table.dask_frame.columns))
+        return self.scan.roles.resolve(self.scan.table)
 
     @cached_property
     def frame(self) -> Any:

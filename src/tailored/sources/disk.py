@@ -93,9 +93,7 @@ def _read_tasks(file: IO[bytes], like: TaskSet) -> TaskSet:
     labels, sizes, X, y, side = (_read_array(file) for _ in range(5))
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     side_info: Any = None if like.side_info is None else side
-    return TaskSet.from_arrays(
-        X, y, offsets, labels, side_info, like.side_names, like.feature_names, like.encoding
-    )
+    return like.replace(X=X, y=y, offsets=offsets, labels=labels, side_info=side_info)
 
 
 # ---------------------------------------------------------------- rows, partitioned by task
@@ -431,7 +429,7 @@ class DiskSource:
                 low=min(state.low, float(tasks.y.min())),
                 high=max(state.high, float(tasks.y.max())),
             )
-            n_numbers += tasks.X.size
+            n_numbers += tasks.X.size + len(tasks.y)
             if n_numbers > JOURNAL_NUMBERS:
                 self._write_journal(state, sample, digest)
                 n_numbers = 0

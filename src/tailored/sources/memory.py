@@ -74,7 +74,7 @@ class MemorySource:
             return self.tasks
         tasks = self.tasks
         y = [read.residuals(tasks[start : start + size]).y for start in range(0, len(tasks), size)]
-        return TaskSet.from_arrays(tasks.X, np.concatenate(y), tasks.offsets, tasks.labels)
+        return tasks.replace(y=np.concatenate(y))
 
     def close(self) -> None:
         """Do nothing: the rows belong to the caller."""

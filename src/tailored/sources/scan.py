@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._utils.frames import other_columns, read_frame
+from .._utils.frames import check_columns, other_columns, read_frame
 from .._utils.records import cached_property
-from .._utils.validation import check_choice, name_some
-from ..tasks import TaskSet
+from .._utils.validation import name_some
 from ..tasks.encoding import ColumnEncoding, Encoding, declared_types
 from ..tasks.side_info import SideInfo, side_column
+from ..tasks.task_set import TaskSet, no_tasks
 from .tables import Batch, Table, batch_rows, open_table
 
 
@@ -25,40 +25,15 @@ class ColumnRoles(NamedTuple):
     features: tuple[str, ...] | None = None
     side: tuple[str, ...] = ()
 
-    @classmethod
-    def from_arguments(cls, task: str, target: str, features: Any, side_columns: Any) -> ColumnRoles:
-        for name, value in (("features", features), ("side_columns", side_columns)):
-            if isinstance(value, str):
-                raise TypeError(f"{name} must be a list of column names; got {value!r}. Write [{value!r}].")
-            if value is not None and not isinstance(value, Iterable):
-                raise TypeError(f"{name} must be a list of column names; got {value!r}.")
-        return cls(task, target, None if features is None else tuple(features), tuple(side_columns or ()))
-
-    def resolve(self, names: Sequence[str]) -> ColumnRoles:
+    def resolve(self, table: Any) -> ColumnRoles:
         """Return the roles with ``features`` filled in, after checking that each column exists and has one role."""
-        check_choice("task", self.task, names)
-        check_choice("target", self.target, names)
-        reserved = [self.task, self.target]
-        for name in self.side:
-            check_choice("side_columns", name, names)
+        reserved = check_columns(table, "task", [self.task])
+        reserved += check_columns(table, "target", [self.target], reserved)
+        side = check_columns(table, "side_columns", self.side, reserved)
         features = self.features
         if features is None:
-            features = tuple(other_columns(names, (*reserved, *self.side)))
-        for name in features:
-            check_choice("features", name, names)
-        for argument, columns in (("features", features), ("side_columns", self.side)):
-            for i, name in enumerate(columns):
-                if name in columns[:i]:
-                    raise ValueError(f"{argument} names the column {name!r} twice.")
-                if name in reserved:
-                    raise ValueError(
-                        f"{argument} names the column {name!r}, which is the task's label or the target."
-                    )
-        if not features:
-            raise ValueError(
-                f"features: no column is left for the features; the table has {name_some(names, 12)}"
-            )
-        return self._replace(features=features)
+            features = tuple(other_columns(table.columns, (*reserved, *side)))
+        return self._replace(features=tuple(check_columns(table, "features", features, reserved)))
 
     @property
     def names(self) -> list[str]:
@@ -97,12 +72,11 @@ class TaskScan:
         """
         if self.given_encoding is not None or self.table.once:
             return self.given_encoding
-        names = self._column_names()
-        size = batch_rows(16 if names is None else len(names))
+        names, size = self._columns_to_read()
         encoding: Encoding | None = None
         for batch in self.table.batches(names, size):
             frame = read_frame(batch.frame, "data")
-            encoding = _infer_encoding(frame, self.roles.resolve(frame.columns), batch.position)
+            encoding = _infer_encoding(frame, self.roles.resolve(frame), batch.position)
             break
         if encoding is None or not encoding.encoded:
             return encoding  # numeric columns need no second look
@@ -116,9 +90,12 @@ class TaskScan:
             n_rows += len(frame)
         return encoding
 
-    def _column_names(self) -> list[str] | None:
-        """The columns to read; None if they are only known from the first batch."""
-        return None if self.table.columns is None else self.roles.resolve(self.table.columns).names
+    def _columns_to_read(self) -> tuple[list[str] | None, int]:
+        """The columns to read, None if they are only known from the first batch, and the rows of a batch."""
+        if self.table.columns is None:
+            return None, batch_rows(16)
+        names = self.roles.resolve(self.table).names
+        return names, batch_rows(len(names))
 
     def _categorical_roles(self, encoding: Encoding) -> ColumnRoles:
         """The columns whose encoding depends on the whole table."""
@@ -136,16 +113,13 @@ class TaskScan:
         observe : callable, optional
             Called with the dataframe of each batch, including the skipped ones.
         """
-        roles = None if self.table.columns is None else self.roles.resolve(self.table.columns)
-        names = self._column_names()
+        roles = None if self.table.columns is None else self.roles.resolve(self.table)
         first_kind: str | None = None
         encoding = self.encoding
-        for number, batch in enumerate(
-            self.table.batches(names, batch_rows(16 if names is None else len(names)))
-        ):
+        for number, batch in enumerate(self.table.batches(*self._columns_to_read())):
             frame = read_frame(batch.frame, "data")
             if roles is None:
-                roles = self.roles.resolve(frame.columns)
+                roles = self.roles.resolve(frame)
             self._check_columns(roles, frame.columns, batch.position, is_first=number == 0)
             if observe is not None:
                 observe(frame.select(roles.names))
@@ -176,15 +150,11 @@ class TaskScan:
     def without_tasks(self, features: Sequence[str]) -> TaskSet:
         """Return an empty task set with the column names and the encoding of the table."""
         side = self.roles.side
-        return TaskSet.from_arrays(
-            np.zeros((0, len(features))),
-            np.zeros(0),
-            np.zeros(1, dtype=np.int64),
-            np.zeros(0, dtype=np.int64),
-            np.zeros((0, len(side))) if side else None,
-            list(side) or None,
-            np.array(features, dtype=object),
-            self.encoding or self._numeric_encoding(features),
+        return no_tasks(len(features)).replace(
+            side_info=np.zeros((0, len(side))) if side else None,
+            side_names=list(side) or None,
+            feature_names=np.array(features, dtype=object),
+            encoding=self.encoding or self._numeric_encoding(features),
         )
 
     def _numeric_encoding(self, features: Sequence[str]) -> Encoding:
@@ -242,7 +212,7 @@ def scan(
     task, target : str
         Columns of the task labels and of the target.
     features : sequence of str, optional
-        Columns of the features; by default all other_columns ones.  Strings, categories and dates are encoded as in
+        Columns of the features; by default all remaining ones.  Strings, categories and dates are encoded as in
         `TaskSet.from_frame`, which takes one more pass over the table.  Tables that can be read only once and Dask
         dataframes must be numeric.
     side_columns : sequence of str, optional
@@ -265,7 +235,12 @@ def scan(
         if table.dask_frame is not None:
             encoding.require_numbers("the partitions of a Dask dataframe must be numeric; encode it first")
         features = [column.name for column in encoding.features]
-    roles = ColumnRoles.from_arguments(task, target, features, side_columns)
+    for name, columns in (("features", features), ("side_columns", side_columns)):
+        if isinstance(columns, str):
+            raise TypeError(f"{name} must be a list of column names; got {columns!r}. Write [{columns!r}].")
+    roles = ColumnRoles(
+        task, target, None if features is None else tuple(features), tuple(side_columns or ())
+    )
     if table.columns is not None:
-        roles.resolve(table.columns)
+        roles.resolve(table)
     return TaskScan(table, roles, encoding)

@@ -1,0 +1,84 @@
+"""All task sources give the same sample, the same range of targets and the same sums."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from tailored import TaskSet, scan
+from tailored.gaussian import Mixture, Moments
+from tailored.sources import dask as dask_source
+from tailored.sources import disk, memory
+from tailored.sources.base import Reader
+from tailored.sources.dask import DaskSource
+from tailored.sources.disk import DiskSource
+from tailored.sources.memory import MemorySource
+from tailored.sources.reservoir import Reservoir
+from tailored.tasks import Units
+
+pd = pytest.importorskip("pandas")
+
+COLUMNS = {"task": "user", "target": "y", "side_columns": ["age"]}
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    user = rng.permutation(np.repeat(np.arange(60), rng.integers(1, 8, size=60)))
+    X = 5.0 + rng.normal(size=(len(user), 2))
+    return pd.DataFrame(X, columns=["x0", "x1"]).assign(
+        y=X.sum(axis=1) + user / 9 + rng.normal(size=len(user)), user=user, age=np.sin(user)
+    )
+
+
+def from_memory(frame, folder):
+    return MemorySource(TaskSet.from_frame(frame, **COLUMNS), seed=3)
+
+
+def from_disk(frame, folder):
+    return DiskSource(scan(frame, **COLUMNS), folder, seed=3, settings=None)
+
+
+def from_dask(frame, folder):
+    dd = pytest.importorskip("dask.dataframe", reason="needs Dask")
+    return DaskSource(scan(dd.from_pandas(frame, npartitions=4, sort=False), **COLUMNS), seed=3)
+
+
+def residuals(tasks):
+    return tasks.replace(y=tasks.y - tasks.X[:, 0])
+
+
+def side(tasks):
+    return tasks.side_info.astype(float)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Dask uses deprecated functions of pandas
+@pytest.mark.parametrize("subtract", [None, residuals])
+@pytest.mark.parametrize("make", [from_memory, from_disk, from_dask])
+def test_sources_agree(make, subtract, frame, monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "BLOCK_FLOATS", 9 * 7)
+    for module in (memory, disk, dask_source):
+        monkeypatch.setattr(module, "Reservoir", partial(Reservoir, size=25))
+    tasks = TaskSet.from_frame(frame, **COLUMNS)
+    scaling = Units.of(tasks, True, centre=True)
+    expected = Moments.of(tasks if subtract is None else subtract(tasks), scaling, side(tasks))
+    rng = np.random.default_rng(1)
+    model = Mixture(
+        np.array([0.4, 0.6]), rng.normal(size=(2, 3)), np.array([np.eye(3), np.diag([2.0, 1.0, 0.5])]), 0.7,
+        rng.normal(size=(3, 1)),
+    )  # fmt: skip
+
+    source = make(frame, tmp_path)
+    assert len(source.reservoir) == 25
+    assert set(source.reservoir.sample.labels) == set(Reservoir(25, seed=3).take(tasks).sample.labels)
+    assert source.target_range == (frame["y"].min(), frame["y"].max())
+    statistics = source.statistics(Reader(scaling, side, subtract))
+    assert statistics.n_features == 3
+    first = statistics.sums(model)
+    second = statistics.sums(model, first.shares)
+    for found, value in ((statistics.totals(), expected.totals()), (first.sums, expected.sums(model).sums)):
+        for name in vars(value):
+            np.testing.assert_allclose(getattr(found, name), getattr(value, name), rtol=1e-9, atol=1e-9)
+    # Negligible shares are left out of the second sums.
+    np.testing.assert_allclose(second.sums.counts, first.sums.counts, atol=1e-3)
+    source.close()
