@@ -1,73 +1,56 @@
-"""Model files taken apart and put together again, as a forger would."""
+"""Take model files apart and put them together again, as an attacker could."""
 
 import json
 
-from tailored.archive import container
+from tailored.files.format import pack, unpack
 
 
-def members_of(path):
-    """The members of a file by name."""
-    return {name: bytes(body) for name, body in container.unpack(path.read_bytes()).items()}
+def apart(path):
+    """Return the tree and the arrays of a file."""
+    tree, arrays = unpack(path.read_bytes())
+    return json.loads(tree), arrays
 
 
-def put_together(path, members):
-    """A file with these members and a right checksum."""
-    path.write_bytes(b"".join(container.pack(members)))
+def together(path, tree, arrays):
+    """Write a file with this tree (or its bytes) and these arrays, and with a right checksum."""
+    content = tree if isinstance(tree, bytes) else json.dumps(tree).encode()
+    path.write_bytes(pack(content, arrays))
     return path
 
 
-def tree_of(path):
-    return json.loads(members_of(path)["model.json"])
-
-
 def forge(path, change, target):
-    """A copy with another tree: ``change`` is called with it, and changes it."""
-    members = members_of(path)
-    tree = json.loads(members["model.json"])
-    change(tree)
-    return put_together(target, {**members, "model.json": json.dumps(tree).encode()})
+    """Write a copy that ``change(tree, arrays)`` has changed."""
+    tree, arrays = apart(path)
+    change(tree, arrays)
+    return together(target, tree, arrays)
 
 
-def forge_fields(path, change, target):
-    """A copy with another tree, of whose arrays only those that it still names are left, by their new numbers."""
-    members = members_of(path)
-    tree = json.loads(members.pop("model.json"))
-    change(tree)
-    left = {}
-    for number, node in enumerate(arrays_like(tree)):
-        left[f"arrays/{number}.npy"] = members[f"arrays/{node['array'][0]}.npy"]
-        node["array"][0] = number
-    return put_together(target, {"model.json": json.dumps(tree).encode(), **left})
+def fields_of(tree, *names):
+    """Return the fields of the object at a place of a tree."""
+    node = tree["value"]
+    for name in (*names, None):
+        node = node["object"][1] if "object" in node else node["dict"]
+        if name is None:
+            return node
+        node = node[name]
 
 
-def parts_of(tree, *names):
-    """The fields of an object in a tree, by the names that lead to it."""
-    node = tree["dict"]["value"]
-    for name in names:
-        node = (node["object"][1] if "object" in node else next(iter(node.values())))[name]
-    return node["object"][1] if "object" in node else next(iter(node.values()))
+def places(node, *path):
+    """List the paths to all nodes of a tree."""
+    yield path
+    for key, part in (
+        node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    ):
+        yield from places(part, *path, key)
 
 
-def arrays_like(tree):
-    """All nodes of arrays."""
-    if isinstance(tree, dict):
-        if set(tree) == {"array"}:
-            yield tree
-        else:
-            for part in tree.values():
-                yield from arrays_like(part)
-    elif isinstance(tree, list):
-        for part in tree:
-            yield from arrays_like(part)
+def at(node, path):
+    for step in path:
+        node = node[step]
+    return node
 
 
-def objects_in(tree):
-    """Names of all classes in a tree."""
-    if isinstance(tree, dict):
-        if set(tree) == {"object"}:
-            yield tree["object"][0]
-        for part in tree.values():
-            yield from objects_in(part)
-    elif isinstance(tree, list):
-        for part in tree:
-            yield from objects_in(part)
+def nodes(tree, kind):
+    """List the bodies of all nodes of a kind, such as the name and fields of every object."""
+    found = (at(tree, path) for path in places(tree))
+    return [node[kind] for node in found if isinstance(node, dict) and set(node) == {kind}]

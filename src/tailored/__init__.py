@@ -5,8 +5,8 @@ representation, inferred from the task's side information; then fit a new task f
 """
 
 from ._version import __version__
+from .files.format import load
 from .learners import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, UnconditionalLearner
-from .persistence import load
 from .regressor import TaskRegressor
 from .sources.scan import scan
 from .tasks import Task, TaskSet

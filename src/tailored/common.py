@@ -18,6 +18,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils import get_tags
 
+from ._utils.records import Record
 from ._utils.threads import single_threaded_openmp
 from .feature_maps import SideVector
 from .tasks import TaskSet
@@ -34,7 +35,7 @@ MOST_DENSE = 100_000_000
 
 
 @dataclass(frozen=True)
-class CommonPart:
+class CommonPart(Record):
     """A fitted regressor that reads the columns of a row and, after them, the description of its task.
 
     Attributes

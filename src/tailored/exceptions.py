@@ -22,13 +22,13 @@ class ShardError(RuntimeError):
 
 
 class ModelFileError(ValueError):
-    """A model file cannot be read: the message names the file, the part of it, and the reason.
+    """A model file cannot be read.  The message names the file, the part of it, and the reason.
 
     Attributes
     ----------
     path : str
     member : str
-        The part: a member of the archive, or a place in its tree; empty where it is the whole file.
+        The part: the names that lead to it, or the name of a tensor; empty if it is the whole file.
     reason : str
     """
 
@@ -41,7 +41,7 @@ class ModelFileError(ValueError):
 
 
 class MissingModelFileError(ModelFileError, FileNotFoundError):
-    """There is no model file at the path."""
+    """The model file does not exist."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if len(self.args) == 1 else f"path: {self.path}: {self.reason}"

@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._utils.algebra import solve
+from ._utils.records import Record
+from ._utils.validation import check_cone, check_divisor, check_shape
 
 Array = NDArray[np.float64]
 
@@ -79,7 +81,7 @@ def own_noise(squares: Any, n_rows: Any, noise: float) -> Any:
 
 
 @dataclass(frozen=True)
-class TaskSpreads:
+class TaskSpreads(Record):
     """What `spreads` has to know of many tasks when their rows are gone.
 
     Attributes
@@ -93,6 +95,14 @@ class TaskSpreads:
     n_rows: NDArray[np.int64]
     squares: Array
     covariances: Array
+
+    def __post_init__(self) -> None:
+        n, d = len(self.n_rows), self.covariances.shape[-1]
+        check_shape("squares", self.squares, n)
+        check_shape("covariances", self.covariances, n, d, d)
+
+    def restore(self) -> None:
+        check_cone("covariances", self.covariances)
 
     def __call__(self, task: NDArray[np.intp], x: Array, noise: float) -> Array:
         """`spreads` of rows ``x`` (n, d) of the tasks at the positions ``task`` (n,)."""
@@ -111,7 +121,7 @@ class TaskSpreads:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Record):
     """Errors of tasks that were not learned from, in spreads, at several numbers of support rows.
 
     Attributes
@@ -129,6 +139,20 @@ class Calibration:
     scores: list[Array]
     weights: list[Array]
     noise: float
+
+    def __post_init__(self) -> None:
+        check_shape("rows", self.rows, None)
+        check_divisor("noise", self.noise)
+        if not len(self.rows) or self.rows[0] < 0 or (np.diff(self.rows) <= 0).any():
+            raise ValueError("rows: must be increasing numbers of rows")
+        if not len(self.rows) == len(self.scores) == len(self.weights):
+            raise ValueError("scores: must have one array, and one of weights, for each number of rows")
+        for scores, weights in zip(self.scores, self.weights, strict=True):
+            check_shape("weights", weights, len(scores))
+            if not len(scores) or (np.diff(scores) < 0).any():
+                raise ValueError("scores: must be sorted")
+            if (weights < 0).any() or not 0.0 < weights.sum() <= 1.0 + 1e-6:
+                raise ValueError("weights: must be positive and add up to at most one")
 
     def reach(self, n_rows: int, coverage: float) -> tuple[float, float]:
         """How many spreads below and above the prediction an interval goes, for a task of ``n_rows`` rows.

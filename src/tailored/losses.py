@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ._utils.records import Stored
 from ._utils.validation import check_choice
 
 Floats = NDArray[np.float64]
@@ -35,7 +36,7 @@ class DualBox(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Loss(ABC):
+class Loss(Stored, ABC):
     """Base of the losses, which are convex in the prediction.  All methods are elementwise and broadcast."""
 
     name: ClassVar[str]
@@ -67,7 +68,7 @@ class Loss(ABC):
     def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
         """Return whether alpha is strictly inside a smooth piece of l*(., y), and the curvature of that piece."""
 
-    def check_targets(self, y: ArrayLike, name: str = "y") -> None:  # noqa: B027
+    def check_targets(self, y: ArrayLike, name: str = "y") -> None:
         """Raise a ValueError if a target is outside the loss's domain."""
 
 

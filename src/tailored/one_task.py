@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from . import wide, within
+from ._utils.records import Record
+from ._utils.validation import check_cone, check_int, check_nonnegative, check_shape
 from .adapting import features, left_to_tasks
 from .gaussian import Moments
 from .prior import Prior
+from .representation import LowRank
 from .tasks import TaskSet
 from .tasks.rows import dense
 
@@ -22,7 +26,8 @@ Array = NDArray[np.float64]
 MOST_ROWS = 8
 
 
-class OneTask(NamedTuple):
+@dataclass(frozen=True)
+class OneTask(Record):
     """A task that a prior was adapted to, in the units of the prior.
 
     Attributes
@@ -66,13 +71,44 @@ class OneTask(NamedTuple):
         assert self.prior.common is not None
         return self.prior.common.predict(X, np.repeat(self.described, X.shape[0], axis=0))
 
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> OneTask:
-        """The task that a file holds in parts."""
-        made = cls(**state)
-        if made.given is None and made.prior.closed_form is None:
-            raise ValueError("given: the prior needs the rows of a task, which are not there")
-        return made
+    def restore(self) -> None:
+        prior, d = self.prior, len(self.prior.units.columns)
+        check_int("n_rows", self.n_rows, 0)
+        check_int("n_iter", self.n_iter, 0)
+        check_nonnegative("gap", self.gap)
+        check_shape("weights", self.weights, d)
+        if isinstance(prior.conditioning, LowRank):
+            if self.given is None or self.open is None or self.theta is not None or self.mean is not None:
+                raise ValueError("open: a prior of many columns needs the rows of the task and its spreads")
+            q = prior.conditioning.factors.shape[1]
+            check_shape("open.covariances", self.open.covariances, 1, q, q)
+            check_shape("X", self.X, 0, 0)
+        else:
+            if self.theta is None or self.open is not None:
+                raise ValueError("theta: is missing")
+            check_shape("theta", self.theta, d, d)
+            check_cone("theta", self.theta)
+            check_shape("X", self.X, None, d)
+            if self.mean is not None:
+                check_shape("mean", self.mean, d)
+        check_shape("y", self.y, len(self.X))
+        if len(self.y) > self.n_rows:
+            raise ValueError(f"n_rows: is {self.n_rows}, but there are {len(self.y)} rows")
+        if self.given is None and prior.closed_form is None:
+            raise ValueError("given: the prior needs the rows of the task")
+        if self.given is not None and (len(self.given), self.given.X.shape) != (
+            1,
+            (self.n_rows, d - prior.fit_intercept),
+        ):
+            raise ValueError("given: must be one task with the rows and columns of the model")
+        if (prior.common is None) != (self.described is None):
+            raise ValueError("described: must be there if the prior has a common part")
+        if self.described is not None:
+            check_shape("described", self.described, 1, None)
+        if self.side is not None:
+            model = getattr(prior.feature_map, "model", None)
+            features = getattr(model, "side", None)
+            check_shape("side", self.side, 1, 0 if features is None else len(features.mean))
 
 
 def one_task(prior: Prior, task: TaskSet) -> OneTask:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ._utils.records import Record, cached_property
+from ._utils.validation import check_choice, check_fraction, check_int, check_positive, check_shape
 from .closed_form import ClosedForm
 from .common import CommonPart
-from .feature_maps import FeatureMap
+from .feature_maps import FeatureMap, SideMap
 from .intervals import Calibration
 from .losses import Absolute, Loss, Squared
-from .representation import Bias, Conditioning
+from .representation import Bias, Conditioning, LowRank
 from .tasks import Units
+from .within import WITHIN
 
 
 @dataclass(frozen=True)
@@ -87,18 +88,35 @@ class Prior(Record):
             return None
         return ClosedForm.of(self.units, self.feature_map, self.conditioning, self.bias)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.state()
-
     def size_factors(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """n^p of each task; a task without rows is its prior mean, and its θ is shown as τ(s)."""
         return np.maximum(sizes, 1).astype(float) ** self.size_exponent
 
-    def state(self) -> dict[str, Any]:
-        """Its parts by name; `tailored.archive` writes them."""
-        return {part.name: getattr(self, part.name) for part in fields(self)}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Prior:
-        """The prior that `state` was taken of."""
-        return cls(**state)
+    def restore(self) -> None:
+        d, k = len(self.units.columns), self.conditioning.n_side
+        if self.conditioning.n_features != d:
+            raise ValueError(f"conditioning: has {self.conditioning.n_features} columns, units have {d}")
+        check_shape("bias.constant", self.bias.constant, d)
+        if self.bias.conditional:
+            check_shape("bias.linear", self.bias.linear, d, k)
+        if self.feature_map is None and k:
+            raise ValueError(f"feature_map: is missing, and the conditioning has {k} features")
+        check_choice("inner", self.inner, WITHIN)
+        check_positive("tol", self.tol)
+        check_int("max_iter", self.max_iter)
+        check_int("size_exponent", self.size_exponent, 0)
+        if self.size_exponent > 1:
+            raise ValueError("size_exponent: must be 0 or 1")
+        if self.clip is not None and self.clip[0] > self.clip[1]:
+            raise ValueError("clip: the lower end is above the upper end")
+        gaussian = isinstance(self.loss, Squared) and self.inner == "exact" and self.size_exponent == 1
+        if isinstance(self.conditioning, LowRank) and not (
+            gaussian and isinstance(self.feature_map, SideMap | None)
+        ):
+            raise ValueError(
+                "conditioning: of many columns needs the squared loss and features of side information"
+            )
+        if self.quantile is not None:
+            check_fraction("quantile", self.quantile)
+            if self.calibration is None or not gaussian:
+                raise ValueError("quantile: needs a calibration and the squared loss")

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from . import archive, wide, within
+from . import wide, within
+from ._utils.records import Fitted
 from ._utils.threads import single_threaded_blas, single_threaded_products
 from ._utils.validation import (
     check_choice,
@@ -18,12 +19,13 @@ from ._utils.validation import (
     check_finite,
     check_fraction,
     check_psd,
+    check_shape,
     check_target,
     numbers_of,
     targets_in_objects,
 )
-from ._version import __version__
 from .adapting import put_together
+from .files.format import save
 from .intervals import Calibration, spreads
 from .losses import get_loss
 from .one_task import OneTask, one_task, with_rows
@@ -35,7 +37,7 @@ from .tasks.units import USERS_UNITS, check_sizes
 Array = NDArray[np.float64]
 
 
-class TaskRegressor(RegressorMixin, BaseEstimator):
+class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     """Linear model of one task under a given representation.
 
     Minimises ``1/n Σ ℓ(<x_i, w>, y_i) + ½ (w − b)ᵀ θ† (w − b)`` over w in b + Ran(θ) (the paper's
@@ -70,8 +72,16 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     n_iter_ : int
     """
 
+    coef_: Array
+    intercept_: float
+    representation_: Array | None
+    dual_gap_: float
+    n_iter_: int
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+    clip_: tuple[float, float] | None
     _one: OneTask | None = None  # what a meta-learner's prior was adapted to, and what came of it
-    _adapted = False
+    _adapted: bool = False
     _encoding: Encoding | None = None  # how the frames of the learner that adapted it are read
 
     def __init__(
@@ -357,40 +367,40 @@ class TaskRegressor(RegressorMixin, BaseEstimator):
     # ------------------------------------------------------------------ saving
 
     def save(self, path: Any) -> None:
-        """Write the model to one file without pickle, whole or not at all; `tailored.load` reads it back.
+        """Write the model to one file without pickle, atomically; `tailored.load` reads it.
 
-        The file holds all that `predict`, `score`, `predict_interval` and `update` need.  Of a model that a learner
-        adapted this is the learner's prior, and rows of this task: those themselves where the prior's loss or features
-        ask for them, or a few with the same second moments.  A model that was fitted by `fit` has none.
+        The file contains all that `predict`, `score`, `predict_interval` and `update` need.  For a model that a learner
+        adapted, this is the learner's prior and the rows of this task, or a few rows with the same second moments.  A model
+        that `fit` fitted stores no rows.
         """
         check_is_fitted(self, "coef_")
-        archive.write(path, self, __version__)
+        save(path, self)
 
     def state(self) -> dict[str, Any]:
-        """Arguments and fitted attributes, less what follows from the task that a learner adapted it to."""
-        parameters, one = self.get_params(deep=False), self._one
-        names = ["clip_", "feature_names_in_"]
-        if one is None:
+        state, names = (
+            self.get_params(deep=False),
+            ["clip_", "feature_names_in_", "_adapted", "_encoding", "_one"],
+        )
+        if self._one is None:
             names += ["coef_", "intercept_", "representation_", "dual_gap_", "n_iter_"]
         else:
-            parameters.update(representation=None, bias=None)
-        fitted = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return {
-            "parameters": parameters,
-            "fitted": fitted,
-            "one": one,
-            "adapted": self._adapted,
-            "encoding": self._encoding,
-        }
+            # They are computed from the task.
+            state.update(representation=None, bias=None)
+        return {**state, **{name: getattr(self, name) for name in names if hasattr(self, name)}}
 
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        """The model that `state` was taken of."""
-        made = cls(**state["parameters"])
-        made.__dict__.update(state["fitted"])
-        if state["one"] is not None:
-            made._settle(state["one"])
-        else:
-            made.n_features_in_ = len(made.coef_)
-        made._adapted, made._encoding = state["adapted"], state["encoding"]
-        return made
+    def restore(self) -> None:
+        if self._one is not None:
+            if bool(self.fit_intercept) != self._one.prior.fit_intercept:
+                raise ValueError("fit_intercept: is not that of the prior")
+            self._settle(self._one)
+        self.n_features_in_ = n = len(self.coef_)
+        d = n + bool(self.fit_intercept)
+        check_shape("coef_", self.coef_, max(n, 1))
+        if self.representation_ is not None:
+            check_shape("representation_", self.representation_, d, d)
+        elif not self._adapted:
+            raise ValueError("representation_: is missing")
+        if hasattr(self, "feature_names_in_"):
+            check_shape("feature_names_in_", self.feature_names_in_, n)
+        if self.clip_ is not None and self.clip_[0] > self.clip_[1]:
+            raise ValueError("clip_: the lower end is above the upper end")

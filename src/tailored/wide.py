@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ._utils.records import Record
+from ._utils.validation import check_cone, check_shape
 from .gaussian.factors import FactorRows, Factors, posterior, row_means, row_variances, scaled_rows
 from .gaussian.mixture import Want
 from .intervals import own_noise
@@ -36,7 +38,7 @@ class Spreads(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FactorSpreads:
+class FactorSpreads(Record):
     """What the spreads of rows are computed from when the support rows are gone.
 
     Attributes
@@ -50,6 +52,14 @@ class FactorSpreads:
     n_rows: NDArray[np.int64]
     squares: Array
     covariances: Array
+
+    def __post_init__(self) -> None:
+        n, q = len(self.n_rows), self.covariances.shape[-1]
+        check_shape("squares", self.squares, n)
+        check_shape("covariances", self.covariances, n, q, q)
+
+    def restore(self) -> None:
+        check_cone("covariances", self.covariances)
 
     def variances(self, prior: Prior, X: Any, task: NDArray[np.intp]) -> Array:
         """Of predictions, in units of the noise, at rows X of the tasks at these positions."""

@@ -27,6 +27,11 @@ def weights_of(model):
     return np.append(model.coef_, model.intercept_) if model.fit_intercept else model.coef_
 
 
+def learned(learner):
+    """The fitted attributes of a learner, by name."""
+    return {name: value for name, value in learner.state().items() if name.endswith("_")}
+
+
 def same_numbers(one, other, skip=()):
     """Compare two objects to the bit: their arrays, and all that they hold."""
     if isinstance(one, np.ndarray):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayes_samples import same_numbers
+from bayes_samples import learned, same_numbers
 from tailored import (
     ConditionalLearner,
     EmpiricalBayesLearner,
@@ -173,12 +173,12 @@ def test_solvers_do_not_mix(clusters):
     learner = ConditionalLearner("mean", solver=ProjectedSGD(0.3), fit_intercept=False).partial_fit(
         clusters[:20]
     )
-    before = learner.state()["fitted"]
+    before = learned(learner)
     learner.set_params(solver=LBFGS(max_passes=2))
     with pytest.raises(AttributeError, match="partial_fit"):
         learner.partial_fit(clusters[20:])
-    same_numbers(before, learner.state()["fitted"])
+    same_numbers(before, learned(learner))
     learner.fit(clusters)
     assert not hasattr(learner, "step_size_")
     fresh = ConditionalLearner("mean", solver=LBFGS(max_passes=2), fit_intercept=False).fit(clusters)
-    same_numbers(fresh.state()["fitted"], learner.state()["fitted"])
+    same_numbers(learned(fresh), learned(learner))

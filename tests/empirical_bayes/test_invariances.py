@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayes_samples import same_numbers, skewed_tasks, weights_of
+from bayes_samples import learned, same_numbers, skewed_tasks, weights_of
 from tailored import EmpiricalBayesLearner, TaskRegressor, TaskSet, predicting
 from tailored.empirical_bayes import Settings, TrainingData
 from tailored.losses import Absolute
@@ -83,7 +83,7 @@ def test_stream_in_pieces_is_the_same_bits(few_steps, clusters):
     assert pieces.n_tasks_seen_ == 44
     np.testing.assert_array_equal(pieces.task_labels_, clusters.labels[20:44])
     # and a call that starts over forgets all of it
-    same_numbers(whole.state()["fitted"], pieces.fit(some).state()["fitted"])
+    same_numbers(learned(whole), learned(pieces.fit(some)))
 
 
 def test_pieces_bring_side_information_and_validation_tasks(few_steps, with_side):
@@ -99,7 +99,7 @@ def test_pieces_bring_side_information_and_validation_tasks(few_steps, with_side
 
 def test_a_piece_that_fails_changes_nothing(few_steps, clusters):
     learner = EmpiricalBayesLearner().partial_fit(clusters[:8])
-    before = learner.state()["fitted"]
+    before = learned(learner)
     bad = TaskSet.from_tasks([(np.ones((3, 4)), np.arange(3.0))])
     with pytest.raises(ValueError, match="features"):
         learner.partial_fit(bad)
@@ -110,7 +110,7 @@ def test_a_piece_that_fails_changes_nothing(few_steps, clusters):
         learner.partial_fit(clusters[8:16])
     with pytest.raises(ValueError, match="loss"):
         learner.fit(clusters)
-    same_numbers(before, learner.state()["fitted"])
+    same_numbers(before, learned(learner))
     learner.set_params(loss="absolute").partial_fit(clusters[8:16])
     same_numbers(EmpiricalBayesLearner().fit(clusters[:16]).prior_, learner.prior_)
 

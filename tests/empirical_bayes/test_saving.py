@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 
 import tailored
-from bayes_samples import same_numbers, skewed_tasks
+from bayes_samples import learned, same_numbers, skewed_tasks
 from tailored import (
     ConditionalLearner,
     EmpiricalBayesLearner,
@@ -29,7 +29,7 @@ def test_round_trip(with_side, mixture, clusters, tmp_path):
         again = tailored.load(tmp_path / "a")
         np.testing.assert_array_equal(again.adapt_many(tasks_), learner_.adapt_many(tasks_))
         assert again.score(tasks_) == learner_.score(tasks_)
-        same_numbers(learner_.state()["fitted"], again.state()["fitted"])
+        same_numbers(learned(learner_), learned(again))
         assert repr(again) == repr(learner_)
         assert again.get_params() == learner_.get_params()
         groups = np.repeat(tasks_.labels, tasks_.sizes)
@@ -47,7 +47,7 @@ def test_round_trip(with_side, mixture, clusters, tmp_path):
 def test_a_new_fit_of_a_loaded_learner_is_no_continuation(few_steps, mixture, clusters, tmp_path):
     mixture.save(tmp_path / "a")
     again, fresh = tailored.load(tmp_path / "a").fit(clusters[:8]), clone(mixture).fit(clusters[:8])
-    same_numbers(fresh.state()["fitted"], again.state()["fitted"])
+    same_numbers(learned(fresh), learned(again))
 
 
 def test_round_trip_of_names_labels_and_arguments(few_steps, tmp_path):
@@ -64,7 +64,7 @@ def test_round_trip_of_names_labels_and_arguments(few_steps, tmp_path):
     again = tailored.load(tmp_path / "a")
     assert repr(again) == repr(learner)
     assert again.loss_ == learner.loss_
-    same_numbers(learner.state()["fitted"], again.state()["fitted"])
+    same_numbers(learned(learner), learned(again))
     assert list(again.feature_names_in_) == ["price", "speed", "weight"]
     np.testing.assert_array_equal(again.predict(frame, groups), learner.predict(frame, groups))
     assert again.score(frame, y, groups=groups) == learner.score(frame, y, groups=groups)

@@ -1,65 +1,55 @@
-"""Model files, damaged and forged: their bytes, containers, fields and arrays."""
+"""Damage and craft model files: their bytes, containers, fields and arrays."""
 
+import copy
+import hashlib
 import json
 import struct
-import warnings
-import zipfile
-from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 
-from tailored.archive import container
-from tailored.archive.tree import npy_header
-
-FILES = Path(__file__).parents[1] / "model_files"
+from forging import at, places
+from tailored.files.format import CHECKSUM, pack, unpack
 
 
 class Corpus:
-    """The golden files, in bytes and in members."""
+    """Files to start from, as bytes and in parts."""
 
-    def __init__(self, extra=()):
-        paths = [*sorted(FILES.glob("format-*/*.tailored")), *extra]
-        self.files = [path.read_bytes() for path in paths]
-        self.members = [
-            {name: bytes(body) for name, body in container.unpack(content).items()} for content in self.files
-        ]
+    def __init__(self, folder):
+        self.files = [path.read_bytes() for path in sorted(folder.glob("*.tailored"))]
+        self.parts = [(json.loads(tree), arrays) for tree, arrays in map(unpack, self.files)]
 
     def draw(self, rng):
-        """Bytes of one, its members with the tree read, and the members of another."""
-        i = rng.randrange(len(self.files))
-        return self.files[i], dict(self.members[i]), self.members[rng.randrange(len(self.files))]
+        """Return the bytes of a file, its tree and arrays, and those of another file."""
+        i, j = rng.randrange(len(self.files)), rng.randrange(len(self.files))
+        tree, arrays = self.parts[i]
+        return self.files[i], copy.deepcopy(tree), dict(arrays), self.parts[j]
 
 
-def sealed(members):
-    """A file with these members and a right checksum."""
-    return b"".join(container.pack(members))
-
-
-def resealed(content):
-    """Bytes of a file with a right checksum at their end, whatever they are."""
-    import hashlib
-
-    body = content[: -container.DIGEST]
-    return body + hashlib.sha256(body).hexdigest().encode()
+def sealed(content):
+    """Put a right checksum at its place, whatever the bytes are."""
+    if len(content) < CHECKSUM.stop:
+        return content
+    zeros = content[: CHECKSUM.start] + b"0" * 64 + content[CHECKSUM.stop :]
+    digest = hashlib.sha256(zeros).hexdigest().encode()
+    return content[: CHECKSUM.start] + digest + content[CHECKSUM.stop :]
 
 
 # --- bytes
 
 
-def flip(rng, content):
+def flip(rng, content, other):
     content = bytearray(content)
     for _ in range(rng.choice((1, 1, 2, 8, 64))):
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     return bytes(content)
 
 
-def truncate(rng, content):
+def truncate(rng, content, other):
     n = rng.randrange(len(content))
     return rng.choice((content[:n], content[n:]))
 
 
-def insert(rng, content):
+def insert(rng, content, other):
     n = rng.randrange(len(content))
     return content[:n] + rng.randbytes(rng.choice((1, 2, 16, 1000))) + content[n:]
 
@@ -69,100 +59,48 @@ def splice(rng, content, other):
     return content[:a] + other[b : b + rng.randrange(1, 4000)] + content[rng.randrange(len(content)) :]
 
 
-def overwrite(rng, content):
+def overwrite(rng, content, other):
     n, size = rng.randrange(len(content)), rng.choice((1, 2, 4, 8, 100))
     filler = rng.choice((bytes(size), b"\xff" * size, rng.randbytes(size)))
     return content[:n] + filler + content[n + size :]
 
 
+BYTES = (flip, truncate, insert, splice, overwrite)
+
+
 # --- containers
 
 
-def repacked(rng, members, **how):
-    """The same members by Python's own writer of archives."""
-    file = BytesIO()
-    with (
-        warnings.catch_warnings(),
-        zipfile.ZipFile(file, "w", how.get("method", zipfile.ZIP_STORED)) as archive,
-    ):
-        warnings.simplefilter("ignore")
-        for name, body in members:
-            archive.writestr(name, body)
-        archive.comment = how.get("comment", b"")
-    return file.getvalue()
-
-
-def container_of(rng, content, members, other):
-    listed = list(members.items())
-    choice = rng.randrange(12)
-    if choice == 0:  # a member twice
-        return resealed_comment(rng, repacked(rng, [*listed, rng.choice(listed)]))
-    if choice == 1:  # renamed
-        i = rng.randrange(len(listed))
-        name = rng.choice(
-            ("../x", "/etc/passwd", "model.json", "arrays/999.npy", "a" * 300, "arrays/0.pkl", "")
-        )
-        listed[i] = (name, listed[i][1])
-        return sealed(dict(listed))
-    if choice == 2:  # in another order
-        rng.shuffle(listed)
-        return sealed(dict(listed))
-    if choice == 3:  # a bomb
-        bomb = [
-            (name, bytes(rng.choice((10**5, 10**6))) if rng.random() < 0.3 else body) for name, body in listed
-        ]
-        return resealed_comment(rng, repacked(rng, bomb, method=zipfile.ZIP_DEFLATED))
-    if choice == 4:  # comments
-        return repacked(rng, listed, comment=rng.randbytes(rng.randrange(200)))
-    if choice == 5:  # a member that nothing names
-        return sealed(
-            {**members, rng.choice(("arrays/77.npy", "x", "regressors/0.skops")): rng.randbytes(50)}
-        )
-    if choice == 6:  # without a member
-        del members[rng.choice(list(members))]
-        return sealed(members)
-    if choice == 7:  # flags, methods, sizes and offsets of a header
-        return resealed(header(rng, content))
-    if choice == 8:  # the fields of 64-bit archives
-        return resealed(zip64(rng, content))
-    if choice == 9:  # bytes before or between
-        n = rng.choice((0, len(content) // 2))
-        return resealed(content[:n] + rng.randbytes(rng.randrange(1, 50)) + content[n:])
-    if choice == 10:  # a member with the body of another
-        name = rng.choice(list(members))
-        return sealed({**members, name: rng.choice(list(other.values()))})
-    return sealed({name: b"" if rng.random() < 0.3 else body for name, body in listed})
-
-
-def resealed_comment(rng, content):
-    """An archive of Python's with our comment, as a forger would make it."""
-    comment = container.SEAL + b"0" * container.DIGEST
-    return resealed(content[:-2] + struct.pack("<H", len(comment)) + comment)
-
-
-def header(rng, content):
-    marks = [i for mark in (b"PK\3\4", b"PK\1\2", b"PK\5\6") for i in places(content, mark)]
-    at = rng.choice(marks) + rng.randrange(4, 46)
-    size = rng.choice((1, 2, 4))
-    value = rng.choice((b"\0" * size, b"\xff" * size, b"\1" + b"\0" * (size - 1), rng.randbytes(size)))
-    return content[:at] + value + content[at + size :]
-
-
-def places(content, mark):
-    at = content.find(mark)
-    while at >= 0:
-        yield at
-        at = content.find(mark, at + 1)
-
-
-def zip64(rng, content):
-    end = content.rfind(b"PK\5\6")
-    record = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, *(rng.randrange(2**64) for _ in range(4)))
-    locator = struct.pack("<4sLQL", b"PK\6\7", 0, rng.randrange(2**63), 1)
-    tail = bytearray(content[end:])
-    if rng.random() < 0.5:
-        tail[8:20] = b"\xff" * 12
-    return content[:end] + record + locator + bytes(tail)
+def container(rng, content):
+    """Change the header of safetensors, which is JSON."""
+    (n,) = struct.unpack("<Q", content[:8])
+    header, data = json.loads(content[8 : 8 + n]), content[8 + n :]
+    names = [name for name in header if name != "__metadata__"]
+    name, choice = rng.choice(names), rng.randrange(9)
+    if choice == 0:
+        header[rng.choice(("../x", "/etc/passwd", "tree", "__metadata__", "a" * 3000, ""))] = header.pop(name)
+    elif choice == 1:
+        kinds = ("F64", "F32", "F16", "BF16", "F8_E4M3", "I64", "U8", "BOOL", "C64", "X", None)
+        header[name]["dtype"] = rng.choice(kinds)
+    elif choice == 2:
+        sizes = (0, 1, -1, 2**31, 2**40, 2**63, 10**30, 0.5, "8")
+        header[name]["shape"] = [rng.choice(sizes) for _ in range(rng.randrange(5))]
+    elif choice == 3:
+        header[name]["data_offsets"][rng.randrange(2)] = rng.choice((0, 1, -1, len(data), 2**40, 2**63, "0"))
+    elif choice == 4:
+        header[name] = header[rng.choice(names)]
+    elif choice == 5:
+        del header[name]
+    elif choice == 6:
+        data = rng.choice((data + rng.randbytes(50), data[:-1], b""))
+    elif choice == 7:
+        header["more"] = {"dtype": "U8", "shape": [5], "data_offsets": [len(data), len(data) + 5]}
+        data += b"12345"
+    else:
+        header["__metadata__"] = rng.choice(({"sha256": 1}, {}, [], {"more": "x", **header["__metadata__"]}))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    length = rng.choice((len(text),) * 6 + (len(text) - 1, 2**40, 0))
+    return struct.pack("<Q", length) + text + data
 
 
 # --- fields
@@ -170,36 +108,20 @@ def zip64(rng, content):
 STRANGE = [
     None, True, False, 0, 1, -1, 2, 3, 10**6, 2**31, 2**63, -(2**63), 10**400, 0.0, -0.0, 0.5, -1.5, 1e-320, 1e300,
     1e308, -1e308, "", "x", "auto", "nan", "__init__", "__class__", "__reduce__", "os.system", "\ud800", "🙂", "a" * 5000,
-    [], {}, {"number": "nan"}, {"number": "inf"}, {"number": "-inf"}, {"number": 3}, {"list": []}, {"tuple": []},
-    {"dict": {}}, {"objects": [1, "a"]}, {"object": ["Popen", {}]}, {"object": ["Absolute", {}]},
-    {"object": ["__init__", {}]}, {"object": ["Units", {}]}, {"object": ["load", {}]}, {"array": 0},
-    {"array": [0, "<f8", [1], "C"]}, {"array": [0, "|O", [1], "C"]}, {"regressor": 0}, {"list": [1, 2]},
-    {"tuple": [1.0, 0.0]}, {"tuple": [0.0, 1.0]}, {"tuple": [{"number": "nan"}, 1]}, {"a": 1, "b": 2}, [1, 2],
+    [], {}, {"number": "nan"}, {"number": "inf"}, {"number": "-inf"}, {"number": 3}, {"tuple": []}, {"dict": {}},
+    {"objects": [[2], [1, "a"]]}, {"objects": [[-1], []]}, {"objects": [[2**31 - 1, 2**31 - 1], []]},
+    {"object": ["Popen", {}]}, {"object": ["Absolute", {}]}, {"object": ["__init__", {}]}, {"object": ["Units", {}]},
+    {"object": ["load", {}]}, {"array": 0}, {"array": ["0", "C"]}, {"array": ["0", "X"]}, {"strings": "0"},
+    {"regressor": "0"}, {"csr": [1, 2, 3, [4, 5]]}, {"tuple": [1.0, 0.0]}, {"tuple": [0.0, 1.0]},
+    {"tuple": [{"number": "nan"}, 1]}, {"a": 1, "b": 2}, [1, 2], {"array": ["0", ["C"]]}, {"object": [["a"], {}]},
 ]  # fmt: skip
 
 
-def spots(node, path=()):
-    """All places of a tree."""
-    yield path
-    if isinstance(node, dict):
-        for key, part in node.items():
-            yield from spots(part, (*path, key))
-    elif isinstance(node, list):
-        for i, part in enumerate(node):
-            yield from spots(part, (*path, i))
-
-
-def at(node, path):
-    for step in path:
-        node = node[step]
-    return node
-
-
-def field_of(rng, members, other):
-    tree = json.loads(members["model.json"])
+def field(rng, tree, other):
+    """Return the bytes of another tree."""
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        tree = forged_field(rng, tree, other)
-    text = json.dumps(tree, ensure_ascii=True)
+        change_field(rng, tree, other)
+    text = json.dumps(tree)
     choice = rng.random()
     if choice < 0.05:  # a name twice
         i = text.find('": ', rng.randrange(len(text)))
@@ -207,33 +129,29 @@ def field_of(rng, members, other):
         if 0 < j < i:
             text = text[:j] + text[j : i + 3] + "1, " + text[j:]
     elif choice < 0.08:
-        text = text.replace(
-            rng.choice(("1", "0.5", "null")), rng.choice(("NaN", "Infinity", "1e999", "-1e999")), 1
-        )
+        old, new = rng.choice(("1", "0.5", "null")), rng.choice(("NaN", "Infinity", "1e999", "-1e999"))
+        text = text.replace(old, new, 1)
     elif choice < 0.10:  # nested deeply
         n = rng.choice((50, 100, 5000, 100000))
-        text = rng.choice(
-            (text[:-1] + ', "x": ' + "[" * n + "]" * n + "}", '{"dict":' * n + "1" + "}" * n, "[" * n)
-        )
-    return {**members, "model.json": text.encode()}
+        nested = (text[:-1] + ', "x": ' + "[" * n + "]" * n + "}", '{"tuple":[' * n + "1" + "]}" * n, "[" * n)
+        text = rng.choice(nested)
+    return text.encode()
 
 
-def forged_field(rng, tree, other):
-    inside = [path for path in spots(tree) if path]
-    if not inside:
-        return tree
-    spot = rng.choice(inside)
+def change_field(rng, tree, other):
+    spot = rng.choice([path for path in places(tree) if path] or [None])
+    if spot is None:
+        return
     holder, key, choice = at(tree, spot[:-1]), spot[-1], rng.random()
+    value = holder[key]
     if choice < 0.55:
-        holder[key] = json.loads(json.dumps(rng.choice(STRANGE)))
+        holder[key] = copy.deepcopy(rng.choice(STRANGE))
     elif choice < 0.65:
-        value = holder[key]
         if isinstance(value, int | float) and not isinstance(value, bool):
-            holder[key] = rng.choice((value + 1, value - 1, -value, value * 1e6, value * 1e-6, value / 3))
+            holder[key] = rng.choice((value + 1, value - 1, -value, value * 10**6, value * 1e-6, value / 3))
         elif isinstance(value, str):
-            holder[key] = rng.choice(
-                (value + "x", value.upper(), value[:-1], "Constant", "Dense", "Prior", "Mixture")
-            )
+            words = (value + "x", value.upper(), value[:-1], "Constant", "Dense", "Squared", "Mixture")
+            holder[key] = rng.choice(words)
         elif isinstance(value, list):
             holder[key] = rng.choice((value[:-1], value * 2, value[::-1], [*value, 0]))
         else:
@@ -242,14 +160,11 @@ def forged_field(rng, tree, other):
         del holder[key]
     elif choice < 0.85 and isinstance(holder, dict):
         holder[rng.choice(("__init__", "__class__", "extra", "prior_", "_stream", "state", "clip_", ""))] = (
-            holder[key]
+            value
         )
-    elif choice < 0.93:  # a part of itself elsewhere
-        holder[key] = json.loads(json.dumps(at(tree, rng.choice(list(spots(tree))))))
-    else:  # a part of another model
-        donor = json.loads(other["model.json"])
-        holder[key] = at(donor, rng.choice(list(spots(donor))))
-    return tree
+    else:  # a part of this tree, or of another
+        donor = tree if choice < 0.93 else other[0]
+        holder[key] = copy.deepcopy(at(donor, rng.choice(list(places(donor)))))
 
 
 # --- arrays
@@ -257,89 +172,60 @@ def forged_field(rng, tree, other):
 VALUES = (0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e308, -1e308, 1e-320, 1e150, -1e-150, 3.0)
 
 
-def array_of(rng, members, other):
-    names = [name for name in members if name.endswith(".npy")]
-    if not names:
-        return field_of(rng, members, other)
-    name = rng.choice(names)
-    choice = rng.randrange(8)
-    if choice == 0:  # of another model, or of another place
-        theirs = [body for key, body in {**other, **members}.items() if key.endswith(".npy")]
-        return {**members, name: rng.choice(theirs)}
-    if choice == 1:  # a header that says something else
-        head = members[name][:128]
-        return {**members, name: flip(rng, head) + members[name][128:]}
-    if choice == 2:
-        return {**members, name: truncate(rng, members[name])}
-    array = np.load(BytesIO(members[name]), allow_pickle=False)
-    tree = json.loads(members["model.json"])
-    array = changed(rng, array, choice)
-    number = int(name[7:-4])
-    if rng.random() < 0.9:  # the tree knows of it
-        for path in spots(tree):
-            node = at(tree, path)
-            if isinstance(node, dict) and set(node) == {"array"} and node["array"][0] == number:
-                node["array"] = [number, array.dtype.str, list(array.shape), "C"]
-    if array.dtype == object:
-        file = BytesIO()
-        np.save(file, array, allow_pickle=True)
-        body = file.getvalue()
-    else:
-        body = npy_header(array.dtype.str, array.shape, "C") + array.tobytes("C")
-    return {**members, name: body, "model.json": json.dumps(tree).encode()}
-
-
-def changed(rng, array, choice):
-    if choice == 3:  # another type
-        kind = rng.choice(("<f4", "<i8", "<u8", ">f8", "|b1", "<U3", "|S4", "<c16", "|O", "<M8[s]"))
-        try:
-            return array.astype(kind)
-        except (TypeError, ValueError):
-            return array.astype("<U8")
-    if choice == 4:  # another shape
-        return rng.choice(
-            (
-                array.ravel(),
-                array[None],
-                array[..., None],
-                array.T,
-                array[:-1] if array.ndim else array,
-                np.repeat(array, 2),
-            )
-        )
-    if choice == 5 and array.ndim:  # rows in another order, or twice
-        return array[[rng.randrange(len(array)) for _ in range(len(array))]] if len(array) else array
-    array = array.copy()
-    if array.size and array.dtype.kind in "fiu":
-        value = rng.choice(VALUES) if array.dtype.kind == "f" else rng.choice((0, 1, -1, 2**31, -(2**63), 7))
+def change_array(rng, arrays, other):
+    """Change one of the arrays."""
+    name, choice = rng.choice(list(arrays)), rng.randrange(6)
+    array = arrays[name]
+    if choice == 0:  # of another place, or of another model
+        arrays[name] = rng.choice([*arrays.values(), *other[1].values()])
+    elif choice == 1:
         with np.errstate(all="ignore"):
-            flat = array.reshape(-1)
-            if choice == 6:
-                for _ in range(rng.choice((1, 2, array.size))):
-                    flat[rng.randrange(array.size)] = np.array(value).astype(array.dtype)
-            else:
-                array = (array * rng.choice((2, -1, 0, 1000))).astype(array.dtype)
-    return array
+            arrays[name] = array.astype(rng.choice(("f4", "f2", "i8", "u8", "u4", "i1", "?")))
+    elif choice == 2:
+        shapes = [
+            array.ravel(),
+            array[None],
+            array[..., None],
+            np.ascontiguousarray(array.T),
+            np.repeat(array, 2),
+        ]
+        arrays[name] = rng.choice([*shapes, array[:-1], np.zeros((0, *array.shape), array.dtype)])
+    elif choice == 3 and len(array):
+        arrays[name] = array[[rng.randrange(len(array)) for _ in range(len(array))]]
+    elif choice == 4:
+        with np.errstate(all="ignore"):
+            arrays[name] = (array * rng.choice((2, -1, 0, 1000))).astype(array.dtype)
+    elif array.size:
+        values = VALUES if array.dtype.kind == "f" else (0, 1, -1, 2**31, -(2**63), 7)
+        flat = array.copy().reshape(-1)
+        with np.errstate(all="ignore"):
+            value = np.array(rng.choice(values)).astype(array.dtype)
+        for _ in range(rng.choice((1, 2, array.size))):
+            flat[rng.randrange(array.size)] = value
+        arrays[name] = flat.reshape(array.shape)
 
 
 # --- files
 
 
 def damaged(rng, corpus):
-    """(class, bytes, whether the checksum is right)."""
-    content, members, other = corpus.draw(rng)
+    """Return a class of damage, the bytes of a file, and whether its checksum is right."""
+    content, tree, arrays, other = corpus.draw(rng)
     kind = rng.choice(("bytes", "bytes", "containers", "fields", "fields", "arrays", "arrays"))
     if kind == "bytes":
-        name = rng.choice(("flip", "truncate", "insert", "splice", "overwrite"))
-        theirs = rng.choice(corpus.files)
-        found = splice(rng, content, theirs) if name == "splice" else globals()[name](rng, content)
+        change = rng.choice(BYTES)
+        found, kind = change(rng, content, rng.choice(corpus.files)), f"bytes: {change.__name__}"
         if rng.random() < 0.5:
-            return f"bytes: {name}, checksum made right", resealed(found), True
-        return f"bytes: {name}", found, found == content
+            return f"{kind}, right checksum", sealed(found), True
+        return kind, found, found == content
     if kind == "containers":
-        return "containers", container_of(rng, content, members, other), True
-    found = sealed((field_of if kind == "fields" else array_of)(rng, members, other))
-    if rng.random() < 0.2:  # without a right checksum: that of the file it was made from
-        found = found[: -container.DIGEST] + content[-container.DIGEST :]
+        return kind, sealed(container(rng, content)), True
+    if kind == "fields":
+        found = pack(field(rng, tree, other), arrays)
+    else:
+        change_array(rng, arrays, other)
+        found = pack(json.dumps(tree).encode(), arrays)
+    if rng.random() < 0.2:
+        found = found[: CHECKSUM.start] + content[CHECKSUM] + found[CHECKSUM.stop :]
         return f"{kind}, old checksum", found, found == content
-    return f"{kind}, checksum made right", found, True
+    return f"{kind}, right checksum", found, True

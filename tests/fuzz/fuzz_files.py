@@ -1,17 +1,15 @@
-"""A seeded fuzzer of model files.
+"""Fuzz model files with a seed.
 
     python tests/fuzz/fuzz_files.py --count 100000 --seed 0 --jobs 2
 
-takes the golden files, damages or forges them in the ways of `files_damage`, and loads what comes out.
-A failure is
-- any exception but `ModelFileError`, or one that only the last gate of the reader caught;
-- code that ran: the audit hook of the process saw a call of another program, or the opening of another file;
-- a damaged file, one without a right checksum, that loads;
-- a forged file, with a right checksum, whose model neither answers with numbers of the right shape nor with a
-  ValueError;
-- memory beyond a bound, or files that are left behind.
+saves small models, damages their files in the ways of `files_damage`, and loads the result.  A failure is
+- any exception but `ModelFileError`;
+- executed code: the audit hook of the process saw a new process, a pickle or a connection;
+- a file without a right checksum that loads;
+- a file with a right checksum whose model raises anything but a ValueError, or predicts an array of another shape;
+- memory beyond a limit, or files that are left behind.
 
-A forged file that is consistent is a model, not a failure.
+A crafted file that is consistent is a model, not a failure.
 """
 
 import argparse
@@ -28,18 +26,21 @@ from pathlib import Path
 
 import numpy as np
 
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS / "model_files")]
+import small_models
 from files_damage import Corpus, damaged
 from tailored import TaskRegressor, load
 from tailored.exceptions import ModelFileError
 
-#: Bytes that a load may take beside those of the process: twice the largest golden file would fit many times.
-MEMORY = 256 * 2**20
+#: Bytes that the process may allocate beyond those in use before the run.
+MEMORY = 512 * 2**20
 
 SEEN, LOADING = [], []
 
 
 def watch(event, arguments):
-    """What code from a file would do while it is loaded: start programs, look up what a pickle names, connect."""
+    """Record what code from a file could do while it is loaded: start programs, unpickle, connect."""
     if LOADING and event in (
         "subprocess.Popen",
         "os.system",
@@ -52,13 +53,10 @@ def watch(event, arguments):
 
 
 def ask(model):
-    """The answer of a model that was loaded, or the ValueError that it gives instead."""
+    """Predict with a model that was loaded, and return what happened."""
     d = model.n_features_in_
-    settings = (
-        model if isinstance(model, TaskRegressor) and model._one is None else getattr(model, "prior_", None)
-    )
-    settings = model._one.prior if settings is None else settings
-    if d > 1000 or settings.max_iter > 10_000:
+    settings = getattr(model, "prior_", model)
+    if d > 2000 or getattr(settings, "max_iter", 0) > 10_000:
         return "a model of many columns or steps"
     X = np.round(np.random.default_rng(0).normal(size=(3, d)), 3)
     try:
@@ -68,25 +66,23 @@ def ask(model):
                 side = {"side_info": np.zeros(model.n_side_info_in_)} if model.n_side_info_in_ else {}
                 one = model.adapt(X, X[:, 0], **side)
             found = one.predict(X)
-            if one._one is not None and one._one.prior.calibration is not None:
-                one.predict_interval(X, 0.5)
-    except ValueError:
-        return "a ValueError of the model"
+            one.predict_interval(X, 0.5)
+    except ValueError as error:
+        if "no calibration" not in str(error):
+            return "a ValueError of the model"
     if found.shape != (3,):
         return f"FAILURE: shape {found.shape}"
-    return "a model" if np.isfinite(found).all() else "a model beyond the range of numbers"
+    return "a model" if np.isfinite(found).all() else "a model that overflows"
 
 
 def try_file(path, content, right):
-    """What becomes of one file."""
+    """Load one file, and return what happened."""
     path.write_bytes(content)
     LOADING.append(True)
     try:
         model = load(path)
     except ModelFileError as error:
-        if "cannot be read:" in error.reason:
-            return f"FAILURE: {error.reason[:200]}"
-        return "refused"
+        return "refused by the last handler" if "cannot be read:" in error.reason else "refused"
     except BaseException as error:
         return f"FAILURE: {type(error).__name__}: {error}"[:200]
     finally:
@@ -99,10 +95,10 @@ def try_file(path, content, right):
         return f"FAILURE: {type(error).__name__} of a model: {error}"[:200]
 
 
-def run(count, seed, extra=()):
-    """Counts of (class, outcome), and the numbers of files that failed."""
+def run(count, seed, models):
+    """Return counts of (class, outcome), and the files that failed."""
     warnings.simplefilter("ignore")
-    corpus, counts, failures = Corpus(extra), Counter(), []
+    corpus, counts, failures = Corpus(Path(models)), Counter(), []
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         path = Path(folder) / "model"
         for number in range(count):
@@ -121,9 +117,9 @@ def run(count, seed, extra=()):
 
 
 def limited(arguments):
-    """`run` in a process of its own, whose memory is bounded once it is warm."""
+    """Run in a process whose memory is limited after some files."""
     sys.addaudithook(watch)
-    run(20, f"warm {arguments[1]}")
+    run(20, f"warm {arguments[1]}", arguments[2])
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     return run(*arguments)
@@ -147,14 +143,15 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     start, counts, failures = time.perf_counter(), Counter(), []
-    parts = [
-        (given.count // given.jobs + (i < given.count % given.jobs), f"{given.seed}-{i}")
-        for i in range(given.jobs)
-    ]
-    with get_context("spawn").Pool(given.jobs) as pool:
-        for found, failed in pool.imap_unordered(limited, parts):
-            counts.update(found)
-            failures += failed
+    with tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")
+        small_models.save_all(Path(folder))
+        sizes = [given.count // given.jobs + (i < given.count % given.jobs) for i in range(given.jobs)]
+        parts = [(size, f"{given.seed}-{i}", folder) for i, size in enumerate(sizes)]
+        with get_context("spawn").Pool(given.jobs) as pool:
+            for found, failed in pool.imap_unordered(limited, parts):
+                counts.update(found)
+                failures += failed
     seconds = time.perf_counter() - start
     print(table(counts))
     print(

@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 from tailored import load
-from tailored.archive import writing
+from tailored._utils.files import write_atomically
 
-FILES = sorted(Path(__file__).parent.glob("format-4/*.tailored"))
 KILLS = Path(__file__).parents[1] / "fuzz" / "kill_saves.py"
 
 
 @pytest.fixture(scope="module")
-def models():
-    return [load(path) for path in FILES[:4]]
+def models(saved):
+    return [load(saved(name)) for name in ("independent", "conditional", "joined", "task-fitted")]
 
 
 def test_file_and_folder_are_seen_on_the_disk_before_and_after_the_move(models, tmp_path, monkeypatch):
@@ -61,12 +60,12 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(models, tmp_path, monk
 
 
 def test_whoever_is_interrupted_leaves_nothing(tmp_path):
-    def pieces():
-        yield b"some"
+    def interrupted(file):
+        file.write(b"some")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        writing.write_whole(tmp_path / "a", pieces())
+        write_atomically(tmp_path / "a", interrupted)
     assert not list(tmp_path.iterdir())
 
 
@@ -122,13 +121,13 @@ def test_a_link_is_followed(models, tmp_path):
         models[0].save(round_)
 
 
-def test_a_target_that_is_no_file(models, tmp_path):
+def test_a_target_that_is_not_a_file(models, tmp_path):
     with pytest.raises(ValueError, match=r"is a folder; give the name of a file"):
         models[0].save(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere; make it first"):
+    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist; make it first"):
         models[0].save(tmp_path / "nowhere" / "a")
     if Path("/dev/null").exists():
-        with pytest.raises(ValueError, match="no ordinary file"):
+        with pytest.raises(ValueError, match="not a regular file"):
             models[0].save("/dev/null")
     assert not list(tmp_path.iterdir())
 

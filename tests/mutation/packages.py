@@ -61,8 +61,8 @@ PACKAGES = {
             "tests/test_summary.py",
         ),
     ),
-    "archive": Package(
-        (f"{_HERE}/archive/*.py", f"{_HERE}/archive/schemas/*.py"),
+    "files": Package(
+        (f"{_HERE}/files/*.py", f"{_HERE}/_utils/files.py"),
         (
             "tests/model_files/test_round_trips.py",
             "tests/model_files/test_golden_files.py",

@@ -1,19 +1,20 @@
-"""Frozen records that remember what they computed from their fields, and are copied and pickled without it."""
+"""Classes that model files can contain, and frozen records with cached properties."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any, Generic, Self, TypeVar, overload
 
 T = TypeVar("T")
 
 
 class cached_property(Generic[T]):
-    """`functools.cached_property` as it is from Python 3.12 on: without a lock.
+    """Compute a property once, without a lock, as `functools.cached_property` does since Python 3.12.
 
-    The lock of 3.11 is held while something is computed, by all instances; a child that is forked meanwhile waits for it for
-    ever.  Two threads may compute the same twice.
+    Python 3.11 holds a lock of the class while it computes, so a process that is forked meanwhile waits forever.  Without the
+    lock, two threads may compute the same value twice.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -30,13 +31,77 @@ class cached_property(Generic[T]):
     def __get__(self, instance: object | None, owner: type) -> Self | T:
         if instance is None:
             return self
-        # No data descriptor: from now on the attribute itself is found.
+        # This descriptor has no __set__, so the next access finds the attribute itself.
         value = vars(instance)[self.name] = self.compute(instance)
         return value
 
 
-class Record:
-    """Base of frozen dataclasses with cached properties: what was computed is no part of what they are."""
+#: Classes that a model file can name, by their names.
+STORED: dict[str, type[Stored]] = {}
+#: Annotates numbers and arrays that may be NaN or infinite in a file: ``Annotated[float, MAY_BE_NAN]``.
+MAY_BE_NAN = "may be NaN"
+
+
+def constructor_arguments(cls: type) -> list[str]:
+    """List the names of the arguments of a constructor."""
+    return list(inspect.signature(cls).parameters)
+
+
+class Stored:
+    """Base of the classes whose objects model files can contain.
+
+    A file stores the constructor arguments, which are attributes of the same names.  `tailored.files` checks their types
+    against the annotations; constructors and `restore` check everything else.  An untrusted file can call a constructor
+    with any values of the annotated types, so constructors must have no side effects.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__module__.startswith("tailored."):
+            known = STORED.setdefault(cls.__name__, cls)
+            # A decorator such as dataclass(slots=True) defines the same class twice.
+            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise TypeError(f"two classes that model files can contain have the name {cls.__name__}")
+            STORED[cls.__name__] = cls
+
+    def state(self) -> dict[str, Any]:
+        """Return the fields that a model file stores."""
+        if is_dataclass(self):
+            return {field.name: getattr(self, field.name) for field in fields(self) if field.init}
+        return {name: getattr(self, name) for name in constructor_arguments(type(self))}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """Make an object from the fields in a file."""
+        made = cls(**state)
+        made.restore()
+        return made
+
+    def restore(self) -> None:
+        """Complete an object that was made from a file, or raise a ValueError if its fields do not agree."""
+
+
+class Fitted(Stored):
+    """Base of stored classes that have public attributes beside their constructor arguments, such as those that `fit` sets.
+
+    The class must annotate these attributes.
+    """
+
+    def state(self) -> dict[str, Any]:
+        public = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {**super().state(), **public}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        names = constructor_arguments(cls)
+        made = cls(**{name: value for name, value in state.items() if name in names})
+        vars(made).update({name: value for name, value in state.items() if name not in names})
+        made.restore()
+        return made
+
+
+class Record(Stored):
+    """Base of frozen dataclasses with cached properties, which pickles, copies and files leave out."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: vars(self)[field.name] for field in fields(self)}  # type: ignore[arg-type]

@@ -133,6 +133,42 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
     return theta
 
 
+def check_shape(name: str, array: np.ndarray, *shape: int | None) -> None:
+    """Raise a ValueError unless an array has this shape; None stands for any length."""
+    if array.ndim != len(shape) or any(
+        n is not None and m != n for m, n in zip(array.shape, shape, strict=True)
+    ):
+        expected = ", ".join("any" if n is None else str(n) for n in shape)
+        raise ValueError(f"{name}: expected an array of shape ({expected}), got {array.shape}")
+
+
+def check_cone(name: str, matrices: np.ndarray, smallest: float = 0.0) -> None:
+    """Raise a ValueError unless the last two axes are symmetric positive semidefinite matrices, up to rounding.
+
+    The rounding is 1e-6 of the largest entry of each matrix, or of ``smallest`` if that is larger.
+    """
+    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
+        raise ValueError(f"{name}: expected square matrices, got an array of shape {matrices.shape}")
+    if not matrices.size:
+        return
+    size = np.maximum(np.abs(matrices).max(axis=(-2, -1), keepdims=True), smallest)
+    # Divided by the largest entry: products of entries near the largest float would overflow.
+    scaled = matrices / np.where(size > 0, size, 1.0)
+    if np.abs(scaled - np.swapaxes(scaled, -1, -2)).max() > 1e-6:
+        raise ValueError(f"{name}: must be symmetric")
+    try:
+        # Cheaper than eigenvalues, and fails where one is below -1e-6.
+        np.linalg.cholesky(scaled + 1e-6 * np.eye(matrices.shape[-1]))
+    except np.linalg.LinAlgError:
+        raise ValueError(f"{name}: must be positive semidefinite") from None
+
+
+def check_divisor(name: str, values: Any) -> None:
+    """Raise a ValueError unless numbers and their inverses are positive and far from overflow."""
+    if not np.all((np.asarray(values) >= 1e-300) & (np.asarray(values) <= 1e300)):
+        raise ValueError(f"{name}: must be between 1e-300 and 1e300")
+
+
 # --- rows and targets
 
 
@@ -305,6 +341,17 @@ def is_missing(value: Any) -> bool:
         return value is None or bool(value != value)
     except (TypeError, ValueError):
         return not isinstance(value, np.ndarray)
+
+
+def check_labels(name: str, labels: np.ndarray) -> None:
+    """Raise a ValueError unless labels of tasks are different numbers, words or tuples of these."""
+    values = labels.tolist()
+    for value in values if labels.dtype == object else ():
+        for part in value if isinstance(value, tuple) else (value,):
+            if not isinstance(part, str | int | float | tuple | None) or part != part:
+                raise ValueError(f"{name}: must be numbers, words or tuples of these")
+    if labels.dtype.kind not in "biufUO" or len(set(values)) != len(values):
+        raise ValueError(f"{name}: must be different numbers, words or tuples of these")
 
 
 def label_array(values: list[Any]) -> np.ndarray:

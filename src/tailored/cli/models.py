@@ -65,6 +65,13 @@ Missing = Annotated[
     str, typer.Option(help="Rows without a task, target or input: error, or drop to leave them out.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+TrustRegressor = Annotated[
+    bool,
+    typer.Option(
+        "--trust-regressor",
+        help="Read the common regressor of the model, which can execute code: only for files that you trust.",
+    ),
+]
 Jobs = Annotated[int, typer.Option(help="Processor cores to use; -1 uses all.")]
 
 
@@ -134,6 +141,7 @@ def predict(
     missing: Annotated[
         str, typer.Option(help="Rows without an input: error, or drop to leave their prediction empty.")
     ] = "error",
+    trust_regressor: TrustRegressor = False,
     as_json: Json = False,
 ) -> None:
     """Predict rows of new or known tasks, with intervals: the table with four columns more.
@@ -145,9 +153,9 @@ def predict(
     A new one is predicted from its rows in the support, or from what all tasks have in common and its description.
     """
     with in_one_line():
-        from ..persistence import load
+        from ..files.format import load
 
-        learner = load(model)
+        learner = load(model, trust_regressor=trust_regressor)
         known = learner.columns_in_
         if known["task"] is None:
             raise UsageError(f"model: {model} was not learned from a table; use predict_tasks in Python")
@@ -225,6 +233,7 @@ def evaluate(
 
 def summary(
     model: Annotated[str, typer.Argument(help="Model that `tailored fit` wrote.", show_default=False)],
+    trust_regressor: TrustRegressor = False,
     as_json: Json = False,
 ) -> None:
     """What a model has learned: common effects, how much they vary between tasks, what descriptions say.
@@ -232,9 +241,9 @@ def summary(
     Example: tailored summary model.tailored
     """
     with in_one_line():
-        from ..persistence import load
+        from ..files.format import load
 
-        found = load(model).summary()
+        found = load(model, trust_regressor=trust_regressor).summary()
         say(json.dumps(found.to_dict(), default=str) if as_json else str(found))
 
 

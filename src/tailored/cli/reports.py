@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .errors import UsageError, in_one_line
-from .models import Columns, Describe, Missing, read_tasks
+from .models import Columns, Describe, Missing, TrustRegressor, read_tasks
 from .output import say
 
 
@@ -23,20 +23,21 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="Page to write.")] = Path("report.html"),
     missing: Missing = "error",
     coverage: Annotated[float, typer.Option(help="Nominal coverage of the intervals, e.g. 0.9.")] = 0.9,
+    trust_regressor: TrustRegressor = False,
 ) -> None:
     """Write an HTML page about your model and its data.
 
     Example: tailored report model.tailored --data pupils.csv --describe schools.csv -o report.html
     """
     with in_one_line():
-        from ..persistence import load
+        from ..files.format import load
         from ..report import write_report
 
         if not source.exists():
             raise UsageError(f"source: there is no file {source}")
         if not out.parent.is_dir():
             raise UsageError(f"--out: there is no folder {out.parent}")
-        learner = load(source)
+        learner = load(source, trust_regressor=trust_regressor)
         known = learner.columns_in_
         if known["task"] is None:
             raise UsageError(f"source: {source} was not learned from a table; use tailored.report in Python")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from .._utils.validation import check_divisor
 from ..tasks import TaskSet
 from ._base import Array, FeatureMap, mean_norm
 
@@ -40,11 +41,14 @@ class AdaptedWeights(FeatureMap):
         The fitted one.
     """
 
+    model: Any
+    norm: float
+
     def __init__(self, learner: Any = None, *, unit_norm: bool = False, constant: bool = False) -> None:
         self.learner = learner
         self.unit_norm = unit_norm
         self.constant = constant
-        self.model: Any = learner if hasattr(learner, "prior_") else None
+        self.model = learner if hasattr(learner, "prior_") else None
         self.norm = 1.0
 
     @property
@@ -82,10 +86,10 @@ class AdaptedWeights(FeatureMap):
 
     def state(self) -> dict[str, Any]:
         # The fitted learner has the arguments of the unfitted one.
-        return {**vars(self), "learner": self.learner if self.model is None else None}
+        return {**super().state(), "learner": self.learner if self.model is None else None}
 
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> AdaptedWeights:
-        made = super().from_state(state)
-        made.learner = made.learner if made.model is None else made.model
-        return made
+    def restore(self) -> None:
+        if self.model is not None and not hasattr(self.model, "prior_"):
+            raise ValueError("model: must be a fitted learner")
+        check_divisor("norm", self.norm)
+        self.learner = self.learner if self.model is None else self.model

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from .._utils.records import Fitted
 from ..tasks import TaskSet
 from ..tasks.rows import BATCH_FLOATS, dense
 from ..tasks.units import USERS_UNITS, check_sizes
@@ -18,7 +19,7 @@ from ..tasks.units import USERS_UNITS, check_sizes
 Array = NDArray[np.float64]
 
 
-class FeatureMap(ABC):
+class FeatureMap(Fitted, ABC):
     """Base of all maps: ``fit`` on the training tasks, ``transform`` to (T, k)."""
 
     @property
@@ -47,17 +48,6 @@ class FeatureMap(ABC):
         """The class and the arguments of its constructor."""
         names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
-
-    def state(self) -> dict[str, Any]:
-        """Constructor arguments and fitted numbers that rebuild the map (for saving)."""
-        return dict(vars(self))
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        """The map that `state` was taken of."""
-        made = cls.__new__(cls)
-        vars(made).update(state)
-        return made
 
 
 def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from .._utils.validation import is_missing, name_some, outside
+from .._utils.validation import check_divisor, check_real, check_shape, is_missing, name_some, outside
 from ..exceptions import UnknownCategoryWarning
 from ..tasks import Task, TaskSet
 from ..tasks.rows import dense
@@ -44,10 +44,20 @@ class SideVector(DescriptionMap):
     #: Of a table of numbers: the means, and the columns that have an indicator.
     means: Array | None = None
     indicated: tuple[int, ...] = ()
+    #: Of a table with categories: per column its categories, or its mean and deviation.
+    categories: list[dict[str, Any]] | None
 
     def __init__(self) -> None:
-        #: Of a table with categories: per column its categories, or its mean and deviation.
-        self.categories: list[Any] | None = None
+        self.categories = None
+
+    def restore(self) -> None:
+        if self.means is not None:
+            check_shape("means", self.means, None)
+        n = 0 if self.means is None else len(self.means)
+        if sorted(set(self.indicated)) != list(self.indicated) or not all(0 <= j < n for j in self.indicated):
+            raise ValueError("indicated: must be increasing positions of numeric columns")
+        for i, code in enumerate(self.categories or ()):
+            _check_code(code, f"categories.{i}")
 
     def fit(self, tasks: TaskSet) -> SideVector:
         table = _side_table(tasks)
@@ -103,6 +113,19 @@ class SideVector(DescriptionMap):
         if self.means is not None and table.shape[1] != len(self.means):
             raise ValueError(f"side_info: expected {len(self.means)} columns as in fit, got {table.shape[1]}")
         return _as_numbers(table, "the side information")
+
+
+def _check_code(code: dict[str, Any], name: str) -> None:
+    """Raise a ValueError unless this is the encoding of one column."""
+    if set(code) == {"values"}:
+        values = code["values"]
+        if not isinstance(values, list) or len(set(values)) != len(values):
+            raise ValueError(f"{name}: values must be a list of different categories")
+    elif {"mean", "deviation"} <= set(code) <= {"mean", "deviation", "indicator"}:
+        check_real(f"{name}.mean", code["mean"])
+        check_divisor(f"{name}.deviation", check_real(f"{name}.deviation", code["deviation"]))
+    else:
+        raise ValueError(f"{name}: must have values, or a mean and a deviation")
 
 
 def _as_numbers(table: NDArray[Any], what: str) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.validation import check_divisor, check_shape
 from ..gaussian import Mixture, adapt, fit_mixed_model, statistics_of
 from ..tasks import TaskSet, Units
 from ..tasks.rows import BATCH_FLOATS, batches
@@ -24,11 +25,24 @@ class PosteriorMean(FeatureMap):
         Whether the model sees a constant column; φ is in R^{d+1} otherwise.
     """
 
+    units: Units | None
+    mixture: Mixture | None
+    norm: float
+
     def __init__(self, fit_intercept: bool = True) -> None:
         self.fit_intercept = fit_intercept
-        self.units: Units | None = None
-        self.mixture: Mixture | None = None
+        self.units = None
+        self.mixture = None
         self.norm = 1.0
+
+    def restore(self) -> None:
+        check_divisor("norm", self.norm)
+        if self.mixture is not None and self.units is not None:
+            check_shape("mixture.means", self.mixture.means, None, len(self.units.columns))
+            if self.units.fit_intercept != self.fit_intercept:
+                raise ValueError("units: must have an intercept as the map has")
+            if self.mixture.side is not None or self.mixture.gates is not None:
+                raise ValueError("mixture: must not depend on side information")
 
     def fit(self, tasks: TaskSet) -> PosteriorMean:
         d = tasks.n_features + self.fit_intercept

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.validation import check_choice
+from .._utils.validation import check_choice, check_divisor
 from ..tasks import TaskSet
 from ._adapted import AdaptedWeights
 from ._base import Array, FeatureMap, mean_norm
@@ -43,10 +43,18 @@ class JoinedMaps(FeatureMap):
         Anything that a learner takes as ``feature_map``.
     """
 
+    parts: list[FeatureMap]
+    norms: list[float]
+
     def __init__(self, maps: Sequence[Any] = ()) -> None:
         self.maps = list(maps)
-        self.parts: list[FeatureMap] = []
-        self.norms: list[float] = []
+        self.parts = []
+        self.norms = []
+
+    def restore(self) -> None:
+        if len(self.parts) != len(self.norms):
+            raise ValueError("norms: must be one for each map")
+        check_divisor("norms", self.norms)
 
     @property
     def needs_rows(self) -> bool:

@@ -29,9 +29,11 @@ class RidgeEstimate(FeatureMap):
         The λ in use; None before "auto" has been fitted.
     """
 
+    penalty: float | None
+
     def __init__(self, alpha: float | str = 1.0) -> None:
         self.alpha = alpha
-        self.penalty: float | None = None if isinstance(alpha, str) else alpha
+        self.penalty = None if isinstance(alpha, str) else alpha
 
     def fit(self, tasks: TaskSet) -> RidgeEstimate:
         if isinstance(self.alpha, str):

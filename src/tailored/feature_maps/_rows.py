@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_random_state
 
+from .._utils.validation import check_shape
 from ..tasks import TaskSet
 from ..tasks.rows import dense
 from ..tasks.units import USERS_UNITS, check_sizes
@@ -35,10 +36,12 @@ class AngleMap(FeatureMap):
         The rating scale m, M; taken from the training targets when absent.
     """
 
+    #: (m, M) in use; None before `fit`, unless both are given.
+    scale: tuple[float, float] | None
+
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
         self.low = low
         self.high = high
-        #: (m, M) in use; None before `fit`, unless both are given.
         self.scale = None if low is None or high is None else (low, high)
 
     def fit(self, tasks: TaskSet) -> AngleMap:
@@ -77,12 +80,20 @@ class FourierEmbedding(FeatureMap):
         Draws Ω and β.
     """
 
+    frequencies: Array | None
+    phases: Array | None
+
     def __init__(self, n_components: int = 50, gamma: float | None = None, random_state: Any = 0) -> None:
         self.n_components = n_components
         self.gamma = gamma
         self.random_state = random_state
-        self.frequencies: Array | None = None
-        self.phases: Array | None = None
+        self.frequencies = None
+        self.phases = None
+
+    def restore(self) -> None:
+        if self.frequencies is not None and self.phases is not None:
+            check_shape("frequencies", self.frequencies, None, self.n_components)
+            check_shape("phases", self.phases, self.n_components)
 
     def fit(self, tasks: TaskSet) -> FourierEmbedding:
         check_sizes(tasks, USERS_UNITS, new=True)

@@ -11,11 +11,14 @@ the paper's form; b(s) = Bφ uses the other blocks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 
+from .._utils.records import Record
+from .._utils.validation import check_shape
 from ..gaussian import Mixture, adapt, fit_mixed_model, fit_mixture, statistics_of
 from ..tasks import TaskSet, Units
 from ..tasks.rows import batches
@@ -25,7 +28,7 @@ from .summaries import Level, TaskSummary, hats
 
 
 @dataclass(frozen=True)
-class PosteriorModel:
+class PosteriorModel(Record):
     """All that φ(s) is computed from.
 
     Attributes
@@ -42,6 +45,20 @@ class PosteriorModel:
     mixture: Mixture
     levels: tuple[Level, ...] = ()
     side: SideFeatures | None = None
+
+    def __post_init__(self) -> None:
+        K, d = self.mixture.means.shape
+        q = 0 if self.side is None else len(self.side.mean)
+        check_shape("units.columns", self.units.columns, d)
+        if self.mixture.side is not None:
+            check_shape("mixture.side", self.mixture.side, d, q)
+        if self.mixture.gates is not None:
+            check_shape("mixture.gates", self.mixture.gates, K, 1 + q)
+        if any(one.rows >= other.rows for one, other in pairwise(self.levels)):
+            raise ValueError("levels: numbers of rows must increase")
+        for level in self.levels:
+            if level.summary is not None:
+                level.summary.check_shapes(d, q)
 
     def __call__(self, tasks: TaskSet) -> Array:
         """φ of every task, (T, k)."""
@@ -86,11 +103,13 @@ class PosteriorMap(FeatureMap):
         None before `fit`.
     """
 
+    model: PosteriorModel | None
+
     def __init__(self, n_components: int = 1, fit_intercept: bool = False, random_state: Any = 0) -> None:
         self.n_components = n_components
         self.fit_intercept = fit_intercept
         self.random_state = random_state
-        self.model: PosteriorModel | None = None
+        self.model = None
 
     @property
     def needs_rows(self) -> bool:

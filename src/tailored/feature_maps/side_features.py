@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.interpolate import BSpline
 
+from .._utils.records import Record
+from .._utils.validation import check_divisor, check_shape
 from ..tasks import TaskSet
 from ..tasks.units import LARGEST
 from ._base import Array, FeatureMap
@@ -19,7 +21,7 @@ LEAST_VALUES = 8
 
 
 @dataclass(frozen=True)
-class Curve:
+class Curve(Record):
     """A spline basis of one number: beyond the outer knots it stays what it is there.
 
     Attributes
@@ -32,6 +34,14 @@ class Curve:
 
     column: int
     knots: Array
+
+    def __post_init__(self) -> None:
+        check_shape("knots", self.knots, None)
+        first, last = self.knots[: DEGREE + 1], self.knots[-DEGREE - 1 :]
+        if len(self.knots) < 2 * (DEGREE + 1) or (np.diff(self.knots) < 0).any() or first[0] == last[0]:
+            raise ValueError(f"knots: expected at least {2 * (DEGREE + 1)} increasing numbers")
+        if (first != first[0]).any() or (last != last[0]).any():
+            raise ValueError("knots: the first and the last must be repeated")
 
     @classmethod
     def fit(cls, values: Array, column: int) -> Curve | None:
@@ -52,7 +62,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class SideFeatures:
+class SideFeatures(Record):
     """v(s): features beside those of the posterior, centred and of comparable size.
 
     Columns are divided by their deviation, and by the root of their number, so that all together are as large as
@@ -65,6 +75,15 @@ class SideFeatures:
     deviation: Array
     n_linear: int
     curves: tuple[Curve, ...] = ()
+
+    def __post_init__(self) -> None:
+        n = self.n_linear
+        if any(not 0 <= curve.column < n for curve in self.curves):
+            raise ValueError(f"curves: columns must be positions below {n}")
+        n += sum(curve.n_features for curve in self.curves)
+        check_shape("mean", self.mean, n)
+        check_shape("deviation", self.deviation, n)
+        check_divisor("deviation", self.deviation)
 
     @property
     def from_description(self) -> bool:

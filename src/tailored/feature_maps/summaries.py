@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.records import Record
+from .._utils.validation import check_divisor, check_shape
 from ..gaussian import Mixture, Tasks
 
 Array = NDArray[np.float64]
@@ -19,7 +21,7 @@ NOISE_ROWS = 5.0
 
 
 @dataclass(frozen=True)
-class TaskSummary:
+class TaskSummary(Record):
     """ψ(s): coordinates of the first-pass weights, two log noise levels, other features of the rows.
 
     Centred over the training tasks and divided by one number, so that ‖ψ‖ has root mean square one and
@@ -36,6 +38,18 @@ class TaskSummary:
     with_side: bool  # whether v(s) is part of ψ(s)
     mean: Array
     norm: float
+
+    def check_shapes(self, d: int, q: int) -> None:
+        """Raise a ValueError unless this summarises tasks with d columns and q features of side information."""
+        check_shape("centre", self.centre, d)
+        check_shape("axes", self.axes, d, d)
+        check_shape("noise_mean", self.noise_mean, 2)
+        check_shape("noise_deviation", self.noise_deviation, 2)
+        check_shape("mean", self.mean, d + 2 + (q if self.with_side else 0))
+
+    def restore(self) -> None:
+        for name in ("noise", "spread", "noise_deviation", "norm"):
+            check_divisor(name, getattr(self, name))
 
     @classmethod
     def fit(cls, mixture: Mixture, statistics: Tasks, weights: Array, with_side: bool = False) -> TaskSummary:
@@ -86,7 +100,7 @@ class TaskSummary:
 
 
 @dataclass(frozen=True)
-class Level:
+class Level(Record):
     """A number of rows, and the summary of tasks with about so many (None: they get none)."""
 
     rows: float

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from .._utils.algebra import solve
 from .._utils.records import Record, cached_property
+from .._utils.validation import check_cone, check_divisor, check_shape
 from .gates import log_gates
 
 Array = NDArray[np.float64]
@@ -108,6 +109,21 @@ class Mixture(Record):
     side: Array | None = None
     gates: Array | None = None
     averaged: bool = False
+
+    def __post_init__(self) -> None:
+        K, d = self.means.shape
+        check_shape("proportions", self.proportions, K)
+        check_shape("covariances", self.covariances, K, d, d)
+        if self.side is not None:
+            check_shape("side", self.side, d, None)
+        if self.gates is not None:
+            check_shape("gates", self.gates, K, None)
+
+    def restore(self) -> None:
+        check_cone("covariances", self.covariances)
+        check_divisor("noise", self.noise)
+        if (self.proportions < 0).any() or abs(float(self.proportions.sum()) - 1.0) > 1e-6:
+            raise ValueError("proportions: must be positive and add up to one")
 
     @property
     def n_components(self) -> int:

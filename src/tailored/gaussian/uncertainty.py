@@ -10,10 +10,13 @@ estimate is what its rows leave open plus what is open about its prior mean:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.records import MAY_BE_NAN, Record
+from .._utils.validation import check_shape
 from .mixture import Mixture
 from .moments import Want, influence
 from .rows import Tasks
@@ -32,14 +35,21 @@ KNOWN = 1e100
 
 
 @dataclass(frozen=True)
-class MeanCovariance:
+class MeanCovariance(Record):
     """Covariance (p, p) of the error of entries of (b, Γ): the weights ``row`` (p,) and, in ``column`` (p,), 0 for b and
     1 + f for feature f.  NaN where tasks say nothing.
     """
 
     row: NDArray[np.intp]
     column: NDArray[np.intp]
-    covariance: Array
+    covariance: Annotated[Array, MAY_BE_NAN]
+
+    def __post_init__(self) -> None:
+        p = len(self.row)
+        check_shape("column", self.column, p)
+        check_shape("covariance", self.covariance, p, p)
+        if (self.row < 0).any() or (self.column < 0).any():
+            raise ValueError("row: positions must not be negative")
 
     def of(self, d: int, column: int) -> Array:
         """The covariance (d, d) of one column of (b, Γ); zero where it was not estimated."""

@@ -4,7 +4,6 @@ from ._base import MetaLearner
 from ._conditional import ConditionalLearner
 from ._empirical_bayes import EmpiricalBayesLearner
 from ._independent import IndependentLearner
-from ._task_stream import Paused
 from ._unconditional import UnconditionalLearner
 
 __all__ = [
@@ -12,6 +11,5 @@ __all__ = [
     "EmpiricalBayesLearner",
     "IndependentLearner",
     "MetaLearner",
-    "Paused",
     "UnconditionalLearner",
 ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +14,24 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .. import adapting, one_task, wide, within
+from .._utils.records import MAY_BE_NAN, Fitted
 from .._utils.threads import single_threaded_blas
-from .._utils.validation import check_choice, check_clip, check_int, check_positive, check_psd
+from .._utils.validation import (
+    check_choice,
+    check_clip,
+    check_int,
+    check_labels,
+    check_positive,
+    check_psd,
+    check_shape,
+)
 from ..calibration import calibrate_on
 from ..feature_maps import FeatureMap
-from ..intervals import Calibration
-from ..losses import get_loss
+from ..files.format import save
+from ..intervals import Calibration, TaskSpreads
+from ..losses import Loss, get_loss
 from ..predicting import task_spreads
+from ..prior import Prior
 from ..regressor import TaskRegressor
 from ..representation import Bias, Conditioning
 from ..sources.cuda.tensors import is_tensor
@@ -36,7 +48,6 @@ from ._reading import (
     read_tasks,
     refuse_side_info,
 )
-from ._saving import Saved
 from ._scoring import ScoredByTask
 from ._summarising import Summarised
 from ._using import Predicts
@@ -47,7 +58,7 @@ Array = NDArray[np.float64]
 MOST_SPREADS = 4_000_000
 
 
-class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, BaseEstimator):
+class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, BaseEstimator):
     """Base of the meta-learners.
 
     Attributes
@@ -68,9 +79,21 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, Bas
         How the table of `TaskSet.from_frame` was read; frames of rows are read the same way by all methods.
     """
 
+    loss_: Loss
+    prior_: Prior
+    n_features_in_: int
     n_side_info_in_: int
+    feature_names_in_: NDArray[Any]
     columns_in_: dict[str, Any]
     encoding_: Encoding | None = None
+    n_iter_: int
+    n_tasks_seen_: int
+    scale_: float
+    search_results_: list[dict[str, Any]]
+    validation_error_: Annotated[float, MAY_BE_NAN] | None
+    best_params_: dict[str, float]
+    #: Whether `partial_fit` was called: then a pickle contains the state of the stream, with some rows.
+    _goes_on = False
     #: What numbers it takes: θ = I and step sizes are in the user's units.
     _sizes = USERS_UNITS
     # set by the subclasses' constructors
@@ -115,6 +138,76 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Saved, RegressorMixin, Bas
     def calibration_(self) -> Calibration | None:
         """Errors of held-out tasks that intervals are made from, where they were counted."""
         return self.prior_.calibration
+
+    # ------------------------------------------------------------------ saving
+
+    def save(self, path: Any) -> None:
+        """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
+
+        The file contains what `adapt`, `predict` and `score` need, and no training rows.  It cannot contain a feature map
+        that is a function or a scikit-learn transformer, nor labels of tasks that are not numbers, words or tuples of these.
+        A common regressor is written in the format of skops (install ``tailored[common]``).  Such a file is read with
+        ``load(path, trust_regressor=True)``, and by the version of scikit-learn that fitted the regressor.
+        """
+        check_is_fitted(self, "prior_")
+        save(path, self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle contains: no training rows, unless `partial_fit` was called and can be continued."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        if not self._goes_on:
+            state.pop("_stream", None)
+        return state
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Unlike a pickle, a copy in memory leaves nothing out.
+        made = memo[id(self)] = type(self).__new__(type(self))
+        made.__dict__.update(deepcopy(self.__dict__, memo))
+        return made
+
+    def restore(self) -> None:
+        if any(name.endswith("_") for name in vars(self)):
+            self._check_fitted()
+
+    def _check_fitted(self) -> None:
+        prior, d = self.prior_, self.n_features_in_ + self.prior_.fit_intercept
+        if bool(self.fit_intercept) != prior.fit_intercept:
+            raise ValueError(
+                f"fit_intercept: is {self.fit_intercept}, but the learner was fitted with {prior.fit_intercept}; fit again"
+            )
+        check_shape("prior_.units.columns", prior.units.columns, d)
+        if hasattr(self, "feature_names_in_"):
+            check_shape("feature_names_in_", self.feature_names_in_, self.n_features_in_)
+        check_int("n_side_info_in_", self.n_side_info_in_, 0)
+        names = self.columns_in_.get("side_info")
+        if set(self.columns_in_) != {"task", "target", "side_info"} or (
+            names is not None and len(names) != self.n_side_info_in_
+        ):
+            raise ValueError("columns_in_: must have task, target and the names of the side information")
+        if hasattr(self, "task_labels_") != hasattr(self, "task_weights_"):
+            raise ValueError("task_labels_: labels and weights of tasks must come together")
+        if hasattr(self, "task_labels_"):
+            self._check_tasks(len(self.task_labels_), d)
+
+    def _check_tasks(self, n_tasks: int, d: int) -> None:
+        """Raise a ValueError if what `predict` knows of the training tasks does not agree with the prior."""
+        prior, spreads = self.prior_, getattr(self, "task_spreads_", None)
+        check_shape("task_labels_", self.task_labels_, n_tasks)
+        check_labels("task_labels_", self.task_labels_)
+        check_shape("task_weights_", self.task_weights_, n_tasks, d)
+        if prior.quantile is not None and spreads is None:
+            raise ValueError("task_spreads_: quantiles need them")
+        if spreads is not None:
+            factors = getattr(prior.conditioning, "factors", None)
+            kind, q = (TaskSpreads, d) if factors is None else (wide.FactorSpreads, factors.shape[1])
+            if type(spreads) is not kind:
+                raise ValueError(f"task_spreads_: must be {kind.__name__}")
+            check_shape("task_spreads_.covariances", spreads.covariances, n_tasks, q, q)
+        if prior.common is not None:
+            check_shape("task_descriptions_", self.task_descriptions_, n_tasks, None)
+            check_shape("task_parts_", self.task_parts_, n_tasks)
+            if not ((self.task_parts_ >= -1) & (self.task_parts_ < len(self.common_others_))).all():
+                raise ValueError("task_parts_: must be positions of common_others_, or -1")
 
     # ------------------------------------------------------------------ fitting
 

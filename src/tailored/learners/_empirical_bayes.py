@@ -117,6 +117,10 @@ class EmpiricalBayesLearner(StreamLearner):
         What `summary` and `effects` need of the training tasks: a few small arrays and no rows.
     """
 
+    form_: dict[str, Any]
+    n_components_: int
+    side_form_: dict[str, Any] | None
+    bias_penalty_: float | None
     _sizes = ANY_UNITS
 
     def __init__(
@@ -245,8 +249,7 @@ class EmpiricalBayesLearner(StreamLearner):
         fresh = not hasattr(self, "_stream")
         if fresh and hasattr(self, "prior_"):
             raise ValueError(
-                "partial_fit: this learner was loaded from a file without where its stream stood; write it with "
-                "save(path, stream=True), pickle it after partial_fit, or fit a new one"
+                "partial_fit: a loaded learner cannot continue a stream. Pickle it instead, or fit a new one."
             )
         with self._all_or_nothing(reset=fresh):
             self._check_parameters()

@@ -21,6 +21,7 @@ from ..solvers import Solver, get_solver
 from ..solvers.base import Problem, TaskBatch
 from ..solvers.held_out import HeldOutPool
 from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
+from ..solvers.projected import StepSizes
 from ..tasks import Rows, TaskSet
 from ..tasks.episodes import split_rows
 from ..tasks.rows import clipped, mean_error, predictions
@@ -63,6 +64,8 @@ class ObjectiveLearner(MetaLearner):
     support: float
     progress: bool
     random_state: Any
+    step_size_: StepSizes
+    theory_constants_: dict[str, float]
     _stream: Stream
 
     def fit(
@@ -113,8 +116,7 @@ class ObjectiveLearner(MetaLearner):
         fresh = not hasattr(self, "_stream")
         if fresh and hasattr(self, "prior_"):
             raise ValueError(
-                "partial_fit: this learner was loaded from a file, which holds the result and not the "
-                "state of the stream; fit a new one, or pickle it after partial_fit"
+                "partial_fit: a loaded learner cannot continue a stream. Pickle it instead, or fit a new one."
             )
         with self._all_or_nothing(reset=fresh):
             self._learn(X, y, groups, side_info, validation, reset=fresh, whole=False)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import joblib
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
-from .. import archive
 from .._utils.threads import single_threaded_blas
-from .._version import __version__
 from ..adapting import in_closed_form
 from ..empirical_bayes import Learned
 from ..empirical_bayes.streaming import Running, Stream, places, together
@@ -28,50 +25,12 @@ from ._reading import warn_repeated_numbers
 from ._scanning import AllTasks, open_scan
 
 
-@dataclass(frozen=True)
-class Paused:
-    """A learner with where its stream stands, as it is written to a file; read, it is the learner again."""
-
-    learner: StreamLearner
-    stream: Stream
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> StreamLearner:
-        learner: StreamLearner = state["learner"]
-        learner.__dict__.update(_stream=state["stream"], _goes_on=True)
-        return learner
-
-
 class StreamLearner(MetaLearner):
     """Base of `EmpiricalBayesLearner`: where its tasks come from."""
 
     n_jobs: int | None
     random_state: Any
     _stream: Stream
-
-    def save(self, path: Any, *, stream: bool = False) -> None:
-        """Write the learner to one file without pickle, whole or not at all; `tailored.load` reads it back.
-
-        The file holds what adapting, predicting and scoring need, and no training rows.  A feature map that is a callable or
-        a scikit-learn transformer is code, not numbers, and is refused with the alternatives; so are labels of tasks that
-        are neither numbers nor words nor tuples of these.  A common part is written in skops' format (install
-        ``tailored[common]``), if it is a linear model, trees or a booster of scikit-learn; it is read by the version of
-        scikit-learn that fitted it.
-
-        Parameters
-        ----------
-        stream : bool, default=False
-            Write where the stream stands as well, which includes the rows of a sample of the tasks, all of them up to 5,000:
-            `partial_fit` of the learner that is read back goes on to the same bits.  A pickle holds them, too, where
-            `partial_fit` was called, and no rows otherwise.
-        """
-        if not stream:
-            super().save(path)
-            return
-        check_is_fitted(self, "prior_")
-        if not hasattr(self, "_stream"):
-            raise ValueError("stream: this learner was loaded from a file without where its stream stood")
-        archive.write(path, Paused(self, self._stream), __version__)
 
     def _check_parameters(self) -> None:
         raise NotImplementedError

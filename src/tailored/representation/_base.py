@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .._utils.records import Stored
+from .._utils.validation import check_cone
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -55,7 +58,7 @@ def finite(matrix: Array, name: str) -> Array:
     return matrix
 
 
-class Conditioning(ABC):
+class Conditioning(Stored, ABC):
     """A conditioning function τ with parameters ``(H, C)``.
 
     Parameters named ``columns`` restrict everything to some of the d inputs: a sparse task only
@@ -89,9 +92,8 @@ class Conditioning(ABC):
     def tensor(self) -> Array:
         """A tensor M (p, d, k) with ``τ(s) = (MΦ)ᵀ MΦ + C`` (paper's Eq. parametrization)."""
 
-    def state(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild this function."""
-        return dict(vars(self))
+    def restore(self) -> None:
+        check_cone("C", self.C)
 
     def copy(self) -> Self:
         """An independent function: a step of one leaves the other as it is."""

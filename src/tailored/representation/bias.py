@@ -6,17 +6,17 @@ companion method of biased regularisation).  Plain gradient steps: the mean is u
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from .._utils.records import Stored
+from .._utils.validation import check_choice, check_shape
 from ._base import Array, Index
 
 #: Valid values of a learner's ``bias``: does the mean exist, and does it depend on φ?
 BIASES = {"none": (False, False), "shared": (True, False), "conditional": (True, True)}
 
 
-class Bias:
+class Bias(Stored):
     """b(s) = B φ(s) + b₀ with the parts that ``kind`` allows to move.
 
     Parameters
@@ -30,7 +30,11 @@ class Bias:
 
     def __init__(self, kind: str, constant: Array, linear: Array) -> None:
         self.kind = kind
-        self.moves, self.conditional = BIASES[kind]
+        self.moves, self.conditional = BIASES[check_choice("bias", kind, BIASES)]
+        check_shape("constant", constant, None)
+        check_shape("linear", linear, len(constant), None if self.conditional else 0)
+        if not self.moves and constant.any():
+            raise ValueError("constant: must be zero when kind is 'none'")
         self.constant = constant
         self.linear = linear
 
@@ -76,7 +80,3 @@ class Bias:
     def copy(self) -> Bias:
         """An independent one."""
         return Bias(self.kind, self.constant.copy(), self.linear.copy())
-
-    def state(self) -> dict[str, Any]:
-        """Constructor arguments that rebuild it."""
-        return {"kind": self.kind, "constant": self.constant, "linear": self.linear}

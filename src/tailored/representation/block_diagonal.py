@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._utils.validation import check_cone, check_shape
 from ._base import RANK_TOLERANCE, Array, Conditioning, Index
 
 
@@ -28,6 +29,15 @@ class BlockDiagonal(Conditioning):
         self.features = np.array(features, dtype=np.intp)
         self.C = np.array(C, dtype=float)
         self.n_side = n_side
+        check_shape("C", self.C, len(self.C), len(self.C))
+        check_shape("features", self.features, None)
+        check_shape("blocks", self.blocks, len(self.features), *self.C.shape)
+        if ((self.features < 0) | (self.features >= n_side)).any():
+            raise ValueError(f"features: must be positions below {n_side}")
+
+    def restore(self) -> None:
+        super().restore()
+        check_cone("blocks", self.blocks)
 
     def __call__(self, phi: Array, columns: Index | None = None) -> Array:
         there = phi[self.features]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._utils.validation import check_shape
 from ._base import Array, Conditioning, Index, Iterate
 
 
@@ -13,6 +14,7 @@ class Constant(Iterate):
     def __init__(self, C: Array, n_side: int = 0) -> None:
         self.C = np.array(C, dtype=float)
         self.n_side = n_side
+        check_shape("C", self.C, len(self.C), len(self.C))
 
     def __call__(self, phi: Array, columns: Index | None = None) -> Array:
         return self._C_block(columns)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from .._utils.validation import check_cone, check_shape
 from ._base import RANK_TOLERANCE, Array, Conditioning, Index, Iterate, finite, project_psd
 
 
@@ -15,7 +14,9 @@ class Dense(Iterate):
     def __init__(self, H: Array, C: Array) -> None:
         self.C = np.array(C, dtype=float)
         self.H = np.array(H, dtype=float)
-        self.n_side = self.H.shape[0] // self.n_features
+        self.n_side = len(self.H) // max(self.n_features, 1)
+        check_shape("C", self.C, len(self.C), len(self.C))
+        check_shape("H", self.H, self.n_side * len(self.C), self.n_side * len(self.C))
 
     @classmethod
     def from_tensor(cls, M: Array, C: Array) -> Dense:
@@ -61,8 +62,10 @@ class Dense(Iterate):
     def scale(self, factor: float) -> Dense:
         return Dense(factor * self.H, factor * self.C)
 
-    def state(self) -> dict[str, Any]:
-        return {"H": self.H, "C": self.C}
+    def restore(self) -> None:
+        super().restore()
+        # An H that stayed at zero has rounding errors of steps as large as C.
+        check_cone("H", self.H, 1e-8 * float(np.abs(self.C).max(initial=0.0)))
 
     def dense_H(self) -> Array:
         return self.H

@@ -8,12 +8,13 @@ that they come last, and drops them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import dgemm, dsymm, dsyr2k
 from scipy.linalg.lapack import dormqr, dpotrf, dstemr, dsytrd, dsytrd_lwork, dtrtri
 
+from .._utils.validation import check_shape
 from ._base import RANK_TOLERANCE, Array, Index, Iterate, finite
 from .dense import Dense
 from .tridiagonal import lowest
@@ -64,6 +65,7 @@ class Exact(Iterate):
         # Basis vectors are columns of a Fortran array: new ones are appended, old ones dropped, in place.
         self._columns = np.zeros((len(self.C) * n_side, 0), order="F")
         if basis is not None:
+            check_shape("basis", basis, len(self.C) * n_side, len(self._P))
             self._reserve(basis.shape[1])
             self._columns[:, : basis.shape[1]] = basis
         self._seen: tuple[Array, Array] | None = None
@@ -79,11 +81,8 @@ class Exact(Iterate):
         lower = np.tril(self._P)
         return lower + np.tril(lower, -1).T
 
-    def state(self) -> dict[str, Any]:
-        return {"C": self.C, "n_side": self.n_side, "basis": np.array(self.basis), "P": self.P}
-
     def copy(self) -> Exact:
-        made = Exact(**self.state())
+        made = Exact(self.C, self.n_side, self.basis, self.P)
         made.change, made._n_steps = self.change, self._n_steps
         return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._utils.validation import check_shape
 from ._base import RANK_TOLERANCE, Array, Conditioning, Index, Iterate, finite
 from .dense import Dense
 
@@ -24,6 +25,14 @@ class Factored(Iterate):
         self.rank = rank
         self.basis = basis
         self.eigenvalues = eigenvalues
+        check_shape("C", self.C, len(self.C), len(self.C))
+        check_shape("eigenvalues", eigenvalues, None)
+        check_shape("basis", basis, len(self.C) * n_side, len(eigenvalues))
+
+    def restore(self) -> None:
+        super().restore()
+        if (self.eigenvalues < 0).any():
+            raise ValueError("eigenvalues: must not be negative")
 
     @classmethod
     def zero(cls, C: Array, n_side: int, rank: int | None = None) -> Factored:

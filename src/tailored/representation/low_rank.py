@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .._utils.validation import check_shape
 from ._base import Array, Conditioning, Index
 
 #: Columns up to which the whole matrix is formed where somebody asks for it.
@@ -26,6 +27,8 @@ class LowRank(Conditioning):
         self.factors = np.array(factors, dtype=float)
         self.diagonal = np.array(diagonal, dtype=float)
         self.n_side = n_side
+        check_shape("diagonal", self.diagonal, None)
+        check_shape("factors", self.factors, len(self.diagonal), None)
 
     @property
     def n_features(self) -> int:
@@ -41,6 +44,10 @@ class LowRank(Conditioning):
                 "some of them, representation(columns=[..])"
             )
         return self(np.zeros(0), np.arange(d))
+
+    def restore(self) -> None:
+        if (self.diagonal < 0).any():
+            raise ValueError("diagonal: must not be negative")
 
     def __call__(self, phi: Array, columns: Index | None = None) -> Array:
         if columns is None:

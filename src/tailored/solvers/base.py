@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from .._utils.records import Stored
 from ..prior import Prior
 from ..representation import Bias, Conditioning
 from ..tasks import Rows, TaskSet
@@ -170,7 +171,7 @@ class Solution:
     details: dict[str, Any]
 
 
-class Solver(BaseEstimator, ABC):
+class Solver(Stored, BaseEstimator, ABC):
     """Base of the solvers: settings in the constructor, computation in `solve`.
 
     The base class of scikit-learn provides the parameters, so that a grid search can set ``solver__step``.
@@ -185,11 +186,6 @@ class Solver(BaseEstimator, ABC):
     def needs_held_out(self) -> bool:
         """Whether the solver selects something on held-out tasks."""
         return True
-
-    def state(self) -> dict[str, Any]:
-        """Return the constructor arguments."""
-        settings: dict[str, Any] = self.get_params(deep=False)
-        return settings
 
     @abstractmethod
     def n_ticks(self, n_tasks: int) -> int:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import joblib
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, check_nonnegative, check_positive
 from ..representation import Bias, Conditioning, Constant, Exact, Factored, Iterate
@@ -37,7 +38,8 @@ SCALES = (1.0, 0.25, 0.5, 2.0, 4.0, 8.0, 16.0, 32.0)
 LARGEST_DENSE = 16_000
 
 
-class StepSizes(NamedTuple):
+@dataclass(frozen=True)
+class StepSizes(Record):
     """Constant steps for ``C``, ``H`` and the prior mean ``b``."""
 
     C: float

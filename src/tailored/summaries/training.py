@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.records import MAY_BE_NAN, Record
+from .._utils.validation import check_shape
 from ..feature_maps import SideFeatures
 from ..gaussian import MeanCovariance, Mixture
 from ..gaussian.gates import log_gates
@@ -19,7 +22,7 @@ OWN = "this learner"
 
 
 @dataclass(frozen=True)
-class SideSummary:
+class SideSummary(Record):
     """Contribution of the side information.  Row 0 is for all columns together, row 1 + j for column j of m alone.
 
     Attributes
@@ -40,9 +43,16 @@ class SideSummary:
     entropy_reduction: Array
     component_means: Array | None = None
 
+    def __post_init__(self) -> None:
+        n = len(self.row_variance)
+        check_shape("coefficient_std", self.coefficient_std, n, None)
+        check_shape("entropy_reduction", self.entropy_reduction, n)
+        if self.component_means is not None:
+            check_shape("component_means", self.component_means, None, n - 1)
+
 
 @dataclass(frozen=True)
-class TrainingSummary:
+class TrainingSummary(Record):
     """Numbers about the training tasks of a prior.
 
     Attributes
@@ -69,12 +79,21 @@ class TrainingSummary:
     n_rows: int
     target_mean: float
     loss: str
-    errors: dict[str, Array] = field(default_factory=dict)
+    errors: dict[str, Annotated[Array, MAY_BE_NAN]] = field(default_factory=dict)
     row_moment: Array | None = None
     mean: MeanCovariance | None = None
     mixed_model: Mixture | None = None
     ridge: float | None = None
     side: SideSummary | None = None
+
+    def __post_init__(self) -> None:
+        if len({errors.shape for errors in self.errors.values()}) > 1:
+            raise ValueError("errors: must be of the same tasks for all methods")
+        if self.row_moment is not None:
+            d = len(self.row_moment)
+            check_shape("row_moment", self.row_moment, d, d)
+            if self.mean is not None and (self.mean.row >= d).any():
+                raise ValueError(f"mean.row: must be positions below {d}")
 
 
 def summarise_side(

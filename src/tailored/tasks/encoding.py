@@ -29,7 +29,8 @@ from .._utils.frames import (
     read_frame,
     require_columns,
 )
-from .._utils.validation import check_finite, is_missing, name_some, outside
+from .._utils.records import Record
+from .._utils.validation import check_choice, check_finite, check_real, is_missing, name_some, outside
 from ..exceptions import UnknownCategoryWarning
 from .side_info import SideInfo
 
@@ -52,7 +53,7 @@ _NUMBER = int | float | np.number
 
 
 @dataclass(frozen=True)
-class ColumnEncoding:
+class ColumnEncoding(Record):
     """How one column of a table becomes numbers.
 
     Attributes
@@ -76,6 +77,15 @@ class ColumnEncoding:
     categories: tuple[str, ...] = ()
     origin: float = 0.0
     means: tuple[float, ...] = field(default=(), compare=False)
+
+    def restore(self) -> None:
+        check_choice("kind", self.kind, ("number", "boolean", "categorical", "ordered", "date"))
+        has_categories = self.kind in ("categorical", "ordered")
+        if len(set(self.categories)) != len(self.categories) or bool(self.categories) != has_categories:
+            raise ValueError("categories: must be the different categories of this kind, or empty")
+        if len(self.means) not in (0, len(self.names) if has_categories else 0):
+            raise ValueError(f"means: must have {len(self.names)} numbers")
+        check_real("origin", self.origin, -1e7, 1e7)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -215,7 +225,7 @@ class ColumnEncoding:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class Encoding(Record):
     """How a table was read, so that other tables are read the same way; made by `TaskSet.from_frame`.
 
     Columns are found by their names, in any order. A category that was not in the first table is replaced by
@@ -240,6 +250,11 @@ class Encoding:
     features: tuple[ColumnEncoding, ...] = ()
     side_info: tuple[ColumnEncoding, ...] = ()
     dropped: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+
+    def restore(self) -> None:
+        for columns in (self.features, self.side_info):
+            if len({column.name for column in columns}) != len(columns):
+                raise ValueError("features: two columns have the same name")
 
     @classmethod
     def of(

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self, overload
+from typing import Annotated, Any, NamedTuple, Self, overload
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from .._utils.frames import read_features, read_target
-from .._utils.records import cached_property
+from .._utils.records import MAY_BE_NAN, Fitted, cached_property
 from .._utils.validation import (
     canonical_csr,
     check_finite,
     check_fraction,
     check_int,
+    check_labels,
     check_positions,
     check_real,
     check_rng,
+    check_shape,
     check_target,
     is_integer,
     name_some,
@@ -62,7 +64,7 @@ class Task(_Fields):
     side_names: list[str] | None = None
 
 
-class TaskSet:
+class TaskSet(Fitted):
     """Many small tasks, in the order in which their labels first appear.
 
     The rows of task t are ``X[offsets[t]:offsets[t + 1]]``, in the order given. A task set owns its arrays,
@@ -96,10 +98,10 @@ class TaskSet:
     """
 
     X: Any
-    y: np.ndarray
-    offsets: np.ndarray
+    y: NDArray[np.float64]
+    offsets: NDArray[np.int64]
     labels: np.ndarray
-    side_info: np.ndarray | None
+    side_info: Annotated[np.ndarray, MAY_BE_NAN] | None
     side_names: list[str] | None
     feature_names: np.ndarray | None
     encoding: Encoding | None
@@ -272,25 +274,33 @@ class TaskSet:
         return type(self).from_arrays, tuple(getattr(self, name) for name in FIELDS)
 
     def state(self) -> dict[str, Any]:
-        """Return the arrays and names, as model files store them."""
-        state = {name: getattr(self, name) for name in FIELDS}
-        if self.is_sparse:
-            state["X"] = (self.X.data, self.X.indices, self.X.indptr, tuple(self.X.shape))
-        if self.side_info is not None and self.side_info.dtype == object:
-            state["side_info"] = self.side_info.tolist()
-        return state
+        return {name: getattr(self, name) for name in FIELDS}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        """Make a task set from the result of `state`."""
-        X, side = state["X"], state["side_info"]
-        if isinstance(X, tuple):
-            X = sp.csr_array(X[:3], shape=X[3])
-        if isinstance(side, list):
-            table = np.empty((len(side), len(state["side_names"] or side[0])), dtype=object)
-            table[:] = side
-            side = table
-        return cls.from_arrays(**{**state, "X": X, "side_info": side})
+        made = cls.from_arrays(**state)
+        made.restore()
+        return made
+
+    def restore(self) -> None:
+        X, T = self.X, len(self.labels)
+        if not sp.issparse(X) and (not isinstance(X, np.ndarray) or X.dtype != float or X.ndim != 2):
+            raise ValueError("X: must be a matrix of numbers")
+        check_finite(X, "X")
+        N, d = X.shape
+        check_shape("y", self.y, N)
+        check_shape("labels", self.labels, T)
+        check_shape("offsets", self.offsets, T + 1)
+        if d == 0 or self.offsets[0] != 0 or self.offsets[-1] != N or (np.diff(self.offsets) < 0).any():
+            raise ValueError("offsets: must divide all rows into tasks")
+        check_labels("labels", self.labels)
+        names, side = self.side_names, self.side_info
+        if side is not None:
+            check_shape("side_info", side, T, None if names is None else len(names))
+            if side.dtype not in (float, object) or (side.dtype == float and np.isinf(side).any()):
+                raise ValueError("side_info: must be numbers or objects, and finite or missing")
+        if self.feature_names is not None:
+            check_shape("feature_names", self.feature_names, d)
 
     # ------------------------------------------------------------------ contents
 

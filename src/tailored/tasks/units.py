@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._utils.records import Record, cached_property
+from .._utils.validation import check_divisor, check_real, check_shape
 from .rows import Rows, dense, frozen, with_constant
 from .task_set import TaskSet
 
@@ -139,6 +140,19 @@ class Units(Record):
     shift: Array
     target_shift: float = 0.0
     fit_intercept: bool = False
+
+    def __post_init__(self) -> None:
+        check_shape("columns", self.columns, None)
+        check_shape("shift", self.shift, len(self.columns))
+
+    def restore(self) -> None:
+        check_divisor("columns", self.columns)
+        # Its square is used, too.
+        check_real("target", self.target, 1e-153, 1e153)
+        if len(self.columns) <= self.fit_intercept:
+            raise ValueError("columns: must have at least one column beside the intercept")
+        if self.fit_intercept and (self.columns[-1], self.shift[-1]) != (1.0, 0.0):
+            raise ValueError("columns: the column of the intercept must have the unit 1 and no shift")
 
     @classmethod
     def raw(cls, n_features: int, fit_intercept: bool = False) -> Self:

@@ -1,0 +1,81 @@
+"""Write files atomically."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+
+def write_atomically(path: Any, content: bytes | Callable[[IO[bytes]], Any]) -> None:
+    """Write a file under a temporary name in the same folder, flush it to the disk, and rename it.
+
+    A process that is killed leaves the old file or none.  Any number of processes may write the same file.  Symbolic links
+    are followed, and a file that is replaced passes its permissions on.
+
+    Parameters
+    ----------
+    content : bytes or callable
+        The bytes of the file, or a function that writes them to an open file.
+    """
+    target = _target(path)
+    temporary, descriptor = _open_temporary(target)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if target.exists() and hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
+            if isinstance(content, bytes):
+                file.write(content)
+            else:
+                content(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        # After os.replace there is nothing left to remove.
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _target(path: Any) -> Path:
+    """Resolve the path, and refuse one that cannot become a regular file."""
+    try:
+        target = Path(path).resolve()
+        status = target.stat() if target.exists() else None
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, or an invalid name
+        raise ValueError(f"path: {path} cannot be written to: {error}") from error
+    if target.is_symlink():  # since Python 3.13 resolve does not raise for a loop
+        raise ValueError(f"path: {path} is a loop of symbolic links")
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise ValueError(f"path: {path} is {kind}; give the name of a file")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"path: the folder {target.parent} does not exist; make it first")
+    return target
+
+
+def _open_temporary(target: Path) -> tuple[Path, int]:
+    """Create a new file in the target's folder, with the default permissions of the user's new files."""
+    for _ in range(100):
+        # Not made from the target's name, which may already have the maximal length.
+        temporary = target.with_name(f".tailored-{secrets.token_hex(8)}.part")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        try:
+            return temporary, os.open(temporary, flags, 0o666)
+        except FileExistsError:
+            continue
+    raise FileExistsError(f"path: no free name for a temporary file in {target.parent}")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush the new name to the disk, where folders can be opened."""
+    if hasattr(os, "O_DIRECTORY"):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

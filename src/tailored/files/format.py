@@ -1,0 +1,165 @@
+"""Model files: a safetensors container with arrays and a tree of JSON.
+
+The tensor "tree" has the bytes of the JSON (`tailored.files.tree`).  The metadata has the SHA-256 of the file, computed with
+64 zeros in its place.  Nothing in a file is executed, except in a regressor that the user trusts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from .._utils.files import write_atomically
+from .._utils.records import Stored
+from .._version import __version__
+from ..exceptions import MissingModelFileError, ModelFileError
+from .checks import Invalid
+from .regressors import load_regressor
+from .tree import Decoder, Encoder, Unstorable, dump_json, load_json
+
+#: The format that is written and read.
+FORMAT = 5
+#: A file starts with 8 bytes of length and this text, and the checksum follows it.
+START = b'{"__metadata__":{"sha256":"'
+CHECKSUM = slice(8 + len(START), 8 + len(START) + 64)
+
+#: What to do instead, by the part of a learner that cannot be saved.
+ADVICE = {
+    "feature_map": "compute the features yourself and pass them as side_info with feature_map='vector', "
+    "or pickle the learner",
+    "labels": "use numbers, words or tuples of these as the labels of tasks, or pickle the learner",
+    "random_state": "give a number",
+}
+
+
+def save(path: Any, model: Stored) -> None:
+    """Write a fitted learner, or the model of one task, to one file, atomically."""
+    name, encoder = type(model).__name__, Encoder()
+    try:
+        value = encoder.encode(model, name)
+        tree = {"format": FORMAT, "version": __version__, "value": value}
+        # What cannot be read must not be written.
+        Decoder(encoder.arrays, lambda content, place: None).decode(value, name)
+    except Unstorable as error:
+        advice = next((text for part, text in ADVICE.items() if part in error.place), "pickle the learner")
+        kind = type(error.value).__name__
+        raise TypeError(f"{error.place}: {kind} cannot be saved without pickle; {advice}") from None
+    except Invalid as error:
+        raise ValueError(f"{error.place}: cannot be saved: it {error.reason}") from error
+    write_atomically(path, pack(dump_json(tree), encoder.arrays))
+
+
+def load(path: Any, *, trust_regressor: bool = False) -> Any:
+    """Read a learner, or the model of one task, that its ``save`` wrote.
+
+    A loaded learner adapts, predicts and scores as before, but cannot continue `partial_fit`.  SECURITY.md says what an
+    untrusted file can do.
+
+    Parameters
+    ----------
+    trust_regressor : bool, default=False
+        Read the common regressor of a learner (``common=``).  This can execute code of the file's author, so set it only for
+        files that you trust as you would trust a pickle.
+
+    Raises
+    ------
+    ModelFileError
+        A ValueError that names the file, the part of it, and the reason.  If the file does not exist, it is also a
+        FileNotFoundError.
+    """
+    content = _read(path)
+
+    def read_regressor(content: bytes, place: str) -> Any:
+        if not trust_regressor:
+            raise Invalid(
+                place,
+                "is a scikit-learn regressor, and reading it can execute code. If you trust the source of this file, "
+                "use load(path, trust_regressor=True), or --trust-regressor in the shell.",
+            )
+        return load_regressor(content, place)
+
+    try:
+        tree, arrays = unpack(content)
+        return _build(load_json(tree), arrays, read_regressor)
+    except Invalid as error:
+        raise ModelFileError(path, error.place, error.reason) from error
+    except NotFittedError:
+        raise ModelFileError(path, "", "is not fitted") from None
+    except Exception as error:
+        # An untrusted file can trigger any exception; report all of them as ModelFileError.
+        raise ModelFileError(path, "", f"cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _read(path: Any) -> bytes:
+    """Read the bytes of a regular file."""
+    try:
+        # Before it is opened: opening a pipe would wait for a writer.
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+            raise ModelFileError(path, "", f"is {kind}")
+        with open(path, "rb") as file:
+            return file.read(status.st_size)
+    except FileNotFoundError:
+        raise MissingModelFileError(path, "", "this file does not exist") from None
+    except OSError as error:
+        raise ModelFileError(path, "", f"cannot be opened: {error.strerror or error}") from error
+
+
+def _build(tree: Any, arrays: dict[str, np.ndarray], read_regressor: Any) -> Any:
+    if not isinstance(tree, dict) or set(tree) != {"format", "version", "value"}:
+        raise Invalid("tree", "must have a format, a version and a value")
+    if tree["format"] != FORMAT:
+        raise Invalid(
+            "tree",
+            f"has the format {str(tree['format'])[:20]} of tailored {str(tree['version'])[:40]}; this version reads "
+            f"format {FORMAT}. Read it with that version, or fit and save again.",
+        )
+    value = tree["value"]
+    # The class of the whole is checked first: reading a part of a model would only be confusing.
+    name = value["object"][0] if isinstance(value, dict) and isinstance(value.get("object"), list) else None
+    model = Decoder(arrays, read_regressor).decode(value, str(name)[:60])
+    if not hasattr(model, "save"):
+        raise Invalid(str(name)[:60], "must be a learner or the model of one task")
+    check_is_fitted(model)
+    return model
+
+
+def pack(tree: bytes, arrays: dict[str, np.ndarray]) -> bytes:
+    """Return the bytes of a file."""
+    tensors = {**arrays, "tree": np.frombuffer(tree, dtype=np.uint8)}
+    content = save_tensors(tensors, metadata={"sha256": "0" * 64})
+    assert content[8 : 8 + len(START)] == START
+    return content[: CHECKSUM.start] + _checksum(content) + content[CHECKSUM.stop :]
+
+
+def unpack(content: bytes) -> tuple[bytes, dict[str, np.ndarray]]:
+    """Return the JSON and the arrays of a file whose checksum is right."""
+    if content[8 : 8 + len(START)] != START:
+        raise Invalid("", "is not a model file of this version of tailored")
+    if content[CHECKSUM] != _checksum(content):
+        raise Invalid("", "is damaged: its checksum is wrong")
+    try:
+        # A copy is aligned as NumPy's own arrays are, so that products have the same bits.
+        arrays = {name: array.copy() for name, array in load_tensors(content).items()}
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise Invalid("", f"is not a valid safetensors file: {error}") from error
+    tree = arrays.pop("tree", None)
+    if tree is None or tree.dtype != np.uint8:
+        raise Invalid("tree", "is missing")
+    return tree.tobytes(), arrays
+
+
+def _checksum(content: bytes) -> bytes:
+    digest = hashlib.sha256(content[: CHECKSUM.start] + b"0" * 64)
+    digest.update(memoryview(content)[CHECKSUM.stop :])
+    return digest.hexdigest().encode()

@@ -1,0 +1,52 @@
+"""Common regressors of scikit-learn, in the format of skops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .checks import Invalid
+
+
+def is_regressor(value: Any) -> bool:
+    """Whether an object is an estimator that skops is asked to store."""
+    return hasattr(value, "predict") and hasattr(value, "get_params") and not isinstance(value, type)
+
+
+def dump_regressor(value: Any, place: str) -> bytes:
+    """Return the bytes of a regressor in skops' format."""
+    name = type(value).__name__
+    try:
+        from skops.io import dumps, loads
+    except ImportError:
+        raise TypeError(
+            f"{place}: {name} is saved in the format of skops; install tailored[common], or pickle the learner"
+        ) from None
+    try:
+        content: bytes = dumps(value)
+        # What cannot be read back must not be written, such as an object of a class in a function.
+        loads(content, trusted=_types_in(content))
+    except Exception as error:
+        raise TypeError(
+            f"{place}: skops cannot save {name}: {error}. Pickle the learner, or use another regressor."
+        ) from error
+    return content
+
+
+def load_regressor(content: bytes, place: str) -> Any:
+    """Read a regressor; this can execute code, so the caller must trust its author."""
+    try:
+        from skops.io import loads
+    except ImportError:
+        raise Invalid(
+            place, "is a regressor in the format of skops; install tailored[common] to read it"
+        ) from None
+    regressor = loads(content, trusted=_types_in(content))
+    if not is_regressor(regressor):
+        raise Invalid(place, f"must be a regressor, is {type(regressor).__name__}")
+    return regressor
+
+
+def _types_in(content: bytes) -> list[str]:
+    from skops.io import get_untrusted_types
+
+    return list(get_untrusted_types(data=content))

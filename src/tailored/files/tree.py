@@ -1,0 +1,321 @@
+"""Objects as JSON and arrays.
+
+`Encoder` turns an object into a tree of JSON values and a dictionary of arrays; `Decoder` builds the object again.  None,
+numbers, strings and lists stand for themselves.  A JSON object has one key, which says what it stands for::
+
+    {"number": "nan" | "inf" | "-inf"}          {"tuple": [..]}            {"dict": {name: ..}}
+    {"array": [tensor, "C" | "F"]}              {"strings": tensor}        {"objects": [shape, [..]]}
+    {"csr": [data, indices, indptr, shape]}     {"regressor": tensor}      {"object": [class, {field: ..}]}
+
+A tensor is the name of an array.  Strings of an array are stored as UTF-32, one row of code points for each.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from .._utils.records import STORED, Stored
+from .checks import Invalid, check_fields
+from .regressors import dump_regressor, is_regressor
+
+#: Bytes of JSON that are read: Python's objects need many times as much memory.
+MOST_JSON = 2**26
+#: Levels of nesting, dimensions of an array, and letters of a string.
+DEEPEST, MOST_DIMENSIONS, LONGEST_STRING = 60, 4, 100_000
+#: Kinds and sizes of the numbers in arrays.
+DTYPES = {"f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"}
+NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+class Unstorable(TypeError):
+    """A model file cannot contain a value."""
+
+    def __init__(self, place: str, value: Any) -> None:
+        self.place, self.value = place, value
+        super().__init__(f"{place}: {type(value).__name__}")
+
+
+class Encoder:
+    """Encode objects as JSON values; `arrays` collects their arrays by name."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def encode(self, value: Any, place: str) -> Any:
+        if isinstance(value, np.generic) and value.dtype.kind in "biufU":
+            value = value.item()
+        if type(value) is float and not math.isfinite(value):
+            return {"number": "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
+        if value is None or type(value) in (str, int, float, bool):
+            return _checked_scalar(value, place)
+        if isinstance(value, Stored):
+            return self._encode_object(value, place)
+        if isinstance(value, np.ndarray):
+            return self._encode_array(value, place)
+        if isinstance(value, sparse.csr_array):
+            parts = [self._encode_array(part, place) for part in (value.data, value.indices, value.indptr)]
+            return {"csr": [*parts, list(value.shape)]}
+        if isinstance(value, dict):
+            return {"dict": self._encode_dict(value, place)}
+        if type(value) in (list, tuple):
+            items = [self.encode(item, f"{place}.{i}") for i, item in enumerate(value)]
+            return items if type(value) is list else {"tuple": items}
+        if is_regressor(value) and not type(value).__module__.startswith("tailored."):
+            content = np.frombuffer(dump_regressor(value, place), dtype=np.uint8)
+            return {"regressor": self._add(content)}
+        raise Unstorable(place, value)
+
+    def _encode_object(self, value: Stored, place: str) -> Any:
+        if STORED.get(type(value).__name__) is not type(value):  # a class of the user's own
+            raise Unstorable(place, value)
+        state = value.state()
+        encoded = self._encode_dict(state, place)
+        check_fields(type(value), state, place)
+        return {"object": [type(value).__name__, encoded]}
+
+    def _encode_dict(self, values: Mapping[Any, Any], place: str) -> dict[str, Any]:
+        for key in values:
+            if type(key) is not str:
+                raise Unstorable(place, key)
+        return {
+            _checked_scalar(key, place): self.encode(item, f"{place}.{key}") for key, item in values.items()
+        }
+
+    def _encode_array(self, value: np.ndarray, place: str) -> Any:
+        if value.ndim > MOST_DIMENSIONS:
+            raise Unstorable(place, value)
+        if value.dtype == object:
+            items = [self.encode(item, f"{place}.{i}") for i, item in enumerate(value.ravel())]
+            return {"objects": [list(value.shape), items]}
+        if value.dtype.kind == "U":
+            width = max(value.dtype.itemsize // 4, 1)
+            codes = np.ascontiguousarray(value, dtype=f"<U{width}").view(np.uint32)
+            return {"strings": self._add(codes.reshape(*value.shape, width))}
+        if value.dtype.str[1:] not in DTYPES:
+            raise Unstorable(place, value.flat[0] if value.size else value)
+        # Products of arrays in another order can differ in the last bit.
+        by_columns = value.flags.f_contiguous and not value.flags.c_contiguous
+        name = self._add(
+            np.ascontiguousarray(value.T if by_columns else value).reshape(
+                value.shape[::-1] if by_columns else value.shape
+            )
+        )
+        return {"array": [name, "F" if by_columns else "C"]}
+
+    def _add(self, array: np.ndarray) -> str:
+        name = str(len(self.arrays))
+        self.arrays[name] = array
+        return name
+
+
+def dump_json(tree: Any) -> bytes:
+    """Return the bytes of a tree."""
+    content = json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
+    if len(content) > MOST_JSON:
+        raise ValueError(
+            f"path: names and labels of the model need {len(content):,} bytes; a file can have {MOST_JSON:,}"
+        )
+    return content
+
+
+def load_json(content: bytes) -> Any:
+    """Parse the bytes of a tree."""
+    if len(content) > MOST_JSON:
+        raise Invalid("tree", f"has {len(content):,} bytes; at most {MOST_JSON:,} are read")
+    try:
+        return json.loads(content.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
+    except Invalid:
+        raise
+    except RecursionError:
+        raise Invalid("tree", "is nested too deeply") from None
+    except ValueError as error:  # of JSON, of UTF-8, or of an integer with thousands of digits
+        raise Invalid("tree", f"is not valid JSON: {error}") from error
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise Invalid("tree", f"has the name {_short(twice)} twice in one place")
+    return values
+
+
+def _refuse_constant(word: str) -> Any:
+    raise Invalid("tree", f"is not valid JSON: contains {word}")
+
+
+class Decoder:
+    """Build objects from JSON values and arrays, each of which is used once.
+
+    Parameters
+    ----------
+    arrays : dict
+    load_regressor : callable
+        Called with the bytes and the place of every regressor.
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], load_regressor: Callable[[bytes, str], Any]) -> None:
+        self._arrays, self._load_regressor = dict(arrays), load_regressor
+
+    def decode(self, node: Any, place: str) -> Any:
+        """Build the object of a whole tree."""
+        value = self._decode(node, place, 0)
+        for name in self._arrays:
+            raise Invalid(_short(name), "is a tensor that the tree does not use")
+        return value
+
+    def _decode(self, node: Any, place: str, depth: int) -> Any:
+        if depth > DEEPEST:
+            raise Invalid(place[:200], "is nested too deeply")
+        if isinstance(node, list):
+            return [self._decode(item, f"{place}.{i}", depth + 1) for i, item in enumerate(node)]
+        if not isinstance(node, dict):
+            return _checked_scalar(node, place)
+        if len(node) != 1:
+            raise Invalid(place, f"must have one key that says what it is, has {len(node)}")
+        ((kind, body),) = node.items()
+        if kind not in (
+            "number",
+            "tuple",
+            "dict",
+            "array",
+            "strings",
+            "objects",
+            "csr",
+            "regressor",
+            "object",
+        ):
+            raise Invalid(place, f"has the unknown kind {_short(kind)}")
+        value: Any = getattr(self, f"_decode_{kind}")(body, place, depth)
+        return value
+
+    def _decode_number(self, body: Any, place: str, depth: int) -> float:
+        if not isinstance(body, str) or body not in NOT_FINITE:
+            raise Invalid(place, "must be 'nan', 'inf' or '-inf'")
+        return NOT_FINITE[body]
+
+    def _decode_tuple(self, body: Any, place: str, depth: int) -> tuple[Any, ...]:
+        return tuple(self._decode(_checked(body, list, place), place, depth))
+
+    def _decode_dict(self, body: Any, place: str, depth: int) -> dict[str, Any]:
+        return {
+            _checked_scalar(key, place): self._decode(item, f"{place}.{_short(key, quoted=False)}", depth + 1)
+            for key, item in _checked(body, dict, place).items()
+        }
+
+    def _decode_object(self, body: Any, place: str, depth: int) -> Any:
+        if not isinstance(body, list) or len(body) != 2 or not isinstance(body[0], str):
+            raise Invalid(place, "must have the name of a class and its fields")
+        cls = STORED.get(body[0])
+        if cls is None:
+            raise Invalid(place, f"has the class {_short(body[0])}, which a model file cannot contain")
+        fields = self._decode_dict(body[1], place, depth)
+        check_fields(cls, fields, place)
+        try:
+            return cls.from_state(fields)
+        except Invalid:
+            raise
+        except Exception as error:  # constructors check their arguments
+            raise Invalid(place, f"is not a valid {cls.__name__}: {error}") from error
+
+    def _decode_objects(self, body: Any, place: str, depth: int) -> np.ndarray:
+        shape, items = _checked(body, list, place, 2)
+        values = self._decode(_checked(items, list, place), place, depth)
+        if math.prod(_shape(shape, place)) != len(values):
+            raise Invalid(place, f"has {len(values)} objects in an array of shape {_short(shape)}")
+        # np.array would make a second axis from tuples.
+        return np.fromiter(values, dtype=object, count=len(values)).reshape(shape)
+
+    def _decode_regressor(self, body: Any, place: str, depth: int) -> Any:
+        return self._load_regressor(self._take(body, place, np.uint8).tobytes(), place)
+
+    def _decode_array(self, body: Any, place: str, depth: int) -> np.ndarray:
+        name, order = _checked(body, list, place, 2)
+        if order not in ("C", "F"):
+            raise Invalid(place, "must have the order 'C' or 'F'")
+        array = self._take(name, place)
+        return array if order == "C" else array.T
+
+    def _decode_strings(self, body: Any, place: str, depth: int) -> np.ndarray:
+        codes = self._take(body, place, np.uint32, MOST_DIMENSIONS + 1)
+        if not codes.ndim or not 0 < codes.shape[-1] <= LONGEST_STRING:
+            raise Invalid(place, "must be an array of strings")
+        if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():
+            raise Invalid(place, "contains an invalid character")
+        return codes.view(f"<U{codes.shape[-1]}").reshape(codes.shape[:-1])
+
+    def _decode_csr(self, body: Any, place: str, depth: int) -> sparse.csr_array:
+        *parts, shape = _checked(body, list, place, 4)
+        data, indices, indptr = (self._decode(part, place, depth + 1) for part in parts)
+        for array, dtypes in ((data, ("f8",)), (indices, ("i4", "i8")), (indptr, ("i4", "i8"))):
+            if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.str[1:] not in dtypes:
+                raise Invalid(place, "must have one-dimensional arrays of numbers, columns and row pointers")
+        if len(_shape(shape, place)) != 2 or not _is_csr(data, indices, indptr, *shape):
+            raise Invalid(place, "is not a valid sparse matrix in CSR format")
+        return sparse.csr_array((data, indices, indptr), shape=tuple(shape))
+
+    def _take(
+        self, name: Any, place: str, dtype: type | None = None, most_dimensions: int = MOST_DIMENSIONS
+    ) -> np.ndarray:
+        """Take the array of this name, which nothing else may use."""
+        if not isinstance(name, str) or name not in self._arrays:
+            raise Invalid(place, f"needs the tensor {_short(name)}, which is missing or used before")
+        array = self._arrays.pop(name)
+        if array.dtype.str[1:] not in DTYPES or (dtype is not None and array.dtype != dtype):
+            raise Invalid(place, f"has a tensor of the type {array.dtype}")
+        if array.ndim > most_dimensions:
+            raise Invalid(place, f"has a tensor of {array.ndim} dimensions")
+        if array.dtype == bool and (array.view(np.uint8) > 1).any():
+            raise Invalid(place, "contains a truth value that is neither 0 nor 1")
+        return array
+
+
+def _is_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_rows: int, n_columns: int) -> bool:
+    """Whether columns increase in every row and exist, as compiled code expects."""
+    if len(indptr) != n_rows + 1 or indptr[0] != 0 or indptr[-1] != len(data) or len(data) != len(indices):
+        return False
+    if (np.diff(indptr) < 0).any() or (indices < 0).any() or (indices >= n_columns).any():
+        return False
+    same_row = np.ones(len(indices), dtype=bool)
+    same_row[indptr[:-1][indptr[:-1] < len(indices)]] = False
+    return bool((np.diff(indices)[same_row[1:]] > 0).all()) and bool(np.isfinite(data).all())
+
+
+def _checked_scalar(value: Any, place: str) -> Any:
+    if isinstance(value, str) and (
+        len(value) > LONGEST_STRING
+        or not (value.isascii() or not any("\ud800" <= letter < "\ue000" for letter in value))
+    ):
+        raise Invalid(place[:200], f"has a string that is invalid or longer than {LONGEST_STRING:,} letters")
+    if type(value) is int and not -(2**63) <= value < 2**64:
+        raise Invalid(place, "must be an integer of at most 64 bits")
+    return value
+
+
+def _checked(body: Any, kind: Any, place: str, length: int | None = None) -> Any:
+    if type(body) is not kind or (length is not None and len(body) != length):
+        raise Invalid(place, f"must be a {kind.__name__}" + (f" of length {length}" if length else ""))
+    return body
+
+
+def _shape(shape: Any, place: str) -> list[int]:
+    if (
+        not isinstance(shape, list)
+        or len(shape) > MOST_DIMENSIONS
+        or not all(type(n) is int and 0 <= n < 2**31 for n in shape)
+    ):
+        raise Invalid(place, f"has the invalid shape {_short(shape)}")
+    return shape
+
+
+def _short(value: Any, *, quoted: bool = True) -> str:
+    """Shorten a value of an untrusted file for a message."""
+    text = repr(value) if quoted else ascii(value)[1:-1]
+    return text if len(text) <= 60 else f"{text[:57]}..."
