@@ -15,7 +15,7 @@ from tailored.cli import errors
 from tailored.cli.output import console, note, say, table
 
 if TYPE_CHECKING:
-    from .benchmark.tables.summary import Line
+    from .benchmark.tables import Line
 
 Jobs = Annotated[int, typer.Option(help="Parallel cells; -1 uses all cores.")]
 Scheduler = Annotated[
@@ -168,10 +168,6 @@ def benchmark(
     scheduler: Scheduler = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the data sets instead of downloads.")] = None,
     out: Annotated[Path, typer.Option(help="Results; finished cells are reused.")] = Path("benchmark"),
-    report: Annotated[Path | None, typer.Option(help="Write the page of results to this file.")] = None,
-    before: Annotated[
-        Path | None, typer.Option(help="Results of an earlier version on the same seeds, to show beside.")
-    ] = None,
     only_finished: Annotated[
         bool, typer.Option("--finished", help="Run no cell; show those that are finished.")
     ] = False,
@@ -180,11 +176,10 @@ def benchmark(
     """Compare the learners with what a practitioner would use, on the same tasks."""
     # Finished trials are reused, so that the same command goes on.
     with explained(resume_command=shlex.join(["python", "-m", "studies", *sys.argv[1:]])):
-        from .benchmark import METHODS, SUITES, Report, run_benchmark, seeds_of
-        from .benchmark.page import write_results
-        from .benchmark.recipe import recipe
-        from .benchmark.tables.before import read_before
-        from .benchmark.tables.summary import summarise
+        from .benchmark.methods import METHODS
+        from .benchmark.run import run_benchmark
+        from .benchmark.suites import SUITES, seeds_of
+        from .benchmark.tables import summarise, write_tables
         from .files import make_folder
         from .parallel import on_scheduler
 
@@ -216,13 +211,7 @@ def benchmark(
                 only_finished=only_finished,
             )
         _print_lines(summarise(results), f"Mean absolute error on new tasks, seeds from {first_seed}")
-        collected = Report(
-            results,
-            {} if before is None else read_before(before),
-            [] if report is None else recipe(out),
-            skipped=results.skipped,
-        )
-        for path in write_results(collected, out, report):
+        for path in write_tables(results, out):
             say(f"written: {path}")
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from studies.benchmark import SUITES
-from studies.benchmark.suites import seeds_of
+from studies.benchmark.suites import SUITES, seeds_of
 from tailored.datasets import MULTILEVEL, load_multilevel
 
 REAL = Path(os.environ.get("TAILORED_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")

@@ -41,13 +41,11 @@ def test_it_names_the_two_commands():
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
 def test_its_table_is_that_of_the_benchmark(name):
-    """Each line of errors stands in the benchmark's first table."""
+    """Each line of errors is in one of the benchmark's first two tables."""
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     table = [line.split("|") for line in lines if re.search(r"\| \d+\.\d{4} \|", line)]
-    summary = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8").split("## What it is held to")[0]
+    summary = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8").split("## How does it compare")[0]
     assert len(table) >= 7
     for _, _, best, ours, difference, *_ in table:
         change = difference.split(",")[0].strip()
-        assert re.search(
-            rf"{best.strip()} \([\w ]+\) \| {ours.strip()} \| {re.escape(change)} \|", summary
-        ), ours
+        assert re.search(rf"\| {best.strip()} \| {ours.strip()} \| {re.escape(change)} \|", summary), ours

@@ -25,7 +25,6 @@ from tailored.tasks import TaskSet, rows
 from tailored.theory.bayes import BayesOracle
 
 from ..rivals import RIVALS, SIMPLE
-from . import units
 from .splits import Split
 
 Array = NDArray[np.float64]
@@ -35,8 +34,6 @@ WITH_INTERCEPT = "mixed model + intercept"
 #: What this library recommends, and its variants.
 OURS, COMMON, IN_ORDER = "tailored", "tailored + common", "tailored in order"
 QUANTILE, QUANTILE_LEVEL = "tailored quantile", 0.9
-STANDARD, SHIFTED, MIXED = "tailored standardised", "tailored y + 100", "tailored mixed units"
-UNIT_CHANGES = (STANDARD, SHIFTED, MIXED)
 #: The paper's.
 INDEPENDENT, UNTAILORED, ALGORITHM_1 = (
     "independent",
@@ -121,12 +118,6 @@ def _in_order(split: Split) -> EmpiricalBayesLearner:
     return EmpiricalBayesLearner(**options)
 
 
-def _elsewhere(change: Callable[[TaskSet], units.Change], about: str) -> Method:
-    return Method(
-        lambda split: units.Elsewhere(EmpiricalBayesLearner(), change), about, is_asked=True, most_seeds=5
-    )
-
-
 #: Strong and simple rivals first; then the paper's algorithms, and what this library recommends.
 METHODS: dict[str, Method] = {
     **{name: _before(name, kind) for name, kind in SIMPLE.items()},
@@ -151,9 +142,6 @@ METHODS: dict[str, Method] = {
     COMMON: _ours(common="auto"),
     IN_ORDER: Method(_in_order, '`EmpiricalBayesLearner(order="given", support=...)`', is_asked=True),
     QUANTILE: _ours(10, loss=Pinball(QUANTILE_LEVEL)),
-    STANDARD: _elsewhere(units.standardised, "the default on standardised data"),
-    SHIFTED: _elsewhere(units.shifted, "the default on y + 100"),
-    MIXED: _elsewhere(units.mixed, "the default on columns in mixed units"),
     ORACLE: Method(lambda split: Known(split.oracle), "Bayes oracle, knows the environment", is_asked=True),
 }
 

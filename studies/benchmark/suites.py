@@ -15,7 +15,6 @@ from .methods import (
     ORACLE,
     OURS,
     QUANTILE,
-    UNIT_CHANGES,
     UNTAILORED,
     WITH_INTERCEPT,
 )
@@ -126,7 +125,7 @@ SUITES: dict[str, Suite] = {
         800,
         splits.clusters(2),
         _NO_RATINGS,
-        (QUANTILE, *UNIT_CHANGES),
+        (QUANTILE,),
     ),
     "clusters-6": Suite(
         "the paper's six clusters, d = 20", 800, splits.clusters(6), _NO_RATINGS, (QUANTILE,)
@@ -190,12 +189,12 @@ SUITES: dict[str, Suite] = {
         splits.ratings(datasets.fetch_jester, 4000, None),
         (*_TOO_SLOW, *_FEW_COLUMNS),
     ),
-    "sleepstudy": _multilevel("sleepstudy", 13, 4, also=UNIT_CHANGES),
+    "sleepstudy": _multilevel("sleepstudy", 13, 4),
     "oxboys": _multilevel("oxboys", 20, 3),
     "exam": _multilevel("exam", 49, 8),
     "early": _multilevel("early", 78, 1),
     "bdf": _multilevel("bdf", 99, 6),
-    "hsb82": _multilevel("hsb82", 120, 8, also=(QUANTILE, *UNIT_CHANGES)),
+    "hsb82": _multilevel("hsb82", 120, 8, also=(QUANTILE,)),
     "egsingle": _multilevel("egsingle", 1291, 2),
     # The same in the order of time: what comes later is predicted from what came first.
     "sleepstudy-time": _multilevel("sleepstudy", 13, 4, in_time=True),

@@ -51,7 +51,7 @@ class BenchmarkDisplay:
         figure.supylabel("test MAE", fontsize=10)
         known = [ax.get_legend_handles_labels() for ax in axes.flat]
         handles = {label: handle for some in known for handle, label in zip(*some, strict=True)}
-        axes.flat[0].legend(handles.values(), handles.keys(), fontsize=8, frameon=False)
+        axes.flat[0].legend(handles.values(), handles.keys(), fontsize=8, frameon=False, loc="upper right")
         return figure
 
     def _plot_panel(self, ax: Any, by_method: Mapping[str, Curve]) -> None:

@@ -64,7 +64,7 @@ class CurvesDisplay:
         ax.set_xlabel("number of training tasks")
         ax.set_ylabel(self.target)
         if legend:
-            ax.legend()
+            ax.legend(loc="upper right")
         return ax.figure
 
     def _plot_method(self, ax: Any, method: str) -> None:

@@ -118,4 +118,4 @@ class RepresentationDisplay:
         ax.set_xlabel("position")
         ax.set_ylabel("eigenvalue")
         ax.set_title("spectra")
-        ax.legend()
+        ax.legend(loc="upper right")

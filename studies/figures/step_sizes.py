@@ -56,5 +56,5 @@ class StepSizeDisplay:
         ax.set_xlabel("step size γ (marks: chosen, one per seed)")
         ax.set_ylabel("validation error")
         if legend:
-            ax.legend()
+            ax.legend(loc="upper right")
         return ax.figure

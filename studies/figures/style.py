@@ -66,5 +66,5 @@ def panels(displays: Sequence[Panel]) -> Any:
     if len(spare):
         spare[0].legend(handles, labels, loc="center", fontsize=10)
     else:
-        flat[0].legend(handles, labels)
+        flat[0].legend(handles, labels, loc="upper right")
     return figure

@@ -40,7 +40,12 @@ class StudyDisplay:
         self._draw(*axes)
         for ax in axes:
             ax.spines[["top", "right"]].set_visible(False)
-            ax.legend(frameon=False, fontsize=8, ncols=2 if len(ax.get_legend_handles_labels()[0]) > 4 else 1)
+            ax.legend(
+                loc="upper right",
+                frameon=False,
+                fontsize=8,
+                ncols=2 if len(ax.get_legend_handles_labels()[0]) > 4 else 1,
+            )
         return axes[0].figure
 
     def _draw(self, left: Any, right: Any) -> None:

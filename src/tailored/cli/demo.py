@@ -130,7 +130,7 @@ def draw_demo(result: DemoResult) -> Any:
     left.set_xlim(left=0)
     left.set_xlabel("mean absolute error on new tasks (bars: ± 2 standard errors)")
     left.spines[["top", "right"]].set_visible(False)
-    left.legend(frameon=False, loc="lower right")
+    left.legend(frameon=False, loc="center right")
     image = right.imshow(result.subspace_share, cmap="Blues", vmin=0)
     numbers = np.arange(len(result.subspace_share))
     for set_ticks in (right.set_xticks, right.set_yticks):

@@ -1,0 +1,366 @@
+"""Tables of the benchmark, computed from the finished trials and written as CSV files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..figures.benchmark import BenchmarkDisplay, Curve
+from ..files import save_figure, write_text
+from .methods import ALGORITHM_1, COMMON, IN_ORDER, METHODS, ORACLE, OURS, PAIRED, QUANTILE, is_baseline
+from .run import CURVE_METHODS, Trial, TrialResult
+from .suites import SUITES
+
+Results = Sequence[tuple[Trial, TrialResult]]
+BySeed = Mapping[int, TrialResult]
+Table = tuple[Sequence[str], list[list[Any]]]
+
+
+def write_tables(results: Results, out: Path) -> list[Path]:
+    """Write all tables and figures into a folder; return the files."""
+    tables = {
+        "trials": trials_table(results),
+        "results": results_table(results),
+        "lme4": lme4_table(results),
+        "oracle": oracle_table(results),
+        "intervals": intervals_table(results),
+        "quantiles": quantiles_table(results),
+        "rows": rows_table(results),
+    }
+    files = []
+    for name, (head, lines) in tables.items():
+        if lines:
+            files.append(out / f"{name}.csv")
+            write_text(files[-1], to_csv(head, lines))
+    for kind in ("rows", "tasks"):
+        display = curves_display(results, kind)
+        if display.curves:
+            files.append(out / f"benchmark-{kind}.png")
+            save_figure(display.plot(), files[-1])
+    return files
+
+
+def to_csv(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    """Return the text of a CSV file; missing numbers are empty."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows([_cell(value) for value in line] for line in lines)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+# --- statistics over seeds
+
+
+class Mean(NamedTuple):
+    """A mean over seeds and its standard error (NaN for a single seed)."""
+
+    value: float
+    error: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Mean:
+        array = np.array(list(values), dtype=float)
+        n = len(array)
+        return cls(float(array.mean()), float(array.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan"))
+
+
+class Change(NamedTuple):
+    """Geometric mean of the ratios of errors on the same seeds, minus one, in percent.
+
+    ``error`` is its standard error and ``upper`` its one-sided 95 % limit from Student's t over the log ratios; both
+    are NaN for a single seed.
+    """
+
+    n: int
+    value: float
+    error: float
+    upper: float
+
+    @classmethod
+    def of(cls, ours: Iterable[float], theirs: Iterable[float]) -> Change:
+        from scipy import stats
+
+        logs = np.log(np.array(list(ours))) - np.log(np.array(list(theirs)))
+        ratio, n = float(np.exp(logs.mean())), len(logs)
+        if n < 2:
+            return cls(n, 100.0 * (ratio - 1.0), float("nan"), float("nan"))
+        error = float(logs.std(ddof=1) / np.sqrt(n))
+        upper = ratio * float(np.exp(stats.t.ppf(0.95, n - 1) * error))
+        return cls(n, 100.0 * (ratio - 1.0), 100.0 * ratio * error, 100.0 * (upper - 1.0))
+
+
+def of(results: Results, suite: str, method: str) -> dict[int, TrialResult]:
+    """Return the results of a method on all training tasks of a data set, by seed."""
+    return {
+        trial.seed: result
+        for trial, result in results
+        if (trial.suite, trial.method, trial.n_train) == (suite, method, None)
+    }
+
+
+def pairs(ours: BySeed, theirs: BySeed) -> tuple[list[TrialResult], list[TrialResult]]:
+    """Return the results on the seeds that both have."""
+    seeds = sorted(set(ours) & set(theirs))
+    return [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+
+
+def _suites(results: Results) -> list[str]:
+    return list(dict.fromkeys(trial.suite for trial, _ in results))
+
+
+def _seconds(results: Iterable[TrialResult]) -> float:
+    return float(np.nanmedian([result.seconds for result in results]))
+
+
+# --- every trial, and every method on every data set
+
+
+def trials_table(results: Results) -> Table:
+    """One line per data set, method, seed, number of training tasks and number of support rows."""
+    head = ["data_set", "method", "seed", "n_train", "support", "error", "clipped", "seconds", "coverage"]
+    head += ["width", "row_error", "row_rmse", "below_quantile", "pinball"]
+    lines: list[list[Any]] = []
+    for trial, result in results:
+        n_train = "all" if trial.n_train is None else trial.n_train
+        for rows in dict.fromkeys(["all", *result.cold, *result.coverage, *result.quantile]):
+            whole = rows == "all"
+            numbers = [
+                result.error if whole else result.cold.get(rows),
+                result.clipped if whole else None,
+                result.seconds if whole else None,
+                *result.coverage.get(rows, (None, None)),
+                result.row_error if whole else None,
+                result.row_rmse if whole else None,
+                *result.quantile.get(rows, (None, None)),
+            ]
+            lines.append([trial.suite, trial.method, trial.seed, n_train, rows, *numbers])
+    return head, lines
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method on one data set.
+
+    ``difference`` is the mean paired difference to the best baseline of the data set, in percent of the error of that
+    baseline.  ``p_value`` is that of a paired t-test over the seeds; splits of real data overlap, so it is optimistic.
+    """
+
+    suite: str
+    method: str
+    mean: float
+    deviation: float
+    n_seeds: int
+    seconds: float
+    best_baseline: str
+    difference: float
+    p_value: float
+
+
+def summarise(results: Results, *, clipped: bool = False) -> list[Line]:
+    """Return a line for every data set and method that was run on all training tasks."""
+    errors: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for trial, result in results:
+        value = result.clipped if clipped else result.error
+        if trial.n_train is None and value is not None:
+            errors[trial.suite][trial.method][trial.seed] = value
+            seconds[trial.suite, trial.method].append(result.seconds)
+    lines = []
+    for suite, methods in errors.items():
+        best = _best_baseline(methods)
+        for method, by_seed in methods.items():
+            values = np.array(list(by_seed.values()))
+            lines.append(
+                Line(
+                    suite,
+                    method,
+                    float(values.mean()),
+                    float(values.std(ddof=1)) if len(values) > 1 else 0.0,
+                    len(values),
+                    float(np.nanmedian(seconds[suite, method])),
+                    best,
+                    *_paired(by_seed, methods.get(best, {})),
+                )
+            )
+    return lines
+
+
+def _best_baseline(methods: dict[str, dict[int, float]]) -> str:
+    """Return the baseline with the lowest error on the seeds that all baselines have; some take fewer."""
+    baselines = {m: by_seed for m, by_seed in methods.items() if is_baseline(m)}
+    if not baselines:
+        return ""
+    shared = set.intersection(*(set(by_seed) for by_seed in baselines.values()))
+    means = {m: np.mean([by_seed[s] for s in shared or by_seed]) for m, by_seed in baselines.items()}
+    return min(means, key=lambda m: means[m])
+
+
+def _paired(ours: dict[int, float], theirs: dict[int, float]) -> tuple[float, float]:
+    from scipy import stats
+
+    seeds = sorted(set(ours) & set(theirs))
+    if not seeds:
+        return float("nan"), float("nan")
+    a, b = np.array([ours[s] for s in seeds]), np.array([theirs[s] for s in seeds])
+    difference = 100.0 * float((a - b).mean() / b.mean())
+    if len(seeds) < 2 or not np.ptp(a - b) > 0:
+        return difference, float("nan")
+    return difference, float(stats.ttest_rel(a, b).pvalue)
+
+
+def results_table(results: Results) -> Table:
+    """Every method on every data set, the lowest error first; also of predictions clipped to the target's range."""
+    head = ["data_set", "predictions", "method", "seeds", "mae", "deviation", "best_baseline"]
+    head += ["difference_percent", "p", "fit_seconds"]
+    lines: list[list[Any]] = []
+    for kind in ("raw", "clipped"):
+        for line in sorted(
+            summarise(results, clipped=kind == "clipped"), key=lambda line: (line.suite, line.mean)
+        ):
+            numbers = [line.n_seeds, line.mean, line.deviation, line.best_baseline]
+            lines.append(
+                [line.suite, kind, line.method, *numbers, line.difference, line.p_value, line.seconds]
+            )
+    return head, lines
+
+
+# --- one table per question
+
+
+def compare(results: Results, suite: str, method: str, other: str) -> tuple[Change, Change] | None:
+    """Return the changes of MAE and RMSE against another method; None if they share no seed."""
+    ours, theirs = pairs(of(results, suite, method), of(results, suite, other))
+    if not ours or any(one.row_rmse is None for one in (*ours, *theirs)):
+        return None
+    errors = Change.of((one.error for one in ours), (one.error for one in theirs))
+    return errors, Change.of((one.row_rmse or 0.0 for one in ours), (one.row_rmse or 0.0 for one in theirs))
+
+
+def lme4_table(results: Results) -> Table:
+    """Errors on the multilevel sets against lme4, with the coverage of the intervals."""
+    head = [
+        "data_set",
+        "groups",
+        "method",
+        "splits",
+        "mae_percent",
+        "mae_upper",
+        "rmse_percent",
+        "rmse_upper",
+    ]
+    head += ["coverage", "coverage_error", "fit_seconds", "lme4_seconds"]
+    lines: list[list[Any]] = []
+    others = [m for m in METHODS if is_baseline(m) and m != PAIRED]
+    for suite in (s for s in _suites(results) if SUITES[s].is_multilevel):
+        for method in (OURS, IN_ORDER, COMMON, *others):
+            found = compare(results, suite, method, PAIRED)
+            if found is None:
+                continue
+            error, rmse = found
+            ours, theirs = pairs(of(results, suite, method), of(results, suite, PAIRED))
+            inside = [one.coverage["all"][0] for one in ours if "all" in one.coverage]
+            covered = Mean.of(inside) if inside else (None, None)
+            ratios = [error.value, error.upper, rmse.value, rmse.upper]
+            times = [_seconds(ours), _seconds(theirs)]
+            lines.append([suite, SUITES[suite].n_train, method, error.n, *ratios, *covered, *times])
+    return head, lines
+
+
+def oracle_table(results: Results) -> Table:
+    """Errors where the environment is known, against the oracle that knows it."""
+    head = ["data_set", "rows", "method", "seeds", "oracle_mae", "mae", "above_percent", "above_error"]
+    lines: list[list[Any]] = []
+    for suite in _suites(results):
+        known = of(results, suite, ORACLE)
+        for rows in sorted(SUITES[suite].cold_rows, reverse=True) if known else ():
+            for method in (OURS, "mixed model", ALGORITHM_1):
+                ours, theirs = pairs(of(results, suite, method), known)
+                if ours:
+                    mine, best = ([one.cold[str(rows)] for one in some] for some in (ours, theirs))
+                    above = Change.of(mine, best)
+                    means = [Mean.of(best).value, Mean.of(mine).value]
+                    lines.append([suite, rows, method, above.n, *means, above.value, above.error])
+    return head, lines
+
+
+def intervals_table(results: Results) -> Table:
+    """Coverage and width of the 90 % intervals of the recommended learner, by the number of support rows."""
+    head = ["data_set", "rows", "seeds", "coverage", "coverage_error", "width"]
+    lines: list[list[Any]] = []
+    for suite in _suites(results):
+        found = [one for one in of(results, suite, SUITES[suite].recommended).values() if one.coverage]
+        for level in dict.fromkeys(level for one in found for level in one.coverage):
+            some = [one.coverage[level] for one in found if level in one.coverage]
+            # The calibrated numbers of rows differ between seeds.
+            if len(some) > len(found) / 2:
+                inside, width = Mean.of(one[0] for one in some), Mean.of(one[1] for one in some)
+                lines.append([suite, level, len(some), *inside, width.value])
+    return head, lines
+
+
+def quantiles_table(results: Results) -> Table:
+    """Rows below the 90 % quantile, and its pinball loss against that of the end of the 80 % interval."""
+    head = ["data_set", "rows", "seeds", "below", "below_error", "interval_below", "interval_below_error"]
+    head += ["pinball", "interval_pinball", "change_percent", "change_error"]
+    lines: list[list[Any]] = []
+    for suite in _suites(results):
+        ours, theirs = pairs(of(results, suite, QUANTILE), of(results, suite, OURS))
+        for level in ours[0].quantile if ours and theirs[0].quantile else {}:
+            a, b = (np.array([one.quantile[level] for one in some]).T for some in (ours, theirs))
+            change = Change.of(a[1], b[1])
+            losses = [float(a[1].mean()), float(b[1].mean()), change.value, change.error]
+            lines.append([suite, level, len(ours), *Mean.of(a[0]), *Mean.of(b[0]), *losses])
+    return head, lines
+
+
+def rows_table(results: Results) -> Table:
+    """Mean errors of every method by the number of support rows."""
+    lines: list[list[Any]] = []
+    for suite in _suites(results):
+        for method in METHODS:
+            cold = [one.cold for one in of(results, suite, method).values() if one.cold]
+            for rows in cold[0] if cold else ():
+                lines.append([suite, method, rows, float(np.mean([one[rows] for one in cold]))])
+    return ["data_set", "method", "rows", "mae"], lines
+
+
+def curves_display(results: Results, kind: str) -> BenchmarkDisplay:
+    """Return mean errors against the number of support rows ("rows") or of training tasks ("tasks")."""
+    points: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    # All points of a curve have the same seeds.
+    curved = {(trial.suite, trial.seed) for trial, _ in results if trial.n_train is not None}
+    for trial, result in results:
+        curve = points[trial.suite][trial.method]
+        if kind == "tasks" and (trial.suite, trial.seed) in curved:
+            n_train = SUITES[trial.suite].n_train if trial.n_train is None else trial.n_train
+            curve[n_train].append(result.error)
+        elif kind == "rows" and trial.n_train is None:
+            for rows, error in result.cold.items():
+                curve[int(rows)].append(error)
+    curves = {
+        suite: {method: _means(curve) for method, curve in by_method.items() if curve}
+        for suite, by_method in points.items()
+    }
+    shown = {suite: by for suite, by in curves.items() if by.keys() & set(CURVE_METHODS)}
+    return BenchmarkDisplay(kind, shown, CURVE_METHODS)
+
+
+def _means(points: dict[int, list[float]]) -> Curve:
+    positions = sorted(points)
+    return np.array(positions), np.array([np.mean(points[position]) for position in positions])
