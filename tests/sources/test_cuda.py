@@ -9,7 +9,7 @@ import pytest
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.gaussian import Mixture, Moments, em
 from tailored.sources.cuda.kernels import Layout
-from tailored.sources.cuda.moments import CudaMoments, _congruence
+from tailored.sources.cuda.moments import CudaMoments, _component, _congruence, _unpack
 from tailored.sources.cuda.tensors import TensorTasks, check_device, is_tensor
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks import Units
@@ -90,6 +90,37 @@ def test_products_in_other_coordinates():
     lower, small = np.tril_indices(5), np.tril_indices(3)
     found = _congruence(A) @ (Z.T @ Z)[lower]
     np.testing.assert_allclose(found, (A.T @ Z.T @ Z @ A)[small])
+
+
+@pytest.mark.parametrize(("rank", "shared"), [(4, False), (4, True), (2, False), (0, False)])
+def test_components_have_the_evidence_and_posterior_mean_of_the_covariance(rank, shared):
+    """The kernels compute log|F| and uᵀFu with F = gram + ridge, in the coordinates of a component."""
+    rng = np.random.default_rng(0)
+    d, n, noise = 4, 7, 0.4
+    roots = rng.normal(size=(1 if shared else 2, d, rank))
+    model = Mixture(np.array([0.3, 0.7]), rng.normal(size=(2, d)), roots @ roots.transpose(0, 2, 1), noise)
+    X, y = rng.normal(size=(n, d)), rng.normal(size=n)
+    Z = np.column_stack([X, y])
+    for k in range(2):
+        component = _component(model, k)
+        products = (Z.T @ Z)[np.tril_indices(d + 1)]
+        if component.reduction is not None:
+            products = component.reduction @ products
+        p, b = len(component.precision), component.mean
+        P = _unpack(products, p + 1)
+        right = P[p, :p] - P[:p, :p] @ b
+        F = P[:p, :p] + _unpack(component.ridge, p)
+        square = P[p, p] - b @ (P[p, :p] + right) - right @ np.linalg.solve(F, right)
+        found = component.constant - 0.5 * (np.linalg.slogdet(F)[1] + square / noise)
+        V, e = (
+            X @ model.covariances[0 if shared else k] @ X.T + noise * np.eye(n),
+            y - X @ model.means[k],
+        )
+        expected = -0.5 * (np.linalg.slogdet(V)[1] + e @ np.linalg.solve(V, e) - n * np.log(noise))
+        assert found == pytest.approx(expected, rel=1e-10)
+        u = np.linalg.solve(F, right)
+        mean = model.covariances[0 if shared else k] @ X.T @ np.linalg.solve(V, e)
+        np.testing.assert_allclose(u if component.root is None else component.root @ u, mean, atol=1e-10)
 
 
 # ---------------------------------------------------------------- with one

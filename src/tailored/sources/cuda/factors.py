@@ -103,58 +103,51 @@ def _sums(model: FactorModel, batch: RowBatch) -> FactorSums:
     def to_device(value: Any) -> Any:
         return torch.tensor(np.asarray(value), dtype=torch.float64, device=device)
 
-    columns, spread = (
-        to_device(model.columns)[batch.column],
-        to_device(model.column_covariances)[batch.column],
-    )
-    sure = 1.0 / to_device(model.variances + model.noise)[batch.column]
+    columns = to_device(model.columns)[batch.column]
+    covariance = to_device(model.column_covariances)[batch.column]
+    precision = 1.0 / to_device(model.variances + model.noise)[batch.column]
     x = batch.value
     # y − x b = <g, (z, u)> + noise
     g = torch.ones((len(x), q), dtype=torch.float64, device=device)
     g[:, :r] = x[:, None] * columns[:, 1:]
     e = batch.y - x * columns[:, 0]
-    square = (x * x * sure)[:, None]
-    P = sure[:, None, None] * g[:, :, None] * g[:, None, :]
-    P[:, :r, :r] += square[:, :, None] * spread[:, 1:, 1:]
-    right = sure[:, None] * e[:, None] * g
-    right[:, :r] -= square * spread[:, 0, 1:]
-    constant = sure * (e * e + x * x * spread[:, 0, 0]) - torch.log(sure / (2.0 * np.pi))
+    square = (x * x * precision)[:, None]
+    P = precision[:, None, None] * g[:, :, None] * g[:, None, :]
+    P[:, :r, :r] += square[:, :, None] * covariance[:, 1:, 1:]
+    right = precision[:, None] * e[:, None] * g
+    right[:, :r] -= square * covariance[:, 0, 1:]
+    constant = precision * (e * e + x * x * covariance[:, 0, 0]) - torch.log(precision / (2.0 * np.pi))
     scores, covariances, evidence = _scores(model, batch, P, right, constant, to_device)
     z, C = scores[batch.task], covariances[batch.task]
-    left = e - (g * z).sum(dim=1)
-    image = (C @ g[:, :, None])[:, :, 0]
+    residual = e - (g * z).sum(dim=1)
+    C_g = (C @ g[:, :, None])[:, :, 0]
     h = torch.cat([torch.ones_like(x)[:, None], z[:, :r]], dim=1)
-    gradient = left[:, None] * h
-    gradient[:, 1:] -= image[:, :r]
-    gradient *= (sure * x)[:, None]
+    gradient = residual[:, None] * h
+    gradient[:, 1:] -= C_g[:, :r]
+    gradient *= (precision * x)[:, None]
     second = h[:, :, None] * h[:, None, :]
     second[:, 1:, 1:] += C[:, :r, :r]
     second *= square[:, :, None]
-    squares = left * left + (g * image).sum(dim=1)
+    squares = residual * residual + (g * C_g).sum(dim=1)
     sums = _sum_by_column(batch, torch.cat([second.flatten(1), gradient, squares[:, None]], dim=1))
     width = 1 + r
-    weight = sums[:, : width * width].reshape(-1, width, width)
+    weights = sums[:, : width * width].reshape(-1, width, width)
     deviations = scores - to_device(model.score_mean)
-    known = torch.cat([torch.ones_like(deviations[:, :1]) if q else _ones(batch), batch.side], dim=1)
+    ones = torch.ones((len(batch.sizes), 1), dtype=torch.float64, device=device)
+    side = torch.cat([ones, batch.side], dim=1)
     return FactorSums(
-        weight,
+        weights,
         sums[:, width * width : -1],
-        np.zeros_like(weight),
+        np.zeros_like(weights),
         batch.counts.double().cpu().numpy(),
         sums[:, -1],
         0.0,
         0.0,
         (deviations.T @ deviations + covariances.sum(dim=0)).cpu().numpy(),
-        (known.T @ deviations).cpu().numpy(),
-        (known.T @ known).cpu().numpy(),
+        (side.T @ deviations).cpu().numpy(),
+        (side.T @ side).cpu().numpy(),
         evidence,
     )
-
-
-def _ones(batch: RowBatch) -> Any:
-    import torch
-
-    return torch.ones((len(batch.sizes), 1), dtype=torch.float64, device=batch.y.device)
 
 
 def _scores(

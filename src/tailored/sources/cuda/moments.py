@@ -20,9 +20,6 @@ from .tensors import TensorTasks
 
 Array = NDArray[np.float64]
 
-#: Eigenvalues of W below this fraction of the largest are treated as zero, as in `tailored.gaussian`.
-ROOT_TOLERANCE = 1e-6
-
 
 @dataclass(frozen=True)
 class DeviceSource:
@@ -268,9 +265,17 @@ class CudaMoments:
         return torch.log_softmax(gates[:, :1] + gates[:, 1:] @ self.side.T, dim=0)
 
     def _components(self, model: Mixture) -> list[Component]:
+        """Return the components with the arrays that kernels read on the device."""
+        import torch
+
+        def to_device(value: Any) -> Any:
+            return (
+                None if value is None else torch.tensor(np.ascontiguousarray(value), device=self.sizes.device)
+            )
+
         return [
-            _component(b, W, model.noise, self.sizes.device)
-            for b, W in zip(model.means, model.covariances, strict=True)
+            c._replace(ridge=to_device(c.ridge), mean=to_device(c.mean), reduction=to_device(c.reduction))
+            for c in (_component(model, k) for k in range(model.n_components))
         ]
 
 
@@ -279,26 +284,22 @@ def _kernels(D: int, like: Any, fit_intercept: bool) -> Kernels:
     return kernels(D, stored, fit_intercept, like.device.index)
 
 
-def _component(b: Array, W: Array, noise: float, device: Any) -> Component:
-    import torch
-
-    def to_device(value: Array) -> Any:
-        return torch.tensor(np.ascontiguousarray(value), device=device)
-
-    values, vectors = np.linalg.eigh(W)
-    positive = values > ROOT_TOLERANCE * max(float(values[-1]), np.finfo(float).tiny)
-    if positive.all():
-        precision = (vectors / values) @ vectors.T
-        constant = -0.5 * float(np.log(values / noise).sum())
-        return Component(to_device(noise * _pack(precision)), to_device(b), constant, precision)
+def _component(model: Mixture, k: int) -> Component:
+    """Return component k of a mixture, with arrays in memory."""
+    components, b, noise = model.components, model.means[k], model.noise
+    c, d = components.of[k], len(b)
+    if components.ranks[c] == d:
+        ridge = components.precisions[c]
+        constant = 0.5 * float(d * np.log(noise) - components.log_determinants[c])
+        return Component(ridge, b, constant, _unpack(ridge, d) / noise)
     # W = 0 keeps one coordinate, whose column is zero, because the kernels need at least one.
-    root = vectors[:, positive] * np.sqrt(values[positive]) if positive.any() else np.zeros((len(b), 1))
-    p = root.shape[1]
+    p = max(int(components.ranks[c]), 1)
+    root = components.roots[c, :p].T
     # The columns of [X, y] A are XL and y − Xb.
-    A = np.zeros((len(b) + 1, p + 1))
+    A = np.zeros((d + 1, p + 1))
     A[:-1, :-1], A[:-1, -1], A[-1, -1] = root, -b, 1.0
-    ridge, constant = to_device(noise * _pack(np.eye(p))), 0.5 * p * float(np.log(noise))
-    return Component(ridge, to_device(np.zeros(p)), constant, np.eye(p), root, to_device(_congruence(A)))
+    ridge, constant = noise * np.eye(p)[np.tril_indices(p)], 0.5 * p * float(np.log(noise))
+    return Component(ridge, np.zeros(p), constant, np.eye(p), root, _congruence(A))
 
 
 def _read_sums(sums: list[Array], components: list[Component], model: Mixture, log_evidence: float) -> Sums:
@@ -332,10 +333,6 @@ def _positions(size: int) -> NDArray[np.int64]:
     position = np.zeros((size, size), dtype=np.int64)
     position[i, j] = position[j, i] = np.arange(len(i))
     return position
-
-
-def _pack(matrix: Array) -> Array:
-    return matrix[np.tril_indices(len(matrix))]
 
 
 def _unpack(packed: Array, size: int) -> Array:
