@@ -265,13 +265,13 @@ tables.MIN_ROWS = tables.MAX_ROWS = 100
 count = [0]
 original = disk.write_atomically
 
-def write_atomically(path, write):
+def write_atomically(path, content):
     count[0] += stage in path.name
     if stage in path.name and count[0] == int(number):
         if count[0] % 2:
-            original(path, write)
+            original(path, content)
         os.kill(os.getpid(), signal.SIGKILL)
-    original(path, write)
+    original(path, content)
 
 disk.write_atomically = write_atomically
 learner = EmpiricalBayesLearner(random_state=1)

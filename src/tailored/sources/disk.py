@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.files import write_atomically
 from .._utils.threads import single_threaded_blas
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import NEGLIGIBLE, Moments, Summed, Totals
@@ -39,25 +40,8 @@ PARTITION_SEED = 0x5AFE
 # ---------------------------------------------------------------- files
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a temporary file, flush it to disk, and rename it: an interrupted writer leaves the old file or none."""
-    temporary = path.with_name(path.name + ".part")
-    with open(temporary, "wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    if not hasattr(os, "O_DIRECTORY"):  # such systems cannot flush a directory
-        return
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def _write_json(path: Path, value: Any) -> None:
-    write_atomically(path, lambda file: file.write(json.dumps(value).encode()))
+    write_atomically(path, json.dumps(value).encode())
 
 
 def _write_array(file: IO[bytes], array: np.ndarray) -> None:
