@@ -14,7 +14,7 @@ from tailored.feature_maps import (
     SideFeatures,
     get_feature_map,
 )
-from tailored.feature_maps._ridge import leave_one_out
+from tailored.feature_maps.rows import leave_one_out
 from tailored.solvers import ProjectedSGD
 
 MAPS = {

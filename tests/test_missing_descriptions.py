@@ -193,6 +193,6 @@ def test_a_column_without_any_value(few_steps):
     tasks = TaskSet.from_tasks([(t.X, t.y, {"age": 1.0, "size": None}) for t in tasks_of("age")])
     for learner in LEARNERS.values():
         with pytest.raises(
-            ValueError, match="side_info: column 'size' has no value in any task; leave it out"
+            ValueError, match="side_info: column 'size' has no value in any task; drop the column"
         ):
             learner.fit(tasks)

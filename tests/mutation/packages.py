@@ -79,7 +79,6 @@ _WITHIN, _MODELS, _TAU = f"{_HERE}/within", f"{_HERE}/gaussian", f"{_HERE}/repre
 #: Files with compiled functions, and all files whose compiled functions contain them.
 COMPILED_WITH = {
     f"{_WITHIN}/kernels.py": [f"{_WITHIN}/kernels.py"],
-    f"{_TAU}/stacks.py": [f"{_TAU}/stacks.py"],
     f"{_TAU}/tridiagonal.py": [f"{_TAU}/tridiagonal.py"],
     f"{_MODELS}/factors.py": [f"{_MODELS}/factors.py"],
     f"{_MODELS}/factor_em.py": [f"{_MODELS}/factor_em.py"],

@@ -55,7 +55,7 @@ def test_held_out_tasks_with_a_column_of_nothing() -> None:
 
 def test_words_that_look_like_numbers_are_words() -> None:
     learner = ConditionalLearner(solver=ProjectedSGD(0.1)).fit(make())
-    with pytest.raises(ValueError, match=r"side_info: .* numeric in fit and has text now"):
+    with pytest.raises(ValueError, match=r"side_info: .* numeric in fit and contains text now"):
         learner.adapt(make().X[:3], make().y[:3], side_info=np.array(["1e300"], dtype=object))
 
 

@@ -44,7 +44,6 @@ def random_pair(rng, d, k, p):
 def all_kinds(M, C):
     return [
         Dense(ref.H_from_tensor(M), C),
-        Dense.from_tensor(M, C),
         Factored.from_tensor(M, C),
         exact_from_tensor(M, C),
     ]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import reference as ref
 from tailored.representation import BlockDiagonal, Dense, Factored
 
 
@@ -17,7 +18,7 @@ def random_blocks(seed, d=5, k=7, features=(0, 2, 5)):
 
 
 OTHERS = {
-    "dense": lambda made: Dense.from_tensor(made.tensor(), made.C),
+    "dense": lambda made: Dense(ref.H_from_tensor(made.tensor()), made.C),
     "factored": lambda made: Factored.from_tensor(made.tensor(), made.C),
 }
 

@@ -89,7 +89,7 @@ def test_arguments_are_not_written_to():
         other = conditioning.scale(2.0)
         before = other.dense_H().copy(), other.C.copy()
         conditioning.step(gradient, phi, 0.5, 0.5)
-        if not isinstance(conditioning, Exact):
+        if isinstance(conditioning, Constant | Factored):
             conditioning.accumulate(conditioning.scale(3.0), 0.5)
         for original, copy in zip((M, C, H, gradient, phi), copies, strict=True):
             np.testing.assert_array_equal(original, copy)
@@ -114,7 +114,6 @@ def test_tensor_and_matrix_are_the_same_function_both_ways(d, k, p):
         assert back.shape[0] <= min(p, d * k)
         close(ref.H_from_tensor(back), H, 1e-12)
         close(ref.tau_from_tensor(back, C, phi), ref.tau(H, C, phi), 1e-12)
-        close(Dense.from_tensor(back, C).H, H, 1e-12)
         close(Factored.from_tensor(back, C).dense_H(), H, 1e-12)
 
 

@@ -18,7 +18,8 @@ from representations import (
     shapes,
     step_size,
 )
-from tailored.representation import Constant, Dense, Exact, Factored, project_psd
+from tailored.representation import Constant, Dense, Exact, Factored
+from tailored.representation.base import project_psd
 
 
 def reference_step(H, C, gradient, phi, step_C, step_H):
@@ -90,7 +91,7 @@ def test_steps_from_a_given_tensor(d, k, repeats):
     M, C0 = random_pair(rng, d, k, 2)
     M = np.concatenate([M] * repeats)
     H, C = ref.H_from_tensor(M), C0
-    kinds = [Dense.from_tensor(M, C0), Factored.from_tensor(M, C0), exact_from_tensor(M, C0)]
+    kinds = [Dense(H, C0), Factored.from_tensor(M, C0), exact_from_tensor(M, C0)]
     for phi in rng.normal(size=(15, k)):
         gradient = random_gradient(rng, d, lipschitz=0.3)
         H, C = reference_step(H, C, gradient, phi, 0.1, 0.4)

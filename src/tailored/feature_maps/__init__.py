@@ -1,23 +1,20 @@
-"""Feature maps Φ: the side information of a task in, a vector φ (k,) out.
+"""Feature maps Φ: a vector φ (k,) of features for each task.
 
-Data set maps read the task's own rows: averages over them ("mean", "angle", "fourier"), an estimate of the
-weights ("ridge", "tuned ridge", "posterior mean"); a meta-learner stands for the weights that it gives the task.  "vector" and transformers
-read the side information that came with the task; a callable reads both; a list of maps joins them.  The
-named ones are invariant to the order of the rows, and defined for a task without rows.
+"mean", "angle" and "fourier" average over the task's rows.  "ridge", "tuned ridge" and "posterior mean" estimate its
+weights, and a meta-learner gives the weights of the task under it.  "vector" and transformers read the side information.
+A callable may use both, and a list of maps joins them.  The named maps do not depend on the order of the rows and are
+defined for a task without rows.  To add a map, define its class and add its name to `FEATURE_MAPS`.
 
-Scaling φ to unit root-mean-square norm over the training tasks is the learners' business: the raw norm of a
-mean embedding can be as small as 0.06, and the effect of a step of H on τ goes with its fourth power.
+The learners scale φ to unit root-mean-square norm over the training tasks: the norm of a mean embedding can be as small
+as 0.06, and the effect of a step of H on τ is proportional to its fourth power.
 """
 
-from ._adapted import AdaptedWeights
-from ._base import FeatureMap, check_features
-from ._description import CallableMap, SideVector, Transformer
-from ._estimates import PosteriorMean
-from ._joined import FEATURE_MAPS, JoinedMaps, get_feature_map
-from ._ridge import RidgeEstimate
-from ._rows import AngleMap, FourierEmbedding, MeanEmbedding
+from .base import FeatureMap, check_features
 from .posterior import PosteriorMap, PosteriorModel
+from .registry import FEATURE_MAPS, AdaptedWeights, JoinedMaps, get_feature_map
+from .rows import AngleMap, FourierEmbedding, MeanEmbedding, PosteriorMean, RidgeEstimate
 from .side_features import Curve, SideFeatures
+from .side_info import CallableMap, SideVector, Transformer
 from .side_map import SideMap
 from .summaries import Level, TaskSummary
 

@@ -22,7 +22,7 @@ from .._utils.validation import check_shape
 from ..gaussian import Mixture, adapt, fit_mixed_model, fit_mixture, statistics_of
 from ..tasks import TaskSet, Units
 from ..tasks.rows import batches
-from ._base import Array, FeatureMap
+from .base import Array, FeatureMap
 from .side_features import SideFeatures
 from .summaries import Level, TaskSummary, hats
 

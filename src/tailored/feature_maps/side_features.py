@@ -11,8 +11,8 @@ from .._utils.records import Record
 from .._utils.validation import check_divisor, check_shape
 from ..tasks import TaskSet
 from ..tasks.units import LARGEST
-from ._base import Array, FeatureMap
-from ._description import SideVector
+from .base import Array, FeatureMap
+from .side_info import SideVector
 
 #: Inner and outer knots of a curve, at quantiles of the training tasks, and its degree.
 KNOTS, DEGREE = 7, 3

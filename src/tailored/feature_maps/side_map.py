@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tasks import TaskSet
-from ._base import Array, FeatureMap
+from .base import Array, FeatureMap
 from .side_features import SideFeatures
 
 

@@ -1,7 +1,7 @@
 """The prior mean of a task's weights: b(s) = B φ(s) + b₀.
 
-`"none"` keeps it at zero (the paper), `"shared"` learns b₀, `"conditional"` learns both (the
-companion method of biased regularisation).  Plain gradient steps: the mean is unconstrained.
+`"none"` keeps it at zero (the paper), `"shared"` learns b₀, `"conditional"` learns both (the companion method of
+biased regularisation).  The mean is unconstrained, so gradient steps need no projection.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import numpy as np
 
 from .._utils.records import Stored
 from .._utils.validation import check_choice, check_shape
-from ._base import Array, Index
+from .base import Array, Index
 
-#: Valid values of a learner's ``bias``: does the mean exist, and does it depend on φ?
+#: Valid values of a learner's ``bias``: whether the mean is learned, and whether it depends on φ.
 BIASES = {"none": (False, False), "shared": (True, False), "conditional": (True, True)}
 
 
 class Bias(Stored):
-    """b(s) = B φ(s) + b₀ with the parts that ``kind`` allows to move.
+    """b(s) = B φ(s) + b₀ with the parts that ``kind`` selects.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Bias(Stored):
 
     @classmethod
     def zero(cls, kind: str, n_features: int, n_side: int) -> Bias:
-        """Where learning starts."""
+        """Return b = 0, the start of learning."""
         conditional = BIASES[kind][1]
         return cls(kind, np.zeros(n_features), np.zeros((n_features, n_side if conditional else 0)))
 
@@ -48,7 +48,7 @@ class Bias(Stored):
         return self.constant + self.linear @ phi if self.conditional else self.constant
 
     def evaluate(self, phis: Array) -> Array:
-        """b at many feature vectors (T, k): an array (T, d)."""
+        """Return b at many feature vectors (T, k): an array (T, d)."""
         if self.conditional:
             return self.constant + phis @ self.linear.T
         return np.broadcast_to(self.constant, (len(phis), len(self.constant)))
@@ -61,7 +61,7 @@ class Bias(Stored):
         step_linear: float,
         columns: Index | None = None,
     ) -> None:
-        """A gradient step, in place."""
+        """Take a gradient step, in place."""
         if not self.moves or step_constant == 0:
             return
         where = slice(None) if columns is None else columns
@@ -72,11 +72,11 @@ class Bias(Stored):
             raise OverflowError("the iterate b is no longer finite")
 
     def accumulate(self, other: Bias, weight: float) -> None:
-        """Running average, in place."""
+        """Update a running average, in place."""
         if self.moves:
             self.constant = (1.0 - weight) * self.constant + weight * other.constant
             self.linear = (1.0 - weight) * self.linear + weight * other.linear
 
     def copy(self) -> Bias:
-        """An independent one."""
+        """Return an independent copy."""
         return Bias(self.kind, self.constant.copy(), self.linear.copy())

@@ -1,15 +1,45 @@
-"""H as a full matrix."""
+"""H = 0, and H as a full matrix."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from .._utils.validation import check_cone, check_shape
-from ._base import RANK_TOLERANCE, Array, Conditioning, Index, Iterate, finite, project_psd
+from .base import Array, Conditioning, Index, Iterate, finite, project_psd
+
+
+class Constant(Iterate):
+    """τ(s) = C for every task: the unconditional case."""
+
+    def __init__(self, C: Array, n_side: int = 0) -> None:
+        self.C = np.array(C, dtype=float)
+        self.n_side = n_side
+        check_shape("C", self.C, len(self.C), len(self.C))
+
+    def __call__(self, phi: Array, columns: Index | None = None) -> Array:
+        return self._C_block(columns)
+
+    def evaluate(self, phis: Array) -> Array:
+        return np.broadcast_to(self.C, (len(phis), *self.C.shape))
+
+    def step(
+        self, gradient: Array, phi: Array, step_C: float, step_H: float, columns: Index | None = None
+    ) -> None:
+        self._step_C(gradient, step_C, columns)
+
+    def accumulate(self, other: Conditioning, weight: float) -> None:
+        """Update a running average, in place."""
+        self.C = (1.0 - weight) * self.C + weight * other.C
+
+    def scale(self, factor: float) -> Constant:
+        return Constant(factor * self.C, self.n_side)
+
+    def tensor(self) -> Array:
+        return np.zeros((0, self.n_features, self.n_side))
 
 
 class Dense(Iterate):
-    """H as a full (dk, dk) matrix: the plain reading of the paper and the oracle of `Factored`."""
+    """H as a full (dk, dk) matrix, as the paper writes it; the reference for `Factored` and `Exact`."""
 
     def __init__(self, H: Array, C: Array) -> None:
         self.C = np.array(C, dtype=float)
@@ -18,26 +48,11 @@ class Dense(Iterate):
         check_shape("C", self.C, len(self.C), len(self.C))
         check_shape("H", self.H, self.n_side * len(self.C), self.n_side * len(self.C))
 
-    @classmethod
-    def from_tensor(cls, M: Array, C: Array) -> Dense:
-        """``H_M`` of Prop. matricial_rewriting: H[(i,h), (j,z)] = <M[:, i, h], M[:, j, z]>."""
-        unfolded = M.reshape(M.shape[0], -1)
-        return cls(unfolded.T @ unfolded, C)
-
     def __call__(self, phi: Array, columns: Index | None = None) -> Array:
         d, k = self.n_features, self.n_side
         half = self.H.reshape(d * k * d, k) @ phi
         tau = np.einsum("ihj,h->ij", half.reshape(d, k, d), phi) + self.C
         return tau if columns is None else tau[np.ix_(columns, columns)]
-
-    def evaluate(self, phis: Array) -> Array:
-        out = np.empty((len(phis), self.n_features, self.n_features))
-        for t, phi in enumerate(phis):
-            out[t] = self(phi)
-        return out
-
-    def multiply(self, phi: Array, columns: Index, vector: Array) -> Array:
-        return self(phi)[:, columns] @ vector
 
     def step(
         self, gradient: Array, phi: Array, step_C: float, step_H: float, columns: Index | None = None
@@ -54,11 +69,6 @@ class Dense(Iterate):
         )
         self.H = finite(project_psd(finite(moved.reshape(d * k, d * k), "H")), "H")
 
-    def accumulate(self, other: Conditioning, weight: float) -> None:
-        self.C = (1.0 - weight) * self.C + weight * other.C
-        self.H *= 1.0 - weight
-        self.H += weight * other.dense_H()
-
     def scale(self, factor: float) -> Dense:
         return Dense(factor * self.H, factor * self.C)
 
@@ -69,9 +79,3 @@ class Dense(Iterate):
 
     def dense_H(self) -> Array:
         return self.H
-
-    def tensor(self) -> Array:
-        values, vectors = np.linalg.eigh(self.H)
-        keep = values > RANK_TOLERANCE * max(values[-1], 0.0)
-        unfolded = (vectors[:, keep] * np.sqrt(values[keep])).T
-        return unfolded.reshape(-1, self.n_features, self.n_side)

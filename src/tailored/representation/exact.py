@@ -1,9 +1,8 @@
-"""Algorithm 1's H without a rank limit, at a third of the cost of keeping its eigenvectors.
+"""H of Algorithm 1 without a rank limit, at a third of the cost of storing its eigenvectors.
 
-`Factored` diagonalises H anew at every step, although the projection only asks for the negative eigenvectors of
+`Factored` diagonalises H at every step, although the projection only needs the negative eigenvectors of
 ``H − γ (I ⊗ φ) G (I ⊗ φᵀ)``, at most d of them.  Here ``H = E P Eᵀ`` with an orthonormal basis E (dk, r) of its
-range and a dense P, and a step finds these few eigenvectors, turns the basis by one reflection of as many dimensions so
-that they come last, and drops them.
+range and a dense P.  A step computes these eigenvectors, reflects the basis so that they come last, and drops them.
 """
 
 from __future__ import annotations
@@ -15,23 +14,22 @@ from scipy.linalg.blas import dgemm, dsymm, dsyr2k
 from scipy.linalg.lapack import dormqr, dpotrf, dstemr, dsytrd, dsytrd_lwork, dtrtri
 
 from .._utils.validation import check_shape
-from ._base import RANK_TOLERANCE, Array, Index, Iterate, finite
-from .dense import Dense
+from .base import RANK_TOLERANCE, Array, Index, Iterate, finite
 from .tridiagonal import lowest
 
-#: Below this norm, what is left of a direction outside the range is orthogonalised a second time.
+#: Below this norm, the part of a direction outside the range is orthogonalised a second time.
 WELL_OUTSIDE = 0.5
-#: Steps after which the basis is made orthonormal anew: what rounding takes from it grows from step to step.
+#: Number of steps after which the basis is made orthonormal again, because rounding errors accumulate.
 CLEANING = 32
-#: Up to this size all eigenvectors cost no more than a few.
+#: Up to this size, computing all eigenvectors costs no more than computing a few.
 SMALL = 40
 
 
 class Change(NamedTuple):
-    """How a step changed H: by ``(I ⊗ φ) moved (I ⊗ φᵀ)``, and by what the projection gave back.
+    """Change of H in one step: ``(I ⊗ φ) moved (I ⊗ φᵀ) − removed diag(values) removedᵀ``.
 
-    ``moved`` (m, m) stands at the inputs ``used``; ``removed`` (dk, p) are the eigenvectors and ``values`` (p,) the
-    eigenvalues, negative up to rounding, that were projected away.
+    ``moved`` (m, m) belongs to the inputs ``used``.  ``removed`` (dk, p) and ``values`` (p,) are the eigenvectors and
+    eigenvalues, negative up to rounding, that the projection removes.
     """
 
     phi: Array
@@ -54,21 +52,21 @@ class Exact(Iterate):
     Attributes
     ----------
     change : Change or None
-        Of the last step; None where H did not move.
+        Change of the last step; None if it did not change H.
     """
 
     def __init__(self, C: Array, n_side: int, basis: Array | None = None, P: Array | None = None) -> None:
         self.C = np.array(C, dtype=float)
         self.n_side = n_side
-        # All that follows reads and writes the lower triangle of P; what is above is not kept up.
+        # Only the lower triangle of P is read and written; the upper one is not up to date.
         self._P = np.zeros((0, 0), order="F") if P is None else np.array(P, dtype=float, order="F")
-        # Basis vectors are columns of a Fortran array: new ones are appended, old ones dropped, in place.
+        # Basis vectors are columns of a Fortran array, appended and dropped in place.
         self._columns = np.zeros((len(self.C) * n_side, 0), order="F")
         if basis is not None:
             check_shape("basis", basis, len(self.C) * n_side, len(self._P))
             self._reserve(basis.shape[1])
             self._columns[:, : basis.shape[1]] = basis
-        self._seen: tuple[Array, Array] | None = None
+        self._cached_slices: tuple[Array, Array] | None = None
         self._n_steps = 0
         self.change: Change | None = None
 
@@ -91,29 +89,18 @@ class Exact(Iterate):
         tau = V.T @ dsymm(1.0, self._P, V, lower=1) + self.C if len(V) else self.C.copy()
         return tau if columns is None else tau[np.ix_(columns, columns)]
 
-    def evaluate(self, phis: Array) -> Array:
-        V = slices(self.basis, phis, self.n_features)
-        return V.transpose(0, 2, 1) @ (self.P @ V) + self.C
-
-    def multiply(self, phi: Array, columns: Index, vector: Array) -> Array:
-        V = self._slices(phi)
-        return V.T @ (self.P @ (V[:, columns] @ vector)) + self.C[:, columns] @ vector
-
     def scale(self, factor: float) -> Exact:
         return Exact(factor * self.C, self.n_side, self.basis, factor * self.P)
 
     def dense_H(self) -> Array:
         return self.basis @ self.P @ self.basis.T
 
-    def tensor(self) -> Array:
-        return Dense(self.dense_H(), self.C).tensor()
-
     def step(
         self, gradient: Array, phi: Array, step_C: float, step_H: float, columns: Index | None = None
     ) -> None:
         self._step_C(gradient, step_C, columns)
         self.change = None
-        # Inputs that this task has no value of (most items, when inputs are one-hot) move nothing.
+        # Inputs that are zero in the whole task (most items, with one-hot inputs) do not change H.
         used = np.flatnonzero(gradient.any(axis=0))
         squared = float(phi @ phi)
         if step_H == 0.0 or squared == 0.0 or not len(used):
@@ -122,17 +109,17 @@ class Exact(Iterate):
         used = used if columns is None else columns[used]
         K = self._extend(phi, squared, used)
         M = self._moved(K, squared * moved)
-        # Directions that are noise beside the largest ones are dropped with the negative ones.
+        # Directions that are rounding noise relative to the largest one are dropped, too.
         noise = RANK_TOLERANCE * float(np.abs(M.diagonal()).max())
         removed, values = self._drop(M, *eigenpairs_below(M, noise))
         self._n_steps += 1
         if self._n_steps % CLEANING == 0:
             self._clean()
-        self._seen = None
+        self._cached_slices = None
         self.change = Change(phi, used, moved, removed, values)
 
     def _moved(self, K: Array, moved: Array) -> Array:
-        """The lower triangle of P with the step made, (r + m, r + m)."""
+        """Return the lower triangle of P after the gradient step, (r + m, r + m)."""
         r, n = len(self._P), len(K)
         M = np.zeros((n, n), order="F")
         M[:r, :r] = self._P
@@ -140,24 +127,24 @@ class Exact(Iterate):
         return finite(M, "H")
 
     def _slices(self, phi: Array) -> Array:
-        """``(I ⊗ φᵀ) E``, transposed: (r, d).  A step asks twice for those of its task."""
-        if self._seen is None or not np.array_equal(self._seen[0], phi):
+        """Return ``(I ⊗ φᵀ) E``, transposed: (r, d).  Cached, because a step needs it twice."""
+        if self._cached_slices is None or not np.array_equal(self._cached_slices[0], phi):
             d, k = self.n_features, self.n_side
-            self._seen = phi, np.asarray(self.basis.T.reshape(len(self._P), d, k) @ phi)
-        return self._seen[1]
+            self._cached_slices = phi, np.asarray(self.basis.T.reshape(len(self._P), d, k) @ phi)
+        return self._cached_slices[1]
 
     def _reserve(self, n_columns: int) -> None:
-        """Room for so many basis vectors; doubled, so that a stream pays for its copies once in a while."""
-        n_rows, there = self._columns.shape
-        if n_columns > there:
-            grown = np.zeros((n_rows, min(max(n_columns, 2 * there), n_rows)), order="F")
-            grown[:, :there] = self._columns
+        """Reserve memory for basis vectors; doubling it keeps the number of copies small."""
+        n_rows, reserved = self._columns.shape
+        if n_columns > reserved:
+            grown = np.zeros((n_rows, min(max(n_columns, 2 * reserved), n_rows)), order="F")
+            grown[:, :reserved] = self._columns
             self._columns = grown
 
     def _extend(self, phi: Array, squared: float, used: Index) -> Array:
         """Append orthonormal directions until the basis spans the columns ``used`` of ``I ⊗ φ / ‖φ‖``.
 
-        Returns their coordinates, (r + m, m).
+        Return their coordinates, (r + m, m).
         """
         d, k, r, m = self.n_features, self.n_side, len(self._P), len(used)
         unit = phi / np.sqrt(squared)
@@ -172,15 +159,15 @@ class Exact(Iterate):
         return np.vstack([inside, coordinates])
 
     def _orthonormal(self, outside: Array, inside: Array) -> tuple[Array, Array, Array]:
-        """Orthonormal directions for what is outside, and the coordinates of all columns inside and in them."""
-        # Columns well outside are as good as orthogonal to the basis: their Gram matrix has all there is to know.
+        """Return orthonormal directions for the part outside, and the coordinates of all columns inside and in them."""
+        # Columns well outside are orthogonal to the basis up to rounding: a Cholesky factor of their Gram matrix suffices.
         root, info = dpotrf(outside.T @ outside, lower=0, clean=1)
         if not info and root.diagonal().min() > WELL_OUTSIDE:
             inverse, _ = dtrtri(root, lower=0)
             return outside @ inverse, inside, root
         new, coordinates = np.linalg.qr(outside)
         if len(inside):
-            # On the unit vectors, not before: what is left of a column may be far smaller than the column.
+            # On the unit vectors, because the part outside may be far smaller than the column.
             correction = self.basis.T @ new
             new, again = np.linalg.qr(new - self.basis @ correction)
             inside = inside + correction @ coordinates
@@ -188,12 +175,12 @@ class Exact(Iterate):
         return new, inside, coordinates
 
     def _clean(self) -> None:
-        """A step of the basis towards the nearest orthonormal one."""
+        """Move the basis towards the nearest orthonormal one."""
         basis = self.basis
         basis -= 0.5 * basis @ (basis.T @ basis - np.eye(len(self._P)))
 
     def _extend_to_everything(self, unit: Array, used: Index) -> Array:
-        """The range is (nearly) the whole space: E = I, and P is H itself."""
+        """Set E = I and P = H, because the range is (nearly) the whole space."""
         d, k = self.n_features, self.n_side
         self._P = np.asfortranarray(self.dense_H())
         self._reserve(d * k)
@@ -203,11 +190,11 @@ class Exact(Iterate):
         return coordinates.reshape(d * k, len(used))
 
     def _drop(self, M: Array, values: Array, vectors: Array) -> tuple[Array, Array]:
-        """Turn the basis so that the eigenvectors come last, leave them out, and return them in full length.
+        """Reflect the basis so that the eigenvectors come last, drop them, and return them in full length.
 
-        With their last rows turned to a negative semidefinite block B, ``Q = I − Y (I − B)⁻¹ Yᵀ``, Y the vectors less
-        the last columns of the identity, is a reflection that maps these columns to the vectors: no product with M
-        is needed, because the vectors are its eigenvectors.
+        Rotate the vectors so that their last rows are a negative semidefinite block B, and let Y be the vectors minus the
+        last columns of the identity.  ``Q = I − Y (I − B)⁻¹ Yᵀ`` is a reflection that maps these columns to the
+        vectors.  No product with M is needed, because the vectors are its eigenvectors.
         """
         n, m = vectors.shape
         kept = n - m
@@ -216,7 +203,7 @@ class Exact(Iterate):
             return self._columns[:, :0].copy(), values
         left, cosines, right = np.linalg.svd(vectors[kept:])
         turn = -right.T @ left.T
-        # (I − B)⁻¹: the eigenvalues of I − B lie between 1 and 2.
+        # (I − B)⁻¹, where the eigenvalues of I − B lie between 1 and 2
         inverse = (left / (1.0 + cosines)) @ left.T
         Y = np.asfortranarray(vectors @ turn)
         MY = Y @ ((turn.T * values) @ turn)
@@ -229,7 +216,7 @@ class Exact(Iterate):
         EY = removed @ turn
         EY -= E[:, kept:]
         Y[np.arange(kept, n), np.arange(m)] -= 1.0
-        # In place: E is by far the largest array here, and every copy of it counts.
+        # In place, because E is by far the largest array.
         kept_E = E[:, :kept]
         turned = dgemm(-1.0, EY @ inverse, Y[:kept], trans_b=True, beta=1.0, c=kept_E, overwrite_c=True)
         if not np.may_share_memory(turned, kept_E):
@@ -242,7 +229,7 @@ class Exact(Iterate):
 
 
 def _last_columns(M: Array, m: int) -> Array:
-    """The last columns of a symmetric matrix given by its lower triangle."""
+    """Return the last m columns of a symmetric matrix given by its lower triangle."""
     columns = np.array(M[-m:].T, order="F")
     corner = np.tril(M[-m:, -m:])
     columns[-m:] = corner + np.tril(corner, -1).T
@@ -250,39 +237,40 @@ def _last_columns(M: Array, m: int) -> Array:
 
 
 def slices(directions: Array, phis: Array, n_features: int) -> Array:
-    """``Qᵀ (I ⊗ φ_s)`` for directions Q (dk, m) at many feature vectors (T, k): an array (T, m, d)."""
+    """Return ``Qᵀ (I ⊗ φ_s)`` for directions Q (dk, m) at many feature vectors (T, k): an array (T, m, d)."""
     T, k = phis.shape
     m = directions.shape[1]
     return (phis @ directions.T.reshape(m * n_features, k).T).reshape(T, m, n_features)
 
 
 def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
-    """Eigenvalues up to ``bound`` of a symmetric matrix, given by its lower triangle, and orthonormal eigenvectors."""
-    # Few eigenvectors of the tridiagonal form cost less than all, but not in a small matrix.
+    """Return the eigenpairs up to ``bound`` of a symmetric matrix given by its lower triangle."""
+    # A few eigenvectors of the tridiagonal form cost less than all of them, except for small matrices.
     if len(M) > SMALL:
         lwork = int(dsytrd_lwork(len(M), lower=1)[0])
         reflectors, diagonal, beside, tau, _ = dsytrd(M, lower=1, lwork=lwork)
         values, vectors = lowest(diagonal, beside, bound)
         gram = vectors.T @ vectors
-        if not _nearly_one(gram, 1e-8):
-            # Equal eigenvalues, of which one-hot inputs give many: LAPACK's representations keep them apart.
+        if not _is_identity(gram):
+            # Equal eigenvalues, which are common with one-hot inputs, need LAPACK's representations.
             start = 2.0 * min(float(values[0]), -bound)
-            found, values, vectors, _ = dstemr(
+            n_found, values, vectors, _ = dstemr(
                 diagonal, np.append(beside, 0.0), 1, start, bound, 1, len(M), compute_v=1
             )
-            values, vectors = values[:found], vectors[:, :found]
+            values, vectors = values[:n_found], vectors[:, :n_found]
             gram = vectors.T @ vectors
-        if _nearly_one(gram, 1e-8):
-            # A step towards the nearest orthonormal vectors: what is missing would add up over a run.
+        if _is_identity(gram):
+            # A step towards the nearest orthonormal vectors, because errors accumulate over a run.
             vectors = np.asfortranarray(vectors @ (1.5 * np.eye(len(gram)) - 0.5 * gram))
             if len(values):
-                turned = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=64 * len(values))[0]
-                vectors[1:] = turned
+                vectors[1:] = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=64 * len(values))[
+                    0
+                ]
             return values, vectors
     values, vectors = np.linalg.eigh(M)
     first = int(np.searchsorted(values, bound, side="right"))
     return values[:first], vectors[:, :first]
 
 
-def _nearly_one(gram: Array, tolerance: float) -> bool:
-    return bool(np.abs(gram - np.eye(len(gram))).max(initial=0.0) < tolerance)
+def _is_identity(gram: Array) -> bool:
+    return bool(np.abs(gram - np.eye(len(gram))).max(initial=0.0) < 1e-8)

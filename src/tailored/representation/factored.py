@@ -1,20 +1,20 @@
-"""H by an eigenbasis of its range; nothing of size dk × dk is formed."""
+"""H in an eigenbasis of its range; no matrix of size dk × dk is formed."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from .._utils.validation import check_shape
-from ._base import RANK_TOLERANCE, Array, Conditioning, Index, Iterate, finite
+from .base import RANK_TOLERANCE, Array, Conditioning, Index, Iterate, finite
 from .dense import Dense
 
 
 class Factored(Iterate):
     """H = Q diag(λ) Qᵀ with at most ``rank`` orthonormal columns Q (dk, r).
 
-    The gradient of one task lives in the d-dimensional range of ``I_d ⊗ φ``, so the projection onto
-    the cone is an eigenproblem of size r + d instead of dk.  ``rank=None`` drops nothing and is
-    exact; G has at most one negative eigenvalue, so each step adds at most one direction.
+    The gradient of one task lies in the d-dimensional range of ``I_d ⊗ φ``, so the projection onto the cone is an
+    eigenproblem of size r + d instead of dk.  ``rank=None`` drops nothing and is exact.  G has at most one negative
+    eigenvalue, so each step adds at most one direction.
     """
 
     def __init__(
@@ -36,18 +36,19 @@ class Factored(Iterate):
 
     @classmethod
     def zero(cls, C: Array, n_side: int, rank: int | None = None) -> Factored:
-        """H = 0: where Alg. meta_alg starts."""
+        """Return H = 0, the start of Alg. meta_alg."""
         return cls(np.zeros((C.shape[0] * n_side, 0)), np.zeros(0), C, n_side, rank)
 
     @classmethod
     def from_tensor(cls, M: Array, C: Array, rank: int | None = None) -> Factored:
+        """Return H of a tensor M (p, d, k)."""
         p, d, k = M.shape
-        # Not through the Gram matrix: steps need the directions of small eigenvalues orthonormal too.
+        # The Gram matrix would lose the orthogonality of directions with small eigenvalues, which steps need.
         vectors, singular, _ = np.linalg.svd(M.reshape(p, d * k).T, full_matrices=False)
         return cls(*_leading(singular[::-1] ** 2, vectors[:, ::-1], rank), C, k, rank)
 
     def _slices(self, phi: Array) -> Array:
-        """``(I ⊗ φᵀ) Q`` as (d, r)."""
+        """Return ``(I ⊗ φᵀ) Q``, (d, r)."""
         d, k = self.n_features, self.n_side
         return np.matmul(phi, self.basis.reshape(d, k, -1))
 
@@ -84,7 +85,7 @@ class Factored(Iterate):
         m = len(rows)
         update = finite((step_H * norm**2) * gradient, "H")
         if r + m >= d * k:
-            # The basis already spans (nearly) everything: there is no smaller eigenproblem than H's own.
+            # The basis spans (nearly) everything: no eigenproblem is smaller than the one of H.
             full = Dense(self.dense_H(), self.C)
             full.step(gradient, phi, 0.0, step_H, columns)
             self._keep(*np.linalg.eigh(full.H))
@@ -92,7 +93,7 @@ class Factored(Iterate):
         blocks = np.zeros((d, k, m))
         blocks[rows, :, np.arange(m)] = phi / norm
         directions = blocks.reshape(d * k, m)
-        # Twice is enough (Kahan, Parlett): one pass leaves an error when φ is close to an earlier one.
+        # Twice is enough (Kahan, Parlett): one pass leaves an error if φ is close to an earlier one.
         inside = self._slices(phi / norm)[rows].T
         outside = directions - self.basis @ inside
         correction = self.basis.T @ outside
@@ -106,8 +107,9 @@ class Factored(Iterate):
         self._keep(values, vectors, np.hstack([self.basis, new]))
 
     def accumulate(self, other: Conditioning, weight: float) -> None:
+        """Update a running average, in place."""
         if not isinstance(other, Factored):
-            raise TypeError("a factored average is fed with factored iterates")
+            raise TypeError("a factored average needs factored iterates")
         self.C = (1.0 - weight) * self.C + weight * other.C
         own = self.basis * np.sqrt((1.0 - weight) * self.eigenvalues)
         self._compress(np.hstack([own, other.basis * np.sqrt(weight * other.eigenvalues)]))
@@ -116,10 +118,10 @@ class Factored(Iterate):
         return Factored(self.basis, factor * self.eigenvalues, factor * self.C, self.n_side, self.rank)
 
     def _compress(self, root: Array) -> None:
-        """Store ``root @ root.T`` through the (small) Gram matrix of ``root``.
+        """Store ``root @ root.T`` using the small Gram matrix of ``root``.
 
-        Good enough for averages, which are evaluated and averaged again but never take a step: directions
-        of tiny eigenvalues may lose their orthogonality, the product keeps its accuracy.
+        Directions of tiny eigenvalues may lose their orthogonality, but the product keeps its accuracy.  This is
+        enough for averages, which are evaluated and averaged again but never take a step.
         """
         values, vectors = np.linalg.eigh(root.T @ root)
         keep = values > RANK_TOLERANCE * values.max(initial=0.0)
@@ -127,7 +129,7 @@ class Factored(Iterate):
         self._keep(values, vectors / np.sqrt(values), root)
 
     def _keep(self, values: Array, vectors: Array, basis: Array | None = None) -> None:
-        """Keep the leading eigenpairs (ascending ``values``); the rest is projected away."""
+        """Keep the leading eigenpairs (ascending ``values``)."""
         vectors, self.eigenvalues = _leading(values, vectors, self.rank)
         self.basis = vectors if basis is None else basis @ vectors
 
@@ -140,10 +142,10 @@ class Factored(Iterate):
 
 
 def _leading(values: Array, vectors: Array, rank: int | None) -> tuple[Array, Array]:
-    """The eigenvectors and eigenvalues (ascending) that are neither rounding nor beyond the rank."""
+    """Return the eigenvectors and eigenvalues (ascending) without rounding noise, at most ``rank`` of them."""
     noise = RANK_TOLERANCE * np.abs(values).max(initial=0.0)
     first = int(np.searchsorted(values, noise, side="right"))
     if rank is not None:
         first = max(first, len(values) - rank)
-    # Contiguous, as it will be when read from a file: products have the same bits then.
+    # Contiguous, as it is when read from a file, so that products are bitwise equal.
     return np.ascontiguousarray(vectors[:, first:]), finite(values[first:], "H")

@@ -17,17 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
-from ..representation import (
-    Change,
-    Conditioning,
-    Constant,
-    Dense,
-    Exact,
-    Iterate,
-    in_cone,
-    slices,
-    subtract_squares,
-)
+from ..representation.base import Conditioning, Iterate, in_cone
+from ..representation.dense import Constant, Dense
+from ..representation.exact import Change, Exact, slices
 
 Array = NDArray[np.float64]
 
@@ -182,5 +174,6 @@ class MeanAtTasks:
             moved = np.zeros((d, d))
             moved[np.ix_(change.used, change.used)] = change.moved
             self.current += np.square(self.phis @ change.phi)[:, None, None] * moved
-            subtract_squares(slices(change.removed, self.phis, d), change.values, self.current)
+            V = slices(change.removed, self.phis, d)
+            self.current -= (V.transpose(0, 2, 1) * change.values) @ V
         return self.current

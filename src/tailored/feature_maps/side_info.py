@@ -1,4 +1,4 @@
-"""Maps of the side information that came with the task, and functions of the user's own."""
+"""Feature maps of the side information, and functions of the user."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .._utils.validation import check_divisor, check_real, check_shape, is_missi
 from ..exceptions import UnknownCategoryWarning
 from ..tasks import Task, TaskSet
 from ..tasks.rows import dense
-from ._base import Array, FeatureMap
+from .base import Array, FeatureMap
 
 
-class DescriptionMap(FeatureMap):
-    """Base of the maps that read the table of side information and no rows."""
+class SideInfoMap(FeatureMap):
+    """Base of the maps that read the side information and no rows."""
 
     @property
     def needs_rows(self) -> bool:
@@ -29,22 +29,20 @@ class DescriptionMap(FeatureMap):
         return True
 
 
-class SideVector(DescriptionMap):
-    """The side information as it is.
+class SideVector(SideInfoMap):
+    """The side information itself.
 
-    Numeric tables are taken unchanged.  When a table also has categorical columns, these become
-    one-hot (a category unseen in training gives zeros) and the numeric columns are standardised, so
-    that an age in years does not drown the rest.
+    Numeric tables are not changed.  If a table also has categorical columns, these are one-hot encoded (an unknown
+    category gives zeros) and the numeric columns are standardised, so that all have comparable sizes.
 
-    Missing values have a place.  A missing number is the mean of those known in training; a column that had missing
-    ones there is followed by another that indicates them, so that they may mean something.  A missing word is a category
-    of its own where training had one, and zeros otherwise.
+    A missing number is replaced by the mean of the column in training.  A column with missing numbers in training also
+    gets an indicator of them.  A missing category is a category of its own if training had one, and zeros otherwise.
     """
 
-    #: Of a table of numbers: the means, and the columns that have an indicator.
+    #: For numeric tables: the means, and the columns that have an indicator.
     means: Array | None = None
     indicated: tuple[int, ...] = ()
-    #: Of a table with categories: per column its categories, or its mean and deviation.
+    #: For tables with categories: the categories of each column, or its mean and deviation.
     categories: list[dict[str, Any]] | None
 
     def __init__(self) -> None:
@@ -61,7 +59,10 @@ class SideVector(DescriptionMap):
 
     def fit(self, tasks: TaskSet) -> SideVector:
         table = _side_table(tasks)
-        _check_known(table, tasks)
+        for j, column in enumerate(table.T):
+            if len(column) and all(is_missing(value) for value in column):
+                name = repr(tasks.side_names[j]) if tasks.side_names else str(j)
+                raise ValueError(f"side_info: column {name} has no value in any task; drop the column")
         if table.dtype == object:
             self.categories, self.means, self.indicated = [_encoding(column) for column in table.T], None, ()
         else:
@@ -74,12 +75,12 @@ class SideVector(DescriptionMap):
         return self._encode(tasks)[0]
 
     def known(self, tasks: TaskSet) -> NDArray[np.bool_]:
-        """Whether each feature of each task is its own and not filled in, (T, k)."""
+        """Return whether each feature of each task is observed, not imputed, (T, k)."""
         return self._encode(tasks)[1]
 
     @property
     def origins(self) -> list[int]:
-        """The column of the table that each feature comes from."""
+        """The column of the table of each feature."""
         if self.categories is None:
             assert self.means is not None
             return [*range(len(self.means)), *self.indicated]
@@ -90,29 +91,21 @@ class SideVector(DescriptionMap):
         return np.repeat(np.arange(len(widths)), widths).tolist()
 
     def _encode(self, tasks: TaskSet) -> tuple[Array, NDArray[np.bool_]]:
-        """Features, and which of them are known."""
+        """Return the features, and which of them are observed."""
         table = _side_table(tasks)
+        codes = self.means if self.categories is None else self.categories
+        if codes is not None and table.shape[1] != len(codes):
+            raise ValueError(f"side_info: expected {len(codes)} columns as in fit, got {table.shape[1]}")
         if self.categories is None:
-            values = self._numbers(table)
+            values = _as_numbers(table, "the side information")
             missing = np.isnan(values)
-            marks = missing[:, list(self.indicated)]
+            indicators = missing[:, list(self.indicated)]
             if missing.any() and self.means is not None:
                 values = np.where(missing, self.means, values)
-            if not self.indicated:
-                return values, ~missing
-            return np.hstack([values, marks]), np.hstack([~missing, np.ones_like(marks)])
-        if table.shape[1] != len(self.categories):
-            raise ValueError(
-                f"side_info: expected {len(self.categories)} columns as in fit, got {table.shape[1]}"
-            )
+            return np.hstack([values, indicators]), np.hstack([~missing, np.ones_like(indicators)])
         _warn_of_unknown(table, self.categories, tasks.side_names)
         parts = [_encoded(column, code) for column, code in zip(table.T, self.categories, strict=True)]
         return np.hstack([values for values, _ in parts]), np.hstack([known for _, known in parts])
-
-    def _numbers(self, table: NDArray[Any]) -> Array:
-        if self.means is not None and table.shape[1] != len(self.means):
-            raise ValueError(f"side_info: expected {len(self.means)} columns as in fit, got {table.shape[1]}")
-        return _as_numbers(table, "the side information")
 
 
 def _check_code(code: dict[str, Any], name: str) -> None:
@@ -129,41 +122,32 @@ def _check_code(code: dict[str, Any], name: str) -> None:
 
 
 def _as_numbers(table: NDArray[Any], what: str) -> Array:
-    """A table that was numeric in fit; words that look like numbers are words."""
+    """Convert a table that was numeric in fit; strings are not converted."""
     try:
         if table.dtype == object and any(isinstance(value, str) for value in table.ravel()):
-            raise ValueError("words")
+            raise ValueError("strings")
         return table.astype(float)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"side_info: {what} was numeric in fit and has text now; give the same columns as in fit"
+            f"side_info: {what} was numeric in fit and contains text now; give the same columns as in fit"
         ) from error
-
-
-def _check_known(table: NDArray[Any], tasks: TaskSet) -> None:
-    """A column without any value has nothing to be filled in with."""
-    for j, column in enumerate(table.T):
-        if len(column) and all(is_missing(value) for value in column):
-            name = repr(tasks.side_names[j]) if tasks.side_names else str(j)
-            raise ValueError(f"side_info: column {name} has no value in any task; leave it out")
 
 
 def _encoding(column: NDArray[Any]) -> dict[str, Any]:
     known = [value for value in column if not is_missing(value)]
     if all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in known):
         values = np.array(known, dtype=float)
-        indicator = len(known) < len(column)
         return {
             "mean": float(values.mean()),
             "deviation": float(values.std()) or 1.0,
-            "indicator": indicator,
+            "indicator": len(known) < len(column),
         }
-    words = sorted(set(known), key=lambda value: (str(type(value)), value))
-    return {"values": [*words, None] if len(known) < len(column) else words}
+    categories = sorted(set(known), key=lambda value: (str(type(value)), value))
+    return {"values": [*categories, None] if len(known) < len(column) else categories}
 
 
 def _encoded(column: NDArray[Any], encoding: dict[str, Any]) -> tuple[Array, NDArray[np.bool_]]:
-    """The features of one column of a table with categories, and which of them are known."""
+    """Return the features of one column of a table with categories, and which of them are observed."""
     missing = np.array([is_missing(value) for value in column], dtype=bool)
     if "mean" in encoding:
         numbers = _as_numbers(np.where(missing, encoding["mean"], column), "one of its columns")
@@ -172,31 +156,32 @@ def _encoded(column: NDArray[Any], encoding: dict[str, Any]) -> tuple[Array, NDA
             parts.append(missing.astype(float))
         known = np.column_stack([~missing, *(np.ones_like(missing) for _ in parts[1:])])
         return np.column_stack(parts), known
-    place = {value: j for j, value in enumerate(encoding["values"])}
-    out = np.zeros((len(column), len(place)))
+    positions = {value: j for j, value in enumerate(encoding["values"])}
+    out = np.zeros((len(column), len(positions)))
     for t, value in enumerate(column):
-        j = place.get(None if missing[t] else value)
+        j = positions.get(None if missing[t] else value)
         if j is not None:
             out[t, j] = 1.0
     return out, np.ones(out.shape, dtype=bool)
 
 
 def _warn_of_unknown(table: NDArray[Any], categories: list[Any], names: list[str] | None) -> None:
-    """Name the words that training did not have, and say that they are taken for nothing."""
+    """Warn of categories that did not occur in training."""
     for j, (column, encoding) in enumerate(zip(table.T, categories, strict=True)):
         known = encoding.get("values")
         unknown = [v for v in dict.fromkeys(column) if known is not None and v not in known]
         unknown = [value for value in unknown if not is_missing(value)]
         if unknown:
             warnings.warn(
-                f"side_info: column {repr(names[j]) if names else j}: {name_some(unknown, 3)} did not appear in training, "
-                f"where it held {name_some([v for v in known if v is not None], 3)}; taken for none of them",
+                f"side_info: column {repr(names[j]) if names else j}: {name_some(unknown, 3)} did not appear in "
+                f"training, which had {name_some([v for v in known if v is not None], 3)}. Unknown categories are "
+                "encoded as zeros.",
                 UnknownCategoryWarning,
                 stacklevel=outside(),
             )
 
 
-class Transformer(DescriptionMap):
+class Transformer(SideInfoMap):
     """Any scikit-learn transformer applied to the table of side information.
 
     Attributes
@@ -215,7 +200,7 @@ class Transformer(DescriptionMap):
 
     def transform(self, tasks: TaskSet) -> Array:
         if self.fitted is None:
-            raise ValueError("feature_map: this Transformer is not fitted; call fit(tasks) first")
+            raise self._not_fitted()
         return dense(self.fitted.transform(_side_table(tasks)))
 
 
@@ -242,7 +227,7 @@ class CallableMap(FeatureMap):
             if rows and len(phi) != len(rows[0]):
                 raise ValueError(
                     f"feature_map: the callable returned {len(phi)} features for task {task.label!r} "
-                    f"and {len(rows[0])} for the first task; the number must not change"
+                    f"and {len(rows[0])} for the first task; the number must be the same for all tasks"
                 )
             rows.append(phi)
         return np.array(rows)
@@ -251,7 +236,7 @@ class CallableMap(FeatureMap):
 def _side_table(tasks: TaskSet) -> NDArray[Any]:
     if tasks.side_info is None:
         raise ValueError(
-            "side_info: this feature map reads the side information of a task and none was given; "
-            "pass side_info=, or choose a feature map of the task's own rows such as feature_map='mean'"
+            "side_info: this feature map needs side information and none was given; "
+            "pass side_info=, or select a feature map of the task's own rows such as feature_map='mean'"
         )
     return tasks.side_info

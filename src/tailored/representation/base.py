@@ -1,10 +1,12 @@
-"""What all conditioning functions share.
+"""Interface of the conditioning functions.
 
-Every class of this package is one way to hold the pair ``(H, C)`` of the paper's Eq. (feature-space-T),
+Every class of this package stores the pair ``(H, C)`` of the paper's Eq. (feature-space-T),
 
     τ(s) = (I_d ⊗ φᵀ) H (I_d ⊗ φ) + C ,    H ⪰ 0 (dk, dk),  C ⪰ 0 (d, d),
 
-behind one interface.  What is known about H is its class.  Linear algebra only: no tasks, no losses.
+in its own way: `Constant` has H = 0, `Dense` stores H, `Factored` an eigenbasis of limited rank, `Exact` every
+direction of an iterate of Algorithm 1, `BlockDiagonal` one block per feature, `LowRank` factors and a diagonal.
+`Dense` is the reference for the others.  The package contains linear algebra only: no tasks and no losses.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ from .._utils.validation import check_cone
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-#: Eigenvalues below this fraction of the largest one, in size, are rounding noise and are dropped.
+#: Eigenvalues below this fraction of the largest one, in absolute value, are rounding noise and are dropped.
 RANK_TOLERANCE = 1e-14
 
 
 def project_psd(matrix: Array) -> Array:
-    """Nearest positive semidefinite matrix in Frobenius norm (of the symmetric part)."""
+    """Return the nearest positive semidefinite matrix in Frobenius norm (of the symmetric part)."""
     # halves first: the sum of two entries near the largest float would overflow
     matrix = 0.5 * matrix + 0.5 * matrix.T
     try:
-        # Most steps of C stay inside the cone; a Cholesky factorisation proves it for a tenth of an eigh.
+        # Most steps of C stay in the cone; a Cholesky factorisation proves it in a tenth of the time of eigh.
         np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(matrix)
@@ -41,7 +43,7 @@ def project_psd(matrix: Array) -> Array:
 
 
 def in_cone(matrix: Array) -> Array:
-    """A symmetric matrix as it is, up to rounding of its own size, or projected where that of larger ones took it out."""
+    """Return a symmetric matrix unchanged if it is positive semidefinite up to rounding, else its projection."""
     rounding = 1e-8 * np.abs(matrix).max(initial=0.0)
     try:
         np.linalg.cholesky(matrix + max(rounding, np.finfo(float).tiny) * np.eye(len(matrix)))
@@ -51,8 +53,8 @@ def in_cone(matrix: Array) -> Array:
 
 
 def finite(matrix: Array, name: str) -> Array:
-    """The matrix, if all of it is finite."""
-    # One sum instead of a mask: infinities and NaN survive addition.
+    """Return the matrix, or raise an OverflowError if it is not finite."""
+    # The sum is cheaper than a mask: infinities and NaN survive addition.
     if not np.isfinite(matrix.sum()) and not np.isfinite(matrix).all():
         raise OverflowError(f"the iterate {name} is no longer finite")
     return matrix
@@ -61,8 +63,8 @@ def finite(matrix: Array, name: str) -> Array:
 class Conditioning(Stored, ABC):
     """A conditioning function τ with parameters ``(H, C)``.
 
-    Parameters named ``columns`` restrict everything to some of the d inputs: a sparse task only
-    ever sees the block of τ(s) that belongs to its non-zero columns.
+    A subclass defines at least one of `tensor` and `dense_H`.  Parameters named ``columns`` restrict τ(s) to some of
+    the d inputs, because a sparse task only needs the block of its non-zero columns.
     """
 
     C: Array
@@ -74,45 +76,52 @@ class Conditioning(Stored, ABC):
 
     @abstractmethod
     def __call__(self, phi: Array, columns: Index | None = None) -> Array:
-        """τ at one feature vector ``phi`` (k,): a (d, d) matrix, or its block at ``columns``."""
+        """Return τ at one feature vector ``phi`` (k,): a (d, d) matrix, or its block at ``columns``."""
 
-    @abstractmethod
     def evaluate(self, phis: Array) -> Array:
-        """τ at many feature vectors ``phis`` (T, k): an array (T, d, d)."""
+        """Return τ at many feature vectors ``phis`` (T, k): an array (T, d, d)."""
+        taus = np.empty((len(phis), self.n_features, self.n_features))
+        for t, phi in enumerate(phis):
+            taus[t] = self(phi)
+        return taus
 
-    @abstractmethod
     def multiply(self, phi: Array, columns: Index, vector: Array) -> Array:
-        """``τ(s)[:, columns] @ vector`` without forming τ(s)."""
+        """Return ``τ(s)[:, columns] @ vector``."""
+        product: Array = self(phi)[:, columns] @ vector
+        return product
 
     @abstractmethod
     def scale(self, factor: float) -> Conditioning:
-        """The conditioning function ``factor · τ``."""
+        """Return the conditioning function ``factor · τ``."""
 
-    @abstractmethod
     def tensor(self) -> Array:
-        """A tensor M (p, d, k) with ``τ(s) = (MΦ)ᵀ MΦ + C`` (paper's Eq. parametrization)."""
+        """Return a tensor M (p, d, k) with ``τ(s) = (MΦ)ᵀ MΦ + C`` (paper's Eq. parametrization)."""
+        values, vectors = np.linalg.eigh(self.dense_H())
+        keep = values > RANK_TOLERANCE * values.max(initial=0.0)
+        unfolded = (vectors[:, keep] * np.sqrt(values[keep])).T
+        return unfolded.reshape(-1, self.n_features, self.n_side)
+
+    def dense_H(self) -> Array:
+        """Return H as a (dk, dk) matrix (Prop. matricial_rewriting); for tests and small problems."""
+        unfolded = self._unfolded()
+        return unfolded.T @ unfolded
+
+    def spectrum(self) -> Array:
+        """Return the non-zero eigenvalues of H in decreasing order."""
+        return np.asarray(np.linalg.svd(self._unfolded(), compute_uv=False) ** 2)
 
     def restore(self) -> None:
         check_cone("C", self.C)
 
     def copy(self) -> Self:
-        """An independent function: a step of one leaves the other as it is."""
+        """Return an independent copy."""
         made = copy(self)
         vars(made).update({k: v.copy() for k, v in vars(self).items() if isinstance(v, np.ndarray)})
         return made
 
-    def dense_H(self) -> Array:
-        """H as a (dk, dk) matrix (Prop. matricial_rewriting); for tests and small problems."""
-        unfolded = self._unfolded()
-        return unfolded.T @ unfolded
-
     def _unfolded(self) -> Array:
         M = self.tensor()
         return M.reshape(len(M), self.n_features * self.n_side)
-
-    def spectrum(self) -> Array:
-        """Eigenvalues of H in decreasing order (non-zero ones)."""
-        return np.asarray(np.linalg.svd(self._unfolded(), compute_uv=False) ** 2)
 
     def _C_block(self, columns: Index | None) -> Array:
         return self.C if columns is None else self.C[np.ix_(columns, columns)]
@@ -125,9 +134,9 @@ class Iterate(Conditioning):
     def step(
         self, gradient: Array, phi: Array, step_C: float, step_H: float, columns: Index | None = None
     ) -> None:
-        """``C ← proj(C − step_C · G)`` and ``H ← proj(H − step_H · (I ⊗ φ) G (I ⊗ φᵀ))``.
+        """Set ``C ← proj(C − step_C · G)`` and ``H ← proj(H − step_H · (I ⊗ φ) G (I ⊗ φᵀ))``.
 
-        G is the gradient of the objective in θ, given on ``columns`` when these are.
+        G is the gradient of the objective in θ, restricted to ``columns`` if these are given.
         """
 
     def _step_C(self, gradient: Array, step: float, columns: Index | None) -> None:

@@ -1,4 +1,4 @@
-"""What all feature maps share."""
+"""Base class and helpers of the feature maps."""
 
 from __future__ import annotations
 
@@ -20,41 +20,44 @@ Array = NDArray[np.float64]
 
 
 class FeatureMap(Fitted, ABC):
-    """Base of all maps: ``fit`` on the training tasks, ``transform`` to (T, k)."""
+    """Base of the feature maps: ``fit`` on the training tasks, ``transform`` to (T, k)."""
 
     @property
     def needs_rows(self) -> bool:
-        """Whether the map reads the task's rows; `adapt` uses it to say what is missing."""
+        """Whether the map reads the task's rows; `adapt` uses it in its error messages."""
         return True
 
     @property
     def needs_side_info(self) -> bool:
-        """Whether it reads the task's description."""
+        """Whether the map reads the task's side information."""
         return False
 
     def fit(self, tasks: TaskSet) -> FeatureMap:
-        """Learn what has to be learned from the tasks (most maps: nothing)."""
+        """Learn parameters from the tasks; most maps have none."""
         return self
 
     @abstractmethod
     def transform(self, tasks: TaskSet) -> Array:
-        """Features of every task, (T, k)."""
+        """Return the features of every task, (T, k)."""
 
     def transform_one(self, task: TaskSet) -> Array:
-        """Features of a set of one task, (1, k); a map may do this faster than `transform`."""
+        """Return the features of a set of one task, (1, k); a map may do this faster than `transform`."""
         return self.transform(task)
 
     def __repr__(self) -> str:
-        """The class and the arguments of its constructor."""
+        """Return the class and the arguments of its constructor."""
         names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
+    def _not_fitted(self) -> ValueError:
+        return ValueError(f"feature_map: this {type(self).__name__} is not fitted; call fit(tasks) first")
+
 
 def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Array:
-    """The features, if they are finite and as many as in fit."""
+    """Return the features, or raise a ValueError if they are not finite or not as many as in fit."""
     if n_side is not None and phis.shape[1] != n_side:
         raise ValueError(
-            f"side_info: the feature map gives {phis.shape[1]} features, in fit it gave {n_side}; "
+            f"side_info: the feature map gives {phis.shape[1]} features, but it gave {n_side} in fit; "
             "give the same side information columns as in fit"
         )
     if not np.isfinite(phis).all():
@@ -64,7 +67,7 @@ def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Ar
 
 
 def averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
-    """The (T, N) matrix that averages the rows of each task (zero for a task without rows)."""
+    """Return the (T, N) matrix that averages the rows of each task (zero for a task without rows)."""
     check_sizes(tasks, USERS_UNITS, new=True)
     sizes = tasks.sizes
     weights = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
@@ -81,18 +84,18 @@ class SameSize(NamedTuple):
 
 
 def by_size(tasks: TaskSet) -> Iterator[SameSize]:
-    """Tasks of one size at a time, those without rows left out.
+    """Group tasks by their number of rows; tasks without rows are left out.
 
-    A batched solve costs a fraction of a loop, and because the shapes are the task's own, its bits do not
-    depend on the other tasks.
+    A batched solve is much faster than a loop.  The result of a task does not depend on the other tasks, because the
+    shapes of its matrices do not.
     """
     d = tasks.n_features
     check_sizes(tasks, USERS_UNITS, new=True)
     for n in np.unique(tasks.sizes[tasks.sizes > 0]):
         same = np.flatnonzero(tasks.sizes == n)
-        at_once = max(1, BATCH_FLOATS // int(n * (d + 1)))
-        for start in range(0, len(same), at_once):
-            which = same[start : start + at_once]
+        n_tasks = max(1, BATCH_FLOATS // int(n * (d + 1)))
+        for start in range(0, len(same), n_tasks):
+            which = same[start : start + n_tasks]
             rows = (tasks.offsets[which][:, None] + np.arange(n)).ravel()
             X = np.ones((len(which), n, d + 1))
             X[:, :, :d] = dense(tasks.X[rows]).reshape(len(which), n, d)
@@ -100,6 +103,6 @@ def by_size(tasks: TaskSet) -> Iterator[SameSize]:
 
 
 def mean_norm(features: Array) -> float:
-    """Root mean square of the norms of the rows; 1 where it is zero, because features are divided by it."""
+    """Return the root mean square of the norms of the rows, or 1 if it is zero, for use as a divisor."""
     norm = float(np.sqrt(np.mean(np.einsum("tk,tk->t", features, features)))) if features.size else 0.0
     return norm if norm > 0 else 1.0
