@@ -14,7 +14,7 @@ from typing import Any
 import joblib
 from joblib.parallel import LokyBackend, get_active_backend
 
-from tailored.sources.dask import connect
+from tailored.sources.dask import TIMEOUT, wait_for_worker
 
 from .files import ResultsError, WorkerError
 
@@ -70,6 +70,27 @@ def _binding() -> Callable[[int], None]:
 
 
 _belong_to = _binding()
+
+
+def connect(address: str, timeout: float | None = None) -> Any:
+    """Return a client of the Dask scheduler at an address such as "tcp://127.0.0.1:8786", once it has a worker."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError("scheduler: clusters need Dask; install 'tailored[cluster]'") from error
+    timeout = TIMEOUT if timeout is None else timeout
+    try:
+        client = Client(address, timeout=timeout)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ConnectionError(
+            f"scheduler: no Dask scheduler answers at {address} ({error}); is `dask scheduler` running there?"
+        ) from error
+    try:
+        wait_for_worker(client, timeout)
+    except BaseException:
+        client.close()
+        raise
+    return client
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """EM on a Dask cluster: a scheduler and two worker processes on loopback; what dies, and what is not there."""
 
 import itertools
-import socket
 from functools import partial
 
 import numpy as np
@@ -13,7 +12,7 @@ from tailored.exceptions import ShardError
 from tailored.gaussian import Mixture, Moments, em
 from tailored.sources import dask as dask_source
 from tailored.sources.base import Blocks, Reader
-from tailored.sources.dask import ClusterStatistics, DaskSource, connect, fetch
+from tailored.sources.dask import ClusterStatistics, DaskSource, fetch
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks import Units
 
@@ -242,24 +241,6 @@ def test_a_target_that_is_missing_is_named_with_its_partition():
     tasks = collection(dd.from_pandas(frame, npartitions=4, sort=False))
     with pytest.raises(ShardError, match=r"data: partition 3 .* y .*NaN"):
         tasks.reservoir.sample  # noqa: B018
-
-
-def test_a_scheduler_that_is_not_there_is_named():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(ConnectionError, match=f"no Dask scheduler answers at {address}"):
-        connect(address, timeout=1.0)
-
-
-@pytest.mark.slow
-def test_a_cluster_without_workers_is_named():
-    with distributed.LocalCluster(
-        n_workers=0, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
-    ) as empty:
-        address = empty.scheduler_address
-        with pytest.raises(ConnectionError, match=f"{address} has no workers after 0.5 s"):
-            connect(address, timeout=0.5)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from studies.__main__ import app
 from studies.files import ResultsError, WorkerError
-from studies.parallel import in_any_order, on_scheduler
+from studies.parallel import connect, in_any_order, on_scheduler
 from studies.reproduction.table import TABLE_FILE, read_rows
 from tailored import EmpiricalBayesLearner
 from tailored.datasets import make_clusters
@@ -113,7 +113,7 @@ def test_a_folder_that_workers_do_not_see(address, tmp_path):
 
 
 def test_a_scheduler_that_is_not_there_and_jobs_that_it_cannot_honour(monkeypatch, tmp_path):
-    monkeypatch.setattr("tailored.sources.dask.TIMEOUT", 1.0)
+    monkeypatch.setattr("studies.parallel.TIMEOUT", 1.0)
     config = tmp_path / "tiny.toml"
     config.write_bytes(TINY)
     with socket.socket() as free:
@@ -124,3 +124,12 @@ def test_a_scheduler_that_is_not_there_and_jobs_that_it_cannot_honour(monkeypatc
     assert done.exit_code == 1
     assert f"no Dask scheduler answers at {address}" in " ".join(done.output.split())
     assert invoke(*options, "--jobs", 3).exit_code == 2
+
+
+def test_a_cluster_without_workers_is_named():
+    with distributed.LocalCluster(
+        n_workers=0, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
+    ) as empty:
+        address = empty.scheduler_address
+        with pytest.raises(ConnectionError, match=f"{address} has no workers after 0.5 s"):
+            connect(address, timeout=0.5)

@@ -26,7 +26,7 @@ from .base import Blocks, Reader, Statistics, sum_in_order
 from .reservoir import Reservoir
 from .scan import ColumnRoles, TaskScan
 
-#: Seconds to wait for the scheduler's answer, and for the first worker.
+#: Seconds to wait for the first worker.
 TIMEOUT = 30.0
 #: Number of samples that are merged by one Dask task.
 FAN_IN = 8
@@ -35,28 +35,7 @@ FAN_IN = 8
 # ---------------------------------------------------------------- clusters
 
 
-def connect(address: str, timeout: float | None = None) -> Any:
-    """Return a client of the Dask scheduler at an address such as "tcp://127.0.0.1:8786", once it has a worker."""
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise ImportError("scheduler: clusters need Dask; install 'tailored[cluster]'") from error
-    timeout = TIMEOUT if timeout is None else timeout
-    try:
-        client = Client(address, timeout=timeout)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise ConnectionError(
-            f"scheduler: no Dask scheduler answers at {address} ({error}); is `dask scheduler` running there?"
-        ) from error
-    try:
-        _wait_for_worker(client, timeout)
-    except BaseException:
-        client.close()
-        raise
-    return client
-
-
-def _wait_for_worker(client: Any, timeout: float = TIMEOUT) -> None:
+def wait_for_worker(client: Any, timeout: float = TIMEOUT) -> None:
     """Raise if the cluster has no worker: its tasks would wait forever."""
     try:
         client.wait_for_workers(1, timeout=timeout)
@@ -210,7 +189,7 @@ class DaskSource:
             client = get_client()
         except (ImportError, ValueError):
             return None
-        _wait_for_worker(client)
+        wait_for_worker(client)
         return client
 
     @cached_property
