@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 from typing import Any
 
-#: Ending of a file that is still being written.
-ASIDE = ".aside"
+from tailored._utils.files import write_atomically as write
+
+#: Ending of the temporary file of `write_atomically`.
+ASIDE = ".part"
 
 
 class ResultsError(Exception):
@@ -24,20 +25,13 @@ class WorkerError(ResultsError):
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file aside and move it into place: a reader, or a kill, sees the old file or the new one."""
-    # Not ending as the file does, so that nobody takes it for one.
-    aside = path.with_name(f"{path.name}.{os.getpid()}{ASIDE}")
+    """Write a file, so that a reader or a killed process sees the old file or the new one."""
     try:
-        try:
-            with open(aside, "wb") as handle:
-                handle.write(content)
-                handle.flush()
-                os.fsync(handle.fileno())
-            os.replace(aside, path)
-        finally:
-            aside.unlink(missing_ok=True)
+        write(path, content)
     except OSError as error:
         raise WriteError(f"cannot write {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise WriteError(f"cannot write {path}: {error}") from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -98,11 +98,14 @@ class TaskSpreads(Record):
 
     def __post_init__(self) -> None:
         n, d = len(self.n_rows), self.covariances.shape[-1]
+        check_shape("n_rows", self.n_rows, n)
         check_shape("squares", self.squares, n)
         check_shape("covariances", self.covariances, n, d, d)
 
     def restore(self) -> None:
         check_cone("covariances", self.covariances)
+        if (self.n_rows < 0).any() or (self.squares < 0).any():
+            raise ValueError("squares: squares and numbers of rows must not be negative")
 
     def __call__(self, task: NDArray[np.intp], x: Array, noise: float) -> Array:
         """`spreads` of rows ``x`` (n, d) of the tasks at the positions ``task`` (n,)."""

@@ -55,11 +55,14 @@ class FactorSpreads(Record):
 
     def __post_init__(self) -> None:
         n, q = len(self.n_rows), self.covariances.shape[-1]
+        check_shape("n_rows", self.n_rows, n)
         check_shape("squares", self.squares, n)
         check_shape("covariances", self.covariances, n, q, q)
 
     def restore(self) -> None:
         check_cone("covariances", self.covariances)
+        if (self.n_rows < 0).any() or (self.squares < 0).any():
+            raise ValueError("squares: squares and numbers of rows must not be negative")
 
     def variances(self, prior: Prior, X: Any, task: NDArray[np.intp]) -> Array:
         """Of predictions, in units of the noise, at rows X of the tasks at these positions."""

@@ -197,8 +197,7 @@ class LearnerMachine(RuleBasedStateMachine):
         if form == "copy":
             return copy.deepcopy(thing)
         path = Path(self.folder.name) / "model"
-        whole = isinstance(thing, EmpiricalBayesLearner) and self.goes_on(thing)
-        thing.save(path, **({"stream": True} if whole else {}))
+        thing.save(path)
         return load(path)
 
     @rule(form=st.sampled_from(["file", "pickle", "copy"]), stays=st.booleans(), number=draws)

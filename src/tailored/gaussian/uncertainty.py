@@ -46,6 +46,7 @@ class MeanCovariance(Record):
 
     def __post_init__(self) -> None:
         p = len(self.row)
+        check_shape("row", self.row, p)
         check_shape("column", self.column, p)
         check_shape("covariance", self.covariance, p, p)
         if (self.row < 0).any() or (self.column < 0).any():
