@@ -22,7 +22,7 @@ from tailored.gaussian import Moments, SideForm, fit_side
 from tailored.gaussian.forms import FEW_PSEUDO_TASKS, Form, FormFitter, chains, structures
 from tailored.gaussian.side import SIDE_PENALTIES, fit_along_path
 from tailored.losses import Absolute, EpsilonInsensitive, Pinball, Squared
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 
 def tasks_of(weights, n_rows, noise, seed, level=0.0):
@@ -123,7 +123,7 @@ def test_what_a_penalty_is_worth():
     v -= v.mean()
     y = 2.0 * v + rng.normal(size=(T, 1)) + 0.8 * rng.normal(size=(T, n))
     tasks = TaskSet.from_tasks([(np.ones((n, 1)), row) for row in y])
-    statistics = Moments.of(tasks, Units.raw(1), v)
+    statistics = Moments.of(tasks, Scaling.raw(1), v)
     for form in (SideForm(penalty), SideForm(penalty, intercept_only=True)):
         fit = fit_side(statistics, form, 1, max_iter=20000, tol=1e-10)
         W, noise = fit.rest.covariances[0, 0, 0], fit.rest.noise
@@ -145,7 +145,7 @@ def test_the_path_ends_where_patience_would(intercept_only):
     for s in v:
         X = np.column_stack([rng.normal(size=(n, d - 1)), np.ones(n)])
         entries.append((X, X @ (Gamma @ s + 0.5 * rng.normal(size=d)) + rng.normal(size=n)))
-    statistics = Moments.of(TaskSet.from_tasks(entries), Units.raw(d), v)
+    statistics = Moments.of(TaskSet.from_tasks(entries), Scaling.raw(d), v)
     form = SideForm(SIDE_PENALTIES[-1], intercept_only)
     slow = fit_side(statistics, form, 2, max_iter=20000, tol=1e-9).Gamma
     quick, cold = fit_along_path(statistics, form, 2).Gamma, fit_side(statistics, form, 2).Gamma

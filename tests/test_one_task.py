@@ -30,7 +30,7 @@ from tailored.gaussian.task_kernels import component_posteriors
 from tailored.losses import Absolute
 from tailored.one_task import one_task
 from tailored.representation import Bias, BlockDiagonal
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 from tailored.tasks.rows import frozen
 
 D, Q = 6, 2
@@ -226,7 +226,7 @@ def test_priors_of_another_form_have_no_pass():
         replace(prior, inner="online"),
         replace(prior, bias=Bias("conditional", np.zeros(D), moved)),
         replace(prior, conditioning=prior.conditioning.scale(2.0)),
-        replace(prior, units=Units.raw(D)),
+        replace(prior, units=Scaling.raw(D)),
         replace(prior, feature_map=MeanEmbedding()),
     ]
     assert [other.closed_form for other in others] == [None] * len(others)
@@ -320,7 +320,7 @@ def test_conditional_bias_of_a_mixture(learners):
     other.n_features_in_ = D
     other.prior_ = replace(
         learner.prior_,
-        units=Units.raw(D),
+        units=Scaling.raw(D),
         feature_map=feature_map,
         conditioning=BlockDiagonal(taus, np.arange(3), np.zeros((D, D)), k),
         bias=Bias("conditional", np.zeros(D), rng.normal(size=(D, k))),

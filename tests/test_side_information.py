@@ -16,7 +16,7 @@ from tailored.feature_maps.side_features import DEGREE, KNOTS, LEAST_VALUES
 from tailored.gaussian import Moments, SideForm, fit_mixed_model, fit_side, side_forms
 from tailored.gaussian.forms import Form, FormFitter
 from tailored.gaussian.side import SIDE_PENALTIES, SideFit, _intercepts, fit_along_path
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 from tailored.theory.bayes import CurveOracle
 
 D, Q = 3, 2
@@ -36,7 +36,7 @@ def tiny(seed=0, T=25, n=4, level=0.0, intercept_only=False):
         X = np.column_stack([rng.normal(size=(n, D - 1)), np.ones(n)])
         y = X @ (np.arange(D) + Gamma @ s + L @ rng.normal(size=D)) + 0.4 * rng.normal(size=n)
         rows.append((X, y, s))
-    statistics = Moments.of(TaskSet.from_tasks(rows), Units.raw(D), v)
+    statistics = Moments.of(TaskSet.from_tasks(rows), Scaling.raw(D), v)
     return statistics, rows, Gamma
 
 

@@ -23,7 +23,7 @@ from tailored.gaussian import (
 )
 from tailored.summaries.tables import Table
 from tailored.summaries.training import TrainingSummary
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 LME4 = shutil.which("Rscript") is not None and (
     subprocess.run(["Rscript", "-e", "library(lme4)"], capture_output=True, check=False).returncode == 0
@@ -68,7 +68,7 @@ MODEL = Mixture(np.ones(1), np.array([[0.3, -0.2]]), np.array([[[0.5, 0.2], [0.2
 
 def test_the_mean_is_known_as_generalised_least_squares_says():
     tasks, _ = draw(30)
-    found = mean_covariance(MODEL, Moments.of(tasks, Units.raw(1, True)), learn_mean=True)
+    found = mean_covariance(MODEL, Moments.of(tasks, Scaling.raw(1, True)), learn_mean=True)
     W, information = MODEL.covariances[0], 0.0
     for X, _ in blocks(tasks):
         information = information + X.T @ np.linalg.inv(X @ W @ X.T + 0.4 * np.eye(len(X))) @ X
@@ -80,7 +80,7 @@ def test_effects_of_a_description_and_their_prior(intercept_only):
     """A penalised Γ is a random one: the mixed model's equations for b and Γ together, written out."""
     tasks, _ = draw(25, side=2)
     S = tasks.side_info.astype(float)
-    statistics = Moments.of(tasks, Units.raw(1, True), S)
+    statistics = Moments.of(tasks, Scaling.raw(1, True), S)
     model, form = replace(MODEL, side=np.zeros((2, 2))), SideForm(3.0, intercept_only)
     found = mean_covariance(model, statistics, learn_mean=True, side=form, n_linear=2)
     W, information = MODEL.covariances[0], 0.0
@@ -102,7 +102,7 @@ def test_a_column_that_nothing_is_known_of_has_no_standard_error():
     X = np.hstack([tasks.X, np.zeros_like(tasks.X)])
     wide = TaskSet.from_arrays(X, tasks.y, tasks.offsets, tasks.labels, None)
     model = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)
-    found = mean_covariance(model, Moments.of(wide, Units.raw(2, True)), learn_mean=True).of(3, 0)
+    found = mean_covariance(model, Moments.of(wide, Scaling.raw(2, True)), learn_mean=True).of(3, 0)
     assert np.isnan(found[1]).all()
     assert np.isfinite(found[np.ix_([0, 2], [0, 2])]).all()
 
@@ -110,7 +110,7 @@ def test_a_column_that_nothing_is_known_of_has_no_standard_error():
 def test_errors_of_a_task_s_weights_are_those_of_henderson_s_equations():
     """Var(ŵ − w) from the inverse of the mixed model's equations for b and all tasks' deviations."""
     tasks, _ = draw(6)
-    statistics = Moments.of(tasks, Units.raw(1, True))
+    statistics = Moments.of(tasks, Scaling.raw(1, True))
     mean = mean_covariance(MODEL, statistics, learn_mean=True)
     found = task_covariances(MODEL, statistics, mean)
     T, W, s2 = 6, MODEL.covariances[0], MODEL.noise
@@ -136,7 +136,7 @@ def test_errors_under_a_mixture_are_those_of_its_posterior():
         np.array([[[0.5, 0.1], [0.1, 0.4]], [[0.1, 0.0], [0.0, 2.0]]]),
     )
     model = Mixture(np.array([0.3, 0.7]), means, W, 0.5, averaged=True)
-    found = task_covariances(model, Moments.of(tasks, Units.raw(1, True)), None)
+    found = task_covariances(model, Moments.of(tasks, Scaling.raw(1, True)), None)
     for t, (X, y) in enumerate(blocks(tasks)):
         parts = []
         for p, b, C in zip(model.proportions, means, W, strict=True):
@@ -159,7 +159,7 @@ def test_standard_errors_are_the_spread_of_estimates():
     estimates, errors = [], []
     for seed in range(60):
         tasks, _ = draw(40, seed=seed)
-        statistics = Moments.of(tasks, Units.raw(1, True))
+        statistics = Moments.of(tasks, Scaling.raw(1, True))
         model = fit_mixed_model(statistics, max_iter=60)
         estimates.append(model.means[0])
         errors.append(np.sqrt(np.diagonal(mean_covariance(model, statistics, learn_mean=True).of(2, 0))))

@@ -1,4 +1,4 @@
-"""Units: what is learned does not depend on those in which a user measures, and comes back in them."""
+"""Scaling: what is learned does not depend on those in which a user measures, and comes back in them."""
 
 import warnings
 from dataclasses import replace
@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import tailored
 from tailored import EmpiricalBayesLearner, TaskRegressor, TaskSet
 from tailored.baselines import MixedModel
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 #: Of the spread of y: what rounding may change.
 CLOSE = 1e-6
@@ -22,7 +22,7 @@ def some_units(seed, d=3, fit_intercept=True, shifts=True):
     columns, shift = 10.0 ** rng.uniform(-2, 2, size=d), rng.normal(size=d) * 3.0 * shifts
     if fit_intercept:
         columns, shift = np.append(columns, 1.0), np.append(shift, 0.0)
-    return Units(columns, 7.0, shift, -2.5 if fit_intercept else 0.0, fit_intercept)
+    return Scaling(columns, 7.0, shift, -2.5 if fit_intercept else 0.0, fit_intercept)
 
 
 def draw(seed=0, T=24, n=8, d=3):
@@ -131,13 +131,13 @@ def test_a_representation_is_that_of_the_raw_weights(rank):
 def test_units_of_tasks_are_moments_of_their_rows():
     x = X * [1e-3, 2.0, 50.0] + [3.0, 0.0, -7.0]
     tasks = TaskSet(x, Y + 9.0, GROUPS)
-    centred = Units.of(tasks, True, centre=True)
+    centred = Scaling.of(tasks, True, centre=True)
     np.testing.assert_allclose(centred.shift[:3], x.mean(axis=0))
     np.testing.assert_allclose(centred.columns[:3], x.std(axis=0))
     assert (centred.shift[3], centred.columns[3]) == (0.0, 1.0)
     np.testing.assert_allclose([centred.target_shift, centred.target], [Y.mean() + 9.0, SPREAD])
     # nothing would take up a shift without an intercept, so there is none
-    for units in (Units.of(tasks, False, centre=True), Units.of(tasks, False)):
+    for units in (Scaling.of(tasks, False, centre=True), Scaling.of(tasks, False)):
         assert not units.shift.any()
         assert units.target_shift == 0.0
         np.testing.assert_allclose(units.columns, np.sqrt((x**2).mean(axis=0)))
@@ -146,7 +146,7 @@ def test_units_of_tasks_are_moments_of_their_rows():
 
 def test_rows_are_the_same_dense_and_sparse():
     tasks = TaskSet(sp.csr_array(X), Y, GROUPS)
-    units = Units.of(tasks, True, centre=True)
+    units = Scaling.of(tasks, True, centre=True)
     assert not units.shift.any()
     rows = units.rows(tasks)
     assert rows.is_sparse
@@ -160,7 +160,7 @@ def test_rows_are_the_same_dense_and_sparse():
 
 
 def test_raw_units_change_nothing():
-    units = Units.raw(3, True)
+    units = Scaling.raw(3, True)
     assert units.is_raw
     v = np.arange(4.0)
     assert units.raw_weights(v) is v
@@ -240,7 +240,7 @@ def test_sparse_columns_scale(few_steps):
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -3e7])
 def test_a_constant_column_says_nothing(value, few_steps):
-    units = Units.of(TaskSet(np.column_stack([X, np.full(len(X), value)]), Y, GROUPS), True, centre=True)
+    units = Scaling.of(TaskSet(np.column_stack([X, np.full(len(X), value)]), Y, GROUPS), True, centre=True)
     # which is all there is to measure it by
     np.testing.assert_allclose(units.columns[3], abs(value) or 1.0, rtol=1e-13)
     np.testing.assert_allclose(units.shift[3], value, rtol=1e-13)
@@ -316,10 +316,10 @@ def test_the_prior_mean_is_raw():
 
 
 def test_the_certificate_is_in_raw_units():
-    units = Units.of(TaskSet((X + 1.0) * 3.0, 30.0 * Y, GROUPS), True, centre=True)
+    units = Scaling.of(TaskSet((X + 1.0) * 3.0, 30.0 * Y, GROUPS), True, centre=True)
     prior = replace(plain()[0].prior_, units=units, calibration=None, inner="online")
     # the same prior, once in its own units: one pass over the rows leaves a gap to speak of
-    raw = replace(prior, units=Units.raw(3, True))
+    raw = replace(prior, units=Scaling.raw(3, True))
     x, y = (FEW_X + 1.0) * 3.0, 30.0 * FEW_Y
     gap = TaskRegressor.adapted(prior, TaskSet(x, y)).dual_gap_
     inside = TaskSet(units.dense(x)[:, :3], units.targets(y))

@@ -22,9 +22,8 @@ from ._utils.validation import check_clip, check_rng
 from .feature_maps import SideVector
 from .gaussian import Mixture, Tasks, fit_mixed_model, statistics_of
 from .losses import get_loss
-from .tasks import Rows, TaskSet, Units
+from .tasks import Rows, Scaling, TaskSet
 from .tasks.rows import batches, clipped, dense, predictions, task_means
-from .tasks.units import ANY_UNITS, USERS_UNITS, check_ratios, check_sizes
 
 __all__ = [
     "BASELINES",
@@ -61,8 +60,9 @@ class Baseline(BaseEstimator):
     clip: Any = None
     clip_: tuple[float, float] | None
     _encoder: SideVector | None = None
-    #: Magnitudes of features and targets that the method accepts.
-    _sizes = USERS_UNITS
+    scaling_: Scaling
+    #: Whether the method works in the user's units, and not in scaled ones.
+    _in_user_units = True
 
     def __init__(self, clip: Any = None) -> None:
         self.clip = clip
@@ -72,7 +72,8 @@ class Baseline(BaseEstimator):
         _check_tasks(tasks, "tasks")
         if not len(tasks.y):
             raise ValueError("tasks: no task has a row; pass at least one task with rows")
-        check_sizes(tasks, self._sizes)
+        if self._in_user_units:
+            Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         before = dict(vars(self))
         try:
             self.n_features_in_ = tasks.n_features
@@ -116,7 +117,8 @@ class Baseline(BaseEstimator):
                 f"{name}: X has {tasks.n_features} features, but {type(self).__name__} was fitted with "
                 f"{self.n_features_in_}"
             )
-        check_sizes(tasks, self._sizes, new=True)
+        scaling = Scaling.raw(tasks.n_features) if self._in_user_units else self.scaling_
+        scaling.check(tasks.X, tasks.y, tasks.feature_names)
 
     def _fit_side(self, tasks: TaskSet) -> None:
         self._encoder = None if tasks.side_info is None else SideVector().fit(tasks)
@@ -282,7 +284,7 @@ class MixedModel(LinearBaseline):
         σ².
     """
 
-    _sizes = ANY_UNITS
+    _in_user_units = False
 
     def __init__(
         self,
@@ -298,14 +300,8 @@ class MixedModel(LinearBaseline):
         self.clip = clip
         self.use_side_info = use_side_info
 
-    def _check_new(self, tasks: TaskSet, name: str = "tasks") -> None:
-        super()._check_new(tasks, name)
-        if hasattr(self, "units_"):
-            self.units_.check(tasks.X, tasks.y, tasks.feature_names)
-
     def _fit(self, tasks: TaskSet) -> None:
-        units = Units.of(tasks, self.fit_intercept, centre=True)
-        check_ratios(units, tasks.feature_names)
+        units = Scaling.of(tasks, self.fit_intercept, centre=True)
         self._encoder, self.side_mean_, self.side_scale_ = None, np.zeros(0), np.ones(0)
         if self.use_side_info and self.fit_intercept:
             self._fit_side(tasks)
@@ -314,7 +310,7 @@ class MixedModel(LinearBaseline):
             self.side_scale_ = np.where(deviations > 0.0, deviations, 1.0)
         statistics = statistics_of(tasks, units, self._side(tasks))
         model = fit_mixed_model(statistics, max_iter=self.max_iter, tol=self.tol)
-        self.units_, self.model_ = units, self._fit_side_effects(statistics, model)
+        self.scaling_, self.model_ = units, self._fit_side_effects(statistics, model)
         self.mean_ = units.raw_weights(self.model_.means[0])
         self.covariance_ = units.raw_representation(self.model_.covariances[0]) * units.target**2
         self.noise_ = self.model_.noise * units.target**2
@@ -339,10 +335,10 @@ class MixedModel(LinearBaseline):
 
     def _adapt(self, tasks: TaskSet) -> Array:
         parts = [
-            self.model_.weights(statistics_of(batch, self.units_, self._side(batch)))
+            self.model_.weights(statistics_of(batch, self.scaling_, self._side(batch)))
             for batch in batches(tasks)
         ]
-        weights = self.units_.raw_weights(np.concatenate(parts))
+        weights = self.scaling_.raw_weights(np.concatenate(parts))
         return weights if self.fit_intercept else np.hstack([weights, np.zeros((len(weights), 1))])
 
 

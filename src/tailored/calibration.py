@@ -13,7 +13,7 @@ from . import wide
 from .adapting import AdaptTasks
 from .intervals import Adapted, Asked, Calibration, calibrate, own_noise
 from .prior import Prior
-from .tasks import Rows, TaskSet, Units
+from .tasks import Rows, Scaling, TaskSet
 from .tasks.episodes import LEAST_QUERY, Episodes, SupportSampling
 from .tasks.rows import batches
 
@@ -25,7 +25,7 @@ MOST_REPEATS, ENOUGH_TASKS = 4, 400
 
 def calibrate_on(
     held_out: Iterable[tuple[TaskSet, AdaptTasks | Prior]],
-    units: Units,
+    units: Scaling,
     seed: list[int],
     arrival: SupportSampling,
 ) -> Calibration | None:
@@ -63,7 +63,7 @@ def numbers_of_rows(sizes: NDArray[np.int64], arrival: SupportSampling) -> list[
     return sorted({min(number, most) for number in (0, *doubling, round(low), round(high), last)})
 
 
-def _adapted(episodes: Episodes, adapt: AdaptTasks, units: Units) -> list[Asked]:
+def _adapted(episodes: Episodes, adapt: AdaptTasks, units: Scaling) -> list[Asked]:
     """The tasks in groups that have as many rows to give, and as many to ask for."""
     out: list[Asked] = []
     start = 0

@@ -15,7 +15,7 @@ from .feature_maps import FeatureMap, SideMap
 from .intervals import Calibration
 from .losses import Absolute, Loss, Squared
 from .representation import Bias, Conditioning, LowRank
-from .tasks import Units
+from .tasks import Scaling
 from .within import WITHIN
 
 
@@ -36,7 +36,7 @@ class Prior(Record):
         τ, for the features as ``feature_map`` gives them.
     bias : Bias
         The prior mean b.
-    units : Units
+    units : Scaling
         Those that τ and b are in, and that tasks are fitted in.
     feature_map : FeatureMap or None
         Φ; None where neither depends on the task.
@@ -58,7 +58,7 @@ class Prior(Record):
 
     conditioning: Conditioning
     bias: Bias
-    units: Units
+    units: Scaling
     feature_map: FeatureMap | None = None
     loss: Loss = field(default_factory=Absolute)
     inner: str = "exact"

@@ -30,9 +30,8 @@ from .intervals import Calibration, spreads
 from .losses import get_loss
 from .one_task import OneTask, one_task, with_rows
 from .prior import Prior
-from .tasks import Encoding, TaskSet, Units
+from .tasks import Encoding, Scaling, TaskSet
 from .tasks.rows import dense_rows
-from .tasks.units import USERS_UNITS, check_sizes
 
 Array = NDArray[np.float64]
 
@@ -193,7 +192,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             X, y = validate_data(
                 self, X, targets_in_objects(y), accept_sparse="csr", dtype=np.float64, y_numeric=True
             )
-        check_sizes(TaskSet(X, y), USERS_UNITS)
+        Scaling.raw(X.shape[1]).check(X, y, getattr(self, "feature_names_in_", None))
         loss = get_loss(self.loss)
         loss.check_targets(y)
         check_choice("inner", self.inner, within.WITHIN)
@@ -254,8 +253,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return checked
 
     @property
-    def _units(self) -> Units:
-        return Units.raw(self.n_features_in_) if self._one is None else self._one.prior.units
+    def _units(self) -> Scaling:
+        return Scaling.raw(self.n_features_in_) if self._one is None else self._one.prior.units
 
     def predict(self, X: Any) -> Array:
         """``X @ coef_ + intercept_``, plus the common part where the learner has one, clipped on request.

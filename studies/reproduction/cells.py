@@ -19,7 +19,7 @@ from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.means import MeanAtTasks
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory
-from tailored.tasks import TaskSet, Units
+from tailored.tasks import Scaling, TaskSet
 from tailored.tasks.rows import mean_error, predictions
 
 from .config import ExperimentConfig
@@ -129,7 +129,7 @@ def _problem(config: ExperimentConfig, prepared: Prepared, conditional: bool) ->
         Prior(
             Constant(np.eye(d), n_side),
             Bias.zero("none", d, n_side),
-            Units.raw(d),
+            Scaling.raw(d),
             loss=loss,
             inner=config.learning.inner,
         ),

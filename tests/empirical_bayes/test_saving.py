@@ -19,7 +19,7 @@ from tailored import (
 from tailored.losses import Absolute, Squared
 from tailored.representation import Bias, Constant
 from tailored.solvers import ProjectedSGD
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 
 def test_round_trip(with_side, mixture, clusters, tmp_path):
@@ -108,7 +108,7 @@ def test_another_prior_predicts_otherwise(few_steps, mixture, clusters):
         mixture.prior_,
         conditioning=Constant(np.zeros((d, d)), k),
         bias=Bias("shared", mean, np.zeros((d, 0))),
-        units=Units.raw(6),
+        units=Scaling.raw(6),
         clip=(-1.0, 1.0),
     )
     np.testing.assert_array_equal(other.adapt_many(clusters), np.tile(mean, (80, 1)))

@@ -18,7 +18,7 @@ from tailored.gaussian import Mixture, Moments, Stepwise, em
 from tailored.gaussian.forms import Form
 from tailored.gaussian.stepwise import blend
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 
 def tasks_of(seed, n_tasks, n_rows=6, d=2, first=0):
@@ -49,7 +49,7 @@ def test_blend_has_the_moments_of_both():
 def test_stepwise_em_ends_near_em_on_all_tasks():
     """From a model of few tasks, a single pass over many gets most of the way to what EM finds in many passes."""
     tasks = tasks_of(0, 4000, n_rows=4)
-    units = Units.of(tasks, True, centre=True)
+    units = Scaling.of(tasks, True, centre=True)
     everything, form = Moments.of(tasks, units), Form("mixed model", learn_mean=True)
     few = everything.take(np.arange(60))
     wide = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)

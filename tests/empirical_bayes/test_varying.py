@@ -11,7 +11,7 @@ import pytest
 from tailored import EmpiricalBayesLearner, TaskSet, load
 from tailored.gaussian import Mixture, Moments, fit_mixed_model
 from tailored.gaussian.common_weights import most_likely_mean, settle
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 
 def rows(n_tasks=60, n=12, seed=0, slope=0.8):
@@ -47,7 +47,7 @@ def spread(learner):
 
 def test_the_mean_is_that_of_generalised_least_squares():
     tasks = tasks_of(rows(10))
-    statistics = Moments.of(tasks, Units.raw(tasks.n_features, True))
+    statistics = Moments.of(tasks, Scaling.raw(tasks.n_features, True))
     d = statistics.n_features
     W = np.zeros((d, d))
     W[np.ix_([0, d - 1], [0, d - 1])] = [[0.6, 0.2], [0.2, 3.0]]
@@ -63,7 +63,7 @@ def test_the_mean_is_that_of_generalised_least_squares():
 
 def test_settling_climbs_the_evidence_and_keeps_the_zeros():
     tasks = tasks_of(rows(30))
-    units = Units.of(tasks, True, centre=True)
+    units = Scaling.of(tasks, True, centre=True)
     statistics = Moments.of(tasks, units)
     d = statistics.n_features
     start = fit_mixed_model(statistics, varying=(0, d - 1))

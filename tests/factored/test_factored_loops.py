@@ -16,13 +16,13 @@ from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.factored import Coordinates, Factors, Start
 from tailored.solvers.lbfgs import SCALE_RANGE, best_scale
 from tailored.solvers.objectives import Surrogate
-from tailored.tasks import Rows, Units
+from tailored.tasks import Rows, Scaling
 
 
 def problem_of(batch, objective, held_out_error, *, rank, d):
     """A problem with the tasks of the batch and a given error on held-out tasks."""
     k = batch.phis.shape[1]
-    prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k), Units.raw(d))
+    prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k), Scaling.raw(d))
     tasks = TaskSet.from_arrays(*batch.support, np.arange(len(batch)))
     return Problem(prior, objective, tasks, batch, lambda i: batch, held_out_error, rank=rank, seed=[0])
 

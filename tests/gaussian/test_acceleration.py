@@ -14,7 +14,7 @@ from tailored.gaussian import Mixture, Moments, Shrinkage, em, fit_mixed_model, 
 from tailored.gaussian.acceleration import Anderson
 from tailored.gaussian.em import NEGLIGIBLE, maximise
 from tailored.gaussian.starts import continue_mixture
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 seeds = st.integers(0, 10_000)
 
@@ -27,7 +27,7 @@ def random_statistics(seed, d=3, n_tasks=30, spread=None):
         X = rng.normal(size=(int(rng.integers(1, 8)), d))
         w = 0.5 + spread * rng.normal(size=d)
         entries.append((X, X @ w + 0.5 * rng.normal(size=len(X))))
-    return Moments.of(TaskSet.from_tasks(entries), Units.raw(d))
+    return Moments.of(TaskSet.from_tasks(entries), Scaling.raw(d))
 
 
 def evidence(statistics, mixture):
@@ -36,7 +36,7 @@ def evidence(statistics, mixture):
 
 def two_clusters(n_tasks=80):
     tasks = make_clusters(n_tasks, n_clusters=2, n_rows=20, n_features=5, rank=2, random_state=3)
-    return Moments.of(tasks, Units.of(tasks, False))
+    return Moments.of(tasks, Scaling.of(tasks, False))
 
 
 @settings(max_examples=15, deadline=None)
@@ -158,7 +158,7 @@ def test_moments_of_a_task_do_not_depend_on_the_others(monkeypatch, d, sparse):
     entries = [(rng.normal(size=(n, d)), rng.normal(size=n)) for n in (3, 0, 5, 1, 4)]
     made = [(sp.csr_matrix(X), y) for X, y in entries] if sparse else entries
     tasks = TaskSet.from_tasks(made)
-    units = Units.of(tasks, True, centre=True)
+    units = Scaling.of(tasks, True, centre=True)
     whole = Moments.of(tasks, units)
     for t, (X, y) in enumerate(entries):
         X, y = units.dense(X), units.targets(y)

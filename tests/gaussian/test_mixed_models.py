@@ -37,7 +37,7 @@ from tailored.gaussian.forms import (
     chains,
 )
 from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 from tailored.tasks.episodes import draw, rotate
 
 seeds = st.integers(0, 10_000)
@@ -60,7 +60,7 @@ def gaussian_tasks(rng, n_tasks, b, W, noise=0.3, low=0, high=8):
 
 def raw(tasks, side=None):
     """Statistics in the units of the tasks themselves."""
-    return Moments.of(tasks, Units.raw(tasks.n_features), side)
+    return Moments.of(tasks, Scaling.raw(tasks.n_features), side)
 
 
 def random_mixture(rng, K, d, rank=None):
@@ -112,7 +112,7 @@ def test_statistics_and_units(centre):
     tasks = gaussian_tasks(rng, 5, np.ones(3), np.eye(3))
     X = tasks.X * np.array([1.0, 1e6, 0.0]) + 3.0 * centre
     measured = TaskSet.from_arrays(X, 1e-3 * tasks.y, tasks.offsets, tasks.labels)
-    units = Units.of(measured, fit_intercept=True, centre=centre)
+    units = Scaling.of(measured, fit_intercept=True, centre=centre)
     n = len(measured.y)
     shift = X.mean(axis=0) if centre else np.zeros(3)
     y = measured.y - (measured.y.mean() if centre else 0.0)
@@ -134,7 +134,7 @@ def test_statistics_and_units(centre):
     sparse = TaskSet.from_tasks([(sp.csr_array(t.X), t.y) for t in measured])
     np.testing.assert_allclose(Moments.of(sparse, units).gram, found.gram)
     if not centre:  # sparse columns are not shifted
-        np.testing.assert_allclose(Units.of(sparse, True).columns, units.columns)
+        np.testing.assert_allclose(Scaling.of(sparse, True).columns, units.columns)
 
 
 def test_statistics_that_do_not_fit_are_refused():
@@ -264,7 +264,7 @@ def test_interpolating_and_degenerate_tasks_stay_finite(structure):
 @pytest.mark.parametrize("has_intercept", [False, True])
 def test_every_form_can_be_fitted(has_intercept, has_side):
     tasks = make_clusters(30, n_clusters=2, n_rows=12, n_features=4, rank=1, random_state=0)
-    units = Units.of(tasks, has_intercept, centre=True)
+    units = Scaling.of(tasks, has_intercept, centre=True)
     side = np.random.default_rng(0).normal(size=(30, 2)) if has_side else None
     statistics, d = Moments.of(tasks, units, side), 4 + has_intercept
     fitter = FormFitter(statistics, [0])
@@ -399,7 +399,7 @@ def test_query_bias_is_minimised():
 def test_rounding_of_tasks_without_rows_is_no_unit():
     """Without rows all weights are the centre; what rounding leaves of their spread must not be divided by."""
     tasks = make_clusters(40, n_clusters=2, n_features=6, rank=2, n_rows=12, random_state=0)
-    statistics = Moments.of(tasks, Units.of(tasks, False))
+    statistics = Moments.of(tasks, Scaling.of(tasks, False))
     rng = np.random.default_rng(0)
     means, proportions = rng.normal(size=(3, 6)), np.array([0.2, 0.3, 0.5])
     mixture = Mixture(proportions, means, np.stack([np.eye(6)] * 3), 0.1)

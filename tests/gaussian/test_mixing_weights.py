@@ -18,7 +18,7 @@ from tailored.gaussian import gates as gates_module
 from tailored.gaussian.em import first_gates
 from tailored.gaussian.forms import Form, FormFitter
 from tailored.gaussian.gates import CONSTANT_PENALTY, fit_gates, log_gates
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 D, Q, K = 4, 2, 3
 
@@ -50,7 +50,7 @@ def some_tasks(seed, sizes, d=D, q=Q):
 
 
 def statistics_of(tasks):
-    return Moments.of(tasks, Units.raw(tasks.n_features), tasks.side_info)
+    return Moments.of(tasks, Scaling.raw(tasks.n_features), tasks.side_info)
 
 
 # --------------------------------------------------------------------------------------- the gates
@@ -283,7 +283,7 @@ def test_one_task_is_a_batch_of_one(features, summaries, fit_intercept):
             Level(2.0, None),
             Level(5.0, some_summary(rng, d, extra)),
         )
-    units = Units.of(tasks, fit_intercept, centre=True)
+    units = Scaling.of(tasks, fit_intercept, centre=True)
     new = some_tasks(6, [0, 1, 2, 3, 8])
     flags = [False, True] if features == "description" else [False]
     for n_components, linear, gates, averaged in product([1, K], flags, flags, [False, True]):

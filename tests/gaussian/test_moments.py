@@ -6,7 +6,7 @@ import pytest
 from tailored import TaskSet
 from tailored.gaussian import Mixture, Moments, em
 from tailored.gaussian.forms import Form, refine
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 
 def draw(n_tasks, d=4, K=3, seed=0):
@@ -19,7 +19,7 @@ def draw(n_tasks, d=4, K=3, seed=0):
     roots[0, :, 2:] = 0.0
     covariances = roots @ roots.transpose(0, 2, 1)
     mixture = Mixture(rng.dirichlet(np.ones(K)), rng.normal(size=(K, d)), covariances, 0.4)
-    return tasks, Moments.of(tasks, Units.raw(d)), mixture
+    return tasks, Moments.of(tasks, Scaling.raw(d)), mixture
 
 
 def test_moments_and_totals_of_parts_add_up():

@@ -9,7 +9,7 @@ from tailored.gaussian import moments as moments_module
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import CHUNK, Moments, Want, influence
 from tailored.gaussian.rows import TaskRows
-from tailored.tasks import TaskSet, Units
+from tailored.tasks import Scaling, TaskSet
 from tests.reference import mixture_posterior
 
 ALL = Want(means=True, covariances=True, sums=True)
@@ -64,7 +64,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_posterior_is_that_of_the_reference(layout, case):
     tasks, v, model = environment(**case)
-    found = layout.of(tasks, Units.raw(case["d"]), v).posterior(model, ALL)
+    found = layout.of(tasks, Scaling.raw(case["d"]), v).posterior(model, ALL)
     expected = expected_of(tasks, v, model)
     np.testing.assert_allclose(found.log_evidence, [e.log_evidence for e in expected], rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(found.shares, [e.shares for e in expected], atol=1e-8)
@@ -79,7 +79,7 @@ def test_posterior_is_that_of_the_reference(layout, case):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_sums_are_those_of_the_reference(layout, case):
     tasks, v, model = environment(**case)
-    sums = layout.of(tasks, Units.raw(case["d"]), v).posterior(model, ALL).sums
+    sums = layout.of(tasks, Scaling.raw(case["d"]), v).posterior(model, ALL).sums
     K, d = model.means.shape
     counts, first, second, residual = np.zeros(K), np.zeros((K, d)), np.zeros((K, d, d)), 0.0
     expected = expected_of(tasks, v, model)
@@ -101,7 +101,7 @@ def test_sums_are_those_of_the_reference(layout, case):
 @pytest.mark.parametrize("layout", [Moments, TaskRows])
 def test_parts_that_were_not_requested_are_empty_and_change_nothing(layout):
     tasks, v, model = environment(T=9, d=5, K=3, ranks=[5, 2, 1], side=True)
-    statistics = layout.of(tasks, Units.raw(5), v)
+    statistics = layout.of(tasks, Scaling.raw(5), v)
     everything, nothing = statistics.posterior(model, ALL), statistics.posterior(model)
     np.testing.assert_array_equal(nothing.log_evidence, everything.log_evidence)
     np.testing.assert_array_equal(nothing.shares, everything.shares)
@@ -113,7 +113,7 @@ def test_parts_that_were_not_requested_are_empty_and_change_nothing(layout):
 @pytest.mark.parametrize("layout", [Moments, TaskRows])
 def test_skipped_components_have_no_share(layout):
     tasks, _, model = environment(T=20, d=3, K=3, ranks=[3, 2, 3])
-    statistics = layout.of(tasks, Units.raw(3))
+    statistics = layout.of(tasks, Scaling.raw(3))
     among = np.ones((20, 3), bool)
     among[::2, 1] = among[5:9, 0] = False
     found = statistics.posterior(model, ALL, among)
@@ -128,7 +128,7 @@ def test_skipped_components_have_no_share(layout):
 
 def test_tasks_do_not_depend_on_each_other_nor_on_threads(monkeypatch):
     tasks, _, model = environment(T=3 * CHUNK + 50, d=4, K=3, ranks=[4, 2, 4])
-    statistics = Moments.of(tasks, Units.raw(4))
+    statistics = Moments.of(tasks, Scaling.raw(4))
     whole = statistics.posterior(model, ALL)
     for some in (np.arange(3, 20), np.arange(29, -1, -4), np.array([7])):
         part = statistics.take(some).posterior(model, ALL)
@@ -149,7 +149,7 @@ def test_tasks_do_not_depend_on_each_other_nor_on_threads(monkeypatch):
 @pytest.mark.parametrize(("K", "ranks"), [(1, [3]), (1, [2]), (3, [3, 1, 3])])
 def test_influence_is_the_effect_of_the_prior_mean(layout, K, ranks):
     tasks, _, model = environment(T=6, d=3, K=K, ranks=ranks)
-    statistics = layout.of(tasks, Units.raw(3))
+    statistics = layout.of(tasks, Scaling.raw(3))
     expected = statistics.posterior(model, ALL)
     R = influence(statistics, model, expected.covariances)
     for t in range(6):
@@ -164,7 +164,7 @@ def test_influence_keeps_its_digits_near_the_noise_floor(rank):
     root = rng.normal(size=(4, rank))
     W, noise = root @ root.T, 1e-8
     model = Mixture(np.ones(1), np.zeros((1, 4)), W[None], noise)
-    statistics = Moments.of(tasks, Units.raw(4))
+    statistics = Moments.of(tasks, Scaling.raw(4))
     R = influence(statistics, model, statistics.posterior(model, Want(covariances=True)).covariances)
     for t, task in enumerate(tasks):
         # (I + W G/σ²)⁻¹ W = C, and R acts on a shift inside the range of W without cancellation.
@@ -179,7 +179,7 @@ def test_rows_far_larger_than_the_prior_expects_have_a_posterior():
     X = np.array([[1e12, 1e12], [1e12, -1e12]])
     tasks = TaskSet.from_tasks([(X[:1], np.array([1e12])), (X, np.array([1e12, 0.0]))])
     model = Mixture(np.ones(1), np.zeros((1, 2)), np.eye(2)[None], 1.0)
-    found = Moments.of(tasks, Units.raw(2)).posterior(model, ALL)
+    found = Moments.of(tasks, Scaling.raw(2)).posterior(model, ALL)
     assert np.isfinite(found.covariances).all()
     np.testing.assert_allclose(found.mean[1], [0.5, 0.5], rtol=1e-6)
     np.testing.assert_allclose(found.mean[0].sum(), 1.0, rtol=1e-6)
@@ -188,7 +188,7 @@ def test_rows_far_larger_than_the_prior_expects_have_a_posterior():
 @pytest.mark.parametrize("per_component", [False, True])
 def test_sites_replace_targets_and_noise(per_component):
     tasks, v, model = environment(T=8, d=5, K=3, ranks=[5, 2, 5], side=True)
-    rows = TaskRows.of(tasks, Units.raw(5), v)
+    rows = TaskRows.of(tasks, Scaling.raw(5), v)
     rng = np.random.default_rng(1)
     shape = (3, len(rows.y)) if per_component else (len(rows.y),)
     precisions, terms = rng.uniform(0.0, 2.0, shape), rng.normal(size=shape)
@@ -212,7 +212,7 @@ def test_sites_replace_targets_and_noise(per_component):
 
 def test_gaussian_sites_are_targets_with_noise():
     tasks, _, model = environment(T=8, d=5, K=3, ranks=[5, 2, 5])
-    rows = TaskRows.of(tasks, Units.raw(5))
+    rows = TaskRows.of(tasks, Scaling.raw(5))
     precisions = np.full(len(rows.y), 1.0 / model.noise)
     sites = replace(rows, precisions=precisions, linear_terms=rows.y / model.noise)
     found, expected = sites.posterior(model, ALL), rows.posterior(model, ALL)

@@ -7,7 +7,7 @@ import pytest
 
 from tailored import TaskSet
 from tailored.gaussian import Mixture, Moments
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 
 @pytest.mark.parametrize("averaged", [True, False])
@@ -18,7 +18,7 @@ def test_weights_of_two_components(averaged):
     mixture = Mixture(np.array([0.4, 0.6]), rng.normal(size=(K, d)), roots @ roots.transpose(0, 2, 1), 0.5)
     mixture = replace(mixture, averaged=averaged)
     tasks = TaskSet.from_tasks([(rng.normal(size=(n, d)), rng.normal(size=n)) for n in (1, 4, 6)])
-    statistics = Moments.of(tasks, Units.raw(d))
+    statistics = Moments.of(tasks, Scaling.raw(d))
     found = mixture.weights(statistics)
     priors = mixture.prior(statistics)
     for t, task in enumerate(tasks):

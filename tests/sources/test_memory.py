@@ -11,13 +11,13 @@ from tailored.sources import memory
 from tailored.sources.base import Reader
 from tailored.sources.memory import MemorySource
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 from tests.gaussian.test_moments import draw
 
 
 def test_blocks_of_rows_have_the_sums_of_all_statistics(monkeypatch):
     tasks, _, mixture = draw(50, d=4)
-    units = Units.of(tasks, False, centre=True)
+    units = Scaling.of(tasks, False, centre=True)
     monkeypatch.setattr(memory, "BLOCK_FLOATS", 16 * 7)
     source = MemorySource(tasks, 0).statistics(Reader(units))
     whole = Moments.of(tasks, units)

@@ -14,7 +14,7 @@ from tailored.sources.dask import DaskSource
 from tailored.sources.disk import DiskSource
 from tailored.sources.memory import MemorySource
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 pd = pytest.importorskip("pandas")
 
@@ -60,7 +60,7 @@ def test_sources_agree(make, subtract, frame, monkeypatch, tmp_path):
     for module in (memory, disk, dask_source):
         monkeypatch.setattr(module, "Reservoir", partial(Reservoir, size=25))
     tasks = TaskSet.from_frame(frame, **COLUMNS)
-    scaling = Units.of(tasks, True, centre=True)
+    scaling = Scaling.of(tasks, True, centre=True)
     expected = Moments.of(tasks if subtract is None else subtract(tasks), scaling, side(tasks))
     rng = np.random.default_rng(1)
     model = Mixture(

@@ -20,7 +20,7 @@ from ..gaussian.kernels import second_moments
 from ..gaussian.row_kernels import spreads
 from ..gaussian.task_kernels import component_posteriors, posterior_roots
 from ..representation import Bias, Conditioning
-from ..tasks import TaskSet, Units
+from ..tasks import Scaling, TaskSet
 from ..tasks.rows import dense, frozen
 from ._layout import Layout, parts_of_levels
 
@@ -87,20 +87,20 @@ class ClosedForm(Record):
 
     Attributes
     ----------
-    units : Units
+    units : Scaling
     model : PosteriorModel
         The mixture, the summaries of the levels, and what reads descriptions.
     levels : list of arrays (d, 1 + m), or None
         The B of each level.
     """
 
-    units: Units
+    units: Scaling
     model: PosteriorModel
     levels: list[Array | None]
 
     @classmethod
     def of(
-        cls, units: Units, feature_map: FeatureMap | None, conditioning: Conditioning, bias: Bias
+        cls, units: Scaling, feature_map: FeatureMap | None, conditioning: Conditioning, bias: Bias
     ) -> ClosedForm | None:
         """None where the prior is not one of empirical Bayes, or has too many columns for it to pay."""
         if type(feature_map) is not PosteriorMap or len(units.columns) > MOST_COLUMNS:
@@ -257,7 +257,7 @@ def _covered(roots: Array, vectors: Array) -> Array:
     return _times(roots.transpose(0, 2, 1), _times(roots, vectors))
 
 
-def _same(one: Units, other: Units) -> bool:
+def _same(one: Scaling, other: Scaling) -> bool:
     return one is other or all(
         np.array_equal(getattr(one, part.name), getattr(other, part.name)) for part in fields(one)
     )

@@ -12,7 +12,7 @@ from .._utils.records import cached_property
 from ..feature_maps import SideFeatures
 from ..gaussian import Tasks, statistics_of
 from ..losses import Loss
-from ..tasks import Rows, TaskSet, Units
+from ..tasks import Rows, Scaling, TaskSet
 from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import clipped, predictions, task_means
 
@@ -87,7 +87,7 @@ class TrainingData:
     n_validation : int
         The last so many tasks are the held-out ones; 0 leaves the choice to the folds.
     settings : Settings
-    known_units : Units, optional
+    known_units : Scaling, optional
         Of what was learned before and goes on; by default those of the tasks.
     """
 
@@ -95,7 +95,7 @@ class TrainingData:
     side: SideFeatures | None
     n_validation: int
     settings: Settings
-    known_units: Units | None = None
+    known_units: Scaling | None = None
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -107,12 +107,12 @@ class TrainingData:
         return d > FEW_COLUMNS and len(self) * d**3 > LARGEST_WORK
 
     @cached_property
-    def units(self) -> Units:
+    def units(self) -> Scaling:
         if self.known_units is not None:
             return self.known_units
         if self.has_many_columns and _is_mostly_zero(self.tasks):
-            return Units.of_entries(self.tasks, self.settings.fit_intercept)
-        units = Units.of(self.tasks, self.settings.fit_intercept, centre=True)
+            return Scaling.of_entries(self.tasks, self.settings.fit_intercept)
+        units = Scaling.of(self.tasks, self.settings.fit_intercept, centre=True)
         # What comes in time begins somewhere: level and slopes are rather independent there than half way.
         return units.at_first_rows(self.tasks) if self.settings.arrival.in_order else units
 

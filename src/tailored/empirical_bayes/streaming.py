@@ -20,7 +20,7 @@ from ..gaussian import SideForm, Stepwise, Tasks, statistics_of
 from ..gaussian.forms import Form
 from ..prior import Prior
 from ..sources.reservoir import Reservoir
-from ..tasks import TaskSet, Units
+from ..tasks import Scaling, TaskSet
 from .prior_mean import LevelBias
 from .training import Learned, assemble
 
@@ -36,7 +36,7 @@ class Running:
     side_form: SideForm | None
     scale: float
     biases: tuple[LevelBias, ...]
-    units: Units
+    units: Scaling
     side: SideFeatures | None
 
     @classmethod

@@ -31,7 +31,7 @@ from ..intervals import Calibration
 from ..losses import Squared
 from ..prior import Prior
 from ..representation import Bias, BlockDiagonal, Conditioning, Constant
-from ..tasks import Units
+from ..tasks import Scaling
 from .data import FORM_STARTS, INTERVAL_ROWS, MANY_TASKS, TrainingData
 from .judging import where_to_look
 from .learned import Learned
@@ -42,7 +42,7 @@ from .selection import choose
 from .training_summary import training_summary
 
 Array = NDArray[np.float64]
-SourceIn = Callable[[Units, SideFeatures | None], Source]
+SourceIn = Callable[[Scaling, SideFeatures | None], Source]
 
 
 def learn(
@@ -132,7 +132,7 @@ def _learn(
 
 
 def assemble(
-    units: Units,
+    units: Scaling,
     side: SideFeatures | None,
     model: Mixture,
     biases: Sequence[LevelBias],

@@ -14,7 +14,7 @@ from scipy import sparse
 from .._utils.records import Fitted
 from ..tasks import TaskSet
 from ..tasks.rows import BATCH_FLOATS, dense
-from ..tasks.units import USERS_UNITS, check_sizes
+from ..tasks.scaling import Scaling
 
 Array = NDArray[np.float64]
 
@@ -68,7 +68,7 @@ def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Ar
 
 def averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
     """Return the (T, N) matrix that averages the rows of each task (zero for a task without rows)."""
-    check_sizes(tasks, USERS_UNITS, new=True)
+    Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
     sizes = tasks.sizes
     weights = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
     shape = (len(tasks), len(weights))
@@ -90,7 +90,7 @@ def by_size(tasks: TaskSet) -> Iterator[SameSize]:
     shapes of its matrices do not.
     """
     d = tasks.n_features
-    check_sizes(tasks, USERS_UNITS, new=True)
+    Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
     for n in np.unique(tasks.sizes[tasks.sizes > 0]):
         same = np.flatnonzero(tasks.sizes == n)
         n_tasks = max(1, BATCH_FLOATS // int(n * (d + 1)))

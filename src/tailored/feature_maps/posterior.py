@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 from .._utils.records import Record
 from .._utils.validation import check_shape
 from ..gaussian import Mixture, adapt, fit_mixed_model, fit_mixture, statistics_of
-from ..tasks import TaskSet, Units
+from ..tasks import Scaling, TaskSet
 from ..tasks.rows import batches
 from .base import Array, FeatureMap
 from .side_features import SideFeatures
@@ -33,7 +33,7 @@ class PosteriorModel(Record):
 
     Attributes
     ----------
-    units, mixture : Units, Mixture
+    units, mixture : Scaling, Mixture
         The model, and the units that it is in.
     levels : tuple of Level
         The ψ_i, by increasing number of rows.
@@ -41,7 +41,7 @@ class PosteriorModel(Record):
         v (None: no other features; v is a block of φ only where the model's mean is linear in it).
     """
 
-    units: Units
+    units: Scaling
     mixture: Mixture
     levels: tuple[Level, ...] = ()
     side: SideFeatures | None = None
@@ -130,7 +130,7 @@ class PosteriorMap(FeatureMap):
 
     def fit(self, tasks: TaskSet) -> PosteriorMap:
         """Fit the mixed model (or mixture) of the tasks by EM, and ψ on the same tasks."""
-        units = Units.of(tasks, self.fit_intercept)
+        units = Scaling.of(tasks, self.fit_intercept)
         statistics = statistics_of(tasks, units)
         mixture = fit_mixed_model(statistics)
         if self.n_components > 1:

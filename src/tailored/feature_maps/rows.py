@@ -11,9 +11,8 @@ from sklearn.utils import check_random_state
 from .._utils.algebra import solve
 from .._utils.validation import check_choice, check_divisor, check_positive, check_shape
 from ..gaussian import Mixture, adapt, fit_mixed_model, statistics_of
-from ..tasks import TaskSet, Units
+from ..tasks import Scaling, TaskSet
 from ..tasks.rows import BATCH_FLOATS, batches, dense
-from ..tasks.units import ANY_UNITS, USERS_UNITS, check_sizes
 from .base import Array, FeatureMap, averaging_matrix, by_size, mean_norm
 
 #: Candidates for λ of the tuned ridge estimate, in multiples of the mean squared norm of a row.
@@ -101,7 +100,7 @@ class FourierEmbedding(FeatureMap):
             check_shape("phases", self.phases, self.n_components)
 
     def fit(self, tasks: TaskSet) -> FourierEmbedding:
-        check_sizes(tasks, USERS_UNITS, new=True)
+        Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         X = dense(tasks.X)
         variance = float(X.var()) if X.size else 0.0
         # A smaller variance has no finite inverse.
@@ -224,7 +223,7 @@ class PosteriorMean(FeatureMap):
         Whether the model has an intercept; φ is in R^{d+1} otherwise.
     """
 
-    units: Units | None
+    units: Scaling | None
     mixture: Mixture | None
     norm: float
 
@@ -245,8 +244,7 @@ class PosteriorMean(FeatureMap):
 
     def fit(self, tasks: TaskSet) -> PosteriorMean:
         d = tasks.n_features + self.fit_intercept
-        check_sizes(tasks, ANY_UNITS)
-        self.units = Units.of(tasks, self.fit_intercept)
+        self.units = Scaling.of(tasks, self.fit_intercept)
         # One batch is enough to estimate d² parameters.
         n_tasks = min(len(tasks), max(1, BATCH_FLOATS // d**2))
         sample = tasks[np.unique(np.linspace(0, len(tasks) - 1, n_tasks).astype(np.intp))]

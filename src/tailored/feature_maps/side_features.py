@@ -10,7 +10,7 @@ from scipy.interpolate import BSpline
 from .._utils.records import Record
 from .._utils.validation import check_divisor, check_shape
 from ..tasks import TaskSet
-from ..tasks.units import LARGEST
+from ..tasks.scaling import LIMIT
 from .base import Array, FeatureMap
 from .side_info import SideVector
 
@@ -133,10 +133,10 @@ class SideFeatures(Record):
             raise ValueError(f"side_info: expected {self.n_linear} columns as in fit, got {linear.shape[1]}")
         features = np.hstack([linear, *(curve(linear) for curve in self.curves)])
         found = (features - self.mean) / self.deviation
-        if np.vdot(found, found) <= LARGEST**2:
+        if np.vdot(found, found) <= LIMIT**2:
             return found
         task, j = (int(i) for i in np.unravel_index(np.argmax(np.abs(found)), found.shape))
-        if np.abs(found[task, j]) <= LARGEST:
+        if np.abs(found[task, j]) <= LIMIT:
             return found
         raise ValueError(
             f"side_info: feature {j} of task {tasks.labels[task]!r} is {found[task, j]:.1g} times as large as those of "

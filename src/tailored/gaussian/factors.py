@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._utils.records import Record, cached_property
-from ..tasks import TaskSet, Units
+from ..tasks import Scaling, TaskSet
 from ..tasks.rows import dense, segment_sums, sparse_products
 from .mixture import Want
 from .moments import EVIDENCE, Expected, Sums
@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
-def scaled_rows(X: Any, units: Units) -> sparse.csr_array:
+def scaled_rows(X: Any, units: Scaling) -> sparse.csr_array:
     """Return dense or sparse rows in the scaling of a model as CSR, without the constant column."""
     d = X.shape[1]
     shifted = dense(X) - units.shift[:d] if units.shift.any() else X
@@ -58,7 +58,7 @@ class FactorRows(Record):
     side: Array
 
     @classmethod
-    def of(cls, tasks: TaskSet, units: Units, side: Array | None = None) -> FactorRows:
+    def of(cls, tasks: TaskSet, units: Scaling, side: Array | None = None) -> FactorRows:
         """Return the scaled rows of tasks."""
         v = np.zeros((len(tasks), 0)) if side is None else side
         return cls(scaled_rows(tasks.X, units), units.targets(tasks.y), tasks.offsets, v)

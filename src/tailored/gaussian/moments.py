@@ -22,7 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from .._utils.threads import in_threads
-from ..tasks import TaskSet, Units
+from ..tasks import Scaling, TaskSet
 from ..tasks.rows import BATCH_FLOATS, dense, frozen
 from .kernels import (
     ENTRY,
@@ -214,7 +214,7 @@ class Moments:
         return max(float(self.sizes.sum()), 1.0)
 
     @classmethod
-    def of(cls, tasks: TaskSet, units: Units, side: Array | None = None) -> Moments:
+    def of(cls, tasks: TaskSet, units: Scaling, side: Array | None = None) -> Moments:
         """Return the second moments of the scaled rows; those of a task depend on its own rows alone."""
         T, d = len(tasks), len(units.columns)
         if T * d * d > LARGEST_STATISTICS:

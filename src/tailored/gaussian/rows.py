@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import Record, cached_property
-from ..tasks import TaskSet, Units
+from ..tasks import Scaling, TaskSet
 from ..tasks.rows import Rows, predictions, segment_sums
 from .kernels import invert_all
 from .mixture import Mixture
@@ -73,7 +73,7 @@ class TaskRows(Record):
     n_threads: int = 1
 
     @classmethod
-    def of(cls, tasks: TaskSet, units: Units, side: Array | None = None) -> TaskRows:
+    def of(cls, tasks: TaskSet, units: Scaling, side: Array | None = None) -> TaskRows:
         """Return the scaled rows of tasks."""
         return cls(units.dense(tasks.X), units.targets(tasks.y), tasks.offsets, side)
 
@@ -165,7 +165,7 @@ class TaskRows(Record):
         return segment_sums((self.y - fitted) ** 2, self.starts)
 
 
-def statistics_of(tasks: TaskSet, units: Units, side: Array | None = None) -> Tasks:
+def statistics_of(tasks: TaskSet, units: Scaling, side: Array | None = None) -> Tasks:
     """Return the layout of scaled tasks with the smaller systems: their rows, or second moments."""
     d = len(units.columns)
     if d > COMPILED_COLUMNS and len(tasks.y) < ROWS_PER_COLUMN * len(tasks) * d:

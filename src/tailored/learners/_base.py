@@ -35,9 +35,8 @@ from ..prior import Prior
 from ..regressor import TaskRegressor
 from ..representation import Bias, Conditioning
 from ..sources.cuda.tensors import is_tensor
-from ..tasks import Encoding, TaskSet, Units
+from ..tasks import Encoding, Scaling, TaskSet
 from ..tasks.episodes import ORDERS, SupportSampling
-from ..tasks.units import USERS_UNITS, check_described, check_sizes
 from ._on_device import weights_of_tasks, weights_of_tensors
 from ._reading import (
     align_side_info,
@@ -95,7 +94,8 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
     #: Whether `partial_fit` was called: then a pickle contains the state of the stream, with some rows.
     _goes_on = False
     #: What numbers it takes: θ = I and step sizes are in the user's units.
-    _sizes = USERS_UNITS
+    #: Whether the learner works in the user's units, and not in scaled ones.
+    _in_user_units = True
     # set by the subclasses' constructors
     loss: Any
     fit_intercept: bool
@@ -245,8 +245,8 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
         tasks = read_tasks(self, X, y, groups, side_info, loss=self.loss_, reset=reset)
         if hasattr(self, "prior_"):
             self._check_new(tasks)
-        else:
-            check_sizes(tasks, self._sizes, new=not reset)
+        elif self._in_user_units:
+            Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         if reset and not len(tasks.y):
             raise ValueError("X: none of the tasks has a row; there is nothing to learn from")
         if reset:
@@ -270,9 +270,8 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
         return tasks.replace(side_names=side_names, feature_names=names)
 
     def _check_new(self, tasks: TaskSet) -> None:
-        """Refuse rows and descriptions that are too large beside those of `fit`."""
+        """Raise ValueError for rows that are too large for the scale of `fit`."""
         self.prior_.units.check(tasks.X, tasks.y, getattr(self, "feature_names_in_", None))
-        check_described(tasks, self._sizes._replace(least=0.0))
 
     def _clip(self, y: Array) -> tuple[float, float] | None:
         """The argument ``clip``; "train" is the range of all targets since the last `fit`, these included."""
@@ -302,8 +301,8 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
             "max_iter": self.max_iter,
         }
 
-    def _raw_units(self) -> Units:
-        return Units.raw(self.n_features_in_, self.fit_intercept)
+    def _raw_units(self) -> Scaling:
+        return Scaling.raw(self.n_features_in_, self.fit_intercept)
 
     def _remember(self, tasks: TaskSet, weights: Array | None = None, left: TaskSet | None = None) -> None:
         """Adapt the tasks at hand (unless that was done already) so that `predict` can serve them.

@@ -23,7 +23,6 @@ from ..sources.reservoir import SAMPLE_TASKS
 from ..sources.scan import TaskScan
 from ..tasks import TaskSet
 from ..tasks.episodes import SupportSampling
-from ..tasks.units import ANY_UNITS
 from ._on_device import read_tensors, refuse_weights_of_tensors
 from ._reading import label_unnamed, repeat_rows
 from ._scanning import check_no_columns
@@ -121,7 +120,7 @@ class EmpiricalBayesLearner(StreamLearner):
     n_components_: int
     side_form_: dict[str, Any] | None
     bias_penalty_: float | None
-    _sizes = ANY_UNITS
+    _in_user_units = False
 
     def __init__(
         self,

@@ -20,8 +20,8 @@ from ..sources.scan import TaskScan
 from ..tasks.encoding import Encoding, as_columns, columns_to_encode
 from ..tasks.labels import positions_of, read_labels
 from ..tasks.reading import LongTable, prediction_frame
+from ..tasks.scaling import LIMIT, Scaling
 from ..tasks.task_set import TaskSet, no_tasks, offsets_of
-from ..tasks.units import LARGEST, Units
 
 _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"
 
@@ -177,7 +177,7 @@ def _check_targets(tasks: TaskSet, loss: Loss) -> None:
         raise
 
 
-def clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Units) -> TaskSet | None:
+def clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Scaling) -> TaskSet | None:
     """Return one task from valid float64 arrays; None for any other input, which is then read and checked.
 
     scikit-learn's validation costs more than adapting to the task.
@@ -192,7 +192,7 @@ def clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Units) ->
         and len(y) > 0
         and (side_info is None or _is_vector(side_info))
     )
-    if not (clean and units.hold(X, y)):
+    if not (clean and units.holds(X, y)):
         return None
     # Views: a TaskSet makes its arrays read-only, and these belong to the user.
     X, y = np.ascontiguousarray(X)[:], np.ascontiguousarray(y)[:]
@@ -207,7 +207,7 @@ def _is_vector(side_info: Any) -> bool:
         and side_info.ndim == 1
         and side_info.dtype == np.float64
         and side_info.size > 0
-        and bool(np.vdot(side_info, side_info) <= LARGEST**2)
+        and bool(np.vdot(side_info, side_info) <= LIMIT**2)
     )
 
 

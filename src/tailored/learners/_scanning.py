@@ -16,7 +16,7 @@ from ..sources.base import Reader, Statistics, TaskSource
 from ..sources.dask import DaskSource
 from ..sources.disk import DiskSource, digest_tasks
 from ..sources.scan import TaskScan
-from ..tasks import TaskSet, Units
+from ..tasks import Scaling, TaskSet
 
 
 @contextmanager
@@ -56,7 +56,7 @@ class AllTasks:
         self.n_tasks = 0
 
     def __call__(
-        self, scaling: Units, side: SideFeatures | None, common: OutOfFold | None = None
+        self, scaling: Scaling, side: SideFeatures | None, common: OutOfFold | None = None
     ) -> Statistics:
         residuals = None if common is None else partial(_residuals, common, self._sample)
         statistics = self._source.statistics(Reader(scaling, side, residuals))

@@ -16,7 +16,7 @@ from ..empirical_bayes import Learned
 from ..empirical_bayes.streaming import Running, Stream, places, together
 from ..sources.base import TaskSource
 from ..sources.scan import TaskScan
-from ..tasks import TaskSet, Units
+from ..tasks import Scaling, TaskSet
 from ..tasks.rows import batches
 from ..wide import adapt as adapt_wide
 from ..wide import is_wide
@@ -54,7 +54,7 @@ class StreamLearner(MetaLearner):
         held_out = None if validation is None else self._read_held_out(validation)
         if held_out is not None and len(tasks.y):
             # as new rows are
-            units = Units.of(tasks, self.fit_intercept)
+            units = Scaling.of(tasks, self.fit_intercept)
             units.check(held_out.X, held_out.y, names=tasks.feature_names)
         self._stream, _ = Stream.begin(self._seed()).take(tasks, held_out)
         learned, known = self._learn_from(tasks, held_out, self._clip(tasks.y))

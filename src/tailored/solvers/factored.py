@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ..gaussian import fit_mixed_model, statistics_of
 from ..losses import Loss
 from ..representation import Bias, Conditioning, Constant, Factored
-from ..tasks import Rows, TaskSet, Units
+from ..tasks import Rows, Scaling, TaskSet
 from .base import Problem, TaskBatch
 from .objectives import MetaGradient, Objective
 
@@ -298,7 +298,7 @@ def _mixed_model(
     n_tasks = START_FLOATS // d**2
     if n_tasks < min(len(tasks), d):
         return np.eye(d), np.zeros(d)
-    units = Units.of(tasks, fit_intercept)
+    units = Scaling.of(tasks, fit_intercept)
     statistics = statistics_of(tasks[:n_tasks], units)
     mixture = fit_mixed_model(statistics, max_iter=100, tol=1e-5, learn_mean=learn_mean)
     root = units.weights[:, None] * _root(mixture.covariances[0])

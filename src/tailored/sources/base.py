@@ -21,7 +21,7 @@ from ..gaussian.em import Source as Statistics
 from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Summed, Sums, Totals
 from ..gaussian.rows import Tasks, statistics_of
-from ..tasks import TaskSet, Units
+from ..tasks import Scaling, TaskSet
 from .reservoir import Reservoir
 
 Array = NDArray[np.float64]
@@ -35,14 +35,14 @@ class Reader:
 
     Attributes
     ----------
-    scaling : Units
+    scaling : Scaling
     side : callable, optional
         Compute features (T, q) of the side information.
     residuals : callable, optional
         Return the tasks with the predictions of the shared regressor subtracted from their targets.
     """
 
-    scaling: Units
+    scaling: Scaling
     side: Callable[[TaskSet], Array] | None = None
     residuals: Callable[[TaskSet], TaskSet] | None = None
 

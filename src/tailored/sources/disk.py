@@ -23,7 +23,7 @@ from .._utils.threads import single_threaded_blas
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import NEGLIGIBLE, Moments, Summed, Totals
 from ..gaussian.rows import Tasks
-from ..tasks import TaskSet, Units
+from ..tasks import Scaling, TaskSet
 from ..tasks.labels import label_keys
 from .base import Blocks, Reader, Statistics
 from .reservoir import Reservoir
@@ -449,7 +449,7 @@ def digest_tasks(tasks: TaskSet | None) -> str:
     return digest.hexdigest()
 
 
-def _digest_scaling(scaling: Units) -> str:
+def _digest_scaling(scaling: Scaling) -> str:
     digest = hashlib.blake2b(digest_size=8)
     values = [scaling.target, scaling.target_shift, scaling.fit_intercept]
     for numbers in (scaling.columns, scaling.shift, values):

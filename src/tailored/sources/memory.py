@@ -12,7 +12,7 @@ from .._utils.records import cached_property
 from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Summed, Totals
 from ..gaussian.rows import Tasks, statistics_of
-from ..tasks import TaskSet, Units
+from ..tasks import Scaling, TaskSet
 from ..tasks.labels import label_keys
 from .base import Blocks, Reader, Statistics
 from .reservoir import Reservoir
@@ -27,7 +27,7 @@ class RowBlock:
 
     tasks: TaskSet
     index: NDArray[np.intp]
-    scaling: Units
+    scaling: Scaling
     side: NDArray[np.float64] | None
 
     @property

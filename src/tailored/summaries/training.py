@@ -13,7 +13,7 @@ from .._utils.validation import check_shape
 from ..feature_maps import SideFeatures
 from ..gaussian import MeanCovariance, Mixture
 from ..gaussian.gates import log_gates
-from ..tasks import Units
+from ..tasks import Scaling
 
 Array = NDArray[np.float64]
 
@@ -97,7 +97,12 @@ class TrainingSummary(Record):
 
 
 def summarise_side(
-    model: Mixture, units: Units, features: SideFeatures, side: Array, row_moment: Array, table: Array | None
+    model: Mixture,
+    units: Scaling,
+    features: SideFeatures,
+    side: Array,
+    row_moment: Array,
+    table: Array | None,
 ) -> SideSummary:
     """Summarise the contribution of the side information.
 

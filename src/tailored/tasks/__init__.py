@@ -3,7 +3,7 @@
 from .describing import Description
 from .encoding import Encoding
 from .rows import Rows
+from .scaling import Scaling
 from .task_set import Task, TaskSet
-from .units import Units
 
-__all__ = ["Description", "Encoding", "Rows", "Task", "TaskSet", "Units"]
+__all__ = ["Description", "Encoding", "Rows", "Scaling", "Task", "TaskSet"]

@@ -19,6 +19,14 @@ BY_LABEL = (
 )
 
 
+#: Largest absolute value; squares of larger ones overflow in sums.
+MAX_VALUE = 1e100
+
+
+#: Largest absolute value; squares of larger ones overflow in sums.
+MAX_VALUE = 1e100
+
+
 class SideInfo(NamedTuple):
     """Side information with a row per task; float64, or object if a column is not numeric.
 
@@ -207,12 +215,12 @@ def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]
         raise ValueError("side_info has no columns. Leave it out, or give every task at least one value.")
     columns = [_as_column(column, _title(j, names)) for j, column in enumerate(columns)]
     for j, column in enumerate(columns):
-        infinite = np.isinf(column) if column.dtype == np.float64 else np.zeros(0, dtype=bool)
-        if infinite.any():
-            t = int(np.argmax(infinite))
+        too_large = np.abs(column) > MAX_VALUE if column.dtype == np.float64 else np.zeros(0, dtype=bool)
+        if too_large.any():
+            t = int(np.argmax(too_large))
             raise ValueError(
-                f"side_info has an infinite value ({column.tolist()[t]!r}) for task {labels[t]!r}, "
-                f"column {_title(j, names)}. Use a finite number, or NaN for a missing value."
+                f"side_info has an infinite or very large value ({column.tolist()[t]!r}) for task {labels[t]!r}, "
+                f"column {_title(j, names)}. Use a smaller unit, or NaN for a missing value."
             )
     dtype = np.float64 if all(column.dtype == np.float64 for column in columns) else object
     table = np.empty((len(labels), len(columns)), dtype=dtype)

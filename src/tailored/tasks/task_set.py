@@ -291,7 +291,7 @@ class TaskSet(Fitted):
         check_shape("y", self.y, N)
         check_shape("labels", self.labels, T)
         check_shape("offsets", self.offsets, T + 1)
-        if d == 0 or self.offsets[0] != 0 or self.offsets[-1] != N or (np.diff(self.offsets) < 0).any():
+        if self.offsets[0] != 0 or self.offsets[-1] != N or (np.diff(self.offsets) < 0).any():
             raise ValueError("offsets: must divide all rows into tasks")
         check_labels("labels", self.labels)
         names, side = self.side_names, self.side_info

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..._utils.records import cached_property
 from ...gaussian.mixture import Mixture
 from ...gaussian.moments import Summed, Sums, Totals
-from ...tasks import TaskSet, Units
+from ...tasks import Scaling, TaskSet
 from ...tasks.labels import label_keys
 from ..base import Reader, Statistics
 from ..reservoir import Reservoir
@@ -116,7 +116,7 @@ class CudaMoments:
     side: Any = None
 
     @classmethod
-    def of(cls, tasks: TensorTasks, scaling: Units, side: Array | None = None) -> CudaMoments:
+    def of(cls, tasks: TensorTasks, scaling: Scaling, side: Array | None = None) -> CudaMoments:
         """Compute the statistics of scaled rows."""
         import torch
 
