@@ -22,6 +22,7 @@ from ._utils.validation import (
     check_shape,
     check_target,
     numbers_of,
+    refuse_masked,
     targets_in_objects,
 )
 from .adapting import put_together
@@ -188,6 +189,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             raise
 
     def _fit(self, X: Any, y: Any) -> Self:
+        refuse_masked("X", X)
+        refuse_masked("y", y)
         with numbers_of("X"):
             X, y = validate_data(
                 self, X, targets_in_objects(y), accept_sparse="csr", dtype=np.float64, y_numeric=True
@@ -235,10 +238,13 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """Rows checked against those of `fit`; frames by their names."""
         if self._encoding is not None:
             X = self._encoding.encode_rows(X)
+        refuse_masked("X", X)
         if self._adapted and type(X) is np.ndarray:
             # The rows of a `TaskSet` have no names, and came from a frame all the same: no reason to warn.
             with numbers_of("X"):
-                checked = check_array(X, dtype=np.float64, input_name="X", ensure_min_samples=0)
+                checked = check_array(
+                    X, dtype=np.float64, input_name="X", ensure_min_samples=0, ensure_min_features=0
+                )
             if checked.shape[1] != self.n_features_in_:
                 raise ValueError(
                     f"X has {checked.shape[1]} features, but {type(self).__name__} is expecting "
@@ -247,7 +253,13 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         else:
             with numbers_of("X"):
                 checked = validate_data(
-                    self, X, accept_sparse="csr", dtype=np.float64, reset=False, ensure_min_samples=0
+                    self,
+                    X,
+                    accept_sparse="csr",
+                    dtype=np.float64,
+                    reset=False,
+                    ensure_min_samples=0,
+                    ensure_min_features=0,
                 )
         self._units.check(checked, names=getattr(self, "feature_names_in_", None))
         return checked

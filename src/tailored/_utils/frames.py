@@ -14,7 +14,7 @@ import narwhals.stable.v1 as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
 
-from .validation import check_choice, check_features, name_some, refuse_masked
+from .validation import check_choice, check_features, name_some
 
 # narwhals has one class per stability level, so no single class is the type of all frames.
 Frame: TypeAlias = Any
@@ -166,7 +166,6 @@ def read_features(X: Any, min_rows: int = 1) -> tuple[Any, np.ndarray | None]:
 
 def read_target(y: Any) -> Any:
     """Return `y` in a form that NumPy reads; missing values of a dataframe column become NaN."""
-    refuse_masked("y", y)
     return numeric_column(nw.from_native(y, series_only=True), "y") if is_series(y) else y
 
 

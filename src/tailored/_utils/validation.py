@@ -205,13 +205,18 @@ def check_features(X: Any, min_rows: int = 1) -> Any:
     NaN and infinity pass: `check_finite` reports them, once the task they belong to is known.
     A dense result may share memory with `X`; a sparse one never does.
     """
-    refuse_masked("X", X)
     # scikit-learn's check costs more than adapting a small task; skip it where it would change nothing
     if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.shape[0] >= min_rows and X.size:
         return np.ascontiguousarray(X)
+    refuse_masked("X", X)
     with numbers_of("X"):
         X = check_array(
-            X, accept_sparse="csr", ensure_all_finite=False, ensure_min_samples=min_rows, input_name="X"
+            X,
+            accept_sparse="csr",
+            ensure_all_finite=False,
+            ensure_min_samples=min_rows,
+            ensure_min_features=0,
+            input_name="X",
         )
     if X.dtype.kind not in "biuf":
         raise ValueError(f"X must hold numbers, but its dtype is {X.dtype}. Encode its columns as numbers.")
@@ -234,6 +239,7 @@ def check_target(y: Any, n_rows: int) -> np.ndarray:
     if y is None:
         raise ValueError("y should be a 1d array of numbers, but the target y is None. Pass a value per row.")
     if type(y) is not np.ndarray or y.dtype != np.float64 or y.ndim != 1:
+        refuse_masked("y", y)
         y = np.asarray(y)
         if y.dtype.kind == "c":
             raise ValueError(f"Complex data not supported: y has dtype {y.dtype}.")

@@ -93,9 +93,10 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
     best_params_: dict[str, float]
     #: Whether `partial_fit` was called: then a pickle contains the state of the stream, with some rows.
     _goes_on = False
-    #: What numbers it takes: θ = I and step sizes are in the user's units.
     #: Whether the learner works in the user's units, and not in scaled ones.
     _in_user_units = True
+    #: Least number of features.
+    _min_features: int = 1
     # set by the subclasses' constructors
     loss: Any
     fit_intercept: bool
@@ -242,7 +243,9 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
     def _read(
         self, X: Any, y: Any = None, groups: Any = None, side_info: Any = None, *, reset: bool = False
     ) -> TaskSet:
-        tasks = read_tasks(self, X, y, groups, side_info, loss=self.loss_, reset=reset)
+        tasks = read_tasks(
+            self, X, y, groups, side_info, loss=self.loss_, reset=reset, min_features=self._min_features
+        )
         if hasattr(self, "prior_"):
             self._check_new(tasks)
         elif self._in_user_units:

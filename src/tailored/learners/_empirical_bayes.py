@@ -121,6 +121,7 @@ class EmpiricalBayesLearner(StreamLearner):
     side_form_: dict[str, Any] | None
     bias_penalty_: float | None
     _in_user_units = False
+    _min_features = 0
 
     def __init__(
         self,

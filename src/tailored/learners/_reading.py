@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from .._utils.frames import other_columns, read_frame, require_columns
@@ -27,7 +26,7 @@ _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding
 
 
 def read_tasks(
-    learner: BaseEstimator,
+    learner: Any,
     X: Any,
     y: Any = None,
     groups: Any = None,
@@ -35,6 +34,7 @@ def read_tasks(
     *,
     loss: Loss,
     reset: bool,
+    min_features: int = 1,
 ) -> TaskSet:
     """Return the tasks, checked against the features of ``fit``; ``reset`` starts a new fit."""
     if isinstance(X, TaskScan):
@@ -66,6 +66,7 @@ def read_tasks(
                 dtype=np.float64,
                 y_numeric=True,
                 ensure_all_finite=False,
+                ensure_min_features=min_features,
             )
         if reset and groups is None and len(X.shape) == 2 and X.shape[0] > 1:
             warnings.warn(
@@ -76,6 +77,11 @@ def read_tasks(
                 stacklevel=outside(),
             )
         tasks = TaskSet(X, y, groups, side_info)
+    if reset and tasks.n_features < max(min_features, 1 - learner.fit_intercept):
+        raise ValueError(
+            f"X has {tasks.n_features} feature(s) (shape={tasks.X.shape}) while a minimum of 1 is required. Tasks without "
+            "features need EmpiricalBayesLearner with fit_intercept=True."
+        )
     _check_targets(tasks, loss)
     return tasks if reset else align_side_info(learner, tasks)
 
@@ -114,7 +120,7 @@ def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
     names = tasks.feature_names
     if reset:
         learner.n_features_in_ = tasks.n_features
-        if names is not None:
+        if names is not None and len(names):
             learner.feature_names_in_ = np.asarray(names, dtype=object)
         elif hasattr(learner, "feature_names_in_"):
             del learner.feature_names_in_

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import adapting
-from .._utils.validation import check_fraction, numbers_of, outside
+from .._utils.validation import check_fraction, numbers_of, outside, refuse_masked
 from ..common import CommonPart
 from ..intervals import TaskSpreads
 from ..predicting import (
@@ -90,9 +90,16 @@ class Predicts:
             refuse_side_info(self)
         X, names = encoded_rows(self, X)
         if names is None:
+            refuse_masked("X", X)
             with numbers_of("X"):
                 X = validate_data(
-                    self, X, accept_sparse="csr", dtype=np.float64, reset=False, ensure_min_samples=0
+                    self,
+                    X,
+                    accept_sparse="csr",
+                    dtype=np.float64,
+                    reset=False,
+                    ensure_min_samples=0,
+                    ensure_min_features=0,
                 )
         self.prior_.units.check(X, names=getattr(self, "feature_names_in_", None))
         if groups is None:

@@ -23,10 +23,6 @@ BY_LABEL = (
 MAX_VALUE = 1e100
 
 
-#: Largest absolute value; squares of larger ones overflow in sums.
-MAX_VALUE = 1e100
-
-
 class SideInfo(NamedTuple):
     """Side information with a row per task; float64, or object if a column is not numeric.
 

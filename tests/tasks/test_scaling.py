@@ -1,4 +1,4 @@
-"""Scaling: what is learned does not depend on those in which a user measures, and comes back in them."""
+"""Scaling: what is learned does not depend on the units of the data, and is returned in them."""
 
 import warnings
 from dataclasses import replace
@@ -146,13 +146,16 @@ def test_units_of_tasks_are_moments_of_their_rows():
 
 def test_rows_are_the_same_dense_and_sparse():
     tasks = TaskSet(sp.csr_array(X), Y, GROUPS)
-    units = Scaling.of(tasks, True, centre=True)
-    assert not units.shift.any()
+    centred, expected = (Scaling.of(t, True, centre=True) for t in (tasks, TaskSet(X, Y, GROUPS)))
+    for name in ("columns", "shift", "target", "target_shift"):
+        np.testing.assert_allclose(getattr(centred, name), getattr(expected, name), rtol=1e-13)
+    np.testing.assert_allclose(centred.dense(tasks.X), expected.dense(X), rtol=1e-12, atol=1e-14)
+    units = Scaling.of(tasks, True)
     rows = units.rows(tasks)
     assert rows.is_sparse
     np.testing.assert_allclose(rows.X.toarray(), units.dense(X), rtol=1e-14)
     np.testing.assert_allclose(rows.X.toarray()[:, :3], X / np.sqrt((X**2).mean(axis=0)), rtol=1e-13)
-    np.testing.assert_allclose(rows.y, (Y - Y.mean()) / SPREAD, atol=1e-13)
+    np.testing.assert_allclose(rows.y, Y / np.sqrt((Y**2).mean()), atol=1e-13)
     # shifted units cannot keep rows sparse
     shifted = some_units(0)
     assert not shifted.rows(tasks).is_sparse

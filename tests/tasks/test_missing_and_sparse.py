@@ -1,0 +1,129 @@
+"""Masked arrays, sparse rows far from zero, and tasks without features."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from tailored import EmpiricalBayesLearner, TaskSet, load
+from tailored.baselines import RidgePerTask
+
+GROUPS = np.repeat(np.arange(30), 6)
+
+
+def draw(seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(len(GROUPS), 2))
+    weights = 2.0 + rng.normal(size=(30, 2))
+    y = (X * weights[GROUPS]).sum(axis=1) + rng.normal(size=30)[GROUPS] + 0.1 * rng.normal(size=len(X))
+    return X, y
+
+
+def mask(values, row=3):
+    masked = np.ma.array(values, mask=np.zeros(np.shape(values), dtype=bool))
+    masked[row] = np.ma.masked
+    return masked
+
+
+@pytest.mark.parametrize("argument", ["X", "y", "groups", "side_info"])
+def test_masked_values_are_refused(argument):
+    X, y = draw()
+    arguments = {"X": X, "y": y, "groups": GROUPS, "side_info": GROUPS[:, None] * 1.0}
+    arguments[argument] = mask(arguments[argument])
+    for read in (TaskSet, EmpiricalBayesLearner().fit):
+        with pytest.raises(ValueError, match=f"{argument} is a masked array with . masked values"):
+            read(**arguments)
+    # without masked values it is an ordinary array
+    arguments[argument] = np.ma.array(arguments[argument].data)
+    assert len(TaskSet(**arguments)) == 30
+
+
+@pytest.fixture(scope="module")
+def dense_and_sparse():
+    X, y = draw()
+    X = X + 1000.0
+    return [(EmpiricalBayesLearner().fit(x, y, groups=GROUPS), x, y) for x in (X, sp.csr_array(X))]
+
+
+def test_dense_and_sparse_rows_give_the_same_model(dense_and_sparse):
+    outputs = []
+    for learner, X, y in dense_and_sparse:
+        model = learner.adapt(X[:4], y[:4])
+        tasks = TaskSet(X, y, GROUPS)
+        table = learner.predict_tasks(tasks, support=tasks)
+        outputs.append(
+            [
+                learner.predict(X, groups=GROUPS),
+                model.predict(X),
+                model.predict_interval(X),
+                table["prediction"],
+                table["upper"],
+                learner.adapt_many(tasks),
+            ]
+        )
+    for dense, sparse in zip(*outputs, strict=True):
+        np.testing.assert_allclose(sparse, dense, rtol=0, atol=1e-8)
+
+
+def test_masked_values_of_new_rows_are_refused(dense_and_sparse):
+    learner, X, y = dense_and_sparse[0]
+    model = learner.adapt(X[:4], y[:4])
+    for call in (
+        lambda: learner.adapt(mask(X[:6]), y[:6]),
+        lambda: learner.predict(mask(X), groups=GROUPS),
+        lambda: model.predict(mask(X)),
+        lambda: model.update(mask(X), y),
+    ):
+        with pytest.raises(ValueError, match="X is a masked array"):
+            call()
+    with pytest.raises(ValueError, match="groups is a masked array"):
+        learner.predict(X, groups=mask(GROUPS))
+    with pytest.raises(ValueError, match="y is a masked array"):
+        RidgePerTask().fit(TaskSet(X, mask(y), GROUPS))
+
+
+# --- tasks without features: y ~ 1 + (1 | g)
+
+
+@pytest.fixture(scope="module")
+def intercepts():
+    rng = np.random.default_rng(1)
+    y = 5.0 + rng.normal(size=30)[GROUPS] + 0.5 * rng.normal(size=len(GROUPS))
+    frame = pd.DataFrame({"g": GROUPS, "y": y})
+    return frame, EmpiricalBayesLearner().fit(TaskSet.from_frame(frame, task="g", target="y"))
+
+
+def test_a_random_intercept_alone(intercepts, tmp_path):
+    frame, learner = intercepts
+    y = frame["y"].to_numpy()
+    from_arrays = EmpiricalBayesLearner().fit(np.zeros((len(y), 0)), y, groups=GROUPS)
+    means = np.array([y[g == GROUPS].mean() for g in range(30)])
+    weights = learner.task_weights_
+    np.testing.assert_allclose(from_arrays.task_weights_, weights)
+    assert weights.shape == (30, 1)
+    # intercepts are shrunk towards the overall mean, and keep their order
+    assert (np.abs(weights[:, 0] - y.mean()) < np.abs(means - y.mean())).all()
+    assert np.corrcoef(weights[:, 0], means)[0, 1] > 0.999
+    new = learner.adapt(np.zeros((3, 0)), [7.0, 7.2, 6.8])
+    assert new.coef_.shape == (0,)
+    assert 5.5 < new.intercept_ < 7.0
+    np.testing.assert_allclose(new.predict(np.zeros((2, 0))), new.intercept_)
+    assert learner.adapt().intercept_ == pytest.approx(y.mean(), abs=0.3)
+    np.testing.assert_allclose(learner.predict(np.zeros((len(y), 0)), groups=GROUPS), weights[GROUPS, 0])
+    table = learner.predict_tasks(frame.assign(g=frame["g"] + 100), support=frame.assign(g=frame["g"] + 100))
+    np.testing.assert_allclose(table["prediction"], weights[GROUPS, 0], atol=1e-6)
+    assert (table["lower"] < table["upper"]).all()
+    assert "intercept" in str(learner.summary())
+    learner.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").adapt().intercept_, learner.adapt().intercept_)
+
+
+def test_without_features_and_intercept_there_is_nothing_to_fit(intercepts):
+    frame, _ = intercepts
+    tasks = TaskSet.from_frame(frame, task="g", target="y")
+    for fit in (
+        lambda: EmpiricalBayesLearner(fit_intercept=False).fit(tasks),
+        lambda: EmpiricalBayesLearner(fit_intercept=False).fit(tasks.X, tasks.y, groups=GROUPS),
+    ):
+        with pytest.raises(ValueError, match=r"0 feature\(s\) .*fit_intercept=True"):
+            fit()
