@@ -90,7 +90,7 @@ def frame(factors: Any) -> TaskSet:
     [
         (1, "X: column 'width' has values too large"),
         (2, "y: the targets have values too large"),
-        (3, "side_info has an infinite or very large value .* column 'age'"),
+        (3, "side_info has an infinite or very large value .* column 0"),
     ],
 )
 def test_values_whose_squares_overflow_are_refused(name: str, place: int, message: str) -> None:
