@@ -1,4 +1,4 @@
-"""Warnings and errors of the library's own."""
+"""Warnings and errors that the library defines."""
 
 
 class SingleTaskWarning(UserWarning):
@@ -45,3 +45,15 @@ class MissingModelFileError(ModelFileError, FileNotFoundError):
 
     def __str__(self) -> str:
         return str(self.args[0]) if len(self.args) == 1 else f"path: {self.path}: {self.reason}"
+
+
+class DownloadError(OSError):
+    """A file could not be downloaded or stored; the message says how to provide it by hand."""
+
+
+class DamagedFileError(ValueError):
+    """A file of a data set cannot be read; the message names the file, the reason and a remedy."""
+
+
+class ChecksumError(DamagedFileError):
+    """A file differs from the published one: its SHA-256 is another."""

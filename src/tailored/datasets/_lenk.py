@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import io
 import os
-import struct
-import zlib
-from contextlib import suppress
 
 import numpy as np
 from sklearn.utils import Bunch
 
-from ..tasks import TaskSet
-from ._fetch import DamagedFileError, Source
-from ._local import MOST_BYTES, Located, locate, too_large
+from ..exceptions import DamagedFileError
+from ..tasks.task_set import TaskSet
+from ._files import Located, Source, locate, too_large
 
-SOURCE = Source(
+LENK = Source(
     name="lenk",
     file="lenk_data.mat",
-    # The survey has no home page; this copy lies with the public code of a paper on the same data.
+    # The survey has no home page; this copy is part of the public code of a paper on the same data.
     url=(
         "https://raw.githubusercontent.com/prolearner/onlineLTL/"
         "fd12f3a3fc5aac798ee1fab9282f54d6e3981de2/lenk_data.mat"
@@ -35,7 +32,7 @@ SOURCE = Source(
     layouts=(("lenk_data.mat",),),
 )
 
-# In the order of the columns.
+#: Names of the columns.
 CHARACTERISTICS = (
     "telephone hot line",
     "memory",
@@ -52,6 +49,8 @@ CHARACTERISTICS = (
     "price",
 )
 N_TRAIN, N_TEST = 16, 4
+#: Largest file that is read; the published one has 10,469 bytes.
+MOST_BYTES = 200_000
 
 DESCR = f"""\
 Computer survey of Lenk et al. (1996)
@@ -62,9 +61,9 @@ computer is described by 13 characteristics with two levels, coded -1 and +1. Th
 {N_TRAIN} of the published training part followed by the {N_TEST} of its test part; people keep the order
 of the file, which is the published split.
 
-Citation: {SOURCE.citation}
-Licence: {SOURCE.licence}
-Source: {SOURCE.url}
+Citation: {LENK.citation}
+Licence: {LENK.licence}
+Source: {LENK.url}
 """
 
 
@@ -83,29 +82,24 @@ def fetch_lenk(
     add_constant : bool
         Append a column of ones to the inputs, as the paper's protocol does.
     path : path, optional
-        The file ``lenk_data.mat``, or a folder or zip archive that holds it. No network is touched then.
-        Neither is it when the environment variable ``TAILORED_DATA`` names a folder with the data.
+        The file ``lenk_data.mat``, or a folder or zip archive that contains it.  The network is not used then, nor if
+        the environment variable ``TAILORED_DATA`` names a folder with the data.
     data_home : path, optional
         Folder for downloads; ``TAILORED_DATA_HOME`` or the user's cache folder by default.
     download : bool
-        False raises `FileNotFoundError` rather than downloading.
+        False raises `FileNotFoundError` instead of downloading.
     progress : bool
-        Show a progress bar while downloading, on a terminal.
+        Show a progress bar while downloading.
 
     Returns
     -------
     data : Bunch
         ``tasks`` (the `TaskSet`, with labels 0 to 179), ``feature_names``, ``target_name``,
         ``target_range``, ``n_train_rows`` (the first 16 rows of each task are the published training
-        part), ``origin`` (where the data was read from), ``licence``, ``DESCR``.
-
-    Examples
-    --------
-    >>> from tailored.datasets import fetch_lenk
-    >>> tasks = fetch_lenk().tasks  # doctest: +SKIP
+        part), ``origin``, ``licence``, ``DESCR``.
     """
-    found = locate(SOURCE, path=path, data_home=data_home, download=download, progress=progress)
-    train, test = _read(found)
+    files = locate(LENK, path=path, data_home=data_home, download=download, progress=progress)
+    train, test = _read(files)
     people = len(train) // N_TRAIN
     rows = np.concatenate(
         [train.reshape(people, N_TRAIN, -1), test.reshape(people, N_TEST, -1)], axis=1, dtype=np.float64
@@ -121,24 +115,26 @@ def fetch_lenk(
         target_name="rating",
         target_range=(0.0, 10.0),
         n_train_rows=N_TRAIN,
-        origin=str(found.origin),
-        licence=SOURCE.licence,
+        origin=str(files.origin),
+        licence=LENK.licence,
         DESCR=DESCR,
     )
 
 
-def _read(found: Located) -> tuple[np.ndarray, np.ndarray]:
+def _read(files: Located) -> tuple[np.ndarray, np.ndarray]:
     from scipy.io import loadmat
 
-    ((name, content),) = found.files.items()
-    where = found.place(name)
-    _refuse_bomb(content, where)
+    ((name, content),) = files.files.items()
+    where = files.place(name)
+    if len(content) > MOST_BYTES:
+        # SciPy inflates compressed variables without a limit: a small file bounds the memory that it can take.
+        raise too_large(where, f"{len(content)} bytes", f"It should be {LENK.url}", MOST_BYTES)
     try:
         variables = loadmat(io.BytesIO(content))
     except Exception as error:
         # SciPy's reader fails in many ways on other files: ValueError, TypeError, struct and zlib errors.
         raise DamagedFileError(
-            f"{where} is not a readable MATLAB file ({error}); it should be {SOURCE.url}"
+            f"{where} is not a readable MATLAB file ({error}); it should be {LENK.url}"
         ) from error
     width = len(CHARACTERISTICS) + 2
     parts = []
@@ -166,26 +162,3 @@ def _read(found: Located) -> tuple[np.ndarray, np.ndarray]:
             f"{where}: the first column should be the constant 1; is this the survey's file?"
         )
     return train, test
-
-
-def _refuse_bomb(content: bytes, where: str) -> None:
-    """SciPy inflates whatever a variable holds: see first how much that is.
-
-    After a header of 128 bytes a file of version 5 has elements: type, length, content; type 15 is deflated.
-    """
-    order, place, total = "<" if content[126:128] == b"IM" else ">", 128, 0
-    while place + 8 <= len(content):
-        kind, length = struct.unpack(f"{order}II", content[place : place + 8])
-        packed = content[place + 8 : place + 8 + length]
-        place += 8 + length
-        if kind != 15:
-            continue
-        inflater = zlib.decompressobj()
-        with suppress(zlib.error):  # SciPy's reader is about to say so
-            while packed and total <= MOST_BYTES:
-                total += len(inflater.decompress(packed, 1 << 20))
-                packed = inflater.unconsumed_tail
-        if total > MOST_BYTES:
-            raise too_large(
-                where, f"more than {MOST_BYTES} bytes when unpacked", f"It should be {SOURCE.url}"
-            )

@@ -1,4 +1,4 @@
-"""Seven classical multilevel data sets of R's packages, from files that the user exported: never downloaded."""
+"""Seven classical multilevel data sets of R's packages, read from files that the user exported."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
 from .._utils.validation import check_choice
-from ..tasks import TaskSet
-from ._fetch import DATA_VARIABLE, DamagedFileError
-from ._local import read_whole
+from ..exceptions import DamagedFileError
+from ..tasks.task_set import TaskSet
+from ._files import DATA_VARIABLE, read_whole
 
-#: Sub-folder of a local data folder that is looked into, besides the folder itself.
+#: Sub-folder of a local data folder that is searched, besides the folder itself.
 FOLDER = "multilevel"
-#: How R writes a value that is not there.
+#: Missing values as R writes them.
 MISSING = frozenset({"", "NA", "NaN"})
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A file, and which of its columns are what.
+class MultilevelTable:
+    """A file and the roles of its columns.
 
-    ``coded`` are columns whose words look like numbers: 4 is then a name and not twice 2.
+    ``coded`` are categorical columns whose categories look like numbers.
     """
 
     file: str
@@ -39,13 +39,13 @@ class Layout:
     task: str
     target: str
     columns: tuple[str, ...]
-    description: tuple[str, ...] = ()
+    side_info: tuple[str, ...] = ()
     coded: tuple[str, ...] = ()
 
 
-#: The sets by name; `load_multilevel` does not mind capitals.
-MULTILEVEL: dict[str, Layout] = {
-    "sleepstudy": Layout(
+#: The sets by name; `load_multilevel` ignores case.
+MULTILEVEL: dict[str, MultilevelTable] = {
+    "sleepstudy": MultilevelTable(
         "sleepstudy.csv",
         "lme4",
         "reaction times of 18 people over ten days of sleep deprivation (Belenky et al., 2003)",
@@ -53,7 +53,7 @@ MULTILEVEL: dict[str, Layout] = {
         "Reaction",
         ("Days",),
     ),
-    "oxboys": Layout(
+    "oxboys": MultilevelTable(
         "Oxboys.csv",
         "nlme",
         "heights of 26 boys of Oxford at nine ages (Goldstein, 1987)",
@@ -61,7 +61,7 @@ MULTILEVEL: dict[str, Layout] = {
         "height",
         ("age",),
     ),
-    "exam": Layout(
+    "exam": MultilevelTable(
         "Exam.csv",
         "mlmRev",
         "examination scores of pupils of 65 schools of inner London (Goldstein et al., 1993)",
@@ -70,7 +70,7 @@ MULTILEVEL: dict[str, Layout] = {
         ("standLRT", "sex", "vr"),
         ("schavg", "schgend"),
     ),
-    "early": Layout(
+    "early": MultilevelTable(
         "Early.csv",
         "mlmRev",
         "cognitive scores of 103 infants in a study of early childhood intervention, at three ages",
@@ -79,7 +79,7 @@ MULTILEVEL: dict[str, Layout] = {
         ("age",),
         ("trt",),
     ),
-    "bdf": Layout(
+    "bdf": MultilevelTable(
         "bdf.csv",
         "nlme",
         "language scores of pupils of 131 Dutch schools (Snijders and Bosker, 1999)",
@@ -89,7 +89,7 @@ MULTILEVEL: dict[str, Layout] = {
         ("schoolSES", "denomina"),
         coded=("denomina",),
     ),
-    "hsb82": Layout(
+    "hsb82": MultilevelTable(
         "Hsb82.csv",
         "mlmRev",
         "mathematics scores of pupils of 160 schools, High School and Beyond 1982 (Bryk and Raudenbush, 1992)",
@@ -98,7 +98,7 @@ MULTILEVEL: dict[str, Layout] = {
         ("minrty", "sx", "cses"),
         ("meanses", "sector"),
     ),
-    "egsingle": Layout(
+    "egsingle": MultilevelTable(
         "egsingle.csv",
         "mlmRev",
         "mathematics scores of 1,721 children over the years of primary school (US Sustaining Effects study)",
@@ -110,7 +110,7 @@ MULTILEVEL: dict[str, Layout] = {
 }
 
 
-class _Columns(NamedTuple):
+class _Encoded(NamedTuple):
     values: NDArray[np.float64]
     names: list[str]
 
@@ -119,35 +119,30 @@ def load_multilevel(name: str, path: str | os.PathLike[str] | None = None) -> Bu
     """Load one of the multilevel sets of R's packages lme4, nlme and mlmRev from a local file.
 
     The files are those of ``write.csv``; ``benchmarks/export_multilevel.R`` of the project writes them.
-    Rows with a missing value are dropped; a column of words becomes an indicator for each word but the
-    first in alphabetical order.  Rows keep the order of the file, which is that of time in sleepstudy, Oxboys,
+    Rows with a missing value are dropped.  A categorical column becomes an indicator for each category but the first
+    in alphabetical order.  Rows keep the order of the file, which is that of time in sleepstudy, Oxboys,
     Early and egsingle.
 
     Parameters
     ----------
     name : str
-        sleepstudy, Oxboys, Exam, Early, bdf, Hsb82 or egsingle, in capitals or not.
+        sleepstudy, Oxboys, Exam, Early, bdf, Hsb82 or egsingle, in any case.
     path : path, optional
         The file, or a folder with it or with a sub-folder ``multilevel``.  By default the folder that the
-        environment variable ``TAILORED_DATA`` names.  Nothing is ever downloaded.
+        environment variable ``TAILORED_DATA`` names.
 
     Returns
     -------
     data : Bunch
-        ``tasks`` (the `TaskSet`: labels are the file's, as strings; the description is its side information),
-        ``feature_names``, ``target_name``, ``task_name``, ``side_names`` (None without a description),
+        ``tasks`` (the `TaskSet`: labels are those of the file, as strings),
+        ``feature_names``, ``target_name``, ``task_name``, ``side_names`` (None without side information),
         ``origin``, ``licence``, ``DESCR``.
-
-    Examples
-    --------
-    >>> from tailored.datasets import load_multilevel
-    >>> tasks = load_multilevel("sleepstudy").tasks  # doctest: +SKIP
     """
     layout = MULTILEVEL[check_choice("name", str(name).lower(), MULTILEVEL)]
     file = _find(layout, path)
     table = _read(layout, file)
     X = _encode(table, layout.columns, layout)
-    side = _encode(table, layout.description, layout) if layout.description else None
+    side = _encode(table, layout.side_info, layout) if layout.side_info else None
     tasks = TaskSet(
         X.values,
         _numbers(table[layout.target], layout.target, file),
@@ -168,7 +163,7 @@ def load_multilevel(name: str, path: str | os.PathLike[str] | None = None) -> Bu
     )
 
 
-def _find(layout: Layout, path: str | os.PathLike[str] | None) -> Path:
+def _find(layout: MultilevelTable, path: str | os.PathLike[str] | None) -> Path:
     named_by = "path=" if path is not None else DATA_VARIABLE
     given = path if path is not None else os.environ.get(DATA_VARIABLE)
     advice = (
@@ -177,36 +172,38 @@ def _find(layout: Layout, path: str | os.PathLike[str] | None) -> Path:
         "It is never downloaded."
     )
     if not given:
-        raise FileNotFoundError(f"{layout.file} is read from a local folder, and none was named. {advice}")
+        raise FileNotFoundError(
+            f"{layout.file} is read from a local folder, and no folder was given. {advice}"
+        )
     place = Path(given).expanduser()
     for file in (place, place / layout.file, place / FOLDER / layout.file):
         if file.is_file():
             return file
-    raise FileNotFoundError(f"{named_by} names {place}, where there is no {layout.file}. {advice}")
+    raise FileNotFoundError(f"{named_by} names {place}, which does not contain {layout.file}. {advice}")
 
 
-def _read(layout: Layout, file: Path) -> dict[str, list[str]]:
-    """The columns that are used, as text, of the rows that miss none of them."""
-    wanted = (layout.task, layout.target, *layout.columns, *layout.description)
+def _read(layout: MultilevelTable, file: Path) -> dict[str, list[str]]:
+    """Read the columns that are used, as text, of the rows without missing values."""
+    columns = (layout.task, layout.target, *layout.columns, *layout.side_info)
     try:
         reader = csv.DictReader(io.StringIO(read_whole(file).decode("utf-8"), newline=""))
-        lost = [name for name in wanted if name not in (reader.fieldnames or ())]
+        missing = [name for name in columns if name not in (reader.fieldnames or ())]
         # A short line has None for its last columns.
-        rows = [] if lost else [[(row[name] or "").strip() for name in wanted] for row in reader]
+        rows = [] if missing else [[(row[name] or "").strip() for name in columns] for row in reader]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DamagedFileError(
             f"{file} is not a table separated by commas ({error}); is it {layout.file}?"
         ) from error
-    if lost:
-        raise DamagedFileError(f"{file} has no column {', '.join(lost)}; is it {layout.file}?")
+    if missing:
+        raise DamagedFileError(f"{file} does not have the column {', '.join(missing)}; is it {layout.file}?")
     rows = [row for row in rows if not MISSING.intersection(row)]
     if not rows:
-        raise DamagedFileError(f"{file} has no row without missing values")
-    return dict(zip(wanted, map(list, zip(*rows, strict=True)), strict=True))
+        raise DamagedFileError(f"{file} does not have a row without missing values")
+    return dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _encode(table: dict[str, list[str]], names: Sequence[str], layout: Layout) -> _Columns:
-    """Numbers as they are, words as indicators of all but the first of them."""
+def _encode(table: dict[str, list[str]], names: Sequence[str], layout: MultilevelTable) -> _Encoded:
+    """Keep numbers; encode categories by indicators of all but the first."""
     values, labels = [], []
     for name in names:
         column = table[name]
@@ -214,17 +211,17 @@ def _encode(table: dict[str, list[str]], names: Sequence[str], layout: Layout) -
             values.append(np.array(column, dtype=float))
             labels.append(name)
             continue
-        words = np.array(column)
-        for word in np.unique(words)[1:]:
-            values.append((words == word).astype(float))
-            labels.append(f"{name}={word}")
-    return _Columns(np.column_stack(values), labels)
+        categories = np.array(column)
+        for category in np.unique(categories)[1:]:
+            values.append((categories == category).astype(float))
+            labels.append(f"{name}={category}")
+    return _Encoded(np.column_stack(values), labels)
 
 
 def _numbers(column: list[str], name: str, file: Path) -> NDArray[np.float64]:
     wrong = next((text for text in column if not _is_number(text)), None)
     if wrong is not None:
-        raise DamagedFileError(f"{file}: column {name} should be numbers, it has {wrong!r}")
+        raise DamagedFileError(f"{file}: column {name} must contain numbers, got {wrong!r}")
     return np.array(column, dtype=float)
 
 

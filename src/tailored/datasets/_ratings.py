@@ -1,43 +1,224 @@
-"""From (user, item, rating) triples to tasks: a user is a task, an item's one-hot vector an input."""
+"""Ratings: MovieLens-100k (GroupLens) and Jester-1 (Goldberg et al.).  A user is a task, a rated item a row."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import io
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from scipy import sparse as sp
+from sklearn.utils import Bunch
 
-from .._utils.validation import check_int
-from ._fetch import DamagedFileError
+from .._utils.validation import check_int, check_real
+from ..exceptions import DamagedFileError
+from ..tasks.task_set import TaskSet
+from ._files import Located, Source, gunzip, locate
 
-# Above this many items a dense one-hot matrix is a waste that users notice.
+#: Above this many items the one-hot rows are sparse by default.
 DENSE_ITEMS = 256
+N_JOKES, NOT_RATED, EXTREME = 100, 99.0, 10.0
+
+MOVIELENS = Source(
+    name="movielens",
+    file="ml-100k.zip",
+    url="https://files.grouplens.org/datasets/movielens/ml-100k.zip",
+    sha256="50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
+    size=4924029,
+    licence=(
+        "For research, with acknowledgement, without implying an endorsement; no redistribution and no "
+        "commercial use without permission of GroupLens (see the README in the archive)."
+    ),
+    citation=(
+        "F. M. Harper and J. A. Konstan (2015). The MovieLens datasets: history and context. "
+        "ACM Transactions on Interactive Intelligent Systems 5(4), 19:1-19:19. doi:10.1145/2827872"
+    ),
+    folders=("ml-100k", "movielens"),
+    layouts=(("u.data", "u.user", "u.item"),),
+)
+JESTER = Source(
+    name="jester",
+    file="jester_dataset_1_1.zip",
+    url="https://eigentaste.berkeley.edu/dataset/jester_dataset_1_1.zip",
+    # The official host is often unreachable; the Internet Archive has the same file.
+    mirrors=(
+        "https://web.archive.org/web/20260301101947id_/"
+        "https://eigentaste.berkeley.edu/dataset/jester_dataset_1_1.zip",
+    ),
+    sha256="cb7841756ded125b15f3d95c9f8241224065e96354c132a46ae4214deeab7615",
+    size=4171628,
+    licence="Freely available for research use when acknowledged with the reference below.",
+    citation=(
+        "K. Goldberg, T. Roeder, D. Gupta and C. Perkins (2001). Eigentaste: a constant time collaborative "
+        "filtering algorithm. Information Retrieval 4(2), 133-151."
+    ),
+    folders=("jester",),
+    layouts=(
+        ("jester-data-1.xls",),
+        ("jester-data-1.csv.gz",),
+        ("jester-data-1.csv",),
+        ("jester-5k.csv.gz",),
+    ),
+)
 
 
-class OneHotRatings(NamedTuple):
-    """Rows sorted by user, then item; column `j` of `X` stands for the item ``item_ids[j]``."""
+def fetch_movielens(
+    *,
+    n_items: int | None = 20,
+    min_ratings: int = 10,
+    sparse: bool | None = None,
+    path: str | os.PathLike[str] | None = None,
+    data_home: str | os.PathLike[str] | None = None,
+    download: bool = True,
+    progress: bool = False,
+) -> Bunch:
+    """Load MovieLens-100k: 943 users (tasks), one-hot movies, ratings from 1 to 5, side information.
 
-    X: Any
-    y: np.ndarray
-    users: np.ndarray
-    item_ids: np.ndarray
+    Parameters
+    ----------
+    n_items : int or None
+        Keep this many of the most rated movies (ties by movie id); None keeps all 1,682.
+    min_ratings : int
+        Keep the users who rated at least this many of them.
+    sparse : bool, optional
+        Whether the inputs are a CSR array; by default they are above 256 movies.
+    path : path, optional
+        The archive ``ml-100k.zip``, or a folder with ``u.data``, ``u.user`` and ``u.item``.  The network is not used
+        then, nor if the environment variable ``TAILORED_DATA`` names a folder with the data.
+    data_home : path, optional
+        Folder for downloads; ``TAILORED_DATA_HOME`` or the user's cache folder by default.
+    download : bool
+        False raises `FileNotFoundError` instead of downloading.
+    progress : bool
+        Show a progress bar while downloading.
+
+    Returns
+    -------
+    data : Bunch
+        ``tasks`` (the `TaskSet`: labels are user ids; rows sorted by movie id; side information age, sex, occupation),
+        ``feature_names`` (movie titles, from the most to the least rated), ``item_ids``, ``target_name``,
+        ``target_range``, ``side_names``, ``origin``, ``licence``, ``DESCR``.
+    """
+    files = locate(MOVIELENS, path=path, data_home=data_home, download=download, progress=progress)
+    users, items, ratings = _read_ratings(files.files["u.data"], files.place("u.data"))
+    people = _read_users(files.files["u.user"], files.place("u.user"))
+    titles = _read_titles(files.files["u.item"], files.place("u.item"))
+    X, y, users, item_ids = _one_hot(
+        users, items, ratings, n_items, min_ratings, sparse, files.place("u.data")
+    )
+    labels = np.unique(users).tolist()
+    for name, ids, known in (("u.user", labels, people), ("u.item", item_ids.tolist(), titles)):
+        missing = next((i for i in ids if i not in known), None)
+        if missing is not None:
+            raise DamagedFileError(
+                f"{files.origin}: {name} does not describe id {missing}, which occurs in u.data; the file is incomplete"
+            )
+    tasks = TaskSet(X, y, users, side_info={label: people[label] for label in labels})
+    return _bunch(
+        MOVIELENS,
+        files,
+        tasks,
+        item_ids,
+        [titles[i] for i in item_ids.tolist()],
+        (1.0, 5.0),
+        "100,000 ratings of 1,682 movies by 943 people, collected from September 1997 to April 1998. Side information: "
+        "age, sex and occupation.",
+        side_names=["age", "sex", "occupation"],
+    )
 
 
-def one_hot_ratings(
+def fetch_jester(
+    *,
+    n_items: int | None = 20,
+    min_ratings: int = 10,
+    shift: float = 0.0,
+    sparse: bool | None = None,
+    path: str | os.PathLike[str] | None = None,
+    data_home: str | os.PathLike[str] | None = None,
+    download: bool = True,
+    progress: bool = False,
+) -> Bunch:
+    """Load Jester-1: 24,983 users (tasks), one-hot jokes, ratings from -10 to 10.
+
+    Parameters
+    ----------
+    n_items : int or None
+        Keep this many of the most rated jokes (ties by number); None keeps all 100.
+    min_ratings, sparse, data_home, download, progress
+        See `fetch_movielens`.
+    shift : float
+        Added to every rating; the published numbers use 11, which makes all ratings positive.
+    path : path, optional
+        The archive ``jester_dataset_1_1.zip``, its ``jester-data-1.xls``, a CSV file of the same layout
+        (plain or gzipped), or a folder with one of them.
+
+    Returns
+    -------
+    data : Bunch
+        As that of `fetch_movielens`, without side information.  A label is the row of the user in the file, from 0.
+
+    Notes
+    -----
+    The file has one row per user: the number of ratings, then 100 ratings, 99 for "not rated".  Reading the ``.xls``
+    file takes xlrd (in the ``data`` extra) about five seconds.
+    """
+    shift = check_real("shift", shift)
+    files = locate(JESTER, path=path, data_home=data_home, download=download, progress=progress)
+    table = _read_jester(files)
+    users, jokes = np.nonzero(table != NOT_RATED)
+    X, y, users, item_ids = _one_hot(
+        users, jokes + 1, table[users, jokes] + shift, n_items, min_ratings, sparse, str(files.origin)
+    )
+    return _bunch(
+        JESTER,
+        files,
+        TaskSet(X, y, users),
+        item_ids,
+        [f"joke {i}" for i in item_ids],
+        (shift - EXTREME, shift + EXTREME),
+        "Ratings of 100 jokes, from -10 to 10, by 24,983 people with 36 ratings or more, collected from April 1999 to "
+        "May 2003 (the first of three files).",
+    )
+
+
+def _bunch(
+    source: Source,
+    files: Located,
+    tasks: TaskSet,
+    item_ids: np.ndarray,
+    names: list[str],
+    target_range: tuple[float, float],
+    about: str,
+    **more: Any,
+) -> Bunch:
+    return Bunch(
+        tasks=tasks,
+        feature_names=names,
+        item_ids=item_ids,
+        target_name="rating",
+        target_range=target_range,
+        origin=str(files.origin),
+        licence=source.licence,
+        DESCR=f"{source.name}\n\n{about}\n\nCitation: {source.citation}\nLicence: {source.licence}\nSource: {source.url}\n",
+        **more,
+    )
+
+
+def _one_hot(
     users: np.ndarray,
     items: np.ndarray,
     ratings: np.ndarray,
-    *,
     n_items: int | None,
     min_ratings: int,
     sparse: bool | None,
     origin: str,
-) -> OneHotRatings:
-    """Keep the most rated items and the users who rated enough of them.
+) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+    """Keep the most rated items and the users who rated enough of them; return X, y, users and item ids.
 
-    Columns go from the most to the least rated item, ties by item id, so that fewer items are a prefix of
-    more. Rows are sorted, so that the order of the file has no say. `sparse` None means: CSR above 256
-    items.
+    Columns go from the most to the least rated item, ties by item id.  Rows are sorted by user and item, so that the
+    order of the file does not matter.
     """
     ids, counts = np.unique(items, return_counts=True)
     n_items = len(ids) if n_items is None else check_int("n_items", n_items)
@@ -71,4 +252,112 @@ def one_hot_ratings(
     else:
         X = np.zeros((len(columns), n_items))
         X[np.arange(len(columns)), columns] = 1.0
-    return OneHotRatings(X, ratings.astype(np.float64), users, item_ids)
+    return X, ratings.astype(np.float64), users, item_ids
+
+
+def _read_ratings(content: bytes, where: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    if not content.strip():
+        raise DamagedFileError(f"{where} is empty")
+    try:
+        table = np.loadtxt(io.BytesIO(content), dtype=np.int64, delimiter="\t", ndmin=2, comments=None)
+    except ValueError as error:
+        raise DamagedFileError(
+            f"{where} is not a table of whole numbers separated by tabs: {error}"
+        ) from error
+    if table.shape[1] != 4:
+        raise DamagedFileError(
+            f"{where} should have 4 columns (user, item, rating, time), it has {table.shape[1]}"
+        )
+    users, items, ratings = table[:, 0], table[:, 1], table[:, 2]
+    outside = (ratings < 1) | (ratings > 5)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise DamagedFileError(f"{where}: line {row + 1} has the rating {ratings[row]}, outside 1 to 5")
+    return users, items, ratings
+
+
+def _read_users(content: bytes, where: str) -> dict[int, dict[str, Any]]:
+    def user(fields: list[str]) -> tuple[int, dict[str, Any]]:
+        number, age, sex, occupation, _zip_code = fields
+        return int(number), {"age": float(age), "sex": sex, "occupation": occupation}
+
+    return dict(_parse(content, where, user, "id|age|sex|occupation|zip"))
+
+
+def _read_titles(content: bytes, where: str) -> dict[int, str]:
+    def movie(fields: list[str]) -> tuple[int, str]:
+        return int(fields[0]), fields[1]
+
+    titles = dict(_parse(content, where, movie, "id|title|..."))
+    # 18 titles occur under two ids, and column names must differ.
+    times = Counter(titles.values())
+    return {i: f"{title} [{i}]" if times[title] > 1 else title for i, title in titles.items()}
+
+
+def _parse(content: bytes, where: str, parse: Callable[[list[str]], Any], layout: str) -> Iterator[Any]:
+    # The titles are in Latin-1, which decodes any byte; a damaged line is reported by its number below.
+    for number, line in enumerate(content.decode("latin-1").split("\n"), start=1):
+        if line.strip():
+            try:
+                yield parse(line.rstrip("\r").split("|"))
+            except (ValueError, IndexError) as error:
+                raise DamagedFileError(f"{where}: line {number} is not {layout}: {line[:60]!r}") from error
+
+
+def _read_jester(files: Located) -> np.ndarray:
+    """Return the ratings (n_users, 100) of the file, 99 where an item is not rated."""
+    ((name, content),) = files.files.items()
+    where = files.place(name)
+    table = _read_xls(content, where) if name.lower().endswith(".xls") else _read_csv(content, where)
+    if table.ndim != 2 or table.shape[1] != N_JOKES + 1 or not len(table):
+        raise DamagedFileError(
+            f"{where} should have {N_JOKES + 1} columns, the number of ratings and {N_JOKES} ratings; "
+            f"its shape is {table.shape}"
+        )
+    ratings = table[:, 1:]
+    bad = ~((np.abs(ratings) <= EXTREME) | (ratings == NOT_RATED))
+    if bad.any():
+        row, joke = np.argwhere(bad)[0]
+        raise DamagedFileError(
+            f"{where}: row {row + 1} rates joke {joke + 1} with {ratings[row, joke]:g}; "
+            f"ratings lie between -10 and 10, and {NOT_RATED:g} means not rated"
+        )
+    return ratings
+
+
+def _read_csv(content: bytes, where: str) -> np.ndarray:
+    if content[:2] == b"\x1f\x8b":
+        content = gunzip(content, where)
+    try:
+        if not content.strip():
+            raise ValueError("it is empty")
+        return np.loadtxt(io.BytesIO(content), delimiter=",", ndmin=2, comments=None)
+    except ValueError as error:
+        raise DamagedFileError(
+            f"{where} is not a complete table of numbers separated by commas: {error}"
+        ) from error
+
+
+def _read_xls(content: bytes, where: str) -> np.ndarray:
+    try:
+        import xlrd
+    except ImportError as error:
+        raise ImportError(
+            f"reading {where} needs xlrd: pip install 'tailored[data]', "
+            "or give a CSV file of the same layout with path="
+        ) from error
+    try:
+        # Without a log file xlrd prints to standard output.
+        book = xlrd.open_workbook(file_contents=content, on_demand=True, logfile=io.StringIO())
+        sheet = book.sheet_by_index(0)
+        rows: list[list[Any]] = [sheet.row_values(i) for i in range(sheet.nrows)]
+    except Exception as error:
+        # xlrd raises struct, index and assertion errors for damaged files, besides its own.
+        raise DamagedFileError(
+            f"{where} is not a readable Excel file ({error!r}); the official one is in {JESTER.url}"
+        ) from error
+    for number, row in enumerate(rows, start=1):
+        for column, value in enumerate(row, start=1):
+            if not isinstance(value, float):
+                raise DamagedFileError(f"{where}: row {number}, column {column} is {value!r}, not a number")
+    return np.array(rows)

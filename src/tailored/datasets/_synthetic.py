@@ -1,22 +1,29 @@
-"""The paper's synthetic environment: clusters of tasks, each with a subspace of its own."""
+"""Synthetic environments: clusters of tasks with a subspace each (the paper's), and weights on a curve."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 
 from .._utils.validation import check_choice, check_int, check_nonnegative, check_real, is_integer
-from ..tasks import TaskSet
+from ..tasks.task_set import TaskSet
 
-# What `side_noise` defaults to, and the names `side_info` may take.
+#: Default of `side_noise` for each value of `side_info`.
 SIDE_NOISE = {"dataset": None, "index": 0.1, "center": 0.5}
+#: Coordinates in the plane of u and v, in units of the radius, of the point with index s in [0, 1].
+CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
+    "circle": lambda s: (np.cos(2 * np.pi * s), np.sin(2 * np.pi * s)),
+    "line": lambda s: (2 * s - 1, np.zeros_like(s)),
+    "quadratic": lambda s: (2 * s - 1, (2 * s - 1) ** 2),
+}
 
 
 @dataclass(frozen=True)
 class ClusterTruth:
-    """What `make_clusters` drew and hid.
+    """The hidden parameters of `make_clusters`.
 
     Attributes
     ----------
@@ -31,7 +38,7 @@ class ClusterTruth:
     noise : float
         Standard deviation of the noise on `y`.
     hint : float or None
-        Probability with which the hint is that of the task's own cluster by design, not by luck.
+        Probability that the hint is set to the task's own cluster; a random hint may be right as well.
     hints : ndarray of shape (T,) or None
         Cluster that each task's side information points to; None without a hint.
     """
@@ -45,38 +52,6 @@ class ClusterTruth:
     hints: np.ndarray | None = None
 
 
-@overload
-def make_clusters(
-    n_tasks: int = ...,
-    *,
-    n_clusters: int = ...,
-    n_rows: int | tuple[int, int] = ...,
-    n_features: int = ...,
-    rank: int | None = ...,
-    noise: float = ...,
-    side_info: str = ...,
-    side_noise: float | None = ...,
-    side_dim: int = ...,
-    hint: float | None = ...,
-    random_state: Any = ...,
-    return_truth: Literal[False] = ...,
-) -> TaskSet: ...
-@overload
-def make_clusters(
-    n_tasks: int = ...,
-    *,
-    n_clusters: int = ...,
-    n_rows: int | tuple[int, int] = ...,
-    n_features: int = ...,
-    rank: int | None = ...,
-    noise: float = ...,
-    side_info: str = ...,
-    side_noise: float | None = ...,
-    side_dim: int = ...,
-    hint: float | None = ...,
-    random_state: Any = ...,
-    return_truth: Literal[True],
-) -> tuple[TaskSet, ClusterTruth]: ...
 def make_clusters(
     n_tasks: int = 900,
     *,
@@ -91,14 +66,13 @@ def make_clusters(
     hint: float | None = None,
     random_state: Any = None,
     return_truth: bool = False,
-) -> TaskSet | tuple[TaskSet, ClusterTruth]:
+) -> Any:
     """Draw regression tasks from a uniform mixture of clusters (the paper's Example "Clusters").
 
     A task of cluster `j`, drawn uniformly, has the target vector ``w = P_j u`` with ``u`` standard normal
     scaled to unit norm; its rows are ``y = <x, w> + noise * N(0, 1)`` with `x` uniform on the unit
-    sphere. The columns of all the ``P_j (d, rank)`` together are orthonormal, so what one cluster uses
-    says nothing about another: a learner that has to serve all clusters with one representation pays a
-    factor of ``sqrt(n_clusters)`` for it.
+    sphere. The columns of all the ``P_j (d, rank)`` together are orthonormal, so one
+    representation for all clusters costs a factor of ``sqrt(n_clusters)``.
 
     Parameters
     ----------
@@ -115,7 +89,7 @@ def make_clusters(
     noise : float
         Standard deviation of the noise on `y`.
     side_info : {"dataset", "index", "center"}
-        "dataset": none is given, the task's own rows are its side information. "index": a noisy cluster
+        "dataset": none; the task's own rows are its side information. "index": a noisy cluster
         index, one number. "center": a point of the ball around the cluster's centre in `side_dim`
         dimensions, uniform in it; centres are at least 2 apart.
     side_noise : float, optional
@@ -125,14 +99,13 @@ def make_clusters(
         Dimension q of the "center" side information.
     hint : float in [0, 1], optional
         Side information is the indicator of a cluster, m numbers of which one is 1: with this probability
-        the task's own cluster, else a uniformly random one. So it is right with probability
-        ``hint + (1 - hint) / n_clusters``. It takes the place of `side_info`, which stays "dataset".
+        the task's own cluster, else a uniformly random one, so it is right with probability
+        ``hint + (1 - hint) / n_clusters``. It requires ``side_info="dataset"``.
     random_state : int, Generator, RandomState or None
         The seed. Subspaces, tasks, rows and side information have a stream each, so that with one seed
-        the same target vectors come with any `n_rows`, `noise`, `side_info` or `hint`. None draws fresh entropy;
-        NumPy's global state is never used.
+        the same target vectors come with any `n_rows`, `noise`, `side_info` or `hint`. None draws fresh entropy.
     return_truth : bool
-        Also return what was hidden.
+        Also return the hidden parameters.
 
     Returns
     -------
@@ -157,7 +130,7 @@ def make_clusters(
         hint = check_real("hint", hint, 0.0, 1.0)
         if side_info != "dataset":
             raise ValueError(
-                f"hint={hint} and side_info={side_info!r} are both the side information of a task: leave one out."
+                f"hint={hint} and side_info={side_info!r} both define the side information: leave one out."
             )
     if n_clusters * rank > d:
         raise ValueError(
@@ -198,7 +171,7 @@ def on_sphere(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 
 def orthogonal_bases(rng: np.random.Generator, m: int, d: int, rank: int) -> np.ndarray:
     Q, R = np.linalg.qr(rng.standard_normal((d, m * rank)))
-    # LAPACK's choice of signs would favour some frames; with those of R undone they are uniform.
+    # Undo the signs of R, so that the frames are uniformly distributed.
     Q = Q * np.sign(np.diag(R))
     return np.ascontiguousarray(Q.reshape(d, m, rank).transpose(1, 0, 2))
 
@@ -214,7 +187,7 @@ def row_counts(rng: np.random.Generator, n_rows: Any, n_tasks: int) -> np.ndarra
 
 
 def _hints(rng: np.random.Generator, clusters: np.ndarray, m: int, probability: float) -> np.ndarray:
-    # Both are drawn for every task, so that with one seed a hint that is right stays so as `hint` grows.
+    # Both are drawn for every task, so that with one seed a right hint stays right as `hint` grows.
     given, other = rng.random(len(clusters)) < probability, rng.integers(m, size=len(clusters))
     return np.where(given, clusters, other)
 
@@ -224,9 +197,7 @@ def _side_information(
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     if kind == "dataset":
         if noise is not None:
-            raise ValueError(
-                "side_noise has no meaning with side_info='dataset'; choose 'index' or 'center'."
-            )
+            raise ValueError("side_noise: not used with side_info='dataset'; choose 'index' or 'center'.")
         return None, None
     spread = check_nonnegative("side_noise", SIDE_NOISE[kind] if noise is None else noise)
     if kind == "index":
@@ -241,3 +212,116 @@ def _side_information(
     # Volume grows as radius**q, so a uniform point has a radius distributed as U**(1/q).
     radius = spread * rng.random((len(clusters), 1)) ** (1 / q)
     return centers[clusters] + radius * on_sphere(rng, len(clusters), q), centers
+
+
+@dataclass(frozen=True)
+class CircleTruth:
+    """The hidden parameters of `make_circle`.
+
+    Attributes
+    ----------
+    u, v : ndarray of shape (d,)
+        Orthonormal vectors of the curve's plane.
+    weights : ndarray of shape (T, d)
+        Target vector of each task.
+    s : ndarray of shape (T,)
+        Index of each task on the curve: its side information.
+    radius, spread, noise : float
+    curve : str
+    """
+
+    u: np.ndarray
+    v: np.ndarray
+    weights: np.ndarray
+    s: np.ndarray
+    radius: float
+    spread: float
+    noise: float
+    curve: str
+
+    def mean(self, side_info: Any) -> np.ndarray:
+        """Expected target vectors (T, d) at side information (T,) or (T, 1)."""
+        return self.radius * _point(self.curve, side_info, np.stack([self.u, self.v]))
+
+
+def make_circle(
+    n_tasks: int = 400,
+    *,
+    n_features: int = 10,
+    n_rows: int | tuple[int, int] = 20,
+    radius: float = 4.0,
+    spread: float = 0.3,
+    noise: float = 0.5,
+    curve: str = "circle",
+    random_state: Any = None,
+    return_truth: bool = False,
+) -> Any:
+    """Draw regression tasks whose target vectors lie around a curve, indexed by the side information.
+
+    A task has side information s, uniform on [0, 1], and the target vector
+    ``w = radius (cos 2πs u + sin 2πs v) + spread N(0, I)`` with orthonormal u and v; its rows are
+    ``y = <x, w> + noise * N(0, 1)`` with `x` standard normal. Side information
+    determines w almost completely, but not linearly: nonlinear features of s are needed.
+
+    Parameters
+    ----------
+    n_tasks : int
+        Number of tasks, T.
+    n_features : int
+        Dimension d, at least 2.
+    n_rows : int or (int, int)
+        Rows per task; a pair draws each task's number uniformly from ``low`` to ``high``, both included.
+    radius : float
+        Radius of the circle, in the units of the target vectors.
+    spread : float
+        Standard deviation of each coordinate of w around the curve.
+    noise : float
+        Standard deviation of the noise on `y`.
+    curve : {"circle", "line", "quadratic"}
+        With ``c = 2s - 1``, "line" is ``radius c u`` and "quadratic" ``radius (c u + c² v)``.
+    random_state : int, Generator, RandomState or None
+        The seed. The plane, tasks and rows have a stream each, so that with one seed the same places come with
+        any other option. None draws fresh entropy.
+    return_truth : bool
+        Also return the hidden parameters.
+
+    Returns
+    -------
+    tasks : TaskSet
+        With labels 0 to T - 1 and one column of side information, "s".
+    truth : CircleTruth
+        Only when `return_truth` is True.
+
+    Examples
+    --------
+    >>> from tailored.datasets import make_circle
+    >>> tasks, truth = make_circle(30, random_state=0, return_truth=True)
+    >>> tasks.X.shape, tasks.side_info.shape, truth.weights.shape
+    ((600, 10), (30, 1), (30, 10))
+    """
+    n_tasks, d = check_int("n_tasks", n_tasks), check_int("n_features", n_features, minimum=2)
+    radius, spread, noise = (
+        check_nonnegative(name, value)
+        for name, value in (("radius", radius), ("spread", spread), ("noise", noise))
+    )
+    check_choice("curve", curve, CURVES)
+    for_plane, for_tasks, for_rows = streams(random_state, 3)
+
+    plane = orthogonal_bases(for_plane, 1, d, 2)[0].T
+    s = for_tasks.random(n_tasks)
+    weights = radius * _point(curve, s, plane) + spread * for_tasks.standard_normal((n_tasks, d))
+    sizes = row_counts(for_tasks, n_rows, n_tasks)
+
+    groups = np.repeat(np.arange(n_tasks), sizes)
+    X = for_rows.standard_normal((len(groups), d))
+    y = np.einsum("nd,nd->n", X, weights[groups]) + noise * for_rows.standard_normal(len(groups))
+
+    tasks = TaskSet(X, y, groups, side_info={t: {"s": place} for t, place in enumerate(s.tolist())})
+    u, v = plane.copy()
+    truth = CircleTruth(u, v, weights, s, radius, spread, noise, curve)
+    return (tasks, truth) if return_truth else tasks
+
+
+def _point(curve: str, s: Any, plane: np.ndarray) -> np.ndarray:
+    """Points (T, d) of the curve of radius 1 in the plane (2, d)."""
+    return np.stack(CURVES[curve](np.asarray(s, dtype=np.float64).reshape(-1)), axis=1) @ plane
