@@ -16,10 +16,9 @@ from pathlib import Path
 import pytest
 
 from loopback import Loopback, closed_port, serve
-from tailored.datasets import SOURCES, ChecksumError, DownloadError, Source, get_data_home
-from tailored.datasets import _fetch as fetch_module
-from tailored.datasets._fetch import fetch, sha256_of
-from tailored.datasets._local import locate
+from tailored.datasets import SOURCES, Source, get_data_home
+from tailored.datasets._files import fetch, locate, sha256_of
+from tailored.exceptions import ChecksumError, DownloadError
 
 CONTENTS = {"a.txt": b"first" * 3000, "b.txt": random.Random(0).randbytes(5000)}
 
@@ -102,40 +101,12 @@ def test_data_home_of_the_environment(
     assert get_data_home().name == "tailored"
 
 
-def test_resume(toy: Source, server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_module, "CHUNK", 1000)
+def test_interrupted_download(toy: Source, server: Loopback, tmp_path: Path) -> None:
     server.break_after = 7300
-    with pytest.raises(DownloadError, match=rf"7000 of {len(ARCHIVE)} bytes are kept in .*toy\.zip\.part"):
+    with pytest.raises((DownloadError, ChecksumError), match=r"could not be downloaded.*path="):
         fetch(toy, tmp_path)
-    assert tree(tmp_path) == {"toy.zip.part"}
+    assert tree(tmp_path) == set()
     assert fetch(toy, tmp_path).read_bytes() == ARCHIVE
-    assert server.asked == [("toy.zip", None), ("toy.zip", "bytes=7000-")]
-    assert tree(tmp_path) == {"toy.zip"}
-
-
-def test_resume_where_the_server_knows_no_ranges(toy: Source, server: Loopback, tmp_path: Path) -> None:
-    server.ranges = False
-    (tmp_path / "toy.zip.part").write_bytes(ARCHIVE[:100])
-    assert fetch(toy, tmp_path).read_bytes() == ARCHIVE
-    assert len(server.asked) == 1
-
-
-@pytest.mark.parametrize(
-    ("part", "asked"),
-    [
-        pytest.param(b"?" * 100, ["bytes=100-", None], id="of another version"),
-        pytest.param(ARCHIVE + b"more", [f"bytes={len(ARCHIVE) + 4}-", None], id="too long"),
-        pytest.param(ARCHIVE, [], id="whole"),
-        pytest.param(b"", [None], id="empty"),
-    ],
-)
-def test_a_part_left_behind(
-    part: bytes, asked: list[str | None], toy: Source, server: Loopback, tmp_path: Path
-) -> None:
-    (tmp_path / "toy.zip.part").write_bytes(part)
-    assert fetch(toy, tmp_path).read_bytes() == ARCHIVE
-    assert [wanted for _, wanted in server.asked] == asked
-    assert tree(tmp_path) == {"toy.zip"}
 
 
 @pytest.mark.parametrize(
@@ -152,26 +123,9 @@ def test_wrong_checksum(served: bytes, toy: Source, server: Loopback, tmp_path: 
     with pytest.raises(ChecksumError) as refusal:
         fetch(toy, tmp_path)
     message = str(refusal.value)
-    assert "toy.zip" in message
-    assert f"expected {toy.sha256}, got" in message
-    assert f"bytes expected {len(ARCHIVE)}, got" in message
-    assert ("(truncated)" in message) == (len(served) < len(ARCHIVE))
-    assert toy.url in message
-    assert "path=" in message
-    if len(served) <= len(ARCHIVE):
-        assert hashlib.sha256(served).hexdigest() in message
+    for part in ("toy.zip", toy.sha256, hashlib.sha256(served).hexdigest(), toy.url, "path="):
+        assert part in message
     assert tree(tmp_path) == set()
-
-
-def test_a_longer_file_is_not_read_to_its_end(
-    toy: Source, server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch_module, "CHUNK", 1000)
-    server.files["toy.zip"] = ARCHIVE + bytes(10**6)
-    with pytest.raises(ChecksumError) as refusal:
-        fetch(toy, tmp_path)
-    got = int(str(refusal.value).split(f"bytes expected {len(ARCHIVE)}, got ")[1].split(".")[0])
-    assert len(ARCHIVE) < got <= len(ARCHIVE) + 1000
 
 
 def test_refused_connection(tmp_path: Path) -> None:
@@ -186,14 +140,12 @@ def test_refused_connection(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [404, 503])
-def test_http_errors_keep_the_part(status: int, toy: Source, server: Loopback, tmp_path: Path) -> None:
+def test_http_errors(status: int, toy: Source, server: Loopback, tmp_path: Path) -> None:
     server.status = status
-    (tmp_path / "toy.zip.part").write_bytes(ARCHIVE[:50])
-    with pytest.raises(DownloadError, match=f"the server answered {status}"):
+    with pytest.raises(DownloadError, match=f"status {status}"):
         fetch(toy, tmp_path)
     server.status = None
     assert fetch(toy, tmp_path).read_bytes() == ARCHIVE
-    assert server.asked[-1] == ("toy.zip", "bytes=50-")
 
 
 @pytest.mark.parametrize("official", ["refused", "another file"])
@@ -207,7 +159,7 @@ def test_mirror(official: str, toy: Source, server: Loopback, tmp_path: Path) ->
 
 def test_a_damaged_file_in_the_cache(toy: Source, server: Loopback, tmp_path: Path) -> None:
     (tmp_path / "toy.zip").write_bytes(ARCHIVE[:500])
-    with pytest.raises(ChecksumError, match=r"\(truncated\)\. Delete it, or allow the download"):
+    with pytest.raises(ChecksumError, match="Delete it, or allow the download"):
         fetch(toy, tmp_path, download=False)
     assert server.asked == []
     assert fetch(toy, tmp_path).read_bytes() == ARCHIVE
@@ -222,16 +174,6 @@ def test_home_that_cannot_be_written(toy: Source, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(DownloadError, match=r"cannot store .*data_home= or TAILORED_DATA_HOME"):
         fetch(toy, tmp_path / "file" / "home")
-
-
-def test_progress(
-    toy: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fetch(toy, tmp_path / "silent", progress=True)
-    assert "(bytes)" not in capsys.readouterr().err
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    fetch(toy, tmp_path / "terminal", progress=True)
-    assert "toy.zip (bytes)" in capsys.readouterr().err
 
 
 def test_without_pooch(toy: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +228,7 @@ def test_local_files(toy: Source, tmp_path: Path, no_network: None) -> None:
         (tmp_path / name).write_bytes(content)
     assert locate(toy, path=str(tmp_path / "b.txt")).files == CONTENTS
     (tmp_path / "c.txt").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"c\.txt is no toy data"):
+    with pytest.raises(ValueError, match=r"c\.txt is not a file of the toy data"):
         locate(toy, path=tmp_path / "c.txt")
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
         locate(toy, path=tmp_path / "nowhere")
@@ -303,10 +245,12 @@ def test_the_variable_forbids_the_network(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param(ARCHIVE[:-60], "not a whole zip archive", id="truncated"),
-        pytest.param(b"hello", "not a whole zip archive", id="no archive"),
+        pytest.param(ARCHIVE[:-60], "not a complete zip archive", id="truncated"),
+        pytest.param(b"hello", "not a complete zip archive", id="no archive"),
         pytest.param(ARCHIVE.replace(b"firstfirst", b"FIRSTfirst", 1), "damaged zip archive", id="damaged"),
-        pytest.param(zipped({"a.txt": b""}), r"holds no a\.txt \+ b\.txt; its members: a\.txt", id="others"),
+        pytest.param(
+            zipped({"a.txt": b""}), r"does not contain a\.txt \+ b\.txt; its members: a\.txt", id="others"
+        ),
         pytest.param(zipped({}), "its members: none", id="empty"),
     ],
 )

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from same_tasks import equal
-from tailored.datasets import CURVES, CircleTruth, make_circle
+from tailored.datasets import CircleTruth, make_circle
+from tailored.datasets._synthetic import CURVES
 from tailored.tasks import TaskSet
 
 

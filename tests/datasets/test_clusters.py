@@ -139,14 +139,14 @@ def test_center_side_information(m: int, q: int) -> None:
         ({"n_rows": (1, 2, 3)}, TypeError, r"n_rows must be an integer or a pair \(low, high\)"),
         ({"n_rows": "many"}, TypeError, "n_rows must be an integer or a pair"),
         ({"side_info": "centre"}, ValueError, "'dataset', 'index', 'center'.*Did you mean 'center'"),
-        ({"side_noise": 0.1}, ValueError, "no meaning with side_info='dataset'"),
+        ({"side_noise": 0.1}, ValueError, "not used with side_info='dataset'"),
         ({"side_info": "index", "side_noise": -0.1}, ValueError, "side_noise must be a finite number >= 0"),
         ({"side_info": "center", "side_dim": 0}, ValueError, "side_dim must be an integer >= 1"),
         ({"hint": 1.5}, ValueError, r"hint must be a finite number in \[0, 1\]"),
         ({"hint": -0.1}, ValueError, "hint must be a finite number"),
         ({"hint": True}, TypeError, "hint must be a number"),
-        ({"hint": 0.7, "side_info": "index"}, ValueError, "hint=0.7 and side_info='index' are both"),
-        ({"hint": 0.7, "side_noise": 0.1}, ValueError, "no meaning with side_info='dataset'"),
+        ({"hint": 0.7, "side_info": "index"}, ValueError, "hint=0.7 and side_info='index' both"),
+        ({"hint": 0.7, "side_noise": 0.1}, ValueError, "not used with side_info='dataset'"),
     ],
 )
 def test_bad_clusters(options: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -30,22 +30,15 @@ from small_files import (
     movielens_files,
     zipped,
 )
-from tailored.datasets import (
-    DamagedFileError,
-    _jester,
-    _lenk,
-    _movielens,
-    fetch_jester,
-    fetch_lenk,
-    fetch_movielens,
-)
+from tailored.datasets import _lenk, _ratings, fetch_jester, fetch_lenk, fetch_movielens
+from tailored.exceptions import DamagedFileError
 
 FETCHERS: dict[str, Callable[..., Any]] = {
     "lenk": fetch_lenk,
     "movielens": fetch_movielens,
     "jester": fetch_jester,
 }
-MODULES = {"lenk": _lenk, "movielens": _movielens, "jester": _jester}
+SOURCES = {"lenk": (_lenk, "LENK"), "movielens": (_ratings, "MOVIELENS"), "jester": (_ratings, "JESTER")}
 
 
 def without_bytes(value: Any) -> str | None:
@@ -55,17 +48,18 @@ def without_bytes(value: Any) -> str | None:
 
 @pytest.mark.parametrize("name", FETCHERS)
 def test_download_from_loopback(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content, module = OFFICIAL[name](), MODULES[name]
+    content, (module, record) = OFFICIAL[name](), SOURCES[name]
+    source = getattr(module, record)
     with serve() as server:
-        server.files[module.SOURCE.file] = content
+        server.files[source.file] = content
         published = replace(
-            module.SOURCE,
-            url=server.url(module.SOURCE.file),
+            source,
+            url=server.url(source.file),
             mirrors=(),
             sha256=hashlib.sha256(content).hexdigest(),
             size=len(content),
         )
-        monkeypatch.setattr(module, "SOURCE", published)
+        monkeypatch.setattr(module, record, published)
         data = FETCHERS[name](data_home=tmp_path, **SMALL[name])
         again = FETCHERS[name](data_home=tmp_path, download=False, **SMALL[name])
         assert len(server.asked) == 1
@@ -75,7 +69,7 @@ def test_download_from_loopback(name: str, tmp_path: Path, monkeypatch: pytest.M
     assert equal(data.tasks, local.tasks)
     assert data.origin == str(tmp_path / published.file)
     assert data.licence in data.DESCR
-    assert module.SOURCE.citation in data.DESCR
+    assert source.citation in data.DESCR
     assert len(data.feature_names) == data.tasks.n_features == len(set(data.feature_names))
     assert data.target_range[0] <= data.tasks.y.min() <= data.tasks.y.max() <= data.target_range[1]
 
@@ -172,9 +166,9 @@ def test_movielens_sparse(movielens_folder: Path) -> None:
         ("u.data", b"7\t30\t4\n", "should have 4 columns"),
         ("u.data", b"7\t30\t4\t1\n7\t10\t9\t1\n", "line 2 has the rating 9, outside 1 to 5"),
         ("u.data", b"7\t30\t4\t1\n7\t30\t5\t2\n", "user 7 rated item 30 more than once"),
-        ("u.user", b"2|53|F|other|T8H1N\n", "u.user describes no user 5"),
+        ("u.user", b"2|53|F|other|T8H1N\n", "u.user does not describe id 5"),
         ("u.user", b"2|53|F|other|T8H1N\n3|old|F|x|1\n", r"line 2 is not id\|age"),
-        ("u.item", b"10|Kolya\n20|Misty", "u.item describes no movie 30"),
+        ("u.item", b"10|Kolya\n20|Misty", "u.item does not describe id 30"),
         ("u.item", b"ten|Kolya\n", r"line 1 is not id\|title"),
         ("u.item", b"10\n", r"line 1 is not id\|title"),
     ],
@@ -246,12 +240,12 @@ def spoilt(row: int, column: int, value: Any) -> list[list[Any]]:
     [
         ("j.csv", as_csv(spoilt(2, 5, 10.5)), r"row 3 rates joke 5 with 10\.5"),
         ("j.csv", as_csv(spoilt(2, 5, float("nan"))), "row 3 rates joke 5 with nan"),
-        ("j.csv", as_csv(spoilt(2, 5, "")), "not a whole table of numbers"),
-        ("j.csv", as_csv(jester_table())[:-20], "not a whole table of numbers"),
+        ("j.csv", as_csv(spoilt(2, 5, "")), "not a complete table of numbers"),
+        ("j.csv", as_csv(jester_table())[:-20], "not a complete table of numbers"),
         ("j.csv", b" \n", "it is empty"),
         ("j.csv", b"1,2,3\n", r"101 columns.*shape is \(1, 3\)"),
         ("j.csv.gz", gzip.compress(as_csv(jester_table()))[:-100], "damaged gzip file"),
-        ("j.xls", as_xls(spoilt(1, 3, "joke")), "row 2, column 4 holds 'joke'"),
+        ("j.xls", as_xls(spoilt(1, 3, "joke")), "row 2, column 4 is 'joke'"),
         ("j.xls", as_xls(jester_table())[:3000], "not a readable Excel file"),
         ("j.xls", b"1,2,3", "not a readable Excel file"),
     ],

@@ -52,8 +52,8 @@ def test_real_lenk(real: Callable[[str], Path]) -> None:
 
 def test_real_lenk_is_the_published_file(real: Callable[[str], Path]) -> None:
     content = real("lenk/lenk_data.mat").read_bytes()
-    assert hashlib.sha256(content).hexdigest() == _lenk.SOURCE.sha256
-    assert len(content) == _lenk.SOURCE.size
+    assert hashlib.sha256(content).hexdigest() == _lenk.LENK.sha256
+    assert len(content) == _lenk.LENK.size
 
 
 @pytest.mark.parametrize(("n_items", "least"), [(20, 10), (5, 3), (None, 10)])

@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 
 from tailored.datasets import (
-    DamagedFileError,
-    _lenk,
-    _local,
+    _files,
     fetch_jester,
     fetch_lenk,
     fetch_movielens,
     load_multilevel,
 )
+from tailored.exceptions import DamagedFileError
 
 sys.path.append(str(Path(__file__).parents[1] / "datasets"))
 
@@ -268,9 +267,9 @@ def _refusal(is_so: bool, outcome: str, error: Exception) -> str:
 def one_archive(rng: random.Random, seen: dict[str, str]) -> str:
     """Damage one file and load it: "refused" or "read"; anything else is raised."""
     kind = rng.choice(list(FILES))
-    before = _local.MOST_BYTES, _local.MOST_MEMBERS, _lenk.MOST_BYTES
+    before = _files.MOST_BYTES, _files.MOST_MEMBERS
     right(kind)
-    _local.MOST_BYTES, _local.MOST_MEMBERS, _lenk.MOST_BYTES = MOST_BYTES, MOST_MEMBERS, MOST_BYTES
+    _files.MOST_BYTES, _files.MOST_MEMBERS = MOST_BYTES, MOST_MEMBERS
     try:
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -289,4 +288,4 @@ def one_archive(rng: random.Random, seen: dict[str, str]) -> str:
         check(kind, seen, bunch)
         return "read"
     finally:
-        _local.MOST_BYTES, _local.MOST_MEMBERS, _lenk.MOST_BYTES = before
+        _files.MOST_BYTES, _files.MOST_MEMBERS = before

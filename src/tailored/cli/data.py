@@ -11,7 +11,7 @@ from .output import console, say
 def datasets() -> None:
     """List the real data sets: where they come from, their licence, where they are looked for."""
     with explained():
-        from ..datasets import DATA_VARIABLE, SOURCES, get_data_home
+        from ..datasets import SOURCES, get_data_home
 
         home = get_data_home()
         for source in SOURCES.values():
@@ -22,6 +22,6 @@ def datasets() -> None:
             say(f"  cite     {source.citation}")
             state = "downloaded" if (home / source.file).exists() else "not downloaded yet"
             say(f"  cache    {home / source.file} ({state})")
-        local = os.environ.get(DATA_VARIABLE)
+        local = os.environ.get("TAILORED_DATA")
         where = f"set to {local}: used instead, no network" if local else "not set"
-        say(f"{DATA_VARIABLE} (a folder with local copies): {where}")
+        say(f"TAILORED_DATA (a folder with local copies): {where}")

@@ -55,7 +55,7 @@ def explained(hint: str = "") -> Iterator[None]:
     """
     try:
         # Imported here, so that an interrupt during the slow imports is explained as well.
-        from ..datasets import DamagedFileError, DownloadError
+        from ..exceptions import DamagedFileError, DownloadError
 
         try:
             yield
