@@ -98,7 +98,7 @@ def altered(where: bytes, offset: int, value: bytes, nth: int = 0) -> bytes:
 
 CENTRAL, LOCAL = b"PK\x01\x02", b"PK\x03\x04"
 DAMAGED = {
-    "truncated": (ARCHIVE[: len(ARCHIVE) // 2], r"toy\.zip is not a whole zip archive"),
+    "truncated": (ARCHIVE[: len(ARCHIVE) // 2], r"toy\.zip is not a complete zip archive"),
     "unknown compression": (altered(CENTRAL, 10, b"\x63\x00"), r"a\.txt cannot be read"),
     "encrypted": (altered(CENTRAL, 8, b"\x01\x00"), r"a\.txt cannot be read"),
     "garbled content": (altered(LOCAL, 60, b"\xff" * 8), r"a\.txt cannot be read"),
