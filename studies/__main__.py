@@ -4,7 +4,7 @@ import os
 
 import typer
 
-from tailored.cli.errors import OneLineErrors
+from tailored.cli.console import OneLineErrors
 
 from .commands import benchmark, plot, report, reproduce, theory
 

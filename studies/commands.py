@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailored.cli import errors
-from tailored.cli.output import console, note, say, table
+from tailored.cli import console as cli_console
+from tailored.cli.console import console, make_table, note, say
 
 if TYPE_CHECKING:
     from .benchmark.tables import Line
@@ -227,7 +227,7 @@ def _check_where(jobs: int, scheduler: str | None) -> None:
 def explained(resume_command: str | None = None) -> Iterator[None]:
     """Report errors that a user can cause in one message; say how to continue where cells were kept."""
     again = f"\nFinished cells are kept. Continue with:\n  {resume_command}" if resume_command else ""
-    with errors.explained(again):
+    with cli_console.report_errors(again):
         from .files import ResultsError, WorkerError, WriteError
         from .reproduction.config import ConfigError
 
@@ -275,7 +275,7 @@ def _print_results(out: Path, names: list[str]) -> None:
 
     results, published = Results.read(out), read_published()
     title = "Test error after all training tasks: mean (standard deviation over seeds)"
-    shown = table(title, ["experiment", "method"], ["published", "measured", "seeds"])
+    shown = make_table(title, ["experiment", "method"], ["published", "measured", "seeds"])
     for name in names:
         for method in results.methods(name):
             final = results.curves(name, method).final
@@ -302,7 +302,7 @@ def _check_names(kind: str, names: Iterable[str], valid: Iterable[str]) -> None:
 
 
 def _print_lines(lines: list[Line], title: str) -> None:
-    shown = table(title, ["data set", "method"], ["error", "against best baseline", "p", "fit"])
+    shown = make_table(title, ["data set", "method"], ["error", "against best baseline", "p", "fit"])
     for place, line in enumerate(lines):
         same = line.method == line.best_baseline
         shown.add_row(

@@ -6,21 +6,17 @@ from typing import Annotated
 
 import typer
 
-from .data import datasets
-from .demo import demo
-from .errors import OneLineErrors
-from .models import evaluate, fit, predict, summary
-from .reports import report
+from .console import OneLineErrors
+from .examples import datasets, demo
+from .models import evaluate, fit, predict, report, summary
 
 __all__ = ["app"]
 
 app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, pretty_exceptions_show_locals=False)
 
-OWN, EXAMPLES = "Tables of your own", "Examples"
 
-
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from .._version import __version__
 
         typer.echo(f"tailored {__version__}")
@@ -30,17 +26,17 @@ def _version(asked: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """From many small related regression tasks, learn a model for each task; fit a new one from a few rows."""
-    # Figures go to files: no window system is needed, or asked for.
+    """Fit a linear regression for each of many groups (tasks) with few rows, and predict new groups."""
+    # Figures are written to files, so that no window system is needed.
     os.environ.setdefault("MPLBACKEND", "Agg")
 
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    OWN: (fit, predict, evaluate, summary, report),
-    EXAMPLES: (demo, datasets),
+    "Your own tables": (fit, predict, evaluate, summary, report),
+    "Examples": (demo, datasets),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

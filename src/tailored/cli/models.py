@@ -1,171 +1,164 @@
-"""Commands for tables of one's own: learn a model, predict with it, ask how good it is and what it has learned."""
+"""Commands for a user's own tables: `fit`, `predict`, `evaluate`, `summary`, `report`."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import numpy as np
 import typer
 
-from .asking import Asked
-from .errors import UsageError, in_one_line, telling_of_missing
-from .labels import Labels
-from .output import console, note, say, table
-from .tables import STANDARD, Writer, column, is_large, open_large, read_table, tables
+from .console import UsageError, console, make_table, note, report_user_errors, say
+from .tables import (
+    STANDARD,
+    TaskLabels,
+    check_columns,
+    check_output,
+    existing_file,
+    is_large,
+    open_large,
+    print_json_lines,
+    read_batches,
+    read_table,
+    write_tables,
+)
 
 if TYPE_CHECKING:
     from ..evaluation import Evaluation
 
-Data = Annotated[
-    str,
-    typer.Argument(
-        help="CSV or parquet file, a row per observation; - is standard input.", show_default=False
-    ),
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Model file written by `tailored fit`.", show_default=False)
 ]
+_DATA = "CSV or parquet file with one row per observation; - reads standard input."
+Data = Annotated[str, typer.Argument(metavar="DATA", help=_DATA, show_default=False)]
 TaskColumn = Annotated[
-    str, typer.Option("--task", help="Column with the label of each row's task.", show_default=False)
+    str,
+    typer.Option("--task", metavar="COLUMN", help="Column with the task of each row.", show_default=False),
 ]
-Target = Annotated[str, typer.Option("--target", help="Column to predict.", show_default=False)]
-Describe = Annotated[
-    str | None,
-    typer.Option(help="Table with a row per task that describes it, with the same column of labels."),
+Target = Annotated[
+    str, typer.Option("--target", metavar="COLUMN", help="Column to predict.", show_default=False)
 ]
-Features = Annotated[
-    str | None,
-    typer.Option(help="Columns of inputs, separated by commas.", show_default="all others"),
-]
-Side = Annotated[
-    str | None,
-    typer.Option(
-        help="Columns of DATA that describe the task, the same in all of its rows; separated by commas.",
-        show_default="none",
-    ),
-]
-Varying = Annotated[
-    str | None,
-    typer.Option(
-        help="Columns whose effects may differ between tasks, separated by commas; '' is none, and the level alone differs.",
-        show_default="chosen",
-    ),
-]
-Common = Annotated[
-    bool,
-    typer.Option(
-        "--common",
-        help="Try gradient boosting for what all tasks share; it is kept where it predicts held-out tasks better.",
-    ),
-]
-InOrder = Annotated[
-    bool, typer.Option("--in-order", help="The first rows of a task are given, and later ones asked for.")
-]
-Missing = Annotated[
-    str, typer.Option(help="Rows without a task, target or input: error, or drop to leave them out.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-TrustRegressor = Annotated[
-    bool,
-    typer.Option(
-        "--trust-regressor",
-        help="Read the common regressor of the model, which can execute code: only for files that you trust.",
-    ),
-]
-Jobs = Annotated[int, typer.Option(help="Processor cores to use; -1 uses all.")]
+_SIDE_INFO = "CSV or parquet file with side information (group-level features): one row per task, with the task column."
+SideInfo = Annotated[str | None, typer.Option(metavar="FILE", help=_SIDE_INFO)]
+_SIDE_COLUMNS = "Comma-separated columns of DATA with side information; they are constant within each task."
+SideColumns = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_SIDE_COLUMNS)]
+_FEATURES = "Comma-separated columns of features; by default all other columns."
+Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)]
+_VARYING = (
+    "Comma-separated columns with random slopes; '' fits a random intercept only. By default fit selects."
+)
+Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
+_COMMON = "Try gradient boosting as a shared regressor; keep it if it lowers the validation error."
+Common = Annotated[bool, typer.Option("--common", help=_COMMON)]
+_FIRST_ROWS = "The support rows of a task are its first rows, not a random sample."
+FirstRows = Annotated[bool, typer.Option("--first-rows", help=_FIRST_ROWS)]
+_MISSING = "Rows with a missing task, target or feature: error (stop) or drop (leave them out)."
+Missing = Annotated[str, typer.Option(help=_MISSING)]
+Coverage = Annotated[float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")]
+_TRUST = "Load the shared regressor of the model. It can execute code: use this only for files you trust."
+TrustRegressor = Annotated[bool, typer.Option("--trust-regressor", help=_TRUST)]
+Jobs = Annotated[int, typer.Option(help="Number of CPU cores; -1 uses all.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+_ROWS = "Comma-separated numbers of support rows; by default 0,1,2,5,10,20,50 as far as half of the tasks have more rows."
+Rows = Annotated[str | None, typer.Option(help=_ROWS)]
+_SUPPORT = (
+    "Observed rows of the same tasks, with the target. A task with support rows is adapted to these rows only, even if it "
+    "is a training task: give all of its rows."
+)
+Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
+_INCOMPLETE = "Rows with a missing feature: error (stop) or drop (leave their prediction empty)."
 
 
 def fit(
     data: Data,
     task: TaskColumn,
     target: Target,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File for the model.")] = Path("model.tailored"),
-    describe: Describe = None,
-    side: Side = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write.")] = Path("model.tailored"),
+    side_info: SideInfo = None,
+    side_columns: SideColumns = None,
     features: Features = None,
     varying: Varying = None,
     common: Common = False,
-    in_order: InOrder = False,
+    first_rows: FirstRows = False,
     missing: Missing = "error",
     jobs: Jobs = -1,
     as_json: Json = False,
 ) -> None:
-    """Learn from a table of many tasks; write a model.
+    """Fit a model to a table with many tasks, and write it to a file.
 
-    Example: tailored fit pupils.csv --task school --target score --describe schools.csv -o model.tailored
+    Example: tailored fit pupils.csv --task school --target score --side-info schools.csv -o model.tailored
 
-    A table of a gigabyte or more is read in batches and never held whole.
+    Files of 1 GB or more are read in batches.
     """
-    with in_one_line():
-        if not out.parent.is_dir():
-            raise UsageError(f"--out: there is no folder {out.parent}")
-        asked = Columns(task, target, _names(side), _names(features), _names(varying))
-        learner = _learner(asked, common, in_order).set_params(n_jobs=jobs, progress=sys.stderr.isatty())
-        if is_large(data):
-            learner.fit(scan_tasks(data, asked, describe, missing))
-        else:
-            learner.fit(read_tasks(data, asked, describe, missing))
+    with report_user_errors(missing):
+        check_output(out)
+        columns = Columns(task, target, _names(side_columns), _names(features), _names(varying))
+        learner = _learner(columns, common, first_rows)
+        learner.set_params(n_jobs=jobs, progress=sys.stderr.isatty())
+        read = scan_tasks if is_large(data) else read_tasks
+        learner.fit(read(data, columns, side_info, missing))
         learner.save(out)
-        facts = _facts(learner, out)
+        result = {
+            "model": str(out),
+            "tasks": int(learner.n_tasks_seen_),
+            "features": int(learner.n_features_in_),
+            "side_info": int(learner.n_side_info_in_),
+            "text": list(learner.summary().text),
+            "form": learner.form_,
+            "side_form": learner.side_form_,
+        }
         if as_json:
-            say(json.dumps(facts, default=str))
+            say(json.dumps(result, default=str))
             return
-        say(
-            f"{facts['tasks']:,} tasks, columns of inputs: {facts['inputs']:,}, of descriptions: {facts['descriptions']:,}."
-        )
-        for sentence in facts["text"]:
+        group_level = f", {result['side_info']:,} group-level features" if result["side_info"] else ""
+        say(f"{result['tasks']:,} tasks, {result['features']:,} features{group_level}.")
+        for sentence in result["text"]:
             say(sentence)
         say(f"model: {out}")
-        described = "" if describe is None else f" --describe {shlex.quote(describe)}"
-        say(f"next: tailored predict {shlex.quote(str(out))} NEW.csv{described} -o predictions.csv")
+        side = "" if side_info is None else f" --side-info {shlex.quote(side_info)}"
+        say(f"next: tailored predict {shlex.quote(str(out))} NEW.csv{side} -o predictions.csv")
 
 
 def predict(
-    model: Annotated[str, typer.Argument(help="Model that `tailored fit` wrote.", show_default=False)],
-    data: Annotated[
-        str, typer.Argument(help="Rows to predict: CSV or parquet; - is standard input.", show_default=False)
-    ],
-    support: Annotated[
-        str | None,
-        typer.Option(
-            help="Rows of the same tasks whose target is known. A task that has some is adapted to these alone, also if the "
-            "model was learned from it: give all of its rows then."
-        ),
-    ] = None,
-    describe: Describe = None,
+    model: Model,
+    data: Data,
+    support: Support = None,
+    side_info: SideInfo = None,
     out: Annotated[
-        str,
-        typer.Option("--out", "-o", help="CSV or parquet file for the predictions; - is standard output."),
+        str, typer.Option("--out", "-o", help="CSV or parquet file to write; - writes to standard output.")
     ] = STANDARD,
-    coverage: Annotated[float, typer.Option(help="Probability that an interval holds the target.")] = 0.9,
+    coverage: Coverage = 0.9,
     missing: Annotated[
-        str, typer.Option(help="Rows without an input: error, or drop to leave their prediction empty.")
+        str,
+        typer.Option(
+            help="Rows with a missing feature: error (stop) or drop (leave their prediction empty)."
+        ),
     ] = "error",
     trust_regressor: TrustRegressor = False,
     as_json: Json = False,
 ) -> None:
-    """Predict rows of new or known tasks, with intervals: the table with four columns more.
+    """Append prediction, lower, upper and std to the input table.
 
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
-    A task that the model was learned from is predicted by what was learned of it.
+    Training tasks are predicted with the coefficients from fit.
 
-    A new one is predicted from its rows in the support, or from what all tasks have in common and its description.
+    New tasks are predicted from their support rows and side information; without both, from the prior.
     """
-    with in_one_line():
-        from ..files.format import load
-
-        learner = load(model, trust_regressor=trust_regressor)
-        known = learner.columns_in_
-        if known["task"] is None:
-            raise UsageError(f"model: {model} was not learned from a table; use predict_tasks in Python")
-        asked, n_rows = Asked.of(learner, support, describe, coverage, missing), 0
-        whole = not is_large(data)
-        with Writer(out, as_lines=as_json) as writer:
-            for table in tables(data, "data", asked.columns):
-                writer.write(asked.predict(table, data, whole=whole))
-                n_rows += table.num_rows
+    with report_user_errors(missing):
+        predictor = Predictor.load(model, trust_regressor, support, side_info, coverage, missing)
         if out != STANDARD and not as_json:
+            check_output(out)
+        tables = predictor.predict_file(data)
+        if as_json:
+            print_json_lines(tables)
+            return
+        n_rows = write_tables(out, tables)
+        if out != STANDARD:
             note(f"{n_rows:,} predictions: {out}")
 
 
@@ -173,82 +166,105 @@ def evaluate(
     data: Data,
     task: TaskColumn,
     target: Target,
-    describe: Describe = None,
-    side: Side = None,
+    side_info: SideInfo = None,
+    side_columns: SideColumns = None,
     features: Features = None,
     varying: Varying = None,
     common: Common = False,
     missing: Missing = "error",
-    rows: Annotated[
-        str | None,
-        typer.Option(
-            help="Numbers of given rows, separated by commas.",
-            show_default="0,1,2,5,10,20,50, as far as tasks go",
-        ),
-    ] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Parts that the tasks are held out in.")] = 5,
-    in_order: InOrder = False,
-    coverage: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
-    seed: Annotated[int, typer.Option(help="Draws held-out tasks and rows.")] = 0,
+    rows: Rows = None,
+    folds: Annotated[int, typer.Option(min=2, help="Number of folds of whole tasks.")] = 5,
+    first_rows: FirstRows = False,
+    coverage: Coverage = 0.9,
+    seed: Annotated[int, typer.Option(help="Seed of the folds and of the support rows.")] = 0,
     jobs: Jobs = -1,
     out: Annotated[
-        str | None, typer.Option("--out", "-o", help="CSV or parquet file for the table, too.")
+        str | None,
+        typer.Option("--out", "-o", help="CSV or parquet file for the errors."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Errors on held-out tasks against the number of their rows that are given, beside simple methods.
+    """Cross-validate over whole tasks: errors by number of support rows, compared with baselines.
 
-    Example: tailored evaluate pupils.csv --task school --target score --describe schools.csv
+    Example: tailored evaluate pupils.csv --task school --target score --side-info schools.csv
     """
-    with in_one_line():
+    with report_user_errors(missing):
         import pyarrow as pa
 
         from .. import evaluation
 
-        supports = None if rows is None else _numbers(rows)
-        asked = Columns(task, target, _names(side), _names(features), _names(varying))
-        learner = _learner(asked, common, in_order).set_params(n_jobs=jobs)
-        found = evaluation.evaluate(
-            read_tasks(data, asked, describe, missing),
+        if out is not None:
+            check_output(out)
+        columns = Columns(task, target, _names(side_columns), _names(features), _names(varying))
+        learner = _learner(columns, common, first_rows).set_params(n_jobs=jobs)
+        result = evaluation.evaluate(
+            read_tasks(data, columns, side_info, missing),
             {**evaluation.usual_methods(), "tailored": learner},
-            supports=supports,
+            supports=None if rows is None else _integers(rows),
             n_folds=folds,
-            order="given" if in_order else "random",
+            order=learner.order,
             coverage=coverage,
             random_state=seed,
             progress=sys.stderr.isatty(),
         )
+        records = result.records()
         if out is not None:
-            with Writer(out) as writer:
-                writer.write(pa.Table.from_pylist(found.records()))
+            write_tables(out, [pa.Table.from_pylist(records)])
         if as_json:
-            say(
-                json.dumps(
-                    {"n_tasks": found.errors.shape[2], "n_query": found.n_query, "errors": found.records()}
-                )
-            )
+            n_tasks = result.errors.shape[2]
+            say(json.dumps({"n_tasks": n_tasks, "n_query": result.n_query, "errors": records}))
         else:
-            _print(found, target)
+            _print_evaluation(result, target)
 
 
-def summary(
-    model: Annotated[str, typer.Argument(help="Model that `tailored fit` wrote.", show_default=False)],
-    trust_regressor: TrustRegressor = False,
-    as_json: Json = False,
-) -> None:
-    """What a model has learned: common effects, how much they vary between tasks, what descriptions say.
+def summary(model: Model, trust_regressor: TrustRegressor = False, as_json: Json = False) -> None:
+    """Print a summary of a model: fixed effects, random effects, side information, errors.
 
     Example: tailored summary model.tailored
     """
-    with in_one_line():
-        from ..files.format import load
+    with report_user_errors():
+        from .. import load
 
-        found = load(model, trust_regressor=trust_regressor).summary()
-        say(json.dumps(found.to_dict(), default=str) if as_json else str(found))
+        result = load(model, trust_regressor=trust_regressor).summary()
+        say(json.dumps(result.to_dict(), default=str) if as_json else str(result))
+
+
+def report(
+    model: Model,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="Table that the model was fitted to, or another one with its columns.", show_default=False
+        ),
+    ],
+    side_info: SideInfo = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("report.html"),
+    missing: Missing = "error",
+    coverage: Coverage = 0.9,
+    trust_regressor: TrustRegressor = False,
+) -> None:
+    """Write an HTML page about a model and its data.
+
+    Example: tailored report model.tailored --data pupils.csv --side-info schools.csv -o report.html
+    """
+    with report_user_errors(missing):
+        from ..report import write_report
+
+        check_output(out)
+        learner = _load(model, trust_regressor)
+        names = learner.columns_in_
+        side = names["side_info"] if side_info is None else None
+        columns = Columns(names["task"], names["target"], side, _feature_columns(learner))
+        tasks = read_tasks(data, columns, side_info, missing, learner)
+        write_report(learner, tasks, out, coverage=coverage, progress=sys.stderr.isatty())
+        say(f"page: {out}")
+
+
+# ---------------------------------------------------------------- tables to tasks
 
 
 class Columns(NamedTuple):
-    """Columns of a table that options name; None are the others, none, or the learner's to choose."""
+    """Names of columns by role; None leaves the choice to the library."""
 
     task: str | tuple[str, ...]
     target: str
@@ -260,123 +276,215 @@ class Columns(NamedTuple):
     def labels(self) -> list[str]:
         return [self.task] if isinstance(self.task, str) else list(self.task)
 
-    def check(self, table: Any, where: str) -> None:
-        """Refuse names that the table has not."""
-        for names, option in (
-            (self.labels, "--task"),
-            ([self.target], "--target"),
-            (self.side, "--side"),
-            (self.features, "--features"),
-            (self.varying, "--varying"),
-        ):
-            for name in names or ():
-                column(table, name, option, where)
+    def check(self, table: Any, path: str) -> None:
+        """Raise an error for columns that the table does not have."""
+        check_columns(table, self.labels, "--task", path)
+        check_columns(table, [self.target], "--target", path)
+        check_columns(table, self.side or (), "--side-columns", path)
+        check_columns(table, self.features or (), "--features", path)
+        check_columns(table, self.varying or (), "--varying", path)
 
 
-def read_tasks(
-    data: str, asked: Columns, describe: str | None, missing: str = "error", like: Any = None
-) -> Any:
-    """The tasks of a table, with descriptions from another one or from columns of its own.
-
-    ``like`` is a learner whose table this one is to be read like.
-    """
+def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str, like: Any = None) -> Any:
+    """Read the tasks of a table; ``like`` is a learner whose encoding and labels are used."""
     from ..tasks import TaskSet
 
-    if describe is not None and asked.side is not None:
-        raise UsageError("--side: descriptions come from --describe already; give one of them")
-    if missing not in ("error", "drop"):
-        raise UsageError(f"--missing: it is error or drop; got {missing!r}")
-    labels = Labels(getattr(like, "task_labels_", None))
-
-    def read(path: str, option: str, check: Any) -> Any:
-        table = read_table(path, option, asked.labels)
-        check(table, path)
-        return labels.read(table, asked.labels[0], option) if len(asked.labels) == 1 else table
-
-    def has_labels(table: Any, path: str) -> None:
-        for name in asked.labels:
-            column(table, name, "--describe", path)
-
-    with telling_of_missing(missing == "error"):
-        return TaskSet.from_frame(
-            read(data, "data", asked.check),
-            task=asked.task,
-            target=asked.target,
-            features=asked.features if like is None else None,
-            side_info=None if describe is None else read(describe, "--describe", has_labels),
-            side_columns=asked.side,
-            encoding=None if like is None else like.encoding_,
-            missing=missing,
-        )
-
-
-def scan_tasks(data: str, asked: Columns, describe: str | None, missing: str) -> Any:
-    """The tasks of a table that is read in batches."""
-    from ..sources.scan import scan
-
-    if describe is not None:
+    if side_info is not None and columns.side is not None:
         raise UsageError(
-            "--describe: a table that is read in batches has its descriptions in columns of its own: join them to its rows, "
-            "and name them with --side"
+            "--side-columns: side information also comes from --side-info. Give only one of them."
         )
-    if missing != "error":
-        raise UsageError(
-            "--missing: a table that is read in batches has to be complete; filter its rows first"
-        )
-    return scan(
-        open_large(data, "data", asked.labels),
-        task=asked.labels[0],
-        target=asked.target,
-        features=asked.features,
-        side_columns=asked.side,
+    _check_missing(missing)
+    labels = TaskLabels(getattr(like, "task_labels_", None))
+    table = read_table(data, "data", columns.labels)
+    columns.check(table, data)
+    table = _convert_labels(labels, table, columns.labels, "data")
+    side = None if side_info is None else _read_by_task(labels, side_info, columns.labels, "--side-info")
+    return TaskSet.from_frame(
+        table,
+        task=columns.task,
+        target=columns.target,
+        features=columns.features if like is None else None,
+        side_info=side,
+        side_columns=columns.side,
+        encoding=None if like is None else like.encoding_,
+        missing=missing,
     )
 
 
-def _learner(asked: Columns, common: bool, in_order: bool) -> Any:
+def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str) -> Any:
+    """Scan the tasks of a large table in batches."""
+    from ..sources.scan import scan
+
+    if side_info is not None:
+        raise UsageError(
+            "--side-info: a file of 1 GB or more is read in batches. Join the side information to its rows, and name the "
+            "columns with --side-columns."
+        )
+    if missing != "error":
+        raise UsageError(
+            "--missing: a file of 1 GB or more is read in batches and must be complete. Filter its rows first."
+        )
+    return scan(
+        open_large(data, "data", columns.labels),
+        task=columns.labels[0],
+        target=columns.target,
+        features=columns.features,
+        side_columns=columns.side,
+    )
+
+
+def _read_by_task(labels: TaskLabels, path: str, names: list[str], option: str) -> Any:
+    """Read a table with the columns of task labels."""
+    table = read_table(path, option, names)
+    check_columns(table, names, option, path)
+    return _convert_labels(labels, table, names, option)
+
+
+def _convert_labels(labels: TaskLabels, table: Any, names: list[str], option: str) -> Any:
+    # Labels of several columns are compared as they are.
+    return labels.convert(table, names[0], option) if len(names) == 1 else table
+
+
+def _check_missing(missing: str) -> None:
+    if missing not in ("error", "drop"):
+        raise UsageError(f"--missing: expected error or drop, got {missing!r}.")
+
+
+def _learner(columns: Columns, common: bool, first_rows: bool) -> Any:
     from ..learners import EmpiricalBayesLearner
 
     return EmpiricalBayesLearner(
         common="auto" if common else None,
-        varying=asked.varying,
-        order="given" if in_order else "random",
+        varying=columns.varying,
+        order="given" if first_rows else "random",
     )
 
 
-def _names(listed: str | None) -> list[str] | None:
-    return None if listed is None else [name.strip() for name in listed.split(",") if name.strip()]
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _numbers(listed: str) -> list[int]:
+def _integers(text: str) -> list[int]:
     try:
-        return [int(word) for word in listed.split(",")]
+        return [int(word) for word in text.split(",")]
     except ValueError:
         raise UsageError(
-            f"--rows: expected numbers separated by commas, such as 0,5,10; got {listed!r}"
+            f"--rows: expected comma-separated integers, such as 0,5,10; got {text!r}."
         ) from None
 
 
-def _facts(learner: Any, out: Path) -> dict[str, Any]:
-    return {
-        "model": str(out),
-        "tasks": int(learner.n_tasks_seen_),
-        "inputs": int(learner.n_features_in_),
-        "descriptions": int(learner.n_side_info_in_),
-        "text": list(learner.summary().text),
-        "form": learner.form_,
-        "side_form": learner.side_form_,
-    }
+def _print_evaluation(result: Evaluation, target: str) -> None:
+    n_tasks = result.errors.shape[2]
+    title = f"Mean {result.loss} error of {target} on {n_tasks} held-out tasks, by number of support rows"
+    table = make_table(title, ["method"], [str(n) for n in result.supports])
+    for name, means, errors in zip(result.methods, result.mean, result.standard_error, strict=True):
+        table.add_row(name, *(f"{mean:.4g} ± {error:.2g}" for mean, error in zip(means, errors, strict=True)))
+    if np.isfinite(result.covered[0]).all():
+        table.add_section()
+        name = f"coverage of the {100 * result.coverage:g} % intervals"
+        table.add_row(name, *(f"{100 * fraction:.1f} %" for fraction in result.covered[0]))
+    console.print(table)
+    say("± is the standard error over tasks. Every column predicts the same query rows.")
 
 
-def _print(found: Evaluation, target: str) -> None:
-    n_tasks = found.errors.shape[2]
-    title = f"Mean absolute error of {target} on {n_tasks} tasks that were not learned from, by rows given"
-    shown = table(title, ["method"], [str(rows) for rows in found.supports])
-    mean, error = found.mean, found.standard_error
-    for i, name in enumerate(found.methods):
-        shown.add_row(name, *(f"{m:.4g} ± {s:.2g}" for m, s in zip(mean[i], error[i], strict=True)))
-    covered = [f"{100 * share:.1f} %" for share in found.covered[0]]
-    if not any("nan" in share for share in covered):
-        shown.add_section()
-        shown.add_row(f"{100 * found.coverage:g} % intervals of {found.methods[0]} hold", *covered)
-    console.print(shown)
-    say("± is the standard error over tasks; each column predicts the same rows.")
+# ---------------------------------------------------------------- predictions
+
+#: Columns that `predict` appends.
+PREDICTED = ("prediction", "lower", "upper", "std")
+
+
+def _load(path: str, trust_regressor: bool) -> Any:
+    """Load a learner that was fitted to a table."""
+    from .. import load
+
+    existing_file(path, "model")
+    learner = load(path, trust_regressor=trust_regressor)
+    if getattr(learner, "columns_in_", {}).get("task") is None:
+        raise UsageError(f"model: {path} was not fitted to a table. Use it in Python.")
+    return learner
+
+
+def _feature_columns(learner: Any) -> list[str]:
+    """Return the columns of a table that the learner reads."""
+    return [column.name for column in learner.encoding_.features]
+
+
+class Predictor(NamedTuple):
+    """A model with the support rows and the side information of all tasks that are predicted."""
+
+    learner: Any
+    labels: TaskLabels
+    columns: list[str]
+    support: Any
+    side_info: Any
+    coverage: float
+    drop: bool
+
+    @classmethod
+    def load(
+        cls,
+        model: str,
+        trust_regressor: bool,
+        support: str | None,
+        side_info: str | None,
+        coverage: float,
+        missing: str,
+    ) -> Predictor:
+        """Load the model, and read the tables of support rows and side information."""
+        _check_missing(missing)
+        learner = _load(model, trust_regressor)
+        task = learner.columns_in_["task"]
+        columns = [task] if isinstance(task, str) else list(task)
+        labels = TaskLabels(getattr(learner, "task_labels_", None))
+        rows = None if support is None else _read_by_task(labels, support, columns, "--support")
+        side = None if side_info is None else _read_by_task(labels, side_info, columns, "--side-info")
+        self = cls(learner, labels, columns, rows, side, coverage, missing == "drop")
+        if rows is not None and self.drop:
+            self = self._replace(support=rows.filter(self._is_complete(rows, learner.columns_in_["target"])))
+        return self
+
+    def predict_file(self, path: str) -> Iterator[Any]:
+        """Yield the tables of a file with their predictions."""
+        in_batches = is_large(path)
+        for table in read_batches(path, "data", self.columns):
+            check_columns(table, self.columns, "data", path)
+            yield self._predict(_convert_labels(self.labels, table, self.columns, "data"), in_batches)
+
+    def _predict(self, table: Any, in_batches: bool) -> Any:
+        import pyarrow as pa
+
+        complete = self._is_complete(table) if self.drop else None
+        query = table if complete is None else table.filter(complete)
+        support = self._support_of(query) if in_batches else self.support
+        predicted = self.learner.predict_tasks(
+            query, support, coverage=self.coverage, side_info=self.side_info
+        )
+        result = table.drop_columns([name for name in PREDICTED if name in table.column_names])
+        for name in PREDICTED:
+            values = predicted[name].combine_chunks()
+            if complete is not None:
+                # Incomplete rows stay in their position, without a prediction.
+                values = values.take(pa.array(np.cumsum(complete) - 1, mask=~complete))
+            result = result.append_column(name, values)
+        return result
+
+    def _is_complete(self, table: Any, *more: str) -> Any:
+        """Return which rows have a task and all features."""
+        from pyarrow import compute
+
+        complete = np.ones(table.num_rows, dtype=bool)
+        for name in (*self.columns, *_feature_columns(self.learner), *more):
+            if name in table.column_names:
+                valid = compute.is_valid(table[name]).combine_chunks()
+                complete &= np.asarray(valid.to_numpy(zero_copy_only=False))
+        return complete
+
+    def _support_of(self, query: Any) -> Any:
+        """Return the support rows of the tasks in a batch."""
+        if self.support is None:
+            return None
+        from pyarrow import compute
+
+        name = self.columns[0]
+        rows = self.support.filter(compute.is_in(self.support[name], value_set=query[name].combine_chunks()))
+        return rows if rows.num_rows else None

@@ -1,204 +1,297 @@
-"""Tables of the command line: CSV and parquet files, standard input and output, through Arrow."""
+"""Tables of the command line: CSV and parquet files, standard input and output, and their task labels."""
 
 from __future__ import annotations
 
+import difflib
 import io
 import json
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from .errors import UsageError
+from .._utils.files import write_atomically
+from .console import UsageError
 
-#: Stands for standard input or output.
+#: Path that means standard input or output.
 STANDARD = "-"
-#: Files from this size on (bytes) are read in batches, and never whole.
-LARGE = 1 << 30
-#: Rows of such a file that are predicted at a time.
-BATCH = 200_000
+#: Size in bytes from which files are read in batches, and the number of rows of a batch that is predicted.
+LARGE, BATCH_ROWS = 1 << 30, 200_000
 
 
-def read_table(path: str, name: str, labels: Sequence[str] = ()) -> Any:
-    """A whole table, as Arrow holds it; ``name`` is the argument that gave the path, ``labels`` columns read as words."""
+def read_table(path: str, option: str, labels: Sequence[str] = ()) -> Any:
+    """Read a table as an Arrow table; ``labels`` are the columns of task labels, which are read as strings."""
     from pyarrow import ArrowException, csv, parquet
 
+    name = "standard input" if path == STANDARD else path
     try:
         if path == STANDARD:
             content = sys.stdin.buffer.read()
             source: Any = io.BytesIO(content)
             as_parquet, head = content[:4] == b"PAR1", content[: 1 << 16]
         else:
-            place = existing(path, name)
-            source, as_parquet, head = path, is_parquet(place), b""
-            if not as_parquet:
-                head = _head(place)
+            file = existing_file(path, option)
+            source, as_parquet = path, is_parquet(file)
+            head = b"" if as_parquet else _read_head(file)
         if as_parquet:
-            found = parquet.read_table(source)
+            table = parquet.read_table(source)
         else:
             parse, convert = _csv_options(head, labels)
-            found = _with_missing_words(
-                csv.read_csv(source, parse_options=parse, convert_options=convert), labels
-            )
+            table = csv.read_csv(source, parse_options=parse, convert_options=convert)
+            table = _null_missing_strings(table, labels)
     except (ArrowException, OSError, UnicodeDecodeError) as error:
-        first = str(error).splitlines()[0]
-        hint = "is it a CSV file in UTF-8 with a line of names, or a parquet file?"
-        raise UsageError(f"{name}: {_shown(path)} cannot be read ({first}); {hint}") from error
-    if not found.num_columns or not found.num_rows:
-        raise UsageError(f"{name}: {_shown(path)} has no rows below its line of names")
-    return found
-
-
-def _head(place: Path) -> bytes:
-    """The beginning of a file of text, compressed or not."""
-    from pyarrow import input_stream
-
-    with input_stream(str(place)) as file:
-        return bytes(file.read(1 << 16))
-
-
-def _csv_options(head: bytes, labels: Sequence[str]) -> tuple[Any, Any]:
-    """Fields end at commas, or at semicolons or tabs where the line of names has more of these; labels are words."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    line = head.splitlines()[0] if head else b""
-    delimiter = max((",", ";", "\t"), key=lambda mark: line.count(mark.encode()))
-    types = {name: pa.string() for name in labels}
-    return csv.ParseOptions(delimiter=delimiter), csv.ConvertOptions(column_types=types)
-
-
-def _with_missing_words(table: Any, labels: Sequence[str]) -> Any:
-    """The table with what stands for no value in columns of words missing there, as it is in columns of numbers.
-
-    A label may be any word, NA of Namibia among them.
-    """
-    import pyarrow as pa
-    from pyarrow import compute, csv
-
-    for place, name in enumerate(table.column_names):
-        if not pa.types.is_string(table.schema.field(place).type):
-            continue
-        words = [""] if name in labels else csv.ConvertOptions().null_values
-        lost = compute.is_in(table.column(place), value_set=pa.array(words))
-        if compute.any(lost).as_py():
-            kept = compute.if_else(lost, pa.scalar(None, pa.string()), table.column(place))
-            table = table.set_column(place, name, kept)
+        reason = str(error).splitlines()[0]
+        raise UsageError(
+            f"{option}: {name} cannot be read ({reason}). Give a CSV file in UTF-8 with a header, or a parquet file."
+        ) from error
+    if not table.num_columns or not table.num_rows:
+        raise UsageError(f"{option}: {name} has no rows below its header.")
     return table
 
 
-def is_large(path: str) -> bool:
-    """Whether a file is to be read in batches."""
-    if path == STANDARD:
-        return False
-    place = Path(path)
-    files = place.rglob("*.parquet") if place.is_dir() else [place]
-    return sum(file.stat().st_size for file in files if file.is_file()) >= LARGE
-
-
-def open_large(path: str, name: str, labels: Sequence[str] = ()) -> Any:
-    """What `tailored.scan` reads batch by batch."""
-    from pyarrow import dataset
-
-    place = existing(path, name)
-    if is_parquet(place):
-        return place
-    parse, convert = _csv_options(_head(place), labels)
-    return dataset.dataset(path, format=dataset.CsvFileFormat(parse_options=parse, convert_options=convert))
-
-
-def existing(path: str, name: str) -> Path:
-    place = Path(path)
-    if not place.exists():
-        raise UsageError(f"{name}: there is no file {path}")
-    return place
-
-
-def is_parquet(place: Path) -> bool:
-    """By its name, or by its first bytes."""
-    if place.is_dir() or place.suffix.lower() in (".parquet", ".pq"):
-        return True
-    with place.open("rb") as file:
-        return file.read(4) == b"PAR1"
-
-
-def tables(path: str, name: str, labels: Sequence[str] = ()) -> Iterator[Any]:
-    """The table of a file; of a large one, so many rows at a time."""
+def read_batches(path: str, option: str, labels: Sequence[str] = ()) -> Iterator[Any]:
+    """Read a table whole, or a large file in batches of rows."""
     if not is_large(path):
-        yield read_table(path, name, labels)
+        yield read_table(path, option, labels)
         return
     import pyarrow as pa
     from pyarrow import dataset
 
-    found = open_large(path, name, labels)
-    rows = found if isinstance(found, dataset.Dataset) else dataset.dataset(found)
-    for batch in rows.to_batches(batch_size=BATCH):
+    source = open_large(path, option, labels)
+    rows = source if isinstance(source, dataset.Dataset) else dataset.dataset(source)
+    for batch in rows.to_batches(batch_size=BATCH_ROWS):
         if batch.num_rows:
-            yield _with_missing_words(pa.Table.from_batches([batch]), labels)
+            yield _null_missing_strings(pa.Table.from_batches([batch]), labels)
 
 
-class Writer:
-    """Tables of the same columns, one after another, to one CSV or (by its name) parquet file or standard output.
+def open_large(path: str, option: str, labels: Sequence[str] = ()) -> Any:
+    """Return an object for `tailored.scan`."""
+    from pyarrow import dataset
 
-    A file is written aside and moved into place when all is there.  ``as_lines`` prints a line of JSON for each row instead.
+    file = existing_file(path, option)
+    if is_parquet(file):
+        return file
+    parse, convert = _csv_options(_read_head(file), labels)
+    return dataset.dataset(path, format=dataset.CsvFileFormat(parse_options=parse, convert_options=convert))
+
+
+def is_large(path: str) -> bool:
+    """Return whether a file, or a folder of parquet files, is read in batches."""
+    if path == STANDARD:
+        return False
+    file = Path(path)
+    files = file.rglob("*.parquet") if file.is_dir() else [file]
+    return sum(each.stat().st_size for each in files if each.is_file()) >= LARGE
+
+
+def is_parquet(file: Path) -> bool:
+    """Return whether a file is parquet, by its name or its first bytes."""
+    if file.is_dir() or file.suffix.lower() in (".parquet", ".pq"):
+        return True
+    with file.open("rb") as content:
+        return content.read(4) == b"PAR1"
+
+
+def existing_file(path: str, option: str) -> Path:
+    file = Path(path)
+    if not file.exists():
+        raise UsageError(f"{option}: there is no file {path}.")
+    return file
+
+
+def check_columns(table: Any, names: Iterable[str], option: str, path: str) -> None:
+    """Raise an error for names that are not columns of the table, with a similar name if there is one."""
+    columns = table.column_names
+    for name in names:
+        if name in columns:
+            continue
+        similar = difflib.get_close_matches(name, columns, 1)
+        hint = (
+            f"Did you mean {similar[0]!r}?" if similar else f"Columns: {', '.join(map(repr, columns[:12]))}."
+        )
+        source = "standard input" if path == STANDARD else path
+        raise UsageError(f"{option}: {source} has no column {name!r}. {hint}")
+
+
+def _read_head(file: Path) -> bytes:
+    """Read the beginning of a text file, compressed or not."""
+    from pyarrow import input_stream
+
+    with input_stream(str(file)) as content:
+        return bytes(content.read(1 << 16))
+
+
+def _csv_options(head: bytes, labels: Sequence[str]) -> tuple[Any, Any]:
+    """Return options for the delimiter that is most frequent in the header, and for labels as strings."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    header = head.splitlines()[0] if head else b""
+    delimiter = max((",", ";", "\t"), key=lambda mark: header.count(mark.encode()))
+    types = {name: pa.string() for name in labels}
+    return csv.ParseOptions(delimiter=delimiter), csv.ConvertOptions(column_types=types)
+
+
+def _null_missing_strings(table: Any, labels: Sequence[str]) -> Any:
+    """Replace "NA", "null" and the like in columns of strings by nulls, as Arrow does in columns of numbers.
+
+    In labels only the empty string is missing: "NA" may be Namibia.
+    """
+    import pyarrow as pa
+    from pyarrow import compute, csv
+
+    for i, name in enumerate(table.column_names):
+        if not pa.types.is_string(table.schema.field(i).type):
+            continue
+        nulls = [""] if name in labels else csv.ConvertOptions().null_values
+        missing = compute.is_in(table.column(i), value_set=pa.array(nulls))
+        if compute.any(missing).as_py():
+            values = compute.if_else(missing, pa.scalar(None, pa.string()), table.column(i))
+            table = table.set_column(i, name, values)
+    return table
+
+
+# ---------------------------------------------------------------- output
+
+
+def check_output(path: Path | str) -> None:
+    """Raise an error before a long computation if its result cannot be written to ``path``."""
+    file = Path(path)
+    if file.is_dir():
+        raise UsageError(f"--out: {path} is a folder. Give the name of a file.")
+    if not file.parent.is_dir():
+        raise UsageError(f"--out: there is no folder {file.parent}.")
+
+
+def write_tables(path: str, tables: Iterable[Any]) -> int:
+    """Write tables with the same columns to one CSV or (by its name) parquet file, or as CSV to standard output.
+
+    Return the number of rows.
+    """
+    from pyarrow import csv, parquet
+
+    if path == STANDARD:
+        # Arrow would close sys.stdout.buffer, and tests replace sys.stdout.
+        n_rows = 0
+        for table in tables:
+            text = io.BytesIO()
+            csv.write_csv(table, text, csv.WriteOptions(include_header=not n_rows))
+            sys.stdout.write(text.getvalue().decode())
+            n_rows += table.num_rows
+        return n_rows
+    counts = []
+
+    def write(file: IO[bytes]) -> None:
+        kind = parquet.ParquetWriter if Path(path).suffix.lower() in (".parquet", ".pq") else csv.CSVWriter
+        writer = None
+        for table in tables:
+            writer = kind(file, table.schema) if writer is None else writer
+            writer.write_table(table)
+            counts.append(table.num_rows)
+        if writer is not None:
+            writer.close()
+
+    try:
+        write_atomically(path, write)
+    except OSError as error:
+        raise UsageError(f"--out: {path} cannot be written ({error}).") from error
+    return sum(counts)
+
+
+def print_json_lines(tables: Iterable[Any]) -> None:
+    """Print a line of JSON for each row."""
+    for table in tables:
+        for row in table.to_pylist():
+            sys.stdout.write(json.dumps(row, default=str) + "\n")
+
+
+# ---------------------------------------------------------------- labels
+
+#: Kinds of labels, by the kind of NumPy's dtypes.
+_KINDS = {"i": "integers", "u": "integers", "f": "numbers", "U": "strings"}
+#: An integer, or an integer that a program converted to float because other values were missing.
+_INTEGER = re.compile(r"(0|-?[1-9]\d{0,17})(\.0+)?")
+
+
+class TaskLabels:
+    """Convert the labels of several tables to one type, which is that of the model if there is one.
+
+    CSV files have no types, so their labels are read as strings.  They become integers if all of them are written as
+    integers; "007" stays a string.
+
+    Parameters
+    ----------
+    known : array of labels, optional
+        Labels of a model.  Without them the first table decides.
     """
 
-    def __init__(self, path: str, *, as_lines: bool = False) -> None:
-        self.path, self.as_lines = Path(path), as_lines
-        self.printed = as_lines or path == STANDARD
-        self._file: Any = None
-        if not self.printed and not self.path.parent.is_dir():
-            raise UsageError(f"--out: there is no folder {self.path.parent}")
+    def __init__(self, known: Any = None) -> None:
+        self.kind = None if known is None else _KINDS.get(known.dtype.kind)
+        self.known = frozenset() if known is None else frozenset(known.tolist())
 
-    @property
-    def _partial(self) -> Path:
-        return self.path.with_name(self.path.name + ".part")
+    def convert(self, table: Any, name: str, option: str) -> Any:
+        """Return the table with converted labels in column ``name``."""
+        import pyarrow as pa
 
-    def __enter__(self) -> Writer:
-        return self
+        column = table[name].combine_chunks()
+        if isinstance(column, pa.ChunkedArray):  # older versions of Arrow
+            column = column.chunk(0)
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        distinct = coded.dictionary.to_pylist()
+        if not self.known and self.kind is None:
+            self.kind = _kind_of(distinct)
+        if self.kind is None:
+            return table
+        converted = [self._convert(value, name, option) for value in distinct]
+        self.known = self.known or frozenset(converted)
+        types = {"integers": pa.int64(), "numbers": pa.float64(), "strings": pa.string()}
+        labels = pa.array(converted, types[self.kind]).take(coded.indices)
+        return table.set_column(table.column_names.index(name), name, labels)
 
-    def write(self, table: Any) -> None:
-        from pyarrow import csv, parquet
-
-        if self.as_lines:
-            for line in table.to_pylist():
-                sys.stdout.write(json.dumps(line, default=str) + "\n")
-        elif self.printed:
-            text = io.BytesIO()
-            csv.write_csv(table, text, csv.WriteOptions(include_header=self._file is None))
-            self._file = sys.stdout
-            sys.stdout.write(text.getvalue().decode())
-        else:
+    def _convert(self, value: Any, name: str, option: str) -> Any:
+        integer = _as_integer(value)
+        if self.kind == "strings":
+            text = str(value if integer is None or isinstance(value, str) else integer)
+            if integer is None or text in self.known:
+                return text
+            if str(integer) in self.known:
+                return str(integer)
+            padded = [label for label in self.known if label.lstrip("0") == str(integer)]
+            if not padded:
+                return text
+            raise UsageError(
+                f"{option}: the task {text!r} in column {name!r} is written {padded[0]!r} elsewhere. Write labels in the same "
+                "way in all tables. A spreadsheet drops leading zeros of columns that are not text."
+            )
+        if self.kind == "integers" and integer is not None:
+            return integer
+        if self.kind == "numbers":
             try:
-                if self._file is None:
-                    as_parquet = self.path.suffix.lower() in (".parquet", ".pq")
-                    kind = parquet.ParquetWriter if as_parquet else csv.CSVWriter
-                    self._file = kind(str(self._partial), table.schema)
-                self._file.write_table(table)
-            except OSError as error:
-                raise UsageError(f"--out: {self.path} cannot be written ({error})") from error
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if self.printed or self._file is None:
-            return
-        self._file.close()
-        if kind is None:
-            self._partial.replace(self.path)
-        else:
-            self._partial.unlink(missing_ok=True)
+                return float(value)
+            except (TypeError, ValueError):
+                pass
+        example = f", such as {next(iter(self.known))!r}" if self.known else ""
+        raise UsageError(
+            f"{option}: the other labels are {self.kind}{example}, but {value!r} in column {name!r} is not. Write labels in the "
+            "same way in all tables."
+        )
 
 
-def column(table: Any, name: str, option: str, where: str) -> str:
-    """The name, if the table has such a column; a hint at the nearest one otherwise."""
-    import difflib
-
-    names = table.column_names
-    if name in names:
-        return name
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(map(repr, names[:12]))}"
-    raise UsageError(f"{option}: {_shown(where)} has no column {name!r}; {hint}")
+def _kind_of(values: list[Any]) -> str:
+    if values and all(_as_integer(value) is not None for value in values):
+        return "integers"
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return "numbers"
+    return "strings"
 
 
-def _shown(path: str) -> str:
-    return "standard input" if path == STANDARD else path
+def _as_integer(value: Any) -> int | None:
+    """Return the integer that a label is, or is written as; None for other labels."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, str) and (match := _INTEGER.fullmatch(value)):
+        return int(match.group(1))
+    return None

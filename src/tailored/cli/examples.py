@@ -1,15 +1,15 @@
-"""The command `demo`: compare methods on six clusters of synthetic tasks."""
+"""Commands `demo`, which compares methods on six clusters of synthetic tasks, and `datasets`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .errors import explained
-from .output import console, note, say, table
+from .console import console, make_table, note, report_errors, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,15 +45,18 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the figure and the table.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Seed of the synthetic tasks.")] = 0,
     tasks: Annotated[int, typer.Option(min=10, help="Number of training tasks.")] = 500,
-    jobs: Annotated[int, typer.Option(help="Parallel candidates; -1 uses all cores.")] = -1,
+    jobs: Annotated[int, typer.Option(help="Number of CPU cores; -1 uses all.")] = -1,
 ) -> None:
-    """Compare the learner with simple methods on six clusters of tasks; print a table, draw a figure."""
-    with explained():
+    """Compare the learner with baselines on synthetic tasks; write a table and a figure.
+
+    Example: tailored demo --out demo
+    """
+    with report_errors():
         result = run_demo(
             n_train=tasks, seed=seed, n_jobs=jobs, announce=lambda name: note(f"fitting {name}")
         )
         n_test = len(result.errors[OURS])
-        shown = table(
+        shown = make_table(
             f"Six clusters, {tasks} training tasks, {n_test} new tasks, seed {seed}",
             ["method"],
             ["mean absolute error", "± s.e."],
@@ -150,3 +153,26 @@ def write_demo(result: DemoResult, folder: Path) -> tuple[Path, Path]:
     csv.write_text("\n".join(["method,mean_absolute_error,standard_error", *lines]) + "\n")
     draw_demo(result).savefig(figure, dpi=150, metadata={"Software": None})
     return csv, figure
+
+
+def datasets() -> None:
+    """List the real data sets: source, licence, citation and local copy.
+
+    Example: tailored datasets
+    """
+    with report_errors():
+        from ..datasets import DATA_VARIABLE, SOURCES, get_data_home
+
+        home = get_data_home()
+        for source in SOURCES.values():
+            state = "downloaded" if (home / source.file).exists() else "not downloaded yet"
+            console.print(
+                f"[bold]{source.name}[/bold]  {source.file}, {source.size / 1e6:.2g} MB", highlight=False
+            )
+            say(f"  source   {source.url}")
+            say(f"  licence  {source.licence}")
+            say(f"  cite     {source.citation}")
+            say(f"  cache    {home / source.file} ({state})")
+        folder = os.environ.get(DATA_VARIABLE)
+        state = f"set to {folder}; its files are used and nothing is downloaded" if folder else "not set"
+        say(f"{DATA_VARIABLE} (folder with local copies): {state}")

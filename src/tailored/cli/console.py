@@ -1,0 +1,149 @@
+"""Printed output, and errors as one line with an exit code."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from typer.core import TyperGroup
+
+#: Exit codes after Ctrl-C, and for arguments or files that cannot be used.
+INTERRUPTED, MISUSED = 130, 2
+#: Options with another name than the argument of the library.
+_OPTIONS = {
+    "side_info": "--side-info",
+    "side_columns": "--side-columns",
+    "frame": "data",
+    "query": "data",
+    "tasks": "data",
+    "support": "--support",
+    "features": "--features",
+    "varying": "--varying",
+    "coverage": "--coverage",
+    "supports": "--rows",
+    "n_folds": "--folds",
+}
+
+console = Console()
+
+
+def say(message: str) -> None:
+    """Print a result as it is: without markup, and without line breaks that would split a path."""
+    console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def note(message: str) -> None:
+    """Print a message to standard error, so that it does not mix with results in a pipe."""
+    typer.echo(message, err=True)
+
+
+def make_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:
+    """Make an empty table: columns of names, then right-aligned columns of numbers."""
+    table = Table(title=title)
+    for column in names:
+        table.add_column(column)
+    for column in numbers:
+        table.add_column(column, justify="right")
+    return table
+
+
+class UsageError(ValueError):
+    """An argument or a file that cannot be used; the message names it and says what to do."""
+
+
+class OneLineErrors(TyperGroup):
+    """Command group that reports wrong options in one line."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        if not extra.get("standalone_mode", True):
+            return super().main(*args, **extra)
+        try:
+            code = super().main(*args, **{**extra, "standalone_mode": False})
+        except Exception as error:
+            # typer may have its own copy of click, so its exceptions are recognised by their attributes.
+            if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
+                raise
+            if type(error).__name__ == "NoArgsIsHelpError":
+                error.show()  # type: ignore[attr-defined]
+            else:
+                context = getattr(error, "ctx", None)
+                see = f" (see {context.command_path} --help)" if context is not None else ""
+                note(f"error: {' '.join(error.format_message().split())}{see}")
+            code = error.exit_code
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def report_errors(hint: str = "") -> Iterator[None]:
+    """Report failed downloads, missing files, missing packages and interrupts in one message with an exit code.
+
+    ``hint`` is appended to the message about an interrupt.
+    """
+    try:
+        # Imported here, so that an interrupt during the slow imports is reported as well.
+        from ..datasets import DamagedFileError, DownloadError
+
+        try:
+            yield
+        except (DamagedFileError, DownloadError, FileNotFoundError) as error:
+            note(f"error: {error}")
+            raise typer.Exit(1) from error
+        except ImportError as error:
+            note(f"error: {error}\nInstall all optional packages with pip install 'tailored[all]'.")
+            raise typer.Exit(1) from error
+    except KeyboardInterrupt:
+        note(f"interrupted.{hint}")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def report_user_errors(missing: str | None = None) -> Iterator[None]:
+    """Report errors of the library, which are about the user's data here, and warnings in one line.
+
+    ``missing`` is the value of ``--missing``, which is suggested for incomplete rows.
+    """
+    with report_errors(), _log_to_stderr(), warnings.catch_warnings():
+        warnings.showwarning = _show_warning  # type: ignore[assignment]
+        try:
+            yield
+        except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
+            message = " ".join(str(error).split())
+            if missing == "error" and "contains NaN" in message:
+                message += " Drop incomplete rows with --missing drop."
+            argument, rest = re.fullmatch(r"(\w*)(.*)", message).groups()  # type: ignore[union-attr]
+            if argument in _OPTIONS and rest[:1] in (":", " "):
+                message = _OPTIONS[argument] + rest
+            note(f"error: {message}")
+            raise typer.Exit(MISUSED) from error
+
+
+@contextmanager
+def _log_to_stderr() -> Iterator[None]:
+    """Log the stages of a long computation with the time of day, unless a terminal shows a progress bar."""
+    if sys.stderr.isatty():
+        yield
+        return
+    log, handler = logging.getLogger("tailored"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+    hidden = DeprecationWarning | PendingDeprecationWarning | ImportWarning | ResourceWarning
+    if not issubclass(category, hidden):
+        note(f"warning: {' '.join(str(message).split())}")
