@@ -76,7 +76,7 @@ dist: .venv/.installed
 BUILT ?= $(wildcard dist/*.whl)
 OUTSIDE ?= $(or $(TMPDIR),/tmp)/tailored-built-$(notdir $(PYTHON))
 SELECTED := tests/test_import.py tests/test_sklearn.py tests/test_persistence.py tests/test_predict_tasks.py \
-	tests/model_files tests/learners/test_tables_of_words.py tests/test_cli_models.py
+	tests/model_files tests/learners/test_tables_of_words.py tests/test_cli.py
 
 test-built:
 	rm -rf $(OUTSIDE)

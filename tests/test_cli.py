@@ -1,92 +1,370 @@
-"""The command line: help texts, messages and exit codes."""
+"""The command line: real files in, predictions, summaries, messages and exit codes out."""
 
 from __future__ import annotations
 
-import os
-import re
+import json
 import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from tailored.cli import app
-from tailored.cli.demo import OURS, DemoResult
+import tailored
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.cli import app, examples, tables
+from tailored.cli.examples import OURS, DemoResult
+from tailored.cli.tables import read_table
 from tailored.datasets import SOURCES
+from tailored.evaluation import Evaluation
 
-COMMANDS = ("demo", "report", "datasets")
-
-
-def invoke(*arguments: str, **environment: str):
-    # Wide, so that no word that a test looks for is broken over two lines.
-    return CliRunner().invoke(app, arguments, env={"COLUMNS": "200", "TERM": "dumb", **environment})
+COMMANDS = ("fit", "predict", "evaluate", "summary", "report", "demo", "datasets")
+ROLES = ("--task", "school", "--target", "score")
 
 
-def plain(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+def run(*arguments, code=0, **environment):
+    # Wide, so that no searched word is broken over two lines.
+    env = {"COLUMNS": "300", "TERM": "dumb", **environment}
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], env=env)
+    assert done.exit_code == code, done.output
+    return done
 
 
-def test_help_lists_the_commands():
-    result = invoke("--help")
-    assert result.exit_code == 0
-    for command in COMMANDS:
-        assert command in result.output
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """24 schools whose intercept and slope differ; the kind of a school shifts its intercept by 4.
+
+    The last four schools are new: five pupils of each are observed.
+    """
+    folder, rng, n, size = tmp_path_factory.mktemp("shell"), np.random.default_rng(0), 24, 12
+    labels, kind = [f"s{i:02d}" for i in range(n)], np.where(np.arange(n) % 2 == 0, "state", "church")
+    school = np.repeat(np.arange(n), size)
+    hours = rng.uniform(0, 10, n * size).round(2)
+    intercept, slope = rng.normal(size=n) + 4.0 * (kind == "church"), 1.0 + 0.3 * rng.normal(size=n)
+    score = intercept[school] + slope[school] * hours + rng.normal(size=n * size)
+    pupils = pd.DataFrame({"school": np.repeat(labels, size), "hours": hours, "score": score.round(3)})
+    new = pupils["school"] >= "s20"
+    first = pupils[new].groupby("school").head(5)
+    pupils[~new].to_csv(folder / "pupils.csv", index=False)
+    pupils[~new].to_parquet(folder / "pupils.parquet")
+    first.to_csv(folder / "first.csv", index=False)
+    pupils[new].drop(first.index).to_csv(folder / "new.csv", index=False)
+    pd.DataFrame({"school": labels, "kind": kind}).to_csv(folder / "schools.csv", index=False)
+    (folder / "empty.csv").write_text("")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    out = folder / "model.tailored"
+    side = ("--side-info", folder / "schools.csv")
+    done = run("fit", folder / "pupils.csv", *ROLES, *side, "-o", out, "--jobs", 1, "--json")
+    result = json.loads(done.stdout)
+    assert (result["tasks"], result["features"], result["side_info"]) == (20, 1, 1)
+    return out
+
+
+@pytest.fixture(scope="module")
+def learner(folder):
+    """The same model, fitted in Python."""
+    pupils, schools = (pd.read_csv(folder / name) for name in ("pupils.csv", "schools.csv"))
+    return EmpiricalBayesLearner().fit(
+        TaskSet.from_frame(pupils, task="school", target="score", side_info=schools)
+    )
+
+
+def numbered(folder, name, labels, **changes):
+    """Write the training table with task labels in another notation."""
+    frame = pd.read_csv(folder / "pupils.csv")
+    frame["school"] = frame["school"].map(lambda label: labels(int(label[1:])))
+    frame.assign(**changes).to_csv(folder / name, index=False)
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def numeric_models(folder):
+    """Models of tables without side information, whose labels are 0, 1, .. and 000, 001, .."""
+    models = {}
+    for name, labels in (("whole", str), ("padded", "{:03d}".format)):
+        models[name] = folder / f"{name}.tailored"
+        run("fit", numbered(folder, f"{name}.csv", labels), *ROLES, "-o", models[name], "--jobs", 1)
+    return models
+
+
+# ---------------------------------------------------------------- predict
+
+
+def test_predictions_are_those_of_python(folder, model, learner):
+    out = folder / "predictions.csv"
+    options = ("--support", folder / "first.csv", "--side-info", folder / "schools.csv", "-o", out)
+    assert run("predict", model, folder / "new.csv", *options).stderr == f"28 predictions: {out}\n"
+    found = pd.read_csv(out)
+    new, first, schools = (pd.read_csv(folder / name) for name in ("new.csv", "first.csv", "schools.csv"))
+    assert list(found.columns) == [*new.columns, "prediction", "lower", "upper", "std"]
+    pd.testing.assert_frame_equal(found[new.columns.tolist()], new)
+    expected = learner.predict_tasks(new, first, side_info=schools)
+    for name in ("prediction", "lower", "upper", "std"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9)
+    # The noise has standard deviation 1, so a useful model has a smaller error than this.
+    assert (found["prediction"] - new["score"]).abs().mean() < 1.2
+    assert not list(folder.glob(".tailored-*"))
+
+
+def test_training_tasks_are_predicted_without_support_and_side_information(folder, model, learner):
+    known = pd.read_csv(folder / "pupils.csv").iloc[::9]
+    known.to_csv(folder / "known.csv", index=False)
+    out = folder / "known.parquet"
+    run("predict", model, folder / "known.csv", "-o", out, "--coverage", 0.8)
+    found, expected = pd.read_parquet(out), learner.predict_tasks(known, coverage=0.8)
+    for name in ("prediction", "lower", "upper", "std"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9)
+
+
+def test_standard_input_and_output_of_a_process(folder, model):
+    given, side = (folder / "new.csv").read_text(), ("--side-info", str(folder / "schools.csv"))
+    command = [sys.executable, "-m", "tailored", "predict", str(model), "-", *side]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(given.splitlines())
+    assert lines[0].replace('"', "") == "school,hours,score,prediction,lower,upper,std"
+    first = json.loads(run("predict", model, folder / "new.csv", *side, "--json").stdout.splitlines()[0])
+    assert first["prediction"] == pytest.approx(float(lines[1].split(",")[3]), rel=1e-9)
+
+
+def test_a_large_table_is_predicted_in_batches(folder, model, monkeypatch):
+    options = ["--support", folder / "first.csv", "--side-info", folder / "schools.csv"]
+    run("predict", model, folder / "new.csv", *options, "-o", folder / "whole-out.csv")
+    monkeypatch.setattr(tables, "LARGE", 10)
+    monkeypatch.setattr(tables, "BATCH_ROWS", 5)
+    run("predict", model, folder / "new.csv", *options, "-o", folder / "batches-out.csv")
+    batches, whole = (pd.read_csv(folder / f"{name}-out.csv") for name in ("batches", "whole"))
+    pd.testing.assert_frame_equal(batches, whole, rtol=1e-12)
+
+
+def test_labels_are_converted_to_those_of_the_model(folder, numeric_models):
+    def predict(model, data):
+        out = folder / "labels.csv"
+        run("predict", numeric_models[model], data, "-o", out)
+        return pd.read_csv(out, dtype={"school": str})
+
+    plain = predict("whole", folder / "whole.csv")
+    assert tailored.load(numeric_models["whole"]).task_labels_.dtype.kind == "i"
+    # Floats, as a spreadsheet or pandas writes them, and strings in a typed file.
+    pd.testing.assert_frame_equal(predict("whole", numbered(folder, "floats.csv", "{}.0".format)), plain)
+    pd.read_csv(folder / "whole.csv", dtype={"school": str}).to_parquet(folder / "strings.parquet")
+    pd.testing.assert_frame_equal(predict("whole", folder / "strings.parquet"), plain)
+    padded = predict("padded", folder / "padded.csv")
+    assert padded["school"].str.len().eq(3).all()
+    np.testing.assert_allclose(padded["prediction"], plain["prediction"], rtol=1e-6)
+
+
+def test_labels_of_another_kind_are_an_error(folder, numeric_models):
+    done = run("predict", numeric_models["padded"], folder / "whole.csv", code=2)
+    assert "'1' in column 'school' is written '001' elsewhere" in done.stderr
+    done = run("predict", numeric_models["whole"], numbered(folder, "strings.csv", "s{}".format), code=2)
+    assert "the other labels are integers, such as" in done.stderr
+    assert "but 's0' in column 'school' is not" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_incomplete_rows(folder, numeric_models):
+    model = numeric_models["whole"]
+    data = numbered(folder, "holes.csv", str, hours=lambda f: f["hours"].where(f.index % 7 != 0))
+    done = run("fit", data, *ROLES, "-o", folder / "x", code=2)
+    assert "Drop incomplete rows with --missing drop." in done.stderr
+    out = folder / "holes-out.csv"
+    run("predict", model, data, "-o", out, code=2)
+    assert not out.exists()
+    run("predict", model, data, "-o", out, "--missing", "drop")
+    found = pd.read_csv(out)
+    assert found["prediction"].isna().equals(found["hours"].isna())
+    complete = found["prediction"].notna().to_numpy()
+    assert not complete.all()
+    lines = run("predict", model, folder / "whole.csv", "--json").stdout.splitlines()
+    expected = np.array([json.loads(line)["prediction"] for line in lines])
+    np.testing.assert_allclose(found["prediction"][complete], expected[complete], rtol=1e-9)
+
+
+def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
+    frame = pd.read_csv(folder / "whole.csv")
+    plain = run("predict", numeric_models["whole"], folder / "whole.csv").stdout
+    for mark, name in ((";", "semicolons.csv"), ("\t", "tabs.tsv")):
+        frame.to_csv(folder / name, sep=mark, index=False)
+        assert run("predict", numeric_models["whole"], folder / name).stdout == plain
+    (folder / "strings.csv").write_text("task,text\nNA,a\nb,NA\nc,\n")
+    table = read_table(str(folder / "strings.csv"), "data", ["task"]).to_pydict()
+    assert table == {"task": ["NA", "b", "c"], "text": ["a", None, None]}
+
+
+# ---------------------------------------------------------------- fit, evaluate, summary, report
+
+
+def test_fit_prints_the_model_and_the_next_command(folder):
+    out = folder / "printed.tailored"
+    text = run("fit", folder / "pupils.csv", *ROLES, "--varying", "", "-o", out, "--jobs", 1).stdout
+    assert text.startswith("20 tasks, 1 features.\n")
+    assert tailored.load(out).summary().text[0] in text
+    assert f"model: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv" in text
+
+
+def test_parquet_and_large_files_give_the_same_model(folder, monkeypatch):
+    whole = EmpiricalBayesLearner().fit(
+        TaskSet.from_frame(pd.read_csv(folder / "pupils.csv"), task="school", target="score")
+    )
+    X = np.array([[3.0]])
+    expected = whole.adapt().predict(X)
+    run("fit", folder / "pupils.parquet", *ROLES, "-o", folder / "a", "--jobs", 1)
+    np.testing.assert_allclose(tailored.load(folder / "a").adapt().predict(X), expected, rtol=1e-9)
+    monkeypatch.setattr(tables, "LARGE", 10)
+    for name in ("pupils.csv", "pupils.parquet"):
+        run("fit", folder / name, *ROLES, "-o", folder / "a", "--jobs", 1)
+        np.testing.assert_allclose(tailored.load(folder / "a").adapt().predict(X), expected, rtol=1e-3)
+    for option in (("--side-info", folder / "schools.csv"), ("--missing", "drop")):
+        done = run("fit", folder / "pupils.csv", *ROLES, *option, code=2)
+        assert f"{option[0]}: a file of 1 GB or more is read in batches" in done.stderr
+
+
+def test_evaluate(folder, monkeypatch):
+    options = ("--rows", "0,5", "--folds", 2, "--jobs", 1, "--side-info", folder / "schools.csv")
+    done = run("evaluate", folder / "pupils.csv", *ROLES, *options, "-o", folder / "errors.csv")
+    text = " ".join(done.stdout.split())
+    assert "Mean absolute error of score on 20 held-out tasks, by number of support rows" in text
+    assert "coverage of the 90 % intervals" in text
+    # Without a terminal, stages are log lines on standard error.
+    assert len([line for line in done.stderr.splitlines() if "1 of 2, ridge per task" in line]) == 1
+    frame = pd.read_csv(folder / "errors.csv").set_index(["method", "rows"])
+    assert frame["error"]["tailored", 5] < frame["error"]["tailored", 0]
+    assert frame["error"]["tailored", 5] < frame["error"]["task mean", 5]
+    errors, calls = np.ones((1, 2, 3)), []
+
+    def evaluate(tasks, methods, **options):
+        calls.append(options)
+        covered = np.full((1, 2), np.nan)
+        return Evaluation(("tailored",), (0, 5), errors, covered, covered, np.arange(3), 9, "absolute", 0.9)
+
+    monkeypatch.setattr("tailored.evaluation.evaluate", evaluate)
+    done = run(
+        "evaluate", folder / "pupils.csv", *ROLES, "--rows", "0,5", "--seed", 3, "--first-rows", "--json"
+    )
+    result = json.loads(done.stdout)
+    assert (result["n_tasks"], result["n_query"], len(result["errors"])) == (3, 9, 2)
+    assert (calls[0]["supports"], calls[0]["random_state"], calls[0]["order"]) == ([0, 5], 3, "given")
+
+
+def test_summary(model):
+    text = run("summary", model).stdout
+    assert "fixed effect" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert json.loads(run("summary", model, "--json").stdout)["effects"]["column"][0] == "hours"
+
+
+def test_report(folder, model, monkeypatch):
+    """Tasks are read as by fit, and passed on with the coverage."""
+    calls = []
+    monkeypatch.setattr(
+        "tailored.report.write_report", lambda *given, **options: calls.append((given, options))
+    )
+    files = (
+        "--data",
+        folder / "pupils.csv",
+        "--side-info",
+        folder / "schools.csv",
+        "-o",
+        folder / "page.html",
+    )
+    done = run("report", model, *files, "--coverage", 0.5)
+    ((learner, tasks, out), options) = calls[0]
+    assert learner.n_features_in_ == tasks.n_features == 1
+    assert (len(tasks), tasks.side_info.shape, out) == (20, (20, 1), folder / "page.html")
+    assert options["coverage"] == 0.5
+    assert done.stdout == f"page: {out}\n"
+
+
+# ---------------------------------------------------------------- errors and help
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("arguments", "message"),
     [
-        ("demo", ["--out", "--seed", "--tasks", "--jobs"]),
-        ("report", ["SOURCE", "--data", "--out"]),
-        ("datasets", ["licence"]),
+        (["fit", "{}/none.csv", *ROLES], "data: there is no file"),
+        (["fit", "{}/pupils.csv", "--task", "scool", "--target", "score"], "Did you mean 'school'?"),
+        (["fit", "{}/pupils.csv", "--task", "school", "--target", "points"], "--target: {}/pupils.csv has no column"),
+        (["fit", "{}/pupils.csv", *ROLES, "--varying", "hour"], "--varying: {}/pupils.csv has no column 'hour'"),
+        (["fit", "{}/pupils.csv", *ROLES, "--missing", "skip"], "--missing: expected error or drop, got 'skip'"),
+        (["fit", "{}/pupils.csv", *ROLES, "--side-info", "{}/schools.csv", "--side-columns", "hours"], "--side-columns"),
+        (["fit", "{}/pupils.csv", *ROLES, "-o", "{}/no/m"], "--out: there is no folder"),
+        (["fit", "{}/pupils.csv", *ROLES, "-o", "{}"], "--out: {} is a folder"),
+        (["fit", "{}/pupils.csv", "--task", "school"], "--target"),
+        (["fit", "{}/pupils.csv", "--taks", "school"], "--task"),
+        (["fitt"], "fit"),
+        (["predict", "{}/pupils.csv", "{}/new.csv"], "pupils.csv"),
+        (["predict", "{model}", "{}/empty.csv"], "empty.csv cannot be read"),
+        (["predict", "{model}", "{}/new.csv"], "--side-info: the learner was fitted with side information"),
+        (["evaluate", "{}/pupils.csv", *ROLES, "--rows", "a"], "--rows: expected comma-separated integers"),
+        (["evaluate", "{}/pupils.csv", *ROLES, "--folds", "1"], "--folds"),
+        (["summary", "{}/none"], "none"),
+        (["report", "{model}"], "--data"),
+        (["report", "{}/none", "--data", "{}/pupils.csv"], "model: there is no file"),
     ],
+)  # fmt: skip
+def test_errors_are_one_line(folder, model, arguments, message):
+    given = [argument.replace("{model}", str(model)).replace("{}", str(folder)) for argument in arguments]
+    lines = run(*given, code=2).stderr.strip().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    assert message.replace("{}", str(folder)) in lines[0]
+
+
+def test_help_and_version():
+    assert run("--version").stdout == f"tailored {tailored.__version__}\n"
+    text = run("--help").stdout
+    for command in COMMANDS:
+        assert command in text
+        assert f"Example: tailored {command}" in run(command, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "completions"), [("pre", {"predict"}), ("fit --ta", {"--task", "--target"})]
 )
-def test_help_of_each_command(command, words):
-    result = invoke(command, "--help")
-    assert result.exit_code == 0
-    for word in words:
-        assert word.lower() in plain(result.output).lower()
+def test_the_shell_completes_commands_and_options(typed, completions, monkeypatch, capsys):
+    """With the environment variables that bash sets, by the function that `--show-completion` prints."""
+    monkeypatch.setenv("_TAILORED_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"tailored {typed}")
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split())))
+    with pytest.raises(SystemExit):
+        app(prog_name="tailored")
+    assert set(capsys.readouterr().out.split()) == completions
 
 
-def test_an_unknown_command_is_a_usage_error():
-    assert invoke("reprodice").exit_code == 2
+def test_an_interrupt_has_its_exit_code(monkeypatch):
+    def interrupt(**options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(examples, "run_demo", interrupt)
+    assert run("demo", code=130).stderr == "interrupted.\n"
 
 
-def test_demo_writes_what_it_measured(tmp_path, monkeypatch):
+# ---------------------------------------------------------------- examples
+
+
+def test_demo_writes_a_table_and_a_figure(tmp_path, monkeypatch):
     errors = {OURS: np.array([0.1, 0.1]), "TaskMean": np.array([0.1, 0.3])}
-    result = DemoResult(errors, 0.08, np.eye(2))
-    # The package has a function of the name of the module.
-    monkeypatch.setattr(sys.modules["tailored.cli.demo"], "run_demo", lambda **options: result)
-    shown = invoke("demo", "--tasks", "20", "--seed", "4", "--out", str(tmp_path / "[new]"))
-    assert shown.exit_code == 0, shown.output
-    assert "Six clusters, 20 training tasks, 2 new tasks" in shown.stdout
-    assert str(tmp_path / "[new]" / "demo.png") in shown.stdout  # no part of a path is taken for markup
-    table = (tmp_path / "[new]" / "demo.csv").read_text()
-    assert table.splitlines()[1:] == ["TaskMean,0.200000,0.100000", f"{OURS},0.100000,0.000000"]
-    assert (tmp_path / "[new]" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(examples, "run_demo", lambda **options: DemoResult(errors, 0.08, np.eye(2)))
+    folder = tmp_path / "[new]"
+    text = run("demo", "--tasks", 20, "--seed", 4, "--out", folder).stdout
+    assert "Six clusters, 20 training tasks, 2 new tasks" in text
+    assert str(folder / "demo.png") in text  # brackets in a path are not markup
+    lines = (folder / "demo.csv").read_text().splitlines()
+    assert lines[1:] == ["TaskMean,0.200000,0.100000", f"{OURS},0.100000,0.000000"]
+    assert (folder / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_datasets_are_listed(tmp_path):
-    result = invoke("datasets", TAILORED_DATA_HOME=str(tmp_path), TAILORED_DATA="")
-    assert result.exit_code == 0
+    text = run("datasets", TAILORED_DATA_HOME=str(tmp_path), TAILORED_DATA="").stdout
     for source in SOURCES.values():
         for word in (source.name, source.url, source.licence, str(tmp_path / source.file)):
-            assert word in result.stdout
-    assert "not downloaded yet" in result.stdout
-    assert "TAILORED_DATA (a folder with local copies): not set" in result.stdout
-    local = invoke("datasets", TAILORED_DATA_HOME=str(tmp_path), TAILORED_DATA="/elsewhere")
-    assert "set to /elsewhere" in local.stdout
-
-
-@pytest.mark.parametrize(("typed", "wanted"), [("pre", {"predict"}), ("fit --ta", {"--task", "--target"})])
-def test_the_shell_completes_commands_and_options(typed, wanted):
-    """As bash asks, by the function that `--show-completion` prints."""
-    asked = {
-        "_TAILORED_COMPLETE": "complete_bash",
-        "COMP_WORDS": f"tailored {typed}",
-        "COMP_CWORD": str(len(typed.split())),
-    }
-    command = [sys.executable, "-c", "from tailored.cli import app; app(prog_name='tailored')"]
-    found = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=True)
-    assert set(found.stdout.split()) == wanted
+            assert word in text
+    assert "not downloaded yet" in text
+    assert "TAILORED_DATA (folder with local copies): not set" in text
+    assert "set to /elsewhere" in run("datasets", TAILORED_DATA="/elsewhere").stdout

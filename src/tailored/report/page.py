@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from .._utils.files import write_atomically
 from .._version import __version__
 from ..displays import EffectsDisplay, RowsDisplay, TaskFitDisplay
 from ..displays.base import RC, pyplot
@@ -93,9 +94,8 @@ def write_report(
         ("effects", "Coefficients of the tasks", _effects(learner, drawn, coverage)),
         ("tasks", "Single tasks", _task_fits(learner, drawn, target, coverage)),
     ]
-    path = Path(out)
-    path.write_text(_page(title or f"{target}: {len(tasks):,} tailored models", sections), encoding="utf-8")
-    return path
+    write_atomically(out, _page(title or f"{target}: {len(tasks):,} tailored models", sections).encode())
+    return Path(out)
 
 
 def _evaluation_sample(tasks: TaskSet, seed: int) -> TaskSet:
@@ -155,7 +155,7 @@ def _accuracy(evaluation: Evaluation, target: str) -> str:
 
 
 def _count(n: int) -> str:
-    return "no row" if n == 0 else "one row" if n == 1 else f"{n} rows"
+    return "no rows" if n == 0 else "one row" if n == 1 else f"{n} rows"
 
 
 def _model(learner: Any) -> str:
