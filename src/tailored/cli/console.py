@@ -89,7 +89,7 @@ def report_errors(hint: str = "") -> Iterator[None]:
     """
     try:
         # Imported here, so that an interrupt during the slow imports is reported as well.
-        from ..datasets import DamagedFileError, DownloadError
+        from ..exceptions import DamagedFileError, DownloadError
 
         try:
             yield

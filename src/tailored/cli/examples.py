@@ -161,7 +161,7 @@ def datasets() -> None:
     Example: tailored datasets
     """
     with report_errors():
-        from ..datasets import DATA_VARIABLE, SOURCES, get_data_home
+        from ..datasets import SOURCES, get_data_home
 
         home = get_data_home()
         for source in SOURCES.values():
@@ -173,6 +173,6 @@ def datasets() -> None:
             say(f"  licence  {source.licence}")
             say(f"  cite     {source.citation}")
             say(f"  cache    {home / source.file} ({state})")
-        folder = os.environ.get(DATA_VARIABLE)
+        folder = os.environ.get("TAILORED_DATA")
         state = f"set to {folder}; its files are used and nothing is downloaded" if folder else "not set"
-        say(f"{DATA_VARIABLE} (folder with local copies): {state}")
+        say(f"TAILORED_DATA (folder with local copies): {state}")
