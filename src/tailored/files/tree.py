@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -101,11 +102,7 @@ class Encoder:
             raise Unstorable(place, value.flat[0] if value.size else value)
         # Products of arrays in another order can differ in the last bit.
         by_columns = value.flags.f_contiguous and not value.flags.c_contiguous
-        name = self._add(
-            np.ascontiguousarray(value.T if by_columns else value).reshape(
-                value.shape[::-1] if by_columns else value.shape
-            )
-        )
+        name = self._add(np.asarray(value.T if by_columns else value, order="C"))
         return {"array": [name, "F" if by_columns else "C"]}
 
     def _add(self, array: np.ndarray) -> str:
@@ -141,8 +138,7 @@ def load_json(content: bytes) -> Any:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise Invalid("tree", f"has the name {_short(twice)} twice in one place")
     return values
 
@@ -290,8 +286,7 @@ def _is_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_rows: i
 
 def _checked_scalar(value: Any, place: str) -> Any:
     if isinstance(value, str) and (
-        len(value) > LONGEST_STRING
-        or not (value.isascii() or not any("\ud800" <= letter < "\ue000" for letter in value))
+        len(value) > LONGEST_STRING or any("\ud800" <= letter < "\ue000" for letter in value)
     ):
         raise Invalid(place[:200], f"has a string that is invalid or longer than {LONGEST_STRING:,} letters")
     if type(value) is int and not -(2**63) <= value < 2**64:
