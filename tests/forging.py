@@ -26,13 +26,10 @@ def forge(path, change, target):
 
 
 def fields_of(tree, *names):
-    """Return the fields of the object at a place of a tree."""
-    node = tree["value"]
-    for name in (*names, None):
-        node = node["object"][1] if "object" in node else node["dict"]
-        if name is None:
-            return node
-        node = node[name]
+    """Return the fields of the model, or of the first object in it that has fields of these names."""
+    if not names:
+        return tree["value"]["object"][1]
+    return next(fields for _, fields in nodes(tree, "object") if set(names) <= set(fields))
 
 
 def places(node, *path):

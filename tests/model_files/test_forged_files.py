@@ -71,38 +71,46 @@ def test_damage_is_noticed(tmp_path, saved):
 
 
 def set_at(*names):
+    """Set a field of the first object that has fields of these names; the last name is that of the field."""
     *path, last, value = names
     return lambda tree, arrays: fields_of(tree, *path).update({last: value})
 
 
-PRIOR = ("prior_",)
-MIXTURE = (*PRIOR, "feature_map", "model", "mixture")
+MIXTURE, SCALING, PRIOR = ("proportions", "noise"), ("columns", "shift", "target"), ("clip", "quantile")
 
 FIELDS = {
-    "an unknown class": (set_at(*PRIOR, "loss", {"object": ["Popen", {}]}), "class 'Popen', which a model"),
-    "a path": (set_at(*PRIOR, "loss", {"object": ["os.system", {}]}), "class 'os.system', which"),
-    "another path": (set_at(*PRIOR, "loss", {"object": ["../Squared", {}]}), r"class '\.\./Squared', which"),
-    "an abstract class": (set_at(*PRIOR, "loss", {"object": ["Loss", {}]}), "is not a valid Loss"),
+    "an unknown class": (set_at("loss_", {"object": ["Popen", {}]}), "class 'Popen', which a model"),
+    "a path": (set_at("loss_", {"object": ["os.system", {}]}), "class 'os.system', which"),
+    "another path": (set_at("loss_", {"object": ["../Squared", {}]}), r"class '\.\./Squared', which"),
+    "an abstract class": (set_at("loss_", {"object": ["Loss", {}]}), "is not a valid Loss"),
     "a class of another field": (
-        set_at(*PRIOR, "loss", {"object": ["MeanEmbedding", {}]}),
-        "must be Loss, is",
+        set_at("loss_", {"object": ["MeanEmbedding", {}]}),
+        "must be Loss, is MeanEmbedding",
     ),
-    "an unknown field": (set_at(*PRIOR, "__init__", 1), r"prior_\.__init__: is not an annotated field"),
+    "an unknown field": (set_at(*MIXTURE, "__init__", 1), r"\.__init__: is not an annotated field"),
     "a method": (set_at("predict", 1), r"predict: is not an annotated field"),
-    "a missing field": (lambda tree, _: fields_of(tree, *PRIOR).pop("units"), "is not a valid .*units"),
-    "a string for a number": (set_at(*PRIOR, "tol", "small"), "tol: must be a number, is str"),
-    "a truth value for a number": (set_at(*PRIOR, "tol", True), "tol: must be a number, is bool"),
-    "a negative tolerance": (set_at(*PRIOR, "tol", -1.0), "tol must be a finite number > 0"),
-    "NaN": (set_at(*PRIOR, "tol", {"number": "nan"}), "tol: must be finite"),
-    "infinity": (set_at(*PRIOR, "units", "target", {"number": "inf"}), "target: must be finite"),
-    "a unit of zero": (set_at(*PRIOR, "units", "target", 0), r"target must be a finite number in \[1e-153"),
-    "no noise": (set_at(*MIXTURE, "noise", 0.0), "noise: must be between 1e-300"),
+    "a missing field": (lambda tree, _: fields_of(tree, *MIXTURE).pop("noise"), "is not a valid .*noise"),
+    "a string for a number": (set_at("scale_", "small"), "scale_: must be a number, is str"),
+    "a truth value for a number": (set_at("scale_", True), "scale_: must be a number, is bool"),
+    "NaN": (set_at("scale_", {"number": "nan"}), "scale_: must be finite"),
+    "infinity": (set_at(*SCALING, {"number": "inf"}), "target: must be finite"),
+    "a scale of zero": (set_at(*SCALING, 0), r"target must be a finite number in \[1e-153"),
+    "no noise": (set_at(*MIXTURE, 0.0), "noise: must be between 1e-300"),
     "other columns": (set_at("n_features_in_", 4), "expected an array of shape"),
     "another intercept": (set_at("fit_intercept", False), "fit again"),
-    "a reversed range": (set_at(*PRIOR, "clip", {"tuple": [1.0, 0.0]}), "clip: the lower end is above"),
-    "a range of three": (set_at(*PRIOR, "clip", {"tuple": [1.0, 0.0, 2.0]}), "must have 2 entries, has 3"),
-    "a list for a tuple": (set_at(*PRIOR, "clip", [0.0, 1.0]), "clip: must be a tuple, is list"),
-    "a huge integer": (set_at(*PRIOR, "max_iter", 10**400), "at most 64 bits|not valid JSON"),
+    "a reversed range": (
+        lambda tree, _: fields_of(tree, *PRIOR).update(clip={"tuple": [1.0, 0.0]}),
+        "clip: the lower end is above",
+    ),
+    "a range of three": (
+        lambda tree, _: fields_of(tree, *PRIOR).update(clip={"tuple": [1.0, 0.0, 2.0]}),
+        "must have 2 entries, has 3",
+    ),
+    "a list for a tuple": (
+        lambda tree, _: fields_of(tree, *PRIOR).update(clip=[0.0, 1.0]),
+        "clip: must be a tuple, is list",
+    ),
+    "a huge integer": (set_at("n_iter_", 10**400), "at most 64 bits|not valid JSON"),
     "half of a character": (set_at("order", "\ud800"), "string that is invalid"),
     "a long string": (set_at("order", "x" * 100_001), "longer than 100,000 letters"),
     "a long key": (set_at("form_", {"dict": {"k" * 100_001: 1}}), "longer than 100,000 letters"),
@@ -140,7 +148,8 @@ def test_a_crafted_field_is_refused_by_its_name(case, tmp_path, saved):
 
 def test_a_learner_in_a_feature_map_is_fitted(tmp_path, saved):
     def unfitted(tree, arrays):
-        fields = fields_of(tree, *PRIOR, "feature_map", "model")
+        maps = [fields for name, fields in nodes(tree, "object") if name == "AdaptedWeights"]
+        fields = next(fields["model"] for fields in maps if fields["model"])["object"][1]
         for name in [name for name in fields if name.endswith("_")]:
             for body in nodes(fields.pop(name), "array"):
                 del arrays[body[0]]
@@ -160,29 +169,39 @@ def at_place(index, value):
 
 
 ARRAYS = {
-    "NaN": ((*PRIOR, "conditioning", "C"), at_place((0, 0), np.nan), "NaN or infinity"),
-    "infinity": ((*PRIOR, "bias", "constant"), at_place(0, np.inf), "NaN or infinity"),
-    "not symmetric": ((*PRIOR, "conditioning", "C"), at_place((0, 1), 99.0), "must be symmetric"),
-    "not positive": ((*PRIOR, "conditioning", "C"), np.negative, "positive semidefinite"),
-    "a negative covariance": ((*MIXTURE, "covariances"), np.negative, "positive semidefinite"),
-    "proportions of two": ((*MIXTURE, "proportions"), lambda p: 2 * p, "add up to one"),
-    "a unit of zero": ((*PRIOR, "units", "columns"), at_place(0, 0.0), "columns: must be between 1e-300"),
-    "no constant column": ((*PRIOR, "units", "columns"), at_place(-1, 2.0), "column of the intercept"),
-    "unsorted levels": ((*PRIOR, "calibration", "rows"), lambda r: r[::-1].copy(), "must be increasing"),
-    "equal labels": (("task_labels_",), at_place(0, 1), "must be different"),
-    "a negative square": (("task_spreads_", "covariances"), np.negative, "positive semidefinite"),
+    "NaN": ("conditional", ("basis", "C"), at_place((0, 0), np.nan), "NaN or infinity"),
+    "infinity": ("conditional", ("linear", "constant"), at_place(0, np.inf), "NaN or infinity"),
+    "not symmetric": ("conditional", ("basis", "C"), at_place((0, 1), 99.0), "must be symmetric"),
+    "not positive": ("conditional", ("basis", "C"), np.negative, "positive semidefinite"),
+    "a negative covariance": (
+        "empirical-bayes",
+        ("proportions", "covariances"),
+        np.negative,
+        "positive semidefinite",
+    ),
+    "proportions of two": ("empirical-bayes", ("noise", "proportions"), lambda p: 2 * p, "add up to one"),
+    "a scale of zero": ("empirical-bayes", ("shift", "columns"), at_place(0, 0.0), "must be between 1e-300"),
+    "no constant column": ("empirical-bayes", ("shift", "columns"), at_place(-1, 2.0), "constant column"),
+    "unsorted levels": ("empirical-bayes", ("scores", "rows"), lambda r: r[::-1].copy(), "be increasing"),
+    "equal labels": ("empirical-bayes", ("task_labels_",), at_place(0, 1), "must be different"),
+    "a negative variance": (
+        "empirical-bayes",
+        ("n_rows", "squares", "covariances"),
+        np.negative,
+        "positive semidefinite",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", ARRAYS)
 def test_a_crafted_array_is_refused(case, tmp_path, saved):
-    path, change, reason = ARRAYS[case]
+    model, path, change, reason = ARRAYS[case]
 
     def forged(tree, arrays):
-        name = fields_of(tree, *path[:-1])[path[-1]]["array"][0]
+        name = fields_of(tree, *path)[path[-1]]["array"][0]
         arrays[name] = change(arrays[name])
 
-    refused(forge(saved("empirical-bayes"), forged, tmp_path / "a"), reason)
+    refused(forge(saved(model), forged, tmp_path / "a"), reason)
 
 
 def array_fields(path):
