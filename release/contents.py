@@ -10,7 +10,7 @@ from email.parser import Parser
 from pathlib import Path
 
 #: Beside the modules.
-NEEDED = ("tailored/py.typed", "tailored/report/page.css", "tailored/report/page.js")
+NEEDED = ("tailored/py.typed", "tailored/report/page.css")
 #: Ends of names that belong to nobody's package.
 FOREIGN = (".pyc", ".nbi", ".nbc", ".npz", ".parquet", ".dat", ".zip", ".xls", ".tailored")
 

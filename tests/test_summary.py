@@ -1,4 +1,4 @@
-"""Summaries and effects: numbers from closed forms in NumPy and from lme4, and texts as people see them."""
+"""Summaries and effects: numbers compared with closed forms in NumPy and with lme4, and the printed text."""
 
 import csv
 import json
@@ -66,7 +66,7 @@ def blocks(tasks):
 MODEL = Mixture(np.ones(1), np.array([[0.3, -0.2]]), np.array([[[0.5, 0.2], [0.2, 0.8]]]), 0.4)
 
 
-def test_the_mean_is_known_as_generalised_least_squares_says():
+def test_mean_covariance_is_that_of_generalised_least_squares():
     tasks, _ = draw(30)
     found = mean_covariance(MODEL, Moments.of(tasks, Scaling.raw(1, True)), learn_mean=True)
     W, information = MODEL.covariances[0], 0.0
@@ -76,7 +76,7 @@ def test_the_mean_is_known_as_generalised_least_squares_says():
 
 
 @pytest.mark.parametrize("intercept_only", [False, True])
-def test_effects_of_a_description_and_their_prior(intercept_only):
+def test_covariance_of_side_effects_with_their_prior(intercept_only):
     """A penalised Γ is a random one: the mixed model's equations for b and Γ together, written out."""
     tasks, _ = draw(25, side=2)
     S = tasks.side_info.astype(float)
@@ -97,7 +97,7 @@ def test_effects_of_a_description_and_their_prior(intercept_only):
     assert np.linalg.inv(W)[1, 1] == pytest.approx(1.0 / (W[1, 1] - W[0, 1] ** 2 / W[0, 0]))
 
 
-def test_a_column_that_nothing_is_known_of_has_no_standard_error():
+def test_no_standard_error_for_an_unidentified_column():
     tasks, _ = draw(20)
     X = np.hstack([tasks.X, np.zeros_like(tasks.X)])
     wide = TaskSet.from_arrays(X, tasks.y, tasks.offsets, tasks.labels, None)
@@ -107,7 +107,7 @@ def test_a_column_that_nothing_is_known_of_has_no_standard_error():
     assert np.isfinite(found[np.ix_([0, 2], [0, 2])]).all()
 
 
-def test_errors_of_a_task_s_weights_are_those_of_henderson_s_equations():
+def test_task_standard_errors_are_those_of_hendersons_equations():
     """Var(ŵ − w) from the inverse of the mixed model's equations for b and all tasks' deviations."""
     tasks, _ = draw(6)
     statistics = Moments.of(tasks, Scaling.raw(1, True))
@@ -129,7 +129,7 @@ def test_errors_of_a_task_s_weights_are_those_of_henderson_s_equations():
         np.testing.assert_allclose(found[t], pick @ inverse @ pick.T, rtol=1e-8)
 
 
-def test_errors_under_a_mixture_are_those_of_its_posterior():
+def test_standard_errors_of_a_mixture():
     tasks, _ = draw(4)
     means, W = (
         np.array([[2.0, -1.0], [0.0, 1.0]]),
@@ -154,7 +154,7 @@ def test_errors_under_a_mixture_are_those_of_its_posterior():
         np.testing.assert_allclose(found[t], want, rtol=1e-6)
 
 
-def test_standard_errors_are_the_spread_of_estimates():
+def test_standard_errors_match_the_spread_of_estimates():
     """60 data sets of 40 tasks: estimates spread as their standard errors say, within Monte-Carlo error (9 %)."""
     estimates, errors = [], []
     for seed in range(60):
@@ -210,7 +210,7 @@ def test_effects_are_those_of_lme4(tmp_path):
     assert np.abs(mine - theirs).mean(axis=0) == pytest.approx([0, 0], abs=0.05)
 
 
-def test_intervals_of_effects_hold_the_truth(described):
+def test_coverage_of_the_intervals_of_effects(described):
     learner, tasks, truth = described
     frame = learner.effects(tasks, coverage=0.8)
     assert list(frame.columns) == ["task", "column", "effect", "std", "lower", "upper"]
@@ -222,7 +222,7 @@ def test_intervals_of_effects_hold_the_truth(described):
     np.testing.assert_allclose((frame["upper"] - frame["lower"]) / frame["std"], 2 * 1.2815516, rtol=1e-6)
 
 
-def test_effects_change_units_as_algebra_says(described):
+def test_effects_in_other_units(described):
     learner, tasks, _ = described
     other = TaskSet.from_arrays(
         0.1 * tasks.X + 7.0, 50.0 * tasks.y - 3.0, tasks.offsets, tasks.labels, tasks.side_info
@@ -237,7 +237,7 @@ def test_effects_change_units_as_algebra_says(described):
     np.testing.assert_allclose(b[:, 1, 0], 50.0 * a[:, 1, 0] - 3.0 - 7.0 * b[:, 0, 0], rtol=1e-4, atol=0.05)
 
 
-def test_side_information_that_matters_is_told_from_that_which_does_not(described):
+def test_r2_of_relevant_and_irrelevant_side_information(described):
     learner = described[0]
     summary = learner.summary()
     said = dict(
@@ -257,7 +257,7 @@ def test_side_information_that_matters_is_told_from_that_which_does_not(describe
     assert abs(mine["effect"] - 1.5) < 4.0 * mine["std. error"] < 1.5
 
 
-def test_rivals_are_what_they_are_called(described):
+def test_baselines(described):
     learner = described[0]
     new, _ = draw(30, seed=9, side=2, effect=1.5)
     errors = learner.summary(new, support=3).tables["errors"].columns
@@ -276,7 +276,7 @@ def test_rivals_are_what_they_are_called(described):
     assert found["this learner"] < found["ridge per task"] < found["task mean"]
 
 
-def test_errors_are_those_that_chose(described):
+def test_errors_are_those_of_the_selection(described):
     learner = described[0]
     errors = learner.summary().tables["errors"].columns
     assert errors["method"][0] == "this learner"
@@ -314,7 +314,7 @@ def test_prints_in_80_columns(described):
         summary.to_frame("effect")
 
 
-def test_is_kept_in_a_file(described, tmp_path):
+def test_summary_after_save_and_load(described, tmp_path):
     learner, tasks, _ = described
     learner.save(tmp_path / "model.tailored")
     again = tailored.load(tmp_path / "model.tailored")
@@ -322,7 +322,7 @@ def test_is_kept_in_a_file(described, tmp_path):
     np.testing.assert_array_equal(again.effects(tasks)["std"], learner.effects(tasks)["std"])
 
 
-def test_no_rows_are_kept(described):
+def test_training_summary_has_no_rows(described):
     learner, tasks, _ = described
     stored = learner.training_summary_
     assert isinstance(stored, TrainingSummary)
@@ -349,7 +349,7 @@ def test_components_and_gates():
 
 
 @pytest.mark.parametrize("learner", [ConditionalLearner(), IndependentLearner()])
-def test_other_learners_say_what_they_can(learner):
+def test_summary_of_other_learners(learner):
     tasks, _ = draw(20)
     learner.fit(tasks)
     summary = learner.summary(tasks[:5], support=3)
@@ -370,7 +370,7 @@ def test_one_task_and_few(recwarn):
     check_text(few.summary())
 
 
-def test_names_that_are_long_and_many():
+def test_many_long_names():
     rng = np.random.default_rng(0)
     names = [f"a rather long name of a column, number {j}" for j in range(17)]
     import pandas
@@ -405,7 +405,7 @@ def test_frames_without_pandas(described, monkeypatch):
     assert len(found) == 4
 
 
-def test_tables_go_on_below_where_they_are_wide():
+def test_wide_tables_are_broken_into_blocks():
     columns = {"column": ["a", "b"], **{f"a name of some length {j}": [1.5, 1e7] for j in range(6)}}
     lines = str(Table("Wide", columns, "said")).splitlines()
     assert max(map(len, lines)) <= 80

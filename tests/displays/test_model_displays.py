@@ -1,4 +1,4 @@
-"""Displays of one's own model: their arrays against NumPy and the learner, and what is drawn of them."""
+"""Displays: their arrays compared with NumPy and the learner, and the figures drawn from them."""
 
 import builtins
 from dataclasses import replace
@@ -22,7 +22,7 @@ from tailored.displays.effects import own_fits
 from tailored.displays.prior import separating_plane
 from tailored.evaluation import Evaluation
 
-#: How each display is asked for.
+#: Arguments of each display.
 CALLS = {
     EffectsDisplay: {},
     ShrinkageDisplay: {},
@@ -48,7 +48,7 @@ def test_draws_on_given_axes_and_on_its_own(display, schools):
 
 
 @pytest.mark.parametrize("display", CALLS)
-def test_without_matplotlib(display, schools, monkeypatch):
+def test_missing_matplotlib_is_an_error(display, schools, monkeypatch):
     real = builtins.__import__
 
     def without(name, *rest, **others):
@@ -61,9 +61,9 @@ def test_without_matplotlib(display, schools, monkeypatch):
         display.from_estimator(*schools, **CALLS[display])
 
 
-def test_looks_differ_in_more_than_colour():
-    looks = [line_style(i) for i in range(14)]
-    assert len({(each["color"], each["marker"]) for each in looks}) == 14
+def test_series_differ_in_more_than_colour():
+    styles = [line_style(i) for i in range(14)]
+    assert len({(each["color"], each["marker"]) for each in styles}) == 14
     assert len(set(PALETTE)) == len(set(MARKERS)) == 7
 
 
@@ -80,13 +80,13 @@ def test_effects_are_those_of_the_learner(schools):
     np.testing.assert_array_equal(found.effects, mine["effect"])
     common = learner.summary().tables["effects"].columns["fixed effect"][0]
     assert found.fixed_effect == pytest.approx(common)
-    # In increasing order, filled where the interval leaves out the common effect.
+    # Sorted, and filled if the interval excludes the fixed effect.
     filled = next(line for line in found.ax_.lines if line.get_label() == "interval excludes it")
     apart = (found.lower > common) | (found.upper < common)
     np.testing.assert_allclose(filled.get_xdata(), np.sort(found.effects[apart]))
 
 
-def test_names_stand_where_there_is_room(schools):
+def test_only_few_tasks_have_names(schools):
     learner, tasks = schools
     few = EffectsDisplay.from_estimator(learner, tasks[:5])
     assert len(few.ax_.get_yticklabels()) == 5
@@ -106,7 +106,7 @@ def test_names_stand_where_there_is_room(schools):
     )
 
 
-def test_a_column_that_is_not_there(schools):
+def test_unknown_column(schools):
     with pytest.raises(
         ValueError, match=r"column: there is no column 'age'. The columns are 'x0', 'x1', '\(intercept\)'."
     ):
@@ -121,8 +121,8 @@ def test_own_fits_are_least_squares(schools):
         np.testing.assert_allclose(found[t], np.linalg.lstsq(X, tasks[t].y, rcond=None)[0], rtol=1e-8)
 
 
-def test_own_fits_of_what_rows_determine():
-    """A column that does not vary leaves the other slope alone; two rows do not determine three weights."""
+def test_own_fits_are_nan_for_unidentified_coefficients():
+    """A constant column does not affect the other slope; one row does not identify three coefficients."""
     x = np.array([0.0, 1.0, 2.0, 4.0])
     X = np.column_stack([1e6 * x, np.ones(4)])
     y = 3.0 * x + 1.0
@@ -133,12 +133,12 @@ def test_own_fits_of_what_rows_determine():
     assert np.isnan(found[1]).all()
 
 
-def test_shrinkage_goes_from_the_own_fit_to_the_tailored_one(schools):
+def test_shrinkage_from_own_to_tailored_fits(schools):
     learner, tasks = schools
     found = ShrinkageDisplay.from_estimator(learner, tasks, ["x0", "(intercept)"])
     frame = learner.effects(tasks)
     np.testing.assert_array_equal(found.tailored[:, 0], frame[frame["column"] == "x0"]["effect"])
-    # Tasks are drawn together: that is what shrinking is.
+    # Shrinkage reduces the spread of the coefficients.
     assert (found.tailored.std(axis=0) < found.own.std(axis=0)).all()
     one = ShrinkageDisplay.from_estimator(learner, tasks, "x0")
     assert one.own.shape == (60, 1)
@@ -149,7 +149,7 @@ def test_shrinkage_goes_from_the_own_fit_to_the_tailored_one(schools):
 # ---------------------------------------------------------------- one task
 
 
-def test_a_task_s_fit(schools):
+def test_task_fit(schools):
     learner, tasks = schools
     found = TaskFitDisplay.from_estimator(learner, tasks, "school 3", "x0", coverage=0.8)
     task = tasks[3]
@@ -158,14 +158,14 @@ def test_a_task_s_fit(schools):
     np.testing.assert_allclose(found.prediction, model.predict(at))
     np.testing.assert_allclose(np.stack([found.lower, found.upper], axis=1), model.predict_interval(at, 0.8))
     np.testing.assert_allclose(found.prior, learner.adapt(side_info=tasks.side_info[3]).predict(at))
-    # What the other column adds to a row is taken off.
+    # The contribution of the other column is subtracted.
     np.testing.assert_allclose(found.y, task.y - model.coef_[1] * (task.X[:, 1] - task.X[:, 1].mean()))
     assert "school 3" in found.ax_.get_title()
     few = TaskFitDisplay.from_estimator(learner, tasks, "school 3", "x1")
     np.testing.assert_array_equal(few.grid, [0.0, 1.0])
 
 
-def test_a_task_that_is_not_there(schools):
+def test_unknown_task(schools):
     with pytest.raises(ValueError, match=r"task: there is no task 'nobody'\. The tasks are 'school 0'"):
         TaskFitDisplay.from_estimator(*schools, "nobody")
 
@@ -173,7 +173,7 @@ def test_a_task_that_is_not_there(schools):
 # ---------------------------------------------------------------- error and coverage by rows
 
 
-def test_errors_by_rows(schools):
+def test_errors_by_number_of_support_rows(schools):
     learner, tasks = schools
     found = RowsDisplay.from_estimator(learner, tasks, [0, 2, 5])
     assert set(found.errors) == {"this learner", "mixed model", "ridge per task", "task mean"}
@@ -219,7 +219,7 @@ def test_rows_from_an_evaluation():
     assert without.covered is None
 
 
-def test_numbers_of_rows_that_cannot_be(schools):
+def test_invalid_numbers_of_support_rows(schools):
     learner, tasks = schools
     with pytest.raises(ValueError, match="n_support: 100 support rows need a task with 134 rows"):
         RowsDisplay.from_estimator(learner, tasks, [0, 100])
@@ -227,7 +227,7 @@ def test_numbers_of_rows_that_cannot_be(schools):
         RowsDisplay.from_estimator(learner, tasks, [-1, 2])
 
 
-def test_a_learner_without_calibration_has_no_coverage(schools):
+def test_no_coverage_without_calibration(schools):
     tasks = schools[1]
     plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, None)
     found = RowsDisplay.from_estimator(IndependentLearner().fit(plain), plain, [1, 3])
@@ -255,14 +255,14 @@ def test_the_map_is_the_representation(clusters):
     assert len(minus) == (np.round(whole.shown, 12) < -5e-3).sum()
 
 
-def test_the_path_is_the_prior_along_a_description(schools):
+def test_path_is_the_prior_along_side_information(schools):
     learner, tasks = schools
     found = PriorPathDisplay.from_estimator(learner, tasks, "s0")
     at = np.array([found.grid[7], np.median(tasks.side_info[:, 1].astype(float))])
     raw = learner.adapt(side_info=at)
     want = np.append(raw.coef_, raw.intercept_)
     np.testing.assert_allclose(learner.prior_.units.raw_weights(found.values[7].copy()), want, rtol=1e-8)
-    # The description moves the level by 1.5 for each unit.
+    # The side information shifts the intercept by 1.5 per unit.
     slope = np.ptp(found.values[:, 2]) * learner.prior_.units.target / np.ptp(found.grid)
     assert slope == pytest.approx(1.5, rel=0.25)
     fixed = PriorPathDisplay.from_estimator(learner, tasks, 0, kind="std")
@@ -288,14 +288,14 @@ def test_components_in_a_plane(clusters):
     plain = ComponentsDisplay.from_estimator(learner, tasks, ["x0", "x2"])
     frame = learner.effects(tasks)
     np.testing.assert_allclose(plain.points[:, 1], frame[frame["column"] == "x2"]["effect"])
-    # Tasks of a component lie where its ellipse is: half way out at most three of them in a hundred.
+    # Nearly all tasks lie within three standard deviations of their component.
     k = plain.component
     away = plain.points - plain.means[k]
     distance = np.einsum("ti,tij,tj->t", away, np.linalg.pinv(plain.covariances[k]), away)
     assert (distance < 9.0).mean() > 0.95
 
 
-def test_the_plane_that_tells_components_apart():
+def test_separating_plane():
     """Means that differ along one direction, covariances along another."""
     means, W = np.zeros((2, 4)), np.array([0.01 * np.eye(4), 0.01 * np.eye(4)])
     means[:, 2] = [-1.0, 1.0]
@@ -304,7 +304,7 @@ def test_the_plane_that_tells_components_apart():
     np.testing.assert_allclose(np.abs(plane), np.eye(4)[[2, 1]], atol=1e-12)
 
 
-def test_no_components_to_show(schools):
+def test_a_prior_without_components_is_an_error(schools):
     tasks = schools[1]
     plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, None)
     with pytest.raises(ValueError, match="the prior of IndependentLearner has no components"):

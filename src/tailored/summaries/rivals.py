@@ -1,4 +1,4 @@
-"""What a practitioner would try first, on tasks as they come: for a summary, and for curves beside the learner's."""
+"""Predictions and errors of baselines that were fitted together with a learner, for summaries and displays."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .training import OWN, TrainingSummary
 
 Array = NDArray[np.float64]
 
-#: Names of the rivals.
+#: Names of the baselines.
 TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = "task mean", "ridge per task", "mixed model", "pooled regression"
 
 
 def rival_predictions(
     prior: Prior, training: TrainingSummary, support: TaskSet, query: TaskSet
 ) -> dict[str, Array]:
-    """Predictions of the query rows: the mean of the support rows, ridge regression on them, and the mixed model.
+    """Predict the query rows by the mean of the support rows, by ridge regression on them, and by the mixed model.
 
-    The last two are those that were fitted, and whose penalty was chosen, with the learner: there where it kept them.
+    Ridge penalty and mixed model come from the training summary; they are left out if it does not have them.
     """
     own = np.where(support.sizes > 0, task_means(support.y, support.offsets), training.target_mean)
     found = {TASK_MEAN: np.repeat(own, query.sizes)}
@@ -37,7 +37,7 @@ def rival_predictions(
         models[RIDGE] = Mixture(np.ones(1), np.zeros((1, d)), training.ridge * np.eye(d)[None], 1.0)
     if training.mixed_model is not None and model is not None:
         models[MIXED_MODEL] = training.mixed_model
-    # Beside a common part they were fitted to what it leaves.
+    # With a shared regressor they were fitted to the residuals, so their predictions are not comparable.
     if prior.common is not None or not models:
         return found
     side = None if model is None or model.side is None else model.side(support)
@@ -57,7 +57,7 @@ def rival_errors(
     loss: Loss,
     n_jobs: int | None = None,
 ) -> Mapping[str, Array]:
-    """Mean losses of each task's query rows, by the learner itself and by its rivals."""
+    """Return the mean loss of each task's query rows, by the learner and by the baselines; NaN without query rows."""
     found = {OWN: predicting.predict(prior, support, query, n_jobs)}
     if training is not None:
         found.update(rival_predictions(prior, training, support, query))
