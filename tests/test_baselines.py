@@ -189,6 +189,21 @@ def test_mixed_model_maximises_the_likelihood_of_the_side_effects():
     np.testing.assert_allclose(effects, np.linalg.solve(normal, right)[2:], atol=1e-4)
 
 
+def test_mixed_model_selects_interactions_with_side_information():
+    """Side information shifts the slope; its effect is estimated, and predicts tasks without rows."""
+    rng = np.random.default_rng(7)
+    entries = []
+    for _ in range(200):
+        X, s = rng.normal(size=(6, 1)), rng.normal(size=1)
+        entries.append((X, X @ (2.0 * s) + 0.3 * rng.normal() + 0.3 * rng.normal(size=6), s))
+    tasks = TaskSet.from_tasks(entries)
+    none = TaskSet.from_tasks([(task.X[:0], task.y[:0], task.side_info) for task in tasks[150:]])
+    model = MixedModel().fit(tasks[:150])
+    assert model.model_.side[0, 0] != 0.0
+    slopes = model.adapt_many(none)[:, 0]
+    np.testing.assert_allclose(slopes, 2.0 * none.side_info[:, 0], atol=0.1)
+
+
 def test_order_of_strength(ratings):
     train, (support, query) = ratings[:30], ratings[30:].support_query(4, random_state=0)
     error = {name: kind().fit(train).task_errors(support, query).mean() for name, kind in SIMPLE.items()}

@@ -44,6 +44,8 @@ RIDGE_ALPHAS = tuple(float(alpha) for alpha in np.logspace(-4, 4, 17))
 SHRINKAGES = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
 #: Rounds of generalised least squares and EM of `MixedModel`, at most.
 SIDE_ROUNDS = 20
+#: Largest number of fixed effects with which `MixedModel` tries interactions.
+MOST_FIXED_EFFECTS = 300
 #: `PooledBoosting`: learning rate, random sets of other rows for each row, fraction of held-out tasks.
 LEARNING_RATE, N_DRAWS, HELD_OUT = 0.05, 5, 0.2
 
@@ -262,8 +264,9 @@ class PooledRidge(_SelectedRidge):
 class MixedModel(LinearBaseline):
     """The linear mixed model with random slopes of full covariance, fitted by EM.
 
-    ``w ~ N(b + g·s, W)``, ``y = Xw + noise of variance σ²``.  Side information s shifts the intercept: it is a fixed
-    effect.  The weights of a task are their posterior mean.
+    ``w ~ N(b + Gs, W)``, ``y = Xw + noise of variance σ²``.  The effects G of the side information s are fixed effects:
+    on the intercept alone, or on all coefficients (interactions), whichever has the lower AIC.  The weights of a task are
+    their posterior mean.
 
     Parameters
     ----------
@@ -320,16 +323,29 @@ class MixedModel(LinearBaseline):
         return np.asarray((super()._side(tasks) - self.side_mean_) / self.side_scale_)
 
     def _fit_side_effects(self, statistics: Tasks, model: Mixture) -> Mixture:
+        """Fit the effects of side information, on the intercept alone and on all coefficients; select by AIC."""
+        side, d = statistics.side, statistics.n_features
+        assert side is not None
+        n_effects = side.shape[1]
+        if not n_effects:
+            return model
+        models = [self._fit_effects_on(np.arange(d - 1, d), statistics, model)]
+        if d * (1 + n_effects) <= MOST_FIXED_EFFECTS:
+            models.append(self._fit_effects_on(np.arange(d), statistics, model))
+        evidence = [float(statistics.posterior(candidate).log_evidence.sum()) for candidate in models]
+        return models[int(np.argmin([n * n_effects - e for n, e in zip((1, d), evidence, strict=False)]))]
+
+    def _fit_effects_on(self, rows: NDArray[np.intp], statistics: Tasks, model: Mixture) -> Mixture:
         """Alternate generalised least squares for the fixed effects with EM for the other parameters."""
         side = statistics.side
         assert side is not None
         effects = np.zeros((statistics.n_features, side.shape[1]))
-        for _ in range(SIDE_ROUNDS if side.shape[1] else 0):
-            previous = effects[-1].copy()
-            effects[-1] = _fixed_effects(statistics, model)
+        for _ in range(SIDE_ROUNDS):
+            previous = effects.copy()
+            effects[rows] = _fixed_effects(statistics, model, rows)
             shifted = statistics.shifted(side @ effects.T)
             model = fit_mixed_model(shifted, max_iter=self.max_iter, tol=self.tol, start=model)
-            if np.abs(effects[-1] - previous).max() < 1e-6:
+            if np.abs(effects - previous).max() < 1e-6:
                 break
         return replace(model, side=effects)
 
@@ -342,8 +358,8 @@ class MixedModel(LinearBaseline):
         return weights if self.fit_intercept else np.hstack([weights, np.zeros((len(weights), 1))])
 
 
-def _fixed_effects(statistics: Tasks, model: Mixture) -> Array:
-    """Return the effects (q,) of side information on the intercept by generalised least squares.
+def _fixed_effects(statistics: Tasks, model: Mixture, rows: NDArray[np.intp]) -> Array:
+    """Return the effects of side information on the coefficients ``rows`` by generalised least squares.
 
     The means b are estimated with them.  With ``V = XWXᵀ + σ²I``, ``XᵀV⁻¹ = (I + XᵀXW/σ²)⁻¹ Xᵀ/σ²``.
     """
@@ -352,12 +368,14 @@ def _fixed_effects(statistics: Tasks, model: Mixture) -> Array:
     factors = np.eye(d) + statistics.gram @ (model.covariances[0] / model.noise)
     both = solve(factors, np.concatenate([statistics.gram, statistics.cross[:, :, None]], axis=2))
     A, c = both[:, :, :d], both[:, :, d]
-    corner = side.T @ (A[:, -1, -1:] * side)
-    border = A[:, :, -1].T @ side
+    n = len(rows) * side.shape[1]
+    outer = side[:, :, None] * side[:, None, :]
+    corner = np.tensordot(A[:, rows][:, :, rows], outer, (0, 0)).transpose(0, 2, 1, 3).reshape(n, n)
+    border = np.tensordot(A[:, :, rows], side, (0, 0)).reshape(d, n)
     normal = np.block([[A.sum(axis=0), border], [border.T, corner]])
-    right = np.concatenate([c.sum(axis=0), side.T @ c[:, -1]])
+    right = np.concatenate([c.sum(axis=0), (c[:, rows].T @ side).ravel()])
     # Indicators of categories sum to a constant: the solution of least norm is one of many.
-    return np.linalg.lstsq(normal, right, rcond=1e-10)[0][d:]
+    return np.linalg.lstsq(normal, right, rcond=1e-10)[0][d:].reshape(len(rows), -1)
 
 
 class PooledBoosting(Baseline):
