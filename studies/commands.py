@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from .benchmark.tables import Line
 
 Jobs = Annotated[int, typer.Option(help="Parallel cells; -1 uses all cores.")]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        help="Address of a Dask scheduler whose workers compute the cells, such as tcp://10.0.0.5:8786. "
-        "The workers must be started in a checkout and share the folders of results and data.",
-        show_default="this machine",
-    ),
-]
 ResultsFolder = Annotated[Path, typer.Argument(help="Results folder of `reproduce`.")]
 
 
@@ -48,7 +40,6 @@ def reproduce(
         str | None, typer.Option(help="Rank limit of H, or 'exact' for none.", show_default="as configured")
     ] = None,
     jobs: Jobs = -1,
-    scheduler: Scheduler = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke run at a tenth of the size.")] = False,
     preset: Annotated[
         str, typer.Option(help="paper: Algorithm 1; practical: what the library recommends.")
@@ -70,7 +61,6 @@ def reproduce(
         *(part for name in method or [] for part in ("--method", name)),
         *_given("--rank", rank),
         *_given("--jobs", None if jobs == -1 else jobs),
-        *_given("--scheduler", scheduler),
         *(["--quick"] if quick else []),
         *_given("--preset", None if preset == "paper" else preset),
         *_given("--out", out),
@@ -80,11 +70,10 @@ def reproduce(
     ]
     overrides = {"seeds": seeds, "step_sizes": step_sizes, "methods": method, "rank": rank}
     with explained(resume_command=shlex.join(command)):
-        from .reproduction.config_files import select_configs
+        from .reproduction.config import select_configs
 
         configs = select_configs(experiments, preset=preset, quick=quick, **overrides)
-        _check_where(jobs, scheduler)
-        _run(configs, out, data, jobs, resume, scheduler)
+        _run(configs, out, data, jobs, resume)
         if figures:
             draw(out, out / "figures")
 
@@ -165,7 +154,6 @@ def benchmark(
         list[int] | None, typer.Option(help="Also so many training tasks, for a curve (repeat).")
     ] = None,
     jobs: Jobs = -1,
-    scheduler: Scheduler = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the data sets instead of downloads.")] = None,
     out: Annotated[Path, typer.Option(help="Results; finished cells are reused.")] = Path("benchmark"),
     only_finished: Annotated[
@@ -181,9 +169,7 @@ def benchmark(
         from .benchmark.suites import SUITES, seeds_of
         from .benchmark.tables import summarise, write_tables
         from .files import make_folder
-        from .parallel import on_scheduler
 
-        _check_where(jobs, scheduler)
         if show_list:
             for name, suite in SUITES.items():
                 console.print(f"{name:26} {suite.description}", markup=False)
@@ -194,33 +180,21 @@ def benchmark(
         suites, methods = data_sets or list(SUITES), method or list(METHODS)
         _check_names("data set", suites, SUITES)
         _check_names("method", methods, METHODS)
-        if scheduler is not None:
-            # Workers need not have been started in this folder.
-            out, data = out.absolute(), None if data is None else data.absolute()
         make_folder(out / "cells")
-        with on_scheduler(scheduler, out / "cells", data):
-            results = run_benchmark(
-                suites,
-                methods,
-                {name: seeds_of(name, first_seed, seeds) for name in suites},
-                out / "cells",
-                task_counts=tasks or (),
-                data=None if data is None else str(data),
-                n_jobs=jobs,
-                progress=True,
-                only_finished=only_finished,
-            )
+        results = run_benchmark(
+            suites,
+            methods,
+            {name: seeds_of(name, first_seed, seeds) for name in suites},
+            out / "cells",
+            task_counts=tasks or (),
+            data=None if data is None else str(data),
+            n_jobs=jobs,
+            progress=True,
+            only_finished=only_finished,
+        )
         _print_lines(summarise(results), f"Mean absolute error on new tasks, seeds from {first_seed}")
         for path in write_tables(results, out):
             say(f"written: {path}")
-
-
-def _check_where(jobs: int, scheduler: str | None) -> None:
-    """Raise where a number of jobs was given together with a scheduler."""
-    if scheduler is not None and jobs != -1:
-        raise typer.BadParameter(
-            f"--jobs {jobs} applies to this machine only. With --scheduler, the workers' threads decide."
-        )
 
 
 @contextmanager
@@ -228,12 +202,12 @@ def explained(resume_command: str | None = None) -> Iterator[None]:
     """Report errors that a user can cause in one message; say how to continue where cells were kept."""
     again = f"\nFinished cells are kept. Continue with:\n  {resume_command}" if resume_command else ""
     with cli_console.report_errors(again):
-        from .files import ResultsError, WorkerError, WriteError
+        from .files import ResultsError, WriteError
         from .reproduction.config import ConfigError
 
         try:
             yield
-        except (WriteError, WorkerError, ConnectionError) as error:
+        except WriteError as error:
             note(f"error: {error}{again}")
             raise typer.Exit(1) from error
         except (ConfigError, ResultsError) as error:
@@ -245,16 +219,11 @@ def _given(option: str, value: object) -> list[str]:
     return [] if value is None else [option, str(value)]
 
 
-def _run(
-    configs: list[Any], out: Path, data: Path | None, jobs: int, resume: bool, scheduler: str | None
-) -> None:
-    from .parallel import on_scheduler
-    from .reproduction import runner
-    from .reproduction.ticker import ticker
+def _run(configs: list[Any], out: Path, data: Path | None, jobs: int, resume: bool) -> None:
+    from tailored._utils.progress import progress_bar
 
-    if scheduler is not None:
-        # Workers need not have been started in this folder.
-        out, data = out.absolute(), None if data is None else data.absolute()
+    from .reproduction import runner
+
     source = None if data is None else str(data)
     plans = runner.plan(configs, out, data=source, resume=resume)
     for warning in (message for p in plans for message in p.damaged):
@@ -262,8 +231,8 @@ def _run(
     missing = [(p, cell) for p in plans for cell in p.missing]
     kept = sum(len(p.cells) for p in plans) - len(missing)
     note(f"{len(missing)} cells to compute" + (f", {kept} kept" if kept else "") + f" in {out}")
-    cost = sum(p.cost(cell) for p, cell in missing)
-    with on_scheduler(scheduler, out, data), ticker(len(missing), cost) as tick:
+    with progress_bar("reproduce", len(missing), enabled=True) as advance:
+        tick = None if advance is None else lambda: advance(1)
         summary = runner.execute(plans, out, data=source, n_jobs=jobs, tick=tick)
     _print_results(out, [config.name for config in configs])
     say(f"{summary.computed} cells in {summary.seconds:.0f} s   table: {summary.table}")

@@ -1,4 +1,4 @@
-"""Files of the studies: written whole or not at all, with one error for what goes wrong."""
+"""Files of the studies: written atomically, with one error for all that can go wrong."""
 
 from __future__ import annotations
 
@@ -6,41 +6,33 @@ import io
 from pathlib import Path
 from typing import Any
 
-from tailored._utils.files import write_atomically as write
-
-#: Ending of the temporary file of `write_atomically`.
-ASIDE = ".part"
+from tailored._utils import files
 
 
 class ResultsError(Exception):
-    """The results folder cannot be used; the message says why and what to do."""
+    """A results folder cannot be used; the message says why and what to do."""
 
 
 class WriteError(ResultsError):
     """A file of a study could not be written."""
 
 
-class WorkerError(ResultsError):
-    """The workers of a cluster could not finish a cell."""
-
-
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file, so that a reader or a killed process sees the old file or the new one."""
+    """Write a file atomically."""
     try:
-        write(path, content)
-    except OSError as error:
-        raise WriteError(f"cannot write {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise WriteError(f"cannot write {path}: {error}") from error
+        files.write_atomically(path, content)
+    except (OSError, ValueError) as error:
+        raise WriteError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, and the folder it lies in."""
+    """Write a text file and make its folder."""
     make_folder(path.parent)
     write_atomically(path, text.encode())
 
 
 def make_folder(path: Path) -> None:
+    """Make a folder and those above it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -48,10 +40,10 @@ def make_folder(path: Path) -> None:
 
 
 def save_figure(figure: Any, *paths: Path) -> None:
-    """Write a figure as PNG or SVG, as the names end, and close it."""
+    """Write a figure as PNG or SVG, by the ending of each path, and close it."""
     import matplotlib.pyplot as plt
 
-    # No date and no version inside: the same table gives the same bytes.
+    # Without date and version, the same table gives the same bytes.
     options: dict[str, dict[str, Any]] = {
         ".png": {"dpi": 150, "metadata": {"Software": None}},
         ".svg": {"metadata": {"Date": None, "Creator": None}},

@@ -48,33 +48,6 @@ class UnconditionalBiasLearner(_BiasLearner):
 
     _kind = "shared"
 
-    def __init__(
-        self,
-        *,
-        step_size: Any = "search",
-        regularization: Any = "search",
-        loss: Any = "absolute",
-        inner: str = "exact",
-        fit_intercept: bool = True,
-        validation_fraction: float = 0.2,
-        support: float = 0.5,
-        tol: float = 1e-8,
-        max_iter: int = 1000,
-        n_jobs: int | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.step_size = step_size
-        self.regularization = regularization
-        self.loss = loss
-        self.inner = inner
-        self.fit_intercept = fit_intercept
-        self.validation_fraction = validation_fraction
-        self.support = support
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-
 
 class ConditionalBiasLearner(_BiasLearner):
     """As `UnconditionalBiasLearner` with a mean for each task, ``b(s) = BΦ(s) + b₀``.
@@ -109,15 +82,17 @@ n_jobs, random_state
         n_jobs: int | None = None,
         random_state: Any = 0,
     ) -> None:
+        super().__init__(
+            step_size=step_size,
+            regularization=regularization,
+            loss=loss,
+            inner=inner,
+            fit_intercept=fit_intercept,
+            validation_fraction=validation_fraction,
+            support=support,
+            tol=tol,
+            max_iter=max_iter,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
         self.feature_map = feature_map
-        self.step_size = step_size
-        self.regularization = regularization
-        self.loss = loss
-        self.inner = inner
-        self.fit_intercept = fit_intercept
-        self.validation_fraction = validation_fraction
-        self.support = support
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.random_state = random_state

@@ -47,6 +47,33 @@ class SearchedLearner(MetaLearner):
     support: float
     random_state: Any
 
+    def __init__(
+        self,
+        *,
+        step_size: Any = "search",
+        regularization: Any = "search",
+        loss: Any = "absolute",
+        inner: str = "exact",
+        fit_intercept: bool = True,
+        validation_fraction: float = 0.2,
+        support: float = 0.5,
+        tol: float = 1e-8,
+        max_iter: int = 1000,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.step_size = step_size
+        self.regularization = regularization
+        self.loss = loss
+        self.inner = inner
+        self.fit_intercept = fit_intercept
+        self.validation_fraction = validation_fraction
+        self.support = support
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
     @abstractmethod
     def _train(self, rows: Rows, phis: Array, candidates: list[dict[str, float]]) -> list[Learned | None]:
         """τ and b for each candidate; None where the iterates overflowed."""

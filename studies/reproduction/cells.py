@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -63,20 +62,13 @@ class CellResult:
 
 
 def list_cells(config: ExperimentConfig) -> list[Cell]:
-    """All cells of an experiment, the slow ones first within a seed."""
+    """Return all cells of an experiment, the slow ones first within a seed; without steps a method has one cell."""
     n_steps = 0 if config.preset == "practical" else config.grid.step_count
-    seeds = range(config.grid.seeds)
-    return [
-        cell for seed in seeds for cell in cells_of_seed(config.name, seed, config.learning.methods, n_steps)
-    ]
-
-
-def cells_of_seed(experiment: str, seed: int, methods: Sequence[str], n_steps: int) -> list[Cell]:
-    """The cells of one seed; without steps every method has one cell."""
     cells = []
-    for method in reversed(methods):
-        steps = [None] if method == "independent" or not n_steps else range(n_steps)
-        cells += [Cell(experiment, seed, method, step) for step in steps]
+    for seed in range(config.grid.seeds):
+        for method in reversed(config.learning.methods):
+            steps = [None] if method == "independent" or not n_steps else range(n_steps)
+            cells += [Cell(config.name, seed, method, step) for step in steps]
     return cells
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tailored._utils.validation import check_choice, check_int
+from tailored._utils.validation import check_choice, check_fraction, check_int, check_positive, is_integer
+from tailored.feature_maps import FEATURE_MAPS
 
 #: The experiments of the paper, in its order.
 EXPERIMENTS = ("clusters-2", "clusters-6", "lenk", "movielens", "jester")
@@ -178,3 +182,110 @@ def read_rank(name: str, value: Any) -> int | None:
         return check_int(name, value)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{name} must be an integer >= 1 or 'exact'; got {value!r}") from error
+
+
+#: Options of each source of data.
+DATA_OPTIONS: dict[str, tuple[str, ...]] = {
+    "clusters": ("n_clusters", "n_features", "n_rows", "noise"),
+    "lenk": (),
+    "movielens": ("n_items", "min_ratings"),
+    "jester": ("n_items", "min_ratings", "shift"),
+}
+
+#: Keys that accept only some words.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "data.source": tuple(DATA_OPTIONS),
+    "tasks.order": ("kept", "random"),
+    "rows.split": ("first", "random"),
+    "rows.order": ("kept", "shuffled"),
+    "rows.train": ("support", "all"),
+    # Maps of the task's own rows: the experiments have no other side information.
+    "features.map": tuple(name for name in FEATURE_MAPS if name != "vector"),
+    "learning.loss": ("absolute",),
+    "learning.inner": ("online", "exact"),
+}
+
+
+def select_configs(
+    names: Sequence[str | Path], *, preset: str = "paper", quick: bool = False, **overrides: Any
+) -> list[ExperimentConfig]:
+    """Return the experiments that a command line names, each once; "all" means all of the paper's."""
+    wanted = [each for name in names for each in (EXPERIMENTS if name == "all" else [name])]
+    configs = [load_config(name, preset) for name in dict.fromkeys(wanted)]
+    taken: set[str] = set()
+    for config in configs:
+        if config.name in taken:
+            raise ConfigError(f"two experiments are named {config.name!r}: rename one of the files")
+        taken.add(config.name)
+    return [(config.quick() if quick else config).override(**overrides) for config in configs]
+
+
+def load_config(name: str | Path, preset: str = "paper") -> ExperimentConfig:
+    """Read an experiment: one of `EXPERIMENTS` by name, or any ``.toml`` file by its path."""
+    try:
+        check_choice("preset", preset, PRESETS)
+        if str(name).endswith(".toml"):
+            content = Path(name).read_bytes()
+        else:
+            check_choice("experiment", str(name), EXPERIMENTS)
+            content = (resources.files(__package__) / "configs" / f"{name}.toml").read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{name}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return replace(parse_config(content, Path(name).stem, str(name)), preset=preset)
+
+
+def parse_config(content: bytes, name: str, origin: str) -> ExperimentConfig:
+    """Parse and check the text of a configuration; ``origin`` names it in messages."""
+    try:
+        table = tomllib.loads(content.decode())
+        data, learning = dict(table["data"]), dict(table["learning"])
+        learning["rank"] = read_rank("learning.rank", learning["rank"])
+        learning["methods"] = tuple(learning["methods"])
+        config = ExperimentConfig(
+            name,
+            table["title"],
+            table["target"],
+            Data(data.pop("source"), tuple(sorted(data.items()))),
+            Tasks(**table["tasks"]),
+            RowSplit(**table["rows"]),
+            Features(**table["features"]),
+            Learning(**learning),
+            Grid(**table["grid"]),
+        )
+        _check_values(config)
+    except KeyError as error:
+        raise ConfigError(f"{origin}: the key {error} is missing") from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{origin}: {error}") from error
+    return config
+
+
+def _check_values(config: ExperimentConfig) -> None:
+    """Raise ValueError or TypeError for values that are not allowed."""
+    for key, allowed in CHOICES.items():
+        section, field = key.split(".")
+        check_choice(key, getattr(getattr(config, section), field), allowed)
+    for option, _ in config.data.options:
+        check_choice("option of data", option, DATA_OPTIONS[config.data.source])
+    tasks, grid, support = config.tasks, config.grid, config.rows.support
+    checks: list[tuple[Callable[[str, Any], Any], str, Any]] = [
+        (check_int, "tasks.train", tasks.train),
+        (check_int, "tasks.validation", tasks.validation),
+        (check_int, "tasks.test", tasks.test),
+        (check_int if is_integer(support) else check_fraction, "rows.support", support),
+        (check_int, "grid.seeds", grid.seeds),
+        (check_int, "grid.step_count", grid.step_count),
+        (check_positive, "grid.step_low", grid.step_low),
+        (check_positive, "grid.step_high", grid.step_high),
+    ]
+    for check, key, value in checks:
+        check(key, value)
+    if grid.step_high < grid.step_low:
+        raise ValueError(f"grid.step_high must not be below grid.step_low; got {grid.step_high:g}")
+    methods = config.learning.methods
+    for method in methods:
+        check_choice("learning.methods", method, METHODS)
+    if not methods or len(set(methods)) < len(methods):
+        raise ValueError(f"learning.methods must name each method once; valid: {', '.join(METHODS)}")

@@ -16,8 +16,7 @@ from ..figures.representation import RepresentationDisplay
 from ..figures.step_sizes import StepSizeDisplay
 from ..figures.style import panels
 from ..files import ResultsError, save_figure
-from .config import EXPERIMENTS
-from .config_files import load_config
+from .config import EXPERIMENTS, load_config
 from .published import Published
 from .store import REPRESENTATION_FILE
 from .table import Results

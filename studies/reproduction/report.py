@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..files import write_text
-from .config import EXPERIMENTS, METHODS
-from .config_files import load_config
+from .config import EXPERIMENTS, METHODS, load_config
 from .manifest import read_manifest
 from .published import Published, read_published
 from .table import Curves, Results

@@ -1,8 +1,4 @@
-"""Run the cells of experiments in parallel, keep what is finished, and write the table.
-
-Cells run side by side (`tailored.studies.parallel`), on a cluster with ``--scheduler``; its workers then need the
-results folder on a shared disk, because each stores its own cells.
-"""
+"""Run the cells of experiments in parallel, keep what is finished, and write the table."""
 
 from __future__ import annotations
 
@@ -27,12 +23,7 @@ from .config import ExperimentConfig
 from .manifest import add_session
 from .protocol import data_digest
 from .store import REPRESENTATION_FILE, ExperimentStore
-from .table import TABLE_FILE, Row, cell_rows, merge, read_or_rebuild, write_table
-
-#: How long the cells of a method take, relative to the others; only the time left is guessed from it.
-COSTS = {"independent": 0.01, "unconditional": 0.2, "conditional": 1.0}
-
-Tick = Callable[[float], None]
+from .table import TABLE_FILE, Row, cell_rows, merge, read_rows, write_table
 
 
 @dataclass(frozen=True)
@@ -44,9 +35,6 @@ class Plan:
     cells: list[Cell]
     missing: list[Cell]
     damaged: list[str]
-
-    def cost(self, cell: Cell) -> float:
-        return COSTS[cell.method] * self.config.tasks.train
 
 
 @dataclass(frozen=True)
@@ -83,22 +71,22 @@ def execute(
     *,
     data: str | None = None,
     n_jobs: int | None = None,
-    tick: Tick = lambda cost: None,
+    tick: Callable[[], None] | None = None,
 ) -> Summary:
     """Compute the missing cells, then write representations, table and manifest.
 
-    ``tick`` is called with the cost of each finished cell. An interrupt or an error leaves the finished
-    cells where they are.
+    ``tick`` is called after each finished cell.  An interrupt or an error keeps the finished cells.
     """
     start = time.perf_counter()
     seconds: dict[str, float] = {p.config.name: 0.0 for p in plans}
     computed = 0
     finished = False
     try:
-        for cell, cost, took in _run(plans, data, n_jobs):
+        for cell, took in _run(plans, data, n_jobs):
             seconds[cell.experiment] += took
             computed += 1
-            tick(cost)
+            if tick is not None:
+                tick()
         _write_results(plans, out)
         finished = True
     finally:
@@ -121,22 +109,22 @@ def execute(
     return Summary(out / TABLE_FILE, computed, kept, wall)
 
 
-def _run(plans: Sequence[Plan], data: str | None, n_jobs: int | None) -> Iterator[tuple[Cell, float, float]]:
+def _run(plans: Sequence[Plan], data: str | None, n_jobs: int | None) -> Iterator[tuple[Cell, float]]:
     # Long experiments first: the last cells of a run are then short ones, and no core waits for another.
     ordered = sorted(plans, key=lambda p: -p.config.tasks.train)
-    cells = [(p.config, p.store, cell, p.cost(cell), data) for p in ordered for cell in p.missing]
+    cells = [(p.config, p.store, cell, data) for p in ordered for cell in p.missing]
     return in_any_order(compute_and_store, cells, n_jobs)
 
 
 def compute_and_store(
-    config: ExperimentConfig, store: ExperimentStore, cell: Cell, cost: float, data: str | None
-) -> tuple[Cell, float, float]:
+    config: ExperimentConfig, store: ExperimentStore, cell: Cell, data: str | None
+) -> tuple[Cell, float]:
     """What a worker does; the cell is on disk before anybody hears of it."""
     start = time.perf_counter()
     result = run_cell(config, cell, data)
     took = time.perf_counter() - start
     store.save(cell, result, took)
-    return cell, cost, took
+    return cell, took
 
 
 def _write_results(plans: Sequence[Plan], out: Path) -> None:
@@ -146,7 +134,7 @@ def _write_results(plans: Sequence[Plan], out: Path) -> None:
         rows += chain.from_iterable(cell_rows(p.config, cell, result) for cell, result in results.items())
         _write_representation(p, results)
     path = out / TABLE_FILE
-    write_table(path, merge(read_or_rebuild(path) if path.exists() else [], rows))
+    write_table(path, merge(read_rows(path) if path.exists() else [], rows))
 
 
 def _write_representation(p: Plan, results: Mapping[Cell, CellResult]) -> None:

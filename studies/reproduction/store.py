@@ -16,21 +16,18 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..files import ASIDE, ResultsError, make_folder, write_atomically
+from ..files import ResultsError, make_folder, write_atomically
 from .cells import Cell, CellResult
 
 FORMAT = 1
 CONFIG_FILE = "config.json"
 REPRESENTATION_FILE = "representation.npz"
-#: A file left aside for longer than this belongs to no process that is still writing it.
-STALE_SECONDS = 600.0
 
 
 class DamagedCell(ResultsError):
@@ -53,16 +50,6 @@ class ExperimentStore:
         self.identity = json.loads(json.dumps(identity))  # tuples become lists, as they will on disk
         self.digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
 
-    @classmethod
-    def of_folder(cls, folder: Path) -> ExperimentStore:
-        """The store that a folder was made by; `ResultsError` where nobody knows."""
-        return cls(folder, _stored(folder / CONFIG_FILE)[0])
-
-    def seeds(self) -> list[int]:
-        """Those of which there is any cell."""
-        found = (path.name.split("_")[0] for path in self.cells_folder.glob("seed-*_*.npz"))
-        return sorted({int(name[5:]) for name in found if name[5:].isdigit()})
-
     @property
     def cells_folder(self) -> Path:
         return self.folder / "cells"
@@ -82,7 +69,6 @@ class ExperimentStore:
                     "add --resume to keep them and compute the rest, or choose another --out"
                 )
         make_folder(self.cells_folder)
-        self._sweep()
         if not config_file.exists():
             content = {"format": FORMAT, "identity": self.identity}
             write_atomically(config_file, (json.dumps(content, indent=1) + "\n").encode())
@@ -98,12 +84,6 @@ class ExperimentStore:
                 + "\n  ".join(lines)
                 + "\nChoose another --out, or repeat the configuration of that folder"
             )
-
-    def _sweep(self) -> None:
-        """Remove what killed runs left aside."""
-        for path in self.cells_folder.glob(f"*{ASIDE}"):
-            if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                path.unlink(missing_ok=True)
 
     def save(self, cell: Cell, result: CellResult, seconds: float) -> None:
         """Store a finished cell."""

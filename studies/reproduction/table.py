@@ -9,11 +9,9 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,18 +21,13 @@ from numpy.typing import NDArray
 from tailored._utils.validation import check_choice
 
 from ..files import ResultsError, write_atomically
-from .cells import Cell, CellResult, cells_of_seed
+from .cells import Cell, CellResult
 from .config import EXPERIMENTS, METHODS, ExperimentConfig
-from .store import CONFIG_FILE, DamagedCell, ExperimentStore
 
 Array = NDArray[np.float64]
 
 TABLE_FILE = "results.csv.gz"
 COLUMNS = ("experiment", "method", "seed", "step_size", "n_tasks", "split", "error")
-
-
-class DamagedTable(ResultsError):
-    """The table is no table, or not a whole one."""
 
 
 class Row(NamedTuple):
@@ -50,12 +43,8 @@ class Row(NamedTuple):
 
 
 def cell_rows(config: ExperimentConfig, cell: Cell, result: CellResult) -> Iterator[Row]:
-    """The rows of one cell."""
-    return _rows(config.grid.step_sizes, cell, result)
-
-
-def _rows(step_sizes: Sequence[float], cell: Cell, result: CellResult) -> Iterator[Row]:
-    step = "" if cell.step is None else repr(step_sizes[cell.step])
+    """Yield the rows of one cell."""
+    step = "" if cell.step is None else repr(config.grid.step_sizes[cell.step])
     head = (cell.experiment, cell.method, str(cell.seed), step)
     for t, error in enumerate(result.test, start=1):
         yield Row(*head, str(t), "test", repr(float(error)))
@@ -81,7 +70,7 @@ def read_rows(path: Path) -> list[Row]:
             lines = csv.reader(handle)
             header = next(lines, [])
             if tuple(header) != COLUMNS:
-                raise DamagedTable(
+                raise ResultsError(
                     f"{path}: expected the columns {', '.join(COLUMNS)}; got {', '.join(header)}"
                 )
             return [Row(*line) for line in lines]
@@ -91,40 +80,9 @@ def read_rows(path: Path) -> list[Row]:
             "(an interrupted run is continued with --resume)"
         ) from error
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error, TypeError) as error:
-        raise DamagedTable(f"{path} is not a table of results ({error})") from error
-
-
-def read_or_rebuild(path: Path) -> list[Row]:
-    """The rows of a table; where it is damaged it is written anew from the finished cells beside it, which is said."""
-    try:
-        return read_rows(path)
-    except DamagedTable as error:
-        rows = rows_of_cells(path.parent)
-        if not rows:
-            raise
-        print(f"warning: {error}; it is written anew from the finished cells", file=sys.stderr)
-        write_table(path, rows)
-        return rows
-
-
-def rows_of_cells(out: Path) -> list[Row]:
-    """The table that the cells of a results folder make: all experiments, of each the seeds that are whole."""
-    rows: list[Row] = []
-    for config_file in sorted(out.glob(f"*/{CONFIG_FILE}")):
-        try:
-            store = ExperimentStore.of_folder(config_file.parent)
-            grid, methods = store.identity["grid"], store.identity["learning"]["methods"]
-            n_steps = 0 if "preset" in store.identity else len(grid["step_sizes"])
-        except (ResultsError, KeyError, TypeError):
-            continue  # nobody knows what these cells are
-        for seed in store.seeds():
-            cells = cells_of_seed(config_file.parent.name, seed, methods, n_steps)
-            try:
-                found = [(cell, store.load(cell)[0]) for cell in cells]
-            except DamagedCell:
-                continue
-            rows += chain.from_iterable(_rows(grid["step_sizes"], cell, result) for cell, result in found)
-    return merge([], rows)
+        raise ResultsError(
+            f"{path} is not a table of results ({error}); remove it, and run `reproduce` with --resume"
+        ) from error
 
 
 def merge(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
@@ -185,7 +143,7 @@ class Results:
     def read(cls, folder: Path | str) -> Results:
         """Read the table of a results folder (or the file itself)."""
         path = Path(folder)
-        return cls(read_or_rebuild(path / TABLE_FILE if path.is_dir() or not path.suffix else path))
+        return cls(read_rows(path / TABLE_FILE if path.is_dir() or not path.suffix else path))
 
     @property
     def experiments(self) -> list[str]:

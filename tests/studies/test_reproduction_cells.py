@@ -10,8 +10,7 @@ import pytest
 
 import reference
 from studies.reproduction.cells import Cell, list_cells, run_cell
-from studies.reproduction.config import METHODS, ExperimentConfig
-from studies.reproduction.config_files import load_config, parse_config, select_configs
+from studies.reproduction.config import METHODS, ExperimentConfig, load_config, parse_config, select_configs
 from studies.reproduction.protocol import prepare
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, UnconditionalLearner
 from tailored.representation import Constant, Exact
@@ -188,12 +187,11 @@ def test_practical_preset_is_the_recommended_methods_on_the_same_tasks(few_steps
     for cell in cells[:3]:
         result = run_cell(config, cell)
         method = methods[cell.method]().fit(TaskSet(train.X, train.y, groups))
-        errors = []
-        for t in range(config.tasks.test):
-            support = slice(part.support.offsets[t], part.support.offsets[t + 1])
-            query = slice(part.query.offsets[t], part.query.offsets[t + 1])
-            model = method.adapt(part.support.X[support], part.support.y[support])
-            errors.append(np.abs(model.predict(part.query.X[query]) - part.query.y[query]).mean())
+        support, query = (
+            TaskSet(rows.X, rows.y, np.repeat(np.arange(len(part)), np.diff(rows.offsets)))
+            for rows in (part.support, part.query)
+        )
+        errors = method.task_errors(support, query)
         assert result.test.shape == (config.tasks.train,)
         np.testing.assert_allclose(result.test[-1], np.mean(errors), rtol=1e-6)
         # Nothing is learned between two fits.

@@ -13,7 +13,7 @@ import pytest
 
 from studies.files import ResultsError
 from studies.reproduction import runner
-from studies.reproduction.config_files import parse_config
+from studies.reproduction.config import parse_config
 from studies.reproduction.figures import (
     curves_display,
     draw_all,

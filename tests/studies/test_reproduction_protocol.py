@@ -12,8 +12,7 @@ import pytest
 import scipy.io
 
 import reference
-from studies.reproduction.config import ConfigError
-from studies.reproduction.config_files import load_config, parse_config
+from studies.reproduction.config import ConfigError, load_config, parse_config
 from studies.reproduction.protocol import data_digest, load_real, prepare
 from tiny import TINY
 

@@ -16,10 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from studies.__main__ import app
-from studies.files import ASIDE, ResultsError
+from studies.files import ResultsError
 from studies.reproduction import runner, store
 from studies.reproduction.cells import Cell, CellResult
-from studies.reproduction.config_files import load_config
+from studies.reproduction.config import load_config
 from studies.reproduction.manifest import read_manifest
 from studies.reproduction.table import COLUMNS, Results, merge, read_rows, write_table
 from tiny import TINY
@@ -71,7 +71,7 @@ def start(config: Path, out: Path, *extra: str) -> subprocess.Popen[str]:
 
 
 def wait_for_cells(process: subprocess.Popen[str], folder: Path, n: int) -> int:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
         found = len(list(folder.glob("*/cells/*.npz")))
         if found >= n:
@@ -79,7 +79,7 @@ def wait_for_cells(process: subprocess.Popen[str], folder: Path, n: int) -> int:
         if process.poll() is not None:
             raise AssertionError(process.communicate())
         time.sleep(0.005)
-    raise AssertionError("no cell was finished within a minute")
+    raise AssertionError("no cell was finished within three minutes")
 
 
 @pytest.fixture(scope="module")
@@ -241,18 +241,6 @@ def test_a_file_in_the_way(tiny, tmp_path):
     result = CliRunner().invoke(app, ["reproduce", str(tiny), "--jobs", "1", "--out", str(tmp_path / "out")])
     assert result.exit_code == 1
     assert "error: cannot make the folder" in result.stderr
-
-
-def test_leftovers_of_killed_writers_are_swept(tiny, tmp_path):
-    out = tmp_path / "out"
-    run(tiny, out)
-    old, new = (out / "tiny" / "cells" / f"x.npz.{n}{ASIDE}" for n in (1, 2))
-    for path in (old, new):
-        path.write_bytes(b"half")
-    os.utime(old, (0, 0))
-    run(tiny, out, resume=True)
-    assert not old.exists()
-    assert new.exists()  # may belong to another process that is still writing
 
 
 def test_manifest(tiny, tmp_path):
