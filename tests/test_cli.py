@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import Ridge
 from typer.testing import CliRunner
 
 import tailored
@@ -250,6 +251,20 @@ def test_evaluate(folder, monkeypatch):
     result = json.loads(done.stdout)
     assert (result["n_tasks"], result["n_query"], len(result["errors"])) == (3, 9, 2)
     assert (calls[0]["supports"], calls[0]["random_state"], calls[0]["order"]) == ([0, 5], 3, "given")
+
+
+def test_a_common_regressor_is_read_only_if_it_is_trusted(folder, tmp_path):
+    pytest.importorskip("skops.io")
+    tasks = TaskSet.from_frame(pd.read_csv(folder / "pupils.csv"), task="school", target="score")
+    EmpiricalBayesLearner(common=Ridge()).fit(tasks).save(tmp_path / "model")
+    for command in (
+        ("predict", tmp_path / "model", folder / "new.csv"),
+        ("summary", tmp_path / "model"),
+        ("report", tmp_path / "model", "--data", folder / "pupils.csv", "-o", tmp_path / "page.html"),
+    ):
+        assert "--trust-regressor" in run(*command, code=2).stderr
+        if command[0] != "report":  # drawing the page takes long
+            run(*command, "--trust-regressor")
 
 
 def test_summary(model):

@@ -124,12 +124,9 @@ def _build(tree: Any, arrays: dict[str, np.ndarray], read_regressor: Any) -> Any
             f"has the format {str(tree['format'])[:20]} of tailored {str(tree['version'])[:40]}; this version reads "
             f"format {FORMAT}. Read it with that version, or fit and save again.",
         )
-    value = tree["value"]
-    # The class of the whole is checked first: reading a part of a model would only be confusing.
-    name = value["object"][0] if isinstance(value, dict) and isinstance(value.get("object"), list) else None
-    model = Decoder(arrays, read_regressor).decode(value, str(name)[:60])
+    model = Decoder(arrays, read_regressor).decode(tree["value"], "model")
     if not hasattr(model, "save"):
-        raise Invalid(str(name)[:60], "must be a learner or the model of one task")
+        raise Invalid("model", "must be a learner or the model of one task")
     check_is_fitted(model)
     return model
 
