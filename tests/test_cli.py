@@ -204,7 +204,7 @@ def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
 def test_fit_prints_the_model_and_the_next_command(folder):
     out = folder / "printed.tailored"
     text = run("fit", folder / "pupils.csv", *ROLES, "--varying", "", "-o", out, "--jobs", 1).stdout
-    assert text.startswith("20 tasks, 1 features.\n")
+    assert text.startswith("20 tasks, 1 feature.\n")
     assert tailored.load(out).summary().text[0] in text
     assert f"model: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv" in text
 
