@@ -204,7 +204,7 @@ def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
 def test_fit_prints_the_model_and_the_next_command(folder):
     out = folder / "printed.tailored"
     text = run("fit", folder / "pupils.csv", *ROLES, "--varying", "", "-o", out, "--jobs", 1).stdout
-    assert text.startswith("20 tasks, 1 feature.\n")
+    assert text.startswith("20 tasks, 1 features.\n")
     assert tailored.load(out).summary().text[0] in text
     assert f"model: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv" in text
 
@@ -383,3 +383,16 @@ def test_datasets_are_listed(tmp_path):
     assert "not downloaded yet" in text
     assert "TAILORED_DATA (folder with local copies): not set" in text
     assert "set to /elsewhere" in run("datasets", TAILORED_DATA="/elsewhere").stdout
+
+
+def test_a_table_without_features_fits_a_random_intercept(tmp_path):
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(12), 5)
+    frame = pd.DataFrame({"g": groups, "y": rng.normal(size=12)[groups] + 0.3 * rng.normal(size=60)})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    model = tmp_path / "model"
+    run("fit", tmp_path / "rows.csv", "--task", "g", "--target", "y", "-o", model)
+    run("predict", model, tmp_path / "rows.csv", "-o", tmp_path / "predictions.csv")
+    means = frame.groupby("g")["y"].mean()
+    table = pd.read_csv(tmp_path / "predictions.csv")
+    assert np.corrcoef(table["prediction"], means[groups])[0, 1] > 0.99

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.displays import TaskFitDisplay
 from tailored.evaluation import evaluate, usual_methods
 from tailored.report import page as report_page
 from tailored.report import write_report
@@ -127,17 +126,6 @@ def test_many_tasks_are_sampled_for_the_evaluation(tasks, learner, evaluation, t
     assert sampled == [20]
     assert "A random sample of 20 of the 40 tasks was evaluated." in text
     assert len(re.findall('<figure data-task="', text)) == 1
-
-
-def test_tasks_without_features_have_no_figures_of_their_own(tmp_path, evaluation):
-    rng = np.random.default_rng(0)
-    tasks = TaskSet(np.zeros((60, 0)), rng.normal(size=60), np.repeat(np.arange(12), 5))
-    learner = EmpiricalBayesLearner().fit(tasks)
-    text = write_report(learner, tasks, tmp_path / "page.html", evaluation=evaluation).read_text()
-    assert text.count('<figure data-effect="') == 1
-    assert 'id="tasks"' not in text
-    with pytest.raises(ValueError, match="learner: it was fitted without features"):
-        TaskFitDisplay.from_estimator(learner, tasks)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")

@@ -40,7 +40,14 @@ ESTIMATORS = [
 ]
 
 
-@parametrize_with_checks(ESTIMATORS)
+def expected_failures(estimator):
+    """`EmpiricalBayesLearner` fits a random intercept to rows without features."""
+    if not isinstance(estimator, EmpiricalBayesLearner):
+        return {}
+    return {"check_estimators_empty_data_messages": "rows without features are allowed"}
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 

@@ -139,7 +139,7 @@ def test_side_frame_errors(rng, kind):
         build(FRAMES[kind]({k: v[:3] for k, v in USERS.items()}))
     with pytest.raises(ValueError, match="side_info has several rows for task 'u3'"):
         build(FRAMES[kind](USERS | {"user": ["u2", "u3", "u3", "u1"]}))
-    with pytest.raises(ValueError, match=r"infinite value \(inf\) for task 'u3', column 'age'"):
+    with pytest.raises(ValueError, match=r"infinite or very large value \(inf\) for task 'u3', column 'age'"):
         build(FRAMES[kind](USERS | {"age": [1.0, 2.0, np.inf, 3.0]}))
     with pytest.raises(ValueError, match="side_info has no columns"):
         build(FRAMES[kind]({"user": USERS["user"]}))

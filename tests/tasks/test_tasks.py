@@ -309,7 +309,6 @@ def test_from_tasks_with_frames():
         ([(np.ones((1, 1)), [0])] * 2, ["a", "a"], "labels must be distinct, but 'a' appears more than once"),
         ([(np.ones((1, 1)), [0])] * 2, ["a"], "labels has 1 entries for 2 tasks"),
         ([(np.ones((1, 1)), [0])] * 2, ["a", None], "labels has a missing label"),
-        ([(np.empty((2, 0)), [0, 1])], None, r"Task 0: Found array with 0 feature\(s\)"),
     ],
 )
 def test_from_tasks_errors(entries, labels, message):

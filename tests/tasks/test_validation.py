@@ -40,11 +40,6 @@ from tailored.tasks import TaskSet
             "X must hold numbers, but its dtype is datetime64",
         ),
         (np.empty((0, 2)), [], r"Found array with 0 sample\(s\) \(shape=\(0, 2\)\) while a minimum of 1"),
-        (
-            np.empty((3, 0)),
-            np.ones(3),
-            r"Found array with 0 feature\(s\) \(shape=\(3, 0\)\) while a minimum of 1",
-        ),
         (pd.DataFrame({"a": [1], "town": ["x"]}), [1], "Column 'town' of X is not numeric"),
         (pd.DataFrame({"a": [1j]}), [1], "Complex data not supported: Column 'a' of X"),
         (np.ones((3, 2)), np.ones(2), "inconsistent numbers of samples: X has 3 rows, y has 2"),

@@ -70,11 +70,7 @@ def other_columns(names: Iterable[str], excluded: Container[str | None]) -> list
 
 def check_columns(frame: Frame, name: str, columns: Any, taken: Sequence[str] = ()) -> list[str]:
     """Return the column names of an argument; each must exist, be named once and have no other role."""
-    if isinstance(columns, str):
-        raise TypeError(f"{name} must be a list of column names; got {columns!r}. Write [{columns!r}].")
-    if not isinstance(columns, Iterable):
-        raise TypeError(f"{name} must be a list of column names; got {columns!r}.")
-    columns = list(columns)
+    columns = list_names(name, columns)
     for i, column in enumerate(columns):
         check_choice(name, column, frame.columns)
         if column in columns[:i]:
@@ -82,6 +78,15 @@ def check_columns(frame: Frame, name: str, columns: Any, taken: Sequence[str] = 
         if column in taken:
             raise ValueError(f"{name} names the column {column!r}, which is the task's label or the target.")
     return columns
+
+
+def list_names(name: str, columns: Any) -> list[str]:
+    """Return an argument with column names as a list; a single string is an error."""
+    if isinstance(columns, str):
+        raise TypeError(f"{name} must be a list of column names; got {columns!r}. Write [{columns!r}].")
+    if not isinstance(columns, Iterable):
+        raise TypeError(f"{name} must be a list of column names; got {columns!r}.")
+    return list(columns)
 
 
 def require_columns(frame: Frame, name: str, columns: Iterable[str]) -> None:

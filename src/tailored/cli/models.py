@@ -114,8 +114,8 @@ def fit(
         if as_json:
             say(json.dumps(result, default=str))
             return
-        group_level = f", {_count(result['side_info'], 'group-level feature')}" if result["side_info"] else ""
-        say(f"{_count(result['tasks'], 'task')}, {_count(result['features'], 'feature')}{group_level}.")
+        group_level = f", {result['side_info']:,} group-level features" if result["side_info"] else ""
+        say(f"{result['tasks']:,} tasks, {result['features']:,} features{group_level}.")
         for sentence in result["text"]:
             say(sentence)
         say(f"model: {out}")
@@ -358,10 +358,6 @@ def _learner(columns: Columns, common: bool, first_rows: bool) -> Any:
         varying=columns.varying,
         order="given" if first_rows else "random",
     )
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -77,8 +77,6 @@ class TaskFitDisplay(ModelDisplay):
         By default it is the column that changes the task's predictions most.
         """
         names = names_of(learner)[: learner.n_features_in_]
-        if not names:
-            raise ValueError("learner: it was fitted without features, so there is no column to draw over.")
         position = find_task(tasks, task)
         one = tasks[[position]]
         X, y = dense(one.X), one.y

@@ -92,9 +92,8 @@ def write_report(
         ("data", "Data", f"<pre>{escape(str(tasks.describe()))}</pre>"),
         ("model", "Model", _model(learner)),
         ("effects", "Coefficients of the tasks", _effects(learner, drawn, coverage)),
+        ("tasks", "Single tasks", _task_fits(learner, drawn, target, coverage)),
     ]
-    if tasks.n_features:
-        sections.append(("tasks", "Single tasks", _task_fits(learner, drawn, target, coverage)))
     write_atomically(out, _page(title or f"{target}: {len(tasks):,} tailored models", sections).encode())
     return Path(out)
 

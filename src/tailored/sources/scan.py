@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._utils.frames import check_columns, other_columns, read_frame
+from .._utils.frames import check_columns, list_names, other_columns, read_frame
 from .._utils.records import cached_property
 from .._utils.validation import name_some
 from ..tasks.encoding import ColumnEncoding, Encoding, declared_types
@@ -239,7 +239,10 @@ def scan(
         if isinstance(columns, str):
             raise TypeError(f"{name} must be a list of column names; got {columns!r}. Write [{columns!r}].")
     roles = ColumnRoles(
-        task, target, None if features is None else tuple(features), tuple(side_columns or ())
+        task,
+        target,
+        None if features is None else tuple(list_names("features", features)),
+        tuple(list_names("side_columns", side_columns or ())),
     )
     if table.columns is not None:
         roles.resolve(table)

@@ -405,7 +405,7 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
         towards = f"{form['n_factors']} common factors" if form["n_factors"] else "zero"
         plural = "s" * (form["pseudo_tasks"] != 1)
         text += f"; random-effect correlations are shrunk towards {towards} (weight: {form['pseudo_tasks']:g} pseudo-task{plural})"
-    if not form.get("learn_mean"):
+    if not form.get("learn_mean") and len(names) > 1:
         text += (
             "; the fixed effects of the features are zero, because they did not lower the validation error"
         )
