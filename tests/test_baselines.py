@@ -157,7 +157,7 @@ def test_mixed_model_reads_side_information():
     assert told.task_errors(none, new).mean() == pytest.approx(0.34, abs=0.03)
     assert untold.task_errors(none, new).mean() > 1.5
     assert told.covariance_[-1, -1] == pytest.approx(0.09, abs=0.03)
-    effect = told.model_.side[-1] / told.side_scale_ * told.units_.target
+    effect = told.model_.side[-1] / told.side_scale_ * told.scaling_.target
     np.testing.assert_allclose(
         [effect[0] - effect[1], effect[2] / np.std([e[2][1] for e in entries[:200]])], [3.0, 0.2], atol=0.1
     )
@@ -185,7 +185,7 @@ def test_mixed_model_maximises_the_likelihood_of_the_side_effects():
         V = Z @ model.covariance_ @ Z.T + model.noise_ * np.eye(len(y))
         normal += F.T @ np.linalg.solve(V, F)
         right += F.T @ np.linalg.solve(V, y)
-    effects = model.model_.side[-1] / model.side_scale_ * model.units_.target
+    effects = model.model_.side[-1] / model.side_scale_ * model.scaling_.target
     np.testing.assert_allclose(effects, np.linalg.solve(normal, right)[2:], atol=1e-4)
 
 
