@@ -41,9 +41,6 @@ def reproduce(
     ] = None,
     jobs: Jobs = -1,
     quick: Annotated[bool, typer.Option("--quick", help="A smoke run at a tenth of the size.")] = False,
-    preset: Annotated[
-        str, typer.Option(help="paper: Algorithm 1; practical: what the library recommends.")
-    ] = "paper",
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     data: Annotated[
@@ -62,7 +59,6 @@ def reproduce(
         *_given("--rank", rank),
         *_given("--jobs", None if jobs == -1 else jobs),
         *(["--quick"] if quick else []),
-        *_given("--preset", None if preset == "paper" else preset),
         *_given("--out", out),
         *_given("--data", data),
         *([] if figures else ["--no-figures"]),
@@ -72,7 +68,7 @@ def reproduce(
     with explained(resume_command=shlex.join(command)):
         from .reproduction.config import select_configs
 
-        configs = select_configs(experiments, preset=preset, quick=quick, **overrides)
+        configs = select_configs(experiments, quick=quick, **overrides)
         _run(configs, out, data, jobs, resume)
         if figures:
             draw(out, out / "figures")
@@ -95,12 +91,6 @@ def report(
     published: Annotated[
         Path | None, typer.Option(help="CSV file of published curves.", show_default="those of the paper")
     ] = None,
-    limited: Annotated[
-        Path | None, typer.Option(help="Results with a rank limit, compared on the seeds that both have.")
-    ] = None,
-    more_seeds: Annotated[
-        Path | None, typer.Option(help="Results of some experiments with more seeds.")
-    ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Folder for the figures.", show_default="figures, next to OUT")
     ] = None,
@@ -111,9 +101,7 @@ def report(
 
         folder = figures or out.parent / "figures"
         draw(results, folder, published)
-        write_report(
-            results, out, published=published, limited=limited, more_seeds=more_seeds, figures=folder
-        )
+        write_report(results, out, published=published, figures=folder)
         say(f"page: {out}")
 
 
@@ -150,9 +138,6 @@ def benchmark(
         typer.Option(min=1, help="Number of seeds.", show_default="30 of multilevel data sets, 10 of others"),
     ] = None,
     first_seed: Annotated[int, typer.Option(help="First seed.")] = 200,
-    tasks: Annotated[
-        list[int] | None, typer.Option(help="Also so many training tasks, for a curve (repeat).")
-    ] = None,
     jobs: Jobs = -1,
     data: Annotated[Path | None, typer.Option(help="Folder with the data sets instead of downloads.")] = None,
     out: Annotated[Path, typer.Option(help="Results; finished cells are reused.")] = Path("benchmark"),
@@ -186,7 +171,6 @@ def benchmark(
             methods,
             {name: seeds_of(name, first_seed, seeds) for name in suites},
             out / "cells",
-            task_counts=tasks or (),
             data=None if data is None else str(data),
             n_jobs=jobs,
             progress=True,

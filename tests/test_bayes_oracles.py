@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from scipy import special
 
+from studies.theory.bayes import ClusterOracle, CurveOracle, sphere_posterior
 from tailored.datasets import make_circle, make_clusters
 from tailored.tasks import TaskSet
-from tailored.theory import ClusterOracle, CurveOracle
-from tailored.theory.bayes import sphere_posterior
 
 # ------------------------------------------------------------------------------------------- the sphere
 

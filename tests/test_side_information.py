@@ -6,6 +6,7 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 import tailored
+from studies.theory.bayes import CurveOracle
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_circle
 from tailored.empirical_bayes import selection
@@ -17,7 +18,6 @@ from tailored.gaussian import Moments, SideForm, fit_mixed_model, fit_side, side
 from tailored.gaussian.forms import Form, FormFitter
 from tailored.gaussian.side import SIDE_PENALTIES, SideFit, _intercepts, fit_along_path
 from tailored.tasks import Scaling
-from tailored.theory.bayes import CurveOracle
 
 D, Q = 3, 2
 

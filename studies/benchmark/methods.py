@@ -22,9 +22,9 @@ from tailored.learners import (
 )
 from tailored.losses import Pinball
 from tailored.tasks import TaskSet, rows
-from tailored.theory.bayes import BayesOracle
 
 from ..rivals import RIVALS, SIMPLE
+from ..theory.bayes import BayesOracle
 from .splits import Split
 
 Array = NDArray[np.float64]

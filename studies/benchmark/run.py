@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,26 +22,24 @@ from . import measures
 from .methods import METHODS, OURS, QUANTILE, missing_program, predictions
 from .suites import SUITES
 
-#: Methods of the curves against the number of training tasks, and how many of the seeds they take.
-CURVE_METHODS, CURVE_SEEDS = ("ridge per task", "mixed model", OURS), 5
+#: Methods of the figure.
+CURVE_METHODS = ("ridge per task", "mixed model", OURS)
 
 #: Seeds of the splits: the same for every data set, or by data set.
 Seeds = Sequence[int] | Mapping[str, Sequence[int]]
 
 
 class Trial(NamedTuple):
-    """The name of a trial; ``n_train`` None: all training tasks."""
+    """The name of a trial."""
 
     suite: str
     method: str
     seed: int
-    n_train: int | None = None
 
     @property
     def file(self) -> str:
-        tasks = "all" if self.n_train is None else str(self.n_train)
         slug = "".join(c if c.isalnum() else "-" for c in self.method)
-        return f"{self.suite}_{slug}_{self.seed}_{tasks}.json"
+        return f"{self.suite}_{slug}_{self.seed}_all.json"
 
 
 @dataclass(frozen=True)
@@ -94,11 +91,10 @@ def run_trial(trial: Trial, data: str | None = None) -> TrialResult:
     """Fit one method on one seed of one data set and score it on the test tasks."""
     suite = SUITES[trial.suite]
     split = suite.load(trial.seed, data)
-    train = split.train if trial.n_train is None else split.train[: trial.n_train]
     method = METHODS[trial.method].make(split)
     with single_threaded_blas():
         start = _processor_seconds()
-        method.fit(train)
+        method.fit(split.train)
         seconds = _processor_seconds() - start
         predicted = predictions(method, split.support, split.query)
         cold = measures.cold_errors(method, split, suite.cold_rows, trial.seed)
@@ -128,22 +124,16 @@ def _processor_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def list_trials(
-    suites: Sequence[str], methods: Sequence[str], seeds: Seeds, task_counts: Sequence[int] = ()
-) -> list[Trial]:
+def list_trials(suites: Sequence[str], methods: Sequence[str], seeds: Seeds) -> list[Trial]:
     """All trials, data set by data set; what does not apply to a data set is left out."""
     trials = []
     for suite in suites:
         applicable = [method for method in methods if applies(method, suite)]
-        fewer = [n for n in task_counts if n < SUITES[suite].n_train]
         for place, seed in enumerate(seeds[suite] if isinstance(seeds, Mapping) else seeds):
             for method in applicable:
                 most = METHODS[method].most_seeds
                 if most is None or place < most:
                     trials.append(Trial(suite, method, seed))
-            if place < CURVE_SEEDS:
-                in_curves = [method for method in applicable if method in CURVE_METHODS]
-                trials += [Trial(suite, method, seed, n) for n in fewer for method in in_curves]
     return trials
 
 
@@ -159,7 +149,6 @@ def run_benchmark(
     seeds: Seeds,
     out: Path,
     *,
-    task_counts: Sequence[int] = (),
     data: str | None = None,
     n_jobs: int | None = None,
     progress: bool = False,
@@ -176,8 +165,6 @@ def run_benchmark(
     seeds : of the splits, one sequence for all data sets or a mapping from data sets to theirs (`seeds_of`)
     out : Path
         Folder of the finished trials, one JSON file each.
-    task_counts : also run `CURVE_METHODS` with only so many training tasks, where there are more, on the first
-        `CURVE_SEEDS` seeds
     data : folder with the data sets instead of downloads
     only_finished : run nothing
     """
@@ -186,7 +173,7 @@ def run_benchmark(
     for name in methods:
         check_choice("method", name, METHODS)
     make_folder(out)
-    trials = list_trials(suites, methods, seeds, task_counts)
+    trials = list_trials(suites, methods, seeds)
     if only_finished:
         return Finished(finished(trials, out), {})
     missing = [trial for trial in trials if read(out / trial.file) is None]
@@ -222,24 +209,11 @@ def _run_and_store(trial: Trial, out: Path, data: str | None) -> None:
 
 
 def read(path: Path) -> TrialResult | None:
-    """A finished trial; None where there is none, or, which is said, none that can be read."""
+    """Return a finished trial; None if there is no file, or (with a warning) none that can be read."""
     if not path.exists():
         return None
     try:
-        return _parsed(path.read_bytes())
-    # What is there instead of a mapping may be anything.
+        return TrialResult(**json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         print(f"warning: {path} is damaged ({error}); it is computed again", file=sys.stderr)
         return None
-
-
-def _parsed(content: bytes) -> TrialResult:
-    found = TrialResult(**json.loads(content))
-    optional = (found.clipped, found.row_error, found.row_rmse)
-    pairs = chain.from_iterable([*found.coverage.values(), *found.quantile.values()])
-    numbers = [found.error, found.seconds, *found.cold.values(), *pairs, *found.calibrated]
-    numbers += [number for number in optional if number is not None]
-    wrong = [number for number in numbers if type(number) not in (int, float)]
-    if wrong:
-        raise ValueError(f"{wrong[0]!r} stands where a number should be")
-    return found

@@ -13,7 +13,8 @@ import numpy as np
 
 from tailored import datasets
 from tailored.tasks import TaskSet
-from tailored.theory.bayes import BayesOracle, ClusterOracle, CurveOracle
+
+from ..theory.bayes import BayesOracle, ClusterOracle, CurveOracle
 
 
 @dataclass(frozen=True)
@@ -124,17 +125,16 @@ def lenk(seed: int, data: str | None) -> Split:
     return Split(bunch.tasks[order[:140]], support, query, tuple(bunch.target_range))
 
 
-def ratings(fetch: Callable[..., Any], n_train: int, n_test: int | None, *, side_info: bool = False) -> Load:
+def ratings(fetch: Callable[..., Any], n_train: int, n_test: int) -> Load:
     """Random users; training users with all their ratings, test users with 75 % to adapt on."""
 
     def load(seed: int, data: str | None) -> Split:
         bunch = fetch(path=data)
         tasks: TaskSet = bunch.tasks
-        if not side_info and tasks.side_info is not None:
+        if tasks.side_info is not None:
             tasks = tasks.replace(side_info=None, side_names=None, feature_names=None, encoding=None)
         order = np.random.default_rng(seed).permutation(len(tasks))
-        last = len(tasks) if n_test is None else n_train + n_test
-        new = tasks[order[n_train:last]]
+        new = tasks[order[n_train : n_train + n_test]]
         support, query = new.support_query(0.75, random_state=seed)
         return Split(tasks[order[:n_train]], support, query, tuple(bunch.target_range), new)
 

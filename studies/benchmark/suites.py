@@ -130,9 +130,6 @@ SUITES: dict[str, Suite] = {
     "clusters-6": Suite(
         "the paper's six clusters, d = 20", 800, splits.clusters(6), _NO_RATINGS, (QUANTILE,)
     ),
-    "clusters-12": Suite(
-        "twelve clusters of rank 3, d = 40", 800, splits.clusters(12, n_features=40, rank=3), _NO_RATINGS
-    ),
     "hint": _known(
         "six clusters, d = 20, and a hint that is right 75 % of the time; 8 rows given",
         600,
@@ -170,24 +167,12 @@ SUITES: dict[str, Suite] = {
         splits.ratings(datasets.fetch_movielens, 300, 100),
         _FEW_COLUMNS,
     ),
-    "movielens-side": Suite(
-        "the same with age, sex and occupation as side information",
-        300,
-        splits.ratings(datasets.fetch_movielens, 300, 100, side_info=True),
-        _FEW_COLUMNS,
-    ),
     "jester": Suite(
         "20 most rated jokes, 350 / 100 users",
         350,
         splits.ratings(datasets.fetch_jester, 350, 100),
         _FEW_COLUMNS,
         (QUANTILE,),
-    ),
-    "jester-4k": Suite(
-        "the same with 4,000 training users, all others to test",
-        4000,
-        splits.ratings(datasets.fetch_jester, 4000, None),
-        (*_TOO_SLOW, *_FEW_COLUMNS),
     ),
     "sleepstudy": _multilevel("sleepstudy", 13, 4),
     "oxboys": _multilevel("oxboys", 20, 3),

@@ -39,11 +39,10 @@ def write_tables(results: Results, out: Path) -> list[Path]:
         if lines:
             files.append(out / f"{name}.csv")
             write_text(files[-1], to_csv(head, lines))
-    for kind in ("rows", "tasks"):
-        display = curves_display(results, kind)
-        if display.curves:
-            files.append(out / f"benchmark-{kind}.png")
-            save_figure(display.plot(), files[-1])
+    display = curves_display(results)
+    if display.curves:
+        files.append(out / "benchmark-rows.png")
+        save_figure(display.plot(), files[-1])
     return files
 
 
@@ -104,12 +103,8 @@ class Change(NamedTuple):
 
 
 def of(results: Results, suite: str, method: str) -> dict[int, TrialResult]:
-    """Return the results of a method on all training tasks of a data set, by seed."""
-    return {
-        trial.seed: result
-        for trial, result in results
-        if (trial.suite, trial.method, trial.n_train) == (suite, method, None)
-    }
+    """Return the results of a method on a data set, by seed."""
+    return {trial.seed: result for trial, result in results if (trial.suite, trial.method) == (suite, method)}
 
 
 def pairs(ours: BySeed, theirs: BySeed) -> tuple[list[TrialResult], list[TrialResult]]:
@@ -130,12 +125,11 @@ def _seconds(results: Iterable[TrialResult]) -> float:
 
 
 def trials_table(results: Results) -> Table:
-    """One line per data set, method, seed, number of training tasks and number of support rows."""
-    head = ["data_set", "method", "seed", "n_train", "support", "error", "clipped", "seconds", "coverage"]
+    """One line per data set, method, seed and number of support rows."""
+    head = ["data_set", "method", "seed", "support", "error", "clipped", "seconds", "coverage"]
     head += ["width", "row_error", "row_rmse", "below_quantile", "pinball"]
     lines: list[list[Any]] = []
     for trial, result in results:
-        n_train = "all" if trial.n_train is None else trial.n_train
         for rows in dict.fromkeys(["all", *result.cold, *result.coverage, *result.quantile]):
             whole = rows == "all"
             numbers = [
@@ -147,7 +141,7 @@ def trials_table(results: Results) -> Table:
                 result.row_rmse if whole else None,
                 *result.quantile.get(rows, (None, None)),
             ]
-            lines.append([trial.suite, trial.method, trial.seed, n_train, rows, *numbers])
+            lines.append([trial.suite, trial.method, trial.seed, rows, *numbers])
     return head, lines
 
 
@@ -171,12 +165,12 @@ class Line:
 
 
 def summarise(results: Results, *, clipped: bool = False) -> list[Line]:
-    """Return a line for every data set and method that was run on all training tasks."""
+    """Return a line for every data set and method."""
     errors: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for trial, result in results:
         value = result.clipped if clipped else result.error
-        if trial.n_train is None and value is not None:
+        if value is not None:
             errors[trial.suite][trial.method][trial.seed] = value
             seconds[trial.suite, trial.method].append(result.seconds)
     lines = []
@@ -338,29 +332,14 @@ def rows_table(results: Results) -> Table:
     return ["data_set", "method", "rows", "mae"], lines
 
 
-def curves_display(results: Results, kind: str) -> BenchmarkDisplay:
-    """Return mean errors against the number of support rows ("rows") or of training tasks ("tasks")."""
-    points: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(
-        lambda: defaultdict(lambda: defaultdict(list))
-    )
-    # All points of a curve have the same seeds.
-    curved = {(trial.suite, trial.seed) for trial, _ in results if trial.n_train is not None}
-    for trial, result in results:
-        curve = points[trial.suite][trial.method]
-        if kind == "tasks" and (trial.suite, trial.seed) in curved:
-            n_train = SUITES[trial.suite].n_train if trial.n_train is None else trial.n_train
-            curve[n_train].append(result.error)
-        elif kind == "rows" and trial.n_train is None:
-            for rows, error in result.cold.items():
-                curve[int(rows)].append(error)
-    curves = {
-        suite: {method: _means(curve) for method, curve in by_method.items() if curve}
-        for suite, by_method in points.items()
-    }
-    shown = {suite: by for suite, by in curves.items() if by.keys() & set(CURVE_METHODS)}
-    return BenchmarkDisplay(kind, shown, CURVE_METHODS)
-
-
-def _means(points: dict[int, list[float]]) -> Curve:
-    positions = sorted(points)
-    return np.array(positions), np.array([np.mean(points[position]) for position in positions])
+def curves_display(results: Results) -> BenchmarkDisplay:
+    """Return the mean errors of the methods of the figure by the number of support rows."""
+    curves: dict[str, dict[str, Curve]] = {}
+    for suite in _suites(results):
+        for method in CURVE_METHODS:
+            cold = [one.cold for one in of(results, suite, method).values() if one.cold]
+            if cold:
+                means = [float(np.mean([one[rows] for one in cold])) for rows in cold[0]]
+                curve = np.array([int(rows) for rows in cold[0]]), np.array(means)
+                curves.setdefault(suite, {})[method] = curve
+    return BenchmarkDisplay(curves, CURVE_METHODS)

@@ -12,24 +12,19 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Curve = tuple[NDArray[np.int64], Array]
 
-#: What a curve may be drawn against.
-LABELS = {"rows": "support rows of a new task", "tasks": "training tasks"}
-
 
 @dataclass(frozen=True)
 class BenchmarkDisplay:
-    """Error against the number of support rows, or of training tasks.
+    """Error against the number of support rows.
 
     Attributes
     ----------
-    kind : {"rows", "tasks"}
     curves : dict of str to dict of str to (ndarray, ndarray)
         Positions and mean errors, by data set and method.
     methods : sequence of str
         Up to three methods to draw.  The first may be off by a factor: it does not decide the limits.
     """
 
-    kind: str
     curves: Mapping[str, Mapping[str, Curve]]
     methods: Sequence[str]
 
@@ -47,7 +42,7 @@ class BenchmarkDisplay:
             ax.set_title(name, fontsize=10)
         for ax in list(axes.flat)[len(self.curves) :]:
             ax.set_visible(False)
-        figure.supxlabel(LABELS[self.kind], fontsize=10)
+        figure.supxlabel("support rows of a new task", fontsize=10)
         figure.supylabel("test MAE", fontsize=10)
         known = [ax.get_legend_handles_labels() for ax in axes.flat]
         handles = {label: handle for some in known for handle, label in zip(*some, strict=True)}
@@ -64,9 +59,4 @@ class BenchmarkDisplay:
             low, high = float(np.min(np.concatenate(compared))), float(np.max(np.concatenate(compared)))
             if high > low:
                 ax.set_ylim(low - 0.1 * (high - low), high + 0.6 * (high - low))
-        if self.kind == "tasks":
-            ax.set_xscale("log")
-            ticks = sorted({int(x) for places, _ in by_method.values() for x in places})
-            ax.set_xticks(ticks, [str(tick) for tick in ticks])
-            ax.minorticks_off()
         ax.spines[["top", "right"]].set_visible(False)

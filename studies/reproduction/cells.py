@@ -22,7 +22,6 @@ from tailored.tasks import Scaling, TaskSet
 from tailored.tasks.rows import mean_error, predictions
 
 from .config import ExperimentConfig
-from .practical import run_practical
 from .protocol import Part, Prepared, prepare
 
 Array = NDArray[np.float64]
@@ -62,12 +61,11 @@ class CellResult:
 
 
 def list_cells(config: ExperimentConfig) -> list[Cell]:
-    """Return all cells of an experiment, the slow ones first within a seed; without steps a method has one cell."""
-    n_steps = 0 if config.preset == "practical" else config.grid.step_count
+    """Return all cells of an experiment, the slow ones first within a seed."""
     cells = []
     for seed in range(config.grid.seeds):
         for method in reversed(config.learning.methods):
-            steps = [None] if method == "independent" or not n_steps else range(n_steps)
+            steps = [None] if method == "independent" else range(config.grid.step_count)
             cells += [Cell(config.name, seed, method, step) for step in steps]
     return cells
 
@@ -77,8 +75,6 @@ def run_cell(config: ExperimentConfig, cell: Cell, data: str | None = None) -> C
     # Overflow is an expected end of the largest steps, and is handled where it is met.
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
         prepared = prepare(config, cell.seed, data)
-        if config.preset == "practical":
-            return CellResult(*run_practical(config, prepared, cell.method))
         if cell.step is None:
             return _independent(config, prepared)
         step_size = config.grid.step_sizes[cell.step]

@@ -20,9 +20,6 @@ EXPERIMENTS = ("clusters-2", "clusters-6", "lenk", "movielens", "jester")
 
 METHODS = ("independent", "unconditional", "conditional")
 
-#: Algorithm 1 as in the paper with its grid of step sizes, or what this library recommends.
-PRESETS = ("paper", "practical")
-
 
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message names the file, the key and what is valid."""
@@ -112,7 +109,6 @@ class ExperimentConfig:
     features: Features
     learning: Learning
     grid: Grid
-    preset: str = "paper"
 
     def identity(self) -> dict[str, Any]:
         """What the numbers of a cell depend on, as plain values.
@@ -122,11 +118,6 @@ class ExperimentConfig:
         """
         values = dataclasses.asdict(self)
         del values["title"], values["target"]
-        if self.preset == "paper":
-            del values["preset"]
-        else:
-            # The practical methods have neither features nor steps to be told.
-            del values["features"]
         values["data"] = {"source": self.data.source, **dict(self.data.options)}
         values["learning"]["methods"] = list(self.learning.methods)
         del values["grid"]["seeds"]
@@ -152,11 +143,6 @@ class ExperimentConfig:
     ) -> ExperimentConfig:
         """The same experiment with another grid (``step_sizes`` is their number), methods or rank limit."""
         grid, learning = self.grid, self.learning
-        for name, value in (("step_sizes", step_sizes), ("rank", rank)):
-            if value is not None and self.preset == "practical":
-                raise ConfigError(
-                    f"{name}: the practical preset has none; leave it out, or use the paper preset"
-                )
         if seeds is not None:
             grid = replace(grid, seeds=check_int("seeds", seeds))
         if step_sizes is not None:
@@ -207,11 +193,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 
 def select_configs(
-    names: Sequence[str | Path], *, preset: str = "paper", quick: bool = False, **overrides: Any
+    names: Sequence[str | Path], *, quick: bool = False, **overrides: Any
 ) -> list[ExperimentConfig]:
     """Return the experiments that a command line names, each once; "all" means all of the paper's."""
     wanted = [each for name in names for each in (EXPERIMENTS if name == "all" else [name])]
-    configs = [load_config(name, preset) for name in dict.fromkeys(wanted)]
+    configs = [load_config(name) for name in dict.fromkeys(wanted)]
     taken: set[str] = set()
     for config in configs:
         if config.name in taken:
@@ -220,10 +206,9 @@ def select_configs(
     return [(config.quick() if quick else config).override(**overrides) for config in configs]
 
 
-def load_config(name: str | Path, preset: str = "paper") -> ExperimentConfig:
+def load_config(name: str | Path) -> ExperimentConfig:
     """Read an experiment: one of `EXPERIMENTS` by name, or any ``.toml`` file by its path."""
     try:
-        check_choice("preset", preset, PRESETS)
         if str(name).endswith(".toml"):
             content = Path(name).read_bytes()
         else:
@@ -233,7 +218,7 @@ def load_config(name: str | Path, preset: str = "paper") -> ExperimentConfig:
         raise ConfigError(f"{name}: {error.strerror or error}") from error
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    return replace(parse_config(content, Path(name).stem, str(name)), preset=preset)
+    return parse_config(content, Path(name).stem, str(name))
 
 
 def parse_config(content: bytes, name: str, origin: str) -> ExperimentConfig:

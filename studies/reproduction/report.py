@@ -92,8 +92,6 @@ def write_report(
     out: Path,
     *,
     published: Path | None = None,
-    limited: Path | None = None,
-    more_seeds: Path | None = None,
     figures: Path | None = None,
 ) -> None:
     """Write the Markdown page ``out`` from a results folder.
@@ -102,10 +100,6 @@ def write_report(
     ----------
     published : Path, optional
         Published curves; the paper's end-of-curve numbers by default.
-    limited : Path, optional
-        Results folder of the same experiments with a rank limit, compared where seeds are shared.
-    more_seeds : Path, optional
-        Results folder of some of the experiments with more seeds.
     figures : Path, optional
         Folder of figures to embed.
     """
@@ -119,13 +113,8 @@ def write_report(
     for name in results.experiments:
         faithful = _is_paper(name, manifest)
         lines += _experiment(results, name, quoted.get(name, {}), texts.get(name) if faithful else None)
-    if more_seeds is not None:
-        lines += ["## More seeds", "", texts["more_seeds"].strip(), ""]
-        lines += _comparison(Results.read(more_seeds), quoted)
     lines += _figures(results, figures, out.parent)
     lines += ["## How the text was read", "", texts["readings"].strip(), ""]
-    if limited is not None:
-        lines += _rank_check(results, Results.read(limited), texts["rank"])
     lines += _provenance(manifest)
     write_text(out, "\n".join(lines).rstrip() + "\n")
 
@@ -207,21 +196,6 @@ def _is_paper(name: str, manifest: Mapping[str, Any]) -> bool:
         return False
     ours = load_config(name).identity()
     return all(manifest["experiments"][name].get(key) == value for key, value in ours.items())
-
-
-def _rank_check(results: Results, limited: Results, text: str) -> list[str]:
-    rows = []
-    for name in (name for name in results.experiments if name in limited.experiments):
-        ours, theirs = results.curves(name, "conditional"), limited.curves(name, "conditional")
-        n = min(len(ours.seeds), len(theirs.seeds))
-        curve = np.abs(theirs.test[:n] / ours.test[:n] - 1).max()
-        with np.errstate(invalid="ignore"):  # infinite errors on both sides
-            steps = np.nan_to_num(np.abs(theirs.validation[:n] / ours.validation[:n] - 1)).max()
-        same = "yes" if (ours.chosen[:n] == theirs.chosen[:n]).all() else "no"
-        exact, short = (_short(float(c.final[:n].mean()), 5) for c in (ours, theirs))
-        rows.append([name, exact, short, f"{100 * curve:.2g} %", f"{100 * steps:.2g} %", same])
-    head = ["experiment", "exact", "limited", "largest on the curve", "largest over steps", "same step"]
-    return ["## A rank limit on H", "", text.strip(), "", *_table(head, rows), ""]
 
 
 def _figures(results: Results, figures: Path | None, page: Path) -> list[str]:

@@ -93,7 +93,7 @@ def test_summary_pairs_the_seeds(monkeypatch):
 
     assert lines[OURS].p_value == pytest.approx(2 * student.sf(abs(t), 2))
     assert to_csv(*trials_table(results)).count("\n") == 1 + 3 + 6
-    curves = curves_display(results, "rows").curves
+    curves = curves_display(results).curves
     assert curves["s"]["ridge per task"][1].tolist() == [9.0]
 
 
@@ -170,22 +170,16 @@ def test_a_method_without_weights(tiny):
 
 
 @pytest.mark.filterwarnings("ignore:coverage. too few tasks:UserWarning")  # ten of them
-def test_trials_of_the_curve_and_their_table(few_steps, tiny, tmp_path):
-    """Curves take fewer methods and fewer tasks than there are; the table has what was measured."""
+def test_the_curve_and_the_table(few_steps, tiny, tmp_path):
+    """The figure and the table have what was measured."""
     methods = ["task mean", "ridge per task", "mixed model", OURS]
-    results = run_benchmark(["tiny"], methods, [0, 1], tmp_path, task_counts=(10, 25))
-    counts = {(trial.method, trial.n_train) for trial, _ in results}
-    assert counts == {(m, None) for m in methods} | {(m, 10) for m in methods[1:]}
-    curves = curves_display(results, "tasks").curves["tiny"][OURS]
-    np.testing.assert_array_equal(curves[0], [10, 20])
-    full = [r for c, r in results if c.method == OURS and c.n_train is None]
-    assert curves[1][1] == pytest.approx(np.mean([r.error for r in full]))
+    results = run_benchmark(["tiny"], methods, [0, 1], tmp_path)
+    curve = curves_display(results).curves["tiny"][OURS]
+    full = [result for trial, result in results if trial.method == OURS]
+    np.testing.assert_array_equal(curve[0], COLD_ROWS)
+    assert curve[1][-1] == pytest.approx(np.mean([result.error for result in full]))
     table = list(csv.DictReader(io.StringIO(to_csv(*trials_table(results)))))
-    (line,) = (
-        row
-        for row in table
-        if (row["method"], row["seed"], row["n_train"], row["support"]) == (OURS, "1", "all", "5")
-    )
+    (line,) = (row for row in table if (row["method"], row["seed"], row["support"]) == (OURS, "1", "5"))
     assert float(line["coverage"]) == pytest.approx(full[1].coverage["5"][0], rel=1e-5)
     assert float(line["error"]) == pytest.approx(full[1].cold["5"], rel=1e-5)
 
@@ -203,13 +197,11 @@ def test_coverage_by_hand(few_steps, tiny):
 
 def test_command_writes_tables_and_figures(tiny, tmp_path):
     methods = ["--method", "task mean", "--method", "mixed model"]
-    options = ["--seeds", "2", "--tasks", "10", "--jobs", "1", "--out", str(tmp_path / "out")]
+    options = ["--seeds", "2", "--jobs", "1", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, ["benchmark", "tiny", *methods, *options])
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in (tmp_path / "out" / "cells").iterdir()) == [
-        "tiny_mixed-model_200_10.json",
         "tiny_mixed-model_200_all.json",
-        "tiny_mixed-model_201_10.json",
         "tiny_mixed-model_201_all.json",
         "tiny_task-mean_200_all.json",
         "tiny_task-mean_201_all.json",
@@ -220,5 +212,5 @@ def test_command_writes_tables_and_figures(tiny, tmp_path):
     assert f"{stored['error']:.6g}" in (tmp_path / "out" / "trials.csv").read_text()
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {
-        "cells", "trials.csv", "results.csv", "rows.csv", "benchmark-rows.png", "benchmark-tasks.png"
+        "cells", "trials.csv", "results.csv", "rows.csv", "benchmark-rows.png"
     }  # fmt: skip

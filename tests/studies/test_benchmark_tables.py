@@ -18,10 +18,10 @@ from studies.benchmark.run import Trial, TrialResult, applies, list_trials, run_
 from studies.benchmark.splits import Split, curve, hint
 from studies.benchmark.suites import SUITES, Suite, seeds_of
 from studies.benchmark.tables import intervals_table, lme4_table, oracle_table, quantiles_table
+from studies.theory.bayes import ClusterOracle, CurveOracle
 from tailored import EmpiricalBayesLearner
 from tailored.datasets import make_circle, make_clusters
 from tailored.losses import Pinball
-from tailored.theory.bayes import ClusterOracle, CurveOracle
 
 
 @pytest.fixture

@@ -40,7 +40,6 @@ def test_help_lists_the_commands():
                 "--step-sizes",
                 "--jobs",
                 "--quick",
-                "--preset",
                 "--out",
                 "--resume",
                 "--data",
@@ -55,7 +54,7 @@ def test_help_lists_the_commands():
             ],
         ),
         ("plot", ["RESULTS", "--out"]),
-        ("report", ["RESULTS", "--out", "--published", "--limited", "--more-seeds"]),
+        ("report", ["RESULTS", "--out", "--published"]),
     ],
 )
 def test_help_of_each_command(command, words):
@@ -71,11 +70,6 @@ def test_help_of_each_command(command, words):
         (
             ["reproduce", "lenc"],
             "experiment must be one of 'clusters-2', 'clusters-6', 'lenk', 'movielens', 'jester'",
-        ),
-        (["reproduce", "lenk", "--preset", "fast"], "preset must be one of 'paper', 'practical'"),
-        (
-            ["reproduce", "lenk", "--preset", "practical", "--rank", "8"],
-            "rank: the practical preset has none",
         ),
         (["reproduce", "lenk", "--method", "bayes"], "method must be one of 'independent', 'unconditional'"),
         (["reproduce", "lenk", "--rank", "some"], "rank must be an integer >= 1 or 'exact'"),
@@ -123,7 +117,7 @@ def test_reproduce_then_plot_then_report(tmp_path: Path):
     drawn = invoke("plot", str(out), "--out", str(tmp_path / "drawn"))
     assert drawn.exit_code == 0, drawn.output
     assert (tmp_path / "drawn" / "curves.svg").exists()
-    page = invoke("report", str(out), "--out", str(tmp_path / "docs" / "page.md"), "--limited", str(out))
+    page = invoke("report", str(out), "--out", str(tmp_path / "docs" / "page.md"))
     assert page.exit_code == 0, page.output
     text = (tmp_path / "docs" / "page.md").read_text()
     assert "figures/curves.png" in text

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 
 import reference
 from studies.reproduction.cells import Cell, list_cells, run_cell
-from studies.reproduction.config import METHODS, ExperimentConfig, load_config, parse_config, select_configs
+from studies.reproduction.config import ExperimentConfig, load_config, parse_config, select_configs
 from studies.reproduction.protocol import prepare
-from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, UnconditionalLearner
+from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
 from tailored.representation import Constant, Exact
 from tailored.solvers import PAPER_STEP_SIZES, ProjectedSGD
 from tiny import TINY
@@ -165,36 +164,3 @@ def test_needs_a_lipschitz_loss(tiny):
     config = replace(tiny, learning=replace(tiny.learning, loss="squared"))
     with pytest.raises(ValueError, match="Lipschitz"):
         run_cell(config, Cell("tiny", 0, "conditional", 0))
-
-
-@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnhelpfulWarning")  # fits to a handful of tasks
-def test_practical_preset_is_the_recommended_methods_on_the_same_tasks(few_steps):
-    """The end of each curve, recomputed from task sets and the public interface."""
-    from studies.reproduction.practical import refits
-    from tailored.baselines import MixedModel, RidgePerTask
-
-    (config,) = select_configs(["clusters-2"], preset="practical", quick=True)
-    cells = list_cells(config)
-    assert {(cell.method, cell.step) for cell in cells} == {(name, None) for name in METHODS}
-    part = prepare(config, 0).test
-    train = prepare(config, 0).train.support
-    groups = np.repeat(np.arange(config.tasks.train), np.diff(train.offsets))
-    methods = {
-        "independent": RidgePerTask,
-        "unconditional": partial(MixedModel, fit_intercept=False),
-        "conditional": EmpiricalBayesLearner,
-    }
-    for cell in cells[:3]:
-        result = run_cell(config, cell)
-        method = methods[cell.method]().fit(TaskSet(train.X, train.y, groups))
-        support, query = (
-            TaskSet(rows.X, rows.y, np.repeat(np.arange(len(part)), np.diff(rows.offsets)))
-            for rows in (part.support, part.query)
-        )
-        errors = method.task_errors(support, query)
-        assert result.test.shape == (config.tasks.train,)
-        np.testing.assert_allclose(result.test[-1], np.mean(errors), rtol=1e-6)
-        # Nothing is learned between two fits.
-        assert len(np.unique(result.test)) <= len(refits(config.tasks.train))
-    assert refits(60) == [1, 2, 5, 10, 20, 50, 60]
-    assert refits(1) == [1]

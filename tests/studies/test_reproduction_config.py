@@ -74,10 +74,6 @@ def test_mistakes_are_named(content, message):
 def test_unknown_names():
     with pytest.raises(ConfigError, match=r"experiment must be one of 'clusters-2'.*Did you mean 'lenk'"):
         load_config("lenc")
-    with pytest.raises(ConfigError, match="preset must be one of 'paper', 'practical'"):
-        load_config("lenk", preset="fast")
-    with pytest.raises(ConfigError, match="step_sizes: the practical preset has none"):
-        select_configs(["lenk"], preset="practical", step_sizes=3)
     with pytest.raises(ConfigError, match=r"nowhere\.toml: No such file"):
         load_config("nowhere.toml")
     with pytest.raises(ConfigError, match="method must be one of 'independent'"):

@@ -4,7 +4,6 @@ Every bound is a function of named quantities that returns a `Bound`.  `bound_fr
 from a `TaskSet` and says which ones were estimated.
 """
 
-from .bayes import BayesOracle, ClusterOracle, CurveOracle
 from .bounds import (
     BOUNDS,
     Bound,
@@ -25,10 +24,7 @@ from .oracles import VariationalMinimum, oracle_representation, previous_oracle,
 
 __all__ = [
     "BOUNDS",
-    "BayesOracle",
     "Bound",
-    "ClusterOracle",
-    "CurveOracle",
     "Quantities",
     "VariationalMinimum",
     "bound_from_quantities",

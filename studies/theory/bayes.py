@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from .._utils.validation import check_nonnegative, check_positive, check_real
-from ..losses import get_loss
-from ..tasks import Rows, TaskSet
-from ..tasks.rows import BATCH_FLOATS, dense, predictions, task_means
-from ._linalg import Array
+from tailored._utils.validation import check_nonnegative, check_positive, check_real
+from tailored.losses import get_loss
+from tailored.tasks import Rows, TaskSet
+from tailored.tasks.rows import BATCH_FLOATS, dense, predictions, task_means
+from tailored.theory._linalg import Array
 
 #: Nodes on the upper half of the contour; the lower half is its mirror image.
 NODES = 96
