@@ -1,4 +1,4 @@
-"""Linear systems whose matrix rounding may have made singular."""
+"""Solve linear systems whose matrix may be numerically singular."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ Array = NDArray[np.float64]
 
 
 def solve(matrix: Array, right: Any) -> Array:
-    """``matrix⁻¹ right`` of one or many systems; the least solution of those that have no other.
+    """Return ``matrix⁻¹ right`` of one or many systems, or the least-norm solution if a matrix is singular.
 
-    The matrices of this package are ``λI + K`` with K ⪰ 0 and never singular, but beside a K of 1e20 nothing is left
-    of λ.
+    The matrices ``λI + K`` with K ⪰ 0 of this package are only singular if λ is lost to rounding.
     """
     try:
         return np.asarray(np.linalg.solve(matrix, right))

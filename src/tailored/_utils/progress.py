@@ -1,6 +1,6 @@
-"""Progress bars: off in the library unless asked for, silent when nobody is looking.
+"""Progress bars, which are off by default and only shown on a terminal.
 
-Stages of a long computation go to the log ``tailored`` as well, which is silent unless somebody configures it.
+The stages of a long computation are also written to the logger ``tailored``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ LOG = logging.getLogger("tailored")
 
 
 class Stages:
-    """What a long computation is doing: a line of the log at the end of every stage, and the name of the bar.
+    """The stages of a long computation: each is logged when it ends, and shown as the name of the bar.
 
     Parameters
     ----------
     name : str
-        The computation.
+        Name of the computation.
     update : callable or None
-        Takes ``advance`` and ``description`` of a bar.
+        Called with the keywords ``advance`` or ``description`` of the bar.
     """
 
     def __init__(self, name: str, update: Callable[..., None] | None = None) -> None:
@@ -31,7 +31,7 @@ class Stages:
         self._stage, self._since = "", perf_counter()
 
     def begin(self, stage: str) -> None:
-        """The last stage is over and this one begins; none begins where it is empty."""
+        """End the last stage and begin this one; an empty name begins none."""
         now = perf_counter()
         if self._stage:
             LOG.info("%s: %s took %.1f s", self._name, self._stage, now - self._since)
@@ -51,17 +51,16 @@ class Stages:
 def stages(name: str, total: int, *, enabled: bool) -> Iterator[Stages]:
     """Yield `Stages`, with a bar as in `progress_bar`."""
     with _bar(name, total, enabled) as update:
-        found = Stages(name, update)
-        yield found
-        found.begin("")
+        current = Stages(name, update)
+        yield current
+        current.begin("")
 
 
 @contextmanager
 def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Callable[[int], None] | None]:
-    """Yield a function that advances the bar, or None when there is no bar to show.
+    """Yield a function that advances the bar, or None without a bar.
 
-    A bar is shown when ``enabled``, standard error is a terminal and rich is installed (the ``cli``
-    extra); a missing rich is no reason to stop a long computation.
+    A bar is shown if ``enabled``, standard error is a terminal and rich is installed (the ``cli`` extra).
     """
     with _bar(description, total, enabled) as update:
         if update is None:

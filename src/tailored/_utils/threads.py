@@ -1,4 +1,4 @@
-"""One BLAS thread, so that results are the same bits for any number of jobs."""
+"""Limit BLAS to one thread, so that results are bitwise reproducible for any number of jobs."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-#: Numbers in a matrix from which BLAS may part its products, and round otherwise (OpenBLAS: 9,216).
-PARTED_NUMBERS = 5_000
+#: Entries of a matrix from which BLAS may use several threads, which changes rounding (OpenBLAS: 9,216).
+MAX_SINGLE_THREAD = 5_000
 
 
 @cache
 def _libraries() -> tuple[list[Any], list[Any]]:
-    """The BLAS libraries whose number of threads is the process's, and those that ask the calling thread's OpenMP."""
-    # Looking for them costs a millisecond; they do not change once NumPy is in.
-    found = ThreadpoolController().select(user_api="blas").lib_controllers
-    own = [one for one in found if one.internal_api == "openblas" and one.threading_layer == "openmp"]
-    return [one for one in found if one not in own], own
+    """Return the BLAS libraries with a limit per process, and those with a limit per thread (OpenMP)."""
+    # The search takes a millisecond; the libraries do not change after NumPy is imported.
+    blas = ThreadpoolController().select(user_api="blas").lib_controllers
+    openmp = [lib for lib in blas if lib.internal_api == "openblas" and lib.threading_layer == "openmp"]
+    return [lib for lib in blas if lib not in openmp], openmp
 
 
 def _set(libraries: list[Any], numbers: list[int]) -> None:
     for library, number in zip(libraries, numbers, strict=True):
-        # From version 3.7 on, threadpoolctl only listens to the thread that was first; here a lock keeps the peace.
-        let_go = getattr(library, "clear_controlling_thread", lambda force: None)
-        let_go(force=True)
+        # threadpoolctl 3.7 and later only accepts calls of the first thread; the lock of _OneThread makes ours safe.
+        release = getattr(library, "clear_controlling_thread", lambda force: None)
+        release(force=True)
         library.set_num_threads(number)
-        let_go(force=True)
+        release(force=True)
 
 
 class _OneThread:
-    """BLAS at one thread while anybody wants that: the first who comes sets the limit, the last who goes lifts it.
+    """Limit BLAS to one thread in nested or concurrent contexts.
 
-    The number of threads is the process's.  Were each to restore what it found, the second of two that overlap would
-    restore the limit of the first.
+    The first context sets the limit of the process, and the last one restores the earlier number of threads. If each
+    context restored the number it found, the second of two overlapping contexts would restore the limit of the first.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holders: Counter[int] = Counter()  # how often each thread is inside
+        self._holders: Counter[int] = Counter()  # number of open contexts of each thread
         self._before: list[int] = []
         self._own = threading.local()
         if hasattr(os, "register_at_fork"):
@@ -78,7 +78,7 @@ class _OneThread:
             _set(_libraries()[0], self._before)
 
     def _after_fork(self) -> None:
-        # The other threads are not here, and will never go.
+        # The child process has no other threads, so their contexts will never be left.
         for holder, times in list(self._holders.items()):
             if holder != threading.get_ident():
                 self._go(holder, times)
@@ -89,36 +89,36 @@ _one_thread = _OneThread()
 
 
 def single_threaded_blas() -> AbstractContextManager[None]:
-    """A context in which BLAS and LAPACK use one thread (process-wide, as before when the last such context is left)."""
+    """Return a context in which BLAS and LAPACK use one thread, in the whole process."""
     return _one_thread
 
 
 def single_threaded_products(n_rows: int, n_columns: int) -> AbstractContextManager[None]:
-    """The same where products with rows and columns as many are large enough for BLAS to part them among threads.
+    """Return the same context, or none if matrices of this size are too small for several threads.
 
-    For a single task, where setting the limit takes longer than the solution.
+    For a single small task, setting the limit takes longer than the solution.
     """
-    return _one_thread if (n_rows + n_columns) * n_columns > PARTED_NUMBERS else nullcontext()
+    return _one_thread if (n_rows + n_columns) * n_columns > MAX_SINGLE_THREAD else nullcontext()
 
 
 def single_threaded_openmp() -> AbstractContextManager[None]:
-    """The same for OpenMP, whose threads wait for each other in a loop: on a busy machine a small fit takes minutes.
+    """Return a context in which OpenMP uses one thread.
 
-    Its limit is the calling thread's own: there is nothing to count.
+    OpenMP threads wait for each other in a busy loop, so that a small fit can take minutes on a busy machine.
     """
-    # Not kept: libraries with their own OpenMP may have been loaded since.
+    # Not cached: further libraries with OpenMP may be loaded later.
     context: AbstractContextManager[None] = ThreadpoolController().limit(limits=1, user_api="openmp")
     return context
 
 
 @cache
 def _pool(n_threads: int, process: int) -> ThreadPoolExecutor:
-    # A fork has none of its parent's threads: each process has pools of its own.
+    # A forked process has no threads of its parent, so each process has its own pools.
     return ThreadPoolExecutor(n_threads, f"tailored-{process}")
 
 
 def in_threads(work: Callable[..., None], calls: Sequence[tuple[Any, ...]], n_threads: int) -> None:
-    """Call ``work`` with each of ``calls``, which write where no other does."""
+    """Call ``work`` with each tuple of arguments in ``calls``; the calls must not write to the same memory."""
     if n_threads == 1 or len(calls) < 2:
         for args in calls:
             work(*args)

@@ -1,4 +1,4 @@
-"""Small checks shared by the whole package: each names the argument and says what to do about it."""
+"""Checks of arguments; each error names the argument, what was found and what to do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_choice(name: str, value: Any, registry: Iterable[str]) -> str:
     valid = list(registry)
     if isinstance(value, str) and value in valid:
         return value
-    words = [word for word in valid if isinstance(word, str)]  # a frame's names may be anything
+    words = [word for word in valid if isinstance(word, str)]  # names of a frame may be of any type
     near = difflib.get_close_matches(value.lower(), words, n=1) if isinstance(value, str) else []
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"{name} must be one of {', '.join(map(repr, valid))}; got {value!r}.{hint}")
@@ -65,7 +65,7 @@ def check_fraction(name: str, value: Any) -> float:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether `value` is an integer of Python or NumPy; a boolean is not."""
+    """Return whether `value` is an integer of Python or NumPy; a boolean is not."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
 
 
@@ -79,14 +79,14 @@ def check_int(name: str, value: Any, minimum: int = 1) -> int:
 
 
 def check_rng(random_state: Any) -> np.random.RandomState | np.random.Generator:
-    """Return a random source: scikit-learn's reading of `random_state`, and a NumPy Generator as it is."""
+    """Return a random generator as scikit-learn does; a NumPy Generator is returned unchanged."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     return check_random_state(random_state)
 
 
 def check_clip(clip: Any, targets: np.ndarray) -> tuple[float, float] | None:
-    """Return the range that predictions are clipped to: given, that of the targets ("train"), or None."""
+    """Return the range to clip predictions to: a pair, that of the targets ("train"), or None."""
     if clip is None:
         return None
     if isinstance(clip, str):
@@ -106,7 +106,7 @@ def check_clip(clip: Any, targets: np.ndarray) -> tuple[float, float] | None:
 def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarray:
     """Return `theta` symmetrised, after checking that it is a (d, d) positive semidefinite matrix.
 
-    Rounding is forgiven: asymmetry up to 1e-8 of the largest entry, and a smallest eigenvalue down to
+    Tolerances for rounding: asymmetry up to 1e-8 of the largest entry, and a smallest eigenvalue down to
     -1e-8 times the largest.
     """
     theta = np.array(check_array(theta, ensure_all_finite=False, input_name=name), dtype=np.float64)
@@ -174,7 +174,7 @@ def check_divisor(name: str, values: Any) -> None:
 
 @contextmanager
 def numbers_of(name: str) -> Iterator[None]:
-    """Read numbers: integers that no float holds are refused by name, and sums that check for NaN may overflow."""
+    """Report integers beyond the range of floats by the argument's name, and ignore overflow in checks for NaN."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
@@ -192,7 +192,7 @@ def refuse_masked(name: str, values: Any) -> None:
 
 
 def targets_in_objects(y: Any) -> Any:
-    """Targets that are objects, as numbers: scikit-learn looks for missing ones among objects, and does not name them."""
+    """Return targets of dtype object as numbers; scikit-learn would not name `y` if one is missing."""
     if not isinstance(y, np.ndarray) or y.dtype != object:
         return y
     with numbers_of("y"):
@@ -273,14 +273,14 @@ def check_finite(
     ----------
     values : array of shape (n,) or (n, d), or CSR array
     name : str
-        The argument to blame.
+        Name of the argument.
     where : callable
-        Words for the place of a row, given its index.
+        Returns the description of a row, given its index.
     columns : sequence, optional
         Names of the columns; their numbers are used otherwise.
     """
     flat = values.data if sp.issparse(values) else values
-    # the sum finds almost every clean array without a boolean copy of it
+    # A finite sum shows that all values are finite, without a boolean copy of the array.
     with np.errstate(over="ignore", invalid="ignore"):
         if math.isfinite(flat.sum()):
             return
@@ -342,7 +342,7 @@ def name_some(labels: Iterable[Any], limit: int = 5) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether `value` is None, NaN, NaT or pandas' NA (which refuses to be compared)."""
+    """Return whether `value` is None, NaN, NaT or pandas' NA (whose comparison raises)."""
     try:
         return value is None or bool(value != value)
     except (TypeError, ValueError):
@@ -379,7 +379,7 @@ def label_array(values: list[Any]) -> np.ndarray:
 
 
 def outside() -> int:
-    """The stack level of the first caller outside this package, for warnings: learners differ in how deep they read."""
+    """Return the stack level of the first caller outside this package, for warnings."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").startswith("tailored."):
         frame, level = frame.f_back, level + 1
