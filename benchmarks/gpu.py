@@ -19,16 +19,13 @@ import numpy as np
 import torch
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.adapting import weights as weights_here
-from tailored.closed_form import weights_on_device
-from tailored.empirical_bayes.training import paper_form
-from tailored.feature_maps import PosteriorMap, PosteriorModel
 from tailored.gaussian import Mixture, Moments
-from tailored.losses import Squared
-from tailored.prior import Prior
+from tailored.priors.base import adapt_tasks
+from tailored.priors.mixture import MixturePrior
+from tailored.priors.on_device import weights_on_device
 from tailored.sources.cuda.moments import CudaMoments
 from tailored.sources.cuda.tensors import TensorTasks
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 DEVICE = torch.device("cuda", 0)
 
@@ -41,10 +38,8 @@ def mixture(d: int, K: int, rng: np.random.Generator, rank: int | None = None) -
     return Mixture(rng.dirichlet(np.full(K, 5.0)), rng.normal(size=(K, d)), covariances, 0.3, averaged=True)
 
 
-def prior_of(model: Mixture, units: Units) -> Prior:
-    conditioning, bias = paper_form(model, [])
-    features = PosteriorModel(units, model)
-    return Prior(conditioning, bias, units, PosteriorMap.of_model(features), loss=Squared(), size_exponent=1)
+def prior_of(model: Mixture, units: Scaling) -> MixturePrior:
+    return MixturePrior(scaling=units, model=model)
 
 
 def ragged(T: int, d: int, rng: np.random.Generator) -> TaskSet:
@@ -62,7 +57,7 @@ def distance(found: np.ndarray, expected: np.ndarray) -> float:
 def check(d: int, K: int, *, single: bool = False, rank: int | None = None, intercept: bool = True) -> None:
     rng = np.random.default_rng([d, K])
     tasks = ragged(3000, d, rng)
-    units = Units.of(tasks, intercept, centre=True)
+    units = Scaling.of(tasks, intercept, centre=True)
     model = mixture(d + intercept, K, rng, rank)
     here = Moments.of(tasks, units)
     rows = TensorTasks.from_tasks(tasks, DEVICE)
@@ -80,8 +75,8 @@ def check(d: int, K: int, *, single: bool = False, rank: int | None = None, inte
     }
     errors["totals"] = distance(there.totals().gram, here.totals().gram)
     prior = prior_of(model, units)
-    closed = prior.closed_form
-    errors["weights"] = distance(weights_on_device(closed, rows).cpu().numpy(), weights_here(prior, tasks))
+    here_weights = adapt_tasks(prior, tasks, covariances=False).weights
+    errors["weights"] = distance(weights_on_device(prior, rows).cpu().numpy(), here_weights)
     kind = "float32" if single else "float64"
     said = "  ".join(f"{name} {value:.0e}" for name, value in errors.items())
     print(
@@ -118,7 +113,7 @@ def rows_on_device(T: int, n: int, d: int, dtype: torch.dtype) -> TensorTasks:
 def time_em(
     T: int, n: int, d: int, K: int, dtype: torch.dtype, intercept: bool = False, rank: int | None = None
 ) -> None:
-    units = Units.raw(d, intercept)
+    units = Scaling.raw(d, intercept)
     statistics = CudaMoments.of(rows_on_device(T, n, d, dtype), units)
     model = mixture(d + intercept, K, np.random.default_rng(0), rank)
     step = timed(lambda: statistics.sums(model))
@@ -129,11 +124,10 @@ def time_em(
 
 
 def time_adapting(T: int, n: int, d: int, K: int, dtype: torch.dtype, intercept: bool = False) -> None:
-    units = Units.raw(d, intercept)
+    units = Scaling.raw(d, intercept)
     rows = rows_on_device(T, n, d, dtype)
     prior = prior_of(mixture(d + intercept, K, np.random.default_rng(0)), units)
-    closed = prior.closed_form
-    took = timed(lambda: weights_on_device(closed, rows))
+    took = timed(lambda: weights_on_device(prior, rows))
     # A learner as it is after a fit, with this prior.
     learner = EmpiricalBayesLearner(device="cuda", fit_intercept=intercept)
     learner.prior_, learner.n_features_in_, learner.n_side_info_in_ = prior, d, 0

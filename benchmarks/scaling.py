@@ -30,7 +30,7 @@ from distributed import Client, LocalCluster
 from tailored import TaskSet
 from tailored.gaussian import Mixture, Moments
 from tailored.sources.dask import ClusterStatistics
-from tailored.tasks import Units
+from tailored.tasks import Scaling
 
 ROWS = 20
 CHUNK = 20_000
@@ -46,7 +46,7 @@ def tasks(n_tasks: int, d: int, seed: int) -> Moments:
         X[:, :, -1] = 1.0
         y = np.einsum("tnd,td->tn", X, rng.normal(size=(n, d))) + rng.normal(size=(n, ROWS))
         rows = TaskSet(X.reshape(-1, d), y.ravel(), np.repeat(np.arange(n), ROWS))
-        found = Moments.of(rows, Units.raw(d))
+        found = Moments.of(rows, Scaling.raw(d))
         for array, part in zip(arrays, (found.gram, found.cross, found.square, found.sizes), strict=True):
             array[start : start + n] = part
     return Moments(*arrays)

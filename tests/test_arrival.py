@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
-from tailored.calibration import numbers_of_rows
 from tailored.evaluation import task_scorer
+from tailored.priors.intervals import support_sizes
 from tailored.tasks.episodes import SupportSampling, rotate
 
 
@@ -83,13 +83,13 @@ def test_in_random_order_as_many_rows_are_given_as_was_said(support, given):
 
 def test_intervals_are_counted_at_the_numbers_that_will_be_given():
     sizes = np.full(20, 12)
-    assert numbers_of_rows(sizes, SupportSampling()) == [0, 1, 2, 4, 9]
-    assert numbers_of_rows(sizes, SupportSampling.of(3)) == [0, 1, 2, 3, 4, 7]
-    assert numbers_of_rows(sizes, SupportSampling.of((0.5, 0.75), "given")) == [0, 1, 2, 4, 6, 9]
+    assert support_sizes(sizes, SupportSampling()) == [0, 1, 2, 4, 9]
+    assert support_sizes(sizes, SupportSampling.of(3)) == [0, 1, 2, 3, 4, 7]
+    assert support_sizes(sizes, SupportSampling.of((0.5, 0.75), "given")) == [0, 1, 2, 4, 6, 9]
     # who gives its only row has none that can be asked for, and nobody gives more rows than there are
-    assert numbers_of_rows(np.full(20, 1), SupportSampling()) == [0]
-    assert max(numbers_of_rows(sizes, SupportSampling.of(50))) == 11
-    assert numbers_of_rows(np.zeros(3, dtype=int), SupportSampling()) == [0]
+    assert support_sizes(np.full(20, 1), SupportSampling()) == [0]
+    assert max(support_sizes(sizes, SupportSampling.of(50))) == 11
+    assert support_sizes(np.zeros(3, dtype=int), SupportSampling()) == [0]
 
 
 def _walks(n_tasks, seed, step=1.0, n_rows=12):
@@ -217,7 +217,7 @@ def test_levels_are_those_at_the_beginning_wherever_time_is_counted_from():
     """Uncorrelated slopes are a form of few numbers there, and only there; forecasts do not depend on the calendar."""
     learner = EmpiricalBayesLearner(support=2, order="given").fit(_growing(20, 0))
     assert learner.form_["structure"] == "diagonal"
-    assert learner.prior_.units.shift[0] == 0.0
+    assert learner.prior_.scaling.shift[0] == 0.0
     assert "structure" not in EmpiricalBayesLearner().fit(_growing(20, 0)).form_
     later = EmpiricalBayesLearner(support=2, order="given").fit(_growing(20, 0, origin=1990.0))
     new, moved = _growing(5, 1), _growing(5, 1, origin=1990.0)

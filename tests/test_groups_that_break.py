@@ -47,7 +47,7 @@ def test_one_by_one(learner: EmpiricalBayesLearner) -> None:
         check(name, model.predict(asked), model.predict_interval(asked), model.predict_std(asked))
         assert np.isfinite(model.dual_gap_), name
         # the posterior mean, by the dual system of the task's own rows, in eighty bits
-        theta, b = np.longdouble(model.representation), np.longdouble(model.bias)
+        theta, b = np.longdouble(model.representation_), np.longdouble(model.bias_)
         Z = np.column_stack([X, np.ones(len(y))]).astype(np.longdouble)
         w = b.copy()
         if len(y):

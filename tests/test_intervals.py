@@ -6,37 +6,32 @@ import pytest
 import tailored
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
-from tailored.intervals import Adapted, Calibration, calibrate, uncertainty
+from tailored.losses import Squared
+from tailored.priors.intervals import Calibration, Errors, calibration_of
+from tailored.priors.representation import RepresentationPrior
+from tailored.representation import Bias, Constant
 from tailored.solvers import ProjectedSGD
+from tailored.tasks import Scaling
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 4, 25])
-def test_uncertainty_is_that_of_a_gaussian_posterior(n):
+def test_variances_are_those_of_a_gaussian_posterior(n):
     rng = np.random.default_rng(n)
     d, noise = 4, 0.3
-    root = rng.normal(size=(d, d))
-    W = root @ root.T
-    X, x = rng.normal(size=(n, d)), rng.normal(size=(6, d))
-    # Bayes' rule by precisions, none of which the code forms.
-    covariance = np.linalg.inv(np.linalg.inv(W) + X.T @ X / noise)
-    expected = np.einsum("ij,jk,ik->i", x, covariance, x) / noise
-    theta = max(n, 1) * W / noise
-    np.testing.assert_allclose(uncertainty(X, theta, x), expected, rtol=1e-9)
-
-
-def test_tasks_that_stand_side_by_side_are_each_on_their_own():
-    rng = np.random.default_rng(0)
-    X, x, roots = rng.normal(size=(5, 2, 4)), rng.normal(size=(5, 6, 4)), rng.normal(size=(5, 4, 4))
-    theta = roots @ np.swapaxes(roots, -1, -2)
-    for n in (0, 2):
-        found = uncertainty(X[:, :n], theta, x)
-        each = [uncertainty(X[t, :n], theta[t], x[t]) for t in range(5)]
-        np.testing.assert_allclose(found, each, rtol=1e-12)
-
-
-def test_uncertainty_of_a_singular_representation_outside_its_range_is_zero():
-    theta = np.diag([2.0, 0.0])
-    np.testing.assert_allclose(uncertainty(np.ones((1, 2)), theta, np.array([[0.0, 5.0]])), 0.0, atol=1e-12)
+    roots = rng.normal(size=(2, d, d))
+    for W in (*(roots @ np.swapaxes(roots, 1, 2)), np.diag([2.0, 0.0, 1.0, 0.0])):
+        X, x = rng.normal(size=(n, d)), rng.normal(size=(6, d))
+        gain = W @ X.T @ np.linalg.inv(X @ W @ X.T + noise * np.eye(n))
+        expected = np.einsum("ij,jk,ik->i", x, W - gain @ X @ W, x) / noise
+        prior = RepresentationPrior(
+            scaling=Scaling.raw(d),
+            conditioning=Constant(max(n, 1) * W / noise),
+            bias=Bias.zero("none", d, 0),
+            loss=Squared(),
+        )
+        posterior = prior.posterior(TaskSet.from_tasks([(X, rng.normal(size=n))]))
+        found = prior.variances(posterior, x, np.zeros(6, dtype=np.intp))
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def _count(scores, n_tasks, miss):
@@ -55,20 +50,19 @@ def test_ends_are_order_statistics_when_tasks_have_one_row(n_tasks, coverage):
     scores = np.sort(rng.standard_cauchy(n_tasks))
     weights = np.full(n_tasks, 1.0 / (n_tasks + 0.5))
     calibration = Calibration(np.array([3.0]), [scores], [weights], 1.0)
-    assert calibration.reach(7, coverage) == _count(scores, n_tasks, 0.5 * (1.0 - coverage))
+    assert calibration.interval(7, coverage) == _count(scores, n_tasks, 0.5 * (1.0 - coverage))
 
 
 def test_every_task_has_the_same_say():
     """A task with a thousand rows far out moves the ends no more than one with a single row there."""
 
     def reach(far_rows):
-        def task(n, value):
-            nothing = np.zeros((1, 0, 1)), np.zeros((1, 0)), np.zeros((1, 1, 1)), np.zeros((1, 1))
-            return Adapted(*nothing, np.zeros((1, n, 1)), np.full((1, n), value))
-
-        tasks = [task(2, float(value)) for value in range(40)] + [task(far_rows, 100.0)]
-        found = calibrate([(0, tasks)])
-        low, high = found.reach(0, 0.8)
+        counts = np.array([2] * 40 + [far_rows])
+        values = np.append(np.arange(40.0), 100.0)
+        task = np.repeat(np.arange(41), counts)
+        none = np.zeros(41, dtype=np.int64)
+        found = calibration_of([(0, [Errors(values[task], np.zeros(len(task)), task, 0.0 * values, none)])])
+        low, high = found.interval(0, 0.8)
         return low * np.sqrt(found.noise), high * np.sqrt(found.noise)
 
     np.testing.assert_allclose(reach(1), reach(1000))
@@ -78,11 +72,11 @@ def test_reach_is_interpolated_between_numbers_of_rows_and_constant_beyond():
     score = np.linspace(-1.0, 1.0, 101)
     weights = np.full(101, 1.0 / 102)
     calibration = Calibration(np.array([0.0, 9.0]), [score, 3.0 * score], [weights, weights], 1.0)
-    low, high = calibration.reach(0, 0.9)
-    assert calibration.reach(9, 0.9) == (3 * low, 3 * high) == calibration.reach(1000, 0.9)
+    low, high = calibration.interval(0, 0.9)
+    assert calibration.interval(9, 0.9) == (3 * low, 3 * high) == calibration.interval(1000, 0.9)
     # log(1 + n) is half way at √10 − 1; the nearest whole number is 2.
     share = np.log(3.0) / np.log(10.0)
-    np.testing.assert_allclose(calibration.reach(2, 0.9)[1], (1 + 2 * share) * high)
+    np.testing.assert_allclose(calibration.interval(2, 0.9)[1], (1 + 2 * share) * high)
 
 
 def _skewed_tasks(n_tasks, rng):

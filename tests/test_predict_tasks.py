@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, load
 from tailored.datasets import make_clusters
-from tailored.predicting import predict_rows
+from tailored.priors.base import predict_blocks
 
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 COLUMNS = ["prediction", "lower", "upper", "std"]
@@ -252,7 +252,7 @@ def test_intervals_of_many_are_those_of_each(n_support):
     again = learner.predict_tasks(*thin, coverage=0.7)
     for column in COLUMNS:
         np.testing.assert_allclose(again[column], found[column], rtol=1e-6)
-    whole = predict_rows(learner.prior_, support, query, 0.7)
+    whole = predict_blocks(learner.prior_, support, query, 0.7)
     np.testing.assert_array_equal(whole.std, found["std"])
 
 

@@ -6,8 +6,8 @@ import pytest
 import tailored
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
-from tailored.intervals import Calibration
 from tailored.losses import Pinball
+from tailored.priors.intervals import Calibration
 
 
 def _tasks(n_tasks, seed, scale=1.0, shift=0.0):

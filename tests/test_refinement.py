@@ -162,7 +162,7 @@ def test_fitted_and_unfitted_learners_are_saved_as_arguments(first, tasks, tmp_p
 def test_in_empirical_bayes(few_steps, first, tasks):
     learner = EmpiricalBayesLearner(first).fit(tasks)
     assert np.isfinite(learner.adapt_many(tasks)).all()
-    side = learner.feature_map_.model.side
+    side = learner.prior_.side
     assert not side.from_description
     raw = side(tasks) * side.deviation + side.mean
     np.testing.assert_allclose(raw, AdaptedWeights(first).fit(tasks).transform(tasks), atol=1e-12)

@@ -330,7 +330,7 @@ def test_a_description_of_the_intercept_is_taken_as_such(few_steps, tmp_path):
     learner = EmpiricalBayesLearner().fit(tasks)
     assert learner.side_form_["effect on"] == "intercept"
     assert not learner.side_form_["curved"]
-    Gamma = learner.feature_map_.model.mixture.side
+    Gamma = learner.prior_.mixture.side
     assert not Gamma[:-1].any()
     red, green, violet = (
         learner.adapt(side_info={"age": 40.0, "colour": word, "old": False})
@@ -348,7 +348,7 @@ def test_a_description_of_the_intercept_is_taken_as_such(few_steps, tmp_path):
     learner.save(tmp_path / "learner")
     again = tailored.load(tmp_path / "learner")
     np.testing.assert_array_equal(again.adapt_many(new), learner.adapt_many(new))
-    assert again.feature_map_.model.side.curves[0].column == 0
+    assert again.prior_.side.curves[0].column == 0
     for word in ("red", "violet"):
         side = {"age": 99.0, "colour": word, "old": True}
         np.testing.assert_array_equal(

@@ -264,7 +264,7 @@ def test_baselines(described):
     found = dict(zip(errors["method"], errors["error"], strict=True))
     given, asked = new.support_query(3, random_state=0)
     means, ridges = [], []
-    units, ridge = learner.prior_.units, learner.training_summary_.ridge
+    units, ridge = learner.prior_.scaling, learner.training_summary_.ridge
     for support, query in zip(given, asked, strict=True):
         means.append(np.mean(np.abs(query.y - support.y.mean())))
         X, y = units.dense(support.X), units.targets(support.y)

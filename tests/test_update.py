@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskRegressor, TaskSet
 from tailored.losses import Pinball
+from tailored.priors.base import ReducedRows
 
 D, Q = 3, 2
 
@@ -68,7 +69,7 @@ def same(model, other, x, *, intervals=True):
     np.testing.assert_allclose(model.intercept_, other.intercept_, rtol=1e-10, atol=1e-10 * scale)
     np.testing.assert_allclose(model.representation_, other.representation_, rtol=1e-10)
     if other.bias is not None:
-        np.testing.assert_allclose(model.bias, other.bias, rtol=1e-9, atol=1e-10 * scale)
+        np.testing.assert_allclose(model.bias_, other.bias_, rtol=1e-9, atol=1e-10 * scale)
     np.testing.assert_allclose(model.predict(x), other.predict(x), rtol=0, atol=1e-10 * scale)
     if intervals:
         np.testing.assert_allclose(
@@ -92,8 +93,8 @@ def test_pieces_are_all_rows_at_once(name, learners):
             same(model, learner.adapt(x[:stop], z[:stop], **side), x[65:])
             first = stop
         if name != "features of rows":
-            assert len(model._one.y) <= 2 * (D + 2)
-            assert model._one.given is None
+            assert len(model._support.y) <= 2 * (D + 2)
+            assert isinstance(model._support, ReducedRows)
 
 
 def test_from_no_rows_at_all(learners):
@@ -110,7 +111,7 @@ def test_many_rows_take_no_more_room(learners):
     X, y, _, _ = environment(1, 3000, seed=3)
     model = learner.adapt(X[:2000], y[:2000])
     kept = len(pickle.dumps(model))
-    assert len(model._one.y) < 100
+    assert len(model._support.y) < 100
     for first in range(2000, 3000, 100):
         model.update(X[first : first + 100], y[first : first + 100])
     assert len(pickle.dumps(model)) <= kept + 1000

@@ -6,8 +6,13 @@ representation, inferred from the task's side information; then fit a new task f
 
 from ._version import __version__
 from .files.format import load
-from .learners import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, UnconditionalLearner
-from .regressor import TaskRegressor
+from .learners import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskRegressor,
+    UnconditionalLearner,
+)
 from .sources.scan import scan
 from .tasks import Task, TaskSet
 

@@ -14,8 +14,8 @@ from tailored._utils.threads import single_threaded_blas
 from tailored._utils.validation import check_fraction, check_positive
 from tailored.feature_maps import FeatureMap, check_features, get_feature_map
 from tailored.learners import MetaLearner
-from tailored.predicting import predict
-from tailored.prior import Prior
+from tailored.priors.base import predict_blocks
+from tailored.priors.representation import RepresentationPrior
 from tailored.representation import Bias, Conditioning
 from tailored.solvers.base import TaskBatch, mean_square
 from tailored.solvers.objectives import Surrogate
@@ -118,7 +118,14 @@ class SearchedLearner(MetaLearner):
                 phis = self._features(feature_map, train)
                 learned = self._train(self._rows(train), phis, candidates)
                 priors = [
-                    found and Prior(*found, self._raw_units(), feature_map, **self._within_settings())
+                    found
+                    and RepresentationPrior(
+                        scaling=self._raw_units(),
+                        conditioning=found[0],
+                        bias=found[1],
+                        feature_map=feature_map,
+                        **self._within_settings(),
+                    )
                     for found in learned
                 ]
                 self._choose(candidates, priors, tasks if held_out is None else held_out)
@@ -152,7 +159,7 @@ class SearchedLearner(MetaLearner):
         return [dict(zip(self._grid, choice, strict=True)) for choice in product(*values)]
 
     def _choose(
-        self, candidates: list[dict[str, float]], priors: list[Prior | None], held_out: TaskSet
+        self, candidates: list[dict[str, float]], priors: list[RepresentationPrior | None], held_out: TaskSet
     ) -> None:
         errors = np.array([np.inf if prior is None else 0.0 for prior in priors])
         if np.isinf(errors).all():
@@ -163,7 +170,8 @@ class SearchedLearner(MetaLearner):
             support, query = held_out.support_query(self.support, random_state=self.random_state)
             for c, prior in enumerate(priors):
                 if prior is not None:
-                    losses = self.loss_.value(predict(prior, support, query, self.n_jobs), query.y)
+                    predicted = predict_blocks(prior, support, query, n_jobs=self.n_jobs)
+                    losses = self.loss_.value(predicted.prediction, query.y)
                     errors[c] = mean_error(losses, query.offsets)
         best = int(np.argmin(errors))
         chosen = priors[best]

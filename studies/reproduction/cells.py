@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tailored import within
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.prior import Prior
+from tailored.priors.representation import RepresentationPrior
 from tailored.representation import Bias, Conditioning, Constant
 from tailored.solvers import DivergenceError, ProjectedSGD
 from tailored.solvers.base import Problem, TaskBatch
@@ -114,10 +114,10 @@ def _problem(config: ExperimentConfig, prepared: Prepared, conditional: bool) ->
     # The features are scaled already, by the root mean square of the training tasks.
     batch = TaskBatch(rows, None, phis, np.ones(n_tasks))
     return Problem(
-        Prior(
-            Constant(np.eye(d), n_side),
-            Bias.zero("none", d, n_side),
-            Scaling.raw(d),
+        RepresentationPrior(
+            scaling=Scaling.raw(d),
+            conditioning=Constant(np.eye(d), n_side),
+            bias=Bias.zero("none", d, n_side),
             loss=loss,
             inner=config.learning.inner,
         ),

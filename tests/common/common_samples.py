@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from tailored import TaskSet
+from tailored.priors.shared_regressor import fit_shared_regressor
 
 NOISE, SLOPES = 0.2, 0.3
 
@@ -24,3 +25,9 @@ def curved(n_tasks, n_rows, seed, *, words=False, described=True):
 
 def booster(**settings):
     return HistGradientBoostingRegressor(early_stopping=False, random_state=0, **settings)
+
+
+def residual_targets(regressor, tasks, seed):
+    """Return what regressors that were not fitted to a task leave of its targets."""
+    shared, folds = fit_shared_regressor(regressor, tasks, seed)
+    return shared.residual_tasks(tasks, folds).y

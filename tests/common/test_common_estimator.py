@@ -7,9 +7,9 @@ import pytest
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.linear_model import LinearRegression, Ridge
 
-from common_samples import booster, curved
+from common_samples import booster, curved, residual_targets
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.common import fit_common
+from tailored.priors.shared_regressor import fit_shared_regressor
 
 # ---------------------------------------------------------------------- what is read
 
@@ -38,7 +38,7 @@ def test_sparse_rows(tasks, tree):
 
     thin = TaskSet.from_arrays(csr_array(tasks.X), tasks.y, tasks.offsets, tasks.labels, tasks.side_info)
     for regressor in (Ridge(), booster(max_iter=5)):
-        dense, sparse = (fit_common(regressor, each, [0]).left.y for each in (tasks, thin))
+        dense, sparse = (residual_targets(regressor, each, [0]) for each in (tasks, thin))
         np.testing.assert_allclose(sparse, dense, atol=1e-6)
 
 
@@ -47,8 +47,8 @@ def test_sparse_rows_that_cannot_be_filled_up(tasks):
 
     wide = csr_array((np.ones(3), ([0, 50, 90], [0, 1, 2])), shape=(100, 2_000_000))
     huge = TaskSet.from_arrays(wide, np.zeros(100), np.array([0, 50, 100]), np.arange(2))
-    with pytest.raises(ValueError, match="common: HistGradientBoostingRegressor takes no sparse rows"):
-        fit_common(booster(), huge, [0])
+    with pytest.raises(ValueError, match="common: HistGradientBoostingRegressor does not take sparse rows"):
+        fit_shared_regressor(booster(), huge, [0])
 
 
 def test_frames_keep_their_names(tree):
@@ -85,7 +85,7 @@ def test_off_by_default(tasks):
     learner = EmpiricalBayesLearner().fit(tasks[:5])
     assert learner.common is None
     assert learner.common_ is None
-    assert learner.prior_.common is None
+    assert learner.prior_.regressor is None
 
 
 def test_partial_fit_starts_over(tasks, tree, learner):

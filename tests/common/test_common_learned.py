@@ -11,19 +11,18 @@ from sklearn.tree import DecisionTreeRegressor
 
 from common_samples import NOISE, SLOPES, booster, curved
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.common import CommonPart
 from tailored.empirical_bayes import Learned, common_part
 from tailored.exceptions import UnhelpfulWarning
 from tailored.gaussian.forms import Form
+from tailored.priors.shared_regressor import SharedRegressor
 from tailored.summaries.training import TrainingSummary
 
 
 def test_a_common_part_without_descriptions_is_of_the_columns_alone():
-    part = CommonPart(LinearRegression().fit(np.eye(2), [1.0, 2.0]))
+    shared = SharedRegressor(LinearRegression().fit(np.eye(2), [1.0, 2.0]))
     task = TaskSet.from_tasks([(np.eye(2), np.zeros(2), [5.0])])
-    np.testing.assert_allclose(part.of(task), [1.0, 2.0])
-    np.testing.assert_allclose(part.leave(task).y, [-1.0, -2.0])
-    np.testing.assert_allclose(part.predict(np.eye(2), part.describe(task)[[0, 0]]), [1.0, 2.0])
+    np.testing.assert_allclose(shared.residual_tasks(task).y, [-1.0, -2.0])
+    np.testing.assert_allclose(shared.predict(np.eye(2), shared.encode(task)[[0, 0]]), [1.0, 2.0])
 
 
 @pytest.fixture(scope="module")

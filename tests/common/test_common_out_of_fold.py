@@ -5,9 +5,9 @@ import pytest
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.linear_model import Ridge
 
-from common_samples import curved
+from common_samples import curved, residual_targets
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.common import PARTS, fit_common
+from tailored.priors.shared_regressor import FOLDS, fit_shared_regressor
 
 # ---------------------------------------------------------------------- out of fold
 
@@ -24,10 +24,11 @@ class Recorder(RegressorMixin, BaseEstimator):
 
 
 def test_every_task_is_left_by_a_regressor_that_has_not_seen_it(tasks):
-    part, left, *_ = fit_common(Recorder(), tasks, [0])
+    shared = fit_shared_regressor(Recorder(), tasks, [0])
     # no row was recognised: a regressor that had seen it would say 1000
+    left = shared.regressor.residual_tasks(tasks, shared.folds)
     np.testing.assert_array_equal(left.y, tasks.y - 1.0)
-    assert (part.of(tasks) == 1000.0).all()
+    np.testing.assert_array_equal(shared.regressor.residual_tasks(tasks).y, tasks.y - 1000.0)
 
 
 def test_what_is_left_does_not_depend_on_the_tasks_own_targets(tasks, tree):
@@ -36,31 +37,32 @@ def test_what_is_left_does_not_depend_on_the_tasks_own_targets(tasks, tree):
     rows = slice(tasks.offsets[7], tasks.offsets[8])
     y[rows] += 50.0
     moved = TaskSet.from_arrays(tasks.X, y, tasks.offsets, tasks.labels, tasks.side_info)
-    before, after = (fit_common(tree, each, [0]).left.y for each in (tasks, moved))
+    before, after = (residual_targets(tree, each, [0]) for each in (tasks, moved))
     np.testing.assert_allclose(after[rows] - before[rows], 50.0)
     assert not np.allclose(np.delete(after, np.r_[rows]), np.delete(before, np.r_[rows]))
 
 
 def test_out_of_fold_equals_a_loop(tasks, tree):
-    left = fit_common(tree, tasks, [3, 1]).left
+    left = residual_targets(tree, tasks, [3, 1])
     order = np.random.default_rng([3, 1]).permutation(len(tasks))
     expected = np.empty(len(tasks.y))
     inputs = np.hstack([tasks.X, np.repeat(tasks.side_info, tasks.sizes, axis=0)])
     task_of = np.repeat(np.arange(len(tasks)), tasks.sizes)
-    for part in range(PARTS):
-        asked = np.isin(task_of, order[part::PARTS])
+    for part in range(FOLDS):
+        asked = np.isin(task_of, order[part::FOLDS])
         fitted = clone(tree).fit(inputs[~asked], tasks.y[~asked])
         expected[asked] = tasks.y[asked] - fitted.predict(inputs[asked])
-    np.testing.assert_array_equal(left.y, expected)
+    np.testing.assert_array_equal(left, expected)
 
 
 def test_tasks_without_rows_and_few_tasks(tree):
     rng = np.random.default_rng(0)
     rows = [(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in (0, 3, 0, 4, 0, 0, 0)]
-    left = fit_common(Ridge(), TaskSet.from_tasks(rows), [0]).left
-    assert np.isfinite(left.y).all()
-    with pytest.raises(ValueError, match="common: 1 task with rows"):
-        fit_common(Ridge(), TaskSet.from_tasks(rows[:3]), [0])
+    assert np.isfinite(residual_targets(Ridge(), TaskSet.from_tasks(rows), [0])).all()
+    with pytest.raises(
+        ValueError, match="common: a shared regressor needs at least two tasks with rows, got 1"
+    ):
+        fit_shared_regressor(Ridge(), TaskSet.from_tasks(rows[:3]), [0])
 
 
 # ---------------------------------------------------------------------- predictions add up
@@ -69,9 +71,10 @@ def test_tasks_without_rows_and_few_tasks(tree):
 def test_equals_a_learner_of_what_is_left(tasks, new, tree, learner):
     """By hand: subtract, learn, adapt and add; the learner's own folds and rows are those of the same seed."""
     seed = [learner._stream.seed, 7, 0]
-    part, left, *_ = fit_common(tree, tasks.in_label_order(seed[0]), seed)
-    by_hand = EmpiricalBayesLearner().fit(left)
-    np.testing.assert_array_equal(by_hand.bias_.linear, learner.bias_.linear)
+    ordered = tasks.in_label_order(seed[0])
+    part, folds = fit_shared_regressor(tree, ordered, seed)
+    by_hand = EmpiricalBayesLearner().fit(part.residual_tasks(ordered, folds))
+    np.testing.assert_array_equal(by_hand.prior_.mixture.means, learner.prior_.mixture.means)
     np.testing.assert_array_equal(by_hand.calibration_.scores[0], learner.calibration_.scores[0])
     for task in new[:3]:
         inputs = np.hstack([task.X, np.tile(task.side_info, (len(task.y), 1))])
@@ -120,10 +123,9 @@ def test_predict_serves_tasks_seen_and_unseen(tasks, new, learner):
     found = learner.predict(X, groups=groups, side_info={"new": other.side_info})
     # by a regressor that has not seen it, which leaves what the tasks were learned from
     known = tasks.in_label_order(learner._stream.seed)
-    apart = fit_common(learner.common, known, [learner._stream.seed, 7, 0])
-    other_part = apart.others[apart.part_of[known.index_of(seen.label)[0]]]
-    shared = other_part.of(tasks[4:5])
-    alone = EmpiricalBayesLearner().fit(apart.left)
+    part, folds = fit_shared_regressor(learner.common, known, [learner._stream.seed, 7, 0])
+    shared = seen.y - part.residual_tasks(tasks[4:5], folds[known.index_of(seen.label)]).y
+    alone = EmpiricalBayesLearner().fit(part.residual_tasks(known, folds))
     own = alone.adapt(seen.X, seen.y - shared, side_info=seen.side_info).predict(seen.X) + shared
     prior = learner.adapt(side_info=other.side_info).predict(other.X)
     np.testing.assert_allclose(found, np.concatenate([own, prior]), atol=1e-10)

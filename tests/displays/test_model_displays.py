@@ -243,10 +243,10 @@ def test_the_map_is_the_representation(clusters):
     learner, tasks = clusters
     found = RepresentationMapDisplay.from_estimator(learner, tasks, tasks.labels[3])
     theta = learner.representation(tasks[3].X, tasks[3].y) / len(tasks[3].y)
-    np.testing.assert_allclose(learner.prior_.units.raw_representation(found.tau), theta, rtol=1e-6)
+    np.testing.assert_allclose(learner.prior_.scaling.raw_representation(found.tau), theta, rtol=1e-6)
     mean = RepresentationMapDisplay.from_estimator(learner, tasks, columns=["x1", 3])
     thetas = learner.representations(tasks) / tasks.sizes[:, None, None]
-    size = learner.prior_.units.columns[[1, 3]]
+    size = learner.prior_.scaling.columns[[1, 3]]
     want = thetas.mean(axis=0)[np.ix_([1, 3], [1, 3])] * np.outer(size, size)
     np.testing.assert_allclose(mean.tau, want, rtol=1e-6)
     whole = RepresentationMapDisplay.from_estimator(learner, tasks, kind="correlation")
@@ -261,9 +261,9 @@ def test_path_is_the_prior_along_side_information(schools):
     at = np.array([found.grid[7], np.median(tasks.side_info[:, 1].astype(float))])
     raw = learner.adapt(side_info=at)
     want = np.append(raw.coef_, raw.intercept_)
-    np.testing.assert_allclose(learner.prior_.units.raw_weights(found.values[7].copy()), want, rtol=1e-8)
+    np.testing.assert_allclose(learner.prior_.scaling.raw_weights(found.values[7].copy()), want, rtol=1e-8)
     # The side information shifts the intercept by 1.5 per unit.
-    slope = np.ptp(found.values[:, 2]) * learner.prior_.units.target / np.ptp(found.grid)
+    slope = np.ptp(found.values[:, 2]) * learner.prior_.scaling.target / np.ptp(found.grid)
     assert slope == pytest.approx(1.5, rel=0.25)
     fixed = PriorPathDisplay.from_estimator(learner, tasks, 0, kind="std")
     assert "does not depend on the side information" in fixed.ax_.get_title()

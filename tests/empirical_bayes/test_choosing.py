@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from bayes_samples import skewed_tasks
-from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, predicting
+from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet
 from tailored.baselines import MixedModel, RidgePerTask
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_risk import PENALTIES
 from tailored.feature_maps import MeanEmbedding, PosteriorMap
+from tailored.priors.base import predict_blocks
 from tailored.solvers import ProjectedSGD
 
 # ---------------------------------------------------------------- choosing
@@ -100,7 +101,8 @@ def test_quantiles():
     for quantile in (0.1, 0.9):
         learner = EmpiricalBayesLearner(loss=("pinball", {"quantile": quantile}), validation_fraction=0.25)
         learner.fit(tasks[:80])
-        below = query.y[query.offsets[80] :] <= predicting.predict(learner.prior_, support[80:], query[80:])
+        predicted = predict_blocks(learner.prior_, support[80:], query[80:]).prediction
+        below = query.y[query.offsets[80] :] <= predicted
         assert below.mean() == pytest.approx(quantile, abs=0.1)
 
 
@@ -163,13 +165,13 @@ def test_other_features_join(few_steps):
     ):
         learner = EmpiricalBayesLearner(spec, validation_fraction=0.5).fit(some)
         assert np.isfinite(learner.adapt_many(tasks)).all()
-        side = learner.feature_map_.model.side
+        side = learner.prior_.side
         assert not side.from_description
         spread = np.where(expected.std(axis=0) > 0, expected.std(axis=0), 1.0)
         standardised = (expected - expected.mean(axis=0)) / spread / np.sqrt(expected.shape[1])
         np.testing.assert_allclose(side(some), standardised, atol=1e-12)
         # they are part of ψ of every level that has something to say: d directions, two noise levels, these
-        for level in learner.feature_map_.model.levels:
+        for level in learner.prior_.shifts:
             if level.summary is not None:
                 assert len(level.summary.mean) == 3 + 2 + expected.shape[1]
     assert learner.bias_penalty_ is not None  # so that there was such a level
@@ -182,7 +184,7 @@ def test_a_callable_may_read_the_description(few_steps, with_side):
     assert np.isfinite(learner.adapt(side_info=tasks[0].side_info).coef_).all()
     table = some.side_info
     standardised = (table - table.mean(axis=0)) / table.std(axis=0) / np.sqrt(2.0)
-    np.testing.assert_allclose(learner.feature_map_.model.side(some), standardised, atol=1e-12)
+    np.testing.assert_allclose(learner.prior_.side(some), standardised, atol=1e-12)
 
 
 def test_posterior_map_serves_algorithm_1(clusters):

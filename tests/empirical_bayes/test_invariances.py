@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayes_samples import learned, same_numbers, skewed_tasks, weights_of
-from tailored import EmpiricalBayesLearner, TaskRegressor, TaskSet, predicting
+from tailored import EmpiricalBayesLearner, TaskRegressor, TaskSet
 from tailored.empirical_bayes import Settings, TrainingData
 from tailored.losses import Absolute
+from tailored.priors.base import predict_blocks
 
 
 @settings(max_examples=5, deadline=None)
@@ -43,14 +44,14 @@ def test_units_do_not_matter():
 def test_no_row_of_another_task_leaks(clusters, mixture):
     """Predictions for a query row depend on its task's support rows and on nothing else."""
     support, query = clusters.support_query(0.5, random_state=0)
-    before = predicting.predict(mixture.prior_, support, query)
+    before = predict_blocks(mixture.prior_, support, query).prediction
     own = slice(query.offsets[7], query.offsets[8])
     y = query.y + 100.0
     y[own] = query.y[own]
     X = -3.0 * query.X
     X[own] = query.X[own]
     other = TaskSet.from_arrays(X, y, query.offsets, query.labels)
-    np.testing.assert_array_equal(predicting.predict(mixture.prior_, support, other)[own], before[own])
+    np.testing.assert_array_equal(predict_blocks(mixture.prior_, support, other).prediction[own], before[own])
     alone = mixture.adapt(support[7].X, support[7].y).predict(query[7].X)
     np.testing.assert_allclose(alone, before[own], atol=1e-9)
 
@@ -147,9 +148,9 @@ def test_sparse_is_dense(few_steps):
     np.testing.assert_allclose(a.adapt(*entries[0]).coef_, b.adapt(one.X, one.y).coef_, atol=1e-7)
     # With an intercept, sparse columns are not centred and another model is learned; each serves both kinds.
     a, b = EmpiricalBayesLearner().fit(dense), EmpiricalBayesLearner().fit(sparse)
-    assert a.prior_.units.shift.any()
-    assert not b.prior_.units.shift.any()
-    assert a.prior_.units.target_shift == pytest.approx(b.prior_.units.target_shift)
+    assert a.prior_.scaling.shift.any()
+    assert not b.prior_.scaling.shift.any()
+    assert a.prior_.scaling.target_shift == pytest.approx(b.prior_.scaling.target_shift)
     for learner in (a, b):
         many = learner.adapt_many(dense)
         np.testing.assert_allclose(learner.adapt_many(sparse), many, atol=1e-7)
@@ -168,10 +169,10 @@ def test_constant_column_is_the_intercept(few_steps):
         a.conditioning_.C, b.conditioning_.C, atol=1e-9 * np.abs(a.conditioning_.C).max()
     )
     np.testing.assert_allclose(a.adapt_many(shifted), b.adapt_many(tasks) + 5.0 * np.eye(5)[4], atol=1e-8)
-    assert (a.n_features_in_, len(a.prior_.units.columns)) == (4, 5)
+    assert (a.n_features_in_, len(a.prior_.scaling.columns)) == (4, 5)
     X, y = shifted[0].X, shifted[0].y
     model = a.adapt(X, y)
     assert model.intercept_ == pytest.approx(5.0, abs=0.5)
     ones = np.hstack([X, np.ones((len(y), 1))])
-    again = TaskRegressor(model.representation_, model.bias, loss="squared", tol=1e-13).fit(ones, y)
+    again = TaskRegressor(model.representation_, model.bias_, loss="squared", tol=1e-13).fit(ones, y)
     np.testing.assert_allclose(again.coef_, weights_of(model), atol=1e-6)

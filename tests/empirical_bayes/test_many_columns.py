@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from tailored import EmpiricalBayesLearner, TaskSet, load
-from tailored.representation import LowRank
+from tailored.priors.factors import FactorPrior
 
 D, T = 400, 120
 
@@ -42,7 +42,7 @@ def fitted():
 
 def test_the_form_is_chosen_by_the_size_and_its_rank_by_held_out_tasks(fitted):
     learner, _, test = fitted
-    assert isinstance(learner.conditioning_, LowRank)
+    assert isinstance(learner.prior_, FactorPrior)
     assert 2 <= learner.form_["rank"] <= 4
     found = learner.task_errors(test, support=0.75).mean()
     zero = next(r["error"] for r in learner.search_results_ if r["rank"] == 0)
@@ -52,15 +52,15 @@ def test_the_form_is_chosen_by_the_size_and_its_rank_by_held_out_tasks(fitted):
 def test_weights_are_those_of_the_dense_posterior(fitted):
     learner, _, test = fitted
     prior, support = learner.prior_, test.support_query(0.5, random_state=0)[0]
-    F, D_ = prior.conditioning.factors, prior.conditioning.diagonal
+    F, D_ = prior.model.factors, prior.model.diagonal
     W = F @ F.T + np.diag(D_)
     weights = learner.adapt_many(support)
     for t in (0, 7):
-        X = prior.units.dense(support[t].X)
-        y = prior.units.targets(support[t].y)
-        b = prior.bias.constant
+        X = prior.scaling.dense(support[t].X)
+        y = prior.scaling.targets(support[t].y)
+        b = prior.model.mean
         gain = W @ X.T @ np.linalg.inv(X @ W @ X.T + np.eye(len(y)))
-        expected = prior.units.raw_weights((b + gain @ (y - X @ b))[None])[0]
+        expected = prior.scaling.raw_weights((b + gain @ (y - X @ b))[None])[0]
         np.testing.assert_allclose(weights[t], expected, atol=1e-9)
         model = learner.adapt(support[t].X, support[t].y)
         np.testing.assert_allclose(np.append(model.coef_, model.intercept_), expected, atol=1e-9)
@@ -169,6 +169,6 @@ def test_a_stream_learns_anew_from_its_sample():
     tasks = ratings(seed=3, n_tasks=140)
     learner = EmpiricalBayesLearner().partial_fit(tasks[:90])
     learner.partial_fit(tasks[90:])
-    assert isinstance(learner.conditioning_, LowRank)
+    assert isinstance(learner.prior_, FactorPrior)
     assert learner.n_tasks_seen_ == 140
     assert len(learner.task_weights_) == 50

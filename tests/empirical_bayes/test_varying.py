@@ -34,7 +34,7 @@ def tasks_of(frame):
 
 def mean_of(learner):
     """The prior mean that EM and least squares have found, in the user's units."""
-    return learner.prior_.units.raw_weights(learner.feature_map_.model.mixture.means[0])
+    return learner.prior_.scaling.raw_weights(learner.prior_.mixture.means[0])
 
 
 def fit(varying, frame=None, **options):
@@ -95,7 +95,7 @@ def test_only_what_was_named_varies(varying, vary, tmp_path):
     new = tasks_of(rows(6, n=40, seed=1))
     weights = learner.adapt_many(new)
     np.testing.assert_allclose(weights[:, common], np.tile(mean_of(learner)[common], (6, 1)), atol=1e-9)
-    assert not learner.feature_map_.model.mixture.covariances[0][common].any()
+    assert not learner.prior_.mixture.covariances[0][common].any()
     learner.save(tmp_path / "learner")
     again = load(tmp_path / "learner")
     assert again.varying == varying

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from factored_samples import LOSSES, objective_of, random_batch, random_factors
-from tailored import ConditionalLearner, TaskSet, adapting, losses
+from tailored import ConditionalLearner, TaskSet, losses
 from tailored.datasets import make_clusters
-from tailored.prior import Prior
+from tailored.priors.representation import RepresentationPrior
 from tailored.representation import Bias, Constant
 from tailored.solvers import LBFGS, ProjectedSGD
 from tailored.solvers.base import Problem, TaskBatch
@@ -22,7 +22,9 @@ from tailored.tasks import Rows, Scaling
 def problem_of(batch, objective, held_out_error, *, rank, d):
     """A problem with the tasks of the batch and a given error on held-out tasks."""
     k = batch.phis.shape[1]
-    prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k), Scaling.raw(d))
+    prior = RepresentationPrior(
+        scaling=Scaling.raw(d), conditioning=Constant(np.eye(d), k), bias=Bias.zero("none", d, k)
+    )
     tasks = TaskSet.from_arrays(*batch.support, np.arange(len(batch)))
     return Problem(prior, objective, tasks, batch, lambda i: batch, held_out_error, rank=rank, seed=[0])
 
@@ -38,7 +40,7 @@ def test_lbfgs_goes_below_projected_steps():
     projected = ConditionalLearner(
         "ridge", solver=ProjectedSGD(1.0), rank=None, scale_features=False, fit_intercept=False
     ).fit(tasks)
-    phis, rows = adapting.features(projected.prior_, tasks), Rows.of(tasks)
+    phis, rows = projected.prior_.features(tasks), Rows.of(tasks)
     batch = TaskBatch(rows, None, phis, np.ones(30))
     objective = Surrogate(losses.LOSSES["absolute"](), 1.0)
 

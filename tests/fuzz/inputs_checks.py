@@ -40,7 +40,7 @@ def check_model(model: Any, X: Any) -> None:
     found = attempt(lambda: model.predict(X), model)
     if found is not None:
         check_finite("predict", found)
-    if model._one is None or model._one.prior.calibration is None:
+    if model._prior.calibration is None:
         return
     ends = attempt(lambda: model.predict_interval(X), model)
     if ends is not None:

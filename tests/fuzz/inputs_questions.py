@@ -170,7 +170,10 @@ def _many(method: str) -> Callable[..., None]:
             support = None if rng.random() < 0.2 else tasks
             found = attempt(lambda: learner.predict_tasks(query, support), learner)
             # A learner that was calibrated after fit has no intervals for its tasks, and warns of it.
-            kept = hasattr(learner, "task_spreads_") or not np.isin(query.labels, learner.task_labels_).any()
+            kept = (
+                learner.task_posterior_.has_covariances
+                or not np.isin(query.labels, learner.task_labels_).any()
+            )
             if found is not None:
                 check_table(found, learner.calibration_ is not None and kept)
         else:

@@ -12,7 +12,6 @@ from scipy.stats import multivariate_normal
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes import selection
-from tailored.feature_maps import Level, MeanEmbedding, PosteriorModel, SideFeatures, SideVector, TaskSummary
 from tailored.gaussian import Mixture, Moments, adapt, em, fit_mixed_model, fit_mixture
 from tailored.gaussian import gates as gates_module
 from tailored.gaussian.em import first_gates
@@ -246,53 +245,6 @@ def test_scaling_keeps_gates_and_the_average():
 
 
 # -------------------------------------------------------------------------------- a single task
-
-
-def some_summary(rng, d, extra):
-    scales = rng.uniform(0.5, 2.0, size=5)
-    return TaskSummary(
-        rng.normal(size=d),
-        rng.normal(size=(d, d)),
-        *scales[:2],
-        rng.normal(size=2),
-        scales[2:4],
-        extra > 0,
-        rng.normal(size=d + 2 + extra),
-        scales[4],
-    )
-
-
-@pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("features", ["none", "description", "rows"])
-@pytest.mark.parametrize("summaries", [False, True])
-def test_one_task_is_a_batch_of_one(features, summaries, fit_intercept):
-    tasks = some_tasks(4, [6] * 12)
-    d = D + fit_intercept
-    side = {
-        "none": None,
-        "description": SideFeatures.fit(SideVector(), tasks),
-        "rows": SideFeatures.fit(MeanEmbedding(), tasks),
-    }[features]
-    q = 0 if side is None else len(side.mean)
-    rng = np.random.default_rng(5)
-    levels = ()
-    if summaries:
-        extra = q if features == "rows" else 0
-        levels = (
-            Level(0.0, some_summary(rng, d, extra)),
-            Level(2.0, None),
-            Level(5.0, some_summary(rng, d, extra)),
-        )
-    units = Scaling.of(tasks, fit_intercept, centre=True)
-    new = some_tasks(6, [0, 1, 2, 3, 8])
-    flags = [False, True] if features == "description" else [False]
-    for n_components, linear, gates, averaged in product([1, K], flags, flags, [False, True]):
-        mixture = some_mixture(7, n_components, linear, gates and n_components > 1, averaged, d, max(q, 1))
-        model = PosteriorModel(units, mixture, levels, side)
-        batch = model(new)
-        for t in range(len(new)):
-            found = model(new[t : t + 1])[0]
-            np.testing.assert_allclose(found, batch[t], rtol=1e-10, atol=1e-10)
 
 
 # ----------------------------------------------------------------------------- does it find them

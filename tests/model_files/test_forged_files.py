@@ -118,10 +118,12 @@ FIELDS = {
     "an unknown kind": (set_at("order", {"pickle": "gASV"}), "unknown kind 'pickle'"),
     "a private kind": (set_at("order", {"_take": "0"}), "unknown kind '_take'"),
     "a tensor twice": (
-        lambda tree, _: fields_of(tree).update(task_labels_=dict(fields_of(tree)["task_weights_"])),
+        lambda tree, _: fields_of(tree).update(
+            task_labels_=dict(fields_of(tree, "weights", "squares")["weights"])
+        ),
         "missing or used before|does not use",
     ),
-    "a tensor that does not exist": (set_at("task_weights_", {"array": ["999", "C"]}), "missing or used"),
+    "a tensor that does not exist": (set_at("task_labels_", {"array": ["999", "C"]}), "missing or used"),
     "an unused tensor": (lambda _, arrays: arrays.update(more=np.zeros(3)), "'more': is a tensor that"),
     "not a learner": (
         lambda tree, arrays: (tree.update(value=fields_of(tree)["loss_"]), arrays.clear()),
@@ -238,7 +240,7 @@ def test_every_array_has_its_type_and_shape(name, tmp_path, saved):
             accepted += is_read(together(tmp_path / "a", tree, {**arrays, tensor: other})) * [place]
         longer = np.concatenate([array, array[:1]])
         # Errors of held-out tasks are only reported, so their number does not matter.
-        if "errors" not in place:
+        if "errors" not in place and len(array):
             accepted += is_read(together(tmp_path / "a", tree, {**arrays, tensor: longer})) * [place]
     assert accepted == []
 

@@ -52,7 +52,7 @@ def test_other_labels_are_refused_before_anything_is_written(tmp_path):
 def test_what_could_not_be_read_is_not_written(saved, tmp_path):
     learner = load(saved("independent"))
     learner.task_weights_[0, 0] = math.nan
-    with pytest.raises(ValueError, match=r"task_weights_: cannot be saved: it contains NaN"):
+    with pytest.raises(ValueError, match=r"task_posterior_.weights: cannot be saved: it contains NaN"):
         learner.save(tmp_path / "a")
     learner = load(saved("independent")).set_params(fit_intercept=True)
     with pytest.raises(ValueError, match=r"cannot be saved: .*fit_intercept: .*fit again"):

@@ -82,8 +82,6 @@ COMPILED_WITH = {
     f"{_TAU}/tridiagonal.py": [f"{_TAU}/tridiagonal.py"],
     f"{_MODELS}/factors.py": [f"{_MODELS}/factors.py"],
     f"{_MODELS}/factor_em.py": [f"{_MODELS}/factor_em.py"],
-    f"{_MODELS}/row_kernels.py": [f"{_MODELS}/row_kernels.py", f"{_MODELS}/task_kernels.py"],
-    f"{_MODELS}/task_kernels.py": [f"{_MODELS}/task_kernels.py"],
     f"{_MODELS}/kernels.py": [f"{_MODELS}/kernels.py", f"{_MODELS}/moments.py"],
     f"{_MODELS}/moments.py": [f"{_MODELS}/moments.py"],
 }

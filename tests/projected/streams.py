@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import reference as ref
 from tailored import losses
-from tailored.prior import Prior
+from tailored.priors.representation import RepresentationPrior
 from tailored.representation import Bias, Constant
 from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.objectives import Surrogate
@@ -80,7 +80,9 @@ def parts_of(trajectory):
 def problem_of(tasks, phis, held_out_error=None, **options):
     d, k = tasks[0][0].shape[1], phis.shape[1]
     batch = batch_of(tasks, phis)
-    prior = Prior(Constant(np.eye(d), k), Bias.zero("none", d, k), Scaling.raw(d))
+    prior = RepresentationPrior(
+        scaling=Scaling.raw(d), conditioning=Constant(np.eye(d), k), bias=Bias.zero("none", d, k)
+    )
     objective = Surrogate(LOSSES["absolute"][0], 1.0)
     return Problem(
         prior, objective, TaskSet.from_tasks(tasks), batch, lambda i: batch, held_out_error, **options

@@ -11,9 +11,9 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 from tailored import EmpiricalBayesLearner, TaskSet, scan
-from tailored.common import fit_common
 from tailored.empirical_bayes.streaming import places
 from tailored.gaussian import Mixture, Moments, em
+from tailored.priors.shared_regressor import fit_shared_regressor
 from tailored.sources import disk as disk_module
 from tailored.sources import tables
 from tailored.sources.base import Blocks
@@ -102,9 +102,9 @@ def small_sample(monkeypatch):
 
 
 def same_prior(one, other, **tolerance):
-    np.testing.assert_allclose(one.conditioning_.C, other.conditioning_.C, **tolerance)
-    np.testing.assert_allclose(one.bias_.constant, other.bias_.constant, **tolerance)
-    np.testing.assert_allclose(one.bias_.linear, other.bias_.linear, **tolerance)
+    for name in ("proportions", "means", "covariances", "noise"):
+        mine, theirs = (getattr(each.prior_.mixture, name) for each in (one, other))
+        np.testing.assert_allclose(mine, theirs, **tolerance)
 
 
 def test_few_tasks_of_a_table_are_fitted_as_in_memory(tmp_path):
@@ -135,14 +135,14 @@ def test_all_tasks_of_a_table_are_learned_from(small_sample, tmp_path):
     assert len(sample) == 45
     assert found.form_ == sampled.form_
     assert found.clip_ == (frame["y"].min(), frame["y"].max())
-    everything = Moments.of(tasks, found.prior_.units)
+    everything = Moments.of(tasks, found.prior_.scaling)
 
     def evidence(mixture):
         return everything.sums(mixture).sums.log_evidence
 
-    start = sampled.feature_map_.model.mixture
+    start = sampled.prior_.mixture
     best = evidence(em(everything, start, max_iter=300, tol=1e-10).mixture)
-    assert best - evidence(found.feature_map_.model.mixture) < 0.05 * (best - evidence(start))
+    assert best - evidence(found.prior_.mixture) < 0.05 * (best - evidence(start))
     with pytest.raises(ValueError, match="predict_tasks"):
         found.predict(frame[["x0", "x1"]], frame["user"])
     assert len(found.predict_tasks(frame[:20], support=frame[20:])) == 20
@@ -152,13 +152,14 @@ def test_a_table_beside_a_common_part(small_sample):
     """Tasks are tailored on what it leaves: of those in the sample, by a regressor that has not seen them."""
     frame = long_frame(60, n_rows=4)
     learner = EmpiricalBayesLearner(common=DecisionTreeRegressor(max_depth=2)).fit(scan(frame, **COLUMNS))
-    assert (learner.n_tasks_seen_, learner.prior_.common is not None) == (60, True)
+    assert (learner.n_tasks_seen_, learner.prior_.regressor is not None) == (60, True)
     tasks = TaskSet.from_frame(frame, **COLUMNS)
     learned, others = tasks[:40], tasks[35:]
-    common = fit_common(DecisionTreeRegressor(max_depth=2), learned, [0])
-    left = common.leave(others, places(learned, others))
-    np.testing.assert_array_equal(left[:5].y, common.left[35:].y)
-    np.testing.assert_array_equal(left[5:].y, common.part.leave(tasks[40:]).y)
+    shared = fit_shared_regressor(DecisionTreeRegressor(max_depth=2), learned, [0])
+    left = shared.residual_tasks(others, places(learned, others))
+    known = shared.regressor.residual_tasks(learned, shared.folds)
+    np.testing.assert_array_equal(left[:5].y, known[35:].y)
+    np.testing.assert_array_equal(left[5:].y, shared.regressor.residual_tasks(tasks[40:]).y)
 
 
 def test_what_goes_with_a_scan_and_what_does_not(tmp_path):

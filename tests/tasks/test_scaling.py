@@ -287,7 +287,7 @@ def test_adapted_weights_minimise_the_raw_objective(n):
     learner, x, y = measured()
     x, y = x[:n], y[:n]
     model = learner.adapt(x, y)
-    theta, b = model.representation_, np.asarray(model.bias)
+    theta, b = model.representation_, model.bias_
     np.testing.assert_array_equal(theta, model.representation)
     np.testing.assert_allclose(theta, learner.representation(x, y), rtol=1e-12)
     Z, w = np.hstack([x, np.ones((n, 1))]), np.append(model.coef_, model.intercept_)
@@ -312,7 +312,7 @@ def test_adapted_weights_minimise_the_raw_objective(n):
 def test_the_prior_mean_is_raw():
     learner, _, _ = measured()
     model = learner.adapt()
-    np.testing.assert_allclose(model.bias, np.append(model.coef_, model.intercept_))
+    np.testing.assert_allclose(model.bias_, np.append(model.coef_, model.intercept_))
     # no rows: what most tasks have in common, near the mean of y at the mean of the rows
     centre = ((X + np.array([3.0, -2.0, 0.5])) * [0.05, 1.0, 40.0]).mean(axis=0, keepdims=True)
     assert abs(model.predict(centre)[0] - (30.0 * Y + 400.0).mean()) < 30.0 * 0.5 * SPREAD
@@ -358,7 +358,7 @@ def test_a_saved_learner_gives_the_same_bits(tmp_path):
         for one, other in zip(a, b, strict=True):
             np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(learner.representation(x, y), again.representation(x, y))
-    assert learner.prior_.units.target_shift == again.prior_.units.target_shift
+    assert learner.prior_.scaling.target_shift == again.prior_.scaling.target_shift
 
 
 def test_the_mixed_model_of_the_baselines_is_in_raw_units():

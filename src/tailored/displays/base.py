@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.validation import is_integer, name_some, native
-from ..summaries.effects import INTERCEPT, coefficient_names, posterior_model
+from ..summaries.effects import INTERCEPT, coefficient_names
 from ..summaries.tables import shorten
 from ..tasks import TaskSet
 
@@ -119,17 +119,13 @@ def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Arr
 
 def fixed_effects(learner: Any) -> Array | None:
     """Return the prior mean at the mean of the side information; None if it depends on the task in another way."""
-    prior, model = learner.prior_, posterior_model(learner.prior_)
-    if model is not None:
-        return np.asarray(prior.units.raw_weights(model.mixture.moments()[0].copy()))
-    if prior.bias.conditional:
-        return None
-    return np.asarray(prior.units.raw_weights(np.array(prior.bias.constant, dtype=float)))
+    mean = learner.prior_.mean_at_centre()
+    return None if mean is None else np.asarray(learner.prior_.scaling.raw_weights(mean))
 
 
 def most_varying(learner: Any, coefficients: Array) -> list[int]:
     """Sort columns by how much their coefficients vary between tasks, for values of typical size."""
-    spread = coefficients.std(axis=0) * learner.prior_.units.columns
+    spread = coefficients.std(axis=0) * learner.prior_.scaling.columns
     return [int(j) for j in np.argsort(-spread, kind="stable")]
 
 

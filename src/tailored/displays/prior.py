@@ -8,13 +8,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import adapting
 from .._utils.validation import check_choice, is_missing
 from ..gaussian import Want, statistics_of
 from ..summaries.effects import posterior_model
 from ..tasks import TaskSet
 from ..tasks.rows import batches, dense
-from ..wide import is_wide
 from .base import (
     PALETTE,
     Array,
@@ -79,9 +77,7 @@ class RepresentationMapDisplay(ModelDisplay):
         names = names_of(learner)
         some = tasks if task is None else tasks[[find_task(tasks, task)]]
         if columns is None and len(names) > MAX_COLUMNS:
-            size = (
-                _factor_diagonal(learner) if is_wide(learner.prior_) else np.diagonal(mean_tau(learner, some))
-            )
+            size = learner.prior_.variances_of_weights(some).mean(axis=0)
             chosen = np.sort(np.argsort(-size, kind="stable")[:MAX_COLUMNS])
         else:
             given = range(len(names)) if columns is None else columns
@@ -177,13 +173,7 @@ class PriorPathDisplay(ModelDisplay):
         n, X = len(grid), dense(tasks.X[:0])
         empty = TaskSet.from_arrays(X, tasks.y[:0], np.zeros(n + 1, dtype=np.int64), np.arange(n), table)
         prior = learner.prior_
-        phis = adapting.features(prior, empty)
-        if kind == "mean":
-            values = np.array(prior.bias.evaluate(phis))
-        elif is_wide(prior):
-            values = np.tile(np.sqrt(_factor_diagonal(learner)), (n, 1))
-        else:
-            values = np.sqrt(np.array([np.diagonal(prior.conditioning(phi)) for phi in phis]))
+        values = prior.mean(empty) if kind == "mean" else np.sqrt(prior.variances_of_weights(empty))
         return cls(side_names[j], kind, grid, names, values).plot(ax)
 
     def _draw(self, ax: Any) -> None:
@@ -249,9 +239,9 @@ class ComponentsDisplay(ModelDisplay):
                 f"learner: the prior of {type(learner).__name__} has no components. This display needs an "
                 "EmpiricalBayesLearner without the prior for many columns."
             )
-        mixture, units = model.mixture, prior.units
+        mixture, units = model.mixture, prior.scaling
         responsibilities, weights = [], []
-        for batch in batches(adapting.left_to_tasks(prior, tasks)):
+        for batch in batches(prior.residual_tasks(tasks)):
             side = None if model.side is None else model.side(batch)
             expected = statistics_of(batch, units, side).posterior(mixture, Want(means=True))
             r, means, effects = expected.shares, expected.means, mixture.effects(side)
@@ -316,19 +306,7 @@ class ComponentsDisplay(ModelDisplay):
 
 def mean_tau(learner: Any, tasks: TaskSet, columns: Any = None) -> Array:
     """Return the mean of τ(s) over tasks at some columns, for scaled columns."""
-    prior = learner.prior_
-    if is_wide(prior):
-        return np.asarray(prior.conditioning(np.zeros(prior.conditioning.n_side), columns))
-    chosen = slice(None) if columns is None else columns
-    residual_tasks = adapting.left_to_tasks(prior, tasks)
-    phis = np.concatenate([adapting.features(prior, batch) for batch in batches(residual_tasks)])
-    return np.asarray(sum(prior.conditioning(phi)[chosen][:, chosen] for phi in phis)) / len(phis)
-
-
-def _factor_diagonal(learner: Any) -> Array:
-    """Return the diagonal of a low-rank plus diagonal τ, whose matrix is not formed."""
-    conditioning = learner.prior_.conditioning
-    return np.asarray((conditioning.factors**2).sum(axis=1) + conditioning.diagonal)
+    return np.asarray(learner.prior_.representation(tasks, columns).mean(axis=0))
 
 
 def _vary(table: Any, j: int, name: str) -> tuple[Array, Any]:

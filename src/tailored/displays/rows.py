@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.validation import check_fraction
-from ..predicting import predict_rows
+from ..priors.base import predict_blocks
 from ..summaries.rivals import rival_predictions
 from ..summaries.training import OWN, TrainingSummary
 from ..tasks import TaskSet
@@ -91,7 +91,7 @@ class RowsDisplay(ModelDisplay):
         covered = []
         for n in counts:
             support = _subsample(pool, int(n), random_state, take_first)
-            own = predict_rows(learner.prior_, support, query, coverage, learner.n_jobs)
+            own = predict_blocks(learner.prior_, support, query, coverage, learner.n_jobs)
             for name, prediction in {OWN: own.prediction, **_baselines(learner, support, query)}.items():
                 loss = learner.loss_.value(prediction, query.y)
                 errors.setdefault(name, []).append(task_means(loss, query.offsets))

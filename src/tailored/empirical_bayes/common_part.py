@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..common import fit_common
 from ..feature_maps import SideFeatures
 from ..gaussian import Source
+from ..priors.shared_regressor import fit_shared_regressor
 from ..summaries.training import OWN
 from .data import COMMON_PARTS, TrainingData
 from .judging import significant
@@ -40,8 +40,9 @@ def learn_beside(
     """
     if if_it_pays and (data.tasks.sizes > 0).sum() < 2:
         return learn(data, source_in=source_in, **options)
-    common = fit_common(regressor, data.tasks, data.seed(COMMON_PARTS), reads_description=reads_description)
-    left = common.left
+    seed = data.seed(COMMON_PARTS)
+    common = fit_shared_regressor(regressor, data.tasks, seed, reads_side_info=reads_description)
+    left = common.regressor.residual_tasks(data.tasks, common.folds)
     # The range is that of the whole prediction: nothing is clipped before the two parts are put together.
     settings = replace(data.settings, clip=None)
     # Features of rows are now those of what is left of them.
@@ -49,7 +50,7 @@ def learn_beside(
     source_left = None if source_in is None else partial(source_in, common=common)
     rest = replace(data, tasks=left, side=side, settings=settings)
     chosen = beside = learn(rest, source_in=source_left, **options)
-    prior = replace(beside.prior, common=common.part, clip=data.settings.clip)
+    prior = replace(beside.prior, regressor=common.regressor, clip=data.settings.clip)
     tried: list[dict[str, Any]] = []
     if if_it_pays:
         alone = learn(data, source_in=source_in, **options)

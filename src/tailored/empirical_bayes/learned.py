@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..common import OutOfFold
 from ..gaussian import Mixture, SideForm
-from ..prior import Prior
+from ..priors.base import Prior
+from ..priors.shared_regressor import OutOfFold
 from ..summaries.training import TrainingSummary
 from .prior_mean import LevelBias
 

@@ -18,18 +18,15 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import wide
 from .._utils.progress import progress_bar
 from .._utils.records import cached_property
 from .._utils.threads import single_threaded_blas
-from ..calibration import calibrate_on
-from ..feature_maps import SideMap
 from ..gaussian import SideForm
 from ..gaussian.factor_em import FactorModel, fit_factors
-from ..gaussian.factors import FactorRows
-from ..losses import Squared
-from ..prior import Prior
-from ..representation import Bias, LowRank
+from ..gaussian.factors import FactorRows, Factors
+from ..priors.base import predict_blocks
+from ..priors.factors import FactorPrior
+from ..priors.intervals import calibrate
 from ..sources.cuda.factors import CudaFactorRows
 from ..sources.cuda.tensors import check_device
 from ..tasks.episodes import Episodes
@@ -127,11 +124,9 @@ class Judge:
             found.append(np.mean(each, axis=0))
         return np.concatenate(found)
 
-    def _errors(self, prior: Prior, episodes: Episodes, fold: Fold) -> Array:
-        weights, query = wide.adapt(prior, episodes.support).weights, episodes.query
-        task = np.repeat(np.arange(len(query)), query.sizes)
-        prediction = prior.units.raw_predictions(wide.centres(prior, query.X, task, weights))
-        return self.data.errors(episodes, prediction, len(fold.held_out))
+    def _errors(self, prior: FactorPrior, episodes: Episodes, fold: Fold) -> Array:
+        predicted = predict_blocks(prior, episodes.support, episodes.query)
+        return self.data.errors(episodes, predicted.prediction, len(fold.held_out))
 
 
 def learn_many_columns(data: TrainingData, *, tol: float, max_iter: int, progress: bool = False) -> Learned:
@@ -151,13 +146,13 @@ def learn_many_columns(data: TrainingData, *, tol: float, max_iter: int, progres
         if data.settings.calibrate:
             best = _choose_scale(judge, best)
         model = judge.fit_all(best.fits[0], best.penalty)
-        prior = replace(assemble(data, model, best.scale), tol=tol, max_iter=max_iter)
+        prior = assemble(data, model, best.scale)
         if len(data) > 1:
             pairs = [
                 (data.tasks[fold.held_out], assemble(data, fit, best.scale))
                 for fold, fit in zip(data.folds, best.fits, strict=True)
             ]
-            calibration = calibrate_on(pairs, data.units, data.seed(INTERVAL_ROWS), data.settings.arrival)
+            calibration = calibrate(pairs, data.seed(INTERVAL_ROWS), data.settings.arrival)
             prior = replace(prior, calibration=calibration)
     own_means = _mean_errors(judge)
     complaint = _complaint(best, own_means)
@@ -237,23 +232,15 @@ def _choose_scale(judge: Judge, best: Candidate) -> Candidate:
     return best
 
 
-def assemble(data: TrainingData, model: FactorModel, scale: float) -> Prior:
-    """τ and b(s) of a fitted model, as a prior."""
-    weights = model.prior()
-    tau = LowRank(
-        weights.factors / np.sqrt(weights.noise), weights.diagonal / weights.noise, weights.effect.shape[1]
+def assemble(data: TrainingData, model: FactorModel, scale: float) -> FactorPrior:
+    """Return the prior of a fitted model with ``scale`` times its τ."""
+    fitted = model.prior()
+    ratio = scale / fitted.noise
+    # In units of the noise variance.
+    scaled = Factors(
+        fitted.mean, np.sqrt(ratio) * fitted.factors, ratio * fitted.diagonal, 1.0, fitted.effect
     )
-    described = data.side is not None
-    bias = Bias("conditional" if described else "shared", weights.mean, weights.effect)
-    return Prior(
-        tau.scale(scale),
-        bias,
-        data.units,
-        SideMap(data.side) if data.side is not None else None,
-        loss=Squared(),
-        size_exponent=1,
-        clip=data.settings.clip,
-    )
+    return FactorPrior(scaling=data.units, clip=data.settings.clip, model=scaled, side=data.side)
 
 
 def _mean_errors(judge: Judge) -> Array:

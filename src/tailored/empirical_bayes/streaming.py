@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.validation import native
-from ..feature_maps import PosteriorMap, SideFeatures
+from ..feature_maps import SideFeatures
 from ..gaussian import SideForm, Stepwise, Tasks, statistics_of
 from ..gaussian.forms import Form
-from ..prior import Prior
+from ..priors.base import Prior
+from ..priors.mixture import MixturePrior
 from ..sources.reservoir import Reservoir
 from ..tasks import Scaling, TaskSet
 from .prior_mean import LevelBias
@@ -41,15 +42,14 @@ class Running:
 
     @classmethod
     def of(cls, learned: Learned) -> Running:
-        features = learned.prior.feature_map
-        assert isinstance(features, PosteriorMap)
-        assert features.model is not None
+        prior = learned.prior
+        assert isinstance(prior, MixturePrior)
         # Errors of held-out tasks have been counted: only B is of use from here on.
         biases = tuple(replace(level, errors=np.zeros(0)) for level in learned.biases)
         assert isinstance(learned.form, Form)
         assert learned.model is not None
         model = Stepwise.of(learned.form, learned.model)
-        return cls(model, learned.side, learned.scale, biases, features.model.units, features.model.side)
+        return cls(model, learned.side, learned.scale, biases, prior.scaling, prior.side)
 
     def goes_on_from(self, before: Running, unseen: TaskSet) -> bool:
         """Whether the model that was running is of the form that was chosen now, and explains unseen tasks better."""
@@ -74,9 +74,8 @@ class Running:
     def prior(self, chosen: Prior) -> Prior:
         """The prior with the model as it is now, in all else the one that was ``chosen``."""
         found = assemble(self.units, self.side, self.model.average.scaled(self.scale), self.biases)
-        return replace(
-            chosen, conditioning=found.conditioning, bias=found.bias, feature_map=found.feature_map
-        )
+        assert isinstance(chosen, MixturePrior)
+        return replace(chosen, model=found.model, side=found.side, shifts=found.shifts)
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,12 @@ from numpy.typing import NDArray
 
 from .._utils.progress import Stages, stages
 from .._utils.threads import single_threaded_blas
-from ..adapting import in_closed_form
-from ..calibration import calibrate_on
-from ..feature_maps import Level, PosteriorMap, PosteriorModel, SideFeatures
+from ..feature_maps import SideFeatures
 from ..gaussian import Mixture, Source
 from ..gaussian.forms import FormFitter, chains, chains_of_varying, refine
-from ..intervals import Calibration
-from ..losses import Squared
-from ..prior import Prior
-from ..representation import Bias, BlockDiagonal, Conditioning, Constant
+from ..priors.intervals import Calibration, calibrate
+from ..priors.mean_shifts import MeanShift
+from ..priors.mixture import MixturePrior
 from ..tasks import Scaling
 from .data import FORM_STARTS, INTERVAL_ROWS, MANY_TASKS, TrainingData
 from .judging import where_to_look
@@ -77,7 +74,7 @@ def learn(
     steps = len(data.folds) * len(listed) + 3 * len(PENALTIES)
     with stages("Learning from tasks", steps, enabled=progress) as stage:
         learned = _learn(data, stage, source_in)
-    return replace(learned, prior=replace(learned.prior, tol=tol, max_iter=max_iter))
+    return learned
 
 
 def _learn(
@@ -132,68 +129,24 @@ def _learn(
 
 
 def assemble(
-    units: Scaling,
+    scaling: Scaling,
     side: SideFeatures | None,
     model: Mixture,
     biases: Sequence[LevelBias],
     clip: tuple[float, float] | None = None,
-) -> Prior:
-    """φ, (H, C) and (B, b₀) of a fitted model, as a prior."""
-    learned = any(level.B is not None for level in biases)
-    features = PosteriorModel(
-        units,
-        model,
-        tuple(Level(level.rows, level.summary) for level in biases) if learned else (),
-        side,
-    )
-    return Prior(
-        *paper_form(model, biases),
-        units,
-        PosteriorMap.of_model(features),
-        loss=Squared(),
-        size_exponent=1,
-        clip=clip,
-    )
+) -> MixturePrior:
+    """Return the prior of a fitted model and the shifts of its mean that were learned on query rows."""
+    shifts = tuple(MeanShift(level.rows, level.B, level.summary) for level in biases)
+    if all(shift.B is None for shift in shifts):
+        shifts = ()
+    return MixturePrior(scaling=scaling, clip=clip, model=model, side=side, shifts=shifts)
 
 
 def _calibrate(data: TrainingData, fits: list[Mixture], biases: list[list[LevelBias]]) -> Calibration | None:
-    """For intervals: each fold's model is asked about the tasks that it was not fitted to."""
+    """Collect the scores of the tasks of each fold under the model that was fitted without them."""
     held_out = (
-        (
-            data.tasks[fold.held_out],
-            in_closed_form(assemble(data.units, data.side, fit, bias, data.settings.clip)),
-        )
+        (data.tasks[fold.held_out], assemble(data.units, data.side, fit, bias))
         for fold, fit, bias in zip(data.folds, fits, biases, strict=True)
     )
     with single_threaded_blas():
-        return calibrate_on(held_out, data.units, data.seed(INTERVAL_ROWS), data.settings.arrival)
-
-
-def paper_form(mixture: Mixture, biases: Sequence[LevelBias]) -> tuple[Conditioning, Bias]:
-    """(H, C) and (B, b₀) for the features of `PosteriorMap`.
-
-    H is block diagonal over the √r features, ``H = Σ_k e_k e_kᵀ ⊗ W_k / σ²``, and B acts on the others: κ as it is.
-    A single component needs no H: C is its W / σ².
-    """
-    K, d = mixture.means.shape
-    blocks = [np.zeros((d, K)), mixture.means.T]
-    if mixture.side is not None:
-        blocks.append(mixture.side)
-    elif mixture.gates is not None:
-        # the description speaks through r alone
-        blocks.append(np.zeros((d, mixture.gates.shape[1] - 1)))
-    if mixture.averaged and K > 1:
-        blocks.append(np.eye(d))
-    blocks += [level.B for level in biases if level.B is not None]
-    linear = np.hstack(blocks)
-    n_side = linear.shape[1]
-    taus = mixture.covariances / mixture.noise
-    conditioning: Conditioning = Constant(taus[0], n_side)
-    if K > 1:
-        conditioning = BlockDiagonal(taus, np.arange(K), np.zeros((d, d)), n_side)
-    if n_side == 2 and mixture.means.any():
-        # One component and nothing else: its mean is shared by all tasks.
-        return conditioning, Bias("shared", linear[:, 1].copy(), np.zeros((d, 0)))
-    if linear.any():
-        return conditioning, Bias("conditional", np.zeros(d), linear)
-    return conditioning, Bias.zero("none", d, n_side)
+        return calibrate(held_out, data.seed(INTERVAL_ROWS), data.settings.arrival, data.settings.n_jobs)

@@ -10,13 +10,11 @@ as 0.06, and the effect of a step of H on τ is proportional to its fourth power
 """
 
 from .base import FeatureMap, check_features
-from .posterior import PosteriorMap, PosteriorModel
+from .posterior import PosteriorMap, TaskSummary
 from .registry import FEATURE_MAPS, AdaptedWeights, JoinedMaps, get_feature_map
 from .rows import AngleMap, FourierEmbedding, MeanEmbedding, PosteriorMean, RidgeEstimate
 from .side_features import Curve, SideFeatures
 from .side_info import CallableMap, SideVector, Transformer
-from .side_map import SideMap
-from .summaries import Level, TaskSummary
 
 __all__ = [
     "FEATURE_MAPS",
@@ -27,14 +25,11 @@ __all__ = [
     "FeatureMap",
     "FourierEmbedding",
     "JoinedMaps",
-    "Level",
     "MeanEmbedding",
     "PosteriorMap",
     "PosteriorMean",
-    "PosteriorModel",
     "RidgeEstimate",
     "SideFeatures",
-    "SideMap",
     "SideVector",
     "TaskSummary",
     "Transformer",

@@ -1,152 +1,180 @@
-"""A feature map of the task's own rows through a Gaussian model of all tasks.
-
-    φ(s) = [√r_1 .. √r_K,  r_1 .. r_K,  v(s),  κ(s),  h_1(n) (1, ψ_1(s)),  h_2(n) (1, ψ_2(s)),  ..]
-
-holds the probabilities r(s) of the model's components given the description and the rows, features v(s) of the
-description, what the posterior mean of the mixture adds to the prior mean (κ), and summaries ψ(s) of what the rows say beyond that, each of which has its say at some numbers n
-of rows.  With H non-zero on the first block only, ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) = Σ_k r_k W_k / σ²`` is of
-the paper's form; b(s) = Bφ uses the other blocks.
-"""
+"""Features of a task's rows under a Gaussian model of all tasks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from .._utils.records import Record
-from .._utils.validation import check_shape
-from ..gaussian import Mixture, adapt, fit_mixed_model, fit_mixture, statistics_of
+from .._utils.validation import check_divisor, check_shape
+from ..gaussian import Mixture, Tasks, Want, fit_mixed_model, fit_mixture, statistics_of
 from ..tasks import Scaling, TaskSet
 from ..tasks.rows import batches
-from .base import Array, FeatureMap
-from .side_features import SideFeatures
-from .summaries import Level, TaskSummary, hats
+from .base import FeatureMap
+
+Array = NDArray[np.float64]
+
+#: Smallest standard deviation of weights over tasks that is not rounding, relative to the model's own.
+SMALLEST_SPREAD = 1e-6
+#: Weight of the average noise variance in the estimate of a task's own, in rows.
+NOISE_ROWS = 5.0
 
 
 @dataclass(frozen=True)
-class PosteriorModel(Record):
-    """All that φ(s) is computed from.
+class TaskSummary(Record):
+    """The summary ψ(s) of a task's rows: its weights, two log noise variances and optional features v(s).
+
+    Weights are given in principal directions of their covariance.  ψ is centred over the training tasks and divided by
+    one number, so that ‖ψ‖ has root mean square one.  Directions in which tasks hardly differ stay small, and a penalty
+    on a linear map of ψ suppresses them.
 
     Attributes
     ----------
-    units, mixture : Scaling, Mixture
-        The model, and the units that it is in.
-    levels : tuple of Level
-        The ψ_i, by increasing number of rows.
-    side : SideFeatures or None
-        v (None: no other features; v is a block of φ only where the model's mean is linear in it).
+    centre : array (d,)
+        Mean of the weights over tasks.
+    axes : array (d, d)
+        Principal directions of the weights, divided by the standard deviation along the first.
+    noise, spread : float
+        Noise variance, and mean squared residual of the weights ``centre``.
+    noise_mean, noise_deviation : arrays (2,)
+        Mean and standard deviation of the log noise variances over tasks.
+    with_side : bool
+        Whether ψ includes v(s).
+    mean : array (m,)
+    norm : float
     """
 
-    units: Scaling
-    mixture: Mixture
-    levels: tuple[Level, ...] = ()
-    side: SideFeatures | None = None
+    centre: Array
+    axes: Array
+    noise: float
+    spread: float
+    noise_mean: Array
+    noise_deviation: Array
+    with_side: bool
+    mean: Array
+    norm: float
 
-    def __post_init__(self) -> None:
-        K, d = self.mixture.means.shape
-        q = 0 if self.side is None else len(self.side.mean)
-        check_shape("units.columns", self.units.columns, d)
-        if self.mixture.side is not None:
-            check_shape("mixture.side", self.mixture.side, d, q)
-        if self.mixture.gates is not None:
-            check_shape("mixture.gates", self.mixture.gates, K, 1 + q)
-        if any(one.rows >= other.rows for one, other in pairwise(self.levels)):
-            raise ValueError("levels: numbers of rows must increase")
-        for level in self.levels:
-            if level.summary is not None:
-                level.summary.check_shapes(d, q)
+    def restore(self) -> None:
+        for name in ("noise", "spread", "noise_deviation", "norm"):
+            check_divisor(name, getattr(self, name))
 
-    def __call__(self, tasks: TaskSet) -> Array:
-        """φ of every task, (T, k)."""
-        # Read even where nothing uses it, so that what has to be passed does not depend on what was learned.
-        side = None if self.side is None else self.side(tasks)
-        statistics = statistics_of(tasks, self.units, side)
-        r, tau, b, correction = self.mixture.prior(statistics)
-        parts = [np.sqrt(r), r]
-        if side is not None and (self.mixture.side is not None or self.mixture.gates is not None):
-            parts.append(side)
-        if correction is not None:
-            parts.append(correction)
-        if any(level.summary is not None for level in self.levels):
-            weights = adapt(tau, b, statistics)
-            for level, hat in zip(self.levels, hats(self.levels, tasks.sizes), strict=True):
-                if level.summary is not None:
-                    psi = level.summary(statistics, weights)
-                    parts.append(hat[:, None] * np.hstack([np.ones((len(psi), 1)), psi]))
+    def check_shapes(self, d: int, q: int) -> None:
+        """Raise ValueError unless this summarises tasks with d columns and q features of side information."""
+        check_shape("centre", self.centre, d)
+        check_shape("axes", self.axes, d, d)
+        check_shape("noise_mean", self.noise_mean, 2)
+        check_shape("noise_deviation", self.noise_deviation, 2)
+        check_shape("mean", self.mean, d + 2 + (q if self.with_side else 0))
+
+    @classmethod
+    def fit(cls, mixture: Mixture, statistics: Tasks, weights: Array, with_side: bool = False) -> TaskSummary:
+        """Estimate centre and scales from tasks with posterior means ``weights`` (T, d)."""
+        centre, covariance = mixture.moments()
+        variances, axes = (part[..., ::-1] for part in np.linalg.eigh(covariance))
+        first = np.sqrt(np.mean(((weights - centre) @ axes[:, 0]) ** 2))
+        # The weights of tasks without rows differ from the centre by rounding only.
+        differ = first > SMALLEST_SPREAD * np.sqrt(max(float(variances[0]), 0.0))
+        spread = statistics.squared_residuals(centre).sum() / statistics.n_rows
+        made = cls(
+            centre,
+            axes / first if differ else np.zeros_like(axes),
+            mixture.noise,
+            max(float(spread), mixture.noise),
+            np.zeros(2),
+            np.ones(2),
+            with_side,
+            np.zeros(0),
+            1.0,
+        )
+        levels = made.log_noise(statistics, weights)
+        deviation = levels.std(axis=0)
+        deviation = np.where(deviation > 1e-9, deviation, 1.0)
+        made = replace(made, noise_mean=levels.mean(axis=0), noise_deviation=deviation)
+        parts = made.parts(statistics, weights)
+        mean = parts.mean(axis=0)
+        norm = float(np.sqrt(np.mean(np.sum((parts - mean) ** 2, axis=1))))
+        return replace(made, mean=mean, norm=norm if norm > 1e-9 else 1.0)
+
+    def __call__(self, statistics: Tasks, weights: Array) -> Array:
+        """Return ψ of each task, (T, m)."""
+        return (self.parts(statistics, weights) - self.mean) / self.norm
+
+    def parts(self, statistics: Tasks, weights: Array) -> Array:
+        """Return ψ before centring."""
+        levels = (self.log_noise(statistics, weights) - self.noise_mean) / self.noise_deviation
+        parts = [(weights - self.centre) @ self.axes, levels]
+        if self.with_side and statistics.side is not None:
+            parts.append(statistics.side)
         return np.hstack(parts)
+
+    def log_noise(self, statistics: Tasks, weights: Array) -> Array:
+        """Return log mean squared residuals of the task's weights and of ``centre``, (T, 2)."""
+        rows = statistics.sizes + NOISE_ROWS
+        own = statistics.squared_residuals(weights) + NOISE_ROWS * self.noise
+        common = statistics.squared_residuals(self.centre) + NOISE_ROWS * self.spread
+        return np.log(np.stack([own, common], axis=1) / rows[:, None])
 
 
 class PosteriorMap(FeatureMap):
-    """Component probabilities and posterior summaries of the task: ``φ = [√r, r, v, h_1 (1, ψ_1), ..]``.
-
-    The h_i(n) are hat functions of log(1 + n) with their tips at the levels' numbers of rows; they add up to
-    one, so that neighbouring levels hand over to each other.
-
-    Defined for a task without rows, too: the prior is then all there is to say.
+    """Responsibilities r of the components of a mixture, and a summary ψ of the posterior: ``φ = [√r, r, 1, ψ]``.
 
     Parameters
     ----------
     n_components : int, default=1
-        Components of the mixture that `fit` learns.
+        Components of the mixture that `fit` estimates.
     fit_intercept : bool, default=False
-        Whether the model sees a constant column.
+        Whether the model has an intercept.
     random_state : int, RandomState or None, default=0
         Draws the starts of a mixture.
-
-    Attributes
-    ----------
-    model : PosteriorModel or None
-        None before `fit`.
     """
 
-    model: PosteriorModel | None
+    scaling: Scaling | None
+    mixture: Mixture | None
+    summary: TaskSummary | None
 
     def __init__(self, n_components: int = 1, fit_intercept: bool = False, random_state: Any = 0) -> None:
         self.n_components = n_components
         self.fit_intercept = fit_intercept
         self.random_state = random_state
-        self.model = None
+        self.scaling = self.mixture = self.summary = None
 
-    @property
-    def needs_rows(self) -> bool:
-        side = None if self.model is None else self.model.side
-        return side is None or side.encoder.needs_rows
-
-    @property
-    def needs_side_info(self) -> bool:
-        side = None if self.model is None else self.model.side
-        return side is not None and side.encoder.needs_side_info
-
-    @classmethod
-    def of_model(cls, model: PosteriorModel) -> PosteriorMap:
-        """The map of a model that was fitted elsewhere."""
-        made = cls(model.mixture.n_components, model.units.fit_intercept)
-        made.model = model
-        return made
+    def restore(self) -> None:
+        if self.mixture is None or self.scaling is None or self.summary is None:
+            return
+        K, d = self.mixture.means.shape
+        check_shape("scaling.columns", self.scaling.columns, d)
+        if self.mixture.side is not None or self.mixture.gates is not None:
+            raise ValueError("mixture: must not depend on side information")
+        if self.n_components != K:
+            raise ValueError(f"n_components: is {self.n_components}, but the mixture has {K} components")
+        self.summary.check_shapes(d, 0)
 
     def fit(self, tasks: TaskSet) -> PosteriorMap:
-        """Fit the mixed model (or mixture) of the tasks by EM, and ψ on the same tasks."""
-        units = Scaling.of(tasks, self.fit_intercept)
-        statistics = statistics_of(tasks, units)
+        """Fit a mixed model, or a mixture of them, by EM, and the summary on the same tasks."""
+        self.scaling = Scaling.of(tasks, self.fit_intercept)
+        statistics = statistics_of(tasks, self.scaling)
         mixture = fit_mixed_model(statistics)
         if self.n_components > 1:
             seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
             mixture = fit_mixture(statistics, mixture, self.n_components, seed=[seed])
-        _, tau, b, _ = mixture.prior(statistics)
-        weights = adapt(tau, b, statistics)
-        levels = (Level(0.0, TaskSummary.fit(mixture, statistics, weights)),)
-        self.model = PosteriorModel(units, mixture, levels)
+        self.mixture = mixture
+        self.summary = TaskSummary.fit(
+            mixture, statistics, statistics.posterior(mixture, Want(means=True)).mean
+        )
         return self
 
     def transform(self, tasks: TaskSet) -> Array:
-        model = self._fitted()
-        return np.concatenate([model(batch) for batch in batches(tasks)])
-
-    def _fitted(self) -> PosteriorModel:
-        if self.model is None:
+        """Return φ of each task, (T, k)."""
+        if self.mixture is None or self.summary is None or self.scaling is None:
             raise ValueError("feature_map: this PosteriorMap is not fitted; call fit(tasks) first")
-        return self.model
+        parts = []
+        for batch in batches(tasks):
+            statistics = statistics_of(batch, self.scaling)
+            expected = statistics.posterior(self.mixture, Want(means=True))
+            r, psi = expected.shares, self.summary(statistics, expected.mean)
+            parts.append(np.hstack([np.sqrt(r), r, np.ones((len(psi), 1)), psi]))
+        return np.concatenate(parts)

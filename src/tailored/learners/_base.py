@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .. import adapting, one_task, wide, within
+from .. import within
 from .._utils.records import MAY_BE_NAN, Fitted
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
@@ -25,14 +25,11 @@ from .._utils.validation import (
     check_psd,
     check_shape,
 )
-from ..calibration import calibrate_on
 from ..feature_maps import FeatureMap
 from ..files.format import save
-from ..intervals import Calibration, TaskSpreads
 from ..losses import Loss, get_loss
-from ..predicting import task_spreads
-from ..prior import Prior
-from ..regressor import TaskRegressor
+from ..priors.base import Prior, adapt_tasks
+from ..priors.intervals import Calibration, calibrate
 from ..representation import Bias, Conditioning
 from ..sources.cuda.tensors import is_tensor
 from ..tasks import Encoding, Scaling, TaskSet
@@ -50,11 +47,12 @@ from ._reading import (
 from ._scoring import ScoredByTask
 from ._summarising import Summarised
 from ._using import Predicts
+from .task_regressor import TaskRegressor
 
 Array = NDArray[np.float64]
 
-#: Numbers that are kept for the intervals of the tasks of `fit`; of more tasks there are none.
-MOST_SPREADS = 4_000_000
+#: Largest number of entries of posterior covariances that are stored for the training tasks.
+MAX_COVARIANCES = 4_000_000
 
 
 class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, BaseEstimator):
@@ -67,10 +65,11 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
         ``calibration_`` are views of it.
     loss_ : Loss
         What errors are measured with.
-    task_labels_, task_weights_ : arrays (T,), (T, d)
-        Tasks of the last call of `fit` or `partial_fit` and their adapted weights, for `predict` and `predict_tasks`.
-    task_spreads_ : TaskSpreads or FactorSpreads
-        What their intervals are made from: of `EmpiricalBayesLearner`, unless it would be more than four million numbers.
+    task_labels_ : array (T,)
+        Labels of the tasks of the last call of `fit` or `partial_fit`.
+    task_posterior_ : Posterior
+        Their posterior, for `predict` and `predict_tasks`.  Covariances are kept if intervals are calibrated and they
+        take at most four million numbers.
     n_features_in_, feature_names_in_, n_side_info_in_
     columns_in_ : dict
         Names of the columns "task", "target" and "side_info" that the tasks were read from, where they had some.
@@ -117,18 +116,23 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
 
     @property
     def conditioning_(self) -> Conditioning:
-        """τ, in units of the raw features of ``feature_map_``."""
-        return self.prior_.conditioning
+        """(H, C) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``."""
+        return self.prior_.paper_form().conditioning
 
     @property
     def bias_(self) -> Bias:
-        """The prior mean b(s)."""
-        return self.prior_.bias
+        """(B, b₀) of the prior mean ``b(s) = Bφ + b₀``."""
+        return self.prior_.paper_form().bias
 
     @property
     def feature_map_(self) -> FeatureMap | None:
         """Φ; None where the prior does not depend on the task."""
-        return self.prior_.feature_map
+        return self.prior_.paper_form().feature_map
+
+    @property
+    def task_weights_(self) -> Array:
+        """Weights (T, d) of the tasks of the last `fit` or `partial_fit`, the intercept last."""
+        return self.task_posterior_.weights
 
     @property
     def clip_(self) -> tuple[float, float] | None:
@@ -176,7 +180,7 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
             raise ValueError(
                 f"fit_intercept: is {self.fit_intercept}, but the learner was fitted with {prior.fit_intercept}; fit again"
             )
-        check_shape("prior_.units.columns", prior.units.columns, d)
+        check_shape("prior_.scaling.columns", prior.scaling.columns, d)
         if hasattr(self, "feature_names_in_"):
             check_shape("feature_names_in_", self.feature_names_in_, self.n_features_in_)
         check_int("n_side_info_in_", self.n_side_info_in_, 0)
@@ -185,30 +189,12 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
             names is not None and len(names) != self.n_side_info_in_
         ):
             raise ValueError("columns_in_: must have task, target and the names of the side information")
-        if hasattr(self, "task_labels_") != hasattr(self, "task_weights_"):
-            raise ValueError("task_labels_: labels and weights of tasks must come together")
+        if hasattr(self, "task_labels_") != hasattr(self, "task_posterior_"):
+            raise ValueError("task_labels_: labels and posterior of tasks must come together")
         if hasattr(self, "task_labels_"):
-            self._check_tasks(len(self.task_labels_), d)
-
-    def _check_tasks(self, n_tasks: int, d: int) -> None:
-        """Raise a ValueError if what `predict` knows of the training tasks does not agree with the prior."""
-        prior, spreads = self.prior_, getattr(self, "task_spreads_", None)
-        check_shape("task_labels_", self.task_labels_, n_tasks)
-        check_labels("task_labels_", self.task_labels_)
-        check_shape("task_weights_", self.task_weights_, n_tasks, d)
-        if prior.quantile is not None and spreads is None:
-            raise ValueError("task_spreads_: quantiles need them")
-        if spreads is not None:
-            factors = getattr(prior.conditioning, "factors", None)
-            kind, q = (TaskSpreads, d) if factors is None else (wide.FactorSpreads, factors.shape[1])
-            if type(spreads) is not kind:
-                raise ValueError(f"task_spreads_: must be {kind.__name__}")
-            check_shape("task_spreads_.covariances", spreads.covariances, n_tasks, q, q)
-        if prior.common is not None:
-            check_shape("task_descriptions_", self.task_descriptions_, n_tasks, None)
-            check_shape("task_parts_", self.task_parts_, n_tasks)
-            if not ((self.task_parts_ >= -1) & (self.task_parts_ < len(self.common_others_))).all():
-                raise ValueError("task_parts_: must be positions of common_others_, or -1")
+            check_shape("task_labels_", self.task_labels_, len(self.task_posterior_))
+            check_labels("task_labels_", self.task_labels_)
+            prior.check_posterior(self.task_posterior_)
 
     # ------------------------------------------------------------------ fitting
 
@@ -274,7 +260,7 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
 
     def _check_new(self, tasks: TaskSet) -> None:
         """Raise ValueError for rows that are too large for the scale of `fit`."""
-        self.prior_.units.check(tasks.X, tasks.y, getattr(self, "feature_names_in_", None))
+        self.prior_.scaling.check(tasks.X, tasks.y, getattr(self, "feature_names_in_", None))
 
     def _clip(self, y: Array) -> tuple[float, float] | None:
         """The argument ``clip``; "train" is the range of all targets since the last `fit`, these included."""
@@ -307,24 +293,14 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
     def _raw_units(self) -> Scaling:
         return Scaling.raw(self.n_features_in_, self.fit_intercept)
 
-    def _remember(self, tasks: TaskSet, weights: Array | None = None, left: TaskSet | None = None) -> None:
-        """Adapt the tasks at hand (unless that was done already) so that `predict` can serve them.
-
-        ``left`` are the same tasks with what a common part leaves of their targets.
-        """
-        self.task_labels_ = tasks.labels
-        if self.prior_.common is not None:
-            self.task_descriptions_ = self.prior_.common.describe(tasks)
-        self.task_weights_ = self.adapt_many(tasks) if weights is None else weights
-        self.__dict__.pop("task_spreads_", None)
-        n_numbers = len(tasks) * self.prior_.conditioning.n_features ** (
-            1 if wide.is_wide(self.prior_) else 2
+    def _remember(self, tasks: TaskSet, folds: NDArray[np.intp] | None = None) -> None:
+        """Store the posterior of the tasks for `predict`; ``folds`` are those of training tasks, see `Posterior`."""
+        prior = self.prior_
+        keep = prior.quantile is not None or (
+            prior.calibration is not None and len(tasks) * prior.covariance_shape[0] ** 2 <= MAX_COVARIANCES
         )
-        if self.prior_.quantile is not None or (
-            self.prior_.calibration is not None and n_numbers <= MOST_SPREADS
-        ):
-            alone = replace(self.prior_, common=None)
-            self.task_spreads_ = task_spreads(alone, tasks if left is None else left)
+        self.task_labels_ = tasks.labels
+        self.task_posterior_ = adapt_tasks(prior, tasks, covariances=keep, folds=folds, n_jobs=self.n_jobs)
 
     # ------------------------------------------------------------------ adapting
 
@@ -370,9 +346,9 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
         if is_tensor(tasks):
             return weights_of_tensors(self, tasks, y, groups, side_info)
         tasks = self._read(tasks, y, groups, side_info)
-        if getattr(self, "device", None) is not None and self.prior_.closed_form is not None:
+        if getattr(self, "device", None) is not None and self.prior_.mixture is not None:
             return weights_of_tasks(self, tasks)
-        return adapting.weights(self.prior_, tasks, self.n_jobs)
+        return adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
 
     def representation(
         self, X: Any = None, y: Any = None, *, side_info: Any = None, columns: Any = None
@@ -382,20 +358,17 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
         ``columns`` are positions of inputs that it is wanted for, the intercept being the last; all by default.
         """
         task = self._one_task(X, y, side_info)
-        if wide.is_wide(self.prior_):
-            return wide.representation(self.prior_, task, columns)
-        theta = one_task.representation(self.prior_, task)
-        if columns is not None:
-            return np.array(self.prior_.units.raw_representation(theta)[np.ix_(columns, columns)])
-        return np.array(self.prior_.units.raw_representation(theta))
+        return self._representations(task, columns)[0]
 
     def representations(self, tasks: TaskSet) -> Array:
         """θ of many tasks, (n_tasks, d, d)."""
         check_is_fitted(self, "prior_")
-        left = adapting.left_to_tasks(self.prior_, self._read(tasks))
-        taus = self.prior_.conditioning.evaluate(adapting.features(self.prior_, left))
-        thetas = taus * self.prior_.size_factors(tasks.sizes)[:, None, None]
-        return self.prior_.units.raw_representation(thetas)
+        return self._representations(self._read(tasks), None)
+
+    def _representations(self, tasks: TaskSet, columns: Any) -> Array:
+        with single_threaded_blas():
+            taus = self.prior_.representation(tasks, columns, raw=True)
+        return np.asarray(taus * self.prior_.size_factors(tasks.sizes)[:, None, None])
 
     def _one_task(self, X: Any, y: Any, side_info: Any) -> TaskSet:
         if not hasattr(self, "prior_"):  # scikit-learn's check alone costs as much as the solve
@@ -414,7 +387,7 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
             return align_side_info(self, task)
         if isinstance(X, TaskSet):
             return self._read(X, y, None, side_info)
-        clean = clean_task(X, y, side_info, self.n_features_in_, self.prior_.units)
+        clean = clean_task(X, y, side_info, self.n_features_in_, self.prior_.scaling)
         if clean is not None:
             task = clean
         else:
@@ -465,10 +438,7 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
         )
         # Rows are drawn by position, and the order of tasks must not matter.
         tasks = self._read(X, y, groups, side_info).in_label_order()
-        tasks = adapting.left_to_tasks(self.prior_, tasks)
-        with single_threaded_blas():
-            pairs = [(tasks, adapting.by_solving(self.prior_, self.n_jobs))]
-            calibration = calibrate_on(pairs, self.prior_.units, [0], arrival)
+        calibration = calibrate([(tasks, self.prior_)], [0], arrival, self.n_jobs)
         if calibration is None:
             raise ValueError("X: no task has a row that can be held out; give tasks with rows")
         self.prior_ = replace(self.prior_, calibration=calibration)

@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Any, Self
 
 from .._utils.validation import check_choice, check_fraction, outside
-from ..closed_form import MOST_COLUMNS
-from ..common import check_regressor, default_regressor
 from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_beside
 from ..exceptions import UnhelpfulWarning
 from ..feature_maps import SideFeatures, get_feature_map
-from ..gaussian.moments import LARGEST_STATISTICS
-from ..intervals import Calibration
+from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
+from ..priors.intervals import Calibration
+from ..priors.shared_regressor import check_regressor, default_regressor
 from ..sources.base import TaskSource
 from ..sources.cuda.moments import DeviceSource
 from ..sources.cuda.tensors import TensorTasks, check_device, is_tensor
@@ -54,7 +53,7 @@ class EmpiricalBayesLearner(StreamLearner):
         What all tasks share beyond the linear prior mean: any scikit-learn regressor, of the columns of X and, after
         them, the numbers of the task's description (words as indicators).  Clones of it are fitted to whole tasks out
         of fold, tasks are tailored on what it leaves, and predictions and intervals add up; ``coef_`` of an adapted
-        model is that of the tailored part.  "auto" tries a booster (`tailored.common.default_regressor`) and keeps it
+        model is that of the tailored part.  "auto" tries a booster (`tailored.priors.shared_regressor.default_regressor`) and keeps it
         where held-out tasks are predicted better by a standard error; fitting takes about twice as long then.
     varying : None or list of str or int, default=None
         Columns whose weights may differ between tasks, by name or position; a name of a table's column of words stands for
@@ -214,10 +213,10 @@ class EmpiricalBayesLearner(StreamLearner):
         """All at once, or from a sample where statistics of all tasks are the device's or do not fit into memory."""
         d = tasks.n_features + bool(self.fit_intercept)
         source: TaskSource
-        if d <= MOST_COLUMNS and self.device is not None and len(tasks) > SAMPLE_TASKS:
+        if d <= COMPILED_COLUMNS and self.device is not None and len(tasks) > SAMPLE_TASKS:
             tensors, seed = TensorTasks.from_tasks(tasks, check_device(self.device)), self._seed()
             source = DeviceSource(tensors, seed, tasks)
-        elif d <= MOST_COLUMNS and len(tasks) * d * d > LARGEST_STATISTICS:
+        elif d <= COMPILED_COLUMNS and len(tasks) * d * d > LARGEST_STATISTICS:
             seed = self._seed()
             source = MemorySource(tasks, seed)
         else:
@@ -318,7 +317,7 @@ class EmpiricalBayesLearner(StreamLearner):
                 "loss: quantiles are counted on tasks that take turns in being held out, which takes at least two "
                 "tasks with rows; give more tasks, or use ConditionalLearner or TaskRegressor with this loss"
             )
-        if not calibration.counts(quantile):
+        if not calibration.supports_quantile(quantile):
             warnings.warn(
                 f"loss: {n_tasks} tasks are too few to count {100.0 * quantile:g} % quantiles; these are the farthest "
                 "that held-out tasks needed",
@@ -342,8 +341,8 @@ class EmpiricalBayesLearner(StreamLearner):
     @property
     def common_(self) -> Any:
         """The common part's regressor, fitted to the rows of all tasks; None where there is none."""
-        common = self.prior_.common
-        return None if common is None else common.regressor
+        shared = self.prior_.regressor
+        return None if shared is None else shared.regressor
 
     def _side_features(self, tasks: TaskSet) -> SideFeatures | None:
         """The features that join those of the posterior."""

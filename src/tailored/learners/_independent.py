@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from ..prior import Prior
+from ..priors.representation import RepresentationPrior
 from ..representation import Bias, Constant
 from ._base import MetaLearner
 from ._reading import refuse_arguments
@@ -67,10 +67,10 @@ class IndependentLearner(MetaLearner):
             self._check_common()
             tasks = self._read(X, y, groups, side_info, reset=reset)
             theta = self._initial_representation(self.initial_representation)
-            self.prior_ = Prior(
-                Constant(theta),
-                Bias.zero("none", len(theta), 0),
-                self._raw_units(),
+            self.prior_ = RepresentationPrior(
+                scaling=self._raw_units(),
+                conditioning=Constant(theta),
+                bias=Bias.zero("none", len(theta), 0),
                 clip=self._clip(tasks.y),
                 **self._within_settings(),
             )

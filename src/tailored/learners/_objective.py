@@ -13,9 +13,8 @@ from sklearn.utils.metaestimators import available_if
 
 from .._utils.progress import progress_bar
 from .._utils.validation import check_choice, check_fraction, check_int, check_positive
-from ..adapting import solve
 from ..feature_maps import FeatureMap, check_features, get_feature_map
-from ..prior import Prior
+from ..priors.representation import RepresentationPrior
 from ..representation import BIASES, Bias, Conditioning, Constant
 from ..solvers import Solver, get_solver
 from ..solvers.base import Problem, TaskBatch
@@ -216,13 +215,13 @@ class ObjectiveLearner(MetaLearner):
             return None
         return get_feature_map(self.feature_map, has_side_info=train.side_info is not None).fit(train)
 
-    def _start(self, stream: Stream, n_side: int, clip: tuple[float, float] | None) -> Prior:
+    def _start(self, stream: Stream, n_side: int, clip: tuple[float, float] | None) -> RepresentationPrior:
         C0 = self._initial_representation(self.initial_representation)
-        return Prior(
-            Constant(C0, n_side),
-            Bias.zero(self.bias, len(C0), n_side),
-            self._raw_units(),
-            stream.feature_map,
+        return RepresentationPrior(
+            scaling=self._raw_units(),
+            conditioning=Constant(C0, n_side),
+            bias=Bias.zero(self.bias, len(C0), n_side),
+            feature_map=stream.feature_map,
             clip=clip,
             **self._within_settings(),
         )
@@ -270,7 +269,7 @@ class ObjectiveLearner(MetaLearner):
         phis = self._features(stream.feature_map, support)
         return replace(batch, support=self._rows(support), query=self._rows(query), phis=phis)
 
-    def _judge(self, stream: Stream, start: Prior) -> Any:
+    def _judge(self, stream: Stream, start: RepresentationPrior) -> Any:
         """The error of a conditioning function and a prior mean on the held-out tasks."""
         if stream.pool is None:
             return None
@@ -280,7 +279,7 @@ class ObjectiveLearner(MetaLearner):
 
         def judge(conditioning: Conditioning, bias: Bias) -> float:
             prior = replace(start, conditioning=conditioning, bias=bias)
-            prediction = predictions(query_rows, solve(prior, support_rows, phis, self.n_jobs))
+            prediction = predictions(query_rows, prior.solve(support_rows, phis, self.n_jobs))
             losses = self.loss_.value(clipped(prediction, prior.clip), query.y)
             return mean_error(losses, query.offsets)
 

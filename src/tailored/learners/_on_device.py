@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..closed_form import ClosedForm, weights_on_device
+from ..priors.mixture import MixturePrior
+from ..priors.on_device import weights_on_device
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..tasks import TaskSet
 
@@ -51,11 +52,11 @@ def weights_of_tasks(learner: Any, tasks: TaskSet) -> np.ndarray[Any, np.dtype[n
     return found
 
 
-def _closed(learner: Any) -> ClosedForm:
-    found: ClosedForm | None = learner.prior_.closed_form
-    if found is None:
+def _closed(learner: Any) -> MixturePrior:
+    prior = learner.prior_
+    if not isinstance(prior, MixturePrior):
         raise ValueError(
             "device: tasks under this prior are solved on the CPU (more than 64 columns, or no empirical Bayes); use "
             "device=None"
         )
-    return found
+    return prior

@@ -13,7 +13,7 @@ from .._utils.frames import other_columns, read_frame, require_columns
 from .._utils.validation import name_some, numbers_of, outside, refuse_masked, targets_in_objects
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
-from ..predicting import Predicted
+from ..priors.base import Predicted
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
 from ..tasks.encoding import Encoding, as_columns, columns_to_encode

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .. import predicting
 from .._utils.validation import check_choice, check_rng
 from ..losses import Loss, get_loss
-from ..prior import Prior
+from ..priors.base import Prior, predict_blocks
 from ..tasks import TaskSet
 from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.rows import task_means
@@ -78,7 +77,7 @@ class ScoredByTask:
             raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
         query = self._read(query)
         measure = self.loss_ if loss is None else get_loss(loss)
-        prediction = predicting.predict(self.prior_, self._read(tasks), query, self.n_jobs)
+        prediction = predict_blocks(self.prior_, self._read(tasks), query, None, self.n_jobs).prediction
         return task_means(measure.value(prediction, query.y), query.offsets)
 
     def score(
@@ -110,12 +109,12 @@ class ScoredByTask:
             # Split as the rows are.
             carried = weights_as_targets(tasks, sample_weight, None if isinstance(X, TaskSet) else groups)
             weights = self._split(carried, support, order, again)[1].y
-        prediction = predicting.predict(self.prior_, adapt_on, query, self.n_jobs)
+        prediction = predict_blocks(self.prior_, adapt_on, query, None, self.n_jobs).prediction
         if len(query.y) < 2:
             raise ValueError(
                 f"X: R² takes at least two rows that tasks are not adapted on, and there are {len(query.y)}; give more "
                 "rows, or a smaller support"
             )
         # It does not depend on the unit, in which squares may be no numbers.
-        units = self.prior_.units
+        units = self.prior_.scaling
         return float(r2_score(units.targets(query.y), units.targets(prediction), sample_weight=weights))

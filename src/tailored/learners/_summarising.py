@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.frames import as_frame
 from .._utils.validation import check_fraction
 from ..losses import Loss
-from ..prior import Prior
+from ..priors.base import Prior
 from ..summaries.building import (
     ModelDescription,
     build_summary,
@@ -170,5 +170,4 @@ class Summarised:
 
     def _n_side_columns_used(self) -> int:
         """Return the number of side information columns; zero if the feature map does not read them."""
-        features = self.prior_.feature_map
-        return self.n_side_info_in_ if features is not None and features.needs_side_info else 0
+        return self.n_side_info_in_ if self.prior_.reads_side_info else 0

@@ -11,15 +11,11 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from .._utils.threads import single_threaded_blas
-from ..adapting import in_closed_form
 from ..empirical_bayes import Learned
 from ..empirical_bayes.streaming import Running, Stream, places, together
 from ..sources.base import TaskSource
 from ..sources.scan import TaskScan
 from ..tasks import Scaling, TaskSet
-from ..tasks.rows import batches
-from ..wide import adapt as adapt_wide
-from ..wide import is_wide
 from ._base import MetaLearner
 from ._reading import warn_repeated_numbers
 from ._scanning import AllTasks, open_scan
@@ -81,17 +77,15 @@ class StreamLearner(MetaLearner):
             learned, known = self._learn_from(*samples, clip, going_on=self._stream.is_settled)
             self._choose(learned, places(known, tasks), tasks)
             return
-        running, common = before.running, self.prior_.common
+        running, shared = before.running, self.prior_.regressor
         assert running is not None
-        left = tasks if common is None else common.leave(tasks)
+        left = tasks if shared is None else shared.residual_tasks(tasks)
         with single_threaded_blas():
             running = running.advance(left.in_label_order(before.seed), before.n_tasks)
         self._stream = replace(self._stream, running=running)
         self.prior_ = replace(running.prior(self.prior_), clip=clip)
         self.n_tasks_seen_ = self._stream.n_tasks
-        if common is not None:
-            self.task_parts_ = np.full(len(tasks), -1, dtype=np.intp)
-        self._serve(tasks, left)
+        self._remember(tasks)
 
     def _choose(self, learned: Learned, found: NDArray[np.intp], tasks: TaskSet) -> None:
         """Take what was learned; ``found`` are the places of ``tasks``, which are to be served, among those learned from."""
@@ -105,22 +99,8 @@ class StreamLearner(MetaLearner):
                     self.prior_ = running.prior(self.prior_)
         self._stream = replace(self._stream, running=running, n_chosen=n_tasks)
         self.n_tasks_seen_ = n_tasks
-        left = tasks
-        if learned.common is not None:
-            # A task that was learned from is served by the regressor that has not seen it.
-            left = learned.common.leave(tasks, found)
-            self.common_others_ = learned.common.others
-            self.task_parts_ = np.where(found < 0, -1, learned.common.part_of[found])
-        self._serve(tasks, left)
-
-    def _serve(self, tasks: TaskSet, left: TaskSet) -> None:
-        with single_threaded_blas():
-            if is_wide(self.prior_):
-                weights = adapt_wide(self.prior_, left).weights
-            else:
-                adapt_tasks = in_closed_form(self.prior_)
-                weights = np.concatenate([adapt_tasks(batch)[0] for batch in batches(left)])
-        self._remember(tasks, self.prior_.units.raw_weights(weights), left)
+        # Training tasks are predicted by the shared regressor that was not fitted to them.
+        self._remember(tasks, None if learned.common is None else learned.common.folds_of(found))
 
     def _fit_scan(self, scan: TaskScan, validation: TaskSet | None, checkpoint: Any) -> Self:
         """Learn from the tasks of a table that is read in batches."""
@@ -155,6 +135,5 @@ class StreamLearner(MetaLearner):
         learned, _ = self._learn_from(sample, held_out, clip, source_in=everything)
         n_tasks = self.n_tasks_seen_ = everything.n_tasks + (0 if held_out is None else len(held_out))
         self._stream = replace(self._stream, n_tasks=n_tasks, n_chosen=n_tasks, running=Running.of(learned))
-        if learned.common is not None:
-            self.common_others_ = learned.common.others
+
         source.close()

@@ -7,28 +7,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .. import adapting
 from .._utils.validation import check_fraction, numbers_of, outside, refuse_masked
-from ..common import CommonPart
-from ..intervals import TaskSpreads
-from ..predicting import (
-    KnownTasks,
-    Predicted,
-    in_order,
-    predict_known,
-    predict_rows,
-    quantile_shifts,
-    task_spreads,
-)
-from ..prior import Prior
+from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, predict_blocks
 from ..tasks import Encoding, TaskSet
 from ..tasks.encoding import collect_unknown
 from ..tasks.labels import positions_of
-from ..tasks.rows import sparse_products
-from ..wide import FactorSpreads
 from ._reading import (
     ColumnNames,
     align_side_info,
@@ -53,11 +38,7 @@ class Predicts:
     n_side_info_in_: int
     encoding_: Encoding | None = None
     task_labels_: NDArray[Any]
-    task_weights_: Array
-    task_descriptions_: Array
-    task_spreads_: TaskSpreads | FactorSpreads
-    task_parts_: NDArray[np.intp]
-    common_others_: tuple[CommonPart, ...]
+    task_posterior_: Posterior
     n_jobs: int | None
 
     def _read(
@@ -81,7 +62,7 @@ class Predicts:
             missing ones.
         """
         check_is_fitted(self, "prior_")
-        if not hasattr(self, "task_weights_"):
+        if not hasattr(self, "task_posterior_"):
             raise ValueError(
                 "groups: this learner was fitted to a scan of more tasks than it keeps weights of; "
                 "predict_tasks(query, support=rows) adapts to the rows of any task"
@@ -101,7 +82,7 @@ class Predicts:
                     ensure_min_samples=0,
                     ensure_min_features=0,
                 )
-        self.prior_.units.check(X, names=getattr(self, "feature_names_in_", None))
+        self.prior_.scaling.check(X, names=getattr(self, "feature_names_in_", None))
         if groups is None:
             if len(self.task_labels_) != 1:
                 raise ValueError(
@@ -111,45 +92,22 @@ class Predicts:
             positions = np.zeros(X.shape[0], dtype=int)
         else:
             positions = task_positions(self.task_labels_, groups, X.shape[0])
-        weights, task, common = self.task_weights_, positions, self.prior_.common
-        described = np.zeros((len(task), 0)) if common is None else self.task_descriptions_[positions]
+        prediction = np.empty(X.shape[0])
         new = positions < 0
         if new.any():
-            # The task of such a row is one without rows; a description that is not given is one of missing values.
+            # Tasks that were not in `fit` have no rows here; side information that is not given is missing.
             if side_info is None and self.n_side_info_in_:
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
-            empty, places = tasks_without_rows(X[new], groups, new, side_info)
+            empty, task = tasks_without_rows(X[new], groups, new, side_info)
             empty = align_side_info(self, empty)
             self._check_new(empty)
-            task = positions.copy()
-            task[new] = len(weights) + places
-            weights = np.vstack([weights, adapting.weights(self.prior_, empty, self.n_jobs)])
-            if common is not None:
-                described[new] = common.describe(empty)[places]
-        d = X.shape[1]
-        if sparse.issparse(X):
-            prediction = sparse_products(X, weights, task)
-        else:
-            prediction = np.einsum("ij,ij->i", X, weights[task, :d])
-        if self.prior_.fit_intercept:
-            prediction = prediction + weights[task, d]
-        if self.prior_.quantile is not None:
-            prediction[~new] += quantile_shifts(self.prior_, self.task_spreads_, X[~new], positions[~new])
-            if new.any():
-                spreads = task_spreads(self.prior_, empty)
-                prediction[new] += quantile_shifts(self.prior_, spreads, X[new], places)
-        shared = None if common is None else self._common(X, described, positions)
-        return adapting.put_together(prediction, shared, self.prior_.clip)
-
-    def _common(self, X: Any, described: Array, positions: NDArray[np.int64]) -> Array:
-        """The common part at rows of tasks: of those that were learned from, by a regressor that has not seen them."""
-        assert self.prior_.common is not None
-        found = np.empty(X.shape[0])
-        whose = np.where(positions < 0, -1, self.task_parts_[positions])
-        for part in np.unique(whose):
-            rows, regressor = whose == part, self.prior_.common if part < 0 else self.common_others_[part]
-            found[rows] = regressor.predict(X[rows], described[rows])
-        return found
+            covariances = needs_covariances(self.prior_, None)
+            posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
+            prediction[new] = predict(self.prior_, posterior, X[new], task).prediction
+        if not new.all():
+            known = predict(self.prior_, self.task_posterior_, X[~new], positions[~new])
+            prediction[~new] = known.prediction
+        return prediction
 
     def predict_tasks(
         self,
@@ -214,7 +172,8 @@ class Predicts:
             if len(new):
                 parts.append(self._adapted(asked.tasks[new], given, names, coverage))
             which = np.repeat(at < 0, asked.tasks.sizes)
-            found = in_order(parts, np.argsort(np.argsort(which, kind="stable")))
+            order = np.argsort(np.argsort(which, kind="stable"))
+            found = Predicted(*(np.concatenate(column)[order] for column in zip(*parts, strict=True)))
         return prediction_table(found, query, asked, names)
 
     def _adapted(
@@ -224,12 +183,12 @@ class Predicts:
         adapt_on = self._read(
             require_side_info(asked.without_rows() if given is None else given.support_of(asked), names)
         )
-        return predict_rows(self.prior_, adapt_on, asked, coverage, self.n_jobs)
+        return predict_blocks(self.prior_, adapt_on, asked, coverage, self.n_jobs)
 
     def _known(self, asked: TaskSet, given: TaskSet | None) -> NDArray[np.intp]:
         """Places of tasks among those of `fit`; −1 for others, and for those of the support."""
         new = np.full(len(asked), -1, dtype=np.intp)
-        at = positions_of(asked.labels, self.task_labels_) if hasattr(self, "task_weights_") else new
+        at = positions_of(asked.labels, self.task_labels_) if hasattr(self, "task_posterior_") else new
         if given is not None:
             at = np.where(given.positions_of_tasks(asked) < 0, at, new)
         if (at >= 0).any() and len(asked) != len(self.task_labels_):
@@ -251,16 +210,11 @@ class Predicts:
 
     def _as_learned(self, asked: TaskSet, at: NDArray[np.intp], coverage: float | None) -> Predicted:
         """Predictions of tasks at these places among those of `fit`, by what was learned of them."""
-        common = None
-        if self.prior_.common is not None:
-            rows = np.repeat(at, asked.sizes)
-            common = self._common(asked.X, self.task_descriptions_[rows], rows)
-        known = KnownTasks(self.task_weights_, getattr(self, "task_spreads_", None))
-        if coverage is not None and known.spreads is None and self.prior_.calibration is not None:
+        if needs_covariances(self.prior_, coverage) and not self.task_posterior_.has_covariances:
             warnings.warn(
-                f"coverage: what intervals of {len(at)} tasks of fit are made from was not kept (their numbers are too many, or "
-                "the learner was calibrated later); give their rows as support",
+                f"coverage: no intervals for {len(at)} training tasks: their posterior covariances were not stored. Pass "
+                "their rows as support",
                 UserWarning,
                 stacklevel=outside(),
             )
-        return predict_known(self.prior_, known, asked, at, common, coverage)
+        return predict(self.prior_, self.task_posterior_, asked.X, np.repeat(at, asked.sizes), coverage)

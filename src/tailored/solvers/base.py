@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from .._utils.records import Stored
-from ..prior import Prior
+from ..priors.representation import RepresentationPrior
 from ..representation import Bias, Conditioning
 from ..tasks import Rows, TaskSet
 from ..tasks.rows import Index, joined
@@ -96,7 +96,7 @@ class Problem:
 
     Attributes
     ----------
-    start : Prior
+    start : RepresentationPrior
         H = 0, C = C₀, b = 0, and everything else that the learned prior will have.
     objective : Objective
     tasks : TaskSet
@@ -122,7 +122,7 @@ class Problem:
         Advances the progress bar.
     """
 
-    start: Prior
+    start: RepresentationPrior
     objective: Objective
     tasks: TaskSet
     batch: TaskBatch
@@ -136,7 +136,7 @@ class Problem:
     n_jobs: int | None = None
     tick: Callable[[int], None] | None = None
 
-    def prior(self, conditioning: Conditioning, bias: Bias) -> Prior:
+    def prior(self, conditioning: Conditioning, bias: Bias) -> RepresentationPrior:
         """Return the prior with learned parameters."""
         return replace(self.start, conditioning=conditioning, bias=bias)
 
@@ -147,7 +147,7 @@ class Solution:
 
     Attributes
     ----------
-    prior : Prior
+    prior : RepresentationPrior
         A snapshot: continuing from ``state`` makes another one.
     state : object
         State of the solver for its next call.
@@ -162,7 +162,7 @@ class Solution:
         Fitted attributes that only this solver has, such as the selected step size.
     """
 
-    prior: Prior
+    prior: RepresentationPrior
     state: Any
     history: list[dict[str, Any]]
     error: float | None

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..feature_maps import PosteriorModel
 from ..gaussian import Mixture
 from ..gaussian.uncertainty import as_one
-from ..prior import Prior
+from ..priors.base import Prior
+from ..priors.mixture import MixturePrior
 from ..tasks.episodes import SupportSampling
 from .effects import INTERCEPT, posterior_model
 from .rivals import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
@@ -49,7 +49,7 @@ class ModelDescription:
     scale: float = 1.0
 
     @property
-    def model(self) -> PosteriorModel | None:
+    def model(self) -> MixturePrior | None:
         return posterior_model(self.prior)
 
     @cached_property
@@ -111,10 +111,11 @@ def _title(name: str, task: Any, target: Any, training: TrainingSummary | None, 
 
 def effects_table(description: ModelDescription) -> Table:
     """Tabulate fixed effects and random-effect standard deviations."""
-    units, training, d = description.prior.units, description.training, len(description.columns)
+    units, training, d = description.prior.scaling, description.training, len(description.columns)
     columns: dict[str, Any] = {"column": list(description.columns)}
     if description.model is None:
-        constant = np.array(description.prior.bias.constant, dtype=float)
+        centre = description.prior.mean_at_centre()
+        constant = np.full(d, np.nan) if centre is None else centre
         columns["fixed effect"] = units.raw_weights(constant).tolist()
         return Table("Fixed effects", columns, "fixed effect: prior mean of the coefficient.")
     overall, mean = description.overall, None if training is None else training.mean
@@ -156,7 +157,7 @@ def effects_table(description: ModelDescription) -> Table:
 
 def correlations_table(description: ModelDescription) -> Table | None:
     """Tabulate the correlations of the random effects: as a matrix, or the largest ones."""
-    units = description.prior.units
+    units = description.prior.scaling
     covariance = units.raw_representation(description.overall.covariances[0])
     deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
     # Whether a coefficient varies must not depend on the unit of its column.
@@ -194,7 +195,7 @@ def correlations_table(description: ModelDescription) -> Table | None:
 
 def noise_table(description: ModelDescription) -> Table:
     """Tabulate the standard deviation of the noise and of the differences between tasks."""
-    target, training = description.prior.units.target, description.training
+    target, training = description.prior.scaling.target, description.training
     columns: dict[str, list[Any]] = {
         "source": ["noise"],
         "standard deviation": [target * float(np.sqrt(description.overall.noise))],
@@ -222,7 +223,7 @@ def component_tables(description: ModelDescription) -> dict[str, Table]:
     mixture = description.mixture
     if mixture.n_components == 1:
         return {}
-    units, overall, training = description.prior.units, description.overall, description.training
+    units, overall, training = description.prior.scaling, description.overall, description.training
     total = np.maximum(units.raw_deviations(overall.covariances[0]), 1e-300)
     centre = units.raw_weights(overall.means[0].copy())
     means = units.raw_weights(mixture.means.copy())
@@ -288,7 +289,7 @@ def side_tables(description: ModelDescription) -> dict[str, Table]:
     if training is None or training.side is None or description.model is None:
         return {}
     side, mixture, names = training.side, description.mixture, description.side_names
-    between = description.prior.units.target**2 * _between_tasks(description)
+    between = description.prior.scaling.target**2 * _between_tasks(description)
     r2 = side.row_variance / max(between + side.row_variance[0], 1e-300)
     columns: dict[str, Any] = {"side information": ["all", *names]}
     captions, percent = [], []
@@ -314,7 +315,7 @@ def side_tables(description: ModelDescription) -> dict[str, Table]:
 
 def _side_effects_table(description: ModelDescription, names: list[str]) -> Table | None:
     """Tabulate the effects of linear side information on the coefficients; None if splines or categories are used."""
-    training, model, units = description.training, description.model, description.prior.units
+    training, model, units = description.training, description.model, description.prior.scaling
     assert training is not None
     assert model is not None
     if training.mean is None or model.mixture.side is None or model.side is None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import adapting
 from .._utils.threads import single_threaded_blas
-from ..feature_maps import PosteriorMap, PosteriorModel
 from ..gaussian import MeanCovariance, statistics_of, task_covariances
-from ..prior import Prior
+from ..priors.base import Prior, adapt_tasks
+from ..priors.mixture import MixturePrior
 from ..tasks import TaskSet
 from ..tasks.rows import batches
 
@@ -41,9 +39,9 @@ class TaskEffects(NamedTuple):
         return self.weights - half_width, self.weights + half_width
 
 
-def posterior_model(prior: Prior) -> PosteriorModel | None:
-    """Return the Gaussian model of an empirical Bayes prior; None for other priors."""
-    return prior.feature_map.model if isinstance(prior.feature_map, PosteriorMap) else None
+def posterior_model(prior: Prior) -> MixturePrior | None:
+    """Return a prior that has a Gaussian mixture model; None for other priors."""
+    return prior if isinstance(prior, MixturePrior) else None
 
 
 def task_effects(
@@ -57,13 +55,13 @@ def task_effects(
     """
     model = posterior_model(prior)
     if model is None:
-        coefficients = adapting.weights(replace(prior, quantile=None), tasks, n_jobs)
+        coefficients = adapt_tasks(prior, tasks, covariances=False, n_jobs=n_jobs).weights
         return TaskEffects(coefficients, np.full_like(coefficients, np.nan))
-    residual_tasks, weights, deviations = adapting.left_to_tasks(prior, tasks), [], []
+    residual_tasks, weights, deviations = prior.residual_tasks(tasks), [], []
     with single_threaded_blas():
         for batch in batches(residual_tasks):
             side = None if model.side is None else model.side(batch)
-            statistics = statistics_of(batch, prior.units, side)
-            weights.append(prior.units.raw_weights(model.mixture.weights(statistics)))
-            deviations.append(prior.units.raw_deviations(task_covariances(model.mixture, statistics, mean)))
+            statistics = statistics_of(batch, prior.scaling, side)
+            weights.append(prior.scaling.raw_weights(model.mixture.weights(statistics)))
+            deviations.append(prior.scaling.raw_deviations(task_covariances(model.mixture, statistics, mean)))
     return TaskEffects(np.concatenate(weights), np.concatenate(deviations))

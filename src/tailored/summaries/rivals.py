@@ -7,10 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import predicting
 from ..gaussian import Mixture, statistics_of
 from ..losses import Loss
-from ..prior import Prior
+from ..priors.base import Prior, predict_blocks
 from ..tasks import TaskSet
 from ..tasks.rows import clipped, predictions, task_means
 from .effects import posterior_model
@@ -32,19 +31,19 @@ def rival_predictions(
     own = np.where(support.sizes > 0, task_means(support.y, support.offsets), training.target_mean)
     found = {TASK_MEAN: np.repeat(own, query.sizes)}
     models: dict[str, Mixture] = {}
-    d, model = len(prior.units.columns), posterior_model(prior)
+    d, model = len(prior.scaling.columns), posterior_model(prior)
     if training.ridge is not None:
         models[RIDGE] = Mixture(np.ones(1), np.zeros((1, d)), training.ridge * np.eye(d)[None], 1.0)
     if training.mixed_model is not None and model is not None:
         models[MIXED_MODEL] = training.mixed_model
     # With a shared regressor they were fitted to the residuals, so their predictions are not comparable.
-    if prior.common is not None or not models:
+    if prior.regressor is not None or not models:
         return found
     side = None if model is None or model.side is None else model.side(support)
-    statistics = statistics_of(support, prior.units, side)
-    rows = prior.units.rows(query)
+    statistics = statistics_of(support, prior.scaling, side)
+    rows = prior.scaling.rows(query)
     for name, rival in models.items():
-        raw = prior.units.raw_predictions(predictions(rows, rival.weights(statistics)))
+        raw = prior.scaling.raw_predictions(predictions(rows, rival.weights(statistics)))
         found[name] = clipped(raw, prior.clip)
     return found
 
@@ -58,7 +57,7 @@ def rival_errors(
     n_jobs: int | None = None,
 ) -> Mapping[str, Array]:
     """Return the mean loss of each task's query rows, by the learner and by the baselines; NaN without query rows."""
-    found = {OWN: predicting.predict(prior, support, query, n_jobs)}
+    found = {OWN: predict_blocks(prior, support, query, None, n_jobs).prediction}
     if training is not None:
         found.update(rival_predictions(prior, training, support, query))
     asked = query.sizes > 0

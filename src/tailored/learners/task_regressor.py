@@ -1,0 +1,414 @@
+"""One task's fitted linear model: an ordinary scikit-learn regressor."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from .. import within
+from .._utils.records import Fitted
+from .._utils.threads import single_threaded_blas, single_threaded_products
+from .._utils.validation import (
+    check_choice,
+    check_clip,
+    check_finite,
+    check_fraction,
+    check_psd,
+    check_shape,
+    check_target,
+    numbers_of,
+    refuse_masked,
+    targets_in_objects,
+)
+from ..files.format import save
+from ..losses import get_loss
+from ..priors.base import Posterior, Predicted, Prior, Support, needs_covariances, predict
+from ..priors.representation import RepresentationPrior
+from ..representation import Bias, Constant
+from ..tasks import Encoding, Scaling, TaskSet
+from ..tasks.rows import dense_rows
+
+Array = NDArray[np.float64]
+
+
+class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
+    """Linear model of one task under a given representation.
+
+    Minimises ``1/n Σ ℓ(<x_i, w>, y_i) + ½ (w − b)ᵀ θ† (w − b)`` over w in b + Ran(θ) (the paper's
+    Eq. RERM_feature, with a prior mean b).  `adapt` of a meta-learner returns a fitted one.
+
+    Parameters
+    ----------
+    representation : array (d, d), optional
+        θ, positive semidefinite; the identity by default.
+    bias : array (d,), optional
+        The prior mean b; zero by default.
+    loss : str or Loss, default="absolute"
+    inner : {"exact", "online"}, default="exact"
+        Certified minimisation in the dual, or the paper's one-pass variant.
+    fit_intercept : bool, default=False
+        Append a constant column, the last feature of ``representation`` and ``bias``.
+    tol : float, default=1e-8
+        The exact solver stops when ``dual_gap_ <= tol * P(0)``, P(0) being the objective at w = b.
+    max_iter : int, default=1000
+    clip : None, "train" or pair (low, high), default=None
+        Clip predictions to this range, or to that of the targets in `fit`.
+
+    Attributes
+    ----------
+    coef_ : array (d,)
+    intercept_ : float
+        Coefficients and intercept.  Predictions also contain the shared regressor, where the learner has one.
+    representation_, bias_ : arrays (d, d), (d,), or of d + 1 with an intercept
+        θ and b, computed when they are read.
+    dual_gap_ : float
+        Upper bound on the distance of the model's objective from the minimum; computed when it is read.
+    n_iter_ : int
+    """
+
+    coef_: Array
+    intercept_: float
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+    clip_: tuple[float, float] | None
+    _prior: Prior
+    _posterior: Posterior
+    #: Rows that the model was adapted to; None after `fit`.
+    _support: Support | None = None
+    #: How the tables of the learner that adapted this model are encoded.
+    _encoding: Encoding | None = None
+    #: Dual gap and number of iterations.
+    _certificate: tuple[float, int] | None = None
+
+    def __init__(
+        self,
+        representation: ArrayLike | None = None,
+        bias: ArrayLike | None = None,
+        *,
+        loss: Any = "absolute",
+        inner: str = "exact",
+        fit_intercept: bool = False,
+        tol: float = 1e-8,
+        max_iter: int = 1000,
+        clip: Any = None,
+    ) -> None:
+        self.representation = representation
+        self.bias = bias
+        self.loss = loss
+        self.inner = inner
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.clip = clip
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        # With θ = I and a Lipschitz loss the model is heavily regularised by construction.
+        tags.regressor_tags.poor_score = True
+        return tags
+
+    # ------------------------------------------------------------------ fitting
+
+    @classmethod
+    def adapted(
+        cls, prior: Prior, task: TaskSet, feature_names: Any = None, encoding: Encoding | None = None
+    ) -> Self:
+        """Return the model of one task under a learned prior; the task may have no rows.
+
+        ``encoding`` says how tables of rows are read.
+        """
+        model = cls(**prior.task_settings, fit_intercept=prior.fit_intercept, clip=prior.clip)
+        with single_threaded_products(*task.X.shape):
+            model._adapt(prior, prior.support(task))
+        if feature_names is not None:
+            model.feature_names_in_ = feature_names
+        model._encoding = encoding
+        return model
+
+    def _adapt(self, prior: Prior, support: Support) -> None:
+        posterior = prior.adapt(support, covariances=False)
+        self._prior, self._support, self._certificate = prior, support, None
+        self.clip_ = prior.clip
+        self._store(posterior)
+
+    def update(self, X: Any, y: Any) -> Self:
+        """Add further rows of the task to an adapted model.
+
+        The result is that of `adapt` for all rows at once.  Models of `EmpiricalBayesLearner` keep second moments of their
+        rows, in at most a few times d² numbers; other models keep a copy of the rows.  A call that fails does not change
+        the model.
+
+        Parameters
+        ----------
+        X, y : arrays (n, d), (n,)
+            The further rows.
+        """
+        check_is_fitted(self, "coef_")
+        if self._support is None:
+            raise ValueError(
+                "update: this model was fitted by fit, which does not keep rows; call fit with all rows, or use adapt of "
+                "a meta-learner, whose models can be updated"
+            )
+        X = self._inputs(X)
+        y = check_target(y, X.shape[0])
+        check_finite(y, "y")
+        if not len(y):
+            return self
+        self._prior.scaling.check(X, y)
+        get_loss(self.loss).check_targets(y)
+        with single_threaded_blas():
+            self._adapt(self._prior, self._prior.extend(self._support, X, y))
+        return self
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the task's rows ``X`` (n, d), ``y`` (n,); a call that fails does not change the model."""
+        before = dict(vars(self))
+        try:
+            return self._fit(X, y)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _fit(self, X: Any, y: Any) -> Self:
+        refuse_masked("X", X)
+        refuse_masked("y", y)
+        with numbers_of("X"):
+            X, y = validate_data(
+                self, X, targets_in_objects(y), accept_sparse="csr", dtype=np.float64, y_numeric=True
+            )
+        Scaling.raw(X.shape[1]).check(X, y, getattr(self, "feature_names_in_", None))
+        loss = get_loss(self.loss)
+        loss.check_targets(y)
+        check_choice("inner", self.inner, within.WITHIN)
+        self.clip_ = check_clip(self.clip, y)
+        rows = np.ascontiguousarray(dense_rows(X, self.fit_intercept))
+        d = rows.shape[1]
+        theta = (
+            np.eye(d) if self.representation is None else check_psd(self.representation, "representation", d)
+        )
+        bias = np.zeros(d) if self.bias is None else np.array(self.bias, dtype=float)
+        if bias.shape != (d,) or not np.isfinite(bias).all():
+            raise ValueError(f"bias: expected {d} finite numbers, got an array of shape {bias.shape}")
+        with single_threaded_blas():
+            solution = within.solve(
+                rows,
+                np.ascontiguousarray(y),
+                theta,
+                loss,
+                inner=self.inner,
+                offset=rows @ bias,
+                tol=self.tol,
+                max_iter=self.max_iter,
+            )
+        self._prior = RepresentationPrior(
+            scaling=Scaling.raw(X.shape[1], self.fit_intercept),
+            clip=self.clip_,
+            conditioning=Constant(theta),
+            bias=Bias("shared", bias, np.zeros((d, 0))),
+        )
+        self._support = self._encoding = None
+        self._certificate = float(solution.gap), int(solution.n_iter)
+        none = np.zeros((0, 0, 0))
+        weights = (solution.coef + bias)[None]
+        self._store(
+            Posterior(weights, np.array([len(y)]), np.zeros(0), none, np.zeros((1, 0)), np.full(1, -1))
+        )
+        return self
+
+    def _store(self, posterior: Posterior) -> None:
+        weights = posterior.weights[0]
+        self._posterior = posterior
+        if self.fit_intercept:
+            self.coef_, self.intercept_ = weights[:-1], float(weights[-1])
+        else:
+            self.coef_, self.intercept_ = weights, 0.0
+        self.n_features_in_ = len(self.coef_)
+
+    # ------------------------------------------------------------------ fitted attributes
+
+    @property
+    def representation_(self) -> Array:
+        """θ, in the user's units."""
+        at = self._evaluated_at()
+        theta = self._prior.representation(at, raw=True)[0]
+        return np.asarray(theta * self._prior.size_factors(self._posterior.n_rows)[0])
+
+    @property
+    def bias_(self) -> Array:
+        """The prior mean b, in the user's units."""
+        return self._prior.scaling.raw_weights(np.array(self._prior.mean(self._evaluated_at())[0]))
+
+    @property
+    def dual_gap_(self) -> float:
+        """Upper bound on the distance of the model's objective from the minimum."""
+        # Objectives of the squared loss scale with the square of the targets; others are not scaled.
+        return self._certified()[0] * self._prior.scaling.target**2
+
+    @property
+    def n_iter_(self) -> int:
+        """Iterations of the within-task solver."""
+        return self._certified()[1]
+
+    def _certified(self) -> tuple[float, int]:
+        check_is_fitted(self, "coef_")
+        if self._certificate is None:
+            assert self._support is not None
+            with single_threaded_blas():
+                self._certificate = self._prior.certificate(self._support)
+        return self._certificate
+
+    def _evaluated_at(self) -> Support:
+        """Return the rows that τ(s) and b(s) depend on; none after `fit`, where they are constant."""
+        check_is_fitted(self, "coef_")
+        if self._support is not None:
+            return self._support
+        one = np.zeros((0, self.n_features_in_))
+        return TaskSet.from_arrays(one, np.zeros(0), np.zeros(2, dtype=np.int64), np.zeros(1, dtype=np.int64))
+
+    # ------------------------------------------------------------------ predicting
+
+    def _inputs(self, X: Any) -> Any:
+        """Return rows checked against those of `fit`; columns of tables are found by name."""
+        if self._encoding is not None:
+            X = self._encoding.encode_rows(X)
+        refuse_masked("X", X)
+        if self._support is not None and type(X) is np.ndarray:
+            # Rows of a `TaskSet` have no names: no reason to warn where the learner was fitted to a table.
+            with numbers_of("X"):
+                checked = check_array(
+                    X, dtype=np.float64, input_name="X", ensure_min_samples=0, ensure_min_features=0
+                )
+            if checked.shape[1] != self.n_features_in_:
+                raise ValueError(
+                    f"X has {checked.shape[1]} features, but {type(self).__name__} is expecting "
+                    f"{self.n_features_in_} features as input"
+                )
+        else:
+            with numbers_of("X"):
+                checked = validate_data(
+                    self,
+                    X,
+                    accept_sparse="csr",
+                    dtype=np.float64,
+                    reset=False,
+                    ensure_min_samples=0,
+                    ensure_min_features=0,
+                )
+        self._prior.scaling.check(checked, names=getattr(self, "feature_names_in_", None))
+        return checked
+
+    def predict(self, X: Any) -> Array:
+        """Predict ``X @ coef_ + intercept_``, plus the shared regressor where the learner has one, clipped on request.
+
+        These are decision values for classification losses.  A model of `EmpiricalBayesLearner` with a pinball loss adds
+        the calibrated multiple of each row's standard deviation that makes the prediction a quantile.
+        """
+        check_is_fitted(self, "coef_")
+        X = self._inputs(X)
+        if self._prior.quantile is not None:
+            self._check_calibration("predict")
+        return self._predicted(X, None).prediction
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+        """Predict intervals that contain the target of a new row with probability ``coverage``.
+
+        Conformal over tasks: coverage is marginal over new rows of new tasks from the population of the calibration
+        tasks.  The learner's ``order`` says whether support rows are random or the first ones.
+
+        Parameters
+        ----------
+        X : array (n, d)
+        coverage : float, default=0.9
+            Between 0 and 1.
+
+        Returns
+        -------
+        array (n, 2)
+            Lower and upper ends, inside ``clip``.  With too few calibration tasks for the coverage (about
+            1 / (1 - coverage) are needed) the ends are Gaussian with `predict_std`, or those of the most extreme task
+            where these are farther out, and a warning says so.
+        """
+        check_is_fitted(self, "coef_")
+        check_fraction("coverage", coverage)
+        self._check_calibration("predict_interval")
+        found = self._predicted(self._inputs(X), coverage)
+        return np.stack([found.lower, found.upper], axis=1)
+
+    def predict_std(self, X: Any) -> Array:
+        """Predict the standard deviation of a new target at each row about ``X @ coef_ + intercept_``.
+
+        It combines the task's noise and the uncertainty of its weights, calibrated on the errors of held-out tasks.
+        """
+        check_is_fitted(self, "coef_")
+        self._check_calibration("predict_std")
+        # Any coverage: the standard deviation does not depend on it, and quantiles near the median are always known.
+        return self._predicted(self._inputs(X), 0.01).std
+
+    def _predicted(self, X: Any, coverage: float | None) -> Predicted:
+        if needs_covariances(self._prior, coverage) and not self._posterior.has_covariances:
+            assert self._support is not None
+            with warnings.catch_warnings():
+                # The first solution of the same problem has warned.
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                self._posterior = self._prior.adapt(self._support, covariances=True)
+        with single_threaded_products(*X.shape):
+            return predict(self._prior, self._posterior, X, np.zeros(X.shape[0], dtype=np.intp), coverage)
+
+    def _check_calibration(self, method: str) -> None:
+        if self._prior.calibration is None:
+            raise ValueError(
+                f"{method}: the learner that adapted this model has no calibration; call calibrate_intervals(tasks) on "
+                "it with tasks it was not fitted to, and adapt again (EmpiricalBayesLearner is calibrated by fit, from "
+                "two tasks on)"
+            )
+
+    # ------------------------------------------------------------------ saving
+
+    def save(self, path: Any) -> None:
+        """Write the model to one file without pickle, atomically; `tailored.load` reads it back.
+
+        The file contains all that `predict`, `score`, `predict_interval` and `update` need.  For an adapted model this is
+        the learner's prior, and the task's rows or a few rows with the same second moments.
+        """
+        check_is_fitted(self, "coef_")
+        save(path, self)
+
+    def state(self) -> dict[str, Any]:
+        names = [
+            "_prior",
+            "_posterior",
+            "_support",
+            "_encoding",
+            "_certificate",
+            "clip_",
+            "feature_names_in_",
+        ]
+        fitted = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        return {**self.get_params(deep=False), **fitted}
+
+    def restore(self) -> None:
+        if not hasattr(self, "_posterior"):
+            raise ValueError("_posterior: is missing")
+        prior = self._prior
+        if bool(self.fit_intercept) != prior.fit_intercept:
+            raise ValueError("fit_intercept: is not that of the prior")
+        if len(self._posterior) != 1:
+            raise ValueError("_posterior: must be that of one task")
+        prior.check_posterior(self._posterior)
+        if self._support is not None:
+            prior.check_support(self._support)
+        elif self._certificate is None:
+            raise ValueError("_certificate: is missing")
+        self._store(self._posterior)
+        if hasattr(self, "feature_names_in_"):
+            check_shape("feature_names_in_", self.feature_names_in_, self.n_features_in_)
+        if self.clip_ is not None and self.clip_[0] > self.clip_[1]:
+            raise ValueError("clip_: the lower end is above the upper end")

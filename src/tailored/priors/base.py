@@ -1,0 +1,563 @@
+"""Learned priors: the posterior of tasks, and predictions with intervals from it."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from numba import njit
+from numpy.typing import NDArray
+from scipy import sparse
+
+from .._utils.records import Record
+from .._utils.threads import single_threaded_blas
+from .._utils.validation import check_cone, check_fraction, check_shape, outside
+from ..gaussian import Mixture
+from ..gaussian.kernels import ENTRY
+from ..losses import Squared
+from ..tasks import Scaling, TaskSet
+from ..tasks.rows import clipped, dense, frozen, segment_sums, sparse_products
+from .intervals import Calibration, Errors, noise_variances
+from .shared_regressor import SharedRegressor
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+#: Blocks of tasks that one thread takes at a time.
+BLOCKS_PER_JOB = 2
+
+
+class Predicted(NamedTuple):
+    """Predictions (n,) of rows, ends of their intervals and standard deviations; the last three are NaN if unknown."""
+
+    prediction: Array
+    lower: Array
+    upper: Array
+    std: Array
+
+
+@dataclass(frozen=True)
+class Posterior(Record):
+    """The posterior of T adapted tasks.  Their support rows are no longer needed.
+
+    Attributes
+    ----------
+    weights : array (T, d)
+        Posterior means in the user's units, the intercept last where there is one.
+    n_rows : array (T,)
+        Numbers of support rows.
+    squares : array (T,)
+        Sums of squared residuals of the support rows, in the scaling of the prior; empty if they were not computed.
+    covariances : array (T, d, d)
+        Posterior covariances of the weights in the scaling of the prior and in units of the noise variance; for a
+        `FactorPrior` those of the factor scores, (T, q, q); empty if they were not computed.
+    shared_inputs : array (T, k)
+        Encoded side information that the shared regressor reads; k is 0 without one.
+    folds : array (T,)
+        Number of the shared regressor that was not fitted to the task; -1 is the one fitted to all training tasks.
+    """
+
+    weights: Array
+    n_rows: NDArray[np.int64]
+    squares: Array
+    covariances: Array
+    shared_inputs: Array
+    folds: Index
+
+    def restore(self) -> None:
+        n = len(self.weights)
+        check_shape("weights", self.weights, n, None)
+        for name in ("n_rows", "folds"):
+            check_shape(name, getattr(self, name), n)
+        check_shape("shared_inputs", self.shared_inputs, n, None)
+        check_shape("squares", self.squares, n if len(self.squares) else 0)
+        check_shape("covariances", self.covariances, len(self.squares), None, None)
+        if (self.n_rows < 0).any() or (self.squares < 0).any():
+            raise ValueError("n_rows: numbers of rows and sums of squares must not be negative")
+        check_cone("covariances", self.covariances)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @property
+    def has_covariances(self) -> bool:
+        """Return whether intervals can be computed."""
+        return len(self.squares) == len(self.weights)
+
+    def take(self, index: Index) -> Posterior:
+        """Return the tasks at these positions."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Posterior(
+            **{k: v[index] if len(v) == len(self) else v for k, v in values.items()},
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[Posterior]) -> Posterior:
+        """Return the tasks of all parts, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(**{f.name: np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(cls)})
+
+
+@dataclass(frozen=True)
+class ReducedRows(Record):
+    """Rows of one task that are sufficient for its posterior and for adding further rows.
+
+    Attributes
+    ----------
+    X, y : arrays (m, d), (m,)
+        Rows in the scaling of the prior, with residuals of the shared regressor as targets: the task's own rows, or at
+        most d + 1 rows with the same second moments.
+    n_rows : int
+        Number of the task's own rows.
+    side : array (1, q)
+        Features of the side information; q is 0 without any.
+    shared_inputs : array (1, k)
+        See `Posterior`.
+    """
+
+    X: Array
+    y: Array
+    n_rows: int
+    side: Array
+    shared_inputs: Array
+
+    def restore(self) -> None:
+        check_shape("X", self.X, None, None)
+        check_shape("y", self.y, len(self.X))
+        check_shape("side", self.side, 1, None)
+        check_shape("shared_inputs", self.shared_inputs, 1, None)
+        if len(self.y) > self.n_rows:
+            raise ValueError(f"n_rows: is {self.n_rows}, but there are {len(self.y)} rows")
+
+
+#: What is kept of the support rows of one task.
+Support = TaskSet | ReducedRows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior(Record, ABC):
+    """A learned prior ``s -> (τ(s), b(s))`` of the weights of a task with side information s.
+
+    A snapshot: learning on makes a new one.
+
+    Attributes
+    ----------
+    scaling : Scaling
+        Shift and scale of columns and targets.  τ, b and calibration refer to scaled data.
+    clip : (low, high) or None
+        Range of the predictions.
+    calibration : Calibration or None
+        Scores of held-out tasks from which intervals are computed.
+    quantile : float or None
+        Quantile of the targets to predict, by adding the calibrated number of standard deviations; None predicts the mean.
+    regressor : SharedRegressor or None
+        Model of all tasks.  The prior is that of tasks with its residuals as targets.
+    """
+
+    scaling: Scaling
+    clip: tuple[float, float] | None = None
+    calibration: Calibration | None = None
+    quantile: float | None = None
+    regressor: SharedRegressor | None = None
+
+    #: Floats of (d, d) matrices of the tasks in one block.
+    block_floats: ClassVar[int] = 1 << 17
+    #: Whether blocks run in parallel; False where the posterior of one block does.
+    parallel_blocks: ClassVar[bool] = True
+
+    def restore(self) -> None:
+        if self.clip is not None and self.clip[0] > self.clip[1]:
+            raise ValueError("clip: the lower end is above the upper end")
+        if self.quantile is not None:
+            check_fraction("quantile", self.quantile)
+            if self.calibration is None:
+                raise ValueError("quantile: needs a calibration")
+
+    def check_posterior(self, posterior: Posterior) -> None:
+        """Raise ValueError if a posterior from a file does not belong to this prior."""
+        n, (rows, columns) = len(posterior), self.covariance_shape
+        check_shape("weights", posterior.weights, n, self.n_weights)
+        if posterior.has_covariances:
+            check_shape("covariances", posterior.covariances, n, rows, columns)
+        elif self.quantile is not None:
+            raise ValueError("covariances: a prior of quantiles needs them")
+        n_folds = 0 if self.regressor is None else len(self.regressor.folds)
+        if not ((posterior.folds >= -1) & (posterior.folds < n_folds)).all():
+            raise ValueError(f"folds: must be -1, or numbers below {n_folds}")
+
+    def check_support(self, support: Support) -> None:
+        """Raise ValueError if rows of one task from a file do not belong to this prior."""
+        d = self.n_weights - self.fit_intercept
+        if isinstance(support, ReducedRows) or (len(support), support.n_features) != (1, d):
+            raise ValueError(f"support: must be one task with {d} columns")
+
+    @property
+    def n_weights(self) -> int:
+        """Number d of weights of a task, with the intercept."""
+        return len(self.scaling.columns)
+
+    @property
+    def fit_intercept(self) -> bool:
+        """Return whether the last weight is an intercept."""
+        return self.scaling.fit_intercept
+
+    @property
+    def covariance_shape(self) -> tuple[int, int]:
+        """Shape of the covariance of one task in `Posterior`."""
+        return self.n_weights, self.n_weights
+
+    @property
+    def task_settings(self) -> dict[str, Any]:
+        """Arguments of `TaskRegressor` that say how a task is fitted."""
+        return {"loss": Squared()}
+
+    @property
+    def mixture(self) -> Mixture | None:
+        """The Gaussian mixture model of the tasks; None for other priors."""
+        return None
+
+    @property
+    def reads_side_info(self) -> bool:
+        """Return whether the prior depends on side information."""
+        return False
+
+    # ------------------------------------------------------------------ to be defined
+
+    @abstractmethod
+    def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
+        """Return weights (T, d) in the scaling of the prior, and covariances if wanted, of residual tasks."""
+
+    @abstractmethod
+    def _represent(self, tasks: Any, change: Array) -> Array:
+        """Return ``A τ(s) Aᵀ``, (T, c, c), of residual tasks for a matrix A = ``change`` (c, d)."""
+
+    @abstractmethod
+    def _mean(self, tasks: Any) -> Array:
+        """Return b(s), (T, d), of residual tasks in the scaling of the prior."""
+
+    @abstractmethod
+    def paper_form(self) -> Any:
+        """Return the same prior as a `RepresentationPrior`, for display and tests.
+
+        ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀``.
+        """
+
+    @abstractmethod
+    def certificate(self, support: Support) -> tuple[float, int]:
+        """Return a bound on the distance of one task's objective from its minimum (scaled), and the iterations."""
+
+    # ------------------------------------------------------------------ adapting
+
+    def posterior(
+        self,
+        tasks: TaskSet,
+        *,
+        covariances: bool = True,
+        folds: Index | None = None,
+        n_jobs: int | None = None,
+    ) -> Posterior:
+        """Adapt to tasks in one block; `adapt_tasks` takes any number of them.
+
+        ``folds`` are those of `Posterior`, for training tasks.
+        """
+        inputs, at = np.zeros((len(tasks), 0)), np.full(len(tasks), -1, dtype=np.intp)
+        residual = tasks
+        if self.regressor is not None:
+            inputs, at = self.regressor.encode(tasks), at if folds is None else folds
+            residual = self.regressor.residual_tasks(tasks, at)
+        weights, covariance = self._solve(residual, covariances, n_jobs)
+        weights = self.scaling.raw_weights(weights)
+        squares = np.zeros(0)
+        if covariances:
+            task = np.repeat(np.arange(len(tasks)), tasks.sizes)
+            errors = residual.y - products(residual.X, weights, task, self.scaling.fit_intercept)
+            squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
+        return Posterior(weights, tasks.sizes, squares, covariance, inputs, at)
+
+    def support(self, task: TaskSet) -> Support:
+        """Return what has to be kept of a set of one task: a copy of its rows."""
+        return task.replace(X=task.X.copy(), y=task.y.copy(), encoding=None)
+
+    def extend(self, support: Support, X: Any, y: Array) -> Support:
+        """Return the support with further rows, in the user's units."""
+        assert isinstance(support, TaskSet)
+        old = support.X
+        stacked = (
+            sparse.vstack([old, sparse.csr_array(X)], format="csr")
+            if support.is_sparse
+            else np.concatenate([old, dense(X)])
+        )
+        targets = np.concatenate([support.y, y])
+        return support.replace(X=stacked, y=targets, offsets=np.array([0, len(targets)]))
+
+    def adapt(self, support: Support, *, covariances: bool) -> Posterior:
+        """Return the posterior of one task from its support."""
+        assert isinstance(support, TaskSet)
+        return self.posterior(support, covariances=covariances)
+
+    def representation(self, tasks: Support, columns: Any = None, *, raw: bool = False) -> Array:
+        """Return τ(s) of each task, (T, c, c), at some of the weights.
+
+        ``raw`` is for the user's units.
+        """
+        return self._represent(self.residual_tasks(tasks), self._change(columns, raw))
+
+    def _change(self, columns: Any, raw: bool) -> Array:
+        """Return A (c, d) such that ``A τ Aᵀ`` is τ at some of the weights, in the user's units if ``raw``."""
+        d, scaling = self.n_weights, self.scaling
+        at = np.arange(d) if columns is None else np.arange(d)[columns]
+        change = np.zeros((len(at), d))
+        change[np.arange(len(at)), at] = 1.0 / scaling.columns[at] if raw else 1.0
+        if raw and scaling.fit_intercept:
+            # The intercept of centred columns is that of the raw columns plus the weights times the shifts.
+            change[at == d - 1, :-1] = -scaling.shift[:-1] / scaling.columns[:-1]
+        return change
+
+    def mean(self, tasks: Support) -> Array:
+        """Return b(s) of each task, (T, d), in the scaling of the prior."""
+        return self._mean(self.residual_tasks(tasks))
+
+    def variances_of_weights(self, tasks: TaskSet) -> Array:
+        """Return the diagonal of τ(s) of each task, (T, d), in the scaling of the prior."""
+        return np.asarray(np.diagonal(self.representation(tasks), axis1=1, axis2=2))
+
+    def mean_at_centre(self) -> Array | None:
+        """Return the prior mean (d,) at the mean of the side information; None where it has no such value."""
+        return None
+
+    def size_factors(self, sizes: NDArray[np.int64]) -> Array:
+        """Return θ / τ(s) for tasks of these sizes: θ is the representation of the within-task objective.
+
+        The within-task objective is a mean over rows, so ``w ~ N(b, σ² τ)`` corresponds to θ = n τ.
+        """
+        return np.maximum(sizes, 1).astype(float)
+
+    def residual_tasks(self, tasks: Support) -> Any:
+        """Return the tasks with residuals of the shared regressor as targets; reduced rows have these already."""
+        if self.regressor is None or isinstance(tasks, ReducedRows):
+            return tasks
+        return self.regressor.residual_tasks(tasks)
+
+    # ------------------------------------------------------------------ predicting
+
+    def variances(self, posterior: Posterior, X: Any, task: Index) -> Array:
+        """Return the variance of ``<x, w>`` at rows of the tasks at these positions, in units of the noise variance."""
+        out = np.empty(X.shape[0])
+        shift, scale = self.scaling.change[:2]
+        row_variances(
+            frozen(dense(X)), frozen(task, np.intp), shift, scale, frozen(posterior.covariances), out
+        )
+        return out
+
+    def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors:
+        """Return the errors of the query rows after adapting to the support rows, for calibration."""
+        residual = self._query_residuals(support, query)
+        errors, variances = np.empty(len(query.y)), np.empty(len(query.y))
+        squares = np.empty(len(query))
+
+        def work(start: int, stop: int) -> None:
+            posterior = self.posterior(support[start:stop], n_jobs=n_jobs)
+            rows, task = _rows_of_block(query, start, stop)
+            X = query.X[rows]
+            centre = products(X, posterior.weights, task, self.scaling.fit_intercept)
+            errors[rows] = (residual[rows] - centre) / self.scaling.target
+            variances[rows] = self.variances(posterior, X, task)
+            squares[start:stop] = posterior.squares
+
+        each_block(self, len(query), work, n_jobs)
+        task = np.repeat(np.arange(len(query)), query.sizes)
+        return Errors(errors, variances, task, squares, support.sizes)
+
+    def _query_residuals(self, support: TaskSet, query: TaskSet) -> Array:
+        if self.regressor is None:
+            return query.y
+        inputs = np.repeat(self.regressor.encode(support), query.sizes, axis=0)
+        return np.asarray(query.y - self.regressor.predict(query.X, inputs))
+
+
+# ---------------------------------------------------------------------- many tasks
+
+
+def each_block(prior: Prior, n_tasks: int, work: Callable[[int, int], None], n_jobs: int | None) -> None:
+    """Call ``work(start, stop)`` on blocks of tasks; the blocks do not depend on the number of threads."""
+    size = max(1, prior.block_floats // prior.n_weights**2)
+    edges = [*range(0, n_tasks, size), n_tasks]
+
+    def work_on(first: int) -> None:
+        for start, stop in pairwise(edges[first : first + BLOCKS_PER_JOB + 1]):
+            work(start, stop)
+
+    firsts = range(0, len(edges) - 1, BLOCKS_PER_JOB)
+    n_threads = min(effective_n_jobs(n_jobs), len(firsts)) if prior.parallel_blocks else 1
+    with single_threaded_blas():
+        if n_threads > 1:
+            Parallel(n_jobs=n_threads, require="sharedmem")(delayed(work_on)(first) for first in firsts)
+        else:
+            for first in firsts:
+                work_on(first)
+
+
+def adapt_tasks(
+    prior: Prior,
+    tasks: TaskSet,
+    *,
+    covariances: bool = True,
+    folds: Index | None = None,
+    n_jobs: int | None = None,
+) -> Posterior:
+    """Adapt to any number of tasks; the result for a task depends neither on the others nor on ``n_jobs``."""
+    parts: dict[int, Posterior] = {}
+
+    def work(start: int, stop: int) -> None:
+        at = None if folds is None else folds[start:stop]
+        parts[start] = prior.posterior(tasks[start:stop], covariances=covariances, folds=at, n_jobs=n_jobs)
+
+    if not len(tasks):
+        return prior.posterior(tasks, covariances=covariances)
+    each_block(prior, len(tasks), work, n_jobs)
+    return Posterior.join([parts[start] for start in sorted(parts)])
+
+
+def predict_blocks(
+    prior: Prior,
+    support: TaskSet,
+    query: TaskSet,
+    coverage: float | None = None,
+    n_jobs: int | None = None,
+) -> Predicted:
+    """Predict the query rows of tasks after adapting to the support rows of the same tasks, in the same order."""
+    out = Predicted(*(np.empty(len(query.y)) for _ in Predicted._fields))
+    covariances = needs_covariances(prior, coverage)
+    too_few: list[int] = []
+
+    def work(start: int, stop: int) -> None:
+        posterior = prior.posterior(support[start:stop], covariances=covariances, n_jobs=n_jobs)
+        rows, task = _rows_of_block(query, start, stop)
+        block, calibrated = _predict(prior, posterior, query.X[rows], task, coverage)
+        for column, values in zip(out, block, strict=True):
+            column[rows] = values
+        if not calibrated:
+            too_few.append(start)
+
+    each_block(prior, len(query), work, n_jobs)
+    if too_few:
+        warn_not_calibrated(coverage)
+    return out
+
+
+def needs_covariances(prior: Prior, coverage: float | None) -> bool:
+    """Return whether predictions need posterior covariances."""
+    return prior.quantile is not None or (coverage is not None and prior.calibration is not None)
+
+
+def predict(
+    prior: Prior, posterior: Posterior, X: Any, task: Index, coverage: float | None = None
+) -> Predicted:
+    """Predict rows X (n, ..) of the tasks at the positions ``task`` (n,) of the posterior.
+
+    Without a calibration or without covariances there are no intervals.
+    """
+    predicted, calibrated = _predict(prior, posterior, X, task, coverage)
+    if not calibrated:
+        warn_not_calibrated(coverage)
+    return predicted
+
+
+def _predict(
+    prior: Prior, posterior: Posterior, X: Any, task: Index, coverage: float | None
+) -> tuple[Predicted, bool]:
+    """Predict rows, and return whether there were enough held-out tasks for the intervals."""
+    centre = products(X, posterior.weights, task, prior.fit_intercept)
+    if prior.regressor is not None:
+        centre += prior.regressor.predict(X, posterior.shared_inputs[task], posterior.folds[task])
+    unknown = np.full(len(centre), np.nan)
+    calibration = prior.calibration
+    if calibration is None or not needs_covariances(prior, coverage) or not posterior.has_covariances:
+        return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown), True
+    own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise)[task]
+    variances = np.maximum(prior.variances(posterior, X, task), 0.0)
+    std = prior.scaling.target * np.sqrt(own * (1.0 + variances))
+    multiples, calibrated = _multiples(prior, calibration, posterior.n_rows, coverage)
+    lower, upper, deviation, quantile = multiples[task].T
+    prediction = clipped(centre + quantile * std, prior.clip)
+    if coverage is None:
+        return Predicted(prediction, unknown, unknown, unknown), True
+    # Calibration uses unclipped predictions, so the ends are clipped only now.
+    lower, upper = (clipped(centre + end * std, prior.clip) for end in (lower, upper))
+    return Predicted(prediction, lower, upper, deviation * std), calibrated
+
+
+def _multiples(
+    prior: Prior, calibration: Calibration, sizes: NDArray[np.int64], coverage: float | None
+) -> tuple[Array, bool]:
+    """Return numbers of standard deviations (T, 4): lower end, upper end, std and quantile of each task.
+
+    The second result is whether there were enough held-out tasks to calibrate the ends.
+    """
+    counts, which = np.unique(sizes, return_inverse=True)
+    table, calibrated = np.zeros((len(counts), 4)), True
+    for row, n in zip(table, counts.tolist(), strict=True):
+        if prior.quantile is not None:
+            row[3] = calibration.quantile(n, prior.quantile)
+        if coverage is not None:
+            ends = calibration.interval(n, coverage)
+            if not np.isfinite(ends).all():
+                ends, calibrated = calibration.model_interval(n, coverage), False
+            row[:3] = *ends, calibration.deviation(n)
+    return table[which.ravel()], calibrated
+
+
+def warn_not_calibrated(coverage: float | None) -> None:
+    """Warn that intervals come from the model alone."""
+    assert coverage is not None
+    warnings.warn(
+        f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals; these are the model's own",
+        UserWarning,
+        stacklevel=outside(),
+    )
+
+
+# ---------------------------------------------------------------------- rows
+
+
+def products(X: Any, weights: Array, task: Index, fit_intercept: bool) -> Array:
+    """Return ``<x, w>`` of rows, dense or sparse, for the weights (T, d) of their tasks, with the intercept."""
+    n = X.shape[1]
+    if len(weights) == 1:
+        found = np.asarray(X @ weights[0, :n])
+        return found + weights[0, n] if fit_intercept else found
+    if sparse.issparse(X):
+        found = sparse_products(X, weights, task)
+    else:
+        found = np.einsum("ij,ij->i", X, weights[task, :n])
+    return found + weights[task, n] if fit_intercept else found
+
+
+def _rows_of_block(tasks: TaskSet, start: int, stop: int) -> tuple[slice, Index]:
+    """Return the rows of the tasks ``start`` to ``stop - 1``, and the position of each row's task among them."""
+    offsets = tasks.offsets[start : stop + 1]
+    return slice(offsets[0], offsets[-1]), np.repeat(np.arange(stop - start), np.diff(offsets))
+
+
+@njit(**ENTRY)
+def row_variances(X: Array, task: Index, shift: Array, scale: Array, covariances: Array, out: Array) -> None:
+    """Write ``xᵀ C x`` of rows ``(x − shift) scale``, with a last 1 where C is larger, into ``out`` (n,)."""
+    given, d = X.shape[1], covariances.shape[1]
+    x = np.ones(d)
+    for i in range(len(X)):
+        for j in range(given):
+            x[j] = (X[i, j] - shift[j]) * scale[j]
+        C, total = covariances[task[i]], 0.0
+        for a in range(d):
+            value = 0.0
+            for b in range(d):
+                value += C[a, b] * x[b]
+            total += value * x[a]
+        out[i] = total

@@ -1,0 +1,105 @@
+"""The prior of many columns: factors plus a diagonal.  Only columns that a task uses take part in its posterior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._utils.validation import check_shape
+from ..feature_maps import SideFeatures
+from ..gaussian import Want
+from ..gaussian.factors import FactorRows, Factors, posterior, row_variances, scaled_rows
+from ..representation import LowRank
+from ..tasks import TaskSet
+from .base import Array, Index, Posterior, Prior, Support
+from .representation import RepresentationPrior
+
+#: Largest number of columns for which all of τ is formed.
+MAX_COLUMNS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorPrior(Prior):
+    """``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, in units of the noise variance.
+
+    The variance of a prediction counts the deviation of a column from the factors as unknown, even after the task has
+    used the column.
+
+    Attributes
+    ----------
+    model : Factors
+        F, D, b₀ and Γ in units of the noise variance.
+    side : SideFeatures or None
+        v.
+    """
+
+    model: Factors
+    side: SideFeatures | None = None
+
+    block_floats = 1 << 62
+
+    def restore(self) -> None:
+        super().restore()
+        model, d = self.model, len(self.model.mean)
+        check_shape("model.effect", model.effect, d, 0 if self.side is None else len(self.side.mean))
+        check_shape("model.factors", model.factors, d, None)
+        check_shape("model.diagonal", model.diagonal, d)
+        check_shape("scaling.columns", self.scaling.columns, d)
+        if (model.diagonal < 0).any() or model.noise != 1.0:
+            raise ValueError("model: the diagonal must not be negative, and the noise variance must be one")
+
+    @property
+    def covariance_shape(self) -> tuple[int, int]:
+        q = self.model.factors.shape[1]
+        return q, q
+
+    @property
+    def reads_side_info(self) -> bool:
+        return self.side is not None and self.side.encoder.needs_side_info
+
+    def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
+        rows = FactorRows.of(tasks, self.scaling, None if self.side is None else self.side(tasks))
+        expected = posterior(rows, self.model, want=Want(means=True, covariances=covariances))
+        return expected.means[:, 0], expected.covariances
+
+    def variances(self, posterior: Posterior, X: Any, task: Index) -> Array:
+        rows = scaled_rows(X, self.scaling)
+        return np.maximum(row_variances(self.model, rows, task, posterior.covariances), 0.0)
+
+    def _represent(self, tasks: TaskSet, change: Array) -> Array:
+        F = change @ self.model.factors
+        tau = F @ F.T + (change * self.model.diagonal) @ change.T
+        return np.broadcast_to(tau, (len(tasks), *tau.shape))
+
+    def _change(self, columns: Any, raw: bool) -> Array:
+        if columns is None and self.n_weights > MAX_COLUMNS:
+            raise ValueError(
+                f"columns: the matrix of all {self.n_weights} columns is not formed (at most {MAX_COLUMNS} are); pass "
+                "some of them, representation(columns=[..])"
+            )
+        return super()._change(columns, raw)
+
+    def _mean(self, tasks: TaskSet) -> Array:
+        if self.side is None:
+            return np.broadcast_to(self.model.mean, (len(tasks), self.n_weights))
+        return self.model.mean + self.side(tasks) @ self.model.effect.T
+
+    def variances_of_weights(self, tasks: TaskSet) -> Array:
+        return np.tile((self.model.factors**2).sum(axis=1) + self.model.diagonal, (len(tasks), 1))
+
+    def mean_at_centre(self) -> Array:
+        return np.array(self.model.mean)
+
+    def certificate(self, support: Support) -> tuple[float, int]:
+        return 0.0, 0
+
+    def paper_form(self) -> RepresentationPrior:
+        return RepresentationPrior.of_gaussian(
+            self, LowRank(self.model.factors, self.model.diagonal, self.n_weights)
+        )
+
+    def shares(self, tasks: TaskSet) -> Array:
+        """Return responsibilities (T, 0): there are no components."""
+        return np.zeros((len(tasks), 0))

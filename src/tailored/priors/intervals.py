@@ -1,0 +1,210 @@
+"""Calibrate prediction intervals: conformal prediction over tasks.
+
+The error of a predicted row is compared with the standard deviation that the posterior implies for it.  The ratios
+(*scores*) are collected on tasks that the learner was not fitted to.  A new task is one more draw from the same
+population, so the quantiles of its scores are those of the held-out tasks, whatever the distribution of the targets.
+
+Tasks are exchangeable, rows are not.  Every task therefore has the same total weight (hierarchical conformal
+prediction: Lee, Barber and Willett, 2023; Dunn, Wasserman and Ramdas, 2018).  A lower bound on the coverage would add one
+unknown task beyond each end of the interval.  The unknown task lies beyond one end only: half of it is added at each end.
+The coverage is then met on average, where the bound would exceed it by several percent for a few dozen tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.records import Record
+from .._utils.validation import check_divisor, check_shape
+from ..tasks import TaskSet
+from ..tasks.episodes import LEAST_QUERY, SupportSampling
+
+Array = NDArray[np.float64]
+
+#: Weight of the average noise variance in the estimate of a task's own noise variance, in rows.
+NOISE_ROWS = 5.0
+#: Each held-out task is drawn from several times, up to MAX_REPEATS, until ENOUGH_TASKS draws are reached.
+MAX_REPEATS, ENOUGH_TASKS = 4, 400
+
+
+def noise_variances(squares: Any, n_rows: Any, noise: float) -> Any:
+    """Estimate the noise variance of each task from its squared residuals, shrunk towards the average ``noise``."""
+    return (squares + NOISE_ROWS * noise) / (n_rows + NOISE_ROWS)
+
+
+@dataclass(frozen=True)
+class Calibration(Record):
+    """Scores of held-out tasks at several numbers of support rows.
+
+    Attributes
+    ----------
+    rows : array (L,)
+        The numbers of support rows, increasing.
+    scores, weights : lists of L arrays
+        Sorted scores (target minus prediction, divided by the implied standard deviation).  The weights of one level and
+        half a task more add up to one.
+    noise : float
+        Mean squared error, which stabilises `noise_variances`.
+    """
+
+    rows: Array
+    scores: list[Array]
+    weights: list[Array]
+    noise: float
+
+    def __post_init__(self) -> None:
+        check_shape("rows", self.rows, None)
+        check_divisor("noise", self.noise)
+        if not len(self.rows) or self.rows[0] < 0 or (np.diff(self.rows) <= 0).any():
+            raise ValueError("rows: must be increasing numbers of rows")
+        if not len(self.rows) == len(self.scores) == len(self.weights):
+            raise ValueError("scores: must have one array, and one of weights, for each number of rows")
+        for scores, weights in zip(self.scores, self.weights, strict=True):
+            check_shape("weights", weights, len(scores))
+            if not len(scores) or (np.diff(scores) < 0).any():
+                raise ValueError("scores: must be sorted")
+            if (weights < 0).any() or not 0.0 < weights.sum() <= 1.0 + 1e-6:
+                raise ValueError("weights: must be positive and add up to at most one")
+
+    def interval(self, n_rows: int, coverage: float) -> tuple[float, float]:
+        """Return the ends of an interval in standard deviations, for a task of ``n_rows`` support rows.
+
+        Each side misses half of ``1 - coverage``.  Ends are infinite where there are too few tasks.
+        """
+        miss = 0.5 * (1.0 - coverage)
+        levels = zip(self.scores, self.weights, strict=True)
+        lower, upper = self._interpolate(n_rows, np.array([_ends(s, w, miss) for s, w in levels]))
+        return float(lower), float(upper)
+
+    def model_interval(self, n_rows: int, coverage: float) -> tuple[float, float]:
+        """Return the ends that replace infinite ones: Gaussian, or the extreme scores where these are farther out."""
+        share = 0.5 + 0.5 * coverage
+        end = NormalDist().inv_cdf(share) * self.deviation(n_rows)
+        return min(-end, self.quantile(n_rows, 1.0 - share)), max(end, self.quantile(n_rows, share))
+
+    def quantile(self, n_rows: int, share: float) -> float:
+        """Return the ``share``-quantile of the scores for a task of ``n_rows`` support rows."""
+        values = []
+        for scores, weights in zip(self.scores, self.weights, strict=True):
+            # Midpoints of the steps of the distribution function treat both directions alike.
+            midpoints = (np.cumsum(weights) - 0.5 * weights) / weights.sum()
+            values.append(float(np.interp(share, midpoints, scores)))
+        return float(self._interpolate(n_rows, np.array(values)))
+
+    def supports_quantile(self, share: float) -> bool:
+        """Return whether there are enough tasks for the ``share``-quantile at every number of rows."""
+        return all(1.0 - w.sum() <= min(share, 1.0 - share) + 1e-12 for w in self.weights)
+
+    def deviation(self, n_rows: int) -> float:
+        """Return the root mean square of the scores, which turns implied into actual standard deviations."""
+        levels = zip(self.scores, self.weights, strict=True)
+        squares = np.array([s @ (w * s) / w.sum() for s, w in levels])
+        return float(np.sqrt(self._interpolate(n_rows, squares)))
+
+    def _interpolate(self, n_rows: int, values: Array) -> Any:
+        """Interpolate values (L, ..) of the levels linearly in log(1 + n)."""
+        position = float(np.interp(np.log1p(n_rows), np.log1p(self.rows), np.arange(len(self.rows))))
+        below, above = int(np.floor(position)), int(np.ceil(position))
+        share = position - below
+        # Infinite ends must not be multiplied by a share of zero.
+        return values[below] if not share else (1.0 - share) * values[below] + share * values[above]
+
+
+def _ends(scores: Array, weights: Array, miss: float) -> tuple[float, float]:
+    """Return the ends beyond which at most ``miss`` of the weight lies; infinite where there is none."""
+    # Rounding of the sums must not decide whether an end is finite.
+    enough = 1.0 - miss - 1e-12
+    from_below, from_above = np.cumsum(weights), np.cumsum(weights[::-1])
+    upper = int(np.searchsorted(from_below, enough))
+    lower = int(np.searchsorted(from_above, enough))
+    return (
+        float(scores[::-1][lower]) if lower < len(scores) else -np.inf,
+        float(scores[upper]) if upper < len(scores) else np.inf,
+    )
+
+
+class Errors(NamedTuple):
+    """Errors of query rows after adapting T tasks, in the scaling of the prior.
+
+    ``errors`` and ``variances`` (N,) are target minus prediction, and the variance of the prediction in units of the
+    noise variance.  ``task`` (N,) are the positions of the rows' tasks; ``squares`` and ``n_rows`` (T,) are the sums of
+    squared residuals of the support rows and their numbers.
+    """
+
+    errors: Array
+    variances: Array
+    task: NDArray[np.intp]
+    squares: Array
+    n_rows: NDArray[np.int64]
+
+    def scores(self, noise: float) -> Array:
+        """Return the errors divided by the standard deviations that the posterior implies."""
+        own = noise_variances(self.squares, self.n_rows, noise)[self.task]
+        return np.asarray(self.errors / np.sqrt(own * (1.0 + self.variances)))
+
+
+class Adapts(Protocol):
+    """The part of a `Prior` that calibration uses."""
+
+    def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors: ...
+
+
+def calibrate(
+    held_out: Iterable[tuple[TaskSet, Adapts]],
+    seed: list[int],
+    sampling: SupportSampling,
+    n_jobs: int | None = None,
+) -> Calibration | None:
+    """Collect scores on pairs of tasks and a prior that was not fitted to them; None where no task has a row.
+
+    Each task is adapted to several numbers of its rows and predicts the others, as ``sampling`` says.  All priors have the
+    same scaling.  Priors of cross-validation folds were fitted to fewer tasks than the prior in use: their errors are
+    larger, and the intervals are slightly too wide.
+    """
+    pairs = [(tasks, prior) for tasks, prior in held_out if len(tasks)]
+    sizes = np.concatenate([tasks.sizes for tasks, _ in pairs])
+    n_repeats = 1 if sampling.in_order else max(1, min(MAX_REPEATS, ENOUGH_TASKS // len(sizes)))
+    levels = []
+    for n_support in support_sizes(sizes, sampling):
+        collected = []
+        for i, (tasks, prior) in enumerate(pairs):
+            episodes = sampling.query_all(tasks, n_support, [*seed, i], n_repeats)
+            collected.append(prior.query_errors(episodes.support, episodes.query, n_jobs))
+        levels.append((n_support, collected))
+    if not sum(len(found.errors) for found in levels[-1][1]):
+        return None
+    return calibration_of(levels, n_repeats)
+
+
+def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -> Calibration:
+    """Sort the scores of each level: an increasing number of support rows, and errors of tasks adapted to so many."""
+    noise = float(np.mean(np.concatenate([part.errors for part in levels[-1][1]]) ** 2))
+    # Without any noise all scores are zero in any unit.
+    noise = noise if noise > 0 else 1.0
+    scores, weights = [], []
+    for _, parts in levels:
+        counts = [np.bincount(part.task, minlength=len(part.n_rows)) for part in parts]
+        n_tasks = sum(np.count_nonzero(count) for count in counts)
+        score = np.concatenate([part.scores(noise) for part in parts])
+        share = np.concatenate([1.0 / count[part.task] for part, count in zip(parts, counts, strict=True)])
+        order = np.argsort(score, kind="stable")
+        scores.append(score[order])
+        weights.append(share[order] / (n_tasks + 0.5 * n_repeats))
+    return Calibration(np.array([float(rows) for rows, _ in levels]), scores, weights, noise)
+
+
+def support_sizes(sizes: NDArray[np.int64], sampling: SupportSampling) -> list[int]:
+    """Return the numbers of support rows to calibrate at: 0, 1, 2, 4, .. and those that the user expects."""
+    low, high = sampling.rows(sizes)
+    size = float(np.median(sizes))
+    last = round(max(high, size - LEAST_QUERY))
+    doubling = [2**i for i in range(max(last, 1).bit_length()) if 2**i <= last / np.sqrt(2.0)]
+    # One row at least remains to be predicted.
+    most = max(int(sizes.max()) - 1, 0)
+    return sorted({min(number, most) for number in (0, *doubling, round(low), round(high), last)})

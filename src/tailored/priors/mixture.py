@@ -1,0 +1,210 @@
+"""The prior of empirical Bayes: a Gaussian mixture, with shifts of its mean that were learned on query rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .._utils.validation import check_shape
+from ..feature_maps import SideFeatures, check_features
+from ..gaussian import Mixture, Moments, Tasks, Want, influence, statistics_of
+from ..tasks import TaskSet
+from .base import Array, Posterior, Prior, ReducedRows, Support
+from .mean_shifts import MeanShift, mean_shifts
+from .representation import RepresentationPrior
+
+#: More support rows than this, in numbers of columns, are replaced by a triangle with the same second moments.
+MOST_ROWS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixturePrior(Prior):
+    """A Gaussian mixture prior of the weights; the posterior of a task is in closed form.
+
+    ``τ(s) = Σ_k r_k W_k / σ²`` for the responsibilities r of the components given the task's rows and side information.
+    The weights are the posterior mean of the mixture.  b(s) is the prior mean for which they are also the solution under
+    τ(s): ``b = w + τ (XᵀXw − Xᵀy)``.  For one component this is its mean.
+
+    Attributes
+    ----------
+    model : Mixture
+    side : SideFeatures or None
+        Features v(s) of the side information, or of the rows.
+    shifts : tuple of MeanShift
+        By increasing number of support rows.
+    """
+
+    model: Mixture
+    side: SideFeatures | None = None
+    shifts: tuple[MeanShift, ...] = ()
+
+    def restore(self) -> None:
+        super().restore()
+        K, d = self.model.means.shape
+        q = 0 if self.side is None else len(self.side.mean)
+        check_shape("scaling.columns", self.scaling.columns, d)
+        if self.model.side is not None:
+            check_shape("model.side", self.model.side, d, q)
+        if self.model.gates is not None:
+            check_shape("model.gates", self.model.gates, K, 1 + q)
+        if any(one.rows >= other.rows for one, other in pairwise(self.shifts)):
+            raise ValueError("shifts: numbers of rows must increase")
+        for shift in self.shifts:
+            shift.check_shapes(d, q)
+
+    def check_support(self, support: Support) -> None:
+        if isinstance(support, TaskSet):
+            super().check_support(support)
+            return
+        if self.needs_rows:
+            raise ValueError("support: the prior needs the rows of the task")
+        check_shape("X", support.X, None, self.n_weights)
+        check_shape("side", support.side, 1, 0 if self.side is None else len(self.side.mean))
+
+    @property
+    def mixture(self) -> Mixture:
+        return self.model
+
+    @property
+    def reads_side_info(self) -> bool:
+        return self.side is not None and self.side.encoder.needs_side_info
+
+    @property
+    def needs_rows(self) -> bool:
+        """Return whether features of the rows are read, so that second moments are not sufficient."""
+        return self.side is not None and self.side.encoder.needs_rows
+
+    def side_features(self, tasks: TaskSet) -> Array | None:
+        """Return v(s) of every task, (T, q)."""
+        # Computed even where the model does not use it: required inputs must not depend on what was learned.
+        return None if self.side is None else check_features(self.side(tasks), tasks)
+
+    def statistics(self, tasks: Support) -> Tasks:
+        """Return the sufficient statistics of residual tasks."""
+        if isinstance(tasks, TaskSet):
+            return statistics_of(tasks, self.scaling, self.side_features(tasks))
+        X, y = tasks.X, tasks.y
+        side = None if self.side is None else tasks.side
+        n_rows = np.array([float(tasks.n_rows)])
+        return Moments((X.T @ X)[None], (y @ X)[None], np.array([y @ y]), n_rows, side)
+
+    # ------------------------------------------------------------------ posterior
+
+    def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
+        return self._solve_statistics(self.statistics(tasks), covariances)[1:]
+
+    def _solve_statistics(self, statistics: Tasks, covariances: bool) -> tuple[Array, Array, Array]:
+        """Return responsibilities (T, K), weights (T, d), and covariances if wanted."""
+        model, shifted = self.model, bool(self.shifts)
+        expected = statistics.posterior(model, Want(means=True, covariances=covariances or shifted))
+        weights = expected.mean
+        shift = mean_shifts(self.shifts, statistics, weights) if shifted else None
+        if shift is not None:
+            weights = weights + _times(influence(statistics, model, expected.covariances), shift)
+        found = expected.mixture_covariance / model.noise if covariances else np.zeros((0, 0, 0))
+        return expected.shares, weights, found
+
+    # ------------------------------------------------------------------ one task
+
+    def support(self, task: TaskSet) -> Support:
+        if self.needs_rows:
+            return super().support(task)
+        residual = self.residual_tasks(task)
+        X, y = self.scaling.dense(residual.X), self.scaling.targets(residual.y)
+        n = len(y)
+        if n > MOST_ROWS * (X.shape[1] + 1):
+            X, y = _triangle(X, y)
+        elif X.base is not None or X is task.X:
+            # The user may change the rows afterwards.
+            X, y = X.copy(), y.copy()
+        side = self.side_features(residual)
+        inputs = np.zeros((1, 0)) if self.regressor is None else self.regressor.encode(task)
+        return ReducedRows(X, y, n, np.zeros((1, 0)) if side is None else side, inputs)
+
+    def extend(self, support: Support, X: Any, y: Array) -> Support:
+        if isinstance(support, TaskSet):
+            return super().extend(support, X, y)
+        if self.regressor is not None:
+            y = y - self.regressor.predict(X, np.repeat(support.shared_inputs, X.shape[0], axis=0))
+        rows = np.concatenate([support.X, self.scaling.dense(X)])
+        targets = np.concatenate([support.y, self.scaling.targets(y)])
+        n = support.n_rows + len(y)
+        return ReducedRows(*_triangle(rows, targets), n, support.side, support.shared_inputs)
+
+    def adapt(self, support: Support, *, covariances: bool) -> Posterior:
+        if isinstance(support, TaskSet):
+            return super().adapt(support, covariances=covariances)
+        statistics = self.statistics(support)
+        _, weights, covariance = self._solve_statistics(statistics, covariances)
+        squares = np.zeros(0)
+        if covariances:
+            errors = support.y - support.X @ weights[0]
+            squares = np.array([errors @ errors])
+        raw = self.scaling.raw_weights(weights)
+        sizes, folds = np.array([support.n_rows]), np.full(1, -1, dtype=np.intp)
+        return Posterior(raw, sizes, squares, covariance, support.shared_inputs, folds)
+
+    def certificate(self, support: Support) -> tuple[float, int]:
+        statistics = self.statistics(self.residual_tasks(support))
+        r, weights, _ = self._solve_statistics(statistics, False)
+        tau = self._taus(r)[0]
+        w, gram, cross = weights[0], statistics.gram[0], statistics.cross[0]
+        b = self._mean_of(statistics, r, weights)[0]
+        # With u = Xᵀ(y − Xw) the dual is −½ uᵀτu + .., and its distance from the objective is this square.
+        missed = gram @ (b + tau @ (cross - gram @ w) - w)
+        return 0.5 * max(float(missed @ tau @ missed), 0.0) / max(statistics.sizes[0], 1.0), 1
+
+    # ------------------------------------------------------------------ τ(s) and b(s)
+
+    def _taus(self, r: Array) -> Array:
+        return np.asarray(np.tensordot(r, self.model.covariances / self.model.noise, 1))
+
+    def _represent(self, tasks: Support, change: Array) -> Array:
+        taus = change @ (self.model.covariances / self.model.noise) @ change.T
+        return np.asarray(np.tensordot(self.shares(tasks), taus, 1))
+
+    def shares(self, tasks: Support) -> Array:
+        """Return the responsibilities of the components, (T, K), of residual tasks."""
+        return self.statistics(tasks).posterior(self.model).shares
+
+    def _mean(self, tasks: Support) -> Array:
+        statistics = self.statistics(tasks)
+        r, weights, _ = self._solve_statistics(statistics, False)
+        return self._mean_of(statistics, r, weights)
+
+    def _mean_of(self, statistics: Tasks, r: Array, weights: Array) -> Array:
+        model = self.model
+        if model.n_components > 1:
+            return weights + _times(self._taus(r), _times(statistics.gram, weights) - statistics.cross)
+        # Free of the rounding of the general formula.
+        b = np.repeat(model.means, len(statistics), axis=0)
+        if model.side is not None:
+            assert statistics.side is not None
+            b += statistics.side @ model.side.T
+        if self.shifts:
+            first = statistics.posterior(model, Want(means=True)).mean
+            shift = mean_shifts(self.shifts, statistics, first)
+            b = b if shift is None else b + shift
+        return b
+
+    def mean_at_centre(self) -> Array:
+        return np.array(self.model.moments()[0])
+
+    def paper_form(self) -> RepresentationPrior:
+        return RepresentationPrior.of_gaussian(self, self.model.covariances / self.model.noise)
+
+
+def _times(matrices: Array, vectors: Array) -> Array:
+    """Return the product of each matrix (T, d, d) and its vector (T, d)."""
+    return np.asarray(np.matmul(matrices, vectors[:, :, None])[:, :, 0])
+
+
+def _triangle(X: Array, y: Array) -> tuple[Array, Array]:
+    """Return at most d + 1 rows with the same XᵀX, Xᵀy and yᵀy, if there are more than twice as many."""
+    if len(y) <= 2 * (X.shape[1] + 1):
+        return X, y
+    R = np.asarray(np.linalg.qr(np.column_stack([X, y]), mode="r"))
+    return np.ascontiguousarray(R[:, :-1]), np.ascontiguousarray(R[:, -1])

@@ -1,0 +1,98 @@
+"""Weights of many tasks on a GPU: tensors of rows in, tensors of weights out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..feature_maps.posterior import NOISE_ROWS, TaskSummary
+from ..sources.cuda.moments import CudaMoments
+from ..sources.cuda.tensors import TensorTasks
+from .mean_shifts import interpolation
+from .mixture import MixturePrior
+
+#: Number of tasks that are adapted together.
+BLOCK_TASKS = 1 << 20
+
+
+def weights_on_device(prior: MixturePrior, tasks: TensorTasks) -> Any:
+    """Return weights (T, d) in the user's units, the intercept last where there is one."""
+    import torch
+
+    if prior.needs_rows:
+        raise ValueError("device: features of a task's rows are computed on the CPU; use device=None")
+    parts = []
+    for start in range(0, len(tasks), BLOCK_TASKS):
+        parts.append(_raw(prior, _weights(prior, tasks.slice(start, start + BLOCK_TASKS))))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _weights(prior: MixturePrior, tasks: TensorTasks) -> Any:
+    import torch
+
+    mixture = prior.model
+    side = None if tasks.side_tasks is None else prior.side_features(tasks.side_tasks)
+    statistics = CudaMoments.of(tasks, prior.scaling, side)
+    posterior, D = statistics.posterior(mixture), statistics.n_features
+    device, double = tasks.X.device, torch.float64
+    r = posterior.shares
+    weights = torch.einsum("tk,tkd->td", r, posterior.means)
+    if all(shift.B is None for shift in prior.shifts):
+        return weights
+    gram, cross, square = statistics.dense()
+    shift = _mean_shifts(prior, weights, gram, cross, square, statistics.sizes)
+    for k, W in enumerate(mixture.covariances):
+        # R_k δ = (I + τ_k XᵀX)⁻¹ δ
+        tau = torch.from_numpy(W / mixture.noise).to(device)
+        system = torch.eye(D, dtype=double, device=device) + tau @ gram
+        weights = weights + r[:, k, None] * torch.linalg.solve(system, shift)
+    return weights
+
+
+def _mean_shifts(prior: MixturePrior, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
+    """Return the shifts of the prior means, (T, D), as `mean_shifts` does."""
+    import torch
+
+    total = torch.zeros_like(w)
+    heights = torch.from_numpy(interpolation(prior.shifts, sizes.cpu().numpy())).to(w.device)
+    for shift, height in zip(prior.shifts, heights, strict=True):
+        if shift.B is not None and shift.summary is not None:
+            psi = _summary(shift.summary, w, gram, cross, square, sizes)
+            B = torch.tensor(shift.B, device=w.device)
+            total += height[:, None] * (B[:, 0] + psi @ B[:, 1:].T)
+    return total
+
+
+def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
+    """Return ψ(s) as `TaskSummary` does."""
+    import torch
+
+    def tensor(value: Any) -> Any:
+        return torch.as_tensor(np.array(value), dtype=torch.float64, device=w.device)
+
+    def squared_residuals(weights: Any) -> Any:
+        fitted = (gram @ weights[..., None])[..., 0]
+        return torch.clamp(square + ((fitted - 2.0 * cross) * weights).sum(dim=1), min=0.0)
+
+    centre = tensor(summary.centre)
+    own, common = squared_residuals(w), squared_residuals(centre.expand_as(w))
+    noises = torch.stack([own + NOISE_ROWS * summary.noise, common + NOISE_ROWS * summary.spread], dim=1)
+    levels = torch.log(noises / (sizes + NOISE_ROWS)[:, None])
+    levels = (levels - tensor(summary.noise_mean)) / tensor(summary.noise_deviation)
+    parts = torch.cat([(w - centre) @ tensor(summary.axes), levels], dim=1)
+    return (parts - tensor(summary.mean)) / summary.norm
+
+
+def _raw(prior: MixturePrior, weights: Any) -> Any:
+    """Return weights of the raw columns, as `Scaling.raw_weights` does."""
+    import torch
+
+    scaling = prior.scaling
+    if scaling.is_raw:
+        return weights
+    out = weights * torch.from_numpy(scaling.weights).to(weights.device)
+    if scaling.fit_intercept:
+        shift = torch.from_numpy(np.array(scaling.shift[:-1])).to(weights.device)
+        out[:, -1] += scaling.target_shift - out[:, :-1] @ shift
+    return out

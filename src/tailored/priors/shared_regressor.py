@@ -1,0 +1,181 @@
+"""A regressor shared by all tasks, fitted out of fold.
+
+Tasks are adapted to the residuals of the regressor.  Residuals of rows that it was fitted to are too small.  The training
+tasks are therefore split into folds, and each fold is predicted by a clone that was fitted to the other folds.  Folds
+consist of whole tasks, because a new task is one that no regressor was fitted to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.utils import get_tags
+
+from .._utils.records import Record
+from .._utils.threads import single_threaded_openmp
+from ..feature_maps import SideVector
+from ..tasks import TaskSet
+from ..tasks.rows import dense
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+
+#: Number of rows from which a regressor may use several threads.
+MANY_ROWS = 20_000
+#: Largest number of folds.
+FOLDS = 5
+#: Largest number of entries of sparse rows that are made dense for a regressor without sparse input (800 MB).
+MAX_DENSE = 100_000_000
+
+
+@dataclass(frozen=True)
+class SharedRegressor(Record):
+    """A fitted regressor of the columns of a row and the encoded side information of its task.
+
+    Attributes
+    ----------
+    regressor : object
+        Fitted to all training tasks; has a ``predict``.
+    folds : tuple of objects
+        The same regressor, fitted without the tasks of each fold.
+    encoder : SideVector or None
+        Encodes the side information; None where it is not read.
+    """
+
+    regressor: Any
+    folds: tuple[Any, ...] = ()
+    encoder: SideVector | None = None
+
+    def encode(self, tasks: TaskSet) -> Array:
+        """Return the encoded side information of each task, (T, k); k is 0 where it is not read."""
+        return np.zeros((len(tasks), 0)) if self.encoder is None else self.encoder.transform(tasks)
+
+    def predict(self, X: Any, inputs: Array, folds: Index | None = None) -> Array:
+        """Predict rows X (n, ..) with encoded side information (n, k), each by the regressor of its task's fold."""
+        if folds is None or (folds < 0).all():
+            return _predicted(self.regressor, X, inputs)
+        out = np.empty(X.shape[0])
+        for fold in np.unique(folds):
+            rows = folds == fold
+            regressor = self.regressor if fold < 0 else self.folds[fold]
+            out[rows] = _predicted(regressor, X[rows], inputs[rows])
+        return out
+
+    def residual_tasks(self, tasks: TaskSet, folds: Index | None = None) -> TaskSet:
+        """Return the tasks with residuals as targets; ``folds`` (T,) are those of training tasks, else -1."""
+        inputs = np.repeat(self.encode(tasks), tasks.sizes, axis=0)
+        at = None if folds is None else np.repeat(folds, tasks.sizes)
+        return tasks.replace(y=tasks.y - self.predict(tasks.X, inputs, at), encoding=None)
+
+
+class OutOfFold(NamedTuple):
+    """A shared regressor with the fold (T,) of each training task."""
+
+    regressor: SharedRegressor
+    folds: Index
+
+    def residual_tasks(self, tasks: TaskSet, positions: Index) -> TaskSet:
+        """Return further tasks with residuals; ``positions`` (T,) are theirs among the training tasks, or -1."""
+        return self.regressor.residual_tasks(tasks, self.folds_of(positions))
+
+    def folds_of(self, positions: Index) -> Index:
+        """Return the folds of tasks at these positions among the training tasks; -1 stays -1."""
+        return np.where(positions < 0, -1, self.folds[positions])
+
+
+def fit_shared_regressor(
+    regressor: Any, tasks: TaskSet, seed: list[int], *, reads_side_info: bool = True
+) -> OutOfFold:
+    """Fit clones of ``regressor`` to all tasks, and to all tasks but those of each fold, drawn from ``seed``."""
+    n_filled = int((tasks.sizes > 0).sum())
+    if n_filled < 2:
+        raise ValueError(
+            f"common: a shared regressor needs at least two tasks with rows, got {n_filled}; use common=None"
+        )
+    encoder = SideVector().fit(tasks) if reads_side_info and tasks.side_info is not None else None
+    # Tasks with rows are dealt out first, so that every fold has rows.
+    order = np.random.default_rng(seed).permutation(len(tasks))
+    order = order[np.argsort(tasks.sizes[order] == 0, kind="stable")]
+    n_folds = min(FOLDS, n_filled)
+    folds = np.empty(len(tasks), dtype=np.intp)
+    folds[order] = np.arange(len(tasks)) % n_folds
+    whole = _fitted(regressor, tasks, encoder)
+    others = tuple(_fitted(regressor, tasks[folds != fold], encoder) for fold in range(n_folds))
+    return OutOfFold(SharedRegressor(whole, others, encoder), folds)
+
+
+def default_regressor() -> Any:
+    """Return a gradient boosting of small trees without any randomness.
+
+    It estimates the mean for every loss of the learner, because its residuals go into a Gaussian model.  The number of
+    trees is fixed: early stopping on random rows of the same tasks would stop too late.
+    """
+    from sklearn.ensemble import HistGradientBoostingRegressor  # slow to import, and only needed here
+
+    return HistGradientBoostingRegressor(
+        learning_rate=0.05, max_leaf_nodes=8, min_samples_leaf=20, early_stopping=False, random_state=0
+    )
+
+
+def check_regressor(common: Any) -> None:
+    """Raise TypeError unless ``common`` is a regressor that can be cloned."""
+    if isinstance(common, type):
+        raise TypeError(f"common: got the class {common.__name__}; pass a regressor, {common.__name__}()")
+    missing = [name for name in ("fit", "predict", "get_params") if not hasattr(common, name)]
+    if missing:
+        raise TypeError(
+            f'common: expected None, "auto" or a scikit-learn regressor, got {common!r} without {", ".join(missing)}'
+        )
+
+
+def _fitted(regressor: Any, tasks: TaskSet, encoder: SideVector | None) -> Any:
+    fresh = clone(regressor)
+    inputs = np.repeat(SharedRegressor(fresh, (), encoder).encode(tasks), tasks.sizes, axis=0)
+    columns = _columns(fresh, tasks.X, inputs)
+    with nullcontext() if len(tasks.y) > MANY_ROWS else single_threaded_openmp():
+        # A copy of the targets, because some regressors write into them and those of a TaskSet are read-only.
+        _call(fresh, "cannot be fitted", lambda: fresh.fit(columns, tasks.y.copy()))
+    return fresh
+
+
+def _predicted(regressor: Any, X: Any, inputs: Array) -> Array:
+    """Return finite predictions of shape (n,), or raise ValueError."""
+    n, name = X.shape[0], type(regressor).__name__
+    if n == 0:
+        return np.zeros(0)
+    columns = _columns(regressor, X, inputs)
+    out = np.asarray(_call(regressor, "cannot predict", lambda: regressor.predict(columns)), dtype=float)
+    if out.shape != (n,):
+        raise ValueError(f"common: {name} predicts shape {out.shape} for {n} rows; expected ({n},)")
+    if not np.isfinite(out).all():
+        raise ValueError(f"common: {name} predicts NaN or infinity")
+    return out
+
+
+def _columns(regressor: Any, X: Any, inputs: Array) -> Any:
+    """Join the columns of rows and side information; sparse rows stay sparse if the regressor takes them."""
+    if not sparse.issparse(X):
+        return np.hstack([X, inputs])
+    if get_tags(regressor).input_tags.sparse:
+        return sparse.hstack([X, sparse.csr_array(inputs)], format="csr") if inputs.shape[1] else X
+    if X.shape[0] * X.shape[1] > MAX_DENSE:
+        raise ValueError(
+            f"common: {type(regressor).__name__} does not take sparse rows, and {X.shape[0]} rows of {X.shape[1]} columns "
+            "are too many to be made dense; pass a regressor that takes sparse rows, such as Ridge()"
+        )
+    return np.hstack([dense(X), inputs])
+
+
+def _call(regressor: Any, failure: str, call: Callable[[], Any]) -> Any:
+    """Return the result of a call of the user's regressor; name the regressor in its errors."""
+    try:
+        return call()
+    except Exception as error:
+        raise ValueError(f"common: {type(regressor).__name__} {failure}: {error}") from error

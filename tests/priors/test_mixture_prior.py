@@ -1,0 +1,244 @@
+"""Posteriors under a mixture prior, compared with Gaussian algebra on the rows, and with the form of the paper."""
+
+import pickle
+from dataclasses import FrozenInstanceError, replace
+from functools import cache
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import tailored
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.datasets import make_clusters
+from tailored.feature_maps import MeanEmbedding, PosteriorMap, SideFeatures, SideVector, TaskSummary
+from tailored.gaussian import Moments
+from tailored.gaussian.gates import log_gates
+from tailored.learners import TaskRegressor
+from tailored.priors.base import adapt_tasks, predict_blocks
+from tailored.priors.intervals import Calibration
+from tailored.priors.mean_shifts import MeanShift, interpolation
+from tailored.priors.mixture import MixturePrior
+from tailored.representation import BlockDiagonal
+
+D, Q = 6, 2
+
+
+def some_tasks(seed, sizes, side=True):
+    rng = np.random.default_rng(seed)
+    entries = []
+    for n in sizes:
+        s = rng.normal(size=Q)
+        w = rng.choice([-1.0, 1.0]) * np.linspace(1.0, 0.2, D) + 0.3 * rng.normal(size=D)
+        X = 2.0 * rng.normal(size=(n, D)) + 0.5
+        y = X @ (w + np.append(s, np.zeros(D - Q))) + 0.4 * rng.normal(size=n)
+        entries.append((X, y, s) if side else (X, y))
+    return TaskSet.from_tasks(entries)
+
+
+@cache
+def fitted_map(n_components, fit_intercept):
+    return PosteriorMap(n_components, fit_intercept).fit(some_tasks(0, [12] * 40))
+
+
+def made_prior(n_components, n_shifts=0, side=None, fit_intercept=False):
+    """Return a prior with every part that training can add, with random numbers."""
+    rng = np.random.default_rng(7)
+    tasks, plain = some_tasks(0, [12] * 40), fitted_map(n_components, fit_intercept)
+    mixture, d, features = replace(plain.mixture, averaged=True), D + fit_intercept, None
+    if side in ("description", "gates", "both"):
+        features = SideFeatures.fit(SideVector(), tasks)
+        q = len(features.mean)
+        assert q > features.n_linear == Q  # splines, too
+        if side != "gates":
+            mixture = replace(mixture, side=0.3 * rng.normal(size=(d, q)))
+        if side != "description":
+            mixture = replace(mixture, gates=rng.normal(size=(n_components, 1 + q)))
+    elif side == "rows":
+        features = SideFeatures.fit(MeanEmbedding(), tasks)
+    extra = len(features.mean) if side == "rows" else 0
+    # The shift at three rows is zero, as where it does not lower the validation error.
+    shifts = [MeanShift(0.0), MeanShift(3.0), MeanShift(15.0)] if n_shifts else []
+    for at in (0, 2)[:n_shifts]:
+        scales = rng.uniform(0.5, 2.0, size=5)
+        summary = TaskSummary(
+            rng.normal(size=d),
+            rng.normal(size=(d, d)),
+            *scales[:2],
+            rng.normal(size=2),
+            scales[2:4],
+            side == "rows",
+            rng.normal(size=d + 2 + extra),
+            scales[4],
+        )
+        B = 0.2 * rng.normal(size=(d, 1 + d + 2 + extra))
+        shifts[at] = MeanShift(shifts[at].rows, B, summary)
+    return MixturePrior(scaling=plain.scaling, model=mixture, side=features, shifts=tuple(shifts))
+
+
+def reference(prior, tasks, t):
+    """Return weights, covariance (in units of the noise), τ and b of one task by n × n matrices."""
+    model, one = prior.model, tasks[t : t + 1]
+    X, y = prior.scaling.dense(one.X), prior.scaling.targets(one.y)
+    d = model.means.shape[1]
+    v = None if prior.side is None else prior.side(one)[0]
+    moved = np.zeros(d) if model.side is None else model.side @ v
+    log = np.log(model.proportions) if model.gates is None else log_gates(model.gates, v[None])[0]
+    m, C, R = [], [], []
+    for k, W in enumerate(model.covariances):
+        b, V = model.means[k] + moved, X @ W @ X.T + model.noise * np.eye(len(y))
+        gain = W @ X.T @ np.linalg.inv(V)
+        m.append(b + gain @ (y - X @ b))
+        C.append(W - gain @ X @ W)
+        R.append(np.eye(d) - gain @ X)
+        residual = y - X @ b
+        log[k] += -0.5 * (residual @ np.linalg.solve(V, residual) + np.linalg.slogdet(V)[1])
+    r = np.exp(log - log.max())
+    r /= r.sum()
+    w = r @ np.array(m)
+    centred = np.array(m) - w
+    covariance = np.tensordot(r, C, 1) + np.einsum("k,ki,kj->ij", r, centred, centred)
+    if prior.shifts:
+        statistics = Moments.of(one, prior.scaling, None if v is None else v[None])
+        heights, before = interpolation(prior.shifts, one.sizes)[:, 0], w
+        for shift, height in zip(prior.shifts, heights, strict=True):
+            if shift.B is not None:
+                psi = shift.summary(statistics, before[None])[0]
+                w = w + np.tensordot(r, R, 1) @ (height * shift.B @ np.append(1.0, psi))
+    tau = np.tensordot(r, model.covariances, 1) / model.noise
+    return w, covariance / model.noise, tau, w + tau @ (X.T @ (X @ w - y))
+
+
+def close(found, expected, tolerance=1e-8):
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("side", [None, "description", "gates", "both", "rows"])
+@pytest.mark.parametrize("n_shifts", [0, 2])
+@pytest.mark.parametrize("n_components", [1, 3])
+def test_posterior_is_that_of_gaussian_algebra(n_components, n_shifts, side, fit_intercept):
+    prior = made_prior(n_components, n_shifts, side, fit_intercept)
+    tasks = some_tasks(2, [0, 1, 3, 9, 40, 5, 130])
+    posterior = prior.posterior(tasks)
+    taus, means = prior.representation(tasks), prior.mean(tasks)
+    np.testing.assert_array_equal(posterior.n_rows, tasks.sizes)
+    for t in range(len(tasks)):
+        w, covariance, tau, b = reference(prior, tasks, t)
+        close(posterior.weights[t], prior.scaling.raw_weights(w))
+        close(posterior.covariances[t], covariance)
+        close(taus[t], tau)
+        # b is a small difference of large numbers
+        np.testing.assert_allclose(means[t], b, rtol=1e-7, atol=1e-8 * max(np.abs(tau).max(), 1.0))
+        X, y = prior.scaling.dense(tasks[t].X), prior.scaling.targets(tasks[t].y)
+        assert posterior.squares[t] == pytest.approx(np.sum((y - X @ w) ** 2), rel=1e-6, abs=1e-9)
+        model = TaskRegressor.adapted(prior, tasks[t : t + 1])
+        weights = np.append(model.coef_, model.intercept_) if fit_intercept else model.coef_
+        close(weights, posterior.weights[t])
+        theta = max(len(y), 1) * prior.scaling.raw_representation(tau)
+        close(model.representation_, theta)
+        np.testing.assert_allclose(
+            model.bias_, prior.scaling.raw_weights(means[t].copy()), rtol=1e-6, atol=1e-6 * np.abs(tau).max()
+        )
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("side", [None, "both"])
+@pytest.mark.parametrize(("n_components", "n_shifts"), [(1, 2), (3, 0), (3, 2)])
+def test_the_paper_form_gives_the_same_weights(n_components, n_shifts, side, fit_intercept):
+    """The certified within-task solver under τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C and b(s) = Bφ."""
+    prior = made_prior(n_components, n_shifts, side, fit_intercept)
+    tasks = some_tasks(3, [0, 1, 4, 30])
+    paper = prior.paper_form()
+    close(paper.posterior(tasks, covariances=False).weights, prior.posterior(tasks).weights, 1e-6)
+    if n_components > 1:
+        assert isinstance(paper.conditioning, BlockDiagonal)
+        phis = paper.features(tasks)
+        H, d = paper.conditioning.dense_H(), prior.n_weights
+        for phi, tau in zip(phis, prior.representation(tasks), strict=True):
+            close(np.kron(np.eye(d), phi[None]) @ H @ np.kron(np.eye(d), phi[:, None]), tau)
+
+
+def test_sparse_rows_threads_and_other_tasks_change_nothing(monkeypatch):
+    prior, tasks = made_prior(3, 2, None, True), some_tasks(1, [9, 0, 4, 30, 7] * 12, side=False)
+    found = adapt_tasks(prior, tasks)
+    sparse = TaskSet.from_tasks([(sp.csr_array(task.X), task.y) for task in tasks])
+    np.testing.assert_array_equal(adapt_tasks(prior, sparse).weights, found.weights)
+    monkeypatch.setattr(MixturePrior, "block_floats", 4 * (D + 1) ** 2)
+    again = adapt_tasks(prior, tasks)
+    np.testing.assert_allclose(again.weights, found.weights, rtol=1e-12, atol=1e-13)
+    for n_jobs in (2, 3):
+        other = adapt_tasks(prior, tasks, n_jobs=n_jobs)
+        np.testing.assert_array_equal(other.weights, again.weights)
+        np.testing.assert_array_equal(other.covariances, again.covariances)
+    some = np.array([7, 3, 3])
+    np.testing.assert_array_equal(again.take(some).weights, again.weights[some])
+
+
+def test_prediction_intervals_of_blocks_are_those_of_single_tasks(monkeypatch):
+    scores, weights = np.linspace(-2.0, 2.0, 101), np.full(101, 1.0 / 101.5)
+    prior = made_prior(3, 2, None, True)
+    prior = replace(prior, calibration=Calibration(np.array([0.0]), [scores], [weights], 0.2))
+    support, query = some_tasks(4, [9, 0, 4, 30], side=False), some_tasks(5, [2, 3, 0, 7], side=False)
+    monkeypatch.setattr(MixturePrior, "block_floats", 2 * (D + 1) ** 2)
+    found = predict_blocks(prior, support, query, 0.8)
+    assert (found.lower < found.prediction).all()
+    assert (found.prediction < found.upper).all()
+    for t in range(4):
+        rows = slice(query.offsets[t], query.offsets[t + 1])
+        model = TaskRegressor.adapted(prior, support[t : t + 1])
+        np.testing.assert_allclose(found.prediction[rows], model.predict(query[t].X), rtol=1e-9)
+        ends = model.predict_interval(query[t].X, 0.8)
+        np.testing.assert_allclose(found.lower[rows], ends[:, 0], rtol=1e-8)
+        np.testing.assert_allclose(found.upper[rows], ends[:, 1], rtol=1e-8)
+        np.testing.assert_allclose(found.std[rows], model.predict_std(query[t].X), rtol=1e-8)
+        w, covariance, _, _ = reference(prior, support, t)
+        X, y = prior.scaling.dense(support[t].X), prior.scaling.targets(support[t].y)
+        x = prior.scaling.dense(query[t].X)
+        own = (np.sum((y - X @ w) ** 2) + 5.0 * 0.2) / (len(y) + 5.0)
+        std = prior.scaling.target * np.sqrt(own * (1.0 + np.einsum("ni,ij,nj->n", x, covariance, x)))
+        np.testing.assert_allclose(found.std[rows], np.sqrt(np.mean(scores**2)) * std, rtol=1e-7)
+
+
+@pytest.fixture(scope="module")
+def learners():
+    """A mixture, and a model with side information."""
+    clusters = make_clusters(60, n_clusters=2, n_rows=20, n_features=5, rank=2, random_state=1)
+    return {
+        "mixture": (EmpiricalBayesLearner().fit(clusters), clusters),
+        "side": (EmpiricalBayesLearner().fit(some_tasks(0, [12] * 30)), some_tasks(1, [40] * 3)),
+    }
+
+
+@pytest.mark.parametrize("name", ["mixture", "side"])
+def test_adapt_is_adapt_many(name, learners):
+    learner, tasks = learners[name]
+    for n in (0, 1, 3, 15):
+        few = tasks[:1].support_query(n, random_state=0)[0] if n else None
+        X, y = (few.X, few.y) if n else (np.empty((0, tasks.n_features)), np.empty(0))
+        s = None if tasks.side_info is None else tasks.side_info[0]
+        task = TaskSet.from_tasks([(X, y) if s is None else (X, y, s)])
+        model = learner.adapt(X, y, side_info=s) if n else learner.adapt(side_info=s)
+        weights = np.append(model.coef_, model.intercept_) if learner.fit_intercept else model.coef_
+        np.testing.assert_allclose(weights, learner.adapt_many(task)[0], rtol=1e-9, atol=1e-10)
+        theta = learner.conditioning_.evaluate(learner.feature_map_.transform(task))[0]
+        theta = learner.prior_.scaling.raw_representation(max(n, 1) * theta)
+        np.testing.assert_allclose(model.representation_, theta, rtol=1e-9, atol=1e-10 * np.abs(theta).max())
+
+
+def test_pickles_and_files_give_the_same_posterior(learners, tmp_path):
+    learner, tasks = learners["mixture"]
+    X, y = tasks[0].X, tasks[0].y
+    expected = learner.adapt(X, y).coef_
+    again = pickle.loads(pickle.dumps(learner))
+    np.testing.assert_array_equal(again.adapt(X, y).coef_, expected)
+    learner.save(tmp_path / "a")
+    np.testing.assert_array_equal(tailored.load(tmp_path / "a").adapt(X, y).coef_, expected)
+
+
+def test_a_prior_cannot_be_changed():
+    prior = made_prior(3)
+    with pytest.raises(FrozenInstanceError):
+        prior.model = None
+    with pytest.raises(FrozenInstanceError):
+        prior.model.noise = 3.0
