@@ -1,4 +1,4 @@
-"""What the built files hold: all that the package needs, and nothing of the tests or of data.
+"""Check that the wheel contains the modules of `src/` and nothing else: no tests, studies or data.
 
 python release/contents.py dist
 """
@@ -9,9 +9,9 @@ import zipfile
 from email.parser import Parser
 from pathlib import Path
 
-#: Beside the modules.
+#: Files of the wheel that are not modules.
 NEEDED = ("tailored/py.typed", "tailored/report/page.css")
-#: Ends of names that belong to nobody's package.
+#: Endings of files that must not be in the wheel.
 FOREIGN = (".pyc", ".nbi", ".nbc", ".npz", ".parquet", ".dat", ".zip", ".xls", ".tailored")
 
 
