@@ -23,11 +23,10 @@ class MixedEffectsForest(Baseline):
     """MERF: a random forest of the columns and the description, and a random intercept for each task.
 
     MERF itself predicts new groups by the forest alone.  Here a new task's intercept is the best linear
-    predictor from what the forest leaves of its rows; ``adapted=False`` is MERF's own prediction.
+    predictor from the residuals of its rows.
 
     Parameters
     ----------
-    adapted : bool, default=True
     n_estimators, max_iter : int
         Trees of the forest, and its fits (steps of EM).
     clip
@@ -37,13 +36,11 @@ class MixedEffectsForest(Baseline):
 
     def __init__(
         self,
-        adapted: bool = True,
         n_estimators: int = 100,
         max_iter: int = 10,
         clip: Any = None,
         random_state: Any = 0,
     ) -> None:
-        self.adapted = adapted
         self.n_estimators = n_estimators
         self.max_iter = max_iter
         self.clip = clip
@@ -77,7 +74,7 @@ class MixedEffectsForest(Baseline):
 
     def _predict(self, support: TaskSet, query: TaskSet) -> Array:
         asked = self.forest_.predict(self._columns(query)) if len(query.y) else np.zeros(0)
-        if self.adapted and len(support.y):
+        if len(support.y):
             left = support.y / self.unit_ - self.forest_.predict(self._columns(support))
             sums = segment_sums(left, support.offsets)
             # The best linear predictor again: of one number for each task it has a closed form.

@@ -201,8 +201,6 @@ class Lme4(DescribedMixedModel):
         Estimate the chosen one again by restricted maximum likelihood, which is lme4's default.
     forms : sequence of str
         The random effects to compare.
-    timeout : float, optional
-        Seconds after which R is stopped, and ``subprocess.TimeoutExpired`` raised.
     clip
         See `Baseline`.
 
@@ -216,12 +214,10 @@ class Lme4(DescribedMixedModel):
         self,
         reml: bool = True,
         forms: Sequence[str] = (INTERCEPT, DIAGONAL, FULL),
-        timeout: float | None = None,
         clip: Any = None,
     ) -> None:
         self.reml = reml
         self.forms = forms
-        self.timeout = timeout
         self.clip = clip
 
     @classmethod
@@ -230,9 +226,7 @@ class Lme4(DescribedMixedModel):
 
     def _estimate(self, rows: Rows) -> Estimates:
         names = [f"x{j}" for j in range(rows.X.shape[1])]
-        table = _run_r(
-            _r_columns(rows, names), self._formulas(names, rows.fixed.shape[1]), self.reml, self.timeout
-        )
+        table = _run_r(_r_columns(rows, names), self._formulas(names, rows.fixed.shape[1]), self.reml)
         self.failures_ = {line["name"]: line["other"] for line in table["failure"]}
         self.aic_ = {line["name"]: float(line["value"]) for line in table["aic"]}
         if not self.aic_:
@@ -261,7 +255,7 @@ def _r_columns(rows: Rows, names: Sequence[str]) -> dict[str, Array]:
 
 
 def _run_r(
-    columns: Mapping[str, Array], formulas: Mapping[str, str], reml: bool, timeout: float | None
+    columns: Mapping[str, Array], formulas: Mapping[str, str], reml: bool
 ) -> dict[str, list[dict[str, str]]]:
     """Fit the models in one process of R; the lines of its answer by their kind."""
     program = shutil.which("Rscript") or "Rscript"
@@ -280,7 +274,6 @@ def _run_r(
             capture_output=True,
             text=True,
             check=False,
-            timeout=timeout,
         )
         if ran.returncode != 0:
             raise RuntimeError(f"R stopped with status {ran.returncode}: {ran.stderr.strip()[-1000:]}")

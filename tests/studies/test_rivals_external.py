@@ -157,8 +157,6 @@ def test_lme4_takes_what_can_be_fitted():
     assert "number of observations" in model.failures_[FULL]
     with pytest.raises(RuntimeError, match=r"none of its models.*number of observations"):
         Lme4(forms=(FULL,)).fit(tasks)
-    with pytest.raises(subprocess.TimeoutExpired):
-        Lme4(timeout=0.01).fit(tasks)
 
 
 @needs(Lme4)
@@ -285,15 +283,13 @@ def test_merf_adapts_its_intercept():
     handlers = logging.getLogger().handlers[:]
     model = MixedEffectsForest(n_estimators=20, max_iter=3).fit(tasks[:30])
     assert logging.getLogger().handlers == handlers
-    plain = clone(model).set_params(adapted=False).fit(tasks[:30])
-    shift = model.predict_rows(support, query) - plain.predict_rows(support, query)
-    forest = plain.predict_rows(support, support)
+    none = support.with_rows(np.zeros(len(support.y), dtype=bool), np.zeros(len(support), dtype=int))
+    shift = model.predict_rows(support, query) - model.predict_rows(none, query)
+    forest = model.predict_rows(none, support)
     for t in range(len(support)):
         left = (support.y - forest)[slice(*support.offsets[t : t + 2])] / model.unit_
         u = random_effects(np.ones((4, 1)), left, np.array([[model.variance_]]), model.noise_)
         np.testing.assert_allclose(shift[slice(*query.offsets[t : t + 2])], u[0] * model.unit_)
-    none = support.with_rows(np.zeros(len(support.y), dtype=bool), np.zeros(len(support), dtype=int))
-    np.testing.assert_array_equal(model.predict_rows(none, query), plain.predict_rows(none, query))
 
 
 def test_rivals_are_named():
