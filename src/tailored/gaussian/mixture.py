@@ -113,7 +113,7 @@ class Mixture(Record):
     def __post_init__(self) -> None:
         K, d = self.means.shape
         check_shape("proportions", self.proportions, K)
-        check_shape("covariances", self.covariances, K, d, d)
+        check_shape("covariances", self.covariances, K if len(self.covariances) > 1 else 1, d, d)
         if self.side is not None:
             check_shape("side", self.side, d, None)
         if self.gates is not None:

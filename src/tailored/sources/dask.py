@@ -35,13 +35,13 @@ FAN_IN = 8
 # ---------------------------------------------------------------- clusters
 
 
-def wait_for_worker(client: Any, timeout: float = TIMEOUT) -> None:
+def _wait_for_worker(client: Any) -> None:
     """Raise if the cluster has no worker: its tasks would wait forever."""
     try:
-        client.wait_for_workers(1, timeout=timeout)
+        client.wait_for_workers(1, timeout=TIMEOUT)
     except TimeoutError as error:
         raise ConnectionError(
-            f"scheduler: {_address(client)} has no workers after {timeout:g} s; start some with "
+            f"scheduler: {_address(client)} has no workers after {TIMEOUT:g} s; start some with "
             f"`dask worker {_address(client)}`"
         ) from error
 
@@ -189,7 +189,7 @@ class DaskSource:
             client = get_client()
         except (ImportError, ValueError):
             return None
-        wait_for_worker(client)
+        _wait_for_worker(client)
         return client
 
     @cached_property

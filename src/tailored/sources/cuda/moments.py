@@ -126,8 +126,8 @@ class CudaMoments:
         shift = np.append(scaling.shift, scaling.target_shift)
         scale = 1.0 / np.append(scaling.columns, scaling.target)
         products = torch.empty((compiled.layout.n_products, T), dtype=tasks.X.dtype, device=device)
-        units = [torch.tensor(part, device=device) for part in (shift, scale)]
-        compiled.launch("products_of_rows", tasks.X, tasks.y, tasks.offsets, T, *units, products)
+        scales = [torch.tensor(part, device=device) for part in (shift, scale)]
+        compiled.launch("products_of_rows", tasks.X, tasks.y, tasks.offsets, T, *scales, products)
         # Checking the products is cheaper than checking every row.
         if not bool(torch.isfinite(products.sum(dtype=torch.float64))):
             raise ValueError(
