@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.gaussian import Mixture, Moments
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.moments import Moments
 from tailored.priors.base import adapt_tasks
 from tailored.priors.mixture import MixturePrior
 from tailored.priors.on_device import weights_on_device

@@ -28,7 +28,8 @@ import psutil
 from distributed import Client, LocalCluster
 
 from tailored import TaskSet
-from tailored.gaussian import Mixture, Moments
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.moments import Moments
 from tailored.sources.dask import ClusterStatistics
 from tailored.tasks import Scaling
 

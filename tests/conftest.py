@@ -4,7 +4,8 @@ import signal
 
 import pytest
 
-from tailored.gaussian import fit_mixed_model, forms
+from tailored.gaussian import structures
+from tailored.gaussian.em import fit_mixed_model
 
 
 @pytest.fixture
@@ -14,7 +15,7 @@ def few_steps(monkeypatch):
     def short(statistics, **given):
         return fit_mixed_model(statistics, **{**given, "max_iter": 5})
 
-    monkeypatch.setattr(forms, "fit_mixed_model", short)
+    monkeypatch.setattr(structures, "fit_mixed_model", short)
 
 
 @pytest.fixture

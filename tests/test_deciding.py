@@ -18,9 +18,15 @@ from tailored.empirical_bayes.judging import LEAST_JUDGES, significant, surpasse
 from tailored.empirical_bayes.query_risk import SMOOTHING, QueryBias, smoothed
 from tailored.empirical_bayes.selection import Candidate, decide
 from tailored.exceptions import UnhelpfulWarning
-from tailored.gaussian import Moments, SideForm, fit_side
-from tailored.gaussian.forms import FEW_PSEUDO_TASKS, Form, FormFitter, chains, structures
-from tailored.gaussian.side import SIDE_PENALTIES, fit_along_path
+from tailored.gaussian.moments import Moments
+from tailored.gaussian.side import SIDE_PENALTIES, SideStructure, fit_side, fit_side_path
+from tailored.gaussian.structures import (
+    FEW_PSEUDO_TASKS,
+    Structure,
+    StructureFitter,
+    all_structures,
+    simple_structures,
+)
 from tailored.losses import Absolute, EpsilonInsensitive, Pinball, Squared
 from tailored.tasks import Scaling
 
@@ -46,23 +52,23 @@ def data_of(tasks, **changes):
 
 def test_numbers_that_a_form_learns():
     d = 4
-    counted = {form.structure: form.n_parameters(d) for [form] in structures(True)[1:]}
+    counted = {form.covariance: form.n_parameters(d) for [form] in simple_structures(True)[1:]}
     assert counted == {"none": d, "intercept": d + 1, "diagonal": 2 * d, "full": d + d * (d + 1) // 2}
-    assert structures(True)[0][0].n_parameters(d) == 1
-    assert Form("independent", ridge=2.0).n_parameters(d) == 1
+    assert simple_structures(True)[0][0].n_parameters(d) == 1
+    assert Structure("independent", ridge=2.0).n_parameters(d) == 1
     # what is shrunk has as many numbers, and starts from the most likely ones
-    [shrunk] = structures(False)[-1]
+    [shrunk] = simple_structures(False)[-1]
     assert (shrunk.pseudo_tasks, shrunk.n_factors) == (FEW_PSEUDO_TASKS, 0)
-    assert shrunk.plain == Form("mixed model", learn_mean=True)
-    assert Form("mixed model", structure="diagonal").plain is None
+    assert shrunk.plain == Structure("mixed model", learn_mean=True)
+    assert Structure("mixed model", covariance="diagonal").plain is None
 
 
 def test_correlations_of_few_tasks_are_drawn_to_zero_a_little():
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(12, 1)) * [1.0, 0.9] + 0.1 * rng.normal(size=(12, 2))
     statistics = data_of(tasks_of(weights, 4, 1.0, 1), fit_intercept=False).statistics
-    fitter = FormFitter.of(statistics, [0])
-    [shrunk] = structures(False)[-1]
+    fitter = StructureFitter.of(statistics, [0])
+    [shrunk] = simple_structures(False)[-1]
     bare, drawn = (fitter.most_likely(form).covariances[0] for form in (shrunk.plain, shrunk))
     correlations = [W[0, 1] / np.sqrt(W[0, 0] * W[1, 1]) for W in (bare, drawn)]
     assert 0.0 < correlations[1] < correlations[0] < 1.0
@@ -124,7 +130,7 @@ def test_what_a_penalty_is_worth():
     y = 2.0 * v + rng.normal(size=(T, 1)) + 0.8 * rng.normal(size=(T, n))
     tasks = TaskSet.from_tasks([(np.ones((n, 1)), row) for row in y])
     statistics = Moments.of(tasks, Scaling.raw(1), v)
-    for form in (SideForm(penalty), SideForm(penalty, intercept_only=True)):
+    for form in (SideStructure(penalty), SideStructure(penalty, intercept_only=True)):
         fit = fit_side(statistics, form, 1, max_iter=20000, tol=1e-10)
         W, noise = fit.rest.covariances[0, 0, 0], fit.rest.noise
         worth = penalty * (1.0 + noise / (n * W))
@@ -146,9 +152,9 @@ def test_the_path_ends_where_patience_would(intercept_only):
         X = np.column_stack([rng.normal(size=(n, d - 1)), np.ones(n)])
         entries.append((X, X @ (Gamma @ s + 0.5 * rng.normal(size=d)) + rng.normal(size=n)))
     statistics = Moments.of(TaskSet.from_tasks(entries), Scaling.raw(d), v)
-    form = SideForm(SIDE_PENALTIES[-1], intercept_only)
+    form = SideStructure(SIDE_PENALTIES[-1], intercept_only)
     slow = fit_side(statistics, form, 2, max_iter=20000, tol=1e-9).Gamma
-    quick, cold = fit_along_path(statistics, form, 2).Gamma, fit_side(statistics, form, 2).Gamma
+    quick, cold = fit_side_path(statistics, form, 2).Gamma, fit_side(statistics, form, 2).Gamma
     assert np.abs(quick - slow).max() < 0.03 * np.abs(slow).max()
     assert np.abs(quick - slow).max() < 1.05 * np.abs(cold - slow).max()
 
@@ -182,7 +188,7 @@ def test_infinite_errors_settle_it():
 
 def test_evidence_that_is_no_number_is_the_lowest():
     def candidate(name, evidence):
-        return Candidate(Form(name), 1.0, [], np.ones(3), np.array(evidence))
+        return Candidate(Structure(name), 1.0, [], np.ones(3), np.array(evidence))
 
     broken, sound = candidate("mixture", [5.0, np.nan, 5.0]), candidate("mixed model", [-9.0, -9.0, -9.0])
     assert broken.mean_evidence == -np.inf
@@ -369,5 +375,5 @@ def test_the_bar_is_as_long_as_what_is_done(monkeypatch):
     assert learner.n_components_ == 2
     biases = [entry for entry in learner.search_results_ if entry["kind"] == "conditional bias"]
     folds, tried = 2, len(biases) - 3
-    assert sum(ticks) == folds * len(chains(2, True, has_intercept=True)) + tried
+    assert sum(ticks) == folds * len(all_structures(2, True, has_intercept=True)) + tried
     assert sum(ticks) <= totals[0]

@@ -14,9 +14,18 @@ from tailored.empirical_bayes.judging import significant
 from tailored.empirical_bayes.selection import Candidate, decide
 from tailored.feature_maps import Curve, MeanEmbedding, SideFeatures, SideVector
 from tailored.feature_maps.side_features import DEGREE, KNOTS, LEAST_VALUES
-from tailored.gaussian import Moments, SideForm, fit_mixed_model, fit_side, side_forms
-from tailored.gaussian.forms import Form, FormFitter
-from tailored.gaussian.side import SIDE_PENALTIES, SideFit, _intercepts, fit_along_path
+from tailored.gaussian.em import fit_mixed_model
+from tailored.gaussian.moments import Moments
+from tailored.gaussian.side import (
+    SIDE_PENALTIES,
+    SideFit,
+    SideStructure,
+    _intercepts,
+    fit_side,
+    fit_side_path,
+    side_structures,
+)
+from tailored.gaussian.structures import Structure, StructureFitter
 from tailored.tasks import Scaling
 
 D, Q = 3, 2
@@ -74,7 +83,7 @@ def log_likelihood(rows, b, Gamma, W, noise):
 def test_where_em_ends_is_generalised_least_squares(intercept_only, penalty, level):
     """Given W and σ², Γ and b are those of the penalised likelihood; features need not be centred for it."""
     statistics, rows, _ = tiny(level=level, intercept_only=intercept_only)
-    fit = fit_side(statistics, SideForm(penalty, intercept_only), Q, max_iter=5000, tol=1e-9)
+    fit = fit_side(statistics, SideStructure(penalty, intercept_only), Q, max_iter=5000, tol=1e-9)
     W, noise = fit.rest.covariances[0], fit.rest.noise
     pull = penalty * np.mean(statistics.side**2)
     b, Gamma = by_least_squares(rows, W, noise, pull, Q, intercept_only)
@@ -102,7 +111,7 @@ def test_where_em_ends_is_generalised_least_squares(intercept_only, penalty, lev
 def test_where_em_ends_the_variances_are_most_likely():
     """W and σ² are those of the likelihood given Γ: the penalty on Γ has no say in them."""
     statistics, rows, _ = tiny(T=40)
-    fit = fit_side(statistics, SideForm(5.0), Q, max_iter=5000, tol=1e-9)
+    fit = fit_side(statistics, SideStructure(5.0), Q, max_iter=5000, tol=1e-9)
     b, W, noise = fit.rest.means[0], fit.rest.covariances[0], fit.rest.noise
     best = log_likelihood(rows, b, fit.Gamma, W, noise)
     rng = np.random.default_rng(0)
@@ -119,7 +128,7 @@ def test_where_em_ends_the_variances_are_most_likely():
 
 def test_model_of_a_fit_explains_the_tasks_as_they_are():
     statistics, rows, _ = tiny()
-    fit = fit_side(statistics, SideForm(1.0), Q)
+    fit = fit_side(statistics, SideStructure(1.0), Q)
     expected = log_likelihood(rows, fit.rest.means[0], fit.Gamma, fit.rest.covariances[0], fit.rest.noise)
     assert statistics.posterior(fit.model).log_evidence.sum() == pytest.approx(expected, rel=1e-8)
     plain = fit_mixed_model(statistics)
@@ -155,8 +164,8 @@ def test_a_penalty_shrinks_and_another_start_changes_nothing():
     options = {"max_iter": 3000, "tol": 1e-8}
     sizes, fit = [], None
     for penalty in (1e-3, 1.0, 100.0, 1e6):
-        fit = fit_side(statistics, SideForm(penalty), Q, fit, **options)
-        cold = fit_side(statistics, SideForm(penalty), Q, **options)
+        fit = fit_side(statistics, SideStructure(penalty), Q, fit, **options)
+        cold = fit_side(statistics, SideStructure(penalty), Q, **options)
         np.testing.assert_allclose(fit.Gamma, cold.Gamma, atol=1e-4)
         sizes.append(np.linalg.norm(fit.Gamma))
         if penalty == 1e-3:
@@ -167,17 +176,19 @@ def test_a_penalty_shrinks_and_another_start_changes_nothing():
 
 def test_linear_forms_leave_the_curved_features_alone():
     statistics, _, _ = tiny()
-    assert not fit_side(statistics, SideForm(1.0), 1).Gamma[:, 1:].any()
-    curved = fit_side(statistics, SideForm(1.0, curved=True), 1)
+    assert not fit_side(statistics, SideStructure(1.0), 1).Gamma[:, 1:].any()
+    curved = fit_side(statistics, SideStructure(1.0, curved=True), 1)
     assert curved.Gamma[:, 1:].any()
     # from a fit of another form: what this one may not move is put back
-    again = fit_side(statistics, SideForm(1.0, intercept_only=True), 1, SideFit(curved.Gamma, curved.rest))
+    again = fit_side(
+        statistics, SideStructure(1.0, intercept_only=True), 1, SideFit(curved.Gamma, curved.rest)
+    )
     assert not again.Gamma[:, 1:].any()
     assert not again.Gamma[:-1].any()
 
 
 def test_forms_come_simplest_first():
-    forms = side_forms(True, True)
+    forms = side_structures(True, True)
     n = len(SIDE_PENALTIES)
     assert [(f.curved, f.intercept_only) for f in forms[::n]] == [
         (False, True),
@@ -186,9 +197,9 @@ def test_forms_come_simplest_first():
         (True, False),
     ]
     assert {f.penalty for f in forms[:n]} == set(SIDE_PENALTIES)
-    assert all(not f.intercept_only for f in side_forms(False, True))
-    assert all(not f.curved for f in side_forms(True, False))
-    assert len(side_forms(False, False)) == n
+    assert all(not f.intercept_only for f in side_structures(False, True))
+    assert all(not f.curved for f in side_structures(True, False))
+    assert len(side_structures(False, False)) == n
 
 
 # ----------------------------------------------------------------------------------------- features
@@ -372,13 +383,13 @@ def test_a_description_without_meaning_moves_nothing(few_steps):
 
 def test_a_fitter_takes_the_description_off_first():
     statistics, rows, _ = tiny(T=40)
-    fitter = FormFitter.of(statistics, [0], SideForm(1.0), Q)
-    model = fitter.most_likely(Form("mixed model", learn_mean=True))
-    np.testing.assert_array_equal(model.side, fit_along_path(statistics, SideForm(1.0), Q).Gamma)
+    fitter = StructureFitter.of(statistics, [0], SideStructure(1.0), Q)
+    model = fitter.most_likely(Structure("mixed model", learn_mean=True))
+    np.testing.assert_array_equal(model.side, fit_side_path(statistics, SideStructure(1.0), Q).Gamma)
     expected = log_likelihood(rows, model.means[0], model.side, model.covariances[0], model.noise)
     assert statistics.posterior(model).log_evidence.sum() == pytest.approx(expected, rel=1e-8)
     # tasks that share nothing have no description to share
-    assert fitter.fit(Form("independent", ridge=1.0)).side is None
+    assert fitter.fit(Structure("independent", ridge=1.0)).side is None
 
 
 # --------------------------------------------------------------------------------------- what is chosen
@@ -386,7 +397,7 @@ def test_a_fitter_takes_the_description_off_first():
 
 def candidate(name, errors, evidence, scale=1.0):
     return Candidate(
-        Form(name), scale, [], np.asarray(errors, dtype=float), np.asarray(evidence, dtype=float)
+        Structure(name), scale, [], np.asarray(errors, dtype=float), np.asarray(evidence, dtype=float)
     )
 
 

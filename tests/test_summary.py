@@ -13,14 +13,11 @@ import pytest
 import tailored
 from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.datasets import make_clusters
-from tailored.gaussian import (
-    Mixture,
-    Moments,
-    SideForm,
-    fit_mixed_model,
-    mean_covariance,
-    task_covariances,
-)
+from tailored.gaussian.em import fit_mixed_model
+from tailored.gaussian.errors import mean_covariance, task_covariances
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.moments import Moments
+from tailored.gaussian.side import SideStructure
 from tailored.summaries.tables import Table
 from tailored.summaries.training import TrainingSummary
 from tailored.tasks import Scaling
@@ -81,7 +78,7 @@ def test_covariance_of_side_effects_with_their_prior(intercept_only):
     tasks, _ = draw(25, side=2)
     S = tasks.side_info.astype(float)
     statistics = Moments.of(tasks, Scaling.raw(1, True), S)
-    model, form = replace(MODEL, side=np.zeros((2, 2))), SideForm(3.0, intercept_only)
+    model, form = replace(MODEL, side=np.zeros((2, 2))), SideStructure(3.0, intercept_only)
     found = mean_covariance(model, statistics, learn_mean=True, side=form, n_linear=2)
     W, information = MODEL.covariances[0], 0.0
     for (X, _), s in zip(blocks(tasks), S, strict=True):

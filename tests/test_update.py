@@ -53,13 +53,14 @@ def learners(few_steps_in_module):
 @pytest.fixture(scope="module")
 def few_steps_in_module():
     """EM stops early: nothing here hangs on how far it went."""
-    from tailored.gaussian import fit_mixed_model, forms
+    from tailored.gaussian import structures
+    from tailored.gaussian.em import fit_mixed_model
 
     def short(statistics, **given):
         return fit_mixed_model(statistics, **{**given, "max_iter": 5})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forms, "fit_mixed_model", short)
+        patch.setattr(structures, "fit_mixed_model", short)
         yield
 
 

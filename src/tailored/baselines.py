@@ -20,7 +20,9 @@ from ._utils.algebra import solve
 from ._utils.threads import single_threaded_blas, single_threaded_openmp
 from ._utils.validation import check_clip, check_rng
 from .feature_maps import SideVector
-from .gaussian import Mixture, Tasks, fit_mixed_model, statistics_of
+from .gaussian.em import fit_mixed_model
+from .gaussian.mixture import Mixture
+from .gaussian.rows import Tasks, statistics_of
 from .losses import get_loss
 from .tasks import Rows, Scaling, TaskSet
 from .tasks.rows import batches, clipped, dense, predictions, task_means

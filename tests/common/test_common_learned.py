@@ -13,7 +13,7 @@ from common_samples import NOISE, SLOPES, booster, curved
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.empirical_bayes import Learned, common_part
 from tailored.exceptions import UnhelpfulWarning
-from tailored.gaussian.forms import Form
+from tailored.gaussian.structures import Structure
 from tailored.priors.shared_regressor import SharedRegressor
 from tailored.summaries.training import TrainingSummary
 
@@ -92,7 +92,7 @@ def test_only_what_is_kept_warns_and_at_the_users_line(monkeypatch, tasks, tree,
         with_it = not np.isin(data.tasks.y, tasks.y).all()
         errors, complaint = np.arange(36.0) + (with_it != pays), "with" if with_it else "without"
         found = errors, errors.mean(), [], None, (), TrainingSummary(36, 288, 0.0, "absolute")
-        return Learned(learner.prior_, Form("mixed model"), 1.0, None, None, *found, complaint=complaint)
+        return Learned(learner.prior_, Structure("mixed model"), 1.0, None, None, *found, complaint=complaint)
 
     monkeypatch.setattr(common_part, "learn", learn)
     with pytest.warns(UnhelpfulWarning, match="^with$" if pays else "^without$") as heard:

@@ -6,7 +6,8 @@ import pytest
 from bayes_samples import weights_of
 from tailored import EmpiricalBayesLearner, TaskSet, UnconditionalLearner, within
 from tailored.datasets import make_clusters
-from tailored.gaussian import Moments, Want, adapt
+from tailored.gaussian.mixture import Want, adapt
+from tailored.gaussian.moments import Moments
 from tailored.losses import Squared
 from tailored.priors.mean_shifts import MeanShift, interpolation
 from tailored.representation import BlockDiagonal, Constant

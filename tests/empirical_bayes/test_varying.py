@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet, load
-from tailored.gaussian import Mixture, Moments, fit_mixed_model
-from tailored.gaussian.common_weights import most_likely_mean, settle
+from tailored.gaussian.em import fit_mixed_model, most_likely_mean, settle
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.moments import Moments
 from tailored.tasks import Scaling
 
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from tailored import TaskSet
 from tailored.datasets import make_clusters
-from tailored.gaussian import Mixture, Moments, Shrinkage, em, fit_mixed_model, fit_mixture
-from tailored.gaussian.acceleration import Anderson
-from tailored.gaussian.em import NEGLIGIBLE, maximise
-from tailored.gaussian.starts import continue_mixture
+from tailored.gaussian.em import NEGLIGIBLE, Shrinkage, _Anderson, em, fit_mixed_model, maximise
+from tailored.gaussian.moments import Moments
+from tailored.gaussian.starts import continue_mixture, fit_mixture
 from tailored.tasks import Scaling
 
 seeds = st.integers(0, 10_000)
@@ -64,9 +63,9 @@ def test_no_accelerated_step_lowers_the_evidence(seed):
 
 def test_a_structure_is_kept():
     statistics = random_statistics(5)
-    diagonal = fit_mixed_model(statistics, structure="diagonal").covariances[0]
+    diagonal = fit_mixed_model(statistics, covariance="diagonal").covariances[0]
     assert np.abs(diagonal - np.diag(np.diag(diagonal))).max() < 1e-12 * diagonal.max()
-    intercept = fit_mixed_model(statistics, structure="intercept").covariances[0]
+    intercept = fit_mixed_model(statistics, covariance="intercept").covariances[0]
     assert intercept[-1, -1] > 0
     assert np.abs(intercept[:-1]).max() < 1e-12 * intercept[-1, -1]
 
@@ -84,7 +83,7 @@ def test_anderson_solves_a_linear_iteration_in_a_few_steps():
     rng = np.random.default_rng(1)
     Q = np.linalg.qr(rng.normal(size=(4, 4)))[0]
     A, rest = Q @ np.diag([0.9, 0.99, 0.5, 0.2]) @ Q.T, rng.normal(size=4)
-    memory, x, plain = Anderson(), np.zeros(4), np.zeros(4)
+    memory, x, plain = _Anderson(), np.zeros(4), np.zeros(4)
     for _ in range(8):
         x = memory.propose(x, A @ (x - rest) + rest)
         plain = A @ (plain - rest) + rest
@@ -92,11 +91,11 @@ def test_anderson_solves_a_linear_iteration_in_a_few_steps():
 
 
 def test_what_is_forgotten_is_not_combined():
-    memory = Anderson()
+    memory = _Anderson()
     memory.propose(np.zeros(2), np.ones(2))
     memory.propose(np.ones(2), np.array([1.5, 2.0]))
-    memory.forget()
-    fresh = Anderson()
+    memory.reset()
+    fresh = _Anderson()
     fresh.propose(np.ones(2), np.array([1.5, 2.0]))
     step = np.array([1.5, 2.0]), np.array([1.7, 2.5])
     np.testing.assert_array_equal(memory.propose(*step), fresh.propose(*step))
@@ -147,7 +146,7 @@ def test_a_mixed_model_goes_on_from_that_of_some_tasks():
     assert (
         evidence(statistics, went_on) >= evidence(statistics, fit_mixed_model(statistics, max_iter=40)) - 1e-5
     )
-    none = fit_mixed_model(statistics, structure="none", start=Mixture(*(np.ones(1),) * 3, 1.0))
+    none = fit_mixed_model(statistics, covariance="none", start=known)
     assert not none.covariances.any()
 
 

@@ -12,29 +12,19 @@ from tailored import TaskSet, within
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_risk import QueryBias, smoothed
 from tailored.feature_maps import TaskSummary
-from tailored.gaussian import (
-    Mixture,
-    Moments,
-    Shrinkage,
-    SideForm,
-    Want,
-    adapt,
-    em,
-    factor_target,
-    fit_mixed_model,
-    fit_mixture,
-    fit_side,
-    truncate,
-)
-from tailored.gaussian.em import NOISE_FLOOR
-from tailored.gaussian.forms import (
+from tailored.gaussian.em import NOISE_FLOOR, Shrinkage, em, factor_target, fit_mixed_model, truncate
+from tailored.gaussian.mixture import Mixture, Want, adapt
+from tailored.gaussian.moments import Moments
+from tailored.gaussian.side import SideStructure, fit_side
+from tailored.gaussian.starts import fit_mixture
+from tailored.gaussian.structures import (
     FACTORS,
     GATE_PENALTIES,
     PSEUDO_TASKS,
     RIDGES,
-    Form,
-    FormFitter,
-    chains,
+    Structure,
+    StructureFitter,
+    all_structures,
 )
 from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
 from tailored.tasks import Scaling
@@ -197,23 +187,23 @@ def test_side_information_in_the_mean():
     for name in ("gram", "cross", "square", "sizes", "side"):
         found = getattr(statistics.shifted(shift), name)
         np.testing.assert_allclose(found, getattr(expected, name), atol=1e-9)
-    found = fit_side(statistics, SideForm(1.0), 2)
+    found = fit_side(statistics, SideStructure(1.0), 2)
     np.testing.assert_allclose(found.Gamma, Gamma, atol=0.15)
     np.testing.assert_allclose(found.rest.covariances[0], 0.1 * np.eye(3), atol=0.1)
     np.testing.assert_array_equal(found.model.side, found.Gamma)
-    assert np.abs(fit_side(statistics, SideForm(1e6), 2).Gamma).max() < 0.01
-    fitter = FormFitter.of(statistics, [0], SideForm(1.0), 2)
-    model = fitter.fit(Form("mixed model", learn_mean=True))
+    assert np.abs(fit_side(statistics, SideStructure(1e6), 2).Gamma).max() < 0.01
+    fitter = StructureFitter.of(statistics, [0], SideStructure(1.0), 2)
+    model = fitter.fit(Structure("mixed model", learn_mean=True))
     assert np.trace(model.covariances[0]) < 0.6
     np.testing.assert_allclose(model.prior(statistics).b, model.means[0] + v @ model.side.T)
-    assert fitter.fit(Form("independent", ridge=1.0)).side is None
+    assert fitter.fit(Structure("independent", ridge=1.0)).side is None
     # the evidence of the tasks as they are is that of what the description leaves
-    bare = fit_mixed_model(fitter.statistics, max_iter=150, tol=1e-6)
-    likely = fitter.most_likely(Form("mixed model", learn_mean=True))
+    bare = fit_mixed_model(fitter.tasks, max_iter=150, tol=1e-6)
+    likely = fitter.most_likely(Structure("mixed model", learn_mean=True))
     found = statistics.posterior(likely).log_evidence
     # what is used makes up for the mean, which was learned from the same tasks
     np.testing.assert_allclose(model.covariances, 400 / 399 * likely.covariances)
-    np.testing.assert_allclose(found, fitter.statistics.posterior(bare).log_evidence)
+    np.testing.assert_allclose(found, fitter.tasks.posterior(bare).log_evidence)
 
 
 def test_shrinkage_pulls_to_its_target():
@@ -250,7 +240,7 @@ def test_interpolating_and_degenerate_tasks_stay_finite(structure):
     zero = [(np.zeros((3, 4)), np.zeros(3))] * 2
     for entries in (no_noise, zero, [(np.zeros((0, 4)), np.zeros(0))]):
         statistics = raw(TaskSet.from_tasks(entries))
-        model = fit_mixed_model(statistics, max_iter=1000, tol=1e-9, structure=structure)
+        model = fit_mixed_model(statistics, max_iter=1000, tol=1e-9, covariance=structure)
         # targets without a size of their own count as being of size one
         size = float(statistics.square.sum()) / statistics.n_rows or 1.0
         assert NOISE_FLOOR * size <= model.noise < 1e-3 * size
@@ -267,12 +257,14 @@ def test_every_form_can_be_fitted(has_intercept, has_side):
     units = Scaling.of(tasks, has_intercept, centre=True)
     side = np.random.default_rng(0).normal(size=(30, 2)) if has_side else None
     statistics, d = Moments.of(tasks, units, side), 4 + has_intercept
-    fitter = FormFitter(statistics, [0])
+    fitter = StructureFitter(statistics, [0])
     forms = [
-        form for chain in chains(2, True, has_intercept=has_intercept, has_side=has_side) for form in chain
+        form
+        for chain in all_structures(2, True, has_intercept=has_intercept, has_side=has_side)
+        for form in chain
     ]
     structures = {"none", "diagonal", "full"} | ({"intercept"} if has_intercept else set())
-    assert {form.structure for form in forms} == structures
+    assert {form.covariance for form in forms} == structures
     single = len(RIDGES) + (len(structures) - 1) + has_intercept + 3 + len(FACTORS) * len(PSEUDO_TASKS)
     mixtures = 3 * (1 + len(GATE_PENALTIES) * has_side)
     assert len(forms) == len(set(forms)) == single + mixtures
@@ -284,14 +276,14 @@ def test_every_form_can_be_fitted(has_intercept, has_side):
         assert np.linalg.eigvalsh(mixture.covariances).min() > -1e-9
         assert np.isfinite(statistics.posterior(mixture).log_evidence).all()
         W = mixture.covariances[0]
-        if form.structure == "none":
+        if form.covariance == "none":
             assert not W.any()
-        elif form.structure == "diagonal":
+        elif form.covariance == "diagonal":
             np.testing.assert_array_equal(W, np.diag(np.diag(W)))
-        elif form.structure == "intercept":
+        elif form.covariance == "intercept":
             assert W[-1, -1] > 0
             np.testing.assert_allclose(W[:-1], 0.0, atol=1e-12 * W[-1, -1])
-    alone = fitter.fit(Form("independent", ridge=3.0))
+    alone = fitter.fit(Structure("independent", ridge=3.0))
     np.testing.assert_allclose(alone.prior(statistics).tau[0], 3.0 * np.eye(d))
     # their noise is the most likely one for this ridge, so that its evidence can be compared
     evidence = [
@@ -305,10 +297,10 @@ def test_every_form_can_be_fitted(has_intercept, has_side):
 
 def test_stronger_shrinkage_is_nearer_to_factors():
     tasks = gaussian_tasks(np.random.default_rng(7), 40, np.zeros(4), random_psd(np.random.default_rng(8), 4))
-    fitter = FormFitter(raw(tasks), [0])
+    fitter = StructureFitter(raw(tasks), [0])
     off = []
     for nu in PSEUDO_TASKS:
-        W = fitter.fit(Form("mixed model", learn_mean=True, n_factors=0, pseudo_tasks=nu)).covariances[0]
+        W = fitter.fit(Structure("mixed model", learn_mean=True, n_factors=0, pseudo_tasks=nu)).covariances[0]
         off.append(np.linalg.norm(W - np.diag(np.diag(W))))
     assert off == sorted(off, reverse=True)
 

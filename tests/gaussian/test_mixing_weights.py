@@ -12,11 +12,12 @@ from scipy.stats import multivariate_normal
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes import selection
-from tailored.gaussian import Mixture, Moments, adapt, em, fit_mixed_model, fit_mixture
-from tailored.gaussian import gates as gates_module
-from tailored.gaussian.em import first_gates
-from tailored.gaussian.forms import Form, FormFitter
-from tailored.gaussian.gates import CONSTANT_PENALTY, fit_gates, log_gates
+from tailored.gaussian.em import CONSTANT_PENALTY, constant_gates, em, fit_gates, fit_mixed_model
+from tailored.gaussian.em import em as em_module
+from tailored.gaussian.mixture import Mixture, adapt, log_gates
+from tailored.gaussian.moments import Moments
+from tailored.gaussian.starts import fit_mixture
+from tailored.gaussian.structures import Structure, StructureFitter
 from tailored.tasks import Scaling
 
 D, Q, K = 4, 2, 3
@@ -96,8 +97,8 @@ def test_the_gradient_is_that_of_the_objective(monkeypatch):
             assert objective(at)[0] == pytest.approx(expected, rel=1e-12)
         return minimize(objective, start, **options)
 
-    minimize = gates_module.minimize
-    monkeypatch.setattr(gates_module, "minimize", spy)
+    minimize = em_module.minimize
+    monkeypatch.setattr(em_module, "minimize", spy)
     fit_gates(side, responsibilities, 2.0, np.zeros((K, 1 + Q)))
     assert len(seen) == 3
     assert max(seen) < 1e-6
@@ -141,7 +142,7 @@ def test_hardly_a_penalty_lets_a_sure_description_decide():
 def test_first_gates_are_the_proportions():
     mixture = some_mixture()
     side = np.random.default_rng(0).normal(size=(5, Q))
-    pi = np.exp(log_gates(first_gates(mixture, side), side))
+    pi = np.exp(log_gates(constant_gates(mixture, side), side))
     np.testing.assert_allclose(pi, np.broadcast_to(mixture.proportions, pi.shape), rtol=1e-12)
 
 
@@ -165,7 +166,7 @@ def test_no_step_lowers_the_penalised_evidence(penalty):
         np.repeat(single.covariances, 2, axis=0),
         single.noise,
     )
-    mixture = replace(mixture, gates=first_gates(mixture, statistics.side))
+    mixture = replace(mixture, gates=constant_gates(mixture, statistics.side))
 
     def objective(model):
         pull = 0.5 * penalty * np.sum(model.gates[:, 1:] ** 2) + constants(model.gates)
@@ -268,8 +269,8 @@ def errors(mixture, tasks, n_support):
 def test_gates_use_what_a_description_says():
     both = two_clusters(240, 0.9, seed=3)
     train, test = both[:120], both[120:]
-    fitter = FormFitter(statistics_of(train), [0])
-    form = Form("mixture", 2)
+    fitter = StructureFitter(statistics_of(train), [0])
+    form = Structure("mixture", 2)
     without = fitter.fit(form)
     gated = fitter.fit(replace(form, gate_penalty=1.0))
     assert without.gates is None
@@ -284,8 +285,8 @@ def test_gates_use_what_a_description_says():
 def test_an_uninformative_description_costs_nothing():
     both = two_clusters(240, 0.0, seed=4)
     train, test = both[:120], both[120:]
-    fitter = FormFitter(statistics_of(train), [0])
-    form = Form("mixture", 2)
+    fitter = StructureFitter(statistics_of(train), [0])
+    form = Structure("mixture", 2)
     without, gated = fitter.fit(form), fitter.fit(replace(form, gate_penalty=10.0))
     for n_support in (1, 3, 8):
         assert errors(gated, test, n_support) < 1.02 * errors(without, test, n_support)

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from tailored import TaskSet
-from tailored.gaussian import Mixture, Moments, em
-from tailored.gaussian.forms import Form, refine
+from tailored.gaussian.em import em
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.moments import Moments
+from tailored.gaussian.structures import Structure, refine
 from tailored.tasks import Scaling
 
 
@@ -38,10 +40,10 @@ def test_moments_and_totals_of_parts_add_up():
 @pytest.mark.parametrize(
     "form",
     [
-        Form("mixture", 3, learn_mean=True),
-        Form("mixed model", learn_mean=True),
-        Form("mixed model", learn_mean=True, structure="diagonal"),
-        Form("mixed model", learn_mean=True, n_factors=1, pseudo_tasks=1.0),
+        Structure("mixture", 3, learn_mean=True),
+        Structure("mixed model", learn_mean=True),
+        Structure("mixed model", learn_mean=True, covariance="diagonal"),
+        Structure("mixed model", learn_mean=True, n_factors=1, pseudo_tasks=1.0),
     ],
 )
 def test_refining_on_all_tasks_explains_them_better(form):
@@ -49,12 +51,12 @@ def test_refining_on_all_tasks_explains_them_better(form):
     if form.kind == "mixed model":
         W = (
             np.diag(np.diag(mixture.covariances[1]))
-            if form.structure == "diagonal"
+            if form.covariance == "diagonal"
             else mixture.covariances[1]
         )
         mixture = Mixture(np.ones(1), mixture.means[1:2], W[None], mixture.noise)
     sample = statistics.take(np.arange(60))
-    diagonal = form.structure == "diagonal"
+    diagonal = form.covariance == "diagonal"
     start = em(sample, mixture, max_iter=30, diagonal=diagonal).mixture
     found = refine(statistics, form, start)
     before, after = (statistics.posterior(model).log_evidence.sum() for model in (start, found))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tailored import TaskSet
-from tailored.gaussian import Mixture, Moments
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.moments import Moments
 from tailored.tasks import Scaling
 
 

@@ -12,8 +12,8 @@ import tailored
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding, PosteriorMap, SideFeatures, SideVector, TaskSummary
-from tailored.gaussian import Moments
-from tailored.gaussian.gates import log_gates
+from tailored.gaussian.mixture import log_gates
+from tailored.gaussian.moments import Moments
 from tailored.learners import TaskRegressor
 from tailored.priors.base import adapt_tasks, predict_blocks
 from tailored.priors.intervals import Calibration

@@ -5,7 +5,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailored.gaussian import Moments
+from tailored.gaussian.moments import Moments
 
 
 def die(folder, times):

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.gaussian import Mixture, Moments, em
+from tailored.gaussian.em import em
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.moments import Moments
 from tailored.sources.cuda.kernels import Layout
 from tailored.sources.cuda.moments import CudaMoments, _component, _congruence, _unpack
 from tailored.sources.cuda.tensors import TensorTasks, check_device, is_tensor

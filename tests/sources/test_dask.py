@@ -9,7 +9,9 @@ import pytest
 import dying
 from tailored import EmpiricalBayesLearner, TaskSet, scan
 from tailored.exceptions import ShardError
-from tailored.gaussian import Mixture, Moments, em
+from tailored.gaussian.em import em
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.moments import Moments
 from tailored.sources import dask as dask_source
 from tailored.sources.base import Blocks, Reader
 from tailored.sources.dask import ClusterStatistics, DaskSource, fetch

@@ -12,7 +12,9 @@ from sklearn.tree import DecisionTreeRegressor
 
 from tailored import EmpiricalBayesLearner, TaskSet, scan
 from tailored.empirical_bayes.streaming import places
-from tailored.gaussian import Mixture, Moments, em
+from tailored.gaussian.em import em
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.moments import Moments
 from tailored.priors.shared_regressor import fit_shared_regressor
 from tailored.sources import disk as disk_module
 from tailored.sources import tables

@@ -5,7 +5,7 @@ import pytest
 
 from tailored import EmpiricalBayesLearner
 from tailored.datasets import make_clusters
-from tailored.gaussian import Moments
+from tailored.gaussian.moments import Moments
 from tailored.learners import _empirical_bayes
 from tailored.sources import memory
 from tailored.sources.base import Reader

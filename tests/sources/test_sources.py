@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tailored import TaskSet, scan
-from tailored.gaussian import Mixture, Moments
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.moments import Moments
 from tailored.sources import dask as dask_source
 from tailored.sources import disk, memory
 from tailored.sources.base import Reader

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.validation import check_choice, is_missing
-from ..gaussian import Want, statistics_of
+from ..gaussian.mixture import Want
+from ..gaussian.rows import statistics_of
 from ..summaries.effects import posterior_model
 from ..tasks import TaskSet
 from ..tasks.rows import batches, dense

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from ..feature_maps import SideFeatures
-from ..gaussian import Source
+from ..gaussian.em import Source
 from ..priors.shared_regressor import fit_shared_regressor
 from ..summaries.training import OWN
 from .data import COMMON_PARTS, TrainingData

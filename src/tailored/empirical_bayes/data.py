@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .._utils.records import cached_property
 from ..feature_maps import SideFeatures
-from ..gaussian import Tasks, statistics_of
+from ..gaussian.rows import Tasks, statistics_of
 from ..losses import Loss
 from ..tasks import Rows, Scaling, TaskSet
 from ..tasks.episodes import Episodes, SupportSampling

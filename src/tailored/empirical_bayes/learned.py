@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian import Mixture, SideForm
+from ..gaussian.mixture import Mixture
+from ..gaussian.side import SideStructure
 from ..priors.base import Prior
 from ..priors.shared_regressor import OutOfFold
 from ..summaries.training import TrainingSummary
@@ -40,7 +41,7 @@ class Learned:
     prior: Prior
     form: AnyForm
     scale: float
-    side: SideForm | None
+    side: SideStructure | None
     penalty: float | None
     errors: Array
     validation_error: float

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from .._utils.progress import progress_bar
 from .._utils.records import cached_property
 from .._utils.threads import single_threaded_blas
-from ..gaussian import SideForm
 from ..gaussian.factor_em import FactorModel, fit_factors
 from ..gaussian.factors import FactorRows, Factors
+from ..gaussian.side import SideStructure
 from ..priors.base import predict_blocks
 from ..priors.factors import FactorPrior
 from ..priors.intervals import calibrate
@@ -156,7 +156,7 @@ def learn_many_columns(data: TrainingData, *, tol: float, max_iter: int, progres
             prior = replace(prior, calibration=calibration)
     own_means = _mean_errors(judge)
     complaint = _complaint(best, own_means)
-    side = SideForm(best.penalty, curved=True) if best.penalty else None
+    side = SideStructure(best.penalty, curved=True) if best.penalty else None
     errors = judge.errors(best.fits, best.scale)
     return Learned(
         prior,

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
 from ..feature_maps import TaskSummary
-from ..gaussian import Mixture, Want, influence
+from ..gaussian.mixture import Mixture, Want
+from ..gaussian.moments import influence
 from ..tasks import TaskSet
 from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import BATCH_FLOATS

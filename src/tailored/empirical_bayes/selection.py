@@ -19,26 +19,20 @@ from numpy.typing import NDArray
 
 from .._utils.progress import Stages
 from .._utils.threads import single_threaded_blas
-from ..gaussian import (
-    Mixture,
-    SideForm,
-    Tasks,
-    em,
-    fit_mixed_model,
-    fit_mixture,
-    fit_side,
-    side_forms,
-)
-from ..gaussian.forms import (
+from ..gaussian.em import em, fit_mixed_model
+from ..gaussian.mixture import Mixture
+from ..gaussian.rows import Tasks
+from ..gaussian.side import SIDE_PENALTIES, SideFit, SideStructure, fit_side, side_structures
+from ..gaussian.starts import fit_mixture
+from ..gaussian.structures import (
     GATE_PENALTIES,
     RIDGES,
-    Form,
-    FormFitter,
-    chains,
-    chains_of_varying,
-    structures,
+    Structure,
+    StructureFitter,
+    all_structures,
+    simple_structures,
+    varying_structures,
 )
-from ..gaussian.side import SIDE_PENALTIES, SideFit
 from ..tasks.episodes import Episodes
 from .data import COMPONENT_STARTS, FORM_STARTS, HELD_OUT_ROWS, Fold, TrainingData
 from .judging import mean_errors, significant, surpassed_by
@@ -66,7 +60,7 @@ class Candidate:
     ``errors`` and ``evidence`` have an entry for each held-out task of every fold; NaN where it has no rows.
     """
 
-    form: Form
+    form: Structure
     scale: float
     fits: list[Mixture]
     errors: Array
@@ -92,9 +86,9 @@ class Choice:
     """
 
     best: Candidate
-    side: SideForm | None
+    side: SideStructure | None
     results: list[dict[str, Any]]
-    starts: dict[Form, Mixture]
+    starts: dict[Structure, Mixture]
     candidates: list[Candidate]
     own_means: Array
     surpassed_by: str | None = None  # what predicts held-out rows better, by more than chance, in words
@@ -104,23 +98,23 @@ def choose(data: TrainingData, stage: Stages) -> Choice:
     """Choose on held-out tasks: first whether the description helps, then the form and the scale."""
     with single_threaded_blas():
         parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem", return_as="generator")
-        side: SideForm | None = None
+        side: SideStructure | None = None
         results: list[dict[str, Any]] = []
         if len(data) == 1:
             # Nothing is shared with a single task: only "every task alone" can be judged by its own rows.
-            listed = chains(1, False)[:1]
+            listed = all_structures(1, False)[:1]
         else:
             stage.begin("description")
             side, results = _choose_side(data, parallel)
             if data.settings.varying is not None:
-                listed = chains_of_varying(data.settings.varying, few=len(data) < FEW_TASKS)
+                listed = varying_structures(data.settings.varying, few=len(data) < FEW_TASKS)
             elif len(data) < FEW_TASKS:
-                listed = [[_likely_alone(data)], *structures(data.settings.fit_intercept)]
+                listed = [[_likely_alone(data)], *simple_structures(data.settings.fit_intercept)]
             else:
                 stage.begin("counting components")
                 counted = count_components(data, side)
                 flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_description}
-                listed = chains(*counted, **flags)
+                listed = all_structures(*counted, **flags)
         stage.begin("forms")
         jobs = (joblib.delayed(_prepare)(data, fold, listed, side) for fold in data.folds)
         boards = list(parallel(jobs))
@@ -142,7 +136,7 @@ def choose(data: TrainingData, stage: Stages) -> Choice:
     best = decide_by_criterion(data, candidates, side) if few else decide(candidates)
     own = np.concatenate([mean_errors(data, board.episodes, len(board.held_out)) for board in boards])
     rivals = {"the mean of their own rows": own}
-    for pooled in (c for c in candidates if c.form.structure == "none"):
+    for pooled in (c for c in candidates if c.form.covariance == "none"):
         rivals["one fit to the rows of all tasks"] = pooled.errors
     starts = {c.form: c.fits[0] for c in candidates if c.scale == 1.0}
     return Choice(best, side, results, starts, candidates, own, surpassed_by(best.errors, rivals))
@@ -186,10 +180,12 @@ def decide(candidates: list[Candidate]) -> Candidate:
     return accurate if significant(evident.errors - accurate.errors) else evident
 
 
-def decide_by_criterion(data: TrainingData, candidates: list[Candidate], side: SideForm | None) -> Candidate:
+def decide_by_criterion(
+    data: TrainingData, candidates: list[Candidate], side: SideStructure | None
+) -> Candidate:
     """Akaike's criterion of the forms, fitted to all tasks."""
     n_linear = 0 if data.side is None else data.side.n_linear
-    fitter = FormFitter.of(data.statistics, data.seed(FORM_STARTS), side, n_linear)
+    fitter = StructureFitter.of(data.statistics, data.seed(FORM_STARTS), side, n_linear)
     d = data.statistics.n_features
 
     def criterion(candidate: Candidate) -> float:
@@ -202,15 +198,15 @@ def decide_by_criterion(data: TrainingData, candidates: list[Candidate], side: S
         return min((c for c in candidates if c.scale == 1.0), key=criterion)
 
 
-def _likely_alone(data: TrainingData) -> Form:
+def _likely_alone(data: TrainingData) -> Structure:
     """Every task alone, with the ridge that is most likely for all of them."""
-    fitter = FormFitter.of(data.statistics, data.seed(FORM_STARTS))
-    forms = [Form("independent", ridge=ridge) for ridge in RIDGES]
+    fitter = StructureFitter.of(data.statistics, data.seed(FORM_STARTS))
+    forms = [Structure("independent", ridge=ridge) for ridge in RIDGES]
     with single_threaded_blas():
         return max(forms, key=lambda form: data.statistics.posterior(fitter.fit(form)).log_evidence.sum())
 
 
-def _choose_side(data: TrainingData, parallel: Any) -> tuple[SideForm | None, list[dict[str, Any]]]:
+def _choose_side(data: TrainingData, parallel: Any) -> tuple[SideStructure | None, list[dict[str, Any]]]:
     """What the description may move in a plain mixed model; None is nothing.
 
     Judged by the evidence of held-out tasks, which counts the first row of a task as much as the last.
@@ -220,7 +216,7 @@ def _choose_side(data: TrainingData, parallel: Any) -> tuple[SideForm | None, li
         return None, []
     assert data.side is not None
     has_curves = data.side.n_linear < len(data.side.mean)
-    options = side_forms(data.settings.fit_intercept, has_curves, data.settings.varying)
+    options = side_structures(data.settings.fit_intercept, has_curves, data.settings.varying)
     by_fold = list(parallel(joblib.delayed(_side_evidence)(data, fold, options) for fold in data.folds))
     evidence = [np.concatenate(found) for found in zip(*by_fold, strict=True)]
     results: list[dict[str, Any]] = []
@@ -242,7 +238,7 @@ def _choose_side(data: TrainingData, parallel: Any) -> tuple[SideForm | None, li
     return (options[best - 1] if best else None), results
 
 
-def _side_evidence(data: TrainingData, fold: Fold, options: list[SideForm]) -> list[Array]:
+def _side_evidence(data: TrainingData, fold: Fold, options: list[SideStructure]) -> list[Array]:
     """Log evidence of the held-out tasks without the description, and with each option, each from the one before."""
     assert data.side is not None
     with single_threaded_blas():
@@ -260,7 +256,7 @@ def _side_evidence(data: TrainingData, fold: Fold, options: list[SideForm]) -> l
 class Board:
     """What all chains share in one fold: the plain mixed model, held-out tasks, and the episodes to predict."""
 
-    fitter: FormFitter
+    fitter: StructureFitter
     held_out: Tasks
     episodes: Episodes
     support: Tasks
@@ -269,21 +265,23 @@ class Board:
 class Scored(NamedTuple):
     """A form's fit to one fold at one scale, and its errors and evidence on the held-out tasks."""
 
-    form: Form
+    form: Structure
     scale: float
     mixture: Mixture
     errors: Array
     evidence: Array
 
 
-def _fitter(data: TrainingData, fold: Fold, side: SideForm | None) -> FormFitter:
+def _fitter(data: TrainingData, fold: Fold, side: SideStructure | None) -> StructureFitter:
     n_linear = 0 if data.side is None else data.side.n_linear
-    return FormFitter.of(
+    return StructureFitter.of(
         data.statistics.take(fold.train), data.seed(FORM_STARTS, fold.number), side, n_linear
     )
 
 
-def _prepare(data: TrainingData, fold: Fold, listed: list[list[Form]], side: SideForm | None) -> Board:
+def _prepare(
+    data: TrainingData, fold: Fold, listed: list[list[Structure]], side: SideStructure | None
+) -> Board:
     with single_threaded_blas():
         fitter = _fitter(data, fold, side)
         for plain in {forms[0].plain for forms in listed}:
@@ -292,20 +290,20 @@ def _prepare(data: TrainingData, fold: Fold, listed: list[list[Form]], side: Sid
         return _board(data, fold, fitter)
 
 
-def _board(data: TrainingData, fold: Fold, fitter: FormFitter) -> Board:
+def _board(data: TrainingData, fold: Fold, fitter: StructureFitter) -> Board:
     tasks, seed = data.tasks[fold.held_out], data.seed(HELD_OUT_ROWS, fold.number)
     episodes = data.settings.arrival.episodes(tasks, seed)
     held_out = data.statistics.take(fold.held_out)
     return Board(fitter, held_out, episodes, data.statistics_of(episodes.support))
 
 
-def _score(data: TrainingData, board: Board, forms: list[Form]) -> list[Scored]:
+def _score(data: TrainingData, board: Board, forms: list[Structure]) -> list[Scored]:
     with single_threaded_blas():
         fitter = replace(board.fitter, fitted=dict(board.fitter.fitted))
         return [_scored(data, board, form, fitter.fit(form), 1.0) for form in forms]
 
 
-def _scored(data: TrainingData, board: Board, form: Form, fit: Mixture, scale: float) -> Scored:
+def _scored(data: TrainingData, board: Board, form: Structure, fit: Mixture, scale: float) -> Scored:
     mixture = fit.scaled(scale)
     evidence = board.held_out.posterior(mixture).log_evidence
     return Scored(form, scale, mixture, _errors(data, board, mixture), evidence)
@@ -317,13 +315,13 @@ def _errors(data: TrainingData, board: Board, mixture: Mixture) -> Array:
     return data.errors(board.episodes, prediction, len(board.held_out))
 
 
-def _scales(data: TrainingData, form: Form) -> tuple[float, ...]:
+def _scales(data: TrainingData, form: Structure) -> tuple[float, ...]:
     # The ridge of independent tasks is a scale of τ already, and nothing times a scale is nothing.
-    fixed = form.kind == "independent" or form.structure == "none"
+    fixed = form.kind == "independent" or form.covariance == "none"
     return SCALES[:1] if fixed or not data.settings.calibrate else SCALES
 
 
-def count_components(data: TrainingData, side: SideForm | None) -> tuple[int, bool]:
+def count_components(data: TrainingData, side: SideStructure | None) -> tuple[int, bool]:
     """How many components, and whether the prior has a mean, judged on held-out tasks.
 
     Evidence alone would count components without end where weights are not Gaussian, and errors alone are
@@ -342,7 +340,7 @@ def count_components(data: TrainingData, side: SideForm | None) -> tuple[int, bo
         return board.held_out.posterior(model).log_evidence, float(np.nanmean(errors)) if len(errors) else 0.0
 
     options: dict[str, Any] = {"max_iter": fitter.steps(few=30, many=30), "tol": 1e-6}
-    singles = [fit_mixed_model(fitter.statistics, learn_mean=mean, **options) for mean in (False, True)]
+    singles = [fit_mixed_model(fitter.tasks, learn_mean=mean, **options) for mean in (False, True)]
     judged = [judge(model) for model in singles]
     learn_mean = bool(judged[1][0].mean() > judged[0][0].mean())
     (evidence, error), n_components, failures = judged[learn_mean], 1, 0
@@ -350,10 +348,10 @@ def count_components(data: TrainingData, side: SideForm | None) -> tuple[int, bo
     def attempt(K: int, learn_mean: bool) -> tuple[Array, float]:
         short: dict[str, Any] = {"n_starts": 2, "short_iter": 4, "max_iter": 10, "learn_mean": learn_mean}
         seed = data.seed(COMPONENT_STARTS, K)
-        mixture = fit_mixture(fitter.statistics, singles[learn_mean], K, seed=seed, **short)
+        mixture = fit_mixture(fitter.tasks, singles[learn_mean], K, seed=seed, **short)
         if data.has_description:
             options: dict[str, Any] = {"max_iter": 5, "learn_mean": learn_mean}
-            mixture = em(fitter.statistics, mixture, gate_penalty=GATE_PENALTIES[0], **options).mixture
+            mixture = em(fitter.tasks, mixture, gate_penalty=GATE_PENALTIES[0], **options).mixture
         return judge(mixture)
 
     def pays(found: Array, found_error: float) -> bool:

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from .._utils.validation import native
 from ..feature_maps import SideFeatures
-from ..gaussian import SideForm, Stepwise, Tasks, statistics_of
-from ..gaussian.forms import Form
+from ..gaussian.rows import Tasks, statistics_of
+from ..gaussian.side import SideStructure
+from ..gaussian.stepwise import Stepwise
+from ..gaussian.structures import Structure
 from ..priors.base import Prior
 from ..priors.mixture import MixturePrior
 from ..sources.reservoir import Reservoir
@@ -34,7 +36,7 @@ class Running:
     """What was learned at the last choice, and the model that goes on from there."""
 
     model: Stepwise
-    side_form: SideForm | None
+    side_form: SideStructure | None
     scale: float
     biases: tuple[LevelBias, ...]
     units: Scaling
@@ -46,7 +48,7 @@ class Running:
         assert isinstance(prior, MixturePrior)
         # Errors of held-out tasks have been counted: only B is of use from here on.
         biases = tuple(replace(level, errors=np.zeros(0)) for level in learned.biases)
-        assert isinstance(learned.form, Form)
+        assert isinstance(learned.form, Structure)
         assert learned.model is not None
         model = Stepwise.of(learned.form, learned.model)
         return cls(model, learned.side, learned.scale, biases, prior.scaling, prior.side)
@@ -54,7 +56,7 @@ class Running:
     def goes_on_from(self, before: Running, unseen: TaskSet) -> bool:
         """Whether the model that was running is of the form that was chosen now, and explains unseen tasks better."""
         same = (
-            before.model.form == self.model.form
+            before.model.structure == self.model.structure
             and before.side_form == self.side_form
             and before.units is self.units
         )

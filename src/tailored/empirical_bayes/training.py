@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from .._utils.progress import Stages, stages
 from .._utils.threads import single_threaded_blas
 from ..feature_maps import SideFeatures
-from ..gaussian import Mixture, Source
-from ..gaussian.forms import FormFitter, chains, chains_of_varying, refine
+from ..gaussian.em import Source
+from ..gaussian.mixture import Mixture
+from ..gaussian.structures import StructureFitter, all_structures, refine, varying_structures
 from ..priors.intervals import Calibration, calibrate
 from ..priors.mean_shifts import MeanShift
 from ..priors.mixture import MixturePrior
@@ -68,9 +69,9 @@ def learn(
             )
         return learn_many_columns(data, tol=tol, max_iter=max_iter, progress=progress)
     flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_description}
-    listed = chains(2, True, **flags)
+    listed = all_structures(2, True, **flags)
     if data.settings.varying is not None:
-        listed = chains_of_varying(data.settings.varying, few=False)
+        listed = varying_structures(data.settings.varying, few=False)
     steps = len(data.folds) * len(listed) + 3 * len(PENALTIES)
     with stages("Learning from tasks", steps, enabled=progress) as stage:
         learned = _learn(data, stage, source_in)
@@ -92,7 +93,7 @@ def _learn(
     stage.begin("fitting the form to all tasks")
     with single_threaded_blas():
         n_linear = 0 if data.side is None else data.side.n_linear
-        fitter = FormFitter.of(data.statistics, data.seed(FORM_STARTS), choice.side, n_linear)
+        fitter = StructureFitter.of(data.statistics, data.seed(FORM_STARTS), choice.side, n_linear)
         if len(data) >= MANY_TASKS:
             # With few tasks a fit from the start is cheap, and a fold of them may have missed a component.
             fitter.starts = choice.starts

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian import Mixture, mean_covariance
-from ..gaussian.forms import Form, FormFitter
+from ..gaussian.errors import mean_covariance
+from ..gaussian.mixture import Mixture
+from ..gaussian.structures import Structure, StructureFitter
 from ..summaries.rivals import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
 from ..summaries.training import OWN, SideSummary, TrainingSummary, summarise_side
 from .data import ACCOUNT_TASKS, TrainingData
@@ -29,7 +30,7 @@ def basic_summary(data: TrainingData, errors: Array, task_mean_errors: Array) ->
 
 
 def training_summary(
-    data: TrainingData, choice: Choice, fitter: FormFitter, model: Mixture, errors: Array, n_tasks: int
+    data: TrainingData, choice: Choice, fitter: StructureFitter, model: Mixture, errors: Array, n_tasks: int
 ) -> TrainingSummary:
     """Summarise ``n_tasks`` training tasks, of which ``data`` are all or a sample."""
     summary = basic_summary(data, errors, choice.own_means)
@@ -67,18 +68,18 @@ def _baselines(candidates: list[Candidate]) -> dict[str, Candidate]:
     unscaled = [c for c in candidates if c.scale == 1.0]
     kinds = {
         RIDGE: [c for c in unscaled if c.form.kind == "independent"],
-        POOLED: [c for c in unscaled if c.form.structure == "none"],
+        POOLED: [c for c in unscaled if c.form.covariance == "none"],
         MIXED_MODEL: [c for c in unscaled if _is_standard_mixed_model(c.form)],
     }
     return {name: min(found, key=lambda c: c.error) for name, found in kinds.items() if found}
 
 
-def _is_standard_mixed_model(form: Form) -> bool:
+def _is_standard_mixed_model(form: Structure) -> bool:
     """Return whether it is a mixed model with an unrestricted covariance.
 
     One pseudo-task is allowed: few tasks always have it.
     """
-    full = form.kind == "mixed model" and form.structure == "full"
+    full = form.kind == "mixed model" and form.covariance == "full"
     return full and form.pseudo_tasks <= 1.0 and not form.truncation
 
 

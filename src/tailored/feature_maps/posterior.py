@@ -11,7 +11,10 @@ from sklearn.utils import check_random_state
 
 from .._utils.records import Record
 from .._utils.validation import check_divisor, check_shape
-from ..gaussian import Mixture, Tasks, Want, fit_mixed_model, fit_mixture, statistics_of
+from ..gaussian.em import fit_mixed_model
+from ..gaussian.mixture import Mixture, Want
+from ..gaussian.rows import Tasks, statistics_of
+from ..gaussian.starts import fit_mixture
 from ..tasks import Scaling, TaskSet
 from ..tasks.rows import batches
 from .base import FeatureMap

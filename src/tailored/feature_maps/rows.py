@@ -10,7 +10,9 @@ from sklearn.utils import check_random_state
 
 from .._utils.algebra import solve
 from .._utils.validation import check_choice, check_divisor, check_positive, check_shape
-from ..gaussian import Mixture, adapt, fit_mixed_model, statistics_of
+from ..gaussian.em import fit_mixed_model
+from ..gaussian.mixture import Mixture, adapt
+from ..gaussian.rows import statistics_of
 from ..tasks import Scaling, TaskSet
 from ..tasks.rows import BATCH_FLOATS, batches, dense
 from .base import Array, FeatureMap, averaging_matrix, by_size, mean_norm

@@ -1,4 +1,8 @@
-"""EM for the mixture of linear mixed models, with an inverse-Wishart prior where it is asked for."""
+"""EM for mixtures of linear mixed models, with an optional inverse-Wishart prior on the covariances.
+
+Steps are combined by Anderson acceleration (D. G. Anderson, 1965; Walker and Ni, 2011): a plain step of EM removes a
+constant fraction of the remaining distance, which is small where tasks carry little information about a direction of W.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,30 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
-from .acceleration import Anderson
-from .gates import fit_gates
-from .mixture import Mixture
-from .moments import NEGLIGIBLE, Moments, Summed, Sums, Totals
-from .rows import TaskRows
+from .mixture import Mixture, Want, log_gates
+from .moments import NEGLIGIBLE, Moments, Summed, Sums, Totals, influence
+from .rows import TaskRows, Tasks
 
 Array = NDArray[np.float64]
 
-#: The noise is at least this fraction of the targets' mean square: interpolating models stay finite.
+#: Smallest noise variance, relative to the mean square of the targets; it keeps interpolating models finite.
 NOISE_FLOOR = 1e-8
-#: Steps of EM after which tasks are asked again about the components that they have left.
-RETURN = 5
-#: Largest number that a combination of steps may lead to.
-FARTHEST = 100.0
+#: Number of steps after which tasks are evaluated under all components again.
+FULL_EVERY = 5
+#: Combined steps with a larger parameter are rejected; data are scaled to unit size.
+LARGEST_PARAMETER = 100.0
+#: Number of earlier steps that Anderson acceleration combines.
+MEMORY = 10
+#: Ridge of the normal equations of Anderson acceleration, relative to their trace.
+DAMPING = 1e-8
+#: Penalty on the constants of the mixing weights, of which only differences matter.
+CONSTANT_PENALTY = 1e-3
+#: Largest number of alternations in `settle`, and the largest change of a mean at which they end.
+ALTERNATIONS, SETTLED = 12, 1e-6
+#: Floats of d x d matrices that are formed at a time.
+BATCH_FLOATS = 1 << 18
 
 
 class Source(Protocol):
@@ -40,7 +53,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """An inverse-Wishart prior on every W_k, worth ``n_tasks`` tasks whose covariance is ``target``."""
+    """An inverse-Wishart prior on every W_k, equivalent to ``n_tasks`` tasks with covariance ``target``."""
 
     n_tasks: float
     target: Array
@@ -48,7 +61,7 @@ class Shrinkage:
 
 @dataclass(frozen=True)
 class EMResult:
-    """The fitted model, its log evidence per task, and the steps taken."""
+    """The fitted model, its log evidence per task, and the number of steps."""
 
     mixture: Mixture
     log_evidence: float
@@ -68,99 +81,55 @@ def em(
     diagonal: bool = False,
     accelerate: bool = False,
 ) -> EMResult:
-    """Climb the evidence of the tasks from ``start``.
+    """Maximise the evidence of the tasks from ``start``.
 
-    Without ``shrinkage`` and ``pseudo_tasks`` no step lowers the evidence.  W_k keeps its range: a
-    direction that is absent from the start stays absent.
+    Without ``shrinkage`` and ``pseudo_tasks`` no step lowers the evidence.  W_k keeps its range: a direction that is
+    absent from the start stays absent.
 
     Parameters
     ----------
     max_iter, tol
-        Stop after so many steps, or when one changes the log evidence per row by less than ``tol``.
+        Stop after ``max_iter`` steps, or when a step changes the log evidence per row by less than ``tol``.
     learn_mean : bool
         False keeps the means of the start.
     shrinkage : Shrinkage, optional
     pseudo_tasks : float
-        Added to every component's number of tasks in its proportion, so that none dies out.
+        Added to the count of each component, so that none vanishes.
     gate_penalty : float, optional
-        Learn gates with this penalty, from the features ``source.side`` of tasks in memory.
+        Learn mixing weights from the side information with this penalty; only for tasks in memory.
     diagonal : bool
         Keep the W_k diagonal.
     accelerate : bool
-        Combine the steps (without gates); a combination that lowers the evidence is not taken.
+        Use Anderson acceleration (without mixing weights); combinations that lower the evidence are rejected.
     """
     totals = source.totals()
     mixture, previous, n_iter = start, -np.inf, 0
     n_tasks = max(totals.n_tasks, 1)
     threshold = tol * max(totals.n_rows, 1.0) / n_tasks
     summed = source.sums(mixture)
-    memory = Anderson() if accelerate else None
+    memory = _Anderson() if accelerate else None
     while True:
         current = summed.sums.log_evidence / n_tasks
         if n_iter == max_iter or (n_iter > 3 and abs(current - previous) < threshold):
             return EMResult(mixture, current, n_iter)
         step = maximise(totals, mixture, summed.sums, learn_mean, shrinkage, pseudo_tasks)
         if gate_penalty is not None:
-            step = replace(step, gates=_gates(source, mixture, summed, gate_penalty))
+            step = replace(step, gates=_update_gates(source, mixture, summed, gate_penalty))
         if diagonal:
             step = replace(step, covariances=step.covariances * np.eye(source.n_features))
         previous, n_iter = current, n_iter + 1
-        # Most tasks leave most components after a few steps: they are asked about the others now and then.
-        left = n_iter % RETURN != 0 and mixture.n_components > 1
-        among = summed.shares if left else None
+        # After a few steps most tasks have a share in few components.
+        skip = n_iter % FULL_EVERY != 0 and mixture.n_components > 1
+        shares = summed.shares if skip else None
         if memory is not None:
-            leap = _leap(totals, mixture, step, memory)
-            if leap is not None:
-                summed = source.sums(leap, among)
+            combined = _combine(totals, mixture, step, memory)
+            if combined is not None:
+                summed = source.sums(combined, shares)
                 if summed.sums.log_evidence / n_tasks >= current:
-                    mixture = leap
+                    mixture = combined
                     continue
-            memory.forget()
-        mixture, summed = step, source.sums(step, among)
-
-
-def _leap(totals: Totals, mixture: Mixture, step: Mixture, memory: Anderson) -> Mixture | None:
-    """Where the steps so far lead; None where that is no model of tasks in units of size one."""
-    numbers = memory.propose(_numbers(mixture), _numbers(step))
-    return _model(numbers, step, noise_floor(totals)) if np.abs(numbers).max() < FARTHEST else None
-
-
-def _gates(source: Source, mixture: Mixture, summed: Summed, penalty: float) -> Array:
-    """The M-step of the gates, which needs the tasks themselves."""
-    assert isinstance(source, Moments | TaskRows)
-    assert source.side is not None
-    gates = first_gates(mixture, source.side) if mixture.gates is None else mixture.gates
-    return fit_gates(source.side, summed.shares, penalty, gates)
-
-
-def _numbers(mixture: Mixture) -> Array:
-    """The means, the symmetric roots of the W_k, log π and log σ: any such numbers are a model."""
-    values, vectors = mixture.eigen
-    roots = np.matmul(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], vectors.transpose(0, 2, 1))
-    logs = [np.log(mixture.proportions), [0.5 * np.log(mixture.noise)]]
-    return np.concatenate([mixture.means.ravel(), roots.ravel(), *logs])
-
-
-def _model(numbers: Array, like: Mixture, floor: float) -> Mixture:
-    """The model of `_numbers`, with as many components and columns as ``like``."""
-    K, d = like.means.shape
-    means, roots, logits, log_noise = np.split(numbers, np.cumsum([K * d, K * d * d, K]))
-    roots = roots.reshape(K, d, d)
-    proportions = np.exp(logits - logits.max())
-    return replace(
-        like,
-        proportions=proportions / proportions.sum(),
-        means=means.reshape(K, d),
-        covariances=np.matmul(roots, roots.transpose(0, 2, 1)),
-        noise=max(float(np.exp(2.0 * log_noise[0])), floor),
-    )
-
-
-def first_gates(mixture: Mixture, side: Array) -> Array:
-    """Gates that do not depend on the description yet."""
-    gates = np.zeros((mixture.n_components, 1 + side.shape[1]))
-    gates[:, 0] = np.log(mixture.proportions)
-    return gates
+            memory.reset()
+        mixture, summed = step, source.sums(step, shares)
 
 
 def maximise(
@@ -171,13 +140,14 @@ def maximise(
     shrinkage: Shrinkage | None = None,
     pseudo_tasks: float = 1.0,
 ) -> Mixture:
-    """The M-step: moments of the posterior weights, and the noise that they leave."""
+    """Return the M-step: proportions, means, covariances and noise from the sums of the E-step."""
     counts, T = sums.counts, totals.n_tasks
     proportions = (counts + pseudo_tasks) / (T + len(counts) * pseudo_tasks)
     scatter, weights = sums.second, counts + NEGLIGIBLE
     means = mixture.means
     if learn_mean:
-        moves = np.where(counts > NEGLIGIBLE, 1.0 / np.maximum(counts, NEGLIGIBLE), 0.0)[:, None] * sums.first
+        factors = np.where(counts > NEGLIGIBLE, 1.0 / np.maximum(counts, NEGLIGIBLE), 0.0)
+        moves = factors[:, None] * sums.first
         means = means + moves
         scatter = scatter - np.einsum("k,ki,kj->kij", counts, moves, moves)
     if shrinkage is not None:
@@ -189,8 +159,104 @@ def maximise(
 
 
 def noise_floor(totals: Totals) -> float:
-    """The least noise variance that EM allows (targets that are all zero count as being of size one)."""
+    """Return the smallest noise variance that EM allows; targets that are all zero count as being of size one."""
     return NOISE_FLOOR * (totals.square / max(totals.n_rows, 1.0) or 1.0)
+
+
+# --- mixing weights --------------------------------------------------------------------------------------------
+
+
+def constant_gates(mixture: Mixture, side: Array) -> Array:
+    """Return coefficients of mixing weights that do not depend on the side information."""
+    gates = np.zeros((mixture.n_components, 1 + side.shape[1]))
+    gates[:, 0] = np.log(mixture.proportions)
+    return gates
+
+
+def fit_gates(side: Array, shares: Array, penalty: float, start: Array) -> Array:
+    """Return the M-step of the mixing weights: penalised multinomial logistic regression by L-BFGS from ``start``."""
+    T, K = shares.shape
+    features = np.hstack([np.ones((T, 1)), side])
+    ridge = np.full(features.shape[1], penalty / T)
+    ridge[0] = CONSTANT_PENALTY / T
+
+    def objective(flat: Array) -> tuple[float, Array]:
+        gates = flat.reshape(K, -1)
+        log_pi = log_gates(gates, side)
+        gradient = (np.exp(log_pi) - shares).T @ features / T + ridge * gates
+        value = -float((shares * log_pi).sum()) / T + 0.5 * float((ridge * gates * gates).sum())
+        return value, gradient.ravel()
+
+    result = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 30})
+    return np.asarray(result.x).reshape(K, -1)
+
+
+def _update_gates(source: Source, mixture: Mixture, summed: Summed, penalty: float) -> Array:
+    assert isinstance(source, Moments | TaskRows)
+    assert source.side is not None
+    gates = constant_gates(mixture, source.side) if mixture.gates is None else mixture.gates
+    return fit_gates(source.side, summed.shares, penalty, gates)
+
+
+# --- acceleration ----------------------------------------------------------------------------------------------
+
+
+class _Anderson:
+    """The last steps ``x → g(x)`` of a fixed-point iteration, and their combination with the smallest move."""
+
+    def __init__(self) -> None:
+        self._images: list[Array] = []
+        self._moves: list[Array] = []
+
+    def propose(self, x: Array, image: Array) -> Array:
+        """Return the next point after ``g(x) = image``; the image itself at the first step."""
+        self._images = [*self._images, image][-MEMORY - 1 :]
+        self._moves = [*self._moves, image - x][-MEMORY - 1 :]
+        if len(self._moves) == 1:
+            return image
+        images, moves = np.diff(self._images, axis=0), np.diff(self._moves, axis=0)
+        normal = moves @ moves.T
+        normal += DAMPING * np.trace(normal) * np.eye(len(normal))
+        weights = np.linalg.lstsq(normal, moves @ self._moves[-1], rcond=None)[0]
+        return np.asarray(image - weights @ images)
+
+    def reset(self) -> None:
+        """Forget all steps but the last."""
+        self._images, self._moves = self._images[-1:], self._moves[-1:]
+
+
+def _combine(totals: Totals, mixture: Mixture, step: Mixture, memory: _Anderson) -> Mixture | None:
+    """Return the combination of the last steps; None where its parameters are implausible for scaled data."""
+    parameters = memory.propose(_parameters(mixture), _parameters(step))
+    if not np.abs(parameters).max() < LARGEST_PARAMETER:
+        return None
+    return _model(parameters, step, noise_floor(totals))
+
+
+def _parameters(mixture: Mixture) -> Array:
+    """Return the means, the symmetric roots of the W_k, log π and log σ, which are unconstrained."""
+    values, vectors = mixture.eigen
+    roots = np.matmul(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], vectors.transpose(0, 2, 1))
+    logs = [np.log(mixture.proportions), [0.5 * np.log(mixture.noise)]]
+    return np.concatenate([mixture.means.ravel(), roots.ravel(), *logs])
+
+
+def _model(parameters: Array, like: Mixture, floor: float) -> Mixture:
+    """Return the model of `_parameters`, with the shapes of ``like``."""
+    K, d = like.means.shape
+    means, roots, logits, log_noise = np.split(parameters, np.cumsum([K * d, K * d * d, K]))
+    roots = roots.reshape(K, d, d)
+    proportions = np.exp(logits - logits.max())
+    return replace(
+        like,
+        proportions=proportions / proportions.sum(),
+        means=means.reshape(K, d),
+        covariances=np.matmul(roots, roots.transpose(0, 2, 1)),
+        noise=max(float(np.exp(2.0 * log_noise[0])), floor),
+    )
+
+
+# --- one component ---------------------------------------------------------------------------------------------
 
 
 def fit_mixed_model(
@@ -199,27 +265,27 @@ def fit_mixed_model(
     max_iter: int = 300,
     tol: float = 1e-7,
     learn_mean: bool = True,
-    structure: str = "full",
+    covariance: str = "full",
     varying: Sequence[int] | None = None,
     start: Mixture | None = None,
 ) -> Mixture:
-    """The linear mixed model, by accelerated EM from a pooled fit (K = 1).
+    """Fit the linear mixed model (K = 1) by accelerated EM from a pooled fit.
 
     Parameters
     ----------
     learn_mean : bool
-        False keeps b at zero: d parameters fewer where tasks have no common direction.
-    structure : {"full", "diagonal", "intercept", "none"}
-        W as it is, uncorrelated, of the last weight alone, or zero: tasks do not differ.
+        False keeps b at zero.
+    covariance : {"full", "diagonal", "intercept", "none"}
+        W is unrestricted, diagonal, non-zero for the last coefficient only, or zero.
     varying : sequence of int, optional
-        Weights that tasks may differ in; W is zero for the others, and their means stay those of the pooled fit (see
-        `tailored.gaussian.common_weights`).  All by default.
+        Coefficients that differ between tasks, by default all; W is zero for the others, and EM leaves their means at
+        those of the pooled fit (see `settle`).
     start : Mixture, optional
-        The same model of other tasks of the same kind, to start from instead.
+        A start of EM that replaces the pooled fit.
     """
     options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "learn_mean": learn_mean}
-    options.update(diagonal=structure != "full", accelerate=True)
-    if start is not None and structure != "none":
+    options.update(diagonal=covariance != "full", accelerate=True)
+    if start is not None and covariance != "none":
         return em(source, start, **options).mixture
     totals, d = source.totals(), source.n_features
     n_rows = max(totals.n_rows, 1.0)
@@ -227,23 +293,54 @@ def fit_mixed_model(
     b = np.zeros(d)
     if learn_mean:
         b[:] = np.linalg.solve(totals.gram + 1e-6 * energy / d * np.eye(d), totals.cross)
-    left = totals.squared_residuals(b) / n_rows
-    if structure == "none":
-        noise = max(left, noise_floor(totals))
+    residual = totals.squared_residuals(b) / n_rows
+    if covariance == "none":
+        noise = max(residual, noise_floor(totals))
         return Mixture(np.ones(1), b[None], np.zeros((1, d, d)), noise)
-    # Half of what the pooled fit leaves goes to the noise, half to differences between tasks.
-    half = max(left / 2.0, noise_floor(totals))
-    W = half * n_rows / energy * np.eye(d)
+    # Half of the residual variance of the pooled fit starts as noise, half as differences between tasks.
+    half = max(residual / 2.0, noise_floor(totals))
+    diagonal = np.full(d, half * n_rows / energy)
     if varying is not None:
-        W = np.diag(np.where(np.isin(np.arange(d), list(varying)), np.diag(W), 0.0))
-    if structure == "intercept":
+        diagonal[~np.isin(np.arange(d), list(varying))] = 0.0
+    if covariance == "intercept":
         # EM keeps the range of W.
-        W = np.diag(np.append(np.zeros(d - 1), half))
-    return em(source, Mixture(np.ones(1), b[None], W[None], half), **options).mixture
+        diagonal = np.append(np.zeros(d - 1), half)
+    return em(source, Mixture(np.ones(1), b[None], np.diag(diagonal)[None], half), **options).mixture
+
+
+def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
+    """Return the model of one component with the generalised least squares estimate of its mean, given W and σ².
+
+    ``b = (Σ XᵀV⁻¹X)⁻¹ Σ XᵀV⁻¹y`` over tasks, V = σ²I + XWXᵀ.  EM cannot find the mean of a coefficient with zero variance:
+    its posterior in every task is the current mean.
+    """
+    d = tasks.n_features
+    left, right = np.zeros((d, d)), np.zeros(d)
+    size = max(1, BATCH_FLOATS // d**2)
+    for start in range(0, len(tasks), size):
+        some = tasks.take(slice(start, start + size))
+        # σ² XᵀV⁻¹X = G R
+        R = influence(some, model, some.posterior(model, Want(covariances=True)).covariances)
+        left += np.matmul(some.gram, R).sum(axis=0)
+        right += np.einsum("tji,tj->i", R, some.cross)
+    # Collinear columns have no unique solution: take the smallest.
+    scale = float(np.trace(left)) / d or 1.0
+    mean = np.linalg.lstsq(left / scale, right / scale, rcond=1e-10)[0]
+    return replace(model, means=np.asarray(mean, dtype=np.float64)[None])
+
+
+def settle(tasks: Tasks, model: Mixture, **options: Any) -> Mixture:
+    """Alternate between `most_likely_mean` and EM for W and σ² until the mean is stable."""
+    for _ in range(ALTERNATIONS):
+        moved = most_likely_mean(tasks, model)
+        if np.abs(moved.means - model.means).max() < SETTLED:
+            return moved
+        model = em(tasks, moved, accelerate=True, **options).mixture
+    return most_likely_mean(tasks, model)
 
 
 def factor_target(W: Array, rank: int) -> Array:
-    """W with its correlations reduced to ``rank`` common factors: leading directions plus a diagonal."""
+    """Return W with its correlations reduced to ``rank`` common factors: leading directions plus a diagonal."""
     values, vectors = np.linalg.eigh(W)
     first = len(values) - min(rank, len(values))
     factors = vectors[:, first:] * np.sqrt(np.maximum(values[first:], 0.0))
@@ -252,8 +349,8 @@ def factor_target(W: Array, rank: int) -> Array:
 
 
 def truncate(mixture: Mixture, threshold: float) -> Mixture:
-    """Drop the directions of each W_k whose eigenvalue is below ``threshold`` times its largest."""
-    values, vectors = np.linalg.eigh(mixture.covariances)
+    """Set eigenvalues of each W_k below ``threshold`` times its largest to zero."""
+    values, vectors = mixture.eigen
     kept = np.where(values < threshold * values[:, -1:], 0.0, np.maximum(values, 0.0))
     covariances = np.matmul(vectors * kept[:, None, :], vectors.transpose(0, 2, 1))
     return replace(mixture, covariances=covariances)

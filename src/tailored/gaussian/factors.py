@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._utils.records import Record, cached_property
+from .._utils.records import cached_property
 from ..tasks import Scaling, TaskSet
 from ..tasks.rows import dense, segment_sums, sparse_products
 from .mixture import Want
@@ -39,7 +39,7 @@ def scaled_rows(X: Any, units: Scaling) -> sparse.csr_array:
 
 
 @dataclass(frozen=True)
-class FactorRows(Record):
+class FactorRows:
     """Stored entries of the rows of T tasks, without the constant column.
 
     Attributes
@@ -113,7 +113,7 @@ class FactorRows(Record):
 
 
 @dataclass(frozen=True)
-class Factors(Record):
+class Factors:
     """Parameters of the module docstring; the constant column is the last where there is an intercept.
 
     Attributes

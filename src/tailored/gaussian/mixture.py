@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from .._utils.algebra import solve
 from .._utils.records import Record, cached_property
 from .._utils.validation import check_cone, check_divisor, check_shape
-from .gates import log_gates
 
 Array = NDArray[np.float64]
 
@@ -31,6 +30,13 @@ def lower_triangle(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
     """Return the rows and columns of packed (d, d) matrices, and how often each entry occurs: 2 off the diagonal."""
     i, j = np.tril_indices(d)
     return i, j, np.where(i == j, 1.0, 2.0)
+
+
+def log_gates(gates: Array, side: Array) -> Array:
+    """Return the log mixing weights (T, K), ``π_k(s) ∝ exp(a_k + <A_k, v(s)>)``, for gates (a, A) (K, 1 + q)."""
+    logits = gates[:, 0] + side @ gates[:, 1:].T
+    largest = logits.max(axis=1, keepdims=True)
+    return np.asarray(logits - largest - np.log(np.exp(logits - largest).sum(axis=1, keepdims=True)))
 
 
 class Want(NamedTuple):

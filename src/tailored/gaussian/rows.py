@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.records import Record, cached_property
+from .._utils.records import cached_property
 from ..tasks import Scaling, TaskSet
 from ..tasks.rows import Rows, predictions, segment_sums
 from .kernels import invert_all
@@ -48,7 +48,7 @@ class _Stack(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TaskRows(Record):
+class TaskRows:
     """Rows of T tasks.
 
     Attributes

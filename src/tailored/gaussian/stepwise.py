@@ -1,8 +1,8 @@
-"""Stepwise EM: each piece of a stream of tasks moves the model once, and is forgotten.
+"""Stepwise EM on a stream of tasks: each batch moves the model once and is discarded.
 
-A step of EM from the piece alone is taken part of the way, ``θ ← (1 − γ) θ + γ M(piece; θ)`` in the moments that a model
-is made of, with γ = n^−α at the n-th piece (Cappé and Moulines, 2009).  Large steps forget where the stream began, and the
-average of the models takes out the noise that they bring (Polyak and Juditsky, 1992).
+A step of EM on the batch alone is taken part of the way, ``θ ← (1 − γ) θ + γ M(batch; θ)`` in the moments of the model, with
+γ = n^−α at the n-th batch (Cappé and Moulines, 2009).  Large steps forget the start of the stream; averaging the models
+removes the noise of the steps (Polyak and Juditsky, 1992).
 """
 
 from __future__ import annotations
@@ -11,51 +11,49 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .forms import Form, m_step
 from .mixture import Mixture
 from .rows import Tasks
+from .structures import Structure, m_step
 
-#: α: at one half noise does not settle, at one the start is never forgotten.
+#: α.  The noise does not vanish at one half, and the start is never forgotten at one.
 RATE = 0.6
 
 
 @dataclass(frozen=True)
 class Stepwise:
-    """A model on its way through a stream.
+    """The state of stepwise EM.
 
     Attributes
     ----------
-    form : Form
+    structure : Structure
     last : Mixture
-        Where the steps are; Γ and gates stay as they were.
+        The current iterate; Γ and mixing weights stay fixed.
     average : Mixture
-        Of the models so far, later ones counting more: the one to use.
+        The average of the iterates, with larger weights for later ones; this is the model to use.
     """
 
-    form: Form
+    structure: Structure
     last: Mixture
     average: Mixture
 
     @classmethod
-    def of(cls, form: Form, model: Mixture) -> Stepwise:
-        """From a model that was fitted to the tasks so far."""
-        return cls(form, model, model)
+    def of(cls, structure: Structure, model: Mixture) -> Stepwise:
+        """Start from a model that was fitted to the tasks so far."""
+        return cls(structure, model, model)
 
-    def advance(self, piece: Tasks, n_before: int) -> Stepwise:
-        """The model after some more tasks; ``n_before`` came before them."""
-        m = len(piece)
-        if self.form.kind == "independent" or not m or not piece.sizes.any():
+    def advance(self, batch: Tasks, n_before: int) -> Stepwise:
+        """Return the state after a batch of tasks that follows ``n_before`` tasks."""
+        m = len(batch)
+        if self.structure.kind == "independent" or not m or not batch.sizes.any():
             return self
-        share = (n_before + m) / m
-        step = m_step(
-            self.form, self.last, piece.totals().times(share), piece.sums(self.last).sums.times(share)
-        )
-        last = blend(self.last, step, share**-RATE)
-        return replace(self, last=last, average=blend(self.average, last, min(1.0, 2.0 / (share + 1.0))))
+        factor = (n_before + m) / m
+        totals, sums = batch.totals().times(factor), batch.sums(self.last).sums.times(factor)
+        last = blend(self.last, m_step(self.structure, self.last, totals, sums), factor**-RATE)
+        return replace(self, last=last, average=blend(self.average, last, min(1.0, 2.0 / (factor + 1.0))))
 
 
 def blend(one: Mixture, other: Mixture, share: float) -> Mixture:
-    """The model of tasks of which the part ``share`` comes from ``other``: its moments are those of both."""
+    """Return the model of a population with the fraction ``share`` from ``other`` and the rest from ``one``."""
     proportions = (1.0 - share) * one.proportions + share * other.proportions
     s = (share * other.proportions / proportions)[:, None]
     moves = other.means - one.means

@@ -18,7 +18,7 @@ from scipy import sparse
 from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_cone, check_fraction, check_shape, outside
-from ..gaussian import Mixture
+from ..gaussian.mixture import Mixture
 from ..gaussian.kernels import ENTRY
 from ..losses import Squared
 from ..tasks import Scaling, TaskSet

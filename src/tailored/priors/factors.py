@@ -9,8 +9,8 @@ import numpy as np
 
 from .._utils.validation import check_shape
 from ..feature_maps import SideFeatures
-from ..gaussian import Want
 from ..gaussian.factors import FactorRows, Factors, posterior, row_variances, scaled_rows
+from ..gaussian.mixture import Want
 from ..representation import LowRank
 from ..tasks import TaskSet
 from .base import Array, Index, Posterior, Prior, Support

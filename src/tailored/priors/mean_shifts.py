@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .._utils.records import Record
 from .._utils.validation import check_shape
 from ..feature_maps.posterior import TaskSummary
-from ..gaussian import Tasks
+from ..gaussian.rows import Tasks
 
 Array = NDArray[np.float64]
 

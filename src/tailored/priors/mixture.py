@@ -10,7 +10,9 @@ import numpy as np
 
 from .._utils.validation import check_shape
 from ..feature_maps import SideFeatures, check_features
-from ..gaussian import Mixture, Moments, Tasks, Want, influence, statistics_of
+from ..gaussian.mixture import Mixture, Want
+from ..gaussian.moments import Moments, influence
+from ..gaussian.rows import Tasks, statistics_of
 from ..tasks import TaskSet
 from .base import Array, Posterior, Prior, ReducedRows, Support
 from .mean_shifts import MeanShift, mean_shifts

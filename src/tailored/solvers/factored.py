@@ -25,7 +25,8 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian import fit_mixed_model, statistics_of
+from ..gaussian.em import fit_mixed_model
+from ..gaussian.rows import statistics_of
 from ..losses import Loss
 from ..representation import Bias, Conditioning, Constant, Factored
 from ..tasks import Rows, Scaling, TaskSet

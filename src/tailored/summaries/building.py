@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian import Mixture
-from ..gaussian.uncertainty import as_one
+from ..gaussian.errors import as_one
+from ..gaussian.mixture import Mixture
 from ..priors.base import Prior
 from ..priors.mixture import MixturePrior
 from ..tasks.episodes import SupportSampling

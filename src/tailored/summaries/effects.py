@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
-from ..gaussian import MeanCovariance, statistics_of, task_covariances
+from ..gaussian.errors import MeanCovariance, task_covariances
+from ..gaussian.rows import statistics_of
 from ..priors.base import Prior, adapt_tasks
 from ..priors.mixture import MixturePrior
 from ..tasks import TaskSet

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian import Mixture, statistics_of
+from ..gaussian.mixture import Mixture
+from ..gaussian.rows import statistics_of
 from ..losses import Loss
 from ..priors.base import Prior, predict_blocks
 from ..tasks import TaskSet

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from .._utils.records import MAY_BE_NAN, Record
 from .._utils.validation import check_shape
 from ..feature_maps import SideFeatures
-from ..gaussian import MeanCovariance, Mixture
-from ..gaussian.gates import log_gates
+from ..gaussian.errors import MeanCovariance
+from ..gaussian.mixture import Mixture, log_gates
 from ..tasks import Scaling
 
 Array = NDArray[np.float64]

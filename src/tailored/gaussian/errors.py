@@ -1,0 +1,176 @@
+"""Standard errors of the fixed effects and of the coefficients of tasks: generalised least squares, given W and σ².
+
+The targets of a task have the covariance ``V = XWXᵀ + σ²I`` about ``X (b + Γ v(s))``.  The information of all tasks about
+(b, Γ) is the sum of ``DᵀXᵀV⁻¹XD``, where D maps (b, Γ) to the prior mean of a task.  The error of the estimated
+coefficients of a task has two parts, the posterior covariance C and the error of the prior mean:
+
+    Var(ŵ − w) = C + R D Cov(b, Γ) Dᵀ Rᵀ ,    R = (I + WXᵀX/σ²)⁻¹ .
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.records import MAY_BE_NAN, Record
+from .._utils.validation import check_shape
+from .mixture import Mixture, Want
+from .moments import influence
+from .rows import Tasks
+from .side import SideStructure
+
+Array = NDArray[np.float64]
+
+#: Largest number of entries of (b, Γ) whose errors are computed jointly; with more, Γ is treated as known.
+MOST_TOGETHER = 400
+#: Floats of d x d matrices that are formed at a time.
+BATCH_FLOATS = 4_000_000
+#: Directions with less information than this fraction of the largest have no standard error.
+UNKNOWN = 1e-10
+#: Largest precision of the prior of Γ.
+LARGEST_PRECISION = 1e100
+
+
+@dataclass(frozen=True)
+class MeanCovariance(Record):
+    """Covariance of the errors of p entries of (b, Γ); NaN where the tasks carry no information.
+
+    Attributes
+    ----------
+    row : array (p,)
+        The coefficient of each entry.
+    column : array (p,)
+        0 for b, and 1 + f for feature f of the side information.
+    covariance : array (p, p)
+    """
+
+    row: NDArray[np.intp]
+    column: NDArray[np.intp]
+    covariance: Annotated[Array, MAY_BE_NAN]
+
+    def __post_init__(self) -> None:
+        p = len(self.row)
+        check_shape("row", self.row, p)
+        check_shape("column", self.column, p)
+        check_shape("covariance", self.covariance, p, p)
+        if (self.row < 0).any() or (self.column < 0).any():
+            raise ValueError("row: positions must not be negative")
+
+    def of(self, d: int, column: int) -> Array:
+        """Return the covariance (d, d) of one column of (b, Γ); zero where it was not estimated."""
+        out, at = np.zeros((d, d)), np.flatnonzero(self.column == column)
+        out[np.ix_(self.row[at], self.row[at])] = self.covariance[np.ix_(at, at)]
+        return out
+
+    def at(self, d: int, side: Array | None, n_tasks: int) -> Array:
+        """Return the covariance (T, d, d) of the prior means ``b + Γ v`` of tasks."""
+        u = np.ones((n_tasks, 1)) if side is None else np.hstack([np.ones((n_tasks, 1)), side])
+        D = np.zeros((n_tasks, d, len(self.row)))
+        D[:, self.row, np.arange(len(self.row))] = u[:, self.column]
+        return np.asarray(D @ np.nan_to_num(self.covariance) @ D.transpose(0, 2, 1))
+
+
+def as_one(model: Mixture) -> Mixture:
+    """Return one Gaussian with the mean and covariance of the mixture."""
+    if model.n_components == 1:
+        return replace(model, gates=None)
+    mean, covariance = model.moments()
+    return Mixture(np.ones(1), mean[None], covariance[None], model.noise, model.side)
+
+
+def mean_covariance(
+    model: Mixture,
+    tasks: Tasks,
+    *,
+    learn_mean: bool,
+    side: SideStructure | None = None,
+    n_linear: int = 0,
+    repeated: float = 1.0,
+    times: float = 1.0,
+) -> MeanCovariance | None:
+    """Return the covariance of b and Γ as estimated from ``repeated`` times as many tasks; None if neither was.
+
+    b was estimated from ``times`` as many tasks again (`tailored.gaussian.structures.refine` keeps Γ).  The penalty on Γ acts
+    as a prior (`fit_side`), so the error of a Γ that is shrunk to zero is its prior standard deviation.
+    """
+    model, d = as_one(model), tasks.n_features
+    u = np.ones((len(tasks), 1))
+    if side is not None and model.side is not None and tasks.side is not None:
+        v = tasks.side[:, : tasks.side.shape[1] if side.curved else n_linear]
+        if d * (1 + v.shape[1]) <= MOST_TOGETHER:
+            u = np.hstack([u, v])
+    column, row = (index.ravel() for index in np.indices((u.shape[1], d)))
+    estimated = np.full(len(row), True) if learn_mean else column > 0
+    if side is not None and side.intercept_only:
+        estimated &= (column == 0) | (row == d - 1)
+    if not estimated.any():
+        return None
+    information = repeated * _information(model, tasks, u)[np.ix_(estimated, estimated)]
+    row, column = row[estimated], column[estimated]
+    if u.shape[1] > 1:
+        assert side is not None
+        weight = side.penalty * (float(np.mean(u[:, 1:] ** 2)) or 1.0)
+        information += weight * _prior_precision(model.covariances[0], row, column)
+    # The further tasks inform about b alone.
+    of_mean = (column == 0).astype(float)
+    covariance = _inverse(information) / times ** (0.5 * (of_mean[:, None] + of_mean))
+    return MeanCovariance(row, column, covariance)
+
+
+def task_covariances(model: Mixture, tasks: Tasks, mean: MeanCovariance | None) -> Array:
+    """Return the covariance of the errors of the coefficients of each task, (T, d, d).
+
+    For a mixture this is the posterior covariance; errors of the means of its components are neglected.
+    """
+    expected = tasks.posterior(model, Want(means=True, covariances=True))
+    if model.n_components > 1 or mean is None:
+        return expected.mixture_covariance
+    R = influence(tasks, model, expected.covariances)
+    errors = mean.at(tasks.n_features, tasks.side, len(tasks))
+    return np.asarray(expected.covariances + R @ errors @ R.transpose(0, 2, 1))
+
+
+def _information(model: Mixture, tasks: Tasks, u: Array) -> Array:
+    """Return Σ_t (u uᵀ) ⊗ XᵀV⁻¹X, (q d, q d), with XᵀV⁻¹X = XᵀX R / σ²."""
+    T, d, q = len(tasks), tasks.n_features, u.shape[1]
+    total = np.zeros((q * q, d * d))
+    size = max(1, BATCH_FLOATS // max(d * d, q * q))
+    for start in range(0, T, size):
+        some, w = tasks.take(slice(start, start + size)), u[start : start + size]
+        covariances = some.posterior(model, Want(covariances=True)).covariances
+        precision = np.matmul(some.gram, influence(some, model, covariances)) / model.noise
+        precision = 0.5 * (precision + precision.transpose(0, 2, 1))
+        outer = (w[:, :, None] * w[:, None, :]).reshape(len(some), -1)
+        total += outer.T @ precision.reshape(len(some), -1)
+    return total.reshape(q, q, d, d).transpose(0, 2, 1, 3).reshape(q * d, q * d)
+
+
+def _prior_precision(W: Array, row: NDArray[np.intp], column: NDArray[np.intp]) -> Array:
+    """Return W⁻¹ ⊗ I for the entries of Γ, and zero for those of b.
+
+    For the intercept alone, the entry of W⁻¹ is the inverse of its variance given the other coefficients.
+    """
+    inverse = np.linalg.inv(W + 1e-9 * max(np.trace(W) / len(W), 1e-300) * np.eye(len(W)))
+    together = (column[:, None] == column) & (column > 0)
+    # Where tasks do not differ at all, Γ is zero with certainty.
+    inverse = np.clip(np.nan_to_num(inverse), -LARGEST_PRECISION, LARGEST_PRECISION)
+    return np.where(together, inverse[np.ix_(row, row)], 0.0)
+
+
+def _inverse(information: Array) -> Array:
+    """Return the inverse, with NaN for entries in directions without information."""
+    size = np.sqrt(np.maximum(np.diag(information), 0.0))
+    scale = np.where(size > 0, size, 1.0)
+    # Divide twice: the product of two scales may overflow.
+    unit = information / scale[:, None] / scale
+    if not np.isfinite(unit).all():
+        return np.full_like(information, np.nan)
+    values, vectors = np.linalg.eigh(unit)
+    known = values > UNKNOWN * max(values[-1], 1e-300)
+    out = np.asarray((vectors[:, known] / values[known]) @ vectors[:, known].T / scale[:, None] / scale)
+    unknown = (np.abs(vectors[:, ~known]) > 1e-6).any(axis=1)
+    out[unknown] = out[:, unknown] = np.nan
+    return out

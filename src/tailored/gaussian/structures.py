@@ -1,0 +1,342 @@
+"""Model structures of the prior, from independent tasks to a mixture, and how each is fitted to tasks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .em import (
+    Shrinkage,
+    Source,
+    em,
+    factor_target,
+    fit_mixed_model,
+    maximise,
+    most_likely_mean,
+    noise_floor,
+    settle,
+    truncate,
+)
+from .mixture import Mixture
+from .moments import Sums, Totals
+from .rows import Tasks
+from .side import SideStructure, fit_side_path
+from .starts import COMPONENT_SHRINKAGE, continue_mixture, fit_mixture
+
+Array = NDArray[np.float64]
+
+#: τ = ridge · I of independent tasks; 1 comes first, so that it wins ties.
+RIDGES = (1.0, *(float(ridge) for ridge in np.logspace(-3, 4, 15) if ridge != 1.0))
+#: Numbers of factors in the shrinkage target of W, and weights of the target in pseudo-tasks.
+FACTORS = (0, 1, 2, 4)
+PSEUDO_TASKS = (10.0, 30.0, 100.0, 300.0)
+#: Weight of a diagonal target for few tasks, whose maximum likelihood correlations are too close to ±1.
+FEW_PSEUDO_TASKS = 1.0
+#: Largest number of tasks for which EM takes more steps.
+FEW = 50
+#: Steps of EM where columns outnumber tasks: early stopping keeps W close to a multiple of I.
+WIDE_STEPS = 3
+#: Penalties on mixing weights, and the steps of EM that learn them.
+GATE_PENALTIES, GATE_STEPS = (1.0, 10.0), 20
+#: Covariances without correlations.
+DIAGONAL = ("diagonal", "intercept", "none")
+#: Steps of EM over all tasks, from a model that was fitted to a sample.
+REFINING_STEPS = 20
+#: Thresholds below which eigenvalues of W are dropped, relative to the largest.
+TRUNCATIONS = (0.0, 0.01, 0.05)
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A structure of the prior of the coefficients.
+
+    Attributes
+    ----------
+    kind : {"independent", "mixed model", "mixture"}
+        Independent: W = ``ridge`` σ² I, b = 0.  Mixed model: one Gaussian.  Mixture: several.
+    n_components : int
+    covariance : {"full", "diagonal", "intercept", "none"}
+        Structure of W in a mixed model.
+    gate_penalty : float
+        Penalty on mixing weights that depend on the side information; 0 for constant proportions.
+    learn_mean : bool
+        Whether b is learned or zero.
+    ridge : float or None
+    n_factors, pseudo_tasks
+        Shrink W to ``n_factors`` common factors plus a diagonal, with the weight of ``pseudo_tasks`` tasks.
+    truncation : float
+        Smallest eigenvalue of W that is kept, relative to the largest.
+    varying : tuple of int or None
+        Coefficients that differ between tasks, as set by the user; the others are the same in all tasks.
+    """
+
+    kind: str
+    n_components: int = 1
+    covariance: str = "full"
+    gate_penalty: float = 0.0
+    learn_mean: bool = False
+    ridge: float | None = None
+    n_factors: int | None = None
+    pseudo_tasks: float = 0.0
+    truncation: float = 0.0
+    varying: tuple[int, ...] | None = None
+
+    @property
+    def plain(self) -> Structure | None:
+        """The mixed model from which the fit of this structure starts, if any."""
+        if self.kind == "independent" or self.covariance != "full":
+            return None
+        return Structure("mixed model", learn_mean=self.learn_mean, varying=self.varying)
+
+    def n_parameters(self, d: int) -> int:
+        """Return the number of parameters without the noise: mean, variances and covariances, or the ridge."""
+        if self.kind == "independent":
+            return 1
+        m = d if self.varying is None else len(self.varying)
+        variances = {"none": 0, "intercept": 1, "diagonal": m, "full": m * (m + 1) // 2}[self.covariance]
+        return variances + d * self.learn_mean
+
+    def describe(self) -> dict[str, Any]:
+        """Return the attributes that differ from their defaults."""
+        values = asdict(self)
+        values["structure"] = values.pop("covariance")
+        described = {name: value for name, value in values.items() if value not in (None, 0.0, "full")}
+        if self.pseudo_tasks:
+            described["n_factors"] = self.n_factors
+        return described
+
+
+def simple_structures(has_intercept: bool) -> list[list[Structure]]:
+    """Return the standard mixed models, for few tasks: no variation, random intercept, uncorrelated, full.
+
+    With an intercept, the first one has random intercepts and no fixed effects.
+    """
+    names = ("none", "intercept", "diagonal") if has_intercept else ("none", "diagonal")
+    out = [[Structure("mixed model", learn_mean=True, covariance=name)] for name in names]
+    if has_intercept:
+        out.insert(0, [Structure("mixed model", covariance="intercept")])
+    full = Structure("mixed model", learn_mean=True, n_factors=0, pseudo_tasks=FEW_PSEUDO_TASKS)
+    return [*out, [full]]
+
+
+def all_structures(
+    n_components: int, learn_mean: bool, *, has_intercept: bool = False, has_side: bool = False
+) -> list[list[Structure]]:
+    """Return all structures, simplest first, in chains whose members start from the one before."""
+    single = Structure("mixed model", learn_mean=learn_mean)
+    out = [
+        [Structure("independent", ridge=ridge) for ridge in RIDGES],
+        *simple_structures(has_intercept)[:-1],
+        [replace(single, truncation=threshold) for threshold in TRUNCATIONS],
+        *_shrunk_chains(single, FACTORS),
+    ]
+    if n_components > 1:
+        mixture = Structure("mixture", n_components, learn_mean=learn_mean)
+        penalties = (0.0, *GATE_PENALTIES) if has_side else (0.0,)
+        out.append(
+            [
+                replace(mixture, truncation=threshold, gate_penalty=penalty)
+                for penalty in penalties
+                for threshold in TRUNCATIONS
+            ]
+        )
+    return out
+
+
+def varying_structures(varying: tuple[int, ...], *, few: bool) -> list[list[Structure]]:
+    """Return the mixed models in which only these coefficients differ between tasks.
+
+    Mixtures and independent tasks are left out: all coefficients would differ.
+    """
+    single = Structure("mixed model", learn_mean=True, varying=varying)
+    if len(varying) < 2:
+        return [[single]]
+    out = [[replace(single, covariance="diagonal")]]
+    if few:
+        return [*out, [replace(single, n_factors=0, pseudo_tasks=FEW_PSEUDO_TASKS)]]
+    ranks = tuple(rank for rank in FACTORS if rank < len(varying))
+    return [*out, [single], *_shrunk_chains(single, ranks)]
+
+
+def _shrunk_chains(single: Structure, ranks: tuple[int, ...]) -> list[list[Structure]]:
+    return [[replace(single, n_factors=rank, pseudo_tasks=nu) for nu in PSEUDO_TASKS] for rank in ranks]
+
+
+@dataclass
+class StructureFitter:
+    """Fit structures to the same tasks, each from the results of earlier ones.
+
+    Parameters
+    ----------
+    tasks : Moments or TaskRows
+        Scaled to mean square one, with targets less the effects of ``side``.
+    seed : list of int
+        Seed of the starts of mixtures.
+    side : array (d, q), optional
+        Γ, which all structures but "independent" share.
+    fitted : dict
+        Results without Γ, filled on demand.
+    starts : dict
+        Fits to some of the tasks, used as starts.
+    """
+
+    tasks: Tasks
+    seed: list[int]
+    side: Array | None = None
+    fitted: dict[Structure, Mixture] = field(default_factory=dict)
+    starts: dict[Structure, Mixture] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, tasks: Tasks, seed: list[int], side: SideStructure | None = None, n_linear: int = 0
+    ) -> StructureFitter:
+        """Return a fitter for tasks; with a structure ``side``, fit the effects of side information first."""
+        if side is None:
+            return cls(tasks, seed)
+        assert tasks.side is not None
+        Gamma = fit_side_path(tasks, side, n_linear).Gamma
+        return cls(tasks.shifted(tasks.side @ Gamma.T), seed, Gamma)
+
+    def fit(self, structure: Structure) -> Mixture:
+        """Return the model of the tasks; W of a mixed model is corrected for the degrees of freedom of the mean."""
+        model, T = self.most_likely(structure), len(self.tasks)
+        if structure.kind == "mixed model" and structure.learn_mean and T > 1:
+            return model.scaled(T / (T - 1.0))
+        return replace(model, averaged=structure.kind == "mixture")
+
+    def most_likely(self, structure: Structure) -> Mixture:
+        """Return the model without the correction of `fit`."""
+        model = self._without_side(structure)
+        return model if structure.kind == "independent" else replace(model, side=self.side)
+
+    def _without_side(self, structure: Structure) -> Mixture:
+        if structure not in self.fitted:
+            model = self._fit(structure)
+            if structure.varying is not None:
+                model = self._with_fixed_coefficients(structure, model)
+            self.fitted[structure] = model
+        return self.fitted[structure]
+
+    def _with_fixed_coefficients(self, structure: Structure, model: Mixture) -> Mixture:
+        """Estimate the means of coefficients without variance, and remove rounding from their covariances."""
+        if structure.pseudo_tasks:
+            model = most_likely_mean(self.tasks, model)  # close to that of the plain model
+        else:
+            diagonal, max_iter = structure.covariance in DIAGONAL, self.steps(few=100, many=40)
+            model = settle(self.tasks, model, diagonal=diagonal, max_iter=max_iter, tol=1e-9)
+        inside = np.isin(np.arange(self.tasks.n_features), structure.varying or ())
+        return replace(model, covariances=model.covariances * np.outer(inside, inside))
+
+    def _fit(self, structure: Structure) -> Mixture:
+        tasks = self.tasks
+        options: dict[str, Any] = {"learn_mean": structure.learn_mean}
+        if structure.kind == "independent":
+            return self._independent(structure)
+        if structure.gate_penalty:
+            start = self._without_side(replace(structure, gate_penalty=0.0))
+            return em(
+                tasks, start, max_iter=GATE_STEPS, gate_penalty=structure.gate_penalty, **options
+            ).mixture
+        if structure.truncation:
+            # EM keeps the range of W, so this refits the remaining directions.
+            start = truncate(self._without_side(replace(structure, truncation=0.0)), structure.truncation)
+            return em(tasks, start, max_iter=15, **options).mixture
+        if structure.pseudo_tasks:
+            return self._shrunk(structure)
+        known = self.starts.get(structure)
+        known = None if known is None else replace(known, side=None)
+        if structure.kind == "mixture":
+            assert structure.plain is not None
+            single = self._without_side(structure.plain)
+            if known is not None:
+                return continue_mixture(tasks, known, single, **options)
+            return fit_mixture(tasks, single, structure.n_components, seed=self.seed, **options)
+        return fit_mixed_model(
+            tasks,
+            covariance=structure.covariance,
+            varying=structure.varying,
+            max_iter=self.steps(few=100, many=40),
+            tol=1e-9 if self._few else 1e-6,
+            start=known,
+            **options,
+        )
+
+    def _independent(self, structure: Structure) -> Mixture:
+        tasks, d = self.tasks, self.tasks.n_features
+        if self.side is not None:
+            # Independent tasks have no Γ: restore the targets.
+            assert tasks.side is not None
+            tasks = tasks.shifted(-tasks.side @ self.side.T)
+        assert structure.ridge is not None
+        unit = Mixture(np.ones(1), np.zeros((1, d)), structure.ridge * np.eye(d)[None], 1.0)
+        # The maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ)).
+        sums = tasks.sums(unit).sums
+        quadratic = sums.residual + float(np.trace(sums.second[0])) / structure.ridge - d * len(tasks)
+        noise = max(quadratic / tasks.n_rows, noise_floor(tasks.totals()))
+        return replace(unit, covariances=noise * unit.covariances, noise=noise)
+
+    def _shrunk(self, structure: Structure) -> Mixture:
+        """Run EM from the next weaker shrinkage, or from the plain mixed model."""
+        assert structure.plain is not None
+        assert structure.n_factors is not None
+        plain = self._without_side(structure.plain)
+        weaker = [nu for nu in PSEUDO_TASKS if nu < structure.pseudo_tasks]
+        start = self._without_side(replace(structure, pseudo_tasks=weaker[-1])) if weaker else plain
+        shrinkage = Shrinkage(
+            structure.pseudo_tasks, factor_target(plain.covariances[0], structure.n_factors)
+        )
+        max_iter = self.steps(few=60, many=8)
+        return em(
+            self.tasks, start, max_iter=max_iter, learn_mean=structure.learn_mean, shrinkage=shrinkage
+        ).mixture
+
+    @property
+    def _few(self) -> bool:
+        """Whether EM takes many, cheap steps, because the likelihood of few tasks is flat."""
+        return self.tasks.n_features < len(self.tasks) <= FEW
+
+    def steps(self, *, few: int, many: int) -> int:
+        """Return the number of steps of EM for these tasks."""
+        if self._few:
+            return few
+        # With more columns than tasks, late steps overfit W.
+        return many if self.tasks.n_features < len(self.tasks) else min(many, WIDE_STEPS)
+
+
+def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
+    """Fit a structure to all tasks of ``source`` by EM from its fit to a sample.
+
+    Γ, mixing weights and the shrinkage target stay those of the sample, and so do independent tasks and coefficients that
+    are the same in all tasks.
+    """
+    if structure.kind == "independent":
+        return model
+    return em(
+        source,
+        model,
+        max_iter=REFINING_STEPS,
+        accelerate=True,
+        learn_mean=structure.learn_mean,
+        diagonal=structure.covariance in DIAGONAL,
+        shrinkage=_shrinkage(structure, model),
+    ).mixture
+
+
+def m_step(structure: Structure, model: Mixture, totals: Totals, sums: Sums) -> Mixture:
+    """Return one M-step of the EM of `refine`."""
+    step = maximise(totals, model, sums, structure.learn_mean, _shrinkage(structure, model))
+    if structure.covariance in DIAGONAL:
+        step = replace(step, covariances=step.covariances * np.eye(step.means.shape[1]))
+    return step
+
+
+def _shrinkage(structure: Structure, model: Mixture) -> Shrinkage | None:
+    if structure.pseudo_tasks:
+        assert structure.n_factors is not None
+        return Shrinkage(structure.pseudo_tasks, factor_target(model.covariances[0], structure.n_factors))
+    if structure.kind == "mixture":
+        return Shrinkage(COMPONENT_SHRINKAGE, model.moments()[1])
+    return None
