@@ -36,7 +36,7 @@ def mixture(d: int, K: int, rng: np.random.Generator, rank: int | None = None) -
     covariances = roots @ roots.transpose(0, 2, 1)
     if rank is None:
         covariances += 0.05 * np.eye(d)
-    return Mixture(rng.dirichlet(np.full(K, 5.0)), rng.normal(size=(K, d)), covariances, 0.3, averaged=True)
+    return Mixture(rng.dirichlet(np.full(K, 5.0)), rng.normal(size=(K, d)), covariances, 0.3)
 
 
 def prior_of(model: Mixture, units: Scaling) -> MixturePrior:

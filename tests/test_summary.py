@@ -14,7 +14,7 @@ import tailored
 from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.datasets import make_clusters
 from tailored.gaussian.em import fit_mixed_model
-from tailored.gaussian.errors import mean_covariance, task_covariances
+from tailored.gaussian.errors import mean_covariance, task_estimates
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import SideStructure
@@ -109,7 +109,7 @@ def test_task_standard_errors_are_those_of_hendersons_equations():
     tasks, _ = draw(6)
     statistics = Moments.of(tasks, Scaling.raw(1, True))
     mean = mean_covariance(MODEL, statistics, learn_mean=True)
-    found = task_covariances(MODEL, statistics, mean)
+    found = task_estimates(MODEL, statistics, mean)[1]
     T, W, s2 = 6, MODEL.covariances[0], MODEL.noise
     equations = np.zeros((2 + 2 * T, 2 + 2 * T))
     for t, (X, _) in enumerate(blocks(tasks)):
@@ -132,8 +132,8 @@ def test_standard_errors_of_a_mixture():
         np.array([[2.0, -1.0], [0.0, 1.0]]),
         np.array([[[0.5, 0.1], [0.1, 0.4]], [[0.1, 0.0], [0.0, 2.0]]]),
     )
-    model = Mixture(np.array([0.3, 0.7]), means, W, 0.5, averaged=True)
-    found = task_covariances(model, Moments.of(tasks, Scaling.raw(1, True)), None)
+    model = Mixture(np.array([0.3, 0.7]), means, W, 0.5)
+    found = task_estimates(model, Moments.of(tasks, Scaling.raw(1, True)), None)[1]
     for t, (X, y) in enumerate(blocks(tasks)):
         parts = []
         for p, b, C in zip(model.proportions, means, W, strict=True):

@@ -21,7 +21,7 @@ from ._utils.threads import single_threaded_blas, single_threaded_openmp
 from ._utils.validation import check_clip, check_rng
 from .feature_maps import SideVector
 from .gaussian.em import fit_mixed_model
-from .gaussian.mixture import Mixture
+from .gaussian.mixture import Mixture, Want
 from .gaussian.rows import Tasks, statistics_of
 from .losses import get_loss
 from .tasks import Rows, Scaling, TaskSet
@@ -353,7 +353,9 @@ class MixedModel(LinearBaseline):
 
     def _adapt(self, tasks: TaskSet) -> Array:
         parts = [
-            self.model_.weights(statistics_of(batch, self.scaling_, self._side(batch)))
+            statistics_of(batch, self.scaling_, self._side(batch))
+            .posterior(self.model_, Want(means=True))
+            .mean
             for batch in batches(tasks)
         ]
         weights = self.scaling_.raw_weights(np.concatenate(parts))

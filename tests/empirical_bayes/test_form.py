@@ -6,7 +6,7 @@ import pytest
 from bayes_samples import weights_of
 from tailored import EmpiricalBayesLearner, TaskSet, UnconditionalLearner, within
 from tailored.datasets import make_clusters
-from tailored.gaussian.mixture import Want, adapt
+from tailored.gaussian.mixture import Want
 from tailored.gaussian.moments import Moments
 from tailored.losses import Squared
 from tailored.priors.mean_shifts import MeanShift, interpolation
@@ -43,7 +43,9 @@ def test_adapted_weights_are_posterior_means(clusters, mixture):
     """Of the Gaussian with the task's own τ(s) and b(s), and so of the mixture itself."""
     phis, units = mixture.feature_map_.transform(clusters), mixture.prior_.scaling
     statistics = Moments.of(clusters, units)
-    expected = adapt(mixture.conditioning_.evaluate(phis), mixture.bias_.evaluate(phis), statistics)
+    tau, b = mixture.conditioning_.evaluate(phis), mixture.bias_.evaluate(phis)
+    right = b + np.einsum("tij,tj->ti", tau, statistics.cross)
+    expected = np.linalg.solve(np.eye(b.shape[1]) + tau @ statistics.gram, right[:, :, None])[:, :, 0]
     found = mixture.adapt_many(clusters)
     np.testing.assert_allclose(found, units.raw_weights(expected), atol=1e-7)
     assert mixture.bias_penalty_ is None  # nothing is added to the model's own mean

@@ -13,7 +13,7 @@ from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_risk import QueryBias, smoothed
 from tailored.feature_maps import TaskSummary
 from tailored.gaussian.em import NOISE_FLOOR, Shrinkage, em, factor_target, fit_mixed_model, truncate
-from tailored.gaussian.mixture import Mixture, Want, adapt
+from tailored.gaussian.mixture import Mixture, Want
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import SideStructure, fit_side
 from tailored.gaussian.starts import fit_mixture
@@ -82,15 +82,13 @@ def test_posterior_mean_is_the_exact_solution_at_n_W_over_noise(seed, rank):
     b, W, noise = rng.normal(size=4), random_psd(rng, 4, rank), rng.uniform(0.2, 2.0)
     tasks = gaussian_tasks(rng, 5, b, W, low=1)
     statistics = raw(tasks)
-    tau = np.broadcast_to(W / noise, statistics.gram.shape)
-    weights = adapt(tau, np.broadcast_to(b, statistics.cross.shape), statistics)
+    model = Mixture(np.ones(1), b[None], W[None], noise)
+    weights = statistics.posterior(model, Want(means=True)).mean
     for w, task in zip(weights, tasks, strict=True):
         solution = within.solve(
             task.X, task.y, len(task.y) * W / noise, Squared(), offset=task.X @ b, tol=1e-13
         )
         np.testing.assert_allclose(w, solution.coef + b, atol=1e-6)
-    model = Mixture(np.ones(1), b[None], W[None], noise)
-    np.testing.assert_allclose(weights, statistics.posterior(model, Want(means=True)).means[:, 0], atol=1e-6)
 
 
 # ---------------------------------------------------------------- statistics
@@ -195,7 +193,6 @@ def test_side_information_in_the_mean():
     fitter = StructureFitter.of(statistics, [0], SideStructure(1.0), 2)
     model = fitter.fit(Structure("mixed model", learn_mean=True))
     assert np.trace(model.covariances[0]) < 0.6
-    np.testing.assert_allclose(model.prior(statistics).b, model.means[0] + v @ model.side.T)
     assert fitter.fit(Structure("independent", ridge=1.0)).side is None
     # the evidence of the tasks as they are is that of what the description leaves
     bare = fit_mixed_model(fitter.tasks, max_iter=150, tol=1e-6)
@@ -271,7 +268,6 @@ def test_every_form_can_be_fitted(has_intercept, has_side):
     for form in forms:
         mixture = fitter.fit(form)
         assert mixture.n_components == form.n_components
-        assert mixture.averaged == (form.kind == "mixture")
         assert (mixture.gates is not None) == (form.gate_penalty > 0)
         assert np.linalg.eigvalsh(mixture.covariances).min() > -1e-9
         assert np.isfinite(statistics.posterior(mixture).log_evidence).all()
@@ -284,7 +280,7 @@ def test_every_form_can_be_fitted(has_intercept, has_side):
             assert W[-1, -1] > 0
             np.testing.assert_allclose(W[:-1], 0.0, atol=1e-12 * W[-1, -1])
     alone = fitter.fit(Structure("independent", ridge=3.0))
-    np.testing.assert_allclose(alone.prior(statistics).tau[0], 3.0 * np.eye(d))
+    np.testing.assert_allclose(alone.covariances[0] / alone.noise, 3.0 * np.eye(d))
     # their noise is the most likely one for this ridge, so that its evidence can be compared
     evidence = [
         statistics.posterior(
@@ -402,5 +398,5 @@ def test_rounding_of_tasks_without_rows_is_no_unit():
     # Means of equal rows in another order of summation: off by a few units in the last place.
     weights = np.stack([(proportions * (1 + 1e-16 * t)) @ means for t in range(-20, 20)]) * (1 + 1e-15)
     summary = TaskSummary.fit(mixture, empty, weights)
-    with_rows = adapt(*mixture.prior(statistics)[1:3], statistics)
+    with_rows = statistics.posterior(mixture, Want(means=True)).mean
     assert np.abs(summary(statistics, with_rows)).max() < 100.0

@@ -1,20 +1,17 @@
 """Gates: proportions that depend on the description, and the posterior mean of the mixture that they weigh."""
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
-from scipy.optimize import check_grad
+from scipy.optimize import check_grad, minimize
 from scipy.special import log_softmax
-from scipy.stats import multivariate_normal
 
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes import selection
 from tailored.gaussian.em import CONSTANT_PENALTY, constant_gates, em, fit_gates, fit_mixed_model
-from tailored.gaussian.em import em as em_module
-from tailored.gaussian.mixture import Mixture, adapt, log_gates
+from tailored.gaussian.mixture import Mixture, Want, log_gates
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.starts import fit_mixture
 from tailored.gaussian.structures import Structure, StructureFitter
@@ -23,7 +20,7 @@ from tailored.tasks import Scaling
 D, Q, K = 4, 2, 3
 
 
-def some_mixture(seed=0, n_components=K, side=False, gates=False, averaged=False, d=D, q=Q):
+def some_mixture(seed=0, n_components=K, side=False, gates=False, d=D, q=Q):
     rng = np.random.default_rng(seed)
     L = rng.normal(size=(n_components, d, d)) * 0.6
     L[-1, :, -1] = 0.0  # one covariance is singular
@@ -34,7 +31,6 @@ def some_mixture(seed=0, n_components=K, side=False, gates=False, averaged=False
         0.3,
         rng.normal(size=(d, q)) if side else None,
         rng.normal(size=(n_components, 1 + q)) if gates else None,
-        averaged,
     )
 
 
@@ -97,8 +93,7 @@ def test_the_gradient_is_that_of_the_objective(monkeypatch):
             assert objective(at)[0] == pytest.approx(expected, rel=1e-12)
         return minimize(objective, start, **options)
 
-    minimize = em_module.minimize
-    monkeypatch.setattr(em_module, "minimize", spy)
+    monkeypatch.setattr("tailored.gaussian.em.minimize", spy)
     fit_gates(side, responsibilities, 2.0, np.zeros((K, 1 + Q)))
     assert len(seen) == 3
     assert max(seen) < 1e-6
@@ -183,71 +178,6 @@ def test_no_step_lowers_the_penalised_evidence(penalty):
     assert mixture.gates.shape == (2, 1 + Q)
 
 
-# --------------------------------------------------------------------- the mean of the mixture
-
-
-def brute_force(mixture, X, y, s):
-    """Responsibilities and posterior mean by explicit Gaussians, component by component."""
-    shift = np.zeros(X.shape[1]) if mixture.side is None else mixture.side @ s
-    if mixture.gates is None:
-        log_pi = np.log(mixture.proportions)
-    else:
-        log_pi = log_softmax(mixture.gates[:, 0] + mixture.gates[:, 1:] @ s)
-    joint, means = [], []
-    for b, W, part in zip(mixture.means, mixture.covariances, log_pi, strict=True):
-        V = X @ W @ X.T + mixture.noise * np.eye(len(y))
-        prior = b + shift
-        evidence = multivariate_normal.logpdf(y, X @ prior, V) if len(y) else 0.0
-        joint.append(part + evidence)
-        means.append(prior + W @ X.T @ np.linalg.inv(V) @ (y - X @ prior))
-    r = np.exp(joint - np.max(joint))
-    r /= r.sum()
-    return r, r @ np.array(means)
-
-
-@pytest.mark.parametrize(("side", "gates"), list(product([False, True], repeat=2)))
-def test_weights_are_the_posterior_mean_of_the_mixture(side, gates):
-    mixture = some_mixture(side=side, gates=gates, averaged=True)
-    tasks = some_tasks(2, [0, 1, 2, 3, 5, 12, 2, 1])
-    statistics = statistics_of(tasks)
-    r, tau, b, correction = mixture.prior(statistics)
-    assert correction is not None
-    found = adapt(tau, b, statistics)
-    for t, task in enumerate(tasks):
-        expected_r, expected = brute_force(mixture, task.X, task.y, task.side_info)
-        np.testing.assert_allclose(r[t], expected_r, rtol=1e-7, atol=1e-10)
-        np.testing.assert_allclose(found[t], expected, rtol=1e-7, atol=1e-8)
-        covariance = np.tensordot(expected_r, mixture.covariances, 1)
-        np.testing.assert_allclose(tau[t], covariance / mixture.noise, rtol=1e-6, atol=1e-9)
-    # without rows there is nothing to correct
-    np.testing.assert_allclose(correction[0], 0.0, atol=1e-12)
-    # and without the average, τ and the rest are the same
-    plainly = replace(mixture, averaged=False).prior(statistics)
-    np.testing.assert_array_equal(plainly.tau, tau)
-    np.testing.assert_allclose(plainly.b + correction, b, atol=1e-12)
-    assert plainly.correction is None
-
-
-def test_a_sure_component_needs_no_correction():
-    mixture = some_mixture(averaged=True)
-    sure = replace(mixture, proportions=np.array([1.0 - 2e-300, 1e-300, 1e-300]))
-    statistics = statistics_of(some_tasks(2, [2, 5]))
-    np.testing.assert_allclose(sure.prior(statistics).correction, 0.0, atol=1e-9)
-
-
-def test_scaling_keeps_gates_and_the_average():
-    mixture = some_mixture(side=True, gates=True, averaged=True).scaled(2.0)
-    assert mixture.averaged
-    assert mixture.gates is not None
-    task = some_tasks(3, [4])
-    _, tau, b, _ = mixture.prior(statistics_of(task))
-    expected = brute_force(mixture, task[0].X, task[0].y, task[0].side_info)[1]
-    np.testing.assert_allclose(adapt(tau, b, statistics_of(task))[0], expected, rtol=1e-7)
-
-
-# -------------------------------------------------------------------------------- a single task
-
-
 # ----------------------------------------------------------------------------- does it find them
 
 
@@ -260,8 +190,7 @@ def two_clusters(T, hint, seed, n_rows=16):
 def errors(mixture, tasks, n_support):
     support, query = tasks.support_query(n_support, random_state=0)
     statistics = statistics_of(support)
-    _, tau, b, _ = mixture.prior(statistics)
-    weights = adapt(tau, b, statistics)
+    weights = statistics.posterior(mixture, Want(means=True)).mean
     prediction = np.einsum("ij,ij->i", query.X, np.repeat(weights, query.sizes, axis=0))
     return np.abs(prediction - query.y).mean()
 

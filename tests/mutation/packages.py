@@ -52,7 +52,6 @@ PACKAGES = {
             "tests/gaussian/test_starts.py",
             "tests/gaussian/test_blending.py",
             "tests/gaussian/test_moments.py",
-            "tests/gaussian/test_shorter_way.py",
             "tests/test_weights.py",
             "tests/gaussian/test_factors.py",
             "tests/gaussian/test_acceleration.py",

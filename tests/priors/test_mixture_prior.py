@@ -45,7 +45,7 @@ def made_prior(n_components, n_shifts=0, side=None, fit_intercept=False):
     """Return a prior with every part that training can add, with random numbers."""
     rng = np.random.default_rng(7)
     tasks, plain = some_tasks(0, [12] * 40), fitted_map(n_components, fit_intercept)
-    mixture, d, features = replace(plain.mixture, averaged=True), D + fit_intercept, None
+    mixture, d, features = plain.mixture, D + fit_intercept, None
     if side in ("description", "gates", "both"):
         features = SideFeatures.fit(SideVector(), tasks)
         q = len(features.mean)

@@ -52,7 +52,7 @@ def mixture(d, K, seed=0, rank=None, side=0):
     roots = rng.normal(size=(K, d, rank or d)) / np.sqrt(d)
     W = roots @ roots.transpose(0, 2, 1)
     Gamma, gates = (None, None) if not side else (rng.normal(size=(d, side)), rng.normal(size=(K, 1 + side)))
-    return Mixture(rng.dirichlet(np.ones(K)), rng.normal(size=(K, d)), W, 0.3, Gamma, gates, averaged=True)
+    return Mixture(rng.dirichlet(np.ones(K)), rng.normal(size=(K, d)), W, 0.3, Gamma, gates)
 
 
 # ---------------------------------------------------------------- without a device

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .._utils.progress import Stages
 from .._utils.threads import single_threaded_blas
 from ..gaussian.em import em, fit_mixed_model
-from ..gaussian.mixture import Mixture
+from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import Tasks
 from ..gaussian.side import SIDE_PENALTIES, SideFit, SideStructure, fit_side, side_structures
 from ..gaussian.starts import fit_mixture
@@ -311,7 +311,7 @@ def _scored(data: TrainingData, board: Board, form: Structure, fit: Mixture, sca
 
 def _errors(data: TrainingData, board: Board, mixture: Mixture) -> Array:
     """Errors of the held-out tasks."""
-    prediction = data.predict(board.episodes.query, mixture.weights(board.support))
+    prediction = data.predict(board.episodes.query, board.support.posterior(mixture, Want(means=True)).mean)
     return data.errors(board.episodes, prediction, len(board.held_out))
 
 
@@ -335,7 +335,7 @@ def count_components(data: TrainingData, side: SideStructure | None) -> tuple[in
 
     def judge(model: Mixture) -> tuple[Array, float]:
         # as it will be used
-        model = replace(model, side=fitter.side, averaged=True)
+        model = replace(model, side=fitter.side)
         errors = _errors(data, board, model)
         return board.held_out.posterior(model).log_evidence, float(np.nanmean(errors)) if len(errors) else 0.0
 

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from .._utils.algebra import solve
 from .._utils.validation import check_choice, check_divisor, check_positive, check_shape
 from ..gaussian.em import fit_mixed_model
-from ..gaussian.mixture import Mixture, adapt
+from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import statistics_of
 from ..tasks import Scaling, TaskSet
 from ..tasks.rows import BATCH_FLOATS, batches, dense
@@ -260,9 +260,7 @@ class PosteriorMean(FeatureMap):
             raise self._not_fitted()
         out = []
         for batch in batches(tasks):
-            statistics = statistics_of(batch, self.units)
-            _, tau, b, _ = self.mixture.prior(statistics)
-            out.append(adapt(tau, b, statistics))
+            out.append(statistics_of(batch, self.units).posterior(self.mixture, Want(means=True)).mean)
         return np.concatenate(out)
 
     def transform(self, tasks: TaskSet) -> Array:

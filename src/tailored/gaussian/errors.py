@@ -120,17 +120,17 @@ def mean_covariance(
     return MeanCovariance(row, column, covariance)
 
 
-def task_covariances(model: Mixture, tasks: Tasks, mean: MeanCovariance | None) -> Array:
-    """Return the covariance of the errors of the coefficients of each task, (T, d, d).
+def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None) -> tuple[Array, Array]:
+    """Return the estimated coefficients of each task (T, d) and the covariance of their errors (T, d, d).
 
     For a mixture this is the posterior covariance; errors of the means of its components are neglected.
     """
     expected = tasks.posterior(model, Want(means=True, covariances=True))
     if model.n_components > 1 or mean is None:
-        return expected.mixture_covariance
+        return expected.mean, expected.mixture_covariance
     R = influence(tasks, model, expected.covariances)
     errors = mean.at(tasks.n_features, tasks.side, len(tasks))
-    return np.asarray(expected.covariances + R @ errors @ R.transpose(0, 2, 1))
+    return expected.mean, np.asarray(expected.covariances + R @ errors @ R.transpose(0, 2, 1))
 
 
 def _information(model: Mixture, tasks: Tasks, u: Array) -> Array:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.algebra import solve
 from .._utils.records import Record, cached_property
 from .._utils.validation import check_cone, check_divisor, check_shape
 
@@ -45,18 +44,6 @@ class Want(NamedTuple):
     means: bool = False
     covariances: bool = False
     sums: bool = False
-
-
-class TaskPriors(NamedTuple):
-    """τ(s) (T, d, d) and b(s) (T, d) of tasks in the paper's form, with responsibilities (T, K).
-
-    ``correction`` (T, d) is the part of b(s) that makes the posterior mean of the mixture the solution of a task.
-    """
-
-    responsibilities: Array
-    tau: Array
-    b: Array
-    correction: Array | None = None
 
 
 class Components(NamedTuple):
@@ -114,7 +101,6 @@ class Mixture(Record):
     noise: float
     side: Array | None = None
     gates: Array | None = None
-    averaged: bool = False
 
     def __post_init__(self) -> None:
         K, d = self.means.shape
@@ -187,42 +173,3 @@ class Mixture(Record):
         centred = self.means - mean
         covariances = self.covariances + np.einsum("ki,kj->kij", centred, centred)
         return mean, np.tensordot(self.proportions, covariances, 1)
-
-    def weights(self, tasks: Any) -> Array:
-        """Return the posterior means of the coefficients, (T, d)."""
-        if self.n_components > 1 and not self.averaged:
-            _, tau, b, _ = self.prior(tasks)
-            return adapt(tau, b, tasks)
-        return np.asarray(tasks.posterior(self, Want(means=True)).mean)
-
-    def prior(self, tasks: Any) -> TaskPriors:
-        """Return τ(s) = Σ_k r_k W_k / σ² and b(s) = Σ_k r_k b_k + Γ v(s).
-
-        With ``averaged``, b(s) is moved so that the solution of a task is the posterior mean w* of the mixture:
-        ``(I + τXᵀX) w* = b + τXᵀy`` is solved for b.
-        """
-        T, d = tasks.cross.shape
-        correction, effects = None, self.effects(tasks.side)
-        if self.n_components == 1:
-            r = np.ones((T, 1))
-            tau = np.broadcast_to(self.covariances[0] / self.noise, (T, d, d))
-        else:
-            found = tasks.posterior(self, Want(means=True))
-            r = found.shares
-            tau = np.tensordot(r, self.covariances / self.noise, 1)
-            if self.averaged:
-                rest = tasks if effects is None else tasks.shifted(effects)
-                mean = found.mean if effects is None else found.mean - effects
-                fitted = np.matmul(rest.gram, mean[:, :, None])[:, :, 0] - rest.cross
-                correction = mean + np.matmul(tau, fitted[:, :, None])[:, :, 0] - r @ self.means
-        b = r @ self.means
-        if correction is not None:
-            b = b + correction
-        return TaskPriors(r, tau, b if effects is None else b + effects, correction)
-
-
-def adapt(tau: Array, b: Array, tasks: Any) -> Array:
-    """Return ``(I + τXᵀX)⁻¹ (b + τXᵀy)``, (T, d)."""
-    right = b + np.matmul(tau, tasks.cross[:, :, None])[:, :, 0]
-    systems = np.matmul(tau, tasks.gram) + np.eye(tasks.n_features)
-    return solve(systems, right[:, :, None])[:, :, 0]

@@ -205,7 +205,7 @@ class StructureFitter:
         model, T = self.most_likely(structure), len(self.tasks)
         if structure.kind == "mixed model" and structure.learn_mean and T > 1:
             return model.scaled(T / (T - 1.0))
-        return replace(model, averaged=structure.kind == "mixture")
+        return model
 
     def most_likely(self, structure: Structure) -> Mixture:
         """Return the model without the correction of `fit`."""

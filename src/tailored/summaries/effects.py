@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
-from ..gaussian.errors import MeanCovariance, task_covariances
+from ..gaussian.errors import MeanCovariance, task_estimates
 from ..gaussian.rows import statistics_of
 from ..priors.base import Prior, adapt_tasks
 from ..priors.mixture import MixturePrior
@@ -63,6 +63,7 @@ def task_effects(
         for batch in batches(residual_tasks):
             side = None if model.side is None else model.side(batch)
             statistics = statistics_of(batch, prior.scaling, side)
-            weights.append(prior.scaling.raw_weights(model.mixture.weights(statistics)))
-            deviations.append(prior.scaling.raw_deviations(task_covariances(model.mixture, statistics, mean)))
+            estimates, covariances = task_estimates(model.mixture, statistics, mean)
+            weights.append(prior.scaling.raw_weights(estimates))
+            deviations.append(prior.scaling.raw_deviations(covariances))
     return TaskEffects(np.concatenate(weights), np.concatenate(deviations))

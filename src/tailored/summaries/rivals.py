@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian.mixture import Mixture
+from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import statistics_of
 from ..losses import Loss
 from ..priors.base import Prior, predict_blocks
@@ -44,7 +44,9 @@ def rival_predictions(
     statistics = statistics_of(support, prior.scaling, side)
     rows = prior.scaling.rows(query)
     for name, rival in models.items():
-        raw = prior.scaling.raw_predictions(predictions(rows, rival.weights(statistics)))
+        raw = prior.scaling.raw_predictions(
+            predictions(rows, statistics.posterior(rival, Want(means=True)).mean)
+        )
         found[name] = clipped(raw, prior.clip)
     return found
 
