@@ -18,7 +18,7 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes.streaming import Running
+from tailored.empirical_bayes.streaming import RunningModel
 from tailored.feature_maps import MeanEmbedding, RidgeEstimate
 from tailored.priors.representation import RepresentationPrior
 from tailored.solvers import LBFGS, ProjectedSGD
@@ -116,7 +116,7 @@ INJECTED = {
     "later look of the judge": (objective_module, "mean_error", 5, True),
     "learning": (empirical_bayes_module, "learn", 1, True),
     "size": (EmpiricalBayesLearner, "_side_features", 1, True),
-    "step of the stream": (Running, "advance", 1, True),
+    "step of the stream": (RunningModel, "advance", 1, True),
     "adapting at the end": (base_module, "adapt_tasks", 1, False),
     "solving at the end": (RepresentationPrior, "solve", 1, True),
     "remembering": (base_module.MetaLearner, "_remember", 1, True),

@@ -12,11 +12,17 @@ from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.progress import Stages
 from tailored.baselines import RidgePerTask
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes import judging, selection, training
-from tailored.empirical_bayes.data import Settings, TrainingData
-from tailored.empirical_bayes.judging import LEAST_JUDGES, significant, surpassed_by, where_to_look
-from tailored.empirical_bayes.query_risk import SMOOTHING, QueryBias, smoothed
-from tailored.empirical_bayes.selection import Candidate, decide
+from tailored.empirical_bayes import learn as learn_module
+from tailored.empirical_bayes import selection
+from tailored.empirical_bayes.data import Settings, TrainingData, significant
+from tailored.empirical_bayes.query_bias import SMOOTHING, QueryBias, smoothed
+from tailored.empirical_bayes.selection import (
+    LEAST_COMPARED,
+    Candidate,
+    better_baseline,
+    decide,
+    likely_cause,
+)
 from tailored.exceptions import UnhelpfulWarning
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import SIDE_PENALTIES, SideStructure, fit_side, fit_side_path
@@ -170,7 +176,7 @@ def test_a_weak_effect_on_the_intercept_is_kept():
         learner = EmpiricalBayesLearner(validation_fraction=0.5, calibrate=False)
         data = data_of(TaskSet(X, y, groups, side_info=dict(enumerate(side))), validation_fraction=0.5)
         data = replace(data, side=learner._side_features(data.tasks))
-        chosen, _ = selection._choose_side(data, lambda jobs: [f(*a, **k) for f, a, k in jobs])
+        chosen, _ = selection._select_side(data, lambda jobs: [f(*a, **k) for f, a, k in jobs])
         kept += chosen is not None
     assert kept >= 3
 
@@ -198,13 +204,13 @@ def test_evidence_that_is_no_number_is_the_lowest():
 
 def test_who_is_better_by_more_than_chance():
     rng = np.random.default_rng(0)
-    errors = 1.0 + 0.1 * rng.normal(size=LEAST_JUDGES)
+    errors = 1.0 + 0.1 * rng.normal(size=LEAST_COMPARED)
     rivals = {"worse": errors + 0.5, "better": errors - 0.2, "best": errors - 0.3}
-    assert surpassed_by(errors, rivals) == "best"
-    assert surpassed_by(errors, {"worse": rivals["worse"], "same": errors}) is None
+    assert better_baseline(errors, rivals) == "best"
+    assert better_baseline(errors, {"worse": rivals["worse"], "same": errors}) is None
     # a handful of tasks cannot tell
-    assert surpassed_by(errors[:-1], {name: found[:-1] for name, found in rivals.items()}) is None
-    assert surpassed_by(np.append(errors[:-1], np.nan), {"best": rivals["best"]}) is None
+    assert better_baseline(errors[:-1], {name: found[:-1] for name, found in rivals.items()}) is None
+    assert better_baseline(np.append(errors[:-1], np.nan), {"best": rivals["best"]}) is None
 
 
 def test_two_tasks_are_no_reason_to_warn():
@@ -227,10 +233,10 @@ def test_the_pooled_fit_is_a_rival(monkeypatch):
     tasks = tasks_of([1.0, -1.0] + 0.0 * rng.normal(size=(16, 2)), 6, 1.0, 0)
 
     def worst(data, candidates, side):
-        alone = next(c for c in candidates if c.form.kind == "independent")
+        alone = next(c for c in candidates if c.structure.kind == "independent")
         return replace(alone, errors=alone.errors + 1.0)
 
-    monkeypatch.setattr(selection, "decide_by_criterion", worst)
+    monkeypatch.setattr(selection, "decide_by_aic", worst)
     with pytest.warns(UnhelpfulWarning, match="one fit to the rows of all tasks; no column of X stands out"):
         EmpiricalBayesLearner().fit(tasks)
 
@@ -245,15 +251,13 @@ def test_the_column_that_stands_out_is_named():
     frame["school"] = np.repeat(np.arange(12), 5)
     frame.loc[frame.school == 3, "weight"] *= 1000.0
     tasks = TaskSet.from_frame(frame, task="school", target="y")
-    assert "column 'weight' of X" in where_to_look(data_of(tasks))
+    assert "column 'weight' of X" in likely_cause(data_of(tasks))
     plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels)
-    assert "column 1 of X" in where_to_look(data_of(plain))
-    assert "fit_intercept" in where_to_look(
-        data_of(tasks_of(np.ones((5, 2)), 4, 1.0, 0), fit_intercept=False)
-    )
+    assert "column 1 of X" in likely_cause(data_of(plain))
+    assert "fit_intercept" in likely_cause(data_of(tasks_of(np.ones((5, 2)), 4, 1.0, 0), fit_intercept=False))
     empty = TaskSet.from_tasks([(np.zeros((0, 2)), np.zeros(0)), (np.ones((2, 2)), np.ones(2))])
-    assert isinstance(where_to_look(data_of(empty)), str)
-    assert judging.UNUSUAL > 1.0
+    assert isinstance(likely_cause(data_of(empty)), str)
+    assert selection.UNUSUAL > 1.0
 
 
 # ------------------------------------------------------------------------------------------ components
@@ -351,7 +355,7 @@ def test_where_it_ends_does_not_depend_on_the_units():
 
 def test_a_large_problem_is_left_to_lbfgs(monkeypatch):
     problem = query_bias(Absolute())
-    monkeypatch.setattr("tailored.empirical_bayes.query_risk.LARGEST_NEWTON", 8)
+    monkeypatch.setattr("tailored.empirical_bayes.query_bias.LARGEST_NEWTON", 8)
     start = problem.fit(0.1)
     np.testing.assert_array_equal(problem.settle(0.1, start), problem.fit(0.1, start, max_iter=1000))
 
@@ -367,7 +371,7 @@ def test_the_bar_is_as_long_as_what_is_done(monkeypatch):
         totals.append(total)
         yield Stages(name, lambda advance=0, description="": ticks.append(advance))
 
-    monkeypatch.setattr(training, "stages", counted)
+    monkeypatch.setattr(learn_module, "stages", counted)
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
     tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, random_state=0)
     learner = EmpiricalBayesLearner(validation_fraction=0.5, calibrate=False).fit(tasks)

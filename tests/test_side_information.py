@@ -10,7 +10,7 @@ from studies.theory.bayes import CurveOracle
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_circle
 from tailored.empirical_bayes import selection
-from tailored.empirical_bayes.judging import significant
+from tailored.empirical_bayes.data import significant
 from tailored.empirical_bayes.selection import Candidate, decide
 from tailored.feature_maps import Curve, MeanEmbedding, SideFeatures, SideVector
 from tailored.feature_maps.side_features import DEGREE, KNOTS, LEAST_VALUES

@@ -7,7 +7,7 @@ from bayes_samples import skewed_tasks
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet
 from tailored.baselines import MixedModel, RidgePerTask
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes.query_risk import PENALTIES
+from tailored.empirical_bayes.query_bias import PENALTIES
 from tailored.feature_maps import MeanEmbedding, PosteriorMap
 from tailored.priors.base import predict_blocks
 from tailored.solvers import ProjectedSGD

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bayes_samples import learned, same_numbers, skewed_tasks, weights_of
 from tailored import EmpiricalBayesLearner, TaskRegressor, TaskSet
-from tailored.empirical_bayes import Settings, TrainingData
+from tailored.empirical_bayes.data import Settings, TrainingData
 from tailored.losses import Absolute
 from tailored.priors.base import predict_blocks
 

@@ -12,7 +12,14 @@ def test_the_log_has_a_line_for_every_stage(caplog):
     with caplog.at_level(logging.INFO, logger="tailored"):
         EmpiricalBayesLearner().fit(tasks)
     said = [record.getMessage() for record in caplog.records if record.name == "tailored"]
-    expected = ["description", "counting components", "forms", "fitting the form", "prior mean", "intervals"]
+    expected = [
+        "side information",
+        "number of components",
+        "structures",
+        "fit to all tasks",
+        "prior mean",
+        "intervals",
+    ]
     assert len(said) == len(expected)
     for line, stage in zip(said, expected, strict=True):
         assert line.startswith(f"Learning from tasks: {stage}")

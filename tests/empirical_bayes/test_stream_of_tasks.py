@@ -100,9 +100,9 @@ def test_stream_outgrows_its_sample(small_sample, few_steps):
         learner.partial_fit(tasks_of(2, 12, first=i * 12))
     stream = learner._stream
     assert len(stream.sample) == 45
-    assert (stream.n_tasks, stream.n_chosen) == (144, 96)
+    assert (stream.n_tasks, stream.n_selected) == (144, 96)
     # the same form was chosen again, in the same units, and its model went on
-    assert stream.running.units is running.units
+    assert stream.running.scaling is running.scaling
     assert stream.running.model is not running.model
     assert learner.predict(np.ones((2, 2)), [143, 0]).shape == (2,)
     np.testing.assert_array_equal(learner.task_labels_, np.arange(132, 144))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailored import TaskSet, within
 from tailored.datasets import make_clusters
-from tailored.empirical_bayes.query_risk import QueryBias, smoothed
+from tailored.empirical_bayes.query_bias import QueryBias, smoothed
 from tailored.feature_maps import TaskSummary
 from tailored.gaussian.em import NOISE_FLOOR, Shrinkage, em, factor_target, fit_mixed_model, truncate
 from tailored.gaussian.mixture import Mixture, Want

@@ -11,7 +11,7 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 from tailored import EmpiricalBayesLearner, TaskSet, scan
-from tailored.empirical_bayes.streaming import places
+from tailored.empirical_bayes.streaming import positions
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
@@ -158,7 +158,7 @@ def test_a_table_beside_a_common_part(small_sample):
     tasks = TaskSet.from_frame(frame, **COLUMNS)
     learned, others = tasks[:40], tasks[35:]
     shared = fit_shared_regressor(DecisionTreeRegressor(max_depth=2), learned, [0])
-    left = shared.residual_tasks(others, places(learned, others))
+    left = shared.residual_tasks(others, positions(learned, others))
     known = shared.regressor.residual_tasks(learned, shared.folds)
     np.testing.assert_array_equal(left[:5].y, known[35:].y)
     np.testing.assert_array_equal(left[5:].y, shared.regressor.residual_tasks(tasks[40:]).y)

@@ -1,4 +1,4 @@
-"""All that is learned from: the tasks, their units, statistics and folds, and errors on them."""
+"""The data that a prior is learned from: tasks, their scaling, statistics and folds, and errors on held-out tasks."""
 
 from __future__ import annotations
 
@@ -19,39 +19,42 @@ from ..tasks.rows import clipped, predictions, task_means
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-#: From this number of tasks on, one held-out part says enough and the others are not rotated through.
+#: From this number of tasks on, one fold is enough.
 MANY_TASKS = 500
-#: Where columns are many each is seen by few of the tasks and one part says less: so many take turns, up to more tasks.
-MANY_WIDE_TASKS, WIDE_TURNS = 2000, 3
-#: Tasks used to choose a form: to train on and to hold out, at most.
+#: With many columns, each occurs in few tasks, so up to this number of tasks there are this many folds.
+MANY_WIDE_TASKS, WIDE_FOLDS = 2000, 3
+#: Largest numbers of training and held-out tasks for selection.
 SELECTION_TRAIN, SELECTION_HELD_OUT = 2000, 1000
-
-#: Operations of a step of EM on second moments of all columns, at most.
+#: Largest number of operations of a step of EM on second moments of all columns.
 LARGEST_WORK = 4e9
-#: Up to so many columns it is many tasks that take long, and the work grows with them as it should.
+#: Up to this number of columns second moments are always used; the work is then due to many tasks.
 FEW_COLUMNS = 64
-#: Rows with fewer entries than this fraction are stored by them, and not centred.
+#: Rows with a smaller fraction of non-zero entries are stored sparse and not centred.
 SPARSE = 0.25
+#: Multiples of τ that are tried; 1 comes first, so that it wins ties.
+SCALES = (1.0, 0.5, 0.7, 1.4, 2.0)
+#: Number of standard errors above which a paired difference is significant.
+SIGNIFICANT = 2.0
 
-# What a seed is drawn for; each draw is a function of the user's seed, its purpose and a number.
+# Purposes of random draws; a draw depends on the user's seed, its purpose and a number.
 (
     FOLDS,
     COMPONENT_STARTS,
-    FORM_STARTS,
+    STRUCTURE_STARTS,
     HELD_OUT_ROWS,
     BIAS_ROWS,
     ALL_BIAS_ROWS,
     INTERVAL_ROWS,
-    COMMON_PARTS,
-    ACCOUNT_TASKS,
+    SHARED_REGRESSOR,
+    SUMMARY_TASKS,
 ) = range(9)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user decides; `EmpiricalBayesLearner` says what the names mean.
+    """Settings of the user; see `EmpiricalBayesLearner`.
 
-    ``varying`` are positions of weights, that of the intercept among them.
+    ``varying`` are positions of coefficients, including that of the intercept.
     """
 
     loss: Loss
@@ -68,7 +71,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Fold:
-    """Positions of the tasks to train on and of those to predict."""
+    """Positions of the training tasks and of the held-out tasks."""
 
     number: int
     train: Index
@@ -77,66 +80,71 @@ class Fold:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """All tasks at hand.
+    """All tasks in memory.
 
     Parameters
     ----------
     tasks : TaskSet
     side : SideFeatures or None
-        Features of the tasks' descriptions.
+        Features of the side information.
     n_validation : int
-        The last so many tasks are the held-out ones; 0 leaves the choice to the folds.
+        The last ``n_validation`` tasks are held out; 0 for cross-validation.
     settings : Settings
-    known_units : Scaling, optional
-        Of what was learned before and goes on; by default those of the tasks.
+    known_scaling : Scaling, optional
+        The scaling of an earlier model that is continued; by default that of the tasks.
     """
 
     tasks: TaskSet
     side: SideFeatures | None
     n_validation: int
     settings: Settings
-    known_units: Scaling | None = None
+    known_scaling: Scaling | None = None
 
     def __len__(self) -> int:
         return len(self.tasks)
 
     @property
     def has_many_columns(self) -> bool:
-        """Whether steps of T d³ operations, of which there are several hundred, would take hours."""
+        """Return whether several hundred steps of T d³ operations would take hours."""
         d = self.tasks.n_features + self.settings.fit_intercept
         return d > FEW_COLUMNS and len(self) * d**3 > LARGEST_WORK
 
     @cached_property
-    def units(self) -> Scaling:
-        if self.known_units is not None:
-            return self.known_units
+    def scaling(self) -> Scaling:
+        if self.known_scaling is not None:
+            return self.known_scaling
         if self.has_many_columns and _is_mostly_zero(self.tasks):
             return Scaling.of_entries(self.tasks, self.settings.fit_intercept)
-        units = Scaling.of(self.tasks, self.settings.fit_intercept, centre=True)
-        # What comes in time begins somewhere: level and slopes are rather independent there than half way.
-        return units.at_first_rows(self.tasks) if self.settings.arrival.in_order else units
+        scaling = Scaling.of(self.tasks, self.settings.fit_intercept, centre=True)
+        # In a time series, intercept and slopes are less correlated at the first row than at the mean.
+        return scaling.at_first_rows(self.tasks) if self.settings.arrival.in_order else scaling
 
     @cached_property
     def statistics(self) -> Tasks:
         return self.statistics_of(self.tasks)
 
     def statistics_of(self, tasks: TaskSet) -> Tasks:
-        """Statistics in the units of the training tasks, and features of the descriptions."""
+        """Return statistics of tasks in the scaling of the training tasks, with their side features."""
         side = None if self.side is None else self.side(tasks)
-        found = statistics_of(tasks, self.units, side)
-        return replace(found, n_threads=joblib.effective_n_jobs(self.settings.n_jobs))
+        statistics = statistics_of(tasks, self.scaling, side)
+        return replace(statistics, n_threads=joblib.effective_n_jobs(self.settings.n_jobs))
 
     @property
-    def has_description(self) -> bool:
-        """Whether there are features that the model itself may use; those of rows would teach it their noise."""
+    def has_side(self) -> bool:
+        """Return whether the model may use the side features; features of rows would fit their noise."""
         return self.side is not None and self.side.from_description
+
+    @property
+    def n_linear(self) -> int:
+        """Number of side features without the nonlinear ones."""
+        return 0 if self.side is None else self.side.n_linear
 
     def seed(self, purpose: int, number: int = 0) -> list[int]:
         return [self.settings.seed, purpose, number]
 
     @cached_property
     def folds(self) -> list[Fold]:
-        """Several for few tasks, one for many; a single task can only be asked about itself."""
+        """Several folds for few tasks and one for many; a single task is evaluated on its own rows."""
         T = len(self)
         if self.n_validation:
             first = T - self.n_validation
@@ -145,34 +153,53 @@ class TrainingData:
             return [Fold(0, np.arange(1), np.arange(1))]
         n_folds = min(max(2, round(1.0 / self.settings.validation_fraction)), T)
         order = np.random.default_rng(self.seed(FOLDS)).permutation(T)
-        place = np.arange(T) % n_folds
+        fold = np.arange(T) % n_folds
         if T < MANY_TASKS or (self.has_many_columns and T < MANY_WIDE_TASKS):
-            n_turns = n_folds if T < MANY_TASKS else min(n_folds, WIDE_TURNS)
-            return [Fold(i, np.sort(order[place != i]), np.sort(order[place == i])) for i in range(n_turns)]
-        train, held_out = order[place != 0][:SELECTION_TRAIN], order[place == 0][:SELECTION_HELD_OUT]
+            n_used = n_folds if T < MANY_TASKS else min(n_folds, WIDE_FOLDS)
+            return [Fold(i, np.sort(order[fold != i]), np.sort(order[fold == i])) for i in range(n_used)]
+        train, held_out = order[fold != 0][:SELECTION_TRAIN], order[fold == 0][:SELECTION_HELD_OUT]
         return [Fold(0, np.sort(train), np.sort(held_out))]
 
     def predict(self, query: TaskSet, weights: Array) -> Array:
-        """Predictions of the query rows by weights (T, d) in the units of the training tasks."""
-        rows = Rows(self.units.dense(query.X), query.y, query.offsets)
-        return self.units.raw_predictions(predictions(rows, weights))
+        """Return predictions of the query rows by the scaled weights (T, d)."""
+        rows = Rows(self.scaling.dense(query.X), query.y, query.offsets)
+        return self.scaling.raw_predictions(predictions(rows, weights))
 
     def errors(self, episodes: Episodes, prediction: Array, n_tasks: int) -> Array:
-        """Mean loss of each task's query rows over its episodes; NaN for a task that is not asked about."""
+        """Return the mean loss of the query rows of each task over its episodes; NaN for a task without query rows."""
         query = episodes.query
         losses = self.settings.loss.value(clipped(prediction, self.settings.clip), query.y)
         rows = np.bincount(np.repeat(episodes.task, query.sizes), minlength=n_tasks)
-        each = task_means(losses, query.offsets)
-        asked = query.sizes > 0
-        counts = np.bincount(episodes.task[asked], minlength=n_tasks)
-        totals = np.bincount(episodes.task[asked], weights=each[asked], minlength=n_tasks)
+        means = task_means(losses, query.offsets)
+        used = query.sizes > 0
+        counts = np.bincount(episodes.task[used], minlength=n_tasks)
+        totals = np.bincount(episodes.task[used], weights=means[used], minlength=n_tasks)
         with np.errstate(invalid="ignore"):
-            means = np.where(rows > 0, totals / np.maximum(counts, 1), np.nan)
-        return np.where(np.isnan(means) & (rows > 0), np.inf, means)
+            errors = np.where(rows > 0, totals / np.maximum(counts, 1), np.nan)
+        return np.where(np.isnan(errors) & (rows > 0), np.inf, errors)
+
+    def task_mean_errors(self, episodes: Episodes, n_tasks: int) -> Array:
+        """Return the errors of predicting the mean of the support rows of each task."""
+        support, query = episodes.support, episodes.query
+        overall = float(self.tasks.y.mean()) if len(self.tasks.y) else 0.0
+        means = task_means(support.y, support.offsets)
+        prediction = np.repeat(np.where(support.sizes > 0, means, overall), query.sizes)
+        return self.errors(episodes, prediction, n_tasks)
+
+
+def significant(gains: Array, n_errors: float = SIGNIFICANT) -> bool:
+    """Return whether the mean of paired gains exceeds zero by ``n_errors`` standard errors.
+
+    A task with an infinite error under one method only decides by itself.
+    """
+    gains = gains[~np.isnan(gains)]
+    if len(gains) < 2:
+        return False
+    if np.isinf(gains).any():
+        return not (gains == -np.inf).any()
+    return bool(gains.mean() > n_errors * gains.std(ddof=1) / np.sqrt(len(gains)))
 
 
 def _is_mostly_zero(tasks: TaskSet) -> bool:
-    """Whether rows are better kept by their entries; a sparse matrix of many is no other thing than a dense one."""
-    if tasks.is_sparse:
-        return True
-    return np.count_nonzero(tasks.X) <= SPARSE * tasks.X.size
+    """Return whether rows are stored sparse; sparse input always is."""
+    return tasks.is_sparse or bool(np.count_nonzero(tasks.X) <= SPARSE * tasks.X.size)

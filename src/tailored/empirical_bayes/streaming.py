@@ -1,10 +1,10 @@
-"""A stream of tasks in constant memory: a bounded sample to choose on, and stepwise EM between choices.
+"""A stream of tasks in constant memory: a bounded sample for selection, and stepwise EM between selections.
 
-The form, the features, the scale, what query rows teach and how far predictions miss are learned from the sample, as
-`training` does from all tasks, whenever the number of tasks has doubled; while the sample holds all tasks this is the
-same.  In between, each piece moves the model by one step of EM (`Stepwise`) and is forgotten.  Once tasks are let go from
-the sample, units and features stay as they are, and a model whose form is chosen again goes on as it is, where it explains
-the tasks of the piece at hand that are not in the sample at least as well as the sample's.
+Whenever the number of tasks has doubled, everything is learned from the sample as by `learn`.  While the sample contains all
+tasks the result is the same.  In between, each batch of tasks moves the model by one step of EM (`Stepwise`) and is
+discarded.  Once the sample is smaller than the stream, scaling and features stay fixed.  A model whose structure is
+selected again then continues, if it explains the tasks of the batch that are not in the sample at least as well as the
+new fit to the sample.
 """
 
 from __future__ import annotations
@@ -24,83 +24,84 @@ from ..priors.base import Prior
 from ..priors.mixture import MixturePrior
 from ..sources.reservoir import Reservoir
 from ..tasks import Scaling, TaskSet
-from .prior_mean import LevelBias
-from .training import Learned, assemble
+from .learn import Learned, mixture_prior
+from .query_bias import FittedShift
 
-#: Tasks are chosen on anew when there are so many times as many.
-AGAIN = 2
+#: Growth of the number of tasks between two selections.
+GROWTH = 2
 
 
 @dataclass(frozen=True)
-class Running:
-    """What was learned at the last choice, and the model that goes on from there."""
+class RunningModel:
+    """The result of the last selection, with the model that stepwise EM continues."""
 
     model: Stepwise
-    side_form: SideStructure | None
+    side_structure: SideStructure | None
     scale: float
-    biases: tuple[LevelBias, ...]
-    units: Scaling
+    shifts: tuple[FittedShift, ...]
+    scaling: Scaling
     side: SideFeatures | None
 
     @classmethod
-    def of(cls, learned: Learned) -> Running:
+    def of(cls, learned: Learned) -> RunningModel:
         prior = learned.prior
         assert isinstance(prior, MixturePrior)
-        # Errors of held-out tasks have been counted: only B is of use from here on.
-        biases = tuple(replace(level, errors=np.zeros(0)) for level in learned.biases)
-        assert isinstance(learned.form, Structure)
+        assert isinstance(learned.structure, Structure)
         assert learned.model is not None
-        model = Stepwise.of(learned.form, learned.model)
-        return cls(model, learned.side, learned.scale, biases, prior.scaling, prior.side)
+        # Errors of held-out tasks are not needed any more.
+        shifts = tuple(replace(shift, errors=np.zeros(0)) for shift in learned.shifts)
+        model = Stepwise.of(learned.structure, learned.model)
+        return cls(model, learned.side, learned.scale, shifts, prior.scaling, prior.side)
 
-    def goes_on_from(self, before: Running, unseen: TaskSet) -> bool:
-        """Whether the model that was running is of the form that was chosen now, and explains unseen tasks better."""
+    def is_superseded_by(self, earlier: RunningModel, unseen: TaskSet) -> bool:
+        """Return whether an earlier model has the same structure and explains unseen tasks at least as well."""
         same = (
-            before.model.structure == self.model.structure
-            and before.side_form == self.side_form
-            and before.units is self.units
+            earlier.model.structure == self.model.structure
+            and earlier.side_structure == self.side_structure
+            and earlier.scaling is self.scaling
         )
         if not same or not len(unseen):
             return same
-        piece = self._statistics(unseen)
-        mine, theirs = (piece.sums(each.model.average).sums.log_evidence for each in (self, before))
-        return theirs >= mine
+        statistics = self._statistics(unseen)
+        own, other = (statistics.posterior(each.model.average).log_evidence.sum() for each in (self, earlier))
+        return bool(other >= own)
 
     def _statistics(self, tasks: TaskSet) -> Tasks:
-        return statistics_of(tasks, self.units, None if self.side is None else self.side(tasks))
+        return statistics_of(tasks, self.scaling, None if self.side is None else self.side(tasks))
 
-    def advance(self, tasks: TaskSet, n_before: int) -> Running:
-        """The model after a piece, whose targets are what a common part leaves."""
+    def advance(self, tasks: TaskSet, n_before: int) -> RunningModel:
+        """Return the model after a batch of tasks, whose targets are residuals of a shared regressor."""
         return replace(self, model=self.model.advance(self._statistics(tasks), n_before))
 
-    def prior(self, chosen: Prior) -> Prior:
-        """The prior with the model as it is now, in all else the one that was ``chosen``."""
-        found = assemble(self.units, self.side, self.model.average.scaled(self.scale), self.biases)
-        assert isinstance(chosen, MixturePrior)
-        return replace(chosen, model=found.model, side=found.side, shifts=found.shifts)
+    def prior(self, selected: Prior) -> Prior:
+        """Return the ``selected`` prior with the current model."""
+        assert isinstance(selected, MixturePrior)
+        model = self.model.average.scaled(self.scale)
+        current = mixture_prior(self.scaling, self.side, model, self.shifts)
+        return replace(selected, model=current.model, side=current.side, shifts=current.shifts)
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Where a stream of tasks stands; going on makes a new one.
+    """The state of a stream of tasks.
 
     Attributes
     ----------
     seed : int
     sample, validation : Reservoir
-        Of the tasks to learn from, and of those to choose on.
-    n_tasks, n_chosen : int
-        Tasks so far, and those at the last choice.
-    running : Running or None
-        None before the first choice.
+        Samples of the training tasks and of the validation tasks.
+    n_tasks, n_selected : int
+        Number of tasks so far, and at the last selection.
+    running : RunningModel or None
+        None before the first selection.
     """
 
     seed: int
     sample: Reservoir
     validation: Reservoir
     n_tasks: int = 0
-    n_chosen: int = 0
-    running: Running | None = None
+    n_selected: int = 0
+    running: RunningModel | None = None
 
     @classmethod
     def begin(cls, seed: int) -> Stream:
@@ -108,39 +109,39 @@ class Stream:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to choose."""
-        return self.n_tasks >= AGAIN * self.n_chosen
+        """Return whether a selection is due."""
+        return self.n_tasks >= GROWTH * self.n_selected
 
     @property
     def is_settled(self) -> bool:
-        """Whether units and features stay as they are."""
+        """Return whether scaling and features stay fixed."""
         return self.running is not None and not self.sample.is_whole
 
-    def take(self, piece: TaskSet, validation: TaskSet | None = None) -> tuple[Stream, TaskSet]:
-        """The stream after a piece, and the piece's tasks with all of their rows that are known.
+    def take(self, batch: TaskSet, validation: TaskSet | None = None) -> tuple[Stream, TaskSet]:
+        """Return the stream after a batch, and the tasks of the batch with all of their known rows.
 
-        A task that came before and is in the sample has its earlier rows as well; one that is not counts as another.
+        Rows of a task in the sample are added to its earlier rows; a known task outside the sample counts as new.
         """
-        known = self.sample.contains(piece)
+        known = self.sample.contains(batch)
         after = replace(
             self,
-            sample=self.sample.take(piece),
+            sample=self.sample.take(batch),
             validation=self.validation if validation is None else self.validation.take(validation),
             n_tasks=self.n_tasks + int((~known).sum()) + (0 if validation is None else len(validation)),
         )
-        # From the sample before this piece: a task may be let go when its further rows come.
-        return after, self.sample.with_earlier_rows(piece) if known.any() else piece
+        # From the earlier sample: a task may leave the sample when further rows arrive.
+        return after, self.sample.with_earlier_rows(batch) if known.any() else batch
 
 
-def together(tasks: TaskSet, validation: TaskSet | None) -> tuple[TaskSet, int]:
-    """Tasks to learn from and those to choose on as one set, and the number of the latter."""
+def join(tasks: TaskSet, validation: TaskSet | None) -> tuple[TaskSet, int]:
+    """Return training and validation tasks as one set, and the number of the latter."""
     if validation is None:
         return tasks, 0
     return TaskSet.concat([tasks, validation], relabel=True), len(validation)
 
 
-def places(known: TaskSet | None, tasks: TaskSet) -> NDArray[np.intp]:
-    """Positions of tasks among those known, by their labels; −1 where they are not."""
+def positions(known: TaskSet | None, tasks: TaskSet) -> NDArray[np.intp]:
+    """Return the positions of tasks among known ones by their labels; −1 for others."""
     if known is None:
         return np.full(len(tasks), -1, dtype=np.intp)
     at = {label: t for t, label in enumerate(native(known.labels))}

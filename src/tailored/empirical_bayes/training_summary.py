@@ -12,8 +12,8 @@ from ..gaussian.mixture import Mixture
 from ..gaussian.structures import Structure, StructureFitter
 from ..summaries.rivals import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
 from ..summaries.training import OWN, SideSummary, TrainingSummary, summarise_side
-from .data import ACCOUNT_TASKS, TrainingData
-from .selection import Candidate, Choice
+from .data import SUMMARY_TASKS, TrainingData
+from .selection import Candidate, Selection
 
 Array = NDArray[np.float64]
 
@@ -30,35 +30,40 @@ def basic_summary(data: TrainingData, errors: Array, task_mean_errors: Array) ->
 
 
 def training_summary(
-    data: TrainingData, choice: Choice, fitter: StructureFitter, model: Mixture, errors: Array, n_tasks: int
+    data: TrainingData,
+    selection: Selection,
+    fitter: StructureFitter,
+    model: Mixture,
+    errors: Array,
+    n_tasks: int,
 ) -> TrainingSummary:
     """Summarise ``n_tasks`` training tasks, of which ``data`` are all or a sample."""
-    summary = basic_summary(data, errors, choice.own_means)
+    summary = basic_summary(data, errors, selection.task_mean_errors)
     n_rows = round(float(summary.n_rows) * n_tasks / max(len(data), 1))
     summary = replace(summary, n_tasks=n_tasks, n_rows=n_rows)
     if len(data) == 1:
         return summary
-    form, totals, sample = choice.best.form, data.statistics.totals(), _sample(data)
+    structure, totals, sample = selection.best.structure, data.statistics.totals(), _sample(data)
     moment = totals.gram / max(totals.n_rows, 1.0)
     mean = mean_covariance(
         model,
         data.statistics if sample is None else data.statistics.take(sample),
-        learn_mean=form.learn_mean,
-        side=choice.side if form.kind != "independent" else None,
-        n_linear=0 if data.side is None else data.side.n_linear,
+        learn_mean=structure.learn_mean,
+        side=selection.side if structure.kind != "independent" else None,
+        n_linear=data.n_linear,
         repeated=1.0 if sample is None else len(data) / len(sample),
         times=n_tasks / len(data),
     )
-    baselines, mixed_model = _baselines(choice.candidates), None
+    baselines, mixed_model = _baselines(selection.candidates), None
     if MIXED_MODEL in baselines:
-        mixed_model = replace(fitter, starts=choice.starts).fit(baselines[MIXED_MODEL].form)
+        mixed_model = replace(fitter, starts=selection.starts).fit(baselines[MIXED_MODEL].structure)
     return replace(
         summary,
         errors={**summary.errors, **{name: baseline.errors for name, baseline in baselines.items()}},
         row_moment=moment,
         mean=mean,
         mixed_model=mixed_model,
-        ridge=baselines[RIDGE].form.ridge if RIDGE in baselines else None,
+        ridge=baselines[RIDGE].structure.ridge if RIDGE in baselines else None,
         side=_side_summary(data, model, moment),
     )
 
@@ -67,20 +72,20 @@ def _baselines(candidates: list[Candidate]) -> dict[str, Candidate]:
     """Return the best candidate of each standard method."""
     unscaled = [c for c in candidates if c.scale == 1.0]
     kinds = {
-        RIDGE: [c for c in unscaled if c.form.kind == "independent"],
-        POOLED: [c for c in unscaled if c.form.covariance == "none"],
-        MIXED_MODEL: [c for c in unscaled if _is_standard_mixed_model(c.form)],
+        RIDGE: [c for c in unscaled if c.structure.kind == "independent"],
+        POOLED: [c for c in unscaled if c.structure.covariance == "none"],
+        MIXED_MODEL: [c for c in unscaled if _is_standard_mixed_model(c.structure)],
     }
-    return {name: min(found, key=lambda c: c.error) for name, found in kinds.items() if found}
+    return {name: min(some, key=lambda c: c.error) for name, some in kinds.items() if some}
 
 
-def _is_standard_mixed_model(form: Structure) -> bool:
+def _is_standard_mixed_model(structure: Structure) -> bool:
     """Return whether it is a mixed model with an unrestricted covariance.
 
     One pseudo-task is allowed: few tasks always have it.
     """
-    full = form.kind == "mixed model" and form.covariance == "full"
-    return full and form.pseudo_tasks <= 1.0 and not form.truncation
+    full = structure.kind == "mixed model" and structure.covariance == "full"
+    return full and structure.pseudo_tasks <= 1.0 and not structure.truncation
 
 
 def _sample(data: TrainingData) -> NDArray[np.intp] | None:
@@ -88,14 +93,14 @@ def _sample(data: TrainingData) -> NDArray[np.intp] | None:
     most = max(200, int(MAX_WORK / data.statistics.n_features**3))
     if len(data) <= most:
         return None
-    return np.sort(np.random.default_rng(data.seed(ACCOUNT_TASKS)).permutation(len(data))[:most])
+    return np.sort(np.random.default_rng(data.seed(SUMMARY_TASKS)).permutation(len(data))[:most])
 
 
 def _side_summary(data: TrainingData, model: Mixture, moment: Array) -> SideSummary | None:
-    if not data.has_description or (model.side is None and model.gates is None):
+    if not data.has_side or (model.side is None and model.gates is None):
         return None
     assert data.side is not None
     assert data.statistics.side is not None
     table = data.tasks.side_info
     numeric = None if table is None or table.dtype == object else table.astype(float)
-    return summarise_side(model, data.units, data.side, data.statistics.side, moment, numeric)
+    return summarise_side(model, data.scaling, data.side, data.statistics.side, moment, numeric)

@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._utils.records import cached_property
+from .._utils.records import Record, cached_property
 from ..tasks import Scaling, TaskSet
 from ..tasks.rows import dense, segment_sums, sparse_products
 from .mixture import Want
@@ -113,7 +113,7 @@ class FactorRows:
 
 
 @dataclass(frozen=True)
-class Factors:
+class Factors(Record):
     """Parameters of the module docstring; the constant column is the last where there is an intercept.
 
     Attributes

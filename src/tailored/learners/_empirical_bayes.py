@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any, Self
 
 from .._utils.validation import check_choice, check_fraction, outside
-from ..empirical_bayes import Learned, Settings, TrainingData, learn, learn_beside
+from ..empirical_bayes.data import Settings, TrainingData
+from ..empirical_bayes.learn import Learned, learn
+from ..empirical_bayes.shared_regressor import learn_with_regressor
 from ..exceptions import UnhelpfulWarning
 from ..feature_maps import SideFeatures, get_feature_map
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
@@ -291,16 +293,15 @@ class EmpiricalBayesLearner(StreamLearner):
         )
         running = self._stream.running if going_on else None
         side = self._side_features(tasks) if running is None else running.side
-        data = TrainingData(tasks, side, n_validation, settings, None if running is None else running.units)
-        options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
-        options["source_in"] = source_in
-        learned = learn(data, **options) if self.common is None else self._learn_beside(data, options)
-        if learned.complaint is not None:
-            warnings.warn(learned.complaint, UnhelpfulWarning, stacklevel=outside())
+        data = TrainingData(tasks, side, n_validation, settings, None if running is None else running.scaling)
+        options: dict[str, Any] = {"progress": self.progress, "source_in": source_in}
+        learned = learn(data, **options) if self.common is None else self._learn_with_regressor(data, options)
+        if learned.warning is not None:
+            warnings.warn(learned.warning, UnhelpfulWarning, stacklevel=outside())
         if quantile is not None:
             self._check_quantile(quantile, learned.prior.calibration, len(tasks))
         self.prior_ = replace(learned.prior, quantile=quantile)
-        self.form_, self.n_components_ = learned.form.describe(), learned.form.n_components
+        self.form_, self.n_components_ = learned.structure.describe(), learned.structure.n_components
         self.scale_ = learned.scale
         self.side_form_ = None if learned.side is None else learned.side.describe()
         self.bias_penalty_ = learned.penalty
@@ -328,13 +329,13 @@ class EmpiricalBayesLearner(StreamLearner):
     def _arrival(self) -> SupportSampling:
         return SupportSampling.of(self.support, self.order)
 
-    def _learn_beside(self, data: TrainingData, options: dict[str, Any]) -> Learned:
+    def _learn_with_regressor(self, data: TrainingData, options: dict[str, Any]) -> Learned:
         automatic = isinstance(self.common, str)
-        return learn_beside(
+        return learn_with_regressor(
             data,
             default_regressor() if automatic else self.common,
-            reads_description=data.side is not None,
-            if_it_pays=automatic,
+            reads_side_info=data.side is not None,
+            automatic=automatic,
             **options,
         )
 

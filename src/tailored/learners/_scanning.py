@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..empirical_bayes.streaming import places
+from ..empirical_bayes.streaming import positions
 from ..feature_maps import SideFeatures
 from ..priors.shared_regressor import OutOfFold
 from ..sources.base import Reader, Statistics, TaskSource
@@ -66,4 +66,4 @@ class AllTasks:
 
 def _residuals(common: OutOfFold, sample: TaskSet, tasks: TaskSet) -> TaskSet:
     """Subtract the shared regressor; tasks of the sample get the one that was fitted without them."""
-    return common.residual_tasks(tasks, places(sample, tasks))
+    return common.residual_tasks(tasks, positions(sample, tasks))

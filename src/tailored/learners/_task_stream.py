@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from .._utils.threads import single_threaded_blas
-from ..empirical_bayes import Learned
-from ..empirical_bayes.streaming import Running, Stream, places, together
+from ..empirical_bayes.learn import Learned
+from ..empirical_bayes.streaming import RunningModel, Stream, join, positions
 from ..sources.base import TaskSource
 from ..sources.scan import TaskScan
 from ..tasks import Scaling, TaskSet
@@ -54,7 +54,7 @@ class StreamLearner(MetaLearner):
             units.check(held_out.X, held_out.y, names=tasks.feature_names)
         self._stream, _ = Stream.begin(self._seed()).take(tasks, held_out)
         learned, known = self._learn_from(tasks, held_out, self._clip(tasks.y))
-        self._choose(learned, places(known, tasks), tasks)
+        self._choose(learned, positions(known, tasks), tasks)
 
     def _learn_from(
         self, tasks: TaskSet, validation: TaskSet | None, clip: tuple[float, float] | None, **options: Any
@@ -66,7 +66,7 @@ class StreamLearner(MetaLearner):
         seed = self._stream.seed
         known = tasks.in_label_order(seed)
         held_out = None if validation is None else validation.in_label_order(seed)
-        return self._train(*together(known, held_out), clip, **options), known
+        return self._train(*join(known, held_out), clip, **options), known
 
     def _go_on(self, piece: TaskSet, validation: TaskSet | None) -> None:
         before, clip = self._stream, self._clip(piece.y)
@@ -75,7 +75,7 @@ class StreamLearner(MetaLearner):
         if self._stream.is_due or before.running is None:
             samples = self._stream.sample.sample, self._stream.validation.tasks
             learned, known = self._learn_from(*samples, clip, going_on=self._stream.is_settled)
-            self._choose(learned, places(known, tasks), tasks)
+            self._choose(learned, positions(known, tasks), tasks)
             return
         running, shared = before.running, self.prior_.regressor
         assert running is not None
@@ -89,18 +89,18 @@ class StreamLearner(MetaLearner):
 
     def _choose(self, learned: Learned, found: NDArray[np.intp], tasks: TaskSet) -> None:
         """Take what was learned; ``found`` are the places of ``tasks``, which are to be served, among those learned from."""
-        running, before = None if learned.model is None else Running.of(learned), self._stream.running
+        running, before = None if learned.model is None else RunningModel.of(learned), self._stream.running
         n_tasks = self._stream.n_tasks
-        if learned.common is None and running is not None and before is not None:
+        if learned.shared is None and running is not None and before is not None:
             with single_threaded_blas():
                 piece, unseen = (some.in_label_order(self._stream.seed) for some in (tasks, tasks[found < 0]))
-                if running.goes_on_from(before, unseen):
+                if running.is_superseded_by(before, unseen):
                     running = replace(running, model=before.model).advance(piece, n_tasks - len(tasks))
                     self.prior_ = running.prior(self.prior_)
-        self._stream = replace(self._stream, running=running, n_chosen=n_tasks)
+        self._stream = replace(self._stream, running=running, n_selected=n_tasks)
         self.n_tasks_seen_ = n_tasks
         # Training tasks are predicted by the shared regressor that was not fitted to them.
-        self._remember(tasks, None if learned.common is None else learned.common.folds_of(found))
+        self._remember(tasks, None if learned.shared is None else learned.shared.folds_of(found))
 
     def _fit_scan(self, scan: TaskScan, validation: TaskSet | None, checkpoint: Any) -> Self:
         """Learn from the tasks of a table that is read in batches."""
@@ -134,6 +134,8 @@ class StreamLearner(MetaLearner):
         clip = self._clip(np.array(source.target_range))
         learned, _ = self._learn_from(sample, held_out, clip, source_in=everything)
         n_tasks = self.n_tasks_seen_ = everything.n_tasks + (0 if held_out is None else len(held_out))
-        self._stream = replace(self._stream, n_tasks=n_tasks, n_chosen=n_tasks, running=Running.of(learned))
+        self._stream = replace(
+            self._stream, n_tasks=n_tasks, n_selected=n_tasks, running=RunningModel.of(learned)
+        )
 
         source.close()

@@ -1,0 +1,236 @@
+"""Empirical Bayes: learn the prior of the coefficients from many tasks.
+
+1. Select the structure of the prior, from independent tasks to a mixture of mixed models, and a multiple of its τ, on
+   held-out tasks (`selection`; `factor_fit` for many columns).
+2. Fit the selected structure to all tasks by EM.
+3. Learn shifts of the prior mean on query rows, and keep them if they lower the held-out error (`query_bias`).
+4. Collect the scores of held-out tasks for prediction intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.progress import Stages, progress_bar, stages
+from .._utils.threads import single_threaded_blas
+from ..feature_maps import SideFeatures
+from ..gaussian.em import Source
+from ..gaussian.mixture import Mixture
+from ..gaussian.side import SideStructure
+from ..gaussian.structures import StructureFitter, all_structures, refine, varying_structures
+from ..priors.base import Prior
+from ..priors.intervals import calibrate
+from ..priors.mean_shifts import MeanShift
+from ..priors.mixture import MixturePrior
+from ..priors.shared_regressor import OutOfFold
+from ..summaries.training import TrainingSummary
+from ..tasks import Scaling
+from .data import INTERVAL_ROWS, MANY_TASKS, STRUCTURE_STARTS, TrainingData
+from .factor_fit import RANKS, SIDE_PENALTIES, FactorSelection, factor_prior
+from .query_bias import PENALTIES, FittedShift, FittedShifts, fit_shifts
+from .selection import Selection, better_baseline, likely_cause, select
+from .training_summary import basic_summary, training_summary
+
+Array = NDArray[np.float64]
+SourceIn = Callable[[Scaling, SideFeatures | None], Source]
+
+
+class AnyStructure(Protocol):
+    """A structure of the prior: `Structure` or `FactorStructure`."""
+
+    @property
+    def n_components(self) -> int: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The prior, and the results of the selection.
+
+    Attributes
+    ----------
+    prior : Prior
+    structure : Structure or FactorStructure
+    scale : float
+        The selected multiple of τ.
+    side : SideStructure or None
+        Structure of the effects of side information.
+    penalty : float or None
+        Penalty on the shift of the prior mean of the largest support size; None without shifts.
+    errors, validation_error : array, float
+        Errors of the held-out tasks, fold after fold, in the user's units, and their mean.
+    results : list of dict
+        All candidates.
+    model : Mixture or None
+        The fitted mixture before its τ was scaled; None for many columns.
+    shifts : tuple of FittedShift
+    training_summary : TrainingSummary
+    shared : OutOfFold or None
+        The shared regressor, whose residuals the prior was learned from.
+    warning : str or None
+        A warning for the user.
+    """
+
+    prior: Prior
+    structure: AnyStructure
+    scale: float
+    side: SideStructure | None
+    penalty: float | None
+    errors: Array
+    validation_error: float
+    results: list[dict[str, Any]]
+    model: Mixture | None
+    shifts: tuple[FittedShift, ...]
+    training_summary: TrainingSummary
+    shared: OutOfFold | None = None
+    warning: str | None = None
+
+
+def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | None = None) -> Learned:
+    """Learn the prior from tasks in memory.
+
+    Where ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The
+    selected structure is fitted to them; everything else is learned from the sample.
+    """
+    if data.has_many_columns:
+        _check_many_columns(data, source_in)
+        n_steps = len(data.folds) * (len(RANKS) + len(SIDE_PENALTIES)) + 1
+        with progress_bar("Learning from tasks", n_steps, enabled=progress) as tick, single_threaded_blas():
+            return _learn_factors(data, tick)
+    structures = all_structures(2, True, has_intercept=data.settings.fit_intercept, has_side=data.has_side)
+    if data.settings.varying is not None:
+        structures = varying_structures(data.settings.varying, few=False)
+    n_steps = len(data.folds) * len(structures) + 3 * len(PENALTIES)
+    with stages("Learning from tasks", n_steps, enabled=progress) as stage:
+        return _learn_mixture(data, stage, source_in)
+
+
+def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
+    d = data.tasks.n_features
+    if data.settings.varying is not None:
+        raise ValueError(
+            f"varying: with {d} columns the covariance is low-rank plus diagonal, and all columns vary. Omit varying, or "
+            "pass fewer columns."
+        )
+    if source_in is not None:
+        raise ValueError(
+            f"X: {d} columns are only supported for tasks in memory, not for tables larger than memory or tensors. Pass a "
+            "TaskSet to fit."
+        )
+    if data.side is not None and not data.side.from_description:
+        raise ValueError(
+            f"feature_map: with {d} columns the prior can only depend on side information, not on features of the rows. "
+            'Use feature_map="auto", or ConditionalLearner with a rank.'
+        )
+
+
+def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None) -> Learned:
+    selection = select(data, stage)
+    best = selection.best
+    stage.begin("fit to all tasks")
+    with single_threaded_blas():
+        fitter = StructureFitter.of(
+            data.statistics, data.seed(STRUCTURE_STARTS), selection.side, data.n_linear
+        )
+        if len(data) >= MANY_TASKS:
+            # With few tasks a new start is cheap, and a fold may have missed a component.
+            fitter.starts = selection.starts
+        fitted, n_tasks = fitter.fit(best.structure), len(data)
+        if source_in is not None:
+            source = source_in(data.scaling, data.side)
+            fitted, n_tasks = refine(source, best.structure, fitted), source.totals().n_tasks
+        model = fitted.scaled(best.scale)
+    stage.begin("prior mean")
+    fits: list[Mixture] = best.fits
+    # A single task has no held-out tasks.
+    learned = fit_shifts(data, model, fits, stage) if len(data) > 1 else FittedShifts([], [], [])
+    shifts = learned.shifts
+    prior = mixture_prior(data.scaling, data.side, model, shifts, data.settings.clip)
+    stage.begin("intervals")
+    if learned.folds:
+        held_out = (
+            (data.tasks[fold.held_out], mixture_prior(data.scaling, data.side, fit, of_fold))
+            for fold, fit, of_fold in zip(data.folds, fits, learned.folds, strict=True)
+        )
+        seed, settings = data.seed(INTERVAL_ROWS), data.settings
+        with single_threaded_blas():
+            prior = replace(prior, calibration=calibrate(held_out, seed, settings.arrival, settings.n_jobs))
+    errors = shifts[-1].errors if shifts else best.errors
+    with single_threaded_blas():
+        summary = training_summary(data, selection, fitter, fitted, errors, n_tasks)
+    return Learned(
+        prior,
+        best.structure,
+        best.scale,
+        selection.side if model.side is not None else None,
+        shifts[-1].penalty if shifts else None,
+        errors,
+        shifts[-1].error if shifts else best.error,
+        selection.results + learned.results,
+        fitted,
+        tuple(shifts),
+        summary,
+        warning=_warning(data, selection),
+    )
+
+
+def _learn_factors(data: TrainingData, tick: Callable[[int], None] | None) -> Learned:
+    selection = FactorSelection(data)
+    results: list[dict[str, Any]] = []
+    best = selection.select(results, tick)
+    model = selection.fit_all(best.fits[0], best.penalty)
+    prior = factor_prior(data, model, best.scale)
+    if len(data) > 1:
+        held_out = [
+            (data.tasks[fold.held_out], factor_prior(data, fit, best.scale))
+            for fold, fit in zip(data.folds, best.fits, strict=True)
+        ]
+        seed, settings = data.seed(INTERVAL_ROWS), data.settings
+        prior = replace(prior, calibration=calibrate(held_out, seed, settings.arrival))
+    task_means = selection.task_mean_errors()
+    warning = None
+    if better_baseline(best.errors, {"the mean of the task's rows": task_means}) is not None:
+        warning = (
+            "X: held-out tasks are predicted worse than by the mean of the task's rows; look at groups (are rows that "
+            "belong together one task?) and at the columns of X, which may say nothing about y"
+        )
+    return Learned(
+        prior,
+        best.structure,
+        best.scale,
+        SideStructure(best.penalty, curved=True) if best.penalty else None,
+        None,
+        best.errors,
+        float(np.nanmean(best.errors)),
+        results,
+        None,
+        (),
+        basic_summary(data, best.errors, task_means),
+        warning=warning,
+    )
+
+
+def mixture_prior(
+    scaling: Scaling,
+    side: SideFeatures | None,
+    model: Mixture,
+    shifts: Sequence[FittedShift],
+    clip: tuple[float, float] | None = None,
+) -> MixturePrior:
+    """Return the prior of a fitted model and the shifts of its mean."""
+    learned = tuple(MeanShift(shift.rows, shift.B, shift.summary) for shift in shifts)
+    if all(shift.B is None for shift in learned):
+        learned = ()
+    return MixturePrior(scaling=scaling, clip=clip, model=model, side=side, shifts=learned)
+
+
+def _warning(data: TrainingData, selection: Selection) -> str | None:
+    if selection.better_baseline is None:
+        return None
+    return f"X: held-out tasks are predicted worse than by {selection.better_baseline}; {likely_cause(data)}"

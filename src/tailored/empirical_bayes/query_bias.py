@@ -1,0 +1,376 @@
+"""Shifts of the prior mean that minimise the query risk: the loss of query rows, given support rows.
+
+The posterior mean of a task under the mixture is w.  A shift ``B (1, ψ(s))`` of its prior mean moves it by ``R B (1, ψ(s))``,
+with the task's `tailored.gaussian.moments.influence` R.  A query row x is then predicted by ``<x, w> + <Rᵀx, B (1, ψ(s))>``,
+linear in B, so learning B is a convex problem.  It can improve on the Gaussian model because it uses the user's loss: the
+median instead of the mean where targets are skewed.
+
+The effect of a shift depends on the number of support rows, so one B is learned for each of a few support sizes
+(`tailored.priors.mean_shifts` interpolates).  Its penalty is selected on held-out tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import joblib
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from .._utils.records import cached_property
+from .._utils.threads import single_threaded_blas
+from ..feature_maps import TaskSummary
+from ..gaussian.mixture import Mixture, Want
+from ..gaussian.moments import influence
+from ..losses import BoxLoss, DualBox, Loss
+from ..tasks import TaskSet
+from ..tasks.episodes import Episodes, SupportSampling
+from ..tasks.rows import BATCH_FLOATS
+from .data import ALL_BIAS_ROWS, BIAS_ROWS, HELD_OUT_ROWS, MANY_TASKS, Fold, TrainingData, significant
+
+Array = NDArray[np.float64]
+Tick = Callable[[int], None]
+
+#: Penalties, strongest first; each fit starts from the one before.
+PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+#: Width of the rounded kink of the loss, relative to the mean absolute residual without shifts.
+SMOOTHING = 0.1
+#: Relative penalty on the constant column, which is an ordinary shared mean.
+CONSTANT_PENALTY = 1e-3
+#: Largest number of Newton steps, and the largest gradient at which they end; the objective is about one.
+NEWTON_STEPS, FLAT = 100, 1e-12
+#: Largest number of entries of B for which second derivatives are formed.
+LARGEST_NEWTON = 1500
+#: Shifts must lower the held-out error by this fraction, and by this many standard errors.
+LEAST_GAIN, N_ERRORS = 1e-3, 1.0
+#: Smallest number of held-out tasks for learning shifts.
+LEAST_TASKS = 50
+#: Number of penalties without improvement after which the search ends.
+PATIENCE = 3
+#: Largest number of tasks for learning B.
+BIAS_TASKS = 5000
+
+
+def smoothed(box: DualBox, prediction: Array, width: float) -> tuple[Array, Array]:
+    """Return values and slopes of a loss with ``½ width α²`` added to its conjugate, which rounds its kinks.
+
+    The absolute loss becomes Huber's, (p − y)² / (2 width) where |p − y| ≤ width.
+    """
+    beyond = prediction - box.linear
+    shrunk = np.sign(beyond) * np.maximum(np.abs(beyond) - box.kink, 0.0)
+    curvature = box.quadratic + width
+    slope = np.clip(shrunk / curvature, box.lower, box.upper)
+    return slope * beyond - 0.5 * curvature * slope**2 - box.kink * np.abs(slope), slope
+
+
+@dataclass(frozen=True)
+class QueryBias:
+    """Minimise the smoothed query risk plus ``½ penalty ‖B‖²`` over B, both relative to the risk without shifts.
+
+    Attributes
+    ----------
+    directions : array (N, d)
+        ``Rᵀx`` of each query row.
+    features : array (N, k)
+        (1, ψ) of the task of each query row.
+    prediction, target, weight : arrays (N,)
+        Predictions without shifts, targets, and weights that sum to one.
+    loss : Loss
+    unit : float
+        Scale of the targets.
+    """
+
+    directions: Array
+    features: Array
+    prediction: Array
+    target: Array
+    weight: Array
+    loss: Loss
+    unit: float = 1.0
+
+    @cached_property
+    def _box(self) -> DualBox:
+        assert isinstance(self.loss, BoxLoss)
+        return self.loss.dual_box(self.target)
+
+    @cached_property
+    def residual(self) -> float:
+        """Mean absolute residual without shifts, bounded away from zero."""
+        return max(float(self.weight @ np.abs(self.target - self.prediction)), 1e-9 * self.unit)
+
+    @cached_property
+    def risk(self) -> float:
+        """Mean loss without shifts, bounded away from zero."""
+        return max(float(self.weight @ self.loss.value(self.prediction, self.target)), 1e-9 * self.unit)
+
+    def predict(self, B: Array) -> Array:
+        """Return the predictions of the query rows with prior means shifted by B (1, ψ)."""
+        return self.prediction + np.einsum("nk,nk->n", self.directions @ B, self.features)
+
+    def value_and_gradient(self, flat: Array, penalty: float) -> tuple[float, Array]:
+        """Return the objective and its gradient at B (d, k), both flat."""
+        B = flat.reshape(self.directions.shape[1], self.features.shape[1])
+        values, slopes = smoothed(self._box, self.predict(B), SMOOTHING * self.residual)
+        slopes *= self.weight / self.risk
+        penalties = self._penalties(penalty)
+        value = self.weight @ values / self.risk + 0.5 * np.sum(penalties * B * B)
+        gradient = (self.directions * slopes[:, None]).T @ self.features + penalties * B
+        return float(value), gradient.ravel()
+
+    def _penalties(self, penalty: float) -> Array:
+        """Return the penalty on each column of B, (k,)."""
+        penalties = np.full(self.features.shape[1], penalty * (self.unit / self.residual) ** 2)
+        penalties[0] *= CONSTANT_PENALTY
+        return penalties
+
+    def second_derivatives(self, B: Array, penalty: float) -> Array:
+        """Return the second derivatives of the objective at B, (dk, dk)."""
+        box, width = self._box, SMOOTHING * self.residual
+        slopes = smoothed(box, self.predict(B), width)[1]
+        # The smoothed loss is linear elsewhere; a slope of zero is inside a kink.
+        bent = (slopes > box.lower) & (slopes < box.upper) & ((slopes != 0.0) | (box.kink == 0.0))
+        moved = self.directions[bent][:, :, None] * self.features[bent][:, None, :]
+        moved = moved.reshape(len(moved), B.size)
+        curvature = np.broadcast_to(1.0 / (box.quadratic + width), bent.shape)[bent]
+        bends = (moved * (self.weight[bent] * curvature / self.risk)[:, None]).T @ moved
+        return np.asarray(bends + np.diag(np.tile(self._penalties(penalty), len(B))))
+
+    def settle(self, penalty: float, start: Array) -> Array:
+        """Return the exact minimiser by Newton's method from a ``start`` near it.
+
+        L-BFGS stops where the objective hardly falls, which for small penalties depends on the scale of the data.
+        """
+        if start.size > LARGEST_NEWTON:
+            return self.fit(penalty, start, max_iter=1000)
+        B = start
+        for _ in range(NEWTON_STEPS):
+            value, gradient = self.value_and_gradient(B.ravel(), penalty)
+            if np.abs(gradient).max() < FLAT:
+                break
+            step = np.linalg.solve(self.second_derivatives(B, penalty), -gradient)
+            decrease, length = float(gradient @ step), 1.0
+            while length > 1e-10:
+                moved = B + length * step.reshape(B.shape)
+                if self.value_and_gradient(moved.ravel(), penalty)[0] <= value + 1e-4 * length * decrease:
+                    break
+                length /= 2.0
+            else:
+                break  # rounding: no step lowers the objective
+            B = moved
+        return B
+
+    def fit(self, penalty: float, start: Array | None = None, max_iter: int = 60) -> Array:
+        """Return B (d, k) by L-BFGS from ``start``."""
+        shape = self.directions.shape[1], self.features.shape[1]
+        result = minimize(
+            self.value_and_gradient,
+            np.zeros(shape[0] * shape[1]) if start is None else start.ravel(),
+            args=(penalty,),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": max_iter, "maxcor": 20},
+        )
+        return np.asarray(result.x).reshape(shape)
+
+
+@dataclass(frozen=True)
+class FittedShift:
+    """B (d, 1 + m) for tasks with about ``rows`` support rows; None where it does not lower the held-out error.
+
+    In the scaling of the training tasks.  ``errors`` are those of the held-out tasks with this B.
+    """
+
+    rows: int
+    B: Array | None
+    summary: TaskSummary | None
+    penalty: float | None
+    errors: Array
+
+    @property
+    def error(self) -> float:
+        return _mean(self.errors)
+
+
+@dataclass(frozen=True)
+class FittedShifts:
+    """Shifts by increasing support size.
+
+    ``shifts`` are learned from all tasks, ``folds[i]`` with the same penalties from the training tasks of fold i, and
+    ``results`` are the errors of all candidates.
+    """
+
+    shifts: list[FittedShift]
+    folds: list[list[FittedShift]]
+    results: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The state of a fold in the search over penalties."""
+
+    train: QueryBias
+    held_out: QueryBias
+    episodes: Episodes
+    n_tasks: int
+    summary: TaskSummary
+    B: Array | None = None
+
+
+def fit_shifts(data: TrainingData, model: Mixture, fits: list[Mixture], tick: Tick) -> FittedShifts:
+    """Learn the shift of each support size; ``model`` is fitted to all tasks, ``fits`` to the folds.
+
+    No shift is learned with fewer than `LEAST_TASKS` held-out tasks, or fewer tasks than columns: B has d² entries.
+    """
+    learned = FittedShifts([], [[] for _ in fits], [])
+    n_held_out = sum(len(fold.held_out) for fold in data.folds)
+    if n_held_out < LEAST_TASKS or len(data) <= data.statistics.n_features:
+        return learned
+    for rows in support_sizes(data.tasks, data.settings.arrival):
+        in_folds, results = _select_penalty(data, fits, rows, tick)
+        learned.shifts.append(_fit_shift(data, model, in_folds[0]))
+        for fold, shift in zip(learned.folds, in_folds, strict=True):
+            fold.append(shift)
+        learned.results.extend(results)
+    return learned
+
+
+def support_sizes(tasks: TaskSet, arrival: SupportSampling) -> list[int]:
+    """Return the support sizes for which a B is learned; the last also serves larger ones."""
+    low, high = arrival.rows(tasks.sizes)
+    if arrival.support is not None:
+        return sorted({0, round(low), round(high)})
+    return sorted({0, round(high / 4), round(high * 3 / 4)})
+
+
+def _fit_shift(data: TrainingData, model: Mixture, selected: FittedShift) -> FittedShift:
+    """Fit B to all tasks with the penalty that was selected in the folds."""
+    if selected.penalty is None:
+        return selected
+    with single_threaded_blas():
+        order = np.random.default_rng(data.seed(ALL_BIAS_ROWS)).permutation(len(data))
+        tasks = data.tasks[np.sort(order[:BIAS_TASKS])]
+        n_repeats = 2 if len(data) < MANY_TASKS else 1
+        episodes = _episodes(data, tasks, selected.rows, data.seed(ALL_BIAS_ROWS, 1), n_repeats)
+        problem, summary = query_bias(data, episodes, model, None)
+        B: Array | None = None
+        for penalty in PENALTIES:
+            if penalty >= selected.penalty:
+                B = problem.fit(penalty, B)
+        assert B is not None
+        B = problem.settle(selected.penalty, B)
+    return replace(selected, B=B, summary=summary)
+
+
+def _episodes(data: TrainingData, tasks: TaskSet, rows: int, seed: list[int], n_repeats: int = 1) -> Episodes:
+    arrival = data.settings.arrival
+    if rows == support_sizes(data.tasks, arrival)[-1]:
+        return arrival.episodes(tasks, seed, n_repeats)
+    return arrival.draw(tasks, rows, seed, 2 * n_repeats)
+
+
+def _select_penalty(
+    data: TrainingData, fits: list[Mixture], rows: int, tick: Tick
+) -> tuple[list[FittedShift], list[dict[str, Any]]]:
+    """Decrease the penalty in all folds until the held-out error stops falling.
+
+    Return the B of each fold at the best penalty, or none without a sufficient gain, and the errors of all penalties.
+    """
+    with single_threaded_blas():
+        parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem")
+        jobs = zip(data.folds, fits, strict=True)
+        paths: list[_Path] = parallel(joblib.delayed(_start)(data, fold, fit, rows) for fold, fit in jobs)
+        without = np.concatenate([_errors(data, path, path.held_out.prediction) for path in paths])
+        results: list[dict[str, Any]] = []
+        results.append({"kind": "conditional bias", "rows": rows, "penalty": None, "error": _mean(without)})
+        best, best_errors, best_paths, n_failures = results[0], without, paths, 0
+        for penalty in PENALTIES:
+            if n_failures == PATIENCE:
+                break
+            done = parallel(joblib.delayed(_advance)(data, path, penalty) for path in paths)
+            paths = [path for path, _ in done]
+            errors = np.concatenate([each for _, each in done])
+            result = {"kind": "conditional bias", "rows": rows, "penalty": penalty, "error": _mean(errors)}
+            results.append(result)
+            n_failures += 1
+            if result["error"] < best["error"]:
+                best, best_errors, best_paths, n_failures = result, errors, paths, 0
+            tick(1)
+    start = results[0]["error"]
+    if best["error"] >= start * (1.0 - LEAST_GAIN) or not significant(without - best_errors, N_ERRORS):
+        return [FittedShift(rows, None, None, None, without) for _ in fits], results
+    return [FittedShift(rows, p.B, p.summary, best["penalty"], best_errors) for p in best_paths], results
+
+
+def _mean(errors: Array) -> float:
+    known = errors[~np.isnan(errors)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def _errors(data: TrainingData, path: _Path, prediction: Array) -> Array:
+    return data.errors(path.episodes, prediction, path.n_tasks)
+
+
+def _start(data: TrainingData, fold: Fold, fit: Mixture, rows: int) -> _Path:
+    with single_threaded_blas():
+        seeds = data.seed(BIAS_ROWS, fold.number), data.seed(HELD_OUT_ROWS, fold.number)
+        train, held_out = (
+            _episodes(data, data.tasks[part], rows, seed)
+            for part, seed in zip((fold.train, fold.held_out), seeds, strict=True)
+        )
+        problem, summary = query_bias(data, train, fit, None)
+        return _Path(
+            problem, query_bias(data, held_out, fit, summary)[0], held_out, len(fold.held_out), summary
+        )
+
+
+def _advance(data: TrainingData, path: _Path, penalty: float) -> tuple[_Path, Array]:
+    with single_threaded_blas():
+        B = path.train.fit(penalty, path.B)
+        return replace(path, B=B), _errors(data, path, path.held_out.predict(B))
+
+
+def query_bias(
+    data: TrainingData, episodes: Episodes, model: Mixture, summary: TaskSummary | None
+) -> tuple[QueryBias, TaskSummary]:
+    """Return the problem of learning B on these episodes, and ψ, which is fitted to them unless given."""
+    d, query_rows = data.statistics.n_features, episodes.query
+    directions, prediction = np.empty((len(query_rows.y), d)), np.empty(len(query_rows.y))
+    features: list[Array] = []
+    size = max(1, BATCH_FLOATS // d**2)
+    for start in range(0, len(query_rows), size):
+        support, query = (part[start : start + size] for part in episodes[:2])
+        statistics = data.statistics_of(support)
+        expected = statistics.posterior(model, Want(means=True, covariances=True))
+        weights, R = expected.mean, influence(statistics, model, expected.covariances)
+        if summary is None:
+            # The tasks of the first batch suffice for means and scales.
+            with_side = data.side is not None and not data.side.from_description
+            summary = TaskSummary.fit(model, statistics, weights, with_side)
+        psi = summary(statistics, weights)
+        features.append(np.repeat(np.hstack([np.ones((len(psi), 1)), psi]), query.sizes, axis=0))
+        X = data.scaling.dense(query.X)
+        rows = slice(query_rows.offsets[start], query_rows.offsets[start] + len(X))
+        prediction[rows] = data.predict(query, weights)
+        moved = directions[rows]
+        for t, (first, end) in enumerate(pairwise(query.offsets)):
+            np.matmul(X[first:end], R[t], out=moved[first:end])
+        moved *= data.scaling.target
+        if data.settings.varying is not None:
+            # Coefficients that are the same in all tasks are not shifted.
+            moved[:, ~np.isin(np.arange(d), data.settings.varying)] = 0.0
+    assert summary is not None
+    weight = 1.0 / (np.repeat(query_rows.sizes, query_rows.sizes) * len(query_rows))
+    problem = QueryBias(
+        directions,
+        np.concatenate(features),
+        prediction,
+        query_rows.y,
+        weight,
+        data.settings.loss,
+        data.scaling.target,
+    )
+    return problem, summary
