@@ -18,8 +18,8 @@ from scipy import sparse
 from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_cone, check_fraction, check_shape, outside
-from ..gaussian.mixture import Mixture
 from ..gaussian.kernels import ENTRY
+from ..gaussian.mixture import Mixture
 from ..losses import Squared
 from ..tasks import Scaling, TaskSet
 from ..tasks.rows import clipped, dense, frozen, segment_sums, sparse_products
