@@ -144,7 +144,6 @@ def main():
     given = parser.parse_args()
     start, counts, failures = time.perf_counter(), Counter(), []
     with tempfile.TemporaryDirectory() as folder:
-        warnings.simplefilter("ignore")
         small_models.save_all(Path(folder))
         sizes = [given.count // given.jobs + (i < given.count % given.jobs) for i in range(given.jobs)]
         parts = [(size, f"{given.seed}-{i}", folder) for i, size in enumerate(sizes)]

@@ -8,11 +8,13 @@ writes the golden files of the present format and their predictions again, after
 import json
 import sys
 import warnings
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
+from sklearn.base import clone
 
 from tailored import (
     ConditionalLearner,
@@ -23,7 +25,7 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.datasets import make_clusters
-from tailored.feature_maps import AdaptedWeights
+from tailored.feature_maps import AdaptedWeights, RidgeEstimate
 from tailored.losses import Pinball
 from tailored.solvers import LBFGS, ProjectedSGD
 
@@ -76,55 +78,73 @@ def query(d, n=3):
     return np.round(np.random.default_rng(7).normal(size=(n, d)), 3)
 
 
-def models(names=None):
-    """Fit the models of these names, or all, by name."""
-    step, plain = ProjectedSGD(0.1), {"fit_intercept": False}
-    learners = {
-        "independent": (
-            IndependentLearner(initial_representation=2.0, loss="squared", clip=(-5.0, 5.0), **plain),
-            clusters,
+STEP, PLAIN = ProjectedSGD(0.1), {"fit_intercept": False}
+#: Learners, and functions that make the tasks to fit them to.
+LEARNERS = {
+    "independent": (
+        IndependentLearner(
+            initial_representation=np.diag([1.0, 2.0, 0.0]), loss="squared", clip=(-5, 5), **PLAIN
         ),
-        "unconditional": (UnconditionalLearner(solver=LBFGS(max_passes=2), bias="shared"), clusters),
-        "conditional": (ConditionalLearner(solver=step, rank=2, bias="conditional", **plain), clusters),
-        "joined": (
-            ConditionalLearner(["fourier", "angle"], solver=step, rank=3, loss=Pinball(0.3)),
-            clusters,
+        clusters,
+    ),
+    "unconditional": (UnconditionalLearner(solver=LBFGS(max_passes=2), bias="shared"), clusters),
+    "conditional": (ConditionalLearner(solver=STEP, rank=2, bias="conditional", **PLAIN), clusters),
+    "exact": (
+        ConditionalLearner(
+            RidgeEstimate(0.5), solver=STEP, rank=None, inner="online", loss=("pinball", {"quantile": 0.3})
         ),
-        "refined": (
-            ConditionalLearner(
-                AdaptedWeights(IndependentLearner(**plain), constant=True), solver=step, rank=2, **plain
-            ),
-            clusters,
+        clusters,
+    ),
+    "joined": (ConditionalLearner(["fourier", "angle"], solver=STEP, rank=3, loss=Pinball(0.3)), clusters),
+    "refined": (
+        ConditionalLearner(
+            AdaptedWeights(IndependentLearner(**PLAIN), constant=True), solver=STEP, rank=2, **PLAIN
         ),
-        "conditional-described": (ConditionalLearner(solver=step, rank=2), described),
-        "posterior-mean": (ConditionalLearner("posterior mean", solver=step, rank=2), clusters),
-        "empirical-bayes": (EmpiricalBayesLearner(), clusters),
-        "quantile": (EmpiricalBayesLearner(loss=Pinball(0.4), clip="train"), clusters),
-        "described": (EmpiricalBayesLearner(), described),
-        "table": (EmpiricalBayesLearner(varying=["hours"]), of_a_table),
-        "mixture": (EmpiricalBayesLearner(), lambda: clusters(40, 8)),
-        "many-columns": (EmpiricalBayesLearner(), of_many_columns),
-    }
+        clusters,
+    ),
+    "posterior-mean": (
+        ConditionalLearner("posterior mean", solver=ProjectedSGD("theory", theory_constants={"R": 2.0})),
+        clusters,
+    ),
+    "paper": (
+        ConditionalLearner.paper(solver=ProjectedSGD(step_sizes=[0.1, 1e300], step_ratios=[1])),
+        clusters,
+    ),
+    "conditional-described": (ConditionalLearner(solver=STEP, rank=2), described),
+    "empirical-bayes": (EmpiricalBayesLearner(), clusters),
+    "quantile": (EmpiricalBayesLearner("mean", loss=Pinball(0.4), clip="train", random_state=3), clusters),
+    "described": (EmpiricalBayesLearner(), described),
+    "table": (EmpiricalBayesLearner(varying=["hours"]), of_a_table),
+    "mixture": (EmpiricalBayesLearner(), lambda: clusters(40, 8)),
+    "many-columns": (EmpiricalBayesLearner(), of_many_columns),
+}
+#: Models of one task: the learner that is adapted, and the side information of the task.
+ADAPTED = {
+    "task-adapted": ("empirical-bayes", {}),
+    "task-adapted-rows": ("conditional", {}),
+    "task-adapted-described": ("described", {"side_info": SIDE}),
+}
+NAMES = (*LEARNERS, *ADAPTED, "task-fitted")
+
+
+@cache
+def model(name):
+    """Fit a model; the same call returns the same model."""
     rows = query(3, 5)
-    adapted = {
-        "task-adapted": ("empirical-bayes", {}),
-        "task-adapted-rows": ("conditional", {}),
-        "task-adapted-described": ("described", {"side_info": SIDE}),
-    }
-    wanted = set(names or [*learners, *adapted, "task-fitted"])
-    needed = wanted | {adapted[name][0] for name in wanted & set(adapted)}
-    found = {name: learner.fit(tasks()) for name, (learner, tasks) in learners.items() if name in needed}
-    if "task-fitted" in wanted:
-        found["task-fitted"] = TaskRegressor(np.diag([1.0, 2.0, 0.5]), loss="squared").fit(rows, rows[:, 0])
-    for name in wanted & set(adapted):
-        source, side = adapted[name]
-        found[name] = found[source].adapt(rows, rows[:, 0] - 0.5, **side)
-    return {name: found[name] for name in sorted(wanted)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if name in LEARNERS:
+            learner, tasks = LEARNERS[name]
+            return clone(learner).fit(tasks())
+        if name in ADAPTED:
+            source, side = ADAPTED[name]
+            return model(source).adapt(rows, rows[:, 0] - 0.5, **side)
+        return TaskRegressor(np.diag([1.0, 2.0, 0.5]), loss="squared").fit(rows, rows[:, 0])
 
 
-def save_all(folder, names=None):
-    for name, model in models(names).items():
-        model.save(folder / f"{name}.tailored")
+def save_all(folder, names=NAMES):
+    for name in names:
+        model(name).save(folder / f"{name}.tailored")
 
 
 def answers(model):
@@ -150,10 +170,9 @@ def answers(model):
 def main(folder):
     folder.mkdir(parents=True, exist_ok=True)
     save_all(folder, GOLDEN)
-    expected = {name: answers(model) for name, model in models(GOLDEN).items()}
+    expected = {name: answers(model(name)) for name in GOLDEN}
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")
     main(Path(sys.argv[1]))

@@ -1,10 +1,78 @@
-"""What a model may hold comes back from its file: any character, names, descriptions with gaps, learners inside of learners."""
+"""A loaded model predicts as the saved one, to the last bit."""
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.exceptions import NotFittedError
 
-from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskSet, load
+import small_models
+import tailored
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskRegressor,
+    TaskSet,
+    UnconditionalLearner,
+    load,
+)
+from tailored._utils.records import STORED
+from tailored.exceptions import UnknownCategoryWarning
 from tailored.solvers import ProjectedSGD
+
+
+def fitted_names(learner):
+    return {name for name in vars(learner) if name.endswith("_") and not name.startswith("_")}
+
+
+def test_every_learner_is_saved_somewhere_here():
+    public = {kind for kind in STORED.values() if kind.__name__ in tailored.__all__}
+    kinds = {type(small_models.model(name)) for name in small_models.NAMES}
+    assert kinds == public - {TaskSet}
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", small_models.LEARNERS)
+def test_learners(name, saved, tmp_path):
+    """Adapting, predicting, scoring, intervals, arguments and all that was learned, to the last bit."""
+    learner, again, tasks = small_models.model(name), load(saved(name)), small_models.LEARNERS[name][1]()
+    assert type(again) is type(learner)
+    assert repr(again) == repr(learner)
+    assert fitted_names(again) == fitted_names(learner)
+    assert "prior_" in fitted_names(again)
+    if learner.prior_.quantile is None:
+        np.testing.assert_array_equal(again.adapt_many(tasks), learner.adapt_many(tasks))
+    task = tasks[[1]]
+    one, other = again.adapt(task), learner.adapt(task)
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    assert (one.intercept_, one.clip_) == (other.intercept_, other.clip_)
+    np.testing.assert_array_equal(
+        again.representation(task, columns=[0, 2]), learner.representation(task, columns=[0, 2])
+    )
+    if learner.calibration_ is not None:
+        np.testing.assert_array_equal(one.predict_interval(task.X, 0.5), other.predict_interval(task.X, 0.5))
+    assert (again.calibration_ is None) == (learner.calibration_ is None)
+    groups = [label for label, n in zip(tasks.labels, tasks.sizes, strict=True) for _ in range(n)]
+    np.testing.assert_array_equal(
+        again.predict(tasks.X, groups=groups), learner.predict(tasks.X, groups=groups)
+    )
+    assert again.score(tasks) == learner.score(tasks)
+    for attribute in fitted_names(learner) - {"prior_"}:
+        assert str(getattr(again, attribute)) == str(getattr(learner, attribute))
+    again.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == saved(name).read_bytes()
+
+
+@pytest.mark.parametrize("name", [*small_models.ADAPTED, "task-fitted"])
+def test_models_of_one_task(name, saved, tmp_path):
+    model, again, X = small_models.model(name), load(saved(name)), small_models.query(3, 4)
+    assert isinstance(again, TaskRegressor)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(again.representation_, model.representation_)
+    assert (again.dual_gap_, again.n_iter_, again.clip_) == (model.dual_gap_, model.n_iter_, model.clip_)
+    again.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == saved(name).read_bytes()
 
 
 def rows(labels, d=2, seed=0):
@@ -57,3 +125,78 @@ def test_a_learner_inside_of_a_learner_comes_back(tmp_path):
     learner = ConditionalLearner(inside, solver=ProjectedSGD(0.1), rank=2).fit(X, y, groups=groups)
     again = through_a_file(learner, tmp_path)
     np.testing.assert_array_equal(again.adapt(X[:3], y[:3]).coef_, learner.adapt(X[:3], y[:3]).coef_)
+
+
+def test_labels_and_feature_names_are_kept(tmp_path):
+    tasks = small_models.clusters()
+    frame = pd.DataFrame(tasks.X, columns=list("abc"))
+    groups = np.array([f"task {t}" for t in np.repeat(tasks.labels, tasks.sizes)])
+    learner = UnconditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False).fit(
+        frame, tasks.y, groups=groups
+    )
+    learner.save(tmp_path / "a")
+    again = load(tmp_path / "a")
+    assert list(again.feature_names_in_) == list("abc")
+    assert again.n_features_in_ == 3
+    np.testing.assert_array_equal(again.predict(frame, groups=groups), learner.predict(frame, groups=groups))
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(frame[list("cba")], groups=groups)
+    # a task that was not seen is predicted by the prior, here and there
+    rows = frame[:2]
+    expected = learner.adapt().predict(rows)
+    np.testing.assert_allclose(again.predict(rows, groups=["new", "newer"]), expected)
+
+
+def test_calibration_is_kept(tmp_path):
+    tasks = small_models.clusters()
+    learner = IndependentLearner(fit_intercept=False).fit(tasks).calibrate_intervals(tasks)
+    learner.save(tmp_path / "a")
+    task = tasks[0]
+    intervals = [
+        each.adapt(task.X, task.y).predict_interval(task.X, 0.6) for each in (learner, load(tmp_path / "a"))
+    ]
+    np.testing.assert_array_equal(*intervals)
+    assert np.isfinite(intervals[0]).all()
+
+
+def test_categories_are_kept(tmp_path):
+    side = {t: {"age": 20.0 + t, "job": "cook" if t % 2 else "smith"} for t in range(10)}
+    rng = np.random.default_rng(0)
+    tasks = TaskSet(rng.normal(size=(40, 3)), rng.normal(size=40), np.repeat(np.arange(10), 4), side)
+    learner = ConditionalLearner(solver=ProjectedSGD(0.1), fit_intercept=False).fit(tasks)
+    learner.save(tmp_path / "a")
+    again = load(tmp_path / "a")
+    np.testing.assert_array_equal(again.adapt_many(tasks), learner.adapt_many(tasks))
+    unknown = {"age": 31.0, "job": "pilot"}
+    with pytest.warns(UnknownCategoryWarning, match="'pilot' did not appear in training"):
+        found = again.representation(side_info=unknown)
+    with pytest.warns(UnknownCategoryWarning):
+        np.testing.assert_array_equal(found, learner.representation(side_info=unknown))
+
+
+@pytest.mark.parametrize("name", ["conditional", "empirical-bayes"])
+def test_a_loaded_learner_cannot_continue_a_stream(name, few_steps, saved):
+    again, tasks = load(saved(name)), small_models.clusters()
+    with pytest.raises(
+        ValueError, match=r"partial_fit: a loaded learner cannot continue a stream\. Pickle it"
+    ):
+        again.partial_fit(tasks)
+    # It is unchanged, and can be fitted again.
+    np.testing.assert_array_equal(again.adapt_many(tasks), small_models.model(name).adapt_many(tasks))
+    again.fit(tasks)
+
+
+def test_code_is_refused(tmp_path):
+    tasks = small_models.clusters()
+    learner = ConditionalLearner(lambda task: task.y[:1], solver=ProjectedSGD(0.1), fit_intercept=False).fit(
+        tasks
+    )
+    with pytest.raises(TypeError, match=r"feature_map.*pickle"):
+        learner.save(tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_what_was_learned_can_be_saved(tmp_path):
+    with pytest.raises(NotFittedError):
+        ConditionalLearner(fit_intercept=False).save(tmp_path / "a")
+    assert not list(tmp_path.iterdir())

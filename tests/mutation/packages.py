@@ -69,7 +69,6 @@ PACKAGES = {
             "tests/model_files/test_what_is_stored.py",
             "tests/model_files/test_common_files.py",
             "tests/model_files/test_saving_whole.py",
-            "tests/test_persistence.py",
         ),
     ),
 }
