@@ -9,7 +9,7 @@ import pytest
 
 import tailored.learners._base as base_module
 import tailored.learners._empirical_bayes as empirical_bayes_module
-import tailored.learners._objective as objective_module
+import tailored.learners.objective as objective_module
 from tailored import (
     ConditionalLearner,
     EmpiricalBayesLearner,

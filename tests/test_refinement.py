@@ -141,7 +141,7 @@ def test_without_H_it_is_the_unconditional_learner(tasks):
 def test_ratios_are_those_that_were_asked_for(first, tasks):
     """Ratio 0 is a choice like the others, and is not added to a list without it."""
     solver = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(10.0, 3.0))
-    second = ConditionalLearner(first, solver=solver, calibrate=False, fit_intercept=False).fit(tasks)
+    second = ConditionalLearner(first, solver=solver, tune_scale=False, fit_intercept=False).fit(tasks)
     tried = [(entry["step_C"], entry["step_H"]) for entry in second.search_results_]
     np.testing.assert_allclose(tried, [(0.1, 0.3), (1.0, 3.0), (0.1, 1.0), (1.0, 10.0)])
 

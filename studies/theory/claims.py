@@ -263,7 +263,7 @@ def _search(steps: Array, **options: Any) -> dict[str, Any]:
     return {
         "solver": ProjectedSGD(step_sizes=steps, **options),
         "initial_representation": 0.0,
-        "calibrate": False,
+        "tune_scale": False,
     }
 
 

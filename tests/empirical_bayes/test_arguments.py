@@ -26,7 +26,7 @@ def test_the_paper_is_one_call_away(clusters):
     assert params["solver__step_sizes"] == PAPER_STEP_SIZES
     assert params["solver__step_ratios"] == (1.0,)
     assert (params["feature_map"], params["inner"], params["solver__step"]) == ("mean", "online", "search")
-    assert (params["rank"], params["calibrate"]) == (None, False)
+    assert (params["rank"], params["tune_scale"]) == (None, False)
     assert ConditionalLearner.paper(inner="exact").inner == "exact"
 
 
@@ -73,7 +73,7 @@ def test_arguments_of_solvers_are_the_solvers_own(kind, name):
     ("kind", "names"),
     [
         (UnconditionalLearner, ("feature_map", "rank", "scale_features")),
-        (IndependentLearner, ("feature_map", "rank", "bias", "solver", "calibrate", "objective")),
+        (IndependentLearner, ("feature_map", "rank", "bias", "solver", "tune_scale", "objective")),
         (ProjectedSGD, ("max_passes",)),
         (LBFGS, ("step", "step_sizes", "step_ratios", "theory_constants")),
     ],

@@ -149,7 +149,7 @@ def held_out_targets(learner):
 
 def test_initial_representation_is_the_start(clusters):
     """Taken as it is, whatever its rank; C = 0 is moved off the saddle."""
-    options = {"solver": LBFGS(max_passes=30), "objective": "query", "rank": 3, "calibrate": False}
+    options = {"solver": LBFGS(max_passes=30), "objective": "query", "rank": 3, "tune_scale": False}
     far = ConditionalLearner("ridge", initial_representation=1e-6, **{"fit_intercept": False, **options}).fit(
         clusters
     )

@@ -286,7 +286,7 @@ ALGORITHM_1 |= {
         lambda: projected(step="theory", theory_constants={"distance": 2.0, "K": 1.5}), "described"
     ),
     "projected, step of the theory, squared": Case(lambda: projected(step="theory", loss="squared")),
-    "projected, not calibrated": Case(lambda: projected(calibrate=False)),
+    "projected, not calibrated": Case(lambda: projected(tune_scale=False)),
     "projected, start given": Case(lambda: projected(initial_representation=0.2)),
     "projected, start given as a matrix, Lipschitz constant given": Case(
         lambda: projected(initial_representation=np.diag([2.0, 1.0, 0.5, 0.0]), lipschitz=0.5)
@@ -334,7 +334,7 @@ for solver in FACTORED:
         f"{solver}, sparse": Case(lambda solver=solver: factored(solver), "ratings"),
         f"{solver}, logistic": Case(lambda solver=solver: factored(solver, loss="logistic"), "signs"),
         f"{solver}, not calibrated, validation": Case(
-            lambda solver=solver: factored(solver, calibrate=False), validation=True
+            lambda solver=solver: factored(solver, tune_scale=False), validation=True
         ),
         f"{solver}, start given": Case(lambda solver=solver: factored(solver, initial_representation=0.5)),
     }

@@ -36,7 +36,7 @@ def test_calibration_is_the_best_multiple_on_held_out_tasks(clusters):
         clusters
     )  # τ = I: only the scale is learned
     plain = UnconditionalLearner(
-        solver=ProjectedSGD(step_sizes=(1e-12,)), calibrate=False, fit_intercept=False
+        solver=ProjectedSGD(step_sizes=(1e-12,)), tune_scale=False, fit_intercept=False
     ).fit(clusters)
     np.testing.assert_array_equal(learner.conditioning_.C, learner.scale_ * plain.conditioning_.C)
     errors = {r["scale"]: r["error"] for r in learner.search_results_}
@@ -114,7 +114,7 @@ def test_the_paper_s_configuration_to_the_last_setting():
         "initial_representation": None,
         "lipschitz": None,
         "scale_features": True,
-        "calibrate": False,
+        "tune_scale": False,
         "validation_fraction": 0.2,
         "support": 0.5,
         "tol": 1e-8,

@@ -114,7 +114,7 @@ def test_the_learner_s_paper_configuration_is_a_cell(name, method, tiny):
     solver = ProjectedSGD(step=config.grid.step_sizes[step])
     learner = ConditionalLearner.paper(solver=solver)
     if method == "unconditional":
-        learner = UnconditionalLearner(inner="online", calibrate=False, solver=solver, fit_intercept=False)
+        learner = UnconditionalLearner(inner="online", tune_scale=False, solver=solver, fit_intercept=False)
     learner.fit(task_sets(prepared.train.support))
     for part, expected in ((prepared.test, result.test[-1]), (prepared.validation, result.validation)):
         errors = learner.task_errors(task_sets(part.support), task_sets(part.query))
@@ -130,7 +130,7 @@ def test_paper_searches_the_grid_of_the_reproduction():
     assert (learner.rank, learner.inner, learner.loss) == (None, config.learning.inner, config.learning.loss)
     assert learner.feature_map == config.features.map
     assert learner.scale_features is config.features.scale
-    assert not learner.calibrate
+    assert not learner.tune_scale
     assert learner.initial_representation is None
 
 

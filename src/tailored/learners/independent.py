@@ -1,33 +1,34 @@
-"""Independent learning: every task on its own, under one fixed representation."""
+"""Independent learning: every task alone, with one fixed representation."""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
 from ..priors.representation import RepresentationPrior
-from ..representation import Bias, Constant
+from ..representation.bias import Bias
+from ..representation.dense import Constant
 from ._base import MetaLearner
 from ._reading import refuse_arguments
 
 
 class IndependentLearner(MetaLearner):
-    """Each task by itself, θ = I (ITL in the paper): the baseline that learns nothing across tasks.
+    """Independent task learning, θ = I (ITL in the paper): a baseline that shares nothing between tasks.
 
     Parameters
     ----------
     initial_representation : float or array (d, d), optional
-        θ for every task; the identity by default, a number stands for a multiple of it.
+        θ of every task; by default the identity, and a number gives a multiple of it.
     loss : str or Loss, default="absolute"
     inner : {"exact", "online"}, default="exact"
     fit_intercept : bool, default=True
     clip : None, "train" or pair (low, high), default=None
-        Clip predictions to this range, or to that of the training targets.
+        Clip predictions to this range, or to the range of the training targets.
     tol, max_iter
-        Of the within-task solver, see `TaskRegressor`.
+        Tolerance and iterations of the within-task solver, see `TaskRegressor`.
     n_jobs : int, optional
         Threads for many tasks at once; results do not depend on it.
     random_state : int, RandomState or None, default=0
-        For the support/query split of `score`.
+        Draws the support and query rows of `score`.
     """
 
     def __init__(
@@ -54,12 +55,12 @@ class IndependentLearner(MetaLearner):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, **others: Any) -> Self:
-        """Solve the given tasks; there is nothing to learn across them."""
+        """Solve the given tasks; nothing is learned across them."""
         refuse_arguments(self, others)
         return self._learn(X, y, groups, side_info, reset=True)
 
     def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
-        """As `fit`: there is no state to continue."""
+        """Solve the given tasks as `fit` does; there is no state to continue."""
         return self._learn(X, y, groups, side_info, reset=not hasattr(self, "prior_"))
 
     def _learn(self, X: Any, y: Any, groups: Any, side_info: Any, *, reset: bool) -> Self:

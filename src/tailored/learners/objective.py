@@ -1,0 +1,545 @@
+"""The paper's learners: a solver minimises one of the paper's objectives, over all tasks at once or in a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+
+from .._utils.progress import progress_bar
+from .._utils.validation import check_choice, check_fraction, check_int, check_positive
+from ..feature_maps import FeatureMap, check_features, get_feature_map
+from ..priors.representation import RepresentationPrior
+from ..representation.base import Conditioning
+from ..representation.bias import BIASES, Bias
+from ..representation.dense import Constant
+from ..solvers import PAPER_STEP_SIZES, ProjectedSGD, Solver, get_solver
+from ..solvers.base import HeldOutError, Problem, TaskBatch
+from ..solvers.held_out import HeldOutPool
+from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
+from ..solvers.projected import StepSizes
+from ..tasks import Rows, TaskSet
+from ..tasks.episodes import split_rows
+from ..tasks.rows import clipped, mean_error, predictions
+from ._base import MetaLearner
+from ._reading import refuse_arguments
+
+Array = NDArray[np.float64]
+
+# Second entries of the seeds for query rows, the solver, and redrawn query rows.
+QUERY_ROWS, SOLVER, REDRAWN_ROWS = 2, 3, 4
+
+
+@dataclass(frozen=True)
+class Stream:
+    """State of a stream of tasks, from which `partial_fit` continues.
+
+    Adding tasks makes a new object, so that a call that fails leaves the old one unchanged.
+
+    Attributes
+    ----------
+    seed : int
+    pool : HeldOutPool or None
+    feature_map : FeatureMap or None
+        Fitted to the tasks of the first call.
+    state : object
+        State of the solver.
+    n_tasks, n_train : int
+        Number of tasks, and of training tasks among them.
+    squared_phi, squared_y, n_y
+        Running sums for the scale of φ and for the substitute of a Lipschitz constant.
+    """
+
+    seed: int
+    pool: HeldOutPool | None
+    feature_map: FeatureMap | None = None
+    state: Any = None
+    n_tasks: int = 0
+    n_train: int = 0
+    squared_phi: float = 0.0
+    squared_y: float = 0.0
+    n_y: int = 0
+
+    def count_features(self, phis: Array) -> tuple[Stream, Array]:
+        """Return the stream after these training tasks, and the mean of ‖φ‖² up to and including each of them."""
+        norms = np.einsum("ij,ij->i", phis, phis)
+        # cumsum adds the terms one by one, so that the sums do not depend on how the stream is split
+        sums = np.cumsum(np.concatenate([[self.squared_phi], norms]))
+        counts = self.n_train + np.arange(1, len(phis) + 1)
+        after = replace(self, squared_phi=float(sums[-1]), n_train=self.n_train + len(phis))
+        return after, sums[1:] / counts
+
+    def count_targets(self, tasks: TaskSet) -> tuple[Stream, Array]:
+        """Return the stream after these training tasks, and the root mean square of the targets up to each.
+
+        The dual solution of the squared loss satisfies ‖α‖ ≤ ‖y‖.  So this bounds the root mean square of the slopes
+        and replaces L in the surrogate of losses without a Lipschitz constant.
+        """
+        squares = np.array([float(task.y @ task.y) for task in tasks])
+        sums = np.cumsum(np.concatenate([[self.squared_y], squares]))
+        counts = self.n_y + np.cumsum(tasks.sizes)
+        after = replace(self, squared_y=float(sums[-1]), n_y=int(counts[-1]))
+        return after, np.sqrt(sums[1:] / np.maximum(counts, 1))
+
+
+def _supports_partial_fit(learner: ObjectiveLearner) -> bool:
+    try:
+        solver = get_solver(learner.solver)
+    except (TypeError, ValueError):
+        return True  # the call itself raises the error
+    if not solver.streams:
+        raise AttributeError(
+            f"partial_fit: {type(solver).__name__} needs all tasks at once; use solver='projected'"
+        )
+    return True
+
+
+class ObjectiveLearner(MetaLearner):
+    """Base of the learners that minimise an objective with a solver; a subclass without features has H = 0."""
+
+    feature_map: Any = None
+    inner: str
+    objective: str
+    rank: int | None = None
+    bias: str
+    solver: Any
+    initial_representation: Any
+    lipschitz: float | None
+    scale_features: bool = True
+    tune_scale: bool
+    validation_fraction: float
+    support: float
+    progress: bool
+    random_state: Any
+    step_size_: StepSizes
+    theory_constants_: dict[str, float]
+    _stream: Stream
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        validation: TaskSet | None = None,
+        **others: Any,
+    ) -> Self:
+        """Learn from many tasks.
+
+        Parameters
+        ----------
+        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+            The training tasks.  Their order only affects `ProjectedSGD`, which visits them in this order.
+        y, groups, side_info
+            See `TaskSet`; without ``groups`` all rows are one task.
+        validation : TaskSet, optional
+            Tasks for model selection; by default some of the training tasks are held out.
+        """
+        refuse_arguments(self, others)
+        with self._all_or_nothing(reset=True):
+            self._learn(X, y, groups, side_info, validation, reset=True, whole=True)
+        return self
+
+    @available_if(_supports_partial_fit)
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        validation: TaskSet | None = None,
+    ) -> Self:
+        """Continue with more tasks of a stream.
+
+        The result is bitwise independent of how the stream is split into calls, except that feature maps that learn
+        from data are fitted to the tasks of the first call.  It differs from `fit` in the scale of φ: `fit` uses the
+        root mean square over all tasks, a stream the one over the tasks so far.  `predict` then uses the tasks of the
+        last call.  A call that fails changes nothing.
+        """
+        fresh = not hasattr(self, "_stream")
+        if fresh and hasattr(self, "prior_"):
+            raise ValueError(
+                "partial_fit: a loaded learner cannot continue a stream. Pickle it instead, or fit a new one."
+            )
+        with self._all_or_nothing(reset=fresh):
+            self._learn(X, y, groups, side_info, validation, reset=fresh, whole=False)
+            self._goes_on = True
+        return self
+
+    def set_params(self, **params: Any) -> Self:
+        """Set arguments; ``solver__step`` sets an argument of the solver and replaces a name by an object."""
+        before = self.solver
+        if any(name.startswith("solver__") for name in params):
+            # A copy, so that an invalid name leaves the solver unchanged.
+            self.solver = params["solver"] = clone(get_solver(params.get("solver", self.solver)))
+        try:
+            super().set_params(**params)
+        except (TypeError, ValueError):
+            self.solver = before
+            raise
+        return self
+
+    # ------------------------------------------------------------------ learning
+
+    def _learn(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any,
+        side_info: Any,
+        validation: TaskSet | None,
+        *,
+        reset: bool,
+        whole: bool,
+    ) -> None:
+        solver = self._check_parameters()
+        tasks = self._read(X, y, groups, side_info, reset=reset)
+        stream = self._begin(solver) if reset else self._stream
+        held_out = None if validation is None else self._read_held_out(validation)
+        ordered = tasks
+        if whole and not solver.uses_task_order:
+            ordered = tasks.in_label_order(stream.seed)
+            held_out = None if held_out is None else held_out.in_label_order(stream.seed)
+        stream, train = self._hold_out(stream, ordered, held_out)
+        if stream.feature_map is None and self.feature_map is not None:
+            # Only on the training tasks: a map that learns must not use the held-out ones.
+            feature_map = get_feature_map(self.feature_map, has_side_info=train.side_info is not None)
+            stream = replace(stream, feature_map=feature_map.fit(train))
+        stream, batch = self._batch(stream, train, whole)
+        stream = replace(stream, n_tasks=stream.n_tasks + len(tasks))
+        start = self._start(stream, batch.phis.shape[1], self._clip(tasks.y))
+        with progress_bar("Learning from tasks", solver.n_ticks(len(batch)), enabled=self.progress) as tick:
+            problem = Problem(
+                start,
+                self._objective(),
+                train,
+                batch,
+                lambda number: self._redrawn(stream, train, batch, number),
+                self._held_out_error(stream, start),
+                has_start=self.initial_representation is not None,
+                rank=self.rank,
+                tune_scale=bool(self.tune_scale),
+                scale_features=bool(self.scale_features),
+                seed=[stream.seed, SOLVER, stream.n_train],
+                n_jobs=self.n_jobs,
+                tick=tick,
+            )
+            solution = solver.solve(problem, stream.state)
+        self._stream = replace(stream, state=solution.state)
+        self.prior_ = solution.prior
+        self.search_results_, self.validation_error_ = solution.history, solution.error
+        self.scale_, self.n_iter_ = solution.scale, solution.n_iter
+        self.n_tasks_seen_ = stream.n_tasks
+        for name, value in solution.details.items():
+            setattr(self, name, value)
+        self._remember(tasks)
+
+    def _begin(self, solver: Solver) -> Stream:
+        # RandomState.randint exists in every form that scikit-learn accepts for random_state.
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        pool = HeldOutPool(self.validation_fraction, self.support, seed) if solver.needs_held_out else None
+        return Stream(seed, pool)
+
+    def _hold_out(self, stream: Stream, tasks: TaskSet, validation: TaskSet | None) -> tuple[Stream, TaskSet]:
+        """Return the stream with its held-out tasks, and the training tasks."""
+        if validation is not None:
+            if stream.pool is None:
+                raise ValueError(
+                    "validation: this solver selects nothing on validation tasks. Leave them out, or use a solver that "
+                    "does, such as ProjectedSGD(step='search')"
+                )
+            return replace(stream, pool=stream.pool.add(validation)), tasks
+        if stream.pool is None:
+            return stream, tasks
+        pool, mask = stream.pool.partition(tasks, stream.n_tasks)
+        return replace(stream, pool=pool), tasks[np.flatnonzero(mask)]
+
+    def _start(self, stream: Stream, n_side: int, clip: tuple[float, float] | None) -> RepresentationPrior:
+        C0 = self._initial_representation(self.initial_representation)
+        return RepresentationPrior(
+            scaling=self._raw_units(),
+            conditioning=Constant(C0, n_side),
+            bias=Bias.zero(self.bias, len(C0), n_side),
+            feature_map=stream.feature_map,
+            clip=clip,
+            **self._within_settings(),
+        )
+
+    def _features(self, feature_map: FeatureMap | None, tasks: TaskSet) -> Array:
+        if feature_map is None:
+            return np.zeros((len(tasks), 0))
+        n_side = self.conditioning_.n_side if hasattr(self, "prior_") else None
+        return check_features(feature_map.transform(tasks), tasks, n_side)
+
+    def _batch(self, stream: Stream, train: TaskSet, whole: bool) -> tuple[Stream, TaskBatch]:
+        """Return the stream after the training tasks, and these tasks as solvers use them."""
+        support, query = train, None
+        if OBJECTIVES[self.objective].needs_query:
+            # Positions count training tasks, because held-out tasks have their own draw.
+            positions = range(stream.n_train, stream.n_train + len(train))
+            support, query = split_rows(train, positions, self.support, (stream.seed, QUERY_ROWS))
+        phis = self._features(stream.feature_map, support)
+        stream, squared_scale = stream.count_features(phis)
+        if not self.scale_features:
+            squared_scale = np.ones(len(train))
+        elif whole and len(train):
+            squared_scale = np.full(len(train), squared_scale[-1])
+        lipschitz = None
+        if self.objective == "surrogate" and self.lipschitz is None and not np.isfinite(self.loss_.lipschitz):
+            stream, lipschitz = stream.count_targets(support)
+        batch = TaskBatch(
+            self._rows(support),
+            None if query is None else self._rows(query),
+            phis,
+            squared_scale,
+            # with those of the query rows: a rating to predict may be of an item without a support row
+            self._rows(train).columns() if train.is_sparse else None,
+            lipschitz,
+        )
+        return stream, batch
+
+    def _redrawn(self, stream: Stream, train: TaskSet, batch: TaskBatch, number: int) -> TaskBatch:
+        """Return the batch with its ``number``-th split into support and query rows."""
+        if batch.query is None or number == 0:
+            return batch
+        positions = range(stream.n_train - len(train), stream.n_train)
+        key = (stream.seed, REDRAWN_ROWS, number)
+        support, query = split_rows(train, positions, self.support, key)
+        phis = self._features(stream.feature_map, support)
+        return replace(batch, support=self._rows(support), query=self._rows(query), phis=phis)
+
+    def _held_out_error(self, stream: Stream, start: RepresentationPrior) -> HeldOutError | None:
+        """Return a function that computes the error on the held-out tasks; None without them."""
+        if stream.pool is None:
+            return None
+        support, query = stream.pool.tasks()
+        phis = self._features(stream.feature_map, support)
+        support_rows, query_rows = self._rows(support), self._rows(query)
+
+        def held_out_error(conditioning: Conditioning, bias: Bias) -> float:
+            prior = replace(start, conditioning=conditioning, bias=bias)
+            prediction = predictions(query_rows, prior.solve(support_rows, phis, self.n_jobs))
+            losses = self.loss_.value(clipped(prediction, prior.clip), query.y)
+            return mean_error(losses, query.offsets)
+
+        return held_out_error
+
+    def _rows(self, tasks: TaskSet) -> Rows:
+        return Rows.of(tasks, bool(self.fit_intercept))
+
+    def _objective(self) -> Objective:
+        if self.objective == "query":
+            return Query(self.loss_, self.tol, self.max_iter)
+        lipschitz = self.loss_.lipschitz if self.lipschitz is None else float(self.lipschitz)
+        return Surrogate(self.loss_, lipschitz, self.inner, self.tol, self.max_iter)
+
+    def _check_parameters(self) -> Solver:
+        self._check_common()
+        check_choice("objective", self.objective, OBJECTIVES)
+        check_choice("bias", self.bias, BIASES)
+        check_fraction("validation_fraction", self.validation_fraction)
+        check_fraction("support", self.support)
+        if self.rank is not None:
+            check_int("rank", self.rank)
+        if self.lipschitz is not None:
+            check_positive("lipschitz", self.lipschitz)
+        if self.objective == "query" and self.inner != "exact":
+            raise ValueError(
+                "inner: the query objective differentiates the exact solution; use inner='exact'"
+            )
+        if self.bias == "conditional" and self.feature_map is None:
+            raise ValueError(
+                "bias: 'conditional' needs a feature map; use ConditionalLearner, or bias='shared'"
+            )
+        solver = get_solver(self.solver)
+        solver.check(inner=self.inner, rank=self.rank, conditional=self.feature_map is not None)
+        return solver
+
+
+class ConditionalLearner(ObjectiveLearner):
+    """Conditional meta-learning of a representation for each task from its side information, as in the paper.
+
+    It learns ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``, φ = Φ(s), and optionally the prior mean ``b(s) = Bφ + b₀``.  The default
+    is Algorithm 1: projected SGD on the convex surrogate, one task per step, and the average of the iterates.
+    `ConditionalLearner.paper` has all settings of the paper.  `EmpiricalBayesLearner` learns the same kind of function in
+    another way and is recommended.
+
+    Parameters
+    ----------
+    feature_map : str, callable, transformer, FeatureMap, meta-learner or list of these, default="auto"
+        Φ.  "mean", "ridge", "tuned ridge", "posterior mean", "angle", "fourier" and "posterior" read the task's own rows.
+        "vector" reads its side information.  A list joins several maps.  A meta-learner gives the weights of the task
+        under it (`tailored.feature_maps`).  "auto" is "vector" if there is side information and "ridge" otherwise.
+    loss : str or Loss, default="absolute"
+        Loss of the within-task problem and of the errors on query rows and held-out tasks.
+    inner : {"exact", "online"}, default="exact"
+        Within-task algorithm: the certified minimiser, or the paper's one-pass variant.
+    objective : {"surrogate", "query"}, default="surrogate"
+        The paper's convex surrogate, or the risk of the support solution on query rows.
+    rank : int or None, default=32
+        Number of directions of H that are kept; None keeps all of them (exact, slower).
+    bias : {"none", "shared", "conditional"}, default="none"
+        Prior mean of a task's weights: zero, a learned vector, or a linear function of φ(s).
+    fit_intercept : bool, default=True
+        Append a constant column: the intercept is one more weight whose prior is learned.
+    clip : None, "train" or pair (low, high), default=None
+        Clip predictions to a known range of the target, or to the range of the training targets.
+    solver : {"projected", "lbfgs"} or Solver, default="projected"
+        `ProjectedSGD` is Algorithm 1.  `LBFGS` optimises factors of H and C, needs no step size, and keeps the iterate with
+        the smallest error on the held-out tasks.  An object has its own settings, as ``ProjectedSGD(step=0.1)``.
+    initial_representation : float or array (d, d), optional
+        C₀; by default the identity, and with `LBFGS` the estimate of a mixed model.
+    lipschitz : float, optional
+        L in the surrogate; by default the constant of the loss, or the root mean square of the targets for losses
+        without one (squared).
+    scale_features : bool, default=True
+        Scale φ to unit root-mean-square norm over the training tasks (in a stream: over the tasks so far).
+    tune_scale : bool, default=True
+        Select a scalar multiple of τ on the held-out tasks, if there are any.  The surrogate is an upper bound of the
+        risk, and its own scale of τ is too small.
+    validation_fraction : float, default=0.2
+        Fraction of the tasks that is held out, at most 300 tasks.
+    support : float, default=0.5
+        Fraction of a task's rows that are support rows, in validation and in the query objective.
+    tol, max_iter
+        Tolerance and iterations of the within-task solver, see `TaskRegressor`.
+    n_jobs : int, optional
+        Number of parallel jobs (joblib); results do not depend on it.
+    progress : bool, default=False
+        Show a progress bar on a terminal.
+    random_state : int, RandomState or None, default=0
+        Draws the held-out tasks and rows, and the start of the solver.
+
+    Attributes
+    ----------
+    prior_ : RepresentationPrior
+        The learned prior.  ``conditioning_`` (H, C), ``bias_`` (B, b₀), ``feature_map_``, ``clip_`` and ``calibration_``
+        are views of it.
+    scale_ : float
+        The selected multiple that is part of ``conditioning_``.
+    search_results_ : list of dict
+        Error on the held-out tasks of every candidate, or of every iterate with its multiple of τ.
+    validation_error_ : float or None
+        The smallest of these errors.
+    step_size_ : StepSizes
+        Step sizes of `ProjectedSGD`.
+    """
+
+    def __init__(
+        self,
+        feature_map: Any = "auto",
+        *,
+        loss: Any = "absolute",
+        inner: str = "exact",
+        objective: str = "surrogate",
+        rank: int | None = 32,
+        bias: str = "none",
+        fit_intercept: bool = True,
+        clip: Any = None,
+        solver: Any = "projected",
+        initial_representation: Any = None,
+        lipschitz: float | None = None,
+        scale_features: bool = True,
+        tune_scale: bool = True,
+        validation_fraction: float = 0.2,
+        support: float = 0.5,
+        tol: float = 1e-8,
+        max_iter: int = 1000,
+        n_jobs: int | None = None,
+        progress: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.feature_map = feature_map
+        self.loss = loss
+        self.inner = inner
+        self.objective = objective
+        self.rank = rank
+        self.bias = bias
+        self.fit_intercept = fit_intercept
+        self.clip = clip
+        self.solver = solver
+        self.initial_representation = initial_representation
+        self.lipschitz = lipschitz
+        self.scale_features = scale_features
+        self.tune_scale = tune_scale
+        self.validation_fraction = validation_fraction
+        self.support = support
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.progress = progress
+        self.random_state = random_state
+
+    @classmethod
+    def paper(cls, **overrides: Any) -> Self:
+        """Return a learner with the paper's settings: Algorithm 1, mean embeddings, the one-pass inner algorithm.
+
+        The step size is searched over the paper's 14 values and shared by C and H.  H keeps every direction, τ is not
+        rescaled, and there is no intercept.  Arguments replace these settings.
+        """
+        settings: dict[str, Any] = {
+            "feature_map": "mean",
+            "inner": "online",
+            "rank": None,
+            "solver": ProjectedSGD(step_sizes=PAPER_STEP_SIZES, step_ratios=(1.0,)),
+            "tune_scale": False,
+            "fit_intercept": False,
+        }
+        return cls(**{**settings, **overrides})
+
+
+class UnconditionalLearner(ObjectiveLearner):
+    """One representation θ = C for all tasks: the objectives of `ConditionalLearner` with H = 0.
+
+    Parameters
+    ----------
+    loss, inner, objective, bias, fit_intercept, clip, solver, initial_representation, lipschitz, tune_scale, \
+validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
+        As for `ConditionalLearner` (``bias`` is "none" or "shared").
+    """
+
+    def __init__(
+        self,
+        *,
+        loss: Any = "absolute",
+        inner: str = "exact",
+        objective: str = "surrogate",
+        bias: str = "none",
+        fit_intercept: bool = True,
+        clip: Any = None,
+        solver: Any = "projected",
+        initial_representation: Any = None,
+        lipschitz: float | None = None,
+        tune_scale: bool = True,
+        validation_fraction: float = 0.2,
+        support: float = 0.5,
+        tol: float = 1e-8,
+        max_iter: int = 1000,
+        n_jobs: int | None = None,
+        progress: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.loss = loss
+        self.inner = inner
+        self.objective = objective
+        self.bias = bias
+        self.fit_intercept = fit_intercept
+        self.clip = clip
+        self.solver = solver
+        self.initial_representation = initial_representation
+        self.lipschitz = lipschitz
+        self.tune_scale = tune_scale
+        self.validation_fraction = validation_fraction
+        self.support = support
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_jobs = n_jobs
+        self.progress = progress
+        self.random_state = random_state
