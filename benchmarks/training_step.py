@@ -29,7 +29,7 @@ from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
 from tailored.representation import Exact
-from tailored.solvers.means import MeanAtTasks
+from studies.reproduction.curves import MeanAtTasks
 from tailored.solvers.objectives import Surrogate
 from tailored.tasks import Rows
 

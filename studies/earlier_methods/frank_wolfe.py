@@ -9,11 +9,10 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from tailored._utils.validation import check_int
 from tailored.representation import Bias, Conditioning, Constant, Factored
-from tailored.solvers.base import mean_square
 from tailored.solvers.objectives import MetaGradient
 from tailored.tasks import Rows
 
-from .searched import Array, Learned, SearchedLearner
+from .searched import Array, Learned, SearchedLearner, mean_square
 
 
 class _Atom(NamedTuple):

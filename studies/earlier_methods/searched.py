@@ -17,7 +17,7 @@ from tailored.learners import MetaLearner
 from tailored.priors.base import predict_blocks
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation import Bias, Conditioning
-from tailored.solvers.base import TaskBatch, mean_square
+from tailored.solvers.base import TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory, run
 from tailored.tasks import Rows, TaskSet
@@ -192,3 +192,8 @@ class SearchedLearner(MetaLearner):
         batch = TaskBatch(rows, None, phis, np.full(len(phis), mean_square(phis)))
         done = run(trajectories, batch, self._surrogate(0.0), n_jobs=self.n_jobs)
         return [None if found.failure else (found.average(), found.bias_mean) for found in done]
+
+
+def mean_square(phis: Array) -> float:
+    """Return the mean of ‖φ‖² over the tasks: as ``squared_scale`` it gives φ a root mean square of one."""
+    return float(np.einsum("tk,tk->", phis, phis) / max(len(phis), 1))

@@ -15,13 +15,13 @@ from tailored.priors.representation import RepresentationPrior
 from tailored.representation import Bias, Conditioning, Constant
 from tailored.solvers import DivergenceError, ProjectedSGD
 from tailored.solvers.base import Problem, TaskBatch
-from tailored.solvers.means import MeanAtTasks
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory
 from tailored.tasks import Scaling, TaskSet
 from tailored.tasks.rows import mean_error, predictions
 
 from .config import ExperimentConfig
+from .curves import MeanAtTasks
 from .protocol import Part, Prepared, prepare
 
 Array = NDArray[np.float64]

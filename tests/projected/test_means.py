@@ -9,7 +9,8 @@ import reference as ref
 from streams import LOSSES, close, problem_of, random_stream, same, start
 from tailored.representation import Constant, Dense, Exact, Factored
 from tailored.solvers import ProjectedSGD, StepSizes
-from tailored.solvers.means import BLOCK, ExactMean, MeanAtTasks, RunningMean
+from tailored.solvers.means import BLOCK, ExactMean, RunningMean
+from studies.reproduction.curves import MeanAtTasks
 from tailored.solvers.objectives import Surrogate
 
 

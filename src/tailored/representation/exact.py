@@ -236,13 +236,6 @@ def _last_columns(M: Array, m: int) -> Array:
     return columns
 
 
-def slices(directions: Array, phis: Array, n_features: int) -> Array:
-    """Return ``Qᵀ (I ⊗ φ_s)`` for directions Q (dk, m) at many feature vectors (T, k): an array (T, m, d)."""
-    T, k = phis.shape
-    m = directions.shape[1]
-    return (phis @ directions.T.reshape(m * n_features, k).T).reshape(T, m, n_features)
-
-
 def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
     """Return the eigenpairs up to ``bound`` of a symmetric matrix given by its lower triangle."""
     # A few eigenvectors of the tridiagonal form cost less than all of them, except for small matrices.

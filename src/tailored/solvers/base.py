@@ -85,11 +85,6 @@ def concatenate(batches: Sequence[TaskBatch]) -> TaskBatch:
     )
 
 
-def mean_square(phis: Array) -> float:
-    """Return the mean of ‖φ‖² over the tasks: as ``squared_scale`` it gives φ a root mean square of one."""
-    return float(np.einsum("tk,tk->", phis, phis) / max(len(phis), 1))
-
-
 @dataclass(frozen=True)
 class Problem:
     """An objective, tasks to minimise it on, and tasks to select on.

@@ -6,7 +6,7 @@ at most d directions where H itself has hundreds, and
 
     1/t Σ_i H_i = H_{t+1} − 1/t Σ_s s · (change of step s) ,
 
-so that only the changes are summed.  τ at given tasks is linear in ``(H, C)`` and is updated in the same way.
+so that only the changes are summed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
 from ..representation.base import Conditioning, Iterate, in_cone
-from ..representation.dense import Constant, Dense
-from ..representation.exact import Change, Exact, slices
+from ..representation.dense import Dense
+from ..representation.exact import Change, Exact
 
 Array = NDArray[np.float64]
 
@@ -129,51 +129,3 @@ class ExactMean:
         if columns.size:
             self.restored = dsyrk(1.0, columns, beta=1.0, c=self.restored, lower=1, overwrite_c=1)
         self.pending = []
-
-
-class MeanAtTasks:
-    """``τ̄_t`` at given tasks for every t, as a learning curve needs it.
-
-    Parameters
-    ----------
-    phis : array (T, k)
-        Features of the tasks.
-    """
-
-    def __init__(self, phis: Array) -> None:
-        self.phis = phis
-        self.count = 0
-        self.total: Array | None = None
-        self.total_C: Array | float = 0.0
-        self.current: Array | None = None  # τ without C, for `Exact` iterates
-
-    def add(self, iterate: Iterate) -> None:
-        """Add the next iterate; every iterate has to be added."""
-        self.count += 1
-        if isinstance(iterate, Constant | Exact):
-            self.total_C = self.total_C + iterate.C
-        if isinstance(iterate, Constant):
-            return
-        part = self.follow(iterate) if isinstance(iterate, Exact) else iterate.evaluate(self.phis)
-        if self.total is None:
-            self.total = np.zeros_like(part)
-        self.total += part
-
-    def mean(self) -> Array:
-        """Return the means, (T, d, d), or (d, d) if they are the same for all tasks."""
-        total = self.total_C if self.total is None else self.total + self.total_C
-        return np.asarray(total / self.count)
-
-    def follow(self, iterate: Exact) -> Array:
-        """Return τ without C at the tasks (T, d, d), updated by the last change of the iterate."""
-        d = iterate.n_features
-        if self.current is None:
-            self.current = np.zeros((len(self.phis), d, d))
-        change = iterate.change
-        if change is not None:
-            moved = np.zeros((d, d))
-            moved[np.ix_(change.used, change.used)] = change.moved
-            self.current += np.square(self.phis @ change.phi)[:, None, None] * moved
-            V = slices(change.removed, self.phis, d)
-            self.current -= (V.transpose(0, 2, 1) * change.values) @ V
-        return self.current
