@@ -25,11 +25,11 @@ from tailored import ConditionalLearner, EmpiricalBayesLearner
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
-from tailored.representation import Factored
+from tailored.representation.factored import Factored
 from tailored.solvers import ProjectedSGD
 from tailored.solvers.objectives import Surrogate
 from tailored.tasks import Rows
-from tailored.within import solve_many
+from tailored.within.solving import solve_many
 
 D, N = 20, 40
 

@@ -24,14 +24,14 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import reference
-from tailored import within
+from studies.reproduction.curves import MeanAtTasks
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
-from tailored.representation import Exact
-from studies.reproduction.curves import MeanAtTasks
+from tailored.representation.exact import Exact
 from tailored.solvers.objectives import Surrogate
 from tailored.tasks import Rows
+from tailored.within import solving
 
 D, N, WARM_UP, TIMED, HELD_OUT = 20, 40, 120, 25, 400
 
@@ -57,7 +57,7 @@ def compare(seed, inner, gamma=1.0):
         iterate.step(result.theta(0, rows.X), phis[t], gamma, gamma)
 
     def errors(taus):
-        solved = within.solve_many(
+        solved = solving.solve_many(
             held_out.X, held_out.y, held_out.offsets, taus, loss, inner=inner, certify=False
         )
         prediction = np.einsum("tnd,td->tn", held_out.X.reshape(HELD_OUT, N, D), solved.coef)

@@ -9,7 +9,8 @@ from tailored.datasets import make_clusters
 from tailored.losses import Squared
 from tailored.priors.intervals import Calibration, Errors, calibration_of
 from tailored.priors.representation import RepresentationPrior
-from tailored.representation import Bias, Constant
+from tailored.representation.bias import Bias
+from tailored.representation.dense import Constant
 from tailored.solvers import ProjectedSGD
 from tailored.tasks import Scaling
 

@@ -20,9 +20,9 @@ from scipy.stats import binom
 
 from studies.theory.environment import Environment
 from studies.theory.risks import RiskEstimate, excess_risk, task_risk
-from tailored import ConditionalLearner, TaskSet, UnconditionalLearner, within
+from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
 from tailored.losses import get_loss
-from tailored.representation import Dense
+from tailored.representation.dense import Dense
 from tailored.solvers import ProjectedSGD
 from tailored.solvers.objectives import Surrogate
 from tailored.tasks import Rows
@@ -42,6 +42,7 @@ from tailored.theory import (
     unconditional_optimum,
     within_task_generalization,
 )
+from tailored.within import solving
 
 N_ENVIRONMENTS = 12
 CONFIDENCE = 1 - 1e-3 / N_ENVIRONMENTS
@@ -142,7 +143,7 @@ def test_generalization_error_stays_under_its_bound():
         theta = random_psd(np.random.default_rng([6, seed]), environment.d)
         tasks = sample.tasks
         thetas = np.broadcast_to(theta, (len(tasks), *theta.shape))
-        coef = within.solve_many(tasks.X, tasks.y, tasks.offsets, thetas, get_loss("absolute")).coef
+        coef = solving.solve_many(tasks.X, tasks.y, tasks.offsets, thetas, get_loss("absolute")).coef
         residuals = np.abs(
             np.einsum("tnd,td->tn", tasks.X.reshape(len(tasks), n, -1), coef) - tasks.y.reshape(-1, n)
         )
@@ -197,7 +198,7 @@ def test_generalization_bound_cannot_be_halved():
     x = np.array([1.0, 1.0, 3.0, 3.0])
     y = np.array([1.0, -1.0, 9.0, -9.0])
     p = np.array([3, 3, 1, 1]) / 8
-    w = within.solve_many(x[:, None], y, np.arange(5), np.ones((4, 1, 1)), get_loss("absolute")).coef[:, 0]
+    w = solving.solve_many(x[:, None], y, np.arange(5), np.ones((4, 1, 1)), get_loss("absolute")).coef[:, 0]
     losses = np.abs(np.outer(w, x) - y)  # fitted on i, measured on j
     gap = p @ losses @ p - p @ np.diag(losses)
     bound = within_task_generalization(theta=np.eye(1), C=[[p @ x**2]], n=1, L=1.0).value
@@ -208,7 +209,7 @@ def test_fixed_bound_is_loose_by_two_at_its_sharpest():
     """One noiseless task, x = 1, y = 1: θ = 1/2 has excess 1/2 under a bound of 1 + 1/n."""
     n = 400
     tasks = TaskSet.from_tasks([(np.ones((n, 1)), np.ones(n))])
-    coef = within.solve(tasks.X, tasks.y, np.full((1, 1), 0.5), get_loss("absolute")).coef
+    coef = solving.solve(tasks.X, tasks.y, np.full((1, 1), 0.5), get_loss("absolute")).coef
     excess = abs(coef[0] - 1.0)
     bound = fixed_function(tau=[[0.5]], W=[[1.0]], C=[[1.0]], n=n, L=1.0).value
     assert 0.495 * bound <= excess <= 0.5 * bound
@@ -222,7 +223,7 @@ def test_optimal_bound_is_loose_by_less_than_four_at_its_sharpest():
     theta = np.sqrt(n) / 2  # the oracle: w_μ = 1, C = 1
     offsets = n * np.arange(n + 2)
     thetas = np.full((n + 1, 1, 1), theta)
-    w = within.solve_many(np.ones((len(y), 1)), y, offsets, thetas, get_loss("absolute")).coef[:, 0]
+    w = solving.solve_many(np.ones((len(y), 1)), y, offsets, thetas, get_loss("absolute")).coef[:, 0]
     excess = edge * (1.0 - binom.pmf(k, n, (1 + edge) / 2) @ w)
     bound = conditional_optimum(W=[[1.0]], C=[[1.0]], n=n, L=1.0).value
     assert 0.27 * bound <= excess <= 0.5 * bound

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tailored.representation import Bias
+from tailored.representation.bias import Bias
 from tailored.solvers.projected import StepSizes, Trajectory
 from tailored.tasks import Rows
 

@@ -8,7 +8,10 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from tailored._utils.validation import check_int
-from tailored.representation import Bias, Conditioning, Constant, Factored
+from tailored.representation.base import Conditioning
+from tailored.representation.bias import Bias
+from tailored.representation.dense import Constant
+from tailored.representation.factored import Factored
 from tailored.solvers.objectives import MetaGradient
 from tailored.tasks import Rows
 

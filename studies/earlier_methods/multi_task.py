@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tailored import within
 from tailored._utils.validation import check_int, check_positive
-from tailored.representation import Bias, Constant
+from tailored.representation.bias import Bias
+from tailored.representation.dense import Constant
 from tailored.tasks import Rows
+from tailored.within import solving
 
 from .searched import Array, Learned, SearchedLearner
 
@@ -87,7 +88,7 @@ class MultiTaskFeatureLearner(SearchedLearner):
         theta, objective = np.eye(d) / d, []
         for _ in range(self.n_rounds):
             thetas = np.broadcast_to(theta / regularization, (T, d, d))
-            solution = within.solve_many(
+            solution = solving.solve_many(
                 *rows,
                 thetas,
                 self.loss_,

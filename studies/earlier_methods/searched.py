@@ -16,7 +16,8 @@ from tailored.feature_maps import FeatureMap, check_features, get_feature_map
 from tailored.learners import MetaLearner
 from tailored.priors.base import predict_blocks
 from tailored.priors.representation import RepresentationPrior
-from tailored.representation import Bias, Conditioning
+from tailored.representation.base import Conditioning
+from tailored.representation.bias import Bias
 from tailored.solvers.base import TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory, run

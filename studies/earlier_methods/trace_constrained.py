@@ -7,7 +7,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tailored.representation import Bias, Constant
+from tailored.representation.bias import Bias
+from tailored.representation.dense import Constant
 from tailored.solvers import StepSizes
 from tailored.solvers.means import RunningMean
 from tailored.solvers.projected import Trajectory

@@ -8,17 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tailored import within
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
 from tailored.priors.representation import RepresentationPrior
-from tailored.representation import Bias, Conditioning, Constant
+from tailored.representation.base import Conditioning
+from tailored.representation.bias import Bias
+from tailored.representation.dense import Constant
 from tailored.solvers import DivergenceError, ProjectedSGD
 from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory
 from tailored.tasks import Scaling, TaskSet
 from tailored.tasks.rows import mean_error, predictions
+from tailored.within import solving
 
 from .config import ExperimentConfig
 from .curves import MeanAtTasks
@@ -157,7 +159,7 @@ class Scorer:
         """``thetas`` (T, d, d), or one (d, d) for all tasks."""
         if not np.isfinite(thetas).all():
             raise OverflowError("a representation is no longer finite")
-        solved = within.solve_many(*self.part.support, thetas, self.loss, inner=self.inner, certify=False)
+        solved = solving.solve_many(*self.part.support, thetas, self.loss, inner=self.inner, certify=False)
         query = self.part.query
         return mean_error(self.loss.value(predictions(query, solved.coef), query.y), query.offsets)
 

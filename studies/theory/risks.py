@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
-from tailored import within
 from tailored._utils.validation import check_fraction, check_int
 from tailored.losses import Absolute, Loss, Pinball, get_loss
 from tailored.theory._linalg import Array, check_stack
+from tailored.within import solving
 
 from .environment import Environment, Sample
 
@@ -112,7 +112,7 @@ def _adapt(method: Any, sample: Sample, loss: Any) -> Array:
     taus = check_stack("tau", method, sample.weights.shape[1])
     thetas = taus[sample.clusters] if len(taus) > 1 else np.repeat(taus, len(sample.clusters), axis=0)
     tasks = sample.tasks
-    return within.solve_many(tasks.X, tasks.y, tasks.offsets, thetas, get_loss(loss)).coef
+    return solving.solve_many(tasks.X, tasks.y, tasks.offsets, thetas, get_loss(loss)).coef
 
 
 @cache

@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 from bayes_samples import weights_of
-from tailored import EmpiricalBayesLearner, TaskSet, UnconditionalLearner, within
+from tailored import EmpiricalBayesLearner, TaskSet, UnconditionalLearner
 from tailored.datasets import make_clusters
 from tailored.gaussian.mixture import Want
 from tailored.gaussian.moments import Moments
 from tailored.losses import Squared
 from tailored.priors.mean_shifts import MeanShift, interpolation
-from tailored.representation import BlockDiagonal, Constant
+from tailored.representation.blocks import BlockDiagonal
+from tailored.representation.dense import Constant
 from tailored.solvers import ProjectedSGD
+from tailored.within import solving
 
 # ---------------------------------------------------------------- the paper's form
 
@@ -64,7 +66,7 @@ def test_adapt_many_is_adapt_for_each(which, clusters, mixture, skewed):
         X = np.hstack([task.X, np.ones((len(task.y), 1))])
         assert 0 <= model.dual_gap_ <= 1e-8 * 0.5 * np.mean((task.y - X @ model.bias_) ** 2) + 1e-15
         # the same problem in the user's units, the intercept a constant column
-        solution = within.solve(
+        solution = solving.solve(
             X, task.y, model.representation_, Squared(), offset=X @ model.bias_, tol=1e-13
         )
         np.testing.assert_allclose(solution.coef + model.bias_, row, atol=1e-6)

@@ -18,7 +18,8 @@ from tailored import (
 )
 from tailored.losses import Absolute
 from tailored.priors.representation import RepresentationPrior
-from tailored.representation import Bias, Constant
+from tailored.representation.bias import Bias
+from tailored.representation.dense import Constant
 from tailored.solvers import ProjectedSGD
 from tailored.tasks import Scaling
 

@@ -6,7 +6,7 @@ import numpy as np
 
 import reference as ref
 from tailored import losses
-from tailored.representation import Bias
+from tailored.representation.bias import Bias
 from tailored.solvers.base import TaskBatch
 from tailored.solvers.factored import Factors
 from tailored.solvers.objectives import Query, Surrogate

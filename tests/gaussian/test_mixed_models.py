@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailored import TaskSet, within
+from tailored import TaskSet
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_bias import QueryBias, smoothed
 from tailored.feature_maps import TaskSummary
@@ -29,6 +29,7 @@ from tailored.gaussian.structures import (
 from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
 from tailored.tasks import Scaling
 from tailored.tasks.episodes import draw, rotate
+from tailored.within import solving
 
 seeds = st.integers(0, 10_000)
 
@@ -85,7 +86,7 @@ def test_posterior_mean_is_the_exact_solution_at_n_W_over_noise(seed, rank):
     model = Mixture(np.ones(1), b[None], W[None], noise)
     weights = statistics.posterior(model, Want(means=True)).mean
     for w, task in zip(weights, tasks, strict=True):
-        solution = within.solve(
+        solution = solving.solve(
             task.X, task.y, len(task.y) * W / noise, Squared(), offset=task.X @ b, tol=1e-13
         )
         np.testing.assert_allclose(w, solution.coef + b, atol=1e-6)

@@ -19,7 +19,7 @@ from tailored.priors.base import adapt_tasks, predict_blocks
 from tailored.priors.intervals import Calibration
 from tailored.priors.mean_shifts import MeanShift, interpolation
 from tailored.priors.mixture import MixturePrior
-from tailored.representation import BlockDiagonal
+from tailored.representation.blocks import BlockDiagonal
 
 D, Q = 6, 2
 

@@ -8,7 +8,8 @@ from scipy import sparse
 
 import reference as ref
 from streams import LOSSES, batch_of, close, parts_of, random_stream, rows_of, start
-from tailored.representation import Constant, Exact
+from tailored.representation.dense import Constant
+from tailored.representation.exact import Exact
 from tailored.solvers import StepSizes
 from tailored.solvers.base import TaskBatch
 from tailored.solvers.objectives import Query, Surrogate

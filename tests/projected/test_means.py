@@ -7,10 +7,12 @@ import pytest
 
 import reference as ref
 from streams import LOSSES, close, problem_of, random_stream, same, start
-from tailored.representation import Constant, Dense, Exact, Factored
+from studies.reproduction.curves import MeanAtTasks
+from tailored.representation.dense import Constant, Dense
+from tailored.representation.exact import Exact
+from tailored.representation.factored import Factored
 from tailored.solvers import ProjectedSGD, StepSizes
 from tailored.solvers.means import BLOCK, ExactMean, RunningMean
-from studies.reproduction.curves import MeanAtTasks
 from tailored.solvers.objectives import Surrogate
 
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import reference as ref
-from tailored.representation import BlockDiagonal, Dense, Factored
+from tailored.representation.blocks import BlockDiagonal
+from tailored.representation.dense import Dense
+from tailored.representation.factored import Factored
 
 
 def random_blocks(seed, d=5, k=7, features=(0, 2, 5)):

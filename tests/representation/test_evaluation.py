@@ -15,7 +15,9 @@ from representations import (
     random_psd,
     shapes,
 )
-from tailored.representation import Constant, Dense, Exact, Factored
+from tailored.representation.dense import Constant, Dense
+from tailored.representation.exact import Exact
+from tailored.representation.factored import Factored
 
 # --- evaluation ---------------------------------------------------------------------------------------------
 

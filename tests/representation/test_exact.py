@@ -7,8 +7,8 @@ import pytest
 
 import reference as ref
 from representations import SHAPES, close, random_gradient, step_size
-from tailored.representation import Dense, Exact
-from tailored.representation.exact import eigenpairs_below
+from tailored.representation.dense import Dense
+from tailored.representation.exact import Exact, eigenpairs_below
 
 
 def some_steps(rng, d, k, n_steps):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tailored.representation import Constant, LowRank
+from tailored.representation.blocks import LowRank
+from tailored.representation.dense import Constant
 
 
 def test_blocks_products_and_multiples_are_those_of_the_matrix():

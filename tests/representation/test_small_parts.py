@@ -7,8 +7,9 @@ import pytest
 
 import reference as ref
 from representations import close, exact_from_tensor, random_psd
-from tailored.representation import Dense, Factored
 from tailored.representation.bias import Bias
+from tailored.representation.dense import Dense
+from tailored.representation.factored import Factored
 
 
 @pytest.mark.parametrize("kind", ["shared", "conditional"])

@@ -18,10 +18,11 @@ from studies.earlier_methods.trace_constrained import project_trace_ball
 from studies.theory.environment import Environment
 from studies.theory.risks import excess_risk
 from studies.theory.surrogate import MeanSurrogate
-from tailored import IndependentLearner, TaskSet, within
+from tailored import IndependentLearner, TaskSet
 from tailored.losses import get_loss
 from tailored.solvers.objectives import Surrogate
 from tailored.tasks import Rows
+from tailored.within import solving
 
 QUICK = {
     TraceConstrainedLearner: {"step_size": [0.01, 1.0], "regularization": [0.01, 0.1]},
@@ -134,7 +135,7 @@ def test_trace_constrained_follows_its_equations(tasks):
     # In the order in which a learner visits them, whichever is given.
     for task in few.in_label_order():
         total += theta / len(few)
-        w = within.solve(task.X, task.y, theta / lam, get_loss("absolute"), tol=1e-12).coef
+        w = solving.solve(task.X, task.y, theta / lam, get_loss("absolute"), tol=1e-12).coef
         inverse = np.linalg.pinv(theta, rcond=1e-12, hermitian=True)
         gradient = -lam / 2 * np.outer(inverse @ w, inverse @ w)
         theta = project_trace_ball(theta - step * gradient, 1.0)

@@ -11,7 +11,7 @@ import uncompiled
 import warnings
 import numpy as np
 from tailored.losses import LOSSES
-from tailored.within import WITHIN, solve, solve_many
+from tailored.within.solving import WITHIN, solve, solve_many
 from tailored.within.kernels import exact_smooth
 assert not hasattr(exact_smooth, "signatures")
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import reference_within as reference
 from tailored.losses import LOSSES
-from tailored.within import solve
+from tailored.within.solving import solve
 from within_samples import CASES, SHAPES, inners, losses, random_task, random_theta, zero_value
 
 

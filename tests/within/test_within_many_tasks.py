@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from tailored.losses import get_loss
-from tailored.within import WITHIN, solve, solve_many
+from tailored.within.solving import WITHIN, solve, solve_many
 from within_samples import CASES, inners, losses, random_task, random_theta, zero_value
 
 # --- many tasks --------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tailored.losses import get_loss
-from tailored.within import solve, solve_many
+from tailored.within.solving import solve, solve_many
 
 
 @pytest.mark.parametrize("name", ["absolute", "squared", "logistic"])

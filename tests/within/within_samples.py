@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tailored.losses import get_loss
-from tailored.within import WITHIN
+from tailored.within.solving import WITHIN
 
 CASES = {
     "absolute": get_loss("absolute"),

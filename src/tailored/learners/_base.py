@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .. import within
 from .._utils.records import MAY_BE_NAN, Fitted
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
@@ -30,10 +29,12 @@ from ..files.format import save
 from ..losses import Loss, get_loss
 from ..priors.base import Prior, adapt_tasks
 from ..priors.intervals import Calibration, calibrate
-from ..representation import Bias, Conditioning
+from ..representation.base import Conditioning
+from ..representation.bias import Bias
 from ..sources.cuda.tensors import is_tensor
 from ..tasks import Encoding, Scaling, TaskSet
 from ..tasks.episodes import ORDERS, SupportSampling
+from ..within import solving
 from ._on_device import weights_of_tasks, weights_of_tensors
 from ._reading import (
     align_side_info,
@@ -224,7 +225,7 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
         check_int("max_iter", self.max_iter)
         inner = getattr(self, "inner", None)
         if inner is not None:
-            check_choice("inner", inner, within.WITHIN)
+            check_choice("inner", inner, solving.WITHIN)
 
     def _read(
         self, X: Any, y: Any = None, groups: Any = None, side_info: Any = None, *, reset: bool = False

@@ -11,7 +11,6 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from .. import within
 from .._utils.records import Fitted
 from .._utils.threads import single_threaded_blas, single_threaded_products
 from .._utils.validation import (
@@ -30,9 +29,11 @@ from ..files.format import save
 from ..losses import get_loss
 from ..priors.base import Posterior, Predicted, Prior, Support, needs_covariances, predict
 from ..priors.representation import RepresentationPrior
-from ..representation import Bias, Constant
+from ..representation.bias import Bias
+from ..representation.dense import Constant
 from ..tasks import Encoding, Scaling, TaskSet
 from ..tasks.rows import dense_rows
+from ..within import solving
 
 Array = NDArray[np.float64]
 
@@ -187,7 +188,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         Scaling.raw(X.shape[1]).check(X, y, getattr(self, "feature_names_in_", None))
         loss = get_loss(self.loss)
         loss.check_targets(y)
-        check_choice("inner", self.inner, within.WITHIN)
+        check_choice("inner", self.inner, solving.WITHIN)
         self.clip_ = check_clip(self.clip, y)
         rows = np.ascontiguousarray(dense_rows(X, self.fit_intercept))
         d = rows.shape[1]
@@ -198,7 +199,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         if bias.shape != (d,) or not np.isfinite(bias).all():
             raise ValueError(f"bias: expected {d} finite numbers, got an array of shape {bias.shape}")
         with single_threaded_blas():
-            solution = within.solve(
+            solution = solving.solve(
                 rows,
                 np.ascontiguousarray(y),
                 theta,

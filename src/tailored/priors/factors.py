@@ -11,7 +11,7 @@ from .._utils.validation import check_shape
 from ..feature_maps import SideFeatures
 from ..gaussian.factors import FactorRows, Factors, posterior, row_variances, scaled_rows
 from ..gaussian.mixture import Want
-from ..representation import LowRank
+from ..representation.blocks import LowRank
 from ..tasks import TaskSet
 from .base import Array, Index, Posterior, Prior, Support
 from .representation import RepresentationPrior

@@ -11,14 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from .. import within
 from .._utils.algebra import solve as solve_systems
 from .._utils.validation import check_choice, check_int, check_positive, check_shape, native
 from ..feature_maps import FeatureMap, check_features
 from ..losses import Absolute, Loss, Squared
-from ..representation import Bias, BlockDiagonal, Conditioning, Constant
+from ..representation.base import Conditioning
+from ..representation.bias import Bias
+from ..representation.blocks import BlockDiagonal
+from ..representation.dense import Constant
 from ..tasks import Rows, TaskSet
 from ..tasks.rows import BATCH_FLOATS, predictions
+from ..within import solving
 from .base import Array, Prior, Support
 
 Labels = Sequence[Any] | NDArray[Any]
@@ -73,7 +76,7 @@ class RepresentationPrior(Prior):
             check_shape("bias.linear", self.bias.linear, d, k)
         if self.feature_map is None and k:
             raise ValueError(f"feature_map: is missing, and the conditioning has {k} features")
-        check_choice("inner", self.inner, within.WITHIN)
+        check_choice("inner", self.inner, solving.WITHIN)
         check_positive("tol", self.tol)
         check_int("max_iter", self.max_iter)
         if self.size_exponent not in (0, 1):
@@ -157,7 +160,7 @@ class RepresentationPrior(Prior):
         factors = self.size_factors(rows.sizes)
         if not rows.is_sparse:
             thetas = self.conditioning.evaluate(phis)
-            solution = within.solve_many(
+            solution = solving.solve_many(
                 *rows,
                 thetas * factors[:, None, None] if self.size_exponent else thetas,
                 self.loss,
@@ -176,7 +179,7 @@ class RepresentationPrior(Prior):
                 offset = None if means is None else one.X @ means[t, columns]
                 theta = factors[t] * self.conditioning(phis[t], columns)
                 label = None if names is None else names[t]
-                solved = within.solve(one.X, one.y, theta, self.loss, offset=offset, label=label, **options)
+                solved = solving.solve(one.X, one.y, theta, self.loss, offset=offset, label=label, **options)
                 direction = _dual_direction(solved, one.X, self.inner)
                 out[t] = factors[t] * self.conditioning.multiply(phis[t], columns, direction)
                 # For large columns the product above keeps rounding only.
@@ -194,7 +197,7 @@ class RepresentationPrior(Prior):
         with warnings.catch_warnings():
             # The first solution has warned.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            solution = within.solve(
+            solution = solving.solve(
                 X,
                 y,
                 theta,
@@ -228,7 +231,7 @@ class PriorFeatures(FeatureMap):
         return mean if shares.shape[1] < 2 else np.hstack([np.sqrt(shares), mean])
 
 
-def _dual_direction(solution: within.WithinSolution, X: Array, inner: str) -> Array:
+def _dual_direction(solution: solving.WithinSolution, X: Array, inner: str) -> Array:
     """Return g with ``w = θ g``, which determines the weights of columns that the task does not use."""
     n = len(solution.alpha)
     if inner == "exact":

@@ -13,7 +13,8 @@ from sklearn.base import BaseEstimator
 
 from .._utils.records import Stored
 from ..priors.representation import RepresentationPrior
-from ..representation import Bias, Conditioning
+from ..representation.base import Conditioning
+from ..representation.bias import Bias
 from ..tasks import Rows, TaskSet
 from ..tasks.rows import Index, joined
 from .objectives import Objective

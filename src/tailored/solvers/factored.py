@@ -28,7 +28,10 @@ from numpy.typing import NDArray
 from ..gaussian.em import fit_mixed_model
 from ..gaussian.rows import statistics_of
 from ..losses import Loss
-from ..representation import Bias, Conditioning, Constant, Factored
+from ..representation.base import Conditioning
+from ..representation.bias import Bias
+from ..representation.dense import Constant
+from ..representation.factored import Factored
 from ..tasks import Rows, Scaling, TaskSet
 from .base import Problem, TaskBatch
 from .objectives import MetaGradient, Objective

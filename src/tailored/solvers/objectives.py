@@ -14,10 +14,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import within
 from ..losses import Loss
 from ..tasks import Rows
 from ..tasks.rows import predictions, segment_sums
+from ..within import solving
 
 Array = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ class Surrogate(Objective):
         self, support: Rows, query: Rows | None, thetas: Array, biases: Array | None
     ) -> MetaGradient:
         X, y, offsets = support
-        solution = within.solve_many(
+        solution = solving.solve_many(
             X,
             y,
             offsets,
@@ -126,7 +126,7 @@ class Query(Objective):
             raise ValueError("the query objective needs query rows")
         X, y, offsets = support
         offset = None if biases is None else predictions(support, biases)
-        solution = within.solve_many(
+        solution = solving.solve_many(
             X, y, offsets, thetas, self.loss, offset=offset, tol=self.tol, max_iter=self.max_iter
         )
         coef = solution.coef if biases is None else solution.coef + biases

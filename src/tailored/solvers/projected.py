@@ -19,7 +19,11 @@ from numpy.typing import NDArray
 from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, check_nonnegative, check_positive
-from ..representation import Bias, Conditioning, Constant, Exact, Factored, Iterate
+from ..representation.base import Conditioning, Iterate
+from ..representation.bias import Bias
+from ..representation.dense import Constant
+from ..representation.exact import Exact
+from ..representation.factored import Factored
 from ..tasks import Rows
 from ..theory import estimate_quantities, theory_step
 from .base import DivergenceError, Problem, Solution, Solver, TaskBatch
