@@ -69,26 +69,6 @@ class Logit(NamedTuple):
     sign: Floats
 
 
-class Problem(NamedTuple):
-    """Rows starts[t]:starts[t+1] are task t; offset is (N,), or (0,) if 0; thetas (T, d, d) or (1, d, d)."""
-
-    X: Floats
-    offset: Floats
-    starts: Integers
-    thetas: Floats
-
-
-class Output(NamedTuple):
-    """coef (T, d), alpha (N,) and one number per task of the rest."""
-
-    coef: Floats
-    alpha: Floats
-    value: Floats
-    gap: Floats
-    n_iter: Integers
-    converged: NDArray[np.bool_]
-
-
 class Work(NamedTuple):
     """Scratch memory, allocated once per call: flat matrices, then vectors over rows, then over features."""
 
@@ -928,8 +908,12 @@ def _gram_coefficients(images: Floats, R: Floats, r: int, order: Integers, w: Fl
         _add_row(images, order[j], w[j], coef)
 
 
+# Rows starts[t]:starts[t+1] are task t; offset is (N,), or (0,) for zeros; thetas are (T, d, d) or (1, d, d).
+# The output is coef (T, d), alpha (N,) and one number per task of the others.
+
+
 @njit(inline="always", **_INNER)
-def _exact_tasks(loss: Any, tol: float, max_iter: int, problem: Problem, out: Output) -> None:
+def _exact_tasks(loss: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
     n_tasks, d = coef.shape
@@ -978,7 +962,7 @@ def _exact_tasks(loss: Any, tol: float, max_iter: int, problem: Problem, out: Ou
 
 
 @njit(inline="always", **_INNER)
-def _online_tasks(loss: Any, certify: bool, problem: Problem, out: Output) -> None:
+def _online_tasks(loss: Any, certify: bool, problem: Any, out: Any) -> None:
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
     n_tasks, d = coef.shape
@@ -1011,8 +995,7 @@ def _online_tasks(loss: Any, certify: bool, problem: Problem, out: Output) -> No
 def exact_piecewise(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
     """Solve tasks with a piecewise-linear loss exactly.
 
-    Parameters are ((linear, lower, upper) as rows of one array, quadratic, kink); problem and out hold the
-    fields of Problem and Output.
+    Parameters are ((linear, lower, upper) as rows of one array, quadratic, kink).
     """
     table, quadratic, kink = parameters
     _exact_tasks(Piecewise(table[0], table[1], table[2], quadratic, kink), tol, max_iter, problem, out)
