@@ -29,14 +29,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::tailored.exceptions.SingleTaskW
 
 FAST = {"solver": ProjectedSGD(step_sizes=(1e-2, 1.0))}
 ESTIMATORS = [
-    TaskRegressor(),
     TaskRegressor(loss="squared", fit_intercept=True),
     IndependentLearner(),
     UnconditionalLearner(**FAST),
-    EmpiricalBayesLearner(),
-    EmpiricalBayesLearner(fit_intercept=True, clip="train"),
-    ConditionalLearner(**FAST),
-    ConditionalLearner("ridge", solver=ProjectedSGD(0.1), fit_intercept=True, bias="conditional"),
+    EmpiricalBayesLearner(clip="train"),
+    ConditionalLearner("ridge", solver=ProjectedSGD(0.1), bias="conditional"),
+    ConditionalLearner("ridge", solver=LBFGS(max_passes=2), objective="query", bias="shared", rank=4),
 ]
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import tailored
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
@@ -181,19 +180,6 @@ def test_persistence_clone_and_parameters(clusters, tmp_path):
         assert type(again.solver) is type(learner.solver)
         assert again.solver.get_params() == learner.solver.get_params()
         same(copy.fit(clusters), learner)
-
-
-@pytest.mark.filterwarnings("ignore::tailored.exceptions.SingleTaskWarning")
-@parametrize_with_checks(
-    [
-        UnconditionalLearner(solver=LBFGS(max_passes=3), fit_intercept=False),
-        ConditionalLearner(
-            "ridge", solver=LBFGS(max_passes=2), objective="query", bias="shared", rank=4, fit_intercept=False
-        ),
-    ]
-)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 def test_errors_name_the_argument_and_the_fix(clusters):
