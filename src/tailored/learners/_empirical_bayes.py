@@ -24,7 +24,7 @@ from ..sources.reservoir import SAMPLE_TASKS
 from ..sources.scan import TaskScan
 from ..tasks import TaskSet
 from ..tasks.episodes import SupportSampling
-from ._on_device import read_tensors, refuse_weights_of_tensors
+from ._on_device import check_no_weights, read_tensors
 from ._reading import label_unnamed, repeat_rows
 from ._scanning import check_no_columns
 from ._task_stream import StreamLearner
@@ -200,7 +200,7 @@ class EmpiricalBayesLearner(StreamLearner):
         with self._all_or_nothing(reset=True):
             self._check_parameters()
             if is_tensor(X):
-                refuse_weights_of_tensors(sample_weight)
+                check_no_weights(sample_weight)
                 tensors, seed = read_tensors(self, X, y, groups, side_info, reset=True), self._seed()
                 self._fit_source(DeviceSource(tensors, seed), seed, validation)
                 return self

@@ -1,10 +1,11 @@
-"""Tensors of a learner's tasks, and what is computed on the device that they are on."""
+"""Read tensors for learners with a device, and adapt many tasks there."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..priors.mixture import MixturePrior
 from ..priors.on_device import weights_on_device
@@ -15,48 +16,46 @@ from ..tasks import TaskSet
 def read_tensors(
     learner: Any, X: Any, y: Any, groups: Any, side_info: Any, *, reset: bool = False
 ) -> TensorTasks:
-    """Rows as tensors on the learner's device; with the columns of `fit`, unless it is that."""
+    """Check tensors of rows; unless ``reset``, they must have the columns of `fit`."""
     if getattr(learner, "device", None) is None:
         raise ValueError(
-            f"X: got a tensor; {type(learner).__name__} computes on the CPU, pass an array, or use "
-            "EmpiricalBayesLearner(device='cuda')"
+            f"X: got a tensor, but {type(learner).__name__} computes on the CPU. Pass an array, or use "
+            "EmpiricalBayesLearner(device='cuda')."
         )
     if y is None or groups is None:
-        raise ValueError("X: a tensor needs y and groups, as tensors")
+        raise ValueError("y, groups: missing; a tensor X needs both as tensors")
     tasks = TensorTasks.from_tensors(X, y, groups, side_info, check_device(learner.device))
-    if not reset:
-        if tasks.n_features != learner.n_features_in_:
-            raise ValueError(
-                f"X: expected {learner.n_features_in_} columns as in fit, got {tasks.n_features}"
-            )
-        if bool(learner.n_side_info_in_) != (side_info is not None):
-            asked = "was" if learner.n_side_info_in_ else "was not"
-            raise ValueError(f"side_info: the learner {asked} fitted with it")
+    if reset:
+        return tasks
+    if tasks.n_features != learner.n_features_in_:
+        raise ValueError(f"X: expected {learner.n_features_in_} columns as in fit, got {tasks.n_features}")
+    if bool(learner.n_side_info_in_) != (side_info is not None):
+        expected = "pass it" if learner.n_side_info_in_ else "leave it out"
+        raise ValueError(f"side_info: must be given if and only if it was given to fit; {expected}")
     return tasks
 
 
-def refuse_weights_of_tensors(sample_weight: Any) -> None:
+def check_no_weights(sample_weight: Any) -> None:
     if sample_weight is not None:
-        raise ValueError("sample_weight: not for tensors; repeat the rows, or pass arrays")
+        raise ValueError("sample_weight: not supported for tensors; repeat the rows, or pass arrays")
 
 
 def weights_of_tensors(learner: Any, X: Any, y: Any, groups: Any, side_info: Any) -> Any:
-    """Weights (T, d) as a tensor, tasks in the order of their labels."""
-    return weights_on_device(_closed(learner), read_tensors(learner, X, y, groups, side_info))
+    """Return weights (T, d) as a tensor, with the tasks in the order of their labels."""
+    return weights_on_device(_mixture_prior(learner), read_tensors(learner, X, y, groups, side_info))
 
 
-def weights_of_tasks(learner: Any, tasks: TaskSet) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The same for tasks in memory, as an array."""
-    there = TensorTasks.from_tasks(tasks, check_device(learner.device))
-    found: np.ndarray[Any, np.dtype[np.float64]] = weights_on_device(_closed(learner), there).cpu().numpy()
-    return found
+def weights_of_tasks(learner: Any, tasks: TaskSet) -> NDArray[np.float64]:
+    """Return weights (T, d) of tasks in memory, computed on the device."""
+    tensors = TensorTasks.from_tasks(tasks, check_device(learner.device))
+    weights: NDArray[np.float64] = weights_on_device(_mixture_prior(learner), tensors).cpu().numpy()
+    return weights
 
 
-def _closed(learner: Any) -> MixturePrior:
-    prior = learner.prior_
-    if not isinstance(prior, MixturePrior):
+def _mixture_prior(learner: Any) -> MixturePrior:
+    if not isinstance(learner.prior_, MixturePrior):
         raise ValueError(
-            "device: tasks under this prior are solved on the CPU (more than 64 columns, or no empirical Bayes); use "
-            "device=None"
+            f"device: {type(learner.prior_).__name__} is only supported on the CPU (many columns, or a learner of the "
+            "paper); use device=None"
         )
-    return prior
+    return learner.prior_

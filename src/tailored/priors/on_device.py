@@ -34,20 +34,12 @@ def _weights(prior: MixturePrior, tasks: TensorTasks) -> Any:
     mixture = prior.model
     side = None if tasks.side_tasks is None else prior.side_features(tasks.side_tasks)
     statistics = CudaMoments.of(tasks, prior.scaling, side)
-    posterior, D = statistics.posterior(mixture), statistics.n_features
-    device, double = tasks.X.device, torch.float64
-    r = posterior.shares
-    weights = torch.einsum("tk,tkd->td", r, posterior.means)
+    posterior = statistics.posterior(mixture)
+    weights = torch.einsum("tk,tkd->td", posterior.shares, posterior.means)
     if all(shift.B is None for shift in prior.shifts):
         return weights
-    gram, cross, square = statistics.dense()
-    shift = _mean_shifts(prior, weights, gram, cross, square, statistics.sizes)
-    for k, W in enumerate(mixture.covariances):
-        # R_k δ = (I + τ_k XᵀX)⁻¹ δ
-        tau = torch.from_numpy(W / mixture.noise).to(device)
-        system = torch.eye(D, dtype=double, device=device) + tau @ gram
-        weights = weights + r[:, k, None] * torch.linalg.solve(system, shift)
-    return weights
+    shift = _mean_shifts(prior, weights, *statistics.dense(), statistics.sizes)
+    return weights + statistics.shift_effect(mixture, posterior.shares, shift)
 
 
 def _mean_shifts(prior: MixturePrior, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
