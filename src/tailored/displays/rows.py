@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .._utils.validation import check_fraction
 from ..priors.base import predict_blocks
-from ..summaries.rivals import rival_predictions
+from ..summaries.baselines import baseline_predictions
 from ..summaries.training import OWN, TrainingSummary
 from ..tasks import TaskSet
 from ..tasks.episodes import ORDERS
@@ -183,7 +183,7 @@ def _baselines(learner: Any, support: TaskSet, query: TaskSet) -> dict[str, Arra
     if training is None:
         # The mean of the training targets is unknown; without rows, the task mean is that of these tasks.
         training = TrainingSummary(0, 0, float(query.y.mean()), learner.loss_.name)
-    return rival_predictions(learner.prior_, training, support, query)
+    return baseline_predictions(learner.prior_, training, support, query)
 
 
 def _standard_error(values: Array) -> Array:

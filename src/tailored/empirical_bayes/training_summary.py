@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..gaussian.errors import mean_covariance
 from ..gaussian.mixture import Mixture
 from ..gaussian.structures import Structure, StructureFitter
-from ..summaries.rivals import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
+from ..summaries.baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
 from ..summaries.training import OWN, SideSummary, TrainingSummary, summarise_side
 from .data import SUMMARY_TASKS, TrainingData
 from .selection import Candidate, Selection

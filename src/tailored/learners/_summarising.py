@@ -12,6 +12,7 @@ from .._utils.frames import as_frame
 from .._utils.validation import check_fraction
 from ..losses import Loss
 from ..priors.base import Prior
+from ..summaries.baselines import baseline_errors
 from ..summaries.building import (
     ModelDescription,
     build_summary,
@@ -22,7 +23,6 @@ from ..summaries.building import (
     format_share,
 )
 from ..summaries.effects import coefficient_names, task_effects
-from ..summaries.rivals import rival_errors
 from ..summaries.tables import Summary
 from ..summaries.training import TrainingSummary
 from ..tasks import TaskSet
@@ -132,7 +132,7 @@ class Summarised:
                 )
         else:
             given, query = self._split(self._read(tasks), support, order, getattr(self, "random_state", None))
-            errors = dict(rival_errors(self.prior_, training, given, query, self.loss_, self.n_jobs))
+            errors = dict(baseline_errors(self.prior_, training, given, query, self.loss_, self.n_jobs))
             share = self._arrival().typical if support is None else support
             evaluated_on = f"the given tasks, each with {format_share(share)} of its rows as support"
         loss = training.loss if training is not None and tasks is None else self.loss_.name

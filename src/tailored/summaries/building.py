@@ -15,8 +15,8 @@ from ..gaussian.mixture import Mixture
 from ..priors.base import Prior
 from ..priors.mixture import MixturePrior
 from ..tasks.episodes import SupportSampling
+from .baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
 from .effects import INTERCEPT, posterior_model
-from .rivals import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
 from .tables import MAX_ROWS, SENTENCE_WIDTH, Summary, Table
 from .training import OWN, TrainingSummary
 
@@ -94,7 +94,7 @@ def build_summary(
     caption = f"error: mean {loss} loss over {n_evaluated:,} {evaluated_on}."
     if len(errors) > 1:
         caption += " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
-        caption += "; ".join(f"{name}: {said}" for name, said in _BASELINES.items() if name in errors) + "."
+        caption += "; ".join(f"{name}: {text}" for name, text in _BASELINES.items() if name in errors) + "."
     tables["errors"] = errors_table(errors, "Error on held-out tasks", caption)
     heading = _title(*title, description.training, len(description.columns) - description.prior.fit_intercept)
     return Summary(heading, text, {name: table for name, table in tables.items() if table is not None})

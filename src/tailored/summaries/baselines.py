@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = "task mean", "ridge per task", "mixed model", "pooled regression"
 
 
-def rival_predictions(
+def baseline_predictions(
     prior: Prior, training: TrainingSummary, support: TaskSet, query: TaskSet
 ) -> dict[str, Array]:
     """Predict the query rows by the mean of the support rows, by ridge regression on them, and by the mixed model.
@@ -30,7 +30,7 @@ def rival_predictions(
     Ridge penalty and mixed model come from the training summary; they are left out if it does not have them.
     """
     own = np.where(support.sizes > 0, task_means(support.y, support.offsets), training.target_mean)
-    found = {TASK_MEAN: np.repeat(own, query.sizes)}
+    by_method = {TASK_MEAN: np.repeat(own, query.sizes)}
     models: dict[str, Mixture] = {}
     d, model = len(prior.scaling.columns), posterior_model(prior)
     if training.ridge is not None:
@@ -39,19 +39,19 @@ def rival_predictions(
         models[MIXED_MODEL] = training.mixed_model
     # With a shared regressor they were fitted to the residuals, so their predictions are not comparable.
     if prior.regressor is not None or not models:
-        return found
+        return by_method
     side = None if model is None or model.side is None else model.side(support)
     statistics = statistics_of(support, prior.scaling, side)
     rows = prior.scaling.rows(query)
-    for name, rival in models.items():
+    for name, baseline in models.items():
         raw = prior.scaling.raw_predictions(
-            predictions(rows, statistics.posterior(rival, Want(means=True)).mean)
+            predictions(rows, statistics.posterior(baseline, Want(means=True)).mean)
         )
-        found[name] = clipped(raw, prior.clip)
-    return found
+        by_method[name] = clipped(raw, prior.clip)
+    return by_method
 
 
-def rival_errors(
+def baseline_errors(
     prior: Prior,
     training: TrainingSummary | None,
     support: TaskSet,
@@ -60,11 +60,11 @@ def rival_errors(
     n_jobs: int | None = None,
 ) -> Mapping[str, Array]:
     """Return the mean loss of each task's query rows, by the learner and by the baselines; NaN without query rows."""
-    found = {OWN: predict_blocks(prior, support, query, None, n_jobs).prediction}
+    by_method = {OWN: predict_blocks(prior, support, query, None, n_jobs).prediction}
     if training is not None:
-        found.update(rival_predictions(prior, training, support, query))
-    asked = query.sizes > 0
+        by_method.update(baseline_predictions(prior, training, support, query))
+    has_query = query.sizes > 0
     return {
-        name: np.where(asked, task_means(loss.value(prediction, query.y), query.offsets), np.nan)
-        for name, prediction in found.items()
+        name: np.where(has_query, task_means(loss.value(prediction, query.y), query.offsets), np.nan)
+        for name, prediction in by_method.items()
     }
