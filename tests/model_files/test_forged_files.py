@@ -233,7 +233,7 @@ def test_every_array_has_its_type_and_shape(name, tmp_path, saved):
     accepted = []
     for place, tensor in array_fields(saved(name)):
         array = arrays[tensor]
-        wrong = [array.astype(np.float32), array[None]]
+        wrong = [array.astype(np.float32), array[None], array[..., None]]
         if array.dtype != bool:
             wrong.append(array != 0)
         for other in wrong:

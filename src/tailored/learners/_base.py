@@ -176,6 +176,9 @@ class MetaLearner(Predicts, ScoredByTask, Summarised, Fitted, RegressorMixin, Ba
             self._check_fitted()
 
     def _check_fitted(self) -> None:
+        for name in ("loss_", "prior_", "n_features_in_", "n_side_info_in_", "columns_in_"):
+            if not hasattr(self, name):
+                raise ValueError(f"{name}: is missing")
         prior, d = self.prior_, self.n_features_in_ + self.prior_.fit_intercept
         if bool(self.fit_intercept) != prior.fit_intercept:
             raise ValueError(

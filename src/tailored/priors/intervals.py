@@ -66,6 +66,7 @@ class Calibration(Record):
         if not len(self.rows) == len(self.scores) == len(self.weights):
             raise ValueError("scores: must have one array, and one of weights, for each number of rows")
         for scores, weights in zip(self.scores, self.weights, strict=True):
+            check_shape("scores", scores, None)
             check_shape("weights", weights, len(scores))
             if not len(scores) or (np.diff(scores) < 0).any():
                 raise ValueError("scores: must be sorted")
