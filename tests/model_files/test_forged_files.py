@@ -335,11 +335,11 @@ def test_sparse_rows_are_checked(case, tmp_path, saved):
     from tailored import TaskRegressor
 
     learner = load(saved("many-columns"))
-    rows = np.zeros((2, learner.n_features_in_))
-    rows[:, [3, 5, 8]] = 1.0
+    rows = np.zeros((3, learner.n_features_in_))
+    rows[::2, [3, 5, 8]] = 1.0  # the second row is empty
     from scipy import sparse
 
-    model = learner.adapt(sparse.csr_array(rows), np.ones(2))
+    model = learner.adapt(sparse.csr_array(rows), np.ones(3))
     model.save(tmp_path / "model")
     assert isinstance(load(tmp_path / "model"), TaskRegressor)
 

@@ -43,6 +43,7 @@ class FactorPrior(Prior):
     def restore(self) -> None:
         super().restore()
         model, d = self.model, len(self.model.mean)
+        check_shape("model.mean", model.mean, d)
         check_shape("model.effect", model.effect, d, 0 if self.side is None else len(self.side.mean))
         check_shape("model.factors", model.factors, d, None)
         check_shape("model.diagonal", model.diagonal, d)

@@ -45,6 +45,7 @@ class SideSummary(Record):
 
     def __post_init__(self) -> None:
         n = len(self.row_variance)
+        check_shape("row_variance", self.row_variance, n)
         check_shape("coefficient_std", self.coefficient_std, n, None)
         check_shape("entropy_reduction", self.entropy_reduction, n)
         if self.component_means is not None:
