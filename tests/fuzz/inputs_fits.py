@@ -130,7 +130,7 @@ def fit_two_units(rng: Rng, seen: dict[str, str]) -> None:
     drawn = draw_shape(rng, "usual" if exact else "many rows", None, None)
     drawn.parts, drawn.labels = drawn.parts[:5], drawn.labels[:5]
     m = drawn.n_features + 1 + (len(drawn.parts[0][2]) if drawn.has_side else 0)
-    factors = 2.0 ** rng.integers(-425, 426, m) if exact else 10.0 ** rng.integers(-128, 129, m)
+    factors = 2.0 ** rng.integers(-200, 201, m) if exact else 10.0 ** rng.integers(-60, 61, m)
     seen.update(
         call="fit in two units",
         learner="empirical Bayes",

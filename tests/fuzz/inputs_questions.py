@@ -31,7 +31,7 @@ def fitted(name: str) -> tuple[Any, TaskSet, np.ndarray]:
     m = 6 if described else 4
     factors = np.ones(m)
     if "mixed units" in name:
-        factors = 10.0 ** np.array([120.0, -130.0, 3.0, 90.0, -100.0, 80.0])[:m]
+        factors = 10.0 ** np.array([50.0, -55.0, 3.0, 40.0, -45.0, 35.0])[:m]
     drawn = scaled(drawn, factors)
     tasks = drawn.tasks()
     maker: Any = EmpiricalBayesLearner()

@@ -20,8 +20,9 @@ Array = NDArray[np.float64]
 #: Largest absolute value of a row or target, as a multiple of the scale of the training data: next to larger
 #: values, all others are lost to rounding.
 LIMIT = 1e15
-#: Columns with a smaller root mean square are not scaled.
-LEAST_SCALE = 1e-150
+#: Columns with a smaller root mean square are not scaled, and larger ones are an error: ratios of two scales and
+#: their squares must be finite.
+LEAST_SCALE, MAX_SCALE = 1e-70, 1e70
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,10 @@ class Scaling(Record):
         y = tasks.y - target_shift
         with np.errstate(over="ignore"):
             squared_target = float(y @ y)
-        _check_limit("X", squares, np.full(d, np.finfo(float).max), tasks.feature_names)
-        _check_limit("y", np.array([squared_target]), np.array([np.finfo(float).max]))
-        columns, target = np.sqrt(squares / n), np.array([np.sqrt(squared_target / n)])
-        columns = _usable(columns, shift)
-        target = _usable(target, np.array([target_shift]))
+        columns = _usable(np.sqrt(squares / n), shift)
+        target = _usable(np.array([np.sqrt(squared_target / n)]), np.array([target_shift]))
+        _check_limit("X", columns, np.full(d, MAX_SCALE), tasks.feature_names)
+        _check_limit("y", target, np.array([MAX_SCALE]))
         if fit_intercept:
             columns, shift = np.append(columns, 1.0), np.append(shift, 0.0)
         return cls(columns, float(target[0]), shift, target_shift, bool(fit_intercept))
