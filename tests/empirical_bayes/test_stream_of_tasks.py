@@ -115,7 +115,7 @@ def test_stream_outgrows_its_sample(small_sample, few_steps):
 
 def test_numbers_from_zero_again_and_again_are_warned_of(few_steps):
     learner = EmpiricalBayesLearner().partial_fit(tasks_of(3, 5))
-    with pytest.warns(UserWarning, match="partial_fit: tasks 0 to 4 came before") as heard:
+    with pytest.warns(UserWarning, match="partial_fit: tasks 0 to 4 occurred before") as heard:
         learner.partial_fit(tasks_of(4, 5))
     assert heard[0].filename == __file__
     assert learner.n_tasks_seen_ == 5

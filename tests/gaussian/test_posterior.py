@@ -118,8 +118,7 @@ def test_skipped_components_have_no_share(layout):
     among[::2, 1] = among[5:9, 0] = False
     found = statistics.posterior(model, ALL, among)
     assert not found.shares[~among].any()
-    pair = replace(model, proportions=model.proportions[::2], means=model.means[::2])
-    pair = replace(pair, covariances=model.covariances[::2])
+    pair = Mixture(model.proportions[::2], model.means[::2], model.covariances[::2], model.noise)
     expected = statistics.take(slice(0, 20, 2)).posterior(pair, ALL)
     at = np.setdiff1d(np.arange(0, 20, 2), np.arange(5, 9))
     np.testing.assert_allclose(found.mean[at], expected.mean[at // 2], atol=1e-12)

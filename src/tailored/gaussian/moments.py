@@ -13,7 +13,9 @@ and ``Σ r E(u)``, and then scratch vectors.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -119,6 +121,7 @@ class Sums:
         return Sums(*(factor * getattr(self, f.name) for f in fields(self)))
 
     @classmethod
+    @cache
     def empty(cls, d: int) -> Sums:
         """Return the value of sums that were not requested."""
         return cls(0.0, np.zeros(0), np.zeros((0, d)), np.zeros((0, d, d)), 0.0)
@@ -162,6 +165,8 @@ class Expected(NamedTuple):
     @property
     def mean(self) -> Array:
         """The posterior mean of the mixture, (T, d)."""
+        if self.shares.shape[1] == 1:
+            return self.means[:, 0]
         return np.asarray(np.matmul(self.shares[:, None, :], self.means)[:, 0])
 
     @property
@@ -255,8 +260,10 @@ class Moments:
 
     def blocks(self) -> list[slice]:
         """Return the blocks of tasks that are summed together; they do not depend on the number of threads."""
+        if len(self) <= CHUNK:
+            return [slice(None)]
         size = max(1, BLOCK_FLOATS // max(self.n_features, 1) ** 2 // CHUNK) * CHUNK
-        return [slice(start, start + size) for start in range(0, max(len(self), 1), size)]
+        return [slice(start, start + size) for start in range(0, len(self), size)]
 
     def take(self, index: NDArray[np.intp] | slice) -> Moments:
         """Return the tasks at these positions."""
@@ -369,10 +376,24 @@ def _sums(
 
 def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[Index, Index, Array]:
     """Allocate the positions of tasks (J, chunk), their numbers (J,), and the vectors of `_pass`."""
-    J, n_groups, n_packed = len(components.ranks), max(-(-n_tasks // LANES), 1), d * (d + 1) // 2
-    project = 2 * d * d + 1 if (components.ranks < d).any() else 0
+    J, n_groups = len(components.ranks), max(-(-n_tasks // LANES), 1)
+    if n_groups > 1:
+        return _new_workspace(J, n_groups, K, d)
+    # Allocation would take a large part of the time of a single task.
+    if getattr(_kept, "key", None) != (J, K, d):
+        _kept.key, _kept.workspace = (J, K, d), _new_workspace(J, 1, K, d)
+    workspace: tuple[Index, Index, Array] = _kept.workspace
+    return workspace
+
+
+#: The workspace of a thread for a few tasks.
+_kept = threading.local()
+
+
+def _new_workspace(J: int, n_groups: int, K: int, d: int) -> tuple[Index, Index, Array]:
+    n_packed = d * (d + 1) // 2
     n_vectors = J * n_groups * n_packed + K * n_groups * (d + 1) + K * (n_packed + d)
-    scratch = d + d * d + d + 2 + 3 * n_packed + d + 2 + project
+    scratch = d + d * d + d + 2 + 3 * n_packed + d + 2 + 2 * d * d + 1
     tasks = np.empty((J, n_groups * LANES), np.int64)
     return tasks, np.empty(J, np.int64), empty_workspace(n_vectors + scratch)
 
