@@ -50,11 +50,11 @@ learner = Learner(n_jobs=n_jobs)
 wall, processor = time.perf_counter(), time.process_time()
 learner.fit(train)
 wall, processor = time.perf_counter() - wall, time.process_time() - processor
-weights = learner.adapt_many(support)
+weights = learner.adapt_many(support).weights_
 X = query.X if weights.shape[1] == d else np.hstack([query.X, np.ones((len(query.X), 1))])
 missed = np.abs(np.einsum("nd,nd->n", X, np.repeat(weights, query.sizes, axis=0)) - query.y)
 error = float(np.mean([part.mean() for part in np.split(missed, query.offsets[1:-1])]))
-print(json.dumps({"seconds": wall, "processor": processor, "error": error, "form": str(learner.form_)}))
+print(json.dumps({"seconds": wall, "processor": processor, "error": error, "form": str(learner.structure_)}))
 """
 
 LME4 = """

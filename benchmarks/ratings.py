@@ -58,7 +58,7 @@ def bias_model(train, support, query):
 
 def ours(train, support, query, ends, n_jobs):
     learner = EmpiricalBayesLearner(clip=ends, n_jobs=n_jobs).fit(train)
-    print(f"    chosen: {learner.form_}, description: {learner.side_form_}", flush=True)
+    print(f"    chosen: {learner.structure_}, description: {learner.side_structure_}", flush=True)
     cold = learner.predict_tasks(query, coverage=None)["prediction"]
     table = learner.predict_tasks(query, support)
     inside = np.mean((table["lower"] <= query.y) & (query.y <= table["upper"]))

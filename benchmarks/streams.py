@@ -76,13 +76,13 @@ def fit_table(path, n_tasks):
     seconds, peak = time.perf_counter() - before, megabytes() - start
     processor = time.process_time() - processor
     new = TaskSet(*rows(2, 500))
-    error = float(np.mean(learner.task_errors(new, support=10)))
+    error = float(np.mean(learner.task_errors(new, n_support=10)))
     return {
         "fit": n_tasks,
         "seconds": round(seconds, 1),
         "processor seconds": round(processor, 1),
         "MB over the start": round(peak),
-        "form": learner.form_,
+        "form": learner.structure_,
         "tasks": learner.n_tasks_seen_,
         "error on new tasks": error,
     }
@@ -116,7 +116,7 @@ def fit_stream(piece, n_pieces):
         "pieces": around,
         "chosen anew at pieces": chosen,
         "seconds there": [round(seconds[i - 1], 1) for i in chosen],
-        "error on new tasks": float(np.mean(learner.task_errors(new, support=10))),
+        "error on new tasks": float(np.mean(learner.task_errors(new, n_support=10))),
     }
 
 

@@ -32,7 +32,7 @@ def _numbered(*sizes):
 def test_what_can_be_said(support, expected):
     found = SupportSampling.of(support)
     assert (found.support, found.in_order) == expected
-    assert SupportSampling.of(support, "given").in_order
+    assert SupportSampling.of(support, "first").in_order
 
 
 @pytest.mark.parametrize("support", [-1, 1.5, 0.0, (4, 1), (1, 2, 3), "half", [[1, 2]], True, (1, None)])
@@ -42,8 +42,8 @@ def test_what_cannot_be_said(support):
 
 
 def test_an_order_is_one_of_two():
-    with pytest.raises(ValueError, match=r"order must be one of 'random', 'given'.*Did you mean 'given'"):
-        SupportSampling.of(2, "gven")
+    with pytest.raises(ValueError, match=r"order must be one of 'random', 'first'.*Did you mean 'first'"):
+        SupportSampling.of(2, "fist")
 
 
 def test_nothing_said_is_rotated_through():
@@ -59,7 +59,7 @@ def test_nothing_said_is_rotated_through():
 @pytest.mark.parametrize("support", [None, 3, 0, 0.4, (1, 4), (0.1, 0.9)])
 def test_in_order_the_first_rows_are_given_and_all_later_ones_asked_for(support):
     tasks = _numbered(9, 4, 2, 1)
-    episodes = SupportSampling.of(support, "given").episodes(tasks, [0])
+    episodes = SupportSampling.of(support, "first").episodes(tasks, [0])
     assert set(episodes.task) == {0, 1, 2, 3}
     for given, asked, task in zip(*episodes, strict=True):
         assert len(given.y) + len(asked.y) == tasks.sizes[task]
@@ -85,7 +85,7 @@ def test_intervals_are_counted_at_the_numbers_that_will_be_given():
     sizes = np.full(20, 12)
     assert support_sizes(sizes, SupportSampling()) == [0, 1, 2, 4, 9]
     assert support_sizes(sizes, SupportSampling.of(3)) == [0, 1, 2, 3, 4, 7]
-    assert support_sizes(sizes, SupportSampling.of((0.5, 0.75), "given")) == [0, 1, 2, 4, 6, 9]
+    assert support_sizes(sizes, SupportSampling.of((0.5, 0.75), "first")) == [0, 1, 2, 4, 6, 9]
     # who gives its only row has none that can be asked for, and nobody gives more rows than there are
     assert support_sizes(np.full(20, 1), SupportSampling()) == [0]
     assert max(support_sizes(sizes, SupportSampling.of(50))) == 11
@@ -111,7 +111,7 @@ def _shuffled(tasks, seed):
 @pytest.fixture(scope="module")
 def forecasts():
     train, new = _walks(60, 0), _walks(300, 1)
-    return EmpiricalBayesLearner(support=4, order="given").fit(train), train, new
+    return EmpiricalBayesLearner(n_support=4, order="first").fit(train), train, new
 
 
 def _coverage(learner, new, n_rows):
@@ -134,9 +134,9 @@ def test_rows_without_an_order_are_as_good_as_random(forecasts):
     _, train, new = forecasts
     train, new = _shuffled(train, 2), _shuffled(new, 3)
     given, random = (
-        EmpiricalBayesLearner(support=4, order=order).fit(train) for order in ("given", "random")
+        EmpiricalBayesLearner(n_support=4, order=order).fit(train) for order in ("first", "random")
     )
-    errors = [learner.task_errors(new, order="given") for learner in (given, random)]
+    errors = [learner.task_errors(new, order="first") for learner in (given, random)]
     difference = errors[0] - errors[1]
     assert abs(difference.mean()) < 0.02 * errors[1].mean() + 2.0 * difference.std() / np.sqrt(len(new))
     assert 0.75 < _coverage(given, new, 4) < 0.88
@@ -149,7 +149,7 @@ def test_scores_are_of_tasks_as_they_come(forecasts):
     pairs = list(zip(support, query, strict=True))
     expected = np.array([np.abs(learner.adapt(s.X, s.y).predict(q.X) - q.y).mean() for s, q in pairs])
     np.testing.assert_allclose(learner.task_errors(new), expected)
-    np.testing.assert_allclose(learner.task_errors(new, support=4, order="given"), expected)
+    np.testing.assert_allclose(learner.task_errors(new, n_support=4, order="first"), expected)
     assert learner.task_errors(new, order="random").mean() < expected.mean()
     residual = learner.predict_tasks(query, support)["prediction"] - query.y
     r2 = 1.0 - np.sum(residual**2) / np.sum((query.y - query.y.mean()) ** 2)
@@ -159,9 +159,9 @@ def test_scores_are_of_tasks_as_they_come(forecasts):
     mean = np.average(query.y, weights=kept)
     weighted = 1.0 - kept @ residual**2 / (kept @ (query.y - mean) ** 2)
     assert learner.score(new, sample_weight=weights) == pytest.approx(weighted)
-    scorer = task_scorer("neg_mean_absolute_error", support=4, order="given")
+    scorer = task_scorer("neg_mean_absolute_error", n_support=4, order="first")
     assert scorer(learner, new) == pytest.approx(-np.abs(residual).mean())
-    assert repr(scorer) == "task_scorer('neg_mean_absolute_error', support=4, order='given')"
+    assert repr(scorer) == "task_scorer('neg_mean_absolute_error', n_support=4, order='first')"
     with pytest.raises(ValueError, match="order"):
         learner.score(new, order="time")
     with pytest.raises(ValueError, match="order"):
@@ -177,20 +177,20 @@ def test_the_middle_of_a_range_is_scored():
 def test_the_papers_learners_are_calibrated_for_tasks_as_they_come():
     """Counted on random rows the intervals of a walk's later rows are too narrow, counted in order they are not."""
     covered = {}
-    for order in ("random", "given"):
+    for order in ("random", "first"):
         found = []
         for seed in range(5):
             learner = IndependentLearner().fit(_walks(2, [seed, 0]))
-            learner.calibrate_intervals(_walks(80, [seed, 1]), support=3, order=order)
+            learner.calibrate_intervals(_walks(80, [seed, 1]), n_support=3, order=order)
             assert 3.0 in learner.calibration_.rows
             found.append(_coverage(learner, _walks(60, [seed, 2]), 3))
         covered[order] = np.mean(found)
     assert covered["random"] < 0.72
-    assert 0.76 < covered["given"] < 0.87
+    assert 0.76 < covered["first"] < 0.87
 
 
 def test_a_wrong_argument_is_named_and_changes_nothing(forecasts):
-    learner = EmpiricalBayesLearner(support=2.5)
+    learner = EmpiricalBayesLearner(n_support=2.5)
     with pytest.raises(ValueError, match="support"):
         learner.fit(forecasts[1])
     assert not hasattr(learner, "prior_")
@@ -198,7 +198,7 @@ def test_a_wrong_argument_is_named_and_changes_nothing(forecasts):
         EmpiricalBayesLearner(order="time").fit(forecasts[1])
     before = forecasts[0].prior_
     with pytest.raises(ValueError, match="support"):
-        forecasts[0].calibrate_intervals(forecasts[2], support=(3, 1))
+        forecasts[0].calibrate_intervals(forecasts[2], n_support=(3, 1))
     assert forecasts[0].prior_ is before
 
 
@@ -215,11 +215,11 @@ def _growing(n_tasks, seed, origin=0.0):
 
 def test_levels_are_those_at_the_beginning_wherever_time_is_counted_from():
     """Uncorrelated slopes are a form of few numbers there, and only there; forecasts do not depend on the calendar."""
-    learner = EmpiricalBayesLearner(support=2, order="given").fit(_growing(20, 0))
-    assert learner.form_["structure"] == "diagonal"
+    learner = EmpiricalBayesLearner(n_support=2, order="first").fit(_growing(20, 0))
+    assert learner.structure_["structure"] == "diagonal"
     assert learner.prior_.scaling.shift[0] == 0.0
-    assert "structure" not in EmpiricalBayesLearner().fit(_growing(20, 0)).form_
-    later = EmpiricalBayesLearner(support=2, order="given").fit(_growing(20, 0, origin=1990.0))
+    assert "structure" not in EmpiricalBayesLearner().fit(_growing(20, 0)).structure_
+    later = EmpiricalBayesLearner(n_support=2, order="first").fit(_growing(20, 0, origin=1990.0))
     new, moved = _growing(5, 1), _growing(5, 1, origin=1990.0)
     for task, same in zip(new, moved, strict=True):
         expected = learner.adapt(task.X[:2], task.y[:2]).predict(task.X)

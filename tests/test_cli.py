@@ -250,7 +250,7 @@ def test_evaluate(folder, monkeypatch):
     )
     result = json.loads(done.stdout)
     assert (result["n_tasks"], result["n_query"], len(result["errors"])) == (3, 9, 2)
-    assert (calls[0]["supports"], calls[0]["random_state"], calls[0]["order"]) == ([0, 5], 3, "given")
+    assert (calls[0]["supports"], calls[0]["random_state"], calls[0]["order"]) == ([0, 5], 3, "first")
 
 
 def test_a_common_regressor_is_read_only_if_it_is_trusted(folder, tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from folds import few_folds
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.progress import Stages
 from tailored.baselines import RidgePerTask
@@ -89,11 +90,11 @@ def test_few_tasks_that_share_nothing_are_left_alone():
     tasks = tasks_of(weights, 12, 0.5, 4, level=rng.normal(size=60))
     train, new = tasks[:20], tasks[20:]
     learner = EmpiricalBayesLearner().fit(train)
-    assert learner.form_["kind"] == "independent"
+    assert learner.structure_["kind"] == "independent"
     support, query = new.support_query(8, random_state=0)
     alone = RidgePerTask().fit(train)
     p = np.concatenate(
-        [t.X @ w[:5] + w[5:].sum() for t, w in zip(query, alone.adapt_many(support), strict=True)]
+        [t.X @ w[:5] + w[5:].sum() for t, w in zip(query, alone.adapt_many(support).weights_, strict=True)]
     )
     rival = np.abs(p - query.y).mean()
     assert learner.task_errors(support, query).mean() < 1.01 * rival
@@ -102,7 +103,7 @@ def test_few_tasks_that_share_nothing_are_left_alone():
 def test_few_tasks_that_share_much_are_not():
     rng = np.random.default_rng(3)
     weights = [2.0, -1.0, 1.0] + 0.3 * rng.normal(size=(20, 3))
-    assert EmpiricalBayesLearner().fit(tasks_of(weights, 12, 0.5, 4)).form_["kind"] == "mixed model"
+    assert EmpiricalBayesLearner().fit(tasks_of(weights, 12, 0.5, 4)).structure_["kind"] == "mixed model"
 
 
 @pytest.mark.parametrize("T", [15, 60])
@@ -173,7 +174,7 @@ def test_a_weak_effect_on_the_intercept_is_kept():
         side = rng.normal(size=(45, 1))
         X, groups = rng.normal(size=(45 * 6, 1)), np.repeat(np.arange(45), 6)
         y = (X[:, 0] + (0.5 * side[:, 0] + rng.normal(size=45))[groups]) + rng.normal(size=len(X))
-        learner = EmpiricalBayesLearner(validation_fraction=0.5, calibrate=False)
+        learner = few_folds()
         data = data_of(TaskSet(X, y, groups, side_info=dict(enumerate(side))), validation_fraction=0.5)
         data = replace(data, side=learner._side_features(data.tasks))
         chosen, _ = selection._select_side(data, lambda jobs: [f(*a, **k) for f, a, k in jobs])
@@ -374,7 +375,7 @@ def test_the_bar_is_as_long_as_what_is_done(monkeypatch):
     monkeypatch.setattr(learn_module, "stages", counted)
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
     tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, random_state=0)
-    learner = EmpiricalBayesLearner(validation_fraction=0.5, calibrate=False).fit(tasks)
+    learner = few_folds().fit(tasks)
     assert learner.n_components_ == 2
     biases = [entry for entry in learner.search_results_ if entry["kind"] == "conditional bias"]
     folds, tried = 2, len(biases) - 3

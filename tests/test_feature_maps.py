@@ -106,7 +106,7 @@ def test_sparse_rows(name, tasks):
 @pytest.mark.parametrize("name", MAPS)
 def test_learning_and_saving(name, make, few_steps, tasks, tmp_path):
     learner = make(MAPS[name]).fit(tasks)
-    weights = learner.adapt_many(tasks)
+    weights = learner.adapt_many(tasks).weights_
     assert np.isfinite(weights).all()
     np.testing.assert_allclose(weights_of(learner.adapt(tasks[0].X, tasks[0].y)), weights[0], atol=1e-7)
     assert np.isfinite(learner.adapt().coef_).all()

@@ -176,13 +176,13 @@ def test_calibrating_changes_the_intervals_alone(tmp_path):
     tasks = make_clusters(40, n_clusters=1, n_rows=12, n_features=4, rank=2, random_state=0)
     learner = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=False).fit(tasks[:15])
     assert learner.calibration_ is None
-    before, weights = learner.prior_, learner.adapt_many(tasks)
+    before, weights = learner.prior_, learner.adapt_many(tasks).weights_
     learner.save(tmp_path / "a")
     assert tailored.load(tmp_path / "a").calibration_ is None
     learner.calibrate_intervals(tasks[15:])
     assert before.calibration is None
     assert learner.prior_.conditioning is before.conditioning
-    np.testing.assert_array_equal(learner.adapt_many(tasks), weights)
+    np.testing.assert_array_equal(learner.adapt_many(tasks).weights_, weights)
     # tasks of 12 rows: none, doubling, and all of the nine that a task is adapted on
     np.testing.assert_array_equal(learner.calibration_.rows, [0.0, 1.0, 2.0, 4.0, 9.0])
     for share in learner.calibration_.weights:

@@ -8,7 +8,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet, load
+from folds import few_folds
+from tailored import ConditionalLearner, TaskSet, load
 from tailored.feature_maps import SideFeatures, SideVector
 from tailored.solvers import ProjectedSGD
 
@@ -42,7 +43,7 @@ def tasks_of(*columns, kind="pandas"):
 @cache
 def fitted(*columns):
     # a draw of held-out tasks that finds the level of those without an age, as nine in ten do
-    return EmpiricalBayesLearner(validation_fraction=0.5, random_state=1).fit(tasks_of(*columns))
+    return few_folds(random_state=1).fit(tasks_of(*columns))
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -145,7 +146,7 @@ def test_curves_have_their_knots_where_numbers_were():
 def test_what_is_missing_says_something():
     """Tasks whose age is not known have a level of their own, and the learner finds it."""
     learner = fitted("age")
-    assert learner.side_form_ is not None
+    assert learner.side_structure_ is not None
     x = np.zeros((1, 2))
     assert learner.adapt(side_info=[np.nan]).predict(x)[0] == pytest.approx(8.0, abs=1.5)
     assert learner.adapt(side_info=[50.0]).predict(x)[0] == pytest.approx(0.0, abs=1.5)
@@ -156,7 +157,7 @@ def test_what_is_missing_says_something():
 
 
 LEARNERS = {
-    "empirical Bayes": EmpiricalBayesLearner(validation_fraction=0.5),
+    "empirical Bayes": few_folds(),
     "Algorithm 1": ConditionalLearner("vector", solver=ProjectedSGD(0.1), loss="squared"),
     "joined": ConditionalLearner(["vector", "mean"], solver=ProjectedSGD(0.1), loss="squared"),
 }
@@ -183,10 +184,10 @@ def test_nothing_fails_for_what_is_missing(name, columns, few_steps, tmp_path):
         assert np.isfinite(learner.representation(side_info=side)).all()
     nothing = learner.adapt(side_info=dict.fromkeys(columns))
     np.testing.assert_allclose(learner.predict(x, groups=[99, 98, 99]), nothing.predict(x))
-    assert np.isfinite(learner.adapt_many(tasks)).all()
+    assert np.isfinite(learner.adapt_many(tasks).weights_).all()
     learner.save(tmp_path / "learner")
     again = load(tmp_path / "learner")
-    np.testing.assert_array_equal(again.adapt_many(tasks), learner.adapt_many(tasks))
+    np.testing.assert_array_equal(again.adapt_many(tasks).weights_, learner.adapt_many(tasks).weights_)
 
 
 def test_a_column_without_any_value(few_steps):

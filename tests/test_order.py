@@ -51,7 +51,7 @@ def answers(learner, described=False):
     if not hasattr(learner, "adapt_many"):
         return learner.predict_rows(*new.support_query(4, shuffle=False)), np.zeros(0)
     known = getattr(learner, "task_labels_", np.zeros(0))
-    return learner.adapt_many(new), getattr(learner, "task_weights_", known)[np.argsort(known)]
+    return learner.adapt_many(new).weights_, getattr(learner, "task_weights_", known)[np.argsort(known)]
 
 
 def same(one, other, described=False):
@@ -99,7 +99,7 @@ def test_the_order_within_pieces_of_a_stream_does_not_matter(few_steps):
 
 def test_tasks_without_statistics_of_all_are_summed_in_the_order_of_their_labels(few_steps, monkeypatch):
     """More tasks than a sample holds, and statistics that are too large to be kept."""
-    monkeypatch.setattr("tailored.learners._empirical_bayes.LARGEST_STATISTICS", 10)
+    monkeypatch.setattr("tailored.learners.empirical_bayes.LARGEST_STATISTICS", 10)
     monkeypatch.setattr("tailored.sources.memory.BLOCK_FLOATS", 90)
     small = functools.partial(Reservoir, 16)
     monkeypatch.setattr("tailored.sources.memory.Reservoir", small)
@@ -222,7 +222,7 @@ def everything(learner, seed):
     """All that a learner answers about some new tasks, as bytes."""
     new = made(seed, 4)
     given, asked = new.support_query(5, shuffle=False)
-    found = [learner.adapt_many(given)]
+    found = [learner.adapt_many(given).weights_]
     for task, rows in zip(given, asked, strict=True):
         model = learner.adapt(task.X, task.y, side_info=task.side_info)
         found += [model.coef_, model.predict(rows.X), *model.predict_interval(rows.X, coverage=0.8)]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
+from folds import few_folds
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, load
 from tailored.datasets import make_clusters
 from tailored.priors.base import predict_blocks
@@ -44,7 +45,7 @@ def fitted(side=True):
         target="rating",
         side_columns=["age"] if side else None,
     )
-    return EmpiricalBayesLearner(validation_fraction=0.5).fit(tasks)
+    return few_folds().fit(tasks)
 
 
 def halves():
@@ -167,7 +168,7 @@ def test_predictions_alone():
 
 
 def test_a_learner_of_arrays_is_told_the_columns():
-    learner = EmpiricalBayesLearner(validation_fraction=0.5).fit(
+    learner = few_folds().fit(
         TRAIN[["x0", "x1"]].to_numpy(), TRAIN["rating"].to_numpy(), groups=TRAIN["user"].tolist()
     )
     query, support = (part.drop(columns="age") for part in halves())

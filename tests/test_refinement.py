@@ -39,13 +39,13 @@ def first(tasks):
 
 
 def test_features_are_adapted_weights(first, tasks):
-    norms = np.linalg.norm(first.adapt_many(tasks), axis=1)
+    norms = np.linalg.norm(first.adapt_many(tasks).weights_, axis=1)
     whole = np.sqrt(np.mean(norms**2))
     for options in ({}, {"constant": True}, {"unit_norm": True}, {"unit_norm": True, "constant": True}):
         feature_map = AdaptedWeights(first, **options).fit(tasks)
         assert feature_map.model is first
         phi = feature_map.transform(tasks)
-        expected = first.adapt_many(tasks) / (norms[:, None] if "unit_norm" in options else whole)
+        expected = first.adapt_many(tasks).weights_ / (norms[:, None] if "unit_norm" in options else whole)
         if "constant" in options:
             expected = np.column_stack([expected, np.ones(len(tasks))])
         np.testing.assert_allclose(phi, expected, rtol=1e-12)
@@ -71,12 +71,12 @@ def test_an_unfitted_learner_is_cloned_and_fitted(tasks):
     spec = unconditional()
     second = refined(spec).fit(tasks)
     assert not hasattr(spec, "prior_")
-    expected = unconditional().fit(tasks).adapt_many(tasks)
+    expected = unconditional().fit(tasks).adapt_many(tasks).weights_
     phi = second.feature_map_.transform(tasks)
     np.testing.assert_allclose(phi * second.feature_map_.norm, expected, rtol=1e-12)
     # other tasks, another first model
     again = second.feature_map_.fit(tasks[:10])
-    half = unconditional().fit(tasks[:10]).adapt_many(tasks)
+    half = unconditional().fit(tasks[:10]).adapt_many(tasks).weights_
     np.testing.assert_allclose(again.transform(tasks) * again.norm, half, rtol=1e-12)
     with pytest.raises(ValueError, match="not fitted"):
         AdaptedWeights(UnconditionalLearner(fit_intercept=False)).transform(tasks)
@@ -99,13 +99,13 @@ def test_search_and_saving(name, few_steps, tasks, tmp_path):
     ).fit(tasks)
     # "H does not move" is among the default ratios
     assert {entry["step_H"] for entry in second.search_results_} == {0.0, 0.1, 1.0, 10.0}
-    weights = second.adapt_many(tasks)
+    weights = second.adapt_many(tasks).weights_
     X, y = tasks[3].X, tasks[3].y
     np.testing.assert_allclose(second.adapt(X, y).coef_, weights[3], atol=1e-6)
     assert np.isfinite(second.adapt().coef_).all()
     second.save(tmp_path / "a")
     again = tailored.load(tmp_path / "a")
-    np.testing.assert_array_equal(again.adapt_many(tasks), weights)
+    np.testing.assert_array_equal(again.adapt_many(tasks).weights_, weights)
     np.testing.assert_array_equal(again.adapt(X, y).coef_, second.adapt(X, y).coef_)
     assert type(again.feature_map) is type(FIRST[name])
     if name == "map":
@@ -122,7 +122,7 @@ def test_search_and_saving(name, few_steps, tasks, tmp_path):
         again.feature_map_.model.task_weights_, second.feature_map_.model.task_weights_
     )
     copied = pickle.loads(pickle.dumps(second))
-    np.testing.assert_array_equal(copied.adapt_many(tasks), weights)
+    np.testing.assert_array_equal(copied.adapt_many(tasks).weights_, weights)
 
 
 def test_without_H_it_is_the_unconditional_learner(tasks):
@@ -131,7 +131,7 @@ def test_without_H_it_is_the_unconditional_learner(tasks):
     still = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(0.0,))
     second = ConditionalLearner(first, solver=still, fit_intercept=False).fit(tasks)
     np.testing.assert_array_equal(second.conditioning_.C, first.conditioning_.C)
-    np.testing.assert_allclose(second.adapt_many(tasks), first.adapt_many(tasks), atol=1e-8)
+    np.testing.assert_allclose(second.adapt_many(tasks).weights_, first.adapt_many(tasks).weights_, atol=1e-8)
     searched = ConditionalLearner(first, solver=ProjectedSGD(step_sizes=(0.1, 1.0)), fit_intercept=False).fit(
         tasks
     )
@@ -150,18 +150,20 @@ def test_fitted_and_unfitted_learners_are_saved_as_arguments(first, tasks, tmp_p
     second = refined([first, "mean", unconditional(0.2)]).fit(tasks)
     second.save(tmp_path / "a")
     again = tailored.load(tmp_path / "a")
-    np.testing.assert_array_equal(again.feature_map[0].adapt_many(tasks), first.adapt_many(tasks))
+    np.testing.assert_array_equal(
+        again.feature_map[0].adapt_many(tasks).weights_, first.adapt_many(tasks).weights_
+    )
     np.testing.assert_array_equal(again.feature_map[0].task_weights_, first.task_weights_)
     assert again.feature_map[2].solver.step == 0.2
     assert not hasattr(again.feature_map[2], "prior_")
     assert repr(again) == repr(second)
     assert isinstance(again.feature_map_, JoinedMaps)
-    np.testing.assert_array_equal(again.adapt_many(tasks), second.adapt_many(tasks))
+    np.testing.assert_array_equal(again.adapt_many(tasks).weights_, second.adapt_many(tasks).weights_)
 
 
 def test_in_empirical_bayes(few_steps, first, tasks):
     learner = EmpiricalBayesLearner(first).fit(tasks)
-    assert np.isfinite(learner.adapt_many(tasks)).all()
+    assert np.isfinite(learner.adapt_many(tasks).weights_).all()
     side = learner.prior_.side
     assert not side.from_description
     raw = side(tasks) * side.deviation + side.mean
@@ -189,7 +191,9 @@ def test_side_information_of_the_first_model():
     first = refined("vector", bias="conditional").fit(tasks)
     second = refined(first).fit(tasks)
     X, y, s = entries[0]
-    np.testing.assert_allclose(second.adapt(X, y, side_info=s).coef_, second.adapt_many(tasks)[0], atol=1e-7)
+    np.testing.assert_allclose(
+        second.adapt(X, y, side_info=s).coef_, second.adapt_many(tasks).weights_[0], atol=1e-7
+    )
     assert np.isfinite(second.adapt(side_info=s).coef_).all()
     with pytest.raises(ValueError, match="side_info"):
         second.adapt(X, y)

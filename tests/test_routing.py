@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score, c
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from folds import few_folds
 from tailored import (
     ConditionalLearner,
     EmpiricalBayesLearner,
@@ -49,7 +50,7 @@ X, Y, GROUPS, SIDE = draw()
 @cache
 def fitted(side=False):
     given = {"side_info": SIDE} if side else {}
-    return EmpiricalBayesLearner(validation_fraction=0.5).fit(X, Y, groups=GROUPS, **given)
+    return few_folds().fit(X, Y, groups=GROUPS, **given)
 
 
 def by_hand(learner, how, scaler=False, side=False):
@@ -92,7 +93,7 @@ def predicted_by_adapting(model, support, query):
 
 
 LEARNERS = {
-    "empirical Bayes": EmpiricalBayesLearner(validation_fraction=0.5),
+    "empirical Bayes": few_folds(),
     "conditional": ConditionalLearner(loss="squared", solver=ProjectedSGD(0.1)),
     "unconditional": UnconditionalLearner(loss="squared", solver=ProjectedSGD(0.1)),
 }
@@ -110,7 +111,7 @@ LEARNERS = {
 def test_cross_validation_over_whole_tasks(name, scaler, side, few_steps):
     learner = LEARNERS[name]
     params = {"groups": GROUPS, **({"side_info": SIDE} if side else {})}
-    scorer = task_scorer("neg_mean_absolute_error", support=2)
+    scorer = task_scorer("neg_mean_absolute_error", n_support=2)
     with sklearn.config_context(**ROUTED):
         estimator = make_pipeline(StandardScaler(), clone(learner)) if scaler else clone(learner)
         plain = cross_val_score(estimator, X, Y, params=params, cv=CV)
@@ -122,9 +123,9 @@ def test_cross_validation_over_whole_tasks(name, scaler, side, few_steps):
 
 def test_a_description_helps_where_it_was_passed(few_steps):
     """Passed on to fit and to score: with one row of a new task, the description says the level."""
-    scorer = task_scorer("neg_mean_absolute_error", support=0)
+    scorer = task_scorer("neg_mean_absolute_error", n_support=0)
     with sklearn.config_context(**ROUTED):
-        learner = EmpiricalBayesLearner(validation_fraction=0.5)
+        learner = few_folds()
         told, untold = (
             cross_val_score(learner, X, Y, params=params, cv=CV, scoring=scorer).mean()
             for params in ({"groups": GROUPS, "side_info": SIDE}, {"groups": GROUPS})
@@ -142,7 +143,7 @@ def test_a_description_helps_where_it_was_passed(few_steps):
 @pytest.mark.parametrize("scored", [False, True])
 def test_grid_search_over_whole_tasks(scaler, scored):
     learner, steps = LEARNERS["unconditional"], [1e-6, 1.0]
-    scorer = task_scorer("neg_mean_absolute_error", support=3) if scored else None
+    scorer = task_scorer("neg_mean_absolute_error", n_support=3) if scored else None
     with sklearn.config_context(**ROUTED):
         estimator = clone(learner)
         if scaler:
@@ -188,13 +189,13 @@ def test_scorers_by_name_never_give_a_number(scaler):
                 estimator, X, Y, params={"groups": GROUPS}, cv=CV, scoring=scoring, error_score=np.nan
             )["test_score"]
         assert np.isnan(scores).all()
-        assert any("groups: the learner was fitted on 6 tasks" in str(w.message) for w in seen)
+        assert any("groups: the learner was fitted to 6 tasks" in str(w.message) for w in seen)
         assert not any(issubclass(w.category, FitFailedWarning) for w in seen)
 
 
 def test_the_scorer_says_what_it_needs():
-    scorer = task_scorer("r2", support=2)
-    assert repr(scorer) == "task_scorer('r2', support=2)"
+    scorer = task_scorer("r2", n_support=2)
+    assert repr(scorer) == "task_scorer('r2', n_support=2)"
     learner = IndependentLearner(loss="squared").fit(X, Y, groups=GROUPS)
     with pytest.raises(ValueError, match="enable_metadata_routing"):
         scorer(learner, X, Y)
@@ -266,7 +267,7 @@ def test_unseen_tasks_get_the_prior():
 
 def test_unseen_tasks_are_described():
     learner = fitted(side=True)
-    assert learner.side_form_ is not None
+    assert learner.side_structure_ is not None
     groups = np.array([7, GROUPS[0], 8, 7, GROUPS[1]])
     described = {7: [2.0], 8: [-1.0]}
     expected = np.array(

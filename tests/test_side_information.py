@@ -6,6 +6,7 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 import tailored
+from folds import few_folds
 from studies.theory.bayes import CurveOracle
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_circle
@@ -324,9 +325,9 @@ def test_the_circle_is_found(monkeypatch):
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
     both, truth = make_circle(500, n_features=4, n_rows=10, random_state=0, return_truth=True)
     train, test = both[:200], both[200:]
-    learner = EmpiricalBayesLearner(validation_fraction=0.5).fit(train)
-    assert learner.side_form_["curved"]
-    assert learner.side_form_["effect on"] == "all weights"
+    learner = few_folds().fit(train)
+    assert learner.side_structure_["curved"]
+    assert learner.side_structure_["effect on"] == "all weights"
     support, query = test.support_query(3, random_state=0)
     oracle = CurveOracle(truth.mean, truth.spread, truth.noise).task_errors(support, query).mean()
     assert learner.task_errors(support, query).mean() < 1.05 * oracle
@@ -339,8 +340,8 @@ def test_the_circle_is_found(monkeypatch):
 def test_a_description_of_the_intercept_is_taken_as_such(few_steps, tmp_path):
     tasks = described(seed=3)
     learner = EmpiricalBayesLearner().fit(tasks)
-    assert learner.side_form_["effect on"] == "intercept"
-    assert not learner.side_form_["curved"]
+    assert learner.side_structure_["effect on"] == "intercept"
+    assert not learner.side_structure_["curved"]
     Gamma = learner.prior_.mixture.side
     assert not Gamma[:-1].any()
     red, green, violet = (
@@ -353,12 +354,12 @@ def test_a_description_of_the_intercept_is_taken_as_such(few_steps, tmp_path):
     # without the word the rows have to say it
     without = EmpiricalBayesLearner("posterior").fit(tasks)
     new = described(seed=4)
-    assert without.side_form_ is None
-    assert learner.task_errors(new, support=0).mean() < 0.8 * without.task_errors(new, support=0).mean()
+    assert without.side_structure_ is None
+    assert learner.task_errors(new, n_support=0).mean() < 0.8 * without.task_errors(new, n_support=0).mean()
     # and a file keeps all of it
     learner.save(tmp_path / "learner")
     again = tailored.load(tmp_path / "learner")
-    np.testing.assert_array_equal(again.adapt_many(new), learner.adapt_many(new))
+    np.testing.assert_array_equal(again.adapt_many(new).weights_, learner.adapt_many(new).weights_)
     assert again.prior_.side.curves[0].column == 0
     for word in ("red", "violet"):
         side = {"age": 99.0, "colour": word, "old": True}
@@ -372,9 +373,9 @@ def test_a_description_without_meaning_moves_nothing(few_steps):
     X, groups = rng.normal(size=(180, 2)), np.repeat(np.arange(30), 6)
     y = X @ [1.0, -1.0] + rng.normal(size=30)[groups] + 0.5 * rng.normal(size=180)
     side = dict(enumerate(rng.normal(size=(30, 1))))
-    learner = EmpiricalBayesLearner(validation_fraction=0.5).fit(X, y, groups=groups, side_info=side)
-    assert learner.side_form_ is None
-    plain = EmpiricalBayesLearner(validation_fraction=0.5).fit(X, y, groups=groups)
+    learner = few_folds().fit(X, y, groups=groups, side_info=side)
+    assert learner.side_structure_ is None
+    plain = few_folds().fit(X, y, groups=groups)
     np.testing.assert_allclose(learner.predict(X, groups=groups), plain.predict(X, groups=groups), atol=1e-9)
     # the same description must be given, although it was of no use
     with pytest.raises(ValueError, match="side_info"):

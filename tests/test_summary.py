@@ -257,7 +257,7 @@ def test_r2_of_relevant_and_irrelevant_side_information(described):
 def test_baselines(described):
     learner = described[0]
     new, _ = draw(30, seed=9, side=2, effect=1.5)
-    errors = learner.summary(new, support=3).tables["errors"].columns
+    errors = learner.summary(new, n_support=3).tables["errors"].columns
     found = dict(zip(errors["method"], errors["error"], strict=True))
     given, asked = new.support_query(3, random_state=0)
     means, ridges = [], []
@@ -269,7 +269,7 @@ def test_baselines(described):
         ridges.append(np.mean(np.abs(query.y - units.raw_predictions(units.dense(query.X) @ w))))
     assert found["task mean"] == pytest.approx(np.mean(means), rel=1e-9)
     assert found["ridge per task"] == pytest.approx(np.mean(ridges), rel=1e-9)
-    assert found["this learner"] == pytest.approx(learner.task_errors(new, support=3).mean(), rel=1e-9)
+    assert found["this learner"] == pytest.approx(learner.task_errors(new, n_support=3).mean(), rel=1e-9)
     assert found["this learner"] < found["ridge per task"] < found["task mean"]
 
 
@@ -337,7 +337,7 @@ def test_components_and_gates():
     components = summary.to_frame("components")
     assert components["proportion"].sum() == pytest.approx(1.0)
     assert len(summary.to_frame("component_effects")) == 4 * learner.n_components_
-    if learner.form_.get("gate_penalty"):
+    if learner.structure_.get("gate_penalty"):
         told = summary.to_frame("side_information")["entropy reduction"][0]
         # The hint is right nine times in ten: 1 − H(0.9) / log 2 of what two equal clusters leave open.
         assert 0.05 < told < 0.9
@@ -349,11 +349,11 @@ def test_components_and_gates():
 def test_summary_of_other_learners(learner):
     tasks, _ = draw(20)
     learner.fit(tasks)
-    summary = learner.summary(tasks[:5], support=3)
+    summary = learner.summary(tasks[:5], n_support=3)
     check_text(summary)
     assert summary.tables["errors"].columns["method"] == ["this learner"]
     frame = learner.effects(tasks)
-    np.testing.assert_allclose(frame["effect"].to_numpy().reshape(20, -1), learner.adapt_many(tasks))
+    np.testing.assert_allclose(frame["effect"].to_numpy().reshape(20, -1), learner.adapt_many(tasks).weights_)
     assert frame["std"].isna().all()
 
 

@@ -170,7 +170,7 @@ def test_learned_functions_stay_under_their_bounds(conditional):
                 environment, learner, n=n, n_tasks=60, random_state=[9, seed, draw]
             ).mean
             test = environment.sample(60, n, [9, seed, draw])
-            thetas = learner.representations(test.tasks)
+            thetas = learner.representation(test.tasks)
             rival = exact.tau[test.clusters]
             surrogate[draw] = _surrogate(test.tasks, thetas) - _surrogate(test.tasks, rival)
         level = 1 - 1e-3 / 8
@@ -263,7 +263,7 @@ def test_learned_bound_is_sharp_after_one_task():
     learner = UnconditionalLearner(
         solver=ProjectedSGD(best.step), initial_representation=0.0, fit_intercept=False
     ).fit(tasks)
-    excess = 1.0 - learner.adapt_many(tasks)[0, 0]
+    excess = 1.0 - learner.adapt_many(tasks).weights_[0, 0]
     assert 0.98 * best.value <= excess <= best.value
 
 

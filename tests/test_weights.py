@@ -5,9 +5,9 @@ import pytest
 import sklearn
 from sklearn.model_selection import GroupKFold, cross_val_score
 
+from folds import few_folds
 from tailored import (
     ConditionalLearner,
-    EmpiricalBayesLearner,
     IndependentLearner,
     TaskSet,
     UnconditionalLearner,
@@ -25,7 +25,7 @@ WEIGHTS[0] = 0
 
 
 def learner():
-    return EmpiricalBayesLearner(validation_fraction=0.5)
+    return few_folds()
 
 
 def same(a, b):
@@ -33,7 +33,7 @@ def same(a, b):
     np.testing.assert_array_equal(a.task_weights_, b.task_weights_)
     np.testing.assert_array_equal(a.conditioning_.C, b.conditioning_.C)
     np.testing.assert_array_equal(a.adapt(X[:2], Y[:2]).coef_, b.adapt(X[:2], Y[:2]).coef_)
-    assert a.form_ == b.form_
+    assert a.structure_ == b.structure_
 
 
 def test_a_weight_is_a_number_of_rows(few_steps):

@@ -126,7 +126,7 @@ def evaluate(
         Numbers of support rows.  Tasks that do not have more rows than the largest are used for fitting only.  By default
         those of 0, 1, 2, 5, 10, 20 and 50 that half of the tasks exceed.
     n_folds : int, default=5
-    order : {"random", "given"}, default="random"
+    order : {"random", "first"}, default="random"
         Whether the support rows are random rows, or the first rows of a task.
     loss : str or Loss, default="absolute"
         Loss that is averaged over the rows of a task.
@@ -237,9 +237,9 @@ class _Predicted(RegressorMixin, BaseEstimator):
 class TaskScorer:
     """A scorer that adapts to some rows of each task and scores the predictions of the others."""
 
-    def __init__(self, scoring: str, support: float | int, order: str, random_state: Any) -> None:
+    def __init__(self, scoring: str, n_support: float | int, order: str, random_state: Any) -> None:
         self.scoring = scoring
-        self.support = support
+        self.n_support = n_support
         self.order = order
         self.random_state = random_state
 
@@ -263,7 +263,7 @@ class TaskScorer:
             )
         tasks = X if isinstance(X, TaskSet) else TaskSet(X, y, groups, side_info)
         support, query = tasks.support_query(
-            self.support, random_state=self.random_state, shuffle=self.order == "random"
+            self.n_support, random_state=self.random_state, shuffle=self.order == "random"
         )
         predicted = _Predicted(estimator.predict_tasks(query, support, coverage=None)["prediction"])
         return float(get_scorer(self.scoring)(predicted, query.X, query.y))
@@ -277,13 +277,13 @@ class TaskScorer:
 
     def __repr__(self) -> str:
         order = "" if self.order == ORDERS[0] else f", order={self.order!r}"
-        return f"task_scorer({self.scoring!r}, support={self.support!r}{order})"
+        return f"task_scorer({self.scoring!r}, n_support={self.n_support!r}{order})"
 
 
 def task_scorer(
     scoring: str = "neg_mean_absolute_error",
     *,
-    support: float | int = 0.5,
+    n_support: float | int = 0.5,
     order: str = "random",
     random_state: Any = 0,
 ) -> TaskScorer:
@@ -293,12 +293,12 @@ def task_scorer(
     ----------
     scoring : str
         Name of one of scikit-learn's scorers, applied to the predictions of all query rows.
-    support : float or int, default=0.5
+    n_support : float or int, default=0.5
         Fraction or number of support rows of each task.
-    order : {"random", "given"}, default="random"
+    order : {"random", "first"}, default="random"
         Whether the support rows are random rows, or the first rows of a task.
     random_state : int, RandomState or None, default=0
         Seed of the support rows.
     """
     get_scorer(scoring)  # raises for an unknown name, instead of a score of NaN later
-    return TaskScorer(scoring, support, check_choice("order", order, ORDERS), random_state)
+    return TaskScorer(scoring, n_support, check_choice("order", order, ORDERS), random_state)

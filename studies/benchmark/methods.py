@@ -140,7 +140,7 @@ METHODS: dict[str, Method] = {
     ),
     OURS: _ours(),
     COMMON: _ours(common="auto"),
-    IN_ORDER: Method(_in_order, '`EmpiricalBayesLearner(order="given", support=...)`', is_asked=True),
+    IN_ORDER: Method(_in_order, '`EmpiricalBayesLearner(order="first", n_support=...)`', is_asked=True),
     QUANTILE: _ours(10, loss=Pinball(QUANTILE_LEVEL)),
     ORACLE: Method(lambda split: Known(split.oracle), "Bayes oracle, knows the environment", is_asked=True),
 }

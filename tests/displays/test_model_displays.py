@@ -245,7 +245,7 @@ def test_the_map_is_the_representation(clusters):
     theta = learner.representation(tasks[3].X, tasks[3].y) / len(tasks[3].y)
     np.testing.assert_allclose(learner.prior_.scaling.raw_representation(found.tau), theta, rtol=1e-6)
     mean = RepresentationMapDisplay.from_estimator(learner, tasks, columns=["x1", 3])
-    thetas = learner.representations(tasks) / tasks.sizes[:, None, None]
+    thetas = learner.representation(tasks) / tasks.sizes[:, None, None]
     size = learner.prior_.scaling.columns[[1, 3]]
     want = thetas.mean(axis=0)[np.ix_([1, 3], [1, 3])] * np.outer(size, size)
     np.testing.assert_allclose(mean.tau, want, rtol=1e-6)

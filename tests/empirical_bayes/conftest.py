@@ -3,6 +3,7 @@
 import pytest
 
 from bayes_samples import skewed_tasks
+from folds import few_folds
 from tailored import EmpiricalBayesLearner
 from tailored.datasets import make_clusters
 
@@ -33,4 +34,4 @@ def skewed():
 @pytest.fixture(scope="session")
 def with_side():
     tasks = skewed_tasks(0, n_tasks=70, d=3, side=True)
-    return tasks, EmpiricalBayesLearner(validation_fraction=0.25).fit(tasks)
+    return tasks, few_folds(n_folds=4).fit(tasks)

@@ -99,11 +99,13 @@ def test_arguments_of_the_objective_are_honoured(name, clusters):
     assert plain.prior_.size_exponent == given.prior_.size_exponent == 0
     assert plain.prior_.loss == given.prior_.loss == Absolute()
     for learner in (plain, given):
-        assert not hasattr(learner, "form_")
+        assert not hasattr(learner, "structure_")
     if name == "support":  # only what is judged on held-out tasks depends on it
         assert plain.search_results_ != given.search_results_
     else:
-        assert not np.allclose(plain.adapt_many(clusters), given.adapt_many(clusters), atol=1e-6)
+        assert not np.allclose(
+            plain.adapt_many(clusters).weights_, given.adapt_many(clusters).weights_, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("name", SOLVER_ARGUMENTS)
@@ -120,13 +122,15 @@ def test_arguments_of_solvers_are_honoured(name, clusters):
     elif kind is LBFGS:  # the start may be the best iterate of both, but the path is another one
         assert given.search_results_ != plain.search_results_
     else:
-        assert not np.allclose(plain.adapt_many(clusters), given.adapt_many(clusters), atol=1e-6)
+        assert not np.allclose(
+            plain.adapt_many(clusters).weights_, given.adapt_many(clusters).weights_, atol=1e-6
+        )
     again = (
         ConditionalLearner("mean", solver=kind(**options), fit_intercept=False)
         .set_params(**{f"solver__{name}": value})
         .fit(clusters)
     )
-    np.testing.assert_array_equal(again.adapt_many(clusters), given.adapt_many(clusters))
+    np.testing.assert_array_equal(again.adapt_many(clusters).weights_, given.adapt_many(clusters).weights_)
 
 
 @pytest.mark.parametrize("rank", [1, 32, None])
@@ -141,7 +145,9 @@ def test_rank_does_not_change_the_algorithm(rank, clusters):
     assert fields_of == [{key for key in entry if key != "error"} for entry in default.search_results_]
     found = len(learner.conditioning_.spectrum())
     if rank == 32:
-        np.testing.assert_array_equal(learner.adapt_many(clusters), default.adapt_many(clusters))
+        np.testing.assert_array_equal(
+            learner.adapt_many(clusters).weights_, default.adapt_many(clusters).weights_
+        )
     elif rank is None:
         assert found >= len(default.conditioning_.spectrum())
     else:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bayes_samples import skewed_tasks
+from folds import few_folds
 from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet
 from tailored.baselines import MixedModel, RidgePerTask
 from tailored.datasets import make_clusters
@@ -19,7 +20,7 @@ def test_conditioning_helps_where_it_should():
     tasks = make_clusters(140, n_clusters=2, n_rows=40, n_features=6, random_state=0)
     support, query = tasks.support_query(15, random_state=0)
     train, new, asked = support[:80], support[80:], query[80:]
-    learner = EmpiricalBayesLearner(validation_fraction=0.25).fit(train)
+    learner = few_folds(n_folds=4).fit(train)
     error = learner.task_errors(new, asked).mean()
     # subspaces of rank one: a component for each, or one for each sign
     assert learner.n_components_ in (2, 4)
@@ -30,7 +31,7 @@ def test_conditioning_helps_where_it_should():
 def test_it_degrades_to_its_simpler_forms():
     one = make_clusters(150, n_clusters=1, n_rows=40, n_features=6, rank=2, random_state=3)
     support, query = one.support_query(20, random_state=0)
-    learner = EmpiricalBayesLearner(validation_fraction=0.25).fit(support[:80])
+    learner = few_folds(n_folds=4).fit(support[:80])
     error = learner.task_errors(support[80:], query[80:]).mean()
     assert (
         error
@@ -49,9 +50,7 @@ def test_it_degrades_to_its_simpler_forms():
         (False, 1.01),
         (True, 1.04),
     ):  # an intercept that nobody needs is learned, too
-        learner = EmpiricalBayesLearner(fit_intercept=fit_intercept, validation_fraction=0.5).fit(
-            support[:30]
-        )
+        learner = few_folds(fit_intercept=fit_intercept).fit(support[:30])
         assert learner.task_errors(support[30:], query[30:]).mean() < most * alone
 
 
@@ -63,7 +62,7 @@ def test_search_results_hold_the_choice(mixture):
     (chosen,) = [
         entry
         for entry in tried
-        if {k: v for k, v in entry.items() if k not in measured} == mixture.form_
+        if {k: v for k, v in entry.items() if k not in measured} == mixture.structure_
         and entry["scale"] == mixture.scale_
     ]
     evident = max((e for e in tried if e["scale"] == 1.0), key=lambda entry: entry["evidence"])
@@ -77,15 +76,13 @@ def test_search_results_hold_the_choice(mixture):
     assert last[None] == pytest.approx(chosen["error"], rel=1e-9)
 
 
-def test_calibration_can_be_turned_off(few_steps, mixture, clusters):
-    """Multiples of τ are tried for the forms that may win; none without calibration, or where tasks are few."""
+def test_scales_are_tried_unless_tasks_are_few(few_steps, mixture, clusters):
+    """Multiples of τ are tried for the structures that may win; none where tasks are few."""
     tried = {entry["scale"] for entry in mixture.search_results_ if "scale" in entry}
     assert tried == {0.5, 0.7, 1.0, 1.4, 2.0}
-    plain = EmpiricalBayesLearner(calibrate=False).fit(clusters[:35], validation=clusters[35:45])
     few = EmpiricalBayesLearner().fit(clusters[:8])
-    for learner in (plain, few):
-        assert {entry["scale"] for entry in learner.search_results_ if "scale" in entry} == {1.0}
-        assert learner.scale_ == 1.0
+    assert {entry["scale"] for entry in few.search_results_ if "scale" in entry} == {1.0}
+    assert few.scale_ == 1.0
 
 
 def test_validation_tasks_can_be_given(clusters):
@@ -99,7 +96,7 @@ def test_quantiles():
     tasks = skewed_tasks(8, n_tasks=120, d=2, n_rows=20)
     support, query = tasks.support_query(10, random_state=0)
     for quantile in (0.1, 0.9):
-        learner = EmpiricalBayesLearner(loss=("pinball", {"quantile": quantile}), validation_fraction=0.25)
+        learner = few_folds(loss=("pinball", {"quantile": quantile}), n_folds=4)
         learner.fit(tasks[:80])
         predicted = predict_blocks(learner.prior_, support[80:], query[80:]).prediction
         below = query.y[query.offsets[80] :] <= predicted
@@ -133,9 +130,9 @@ def test_skewed_noise_asks_for_the_median():
 def test_side_information_serves_the_cold_start(with_side):
     tasks, learner = with_side
     fresh = skewed_tasks(1, d=3, side=True)
-    assert learner.side_form_["effect on"] == "all weights"
-    blind = EmpiricalBayesLearner("posterior", validation_fraction=0.25).fit(tasks)
-    assert blind.side_form_ is None
+    assert learner.side_structure_["effect on"] == "all weights"
+    blind = few_folds("posterior", n_folds=4).fit(tasks)
+    assert blind.side_structure_ is None
     informed, uninformed = [], []
     for task in fresh:
         informed.append(np.abs(learner.adapt(side_info=task.side_info).predict(task.X) - task.y).mean())
@@ -163,8 +160,8 @@ def test_other_features_join(few_steps):
         ),
         ("mean", tasks, MeanEmbedding().transform(tasks)),
     ):
-        learner = EmpiricalBayesLearner(spec, validation_fraction=0.5).fit(some)
-        assert np.isfinite(learner.adapt_many(tasks)).all()
+        learner = few_folds(spec).fit(some)
+        assert np.isfinite(learner.adapt_many(tasks).weights_).all()
         side = learner.prior_.side
         assert not side.from_description
         spread = np.where(expected.std(axis=0) > 0, expected.std(axis=0), 1.0)

@@ -48,7 +48,7 @@ def test_adapted_weights_are_posterior_means(clusters, mixture):
     tau, b = mixture.conditioning_.evaluate(phis), mixture.bias_.evaluate(phis)
     right = b + np.einsum("tij,tj->ti", tau, statistics.cross)
     expected = np.linalg.solve(np.eye(b.shape[1]) + tau @ statistics.gram, right[:, :, None])[:, :, 0]
-    found = mixture.adapt_many(clusters)
+    found = mixture.adapt_many(clusters).weights_
     np.testing.assert_allclose(found, units.raw_weights(expected), atol=1e-7)
     assert mixture.bias_penalty_ is None  # nothing is added to the model's own mean
     means = statistics.posterior(mixture.prior_.mixture, Want(means=True)).mean
@@ -58,7 +58,7 @@ def test_adapted_weights_are_posterior_means(clusters, mixture):
 @pytest.mark.parametrize("which", ["clusters", "skewed"])
 def test_adapt_many_is_adapt_for_each(which, clusters, mixture, skewed):
     tasks, learner = (clusters, mixture) if which == "clusters" else skewed
-    many = learner.adapt_many(tasks)
+    many = learner.adapt_many(tasks).weights_
     for row, task in zip(many, tasks, strict=True):
         model = learner.adapt(task.X, task.y)
         np.testing.assert_allclose(weights_of(model), row, atol=1e-8)
@@ -95,7 +95,9 @@ def test_sizes_rule(skewed):
         np.testing.assert_allclose(bayes.representation(X[:n], y[:n]), n * C)
         np.testing.assert_allclose(paper.representation(X[:n], y[:n]), paper.conditioning_.C)
         one = TaskSet.from_tasks([(X[:n], y[:n])])
-        np.testing.assert_allclose(bayes.adapt_many(one)[0], weights_of(bayes.adapt(X[:n], y[:n])), atol=1e-9)
+        np.testing.assert_allclose(
+            bayes.adapt_many(one).weights_[0], weights_of(bayes.adapt(X[:n], y[:n])), atol=1e-9
+        )
     np.testing.assert_allclose(bayes.representation(), C)
 
 
@@ -104,7 +106,7 @@ def test_without_rows_the_prior_mean_predicts(skewed):
     empty = TaskSet.from_tasks([(np.empty((0, 4)), np.empty(0))])
     expected = learner.prior_.scaling.raw_weights(learner.bias_(learner.feature_map_.transform(empty)[0]))
     np.testing.assert_allclose(weights_of(learner.adapt()), expected)
-    np.testing.assert_allclose(learner.adapt_many(empty)[0], expected)
+    np.testing.assert_allclose(learner.adapt_many(empty).weights_[0], expected)
     np.testing.assert_allclose(learner.adapt().coef_, np.ones(4), atol=0.6)
     assert learner.adapt().intercept_ == pytest.approx(0.0, abs=0.3)
 

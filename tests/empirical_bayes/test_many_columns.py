@@ -43,8 +43,8 @@ def fitted():
 def test_the_form_is_chosen_by_the_size_and_its_rank_by_held_out_tasks(fitted):
     learner, _, test = fitted
     assert isinstance(learner.prior_, FactorPrior)
-    assert 2 <= learner.form_["rank"] <= 4
-    found = learner.task_errors(test, support=0.75).mean()
+    assert 2 <= learner.structure_["rank"] <= 4
+    found = learner.task_errors(test, n_support=0.75).mean()
     zero = next(r["error"] for r in learner.search_results_ if r["rank"] == 0)
     assert found < 0.7 * zero
 
@@ -54,7 +54,7 @@ def test_weights_are_those_of_the_dense_posterior(fitted):
     prior, support = learner.prior_, test.support_query(0.5, random_state=0)[0]
     F, D_ = prior.model.factors, prior.model.diagonal
     W = F @ F.T + np.diag(D_)
-    weights = learner.adapt_many(support)
+    weights = learner.adapt_many(support).weights_
     for t in (0, 7):
         X = prior.scaling.dense(support[t].X)
         y = prior.scaling.targets(support[t].y)
@@ -70,7 +70,7 @@ def test_ways_to_predict_agree(fitted):
     learner, train, test = fitted
     support, query = test.support_query(0.5, random_state=0)
     table = learner.predict_tasks(query, support)
-    weights = learner.adapt_many(support)
+    weights = learner.adapt_many(support).weights_
     model = learner.adapt(support[3].X, support[3].y)
     mine = slice(query.offsets[3], query.offsets[4])
     np.testing.assert_allclose(table["prediction"][mine], model.predict(query[3].X), atol=1e-9)
@@ -84,7 +84,7 @@ def test_ways_to_predict_agree(fitted):
     np.testing.assert_allclose(
         seen, train[2].X @ learner.task_weights_[2, :-1] + learner.task_weights_[2, -1]
     )
-    assert learner.score(test, support=0.75) > 0.5
+    assert learner.score(test, n_support=0.75) > 0.5
 
 
 def test_intervals_cover(fitted):
@@ -100,7 +100,7 @@ def test_saved_and_loaded_says_the_same(fitted, tmp_path):
     learner, _, test = fitted
     learner.save(tmp_path / "a.tailored")
     again = load(tmp_path / "a.tailored")
-    np.testing.assert_array_equal(again.adapt_many(test), learner.adapt_many(test))
+    np.testing.assert_array_equal(again.adapt_many(test).weights_, learner.adapt_many(test).weights_)
 
 
 def test_representation_of_some_columns(fitted):
@@ -114,13 +114,13 @@ def test_a_new_user_without_ratings_is_described():
     train, test = tasks.split([0.8, 0.2], random_state=0)
     learner = EmpiricalBayesLearner().fit(train)
     ignorant = EmpiricalBayesLearner(feature_map="posterior").fit(train)
-    assert learner.side_form_ is not None
-    cold = learner.task_errors(test, support=0).mean()
-    assert cold < 0.85 * ignorant.task_errors(test, support=0).mean()
+    assert learner.side_structure_ is not None
+    cold = learner.task_errors(test, n_support=0).mean()
+    assert cold < 0.85 * ignorant.task_errors(test, n_support=0).mean()
     one = test[0]
     model = learner.adapt(side_info=one.side_info)
     np.testing.assert_allclose(
-        np.abs(model.predict(one.X) - one.y).mean(), learner.task_errors(test, support=0)[0], rtol=0.2
+        np.abs(model.predict(one.X) - one.y).mean(), learner.task_errors(test, n_support=0)[0], rtol=0.2
     )
 
 

@@ -106,11 +106,11 @@ def test_stream_outgrows_its_sample(small_sample, few_steps):
     assert stream.running.model is not running.model
     assert learner.predict(np.ones((2, 2)), [143, 0]).shape == (2,)
     np.testing.assert_array_equal(learner.task_labels_, np.arange(132, 144))
-    errors = learner.task_errors(tasks_of(9, 200), support=3)
+    errors = learner.task_errors(tasks_of(9, 200), n_support=3)
     whole = EmpiricalBayesLearner(clip="train").fit(
         TaskSet.concat([tasks_of(2, 12, first=i * 12) for i in range(12)])
     )
-    assert errors.mean() < 1.05 * whole.task_errors(tasks_of(9, 200), support=3).mean()
+    assert errors.mean() < 1.05 * whole.task_errors(tasks_of(9, 200), n_support=3).mean()
 
 
 def test_numbers_from_zero_again_and_again_are_warned_of(few_steps):

@@ -85,8 +85,8 @@ def test_settling_climbs_the_evidence_and_keeps_the_zeros():
 )
 def test_only_what_was_named_varies(varying, vary, tmp_path):
     learner = fit(varying, rows(45))
-    assert learner.form_["varying"] == tuple(vary)
-    assert (learner.form_["kind"], learner.n_components_) == ("mixed model", 1)
+    assert learner.structure_["varying"] == tuple(vary)
+    assert (learner.structure_["kind"], learner.n_components_) == ("mixed model", 1)
     moved = spread(learner)
     assert moved[4] > 1.0
     assert moved[0] > 0.1 or 0 not in vary
@@ -94,13 +94,13 @@ def test_only_what_was_named_varies(varying, vary, tmp_path):
     assert (moved[common] < 1e-10).all()
     # whatever a task's rows say, and however many they are
     new = tasks_of(rows(6, n=40, seed=1))
-    weights = learner.adapt_many(new)
+    weights = learner.adapt_many(new).weights_
     np.testing.assert_allclose(weights[:, common], np.tile(mean_of(learner)[common], (6, 1)), atol=1e-9)
     assert not learner.prior_.mixture.covariances[0][common].any()
     learner.save(tmp_path / "learner")
     again = load(tmp_path / "learner")
     assert again.varying == varying
-    np.testing.assert_array_equal(again.adapt_many(new), weights)
+    np.testing.assert_array_equal(again.adapt_many(new).weights_, weights)
 
 
 def test_a_description_moves_what_varies_alone():
@@ -109,17 +109,17 @@ def test_a_description_moves_what_varies_alone():
     frame["score"] += 4.0 * (frame["school"] % 2) + 1.0 * (frame["school"] % 2) * frame["ses"]
     tasks = TaskSet.from_frame(frame, task="school", target="score", side_info=side)
     learner = EmpiricalBayesLearner(varying=["ses"]).fit(tasks)
-    assert learner.side_form_ is not None
+    assert learner.side_structure_ is not None
     one, other = (learner.adapt(side_info={"kind": kind}) for kind in "ab")
     np.testing.assert_allclose(one.coef_[1:], other.coef_[1:], atol=1e-9)
     assert 3.0 < other.intercept_ - one.intercept_ < 6.0
     only = EmpiricalBayesLearner(varying=[]).fit(tasks)
-    assert only.side_form_["effect on"] == "intercept"
+    assert only.side_structure_["effect on"] == "intercept"
 
 
 def test_few_tasks_streams_and_no_intercept():
     few = fit(["ses"], rows(12))
-    assert few.form_["varying"] == (0, 4)
+    assert few.structure_["varying"] == (0, 4)
     stream = EmpiricalBayesLearner(varying=["ses"])
     frame = rows(90)
     for part in (range(40), range(40, 60), range(60, 90)):
@@ -127,7 +127,7 @@ def test_few_tasks_streams_and_no_intercept():
     assert (spread(stream)[[1, 2, 3]] < 1e-10).all()
     assert spread(stream)[0] > 0.1
     bare = fit(["ses"], fit_intercept=False)
-    assert bare.form_["varying"] == (0,)
+    assert bare.structure_["varying"] == (0,)
     assert (spread(bare)[1:] < 1e-10).all()
 
 

@@ -86,7 +86,9 @@ def test_units_of_the_data_do_not_matter():
     a = ConditionalLearner(solver=LBFGS(4), **{"fit_intercept": False, **options}).fit(tasks)
     b = ConditionalLearner(solver=LBFGS(4), **{"fit_intercept": False, **options}).fit(moved)
     assert a.validation_error_ < a.search_results_[0]["error"]
-    np.testing.assert_allclose(b.adapt_many(moved) * units, 50.0 * a.adapt_many(tasks), rtol=2e-4, atol=1e-3)
+    np.testing.assert_allclose(
+        b.adapt_many(moved).weights_ * units, 50.0 * a.adapt_many(tasks).weights_, rtol=2e-4, atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("bias", ["none", "conditional"])
@@ -105,7 +107,7 @@ def test_sparse_rows_give_a_model_as_well(bias):
     # One draw in five ends in a covariance that is nearly singular, and rounding then parts the two by up to 1e-2.
     options["random_state"] = 5
     meta = ConditionalLearner("ridge", loss="squared", **{"fit_intercept": False, **options}).fit(sparse)
-    np.testing.assert_allclose(meta.adapt_many(sparse), meta.adapt_many(dense), atol=1e-9)
+    np.testing.assert_allclose(meta.adapt_many(sparse).weights_, meta.adapt_many(dense).weights_, atol=1e-9)
     # a rank-one covariance is the truth; an item is predicted from the others
     assert meta.task_errors(sparse).mean() < 0.5 * np.mean(dense.y**2) / 2
 
@@ -176,7 +178,9 @@ def test_persistence_clone_and_parameters(clusters, tmp_path):
         assert copy.solver.get_params() == learner.solver.get_params()
         learner.fit(clusters).save(tmp_path / "learner")
         again = tailored.load(tmp_path / "learner")
-        np.testing.assert_array_equal(again.adapt_many(clusters), learner.adapt_many(clusters))
+        np.testing.assert_array_equal(
+            again.adapt_many(clusters).weights_, learner.adapt_many(clusters).weights_
+        )
         assert type(again.solver) is type(learner.solver)
         assert again.solver.get_params() == learner.solver.get_params()
         same(copy.fit(clusters), learner)

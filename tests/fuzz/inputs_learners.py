@@ -40,7 +40,7 @@ def _paper(rng: Rng, kind: Callable[..., Any], **options: Any) -> Any:
 def _bayes(rng: Rng) -> Any:
     loss: Any = rng.choice(np.array(["absolute", "squared", Pinball(0.8)], dtype=object), p=[0.7, 0.2, 0.1])
     support = [None, None, 1, 0.5][rng.integers(4)]
-    return EmpiricalBayesLearner(loss=loss, fit_intercept=bool(rng.random() < 0.8), support=support)
+    return EmpiricalBayesLearner(loss=loss, fit_intercept=bool(rng.random() < 0.8), n_support=support)
 
 
 def _conditional(rng: Rng) -> Any:

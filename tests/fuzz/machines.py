@@ -88,7 +88,7 @@ class LearnerMachine(RuleBasedStateMachine):
         few = learner.adapt(task.X[:2], task.y[:2], **(side or {}))
         found = [few.predict(self.probe.X), few.coef_, learner.adapt(**(side or {})).predict(self.probe.X)]
         if learner.prior_.quantile is None:
-            found.append(learner.adapt_many(self.probe))
+            found.append(learner.adapt_many(self.probe).weights_)
         if learner.prior_.calibration is not None:
             found.append(few.predict_interval(self.probe.X))
         known = np.full(len(self.probe.y), learner.task_labels_[0])
@@ -167,11 +167,8 @@ class LearnerMachine(RuleBasedStateMachine):
 
     @rule(number=draws)
     def adapt_many(self, number: int) -> None:
-        if self.learner.prior_.quantile is not None:
-            self.refused("adapt_many of quantiles", lambda: self.learner.adapt_many(self.tasks(number)))
-            return
         CALLED["adapt_many", "a result"] += 1
-        assert np.isfinite(self.learner.adapt_many(self.tasks(number))).all()
+        assert np.isfinite(self.learner.adapt_many(self.tasks(number)).weights_).all()
 
     @precondition(lambda self: self.model is not None)
     @rule(number=draws, form=st.sampled_from(["file", "pickle", "copy"]))
@@ -254,7 +251,7 @@ class LearnerMachine(RuleBasedStateMachine):
             ("partial_fit, columns", lambda: learner.partial_fit(wide)),
             ("adapt, columns", lambda: learner.adapt(wide.X[:2], wide.y[:2])),
             ("adapt, targets alone", lambda: learner.adapt(y=good.y)),
-            ("adapt_many, columns", lambda: learner.adapt_many(wide)),
+            ("adapt_many, columns", lambda: learner.adapt_many(wide).weights_),
             ("set_params, name", lambda: learner.set_params(no_such_argument=1)),
             ("load, cut", lambda: load(cut)),
         ]

@@ -7,7 +7,8 @@ import pytest
 from scipy.optimize import check_grad, minimize
 from scipy.special import log_softmax
 
-from tailored import EmpiricalBayesLearner, TaskSet
+from folds import few_folds
+from tailored import TaskSet
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes import selection
 from tailored.gaussian.em import CONSTANT_PENALTY, constant_gates, em, fit_gates, fit_mixed_model
@@ -227,14 +228,14 @@ def test_the_learner_gates_where_it_pays(monkeypatch):
     for hint in (0.9, 0.0):
         both = two_clusters(160, hint, seed=2, n_rows=12)
         train, test = both[:44], both[44:]
-        told = EmpiricalBayesLearner(validation_fraction=0.5).fit(train)
+        told = few_folds().fit(train)
         # the rows are the same whatever the hint
-        untold = untold or EmpiricalBayesLearner("posterior", validation_fraction=0.5).fit(train)
-        pairs = [[m.task_errors(test, support=n).mean() for m in (told, untold)] for n in (1, 2, 3)]
+        untold = untold or few_folds("posterior").fit(train)
+        pairs = [[m.task_errors(test, n_support=n).mean() for m in (told, untold)] for n in (1, 2, 3)]
         found.append(np.divide(*np.transpose(pairs)))
         if hint:
-            assert told.form_["kind"] == "mixture"
-            assert told.form_["gate_penalty"] > 0
+            assert told.structure_["kind"] == "mixture"
+            assert told.structure_["gate_penalty"] > 0
             # the hint alone says which subspace
             first, second = (told.representation(side_info=side)[:6, :6] for side in np.eye(2))
             assert np.sum(first * second) < 0.7 * np.linalg.norm(first) * np.linalg.norm(second)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import PolynomialFeatures
 
+from folds import few_folds
 from studies.earlier_methods import EARLIER_METHODS
 from studies.rivals import SIMPLE
 from tailored import (
     ConditionalLearner,
-    EmpiricalBayesLearner,
     IndependentLearner,
     TaskRegressor,
     UnconditionalLearner,
@@ -32,10 +32,10 @@ NUMBERS = {
 }
 #: Choices stored of a fitted learner, as JSON.
 CHOICES = {
-    "form": "form_",
+    "form": "structure_",
     "components": "n_components_",
     "scale": "scale_",
-    "side penalty": "side_form_",
+    "side penalty": "side_structure_",
     "bias penalty": "bias_penalty_",
     "steps": "step_size_",
     "best parameters": "best_params_",
@@ -54,7 +54,7 @@ SEARCH = "search_results_", "error"
 
 def empirical_bayes(feature_map="auto", **options):
     """The recommended learner; two folds instead of five, to be quick."""
-    return EmpiricalBayesLearner(feature_map, **{"validation_fraction": 0.5, **options})
+    return few_folds(feature_map, **options)
 
 
 #: Solvers over factors of H and C, quick.
@@ -170,7 +170,7 @@ for name, loss in LOSSES.items():
             lambda loss=loss: empirical_bayes(loss=loss), environment
         )
 CASES |= {
-    "empirical bayes, all defaults": Case(lambda: empirical_bayes(validation_fraction=0.2)),
+    "empirical bayes, all defaults": Case(lambda: empirical_bayes(n_folds=5)),
     "empirical bayes, sparse": Case(lambda: empirical_bayes(), "ratings"),
     "empirical bayes, sparse, intercept": Case(
         lambda: empirical_bayes(fit_intercept=True, clip="train"), "ratings"
@@ -190,7 +190,6 @@ CASES |= {
     "empirical bayes, ridge features": Case(lambda: empirical_bayes("ridge")),
     "empirical bayes, joined features, words": Case(lambda: empirical_bayes(["vector", "ridge"]), "words"),
     "empirical bayes, features of a learner": Case(lambda: empirical_bayes(unconditional(step=0.3))),
-    "empirical bayes, not calibrated": Case(lambda: empirical_bayes(calibrate=False)),
     "empirical bayes, validation": Case(lambda: empirical_bayes(), validation=True),
     "empirical bayes, validation, numbers": Case(lambda: empirical_bayes(), "described", validation=True),
     "empirical bayes, intervals again": Case(lambda: empirical_bayes(), "described", intervals=True),

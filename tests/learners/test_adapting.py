@@ -19,7 +19,7 @@ def test_adapt_many_is_adapt_for_each(clusters, inner, bias):
     learner = ConditionalLearner(
         "ridge", solver=ProjectedSGD(0.3), inner=inner, bias=bias, fit_intercept=False
     ).fit(clusters)
-    many = learner.adapt_many(clusters)
+    many = learner.adapt_many(clusters).weights_
     for row, task in zip(many, clusters, strict=True):
         model = learner.adapt(task.X, task.y)
         np.testing.assert_allclose(model.coef_, row, atol=1e-9)
@@ -47,7 +47,7 @@ def test_sparse_is_dense(inner, bias):
         ConditionalLearner(**{"fit_intercept": False, **settings_}).fit(dense),
         ConditionalLearner(**{"fit_intercept": False, **settings_}).fit(sparse),
     )
-    np.testing.assert_allclose(a.adapt_many(dense), b.adapt_many(sparse), atol=1e-9)
+    np.testing.assert_allclose(a.adapt_many(dense).weights_, b.adapt_many(sparse).weights_, atol=1e-9)
     np.testing.assert_allclose(a.conditioning_.C, b.conditioning_.C, atol=1e-9)
     one = sparse[0]
     np.testing.assert_allclose(a.adapt(*entries[0]).coef_, b.adapt(one.X, one.y).coef_, atol=1e-9)
@@ -77,7 +77,7 @@ def test_tiny_and_odd_tasks(n):
     y = rng.normal(size=len(X))
     tasks = TaskSet.from_tasks([(X[:1], y[:1])] * 3 + [(X, y)] * 3)
     learner = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.1,)), fit_intercept=False).fit(tasks)
-    assert np.isfinite(learner.adapt_many(tasks)).all()
+    assert np.isfinite(learner.adapt_many(tasks).weights_).all()
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_convergence_warnings_of_a_fit_name_the_tasks_it_adapts(hard, kind):
 def test_predict_serves_the_tasks_of_fit(clusters):
     learner = ConditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).fit(clusters)
     groups = np.repeat(clusters.labels, clusters.sizes)
-    weights = learner.adapt_many(clusters)
+    weights = learner.adapt_many(clusters).weights_
     expected = np.einsum("ij,ij->i", clusters.X, np.repeat(weights, clusters.sizes, axis=0))
     np.testing.assert_allclose(learner.predict(clusters.X, groups=groups), expected)
 
@@ -130,7 +130,7 @@ def test_predict_serves_the_tasks_of_fit(clusters):
 def test_score_is_r2_on_rows_not_adapted_on(clusters):
     learner = ConditionalLearner(solver=ProjectedSGD(0.3), fit_intercept=False).fit(clusters)
     support, query = clusters.support_query(0.5, random_state=0)
-    weights = learner.adapt_many(support)
+    weights = learner.adapt_many(support).weights_
     prediction = np.einsum("ij,ij->i", query.X, np.repeat(weights, query.sizes, axis=0))
     residual = ((query.y - prediction) ** 2).sum()
     expected = 1 - residual / ((query.y - query.y.mean()) ** 2).sum()

@@ -95,10 +95,10 @@ def test_intervals_that_were_not_kept_are_said_to_be_missing(learner, monkeypatc
     plain = KNOWN.drop(columns="age")
     alone = IndependentLearner(loss="squared").fit(TaskSet.from_frame(plain, task="task", target="y"))
     assert alone.predict_tasks(plain.iloc[:2])["lower"].isna().all()
-    monkeypatch.setattr("tailored.learners._base.MOST_SPREADS", 10)
+    monkeypatch.setattr("tailored.learners.base.MAX_COVARIANCES", 10)
     learner = deepcopy(learner)
     learner._remember(TaskSet.from_frame(KNOWN, task="task", target="y", side_columns=["age"]))
-    with pytest.warns(UserWarning, match="give their rows as support"):
+    with pytest.warns(UserWarning, match="Pass their rows as support"):
         found = learner.predict_tasks(KNOWN.iloc[:2])
     assert found["lower"].isna().all()
     assert found["prediction"].notna().all()
@@ -140,7 +140,7 @@ def test_numbers_are_no_names():
     tasks = TaskSet.from_frame(ROWS, task="task", target="y")
     parts = [(task.X, task.y) for task in tasks]
     learner = IndependentLearner(loss="squared").fit(TaskSet.from_tasks(parts[:20]))
-    with pytest.warns(UserWarning, match="numbered 0 to 3, as the first ones of fit"):
+    with pytest.warns(UserWarning, match="labels 0 to 3 also occur in the training data"):
         learner.predict_tasks(TaskSet.from_tasks(parts[20:]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

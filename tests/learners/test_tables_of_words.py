@@ -109,18 +109,18 @@ def test_many_tasks_from_frames(learner, tasks):
         model = learner.adapt(given, given["score"], side_info=side)
         np.testing.assert_allclose(model.predict(asked[asked["school"] == label]), predicted)
     # scores of tables that were read alike, of frames with labels, and of sets
-    expected = learner.score(read, support=4)
+    expected = learner.score(read, n_support=4)
     rows = new.sort_values("school", kind="stable")
     groups, y = rows["school"].to_numpy(), rows["score"].to_numpy()
     side = described.set_index("school")
-    assert learner.score(rows, y, groups=groups, side_info=side, support=4) == pytest.approx(expected)
+    assert learner.score(rows, y, groups=groups, side_info=side, n_support=4) == pytest.approx(expected)
     assert learner.task_errors(read).shape == (6,)
 
 
 def test_tables_that_were_read_otherwise_are_refused(learner):
     new, described = tables(6, seed=1)
     late = TaskSet.from_frame(new.assign(day=new["day"] + pd.Timedelta(days=9)), side_info=described, **ROLES)
-    words = r"column 'day' is days since 2024-03-01 here .* encoding=learner\.encoding_\)"
+    words = r"column 'day' was read as days since 2024-03-01 .* encoding=learner\.encoding_\)"
     with pytest.raises(ValueError, match=words):
         learner.score(late)
     one_sex = TaskSet.from_frame(new.assign(sex="male"), side_info=described, **ROLES)

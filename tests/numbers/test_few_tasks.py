@@ -64,7 +64,9 @@ def test_a_score_of_one_row() -> None:
     tasks = make()
     learner = IndependentLearner().fit(tasks)
     with pytest.raises(ValueError, match="X: R² takes at least two rows"):
-        learner.score(TaskSet.from_tasks([(tasks[0].X[:1], tasks[0].y[:1], tasks[0].side_info)]), support=0.5)
+        learner.score(
+            TaskSet.from_tasks([(tasks[0].X[:1], tasks[0].y[:1], tasks[0].side_info)]), n_support=0.5
+        )
 
 
 # --- baselines read as learners do

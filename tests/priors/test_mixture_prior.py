@@ -220,7 +220,7 @@ def test_adapt_is_adapt_many(name, learners):
         task = TaskSet.from_tasks([(X, y) if s is None else (X, y, s)])
         model = learner.adapt(X, y, side_info=s) if n else learner.adapt(side_info=s)
         weights = np.append(model.coef_, model.intercept_) if learner.fit_intercept else model.coef_
-        np.testing.assert_allclose(weights, learner.adapt_many(task)[0], rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(weights, learner.adapt_many(task).weights_[0], rtol=1e-9, atol=1e-10)
         theta = learner.conditioning_.evaluate(learner.feature_map_.transform(task))[0]
         theta = learner.prior_.scaling.raw_representation(max(n, 1) * theta)
         np.testing.assert_allclose(model.representation_, theta, rtol=1e-9, atol=1e-10 * np.abs(theta).max())

@@ -174,15 +174,15 @@ def test_tensors_in_give_tensors_out(side):
 
     tasks = ragged(200, 4, side=side)
     learner = EmpiricalBayesLearner().fit(tasks)
-    expected = learner.adapt_many(tasks)
+    expected = learner.adapt_many(tasks).weights_
     learner.set_params(device="cuda")
-    np.testing.assert_allclose(learner.adapt_many(tasks), expected, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(learner.adapt_many(tasks).weights_, expected, rtol=1e-6, atol=1e-8)
     kept = tasks.sizes > 0
     X, y = (torch.tensor(part, device="cuda") for part in (tasks.X, tasks.y))
     groups = torch.tensor(np.repeat(np.arange(len(tasks)), tasks.sizes), device="cuda")
     described = None if tasks.side_info is None else dict(enumerate(tasks.side_info))
     order = torch.randperm(len(y), device="cuda")
-    found = learner.adapt_many(X[order], y[order], groups=groups[order], side_info=described)
+    found = learner.adapt_many(X[order], y[order], groups=groups[order], side_info=described).weights_
     assert found.is_cuda
     np.testing.assert_allclose(found.cpu().numpy(), expected[kept], rtol=1e-6, atol=1e-8)
     with pytest.raises(ValueError, match="columns"):
@@ -231,13 +231,17 @@ def test_a_fit_on_the_device_is_that_of_the_cpu(monkeypatch):
     monkeypatch.setattr(_empirical_bayes, "LARGEST_STATISTICS", 0)
     here = EmpiricalBayesLearner().fit(kept)
     there = EmpiricalBayesLearner(device="cuda").fit(kept)
-    assert here.form_ == there.form_
+    assert here.structure_ == there.structure_
     assert here.n_tasks_seen_ == there.n_tasks_seen_ == len(kept)
-    np.testing.assert_allclose(there.adapt_many(kept), here.adapt_many(kept), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        there.adapt_many(kept).weights_, here.adapt_many(kept).weights_, rtol=1e-4, atol=1e-5
+    )
     X, y = (torch.tensor(part, device="cuda") for part in (kept.X, kept.y))
     groups = torch.tensor(np.repeat(kept.labels, kept.sizes), device="cuda")
     tensors = EmpiricalBayesLearner(device="cuda").fit(X, y, groups=groups)
-    np.testing.assert_allclose(tensors.adapt_many(kept), there.adapt_many(kept), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        tensors.adapt_many(kept).weights_, there.adapt_many(kept).weights_, rtol=1e-6, atol=1e-8
+    )
 
 
 @on_a_gpu
@@ -257,6 +261,8 @@ def test_a_fit_of_many_columns_on_the_device_is_that_of_the_cpu():
     X = sparse.csr_array((np.ones(len(y)), (np.arange(len(y)), columns)), shape=(len(y), d))
     here = EmpiricalBayesLearner().fit(X, y, groups=groups)
     there = EmpiricalBayesLearner(device="cuda").fit(X, y, groups=groups)
-    assert here.form_ == there.form_
+    assert here.structure_ == there.structure_
     tasks = TaskSet(X, y, groups)
-    np.testing.assert_allclose(there.adapt_many(tasks), here.adapt_many(tasks), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        there.adapt_many(tasks).weights_, here.adapt_many(tasks).weights_, rtol=1e-5, atol=1e-6
+    )

@@ -135,7 +135,7 @@ def test_all_tasks_of_a_table_are_learned_from(small_sample, tmp_path):
     sampled = EmpiricalBayesLearner(**settings).fit(sample)
     assert found.n_tasks_seen_ == 400
     assert len(sample) == 45
-    assert found.form_ == sampled.form_
+    assert found.structure_ == sampled.structure_
     assert found.clip_ == (frame["y"].min(), frame["y"].max())
     everything = Moments.of(tasks, found.prior_.scaling)
 

@@ -38,5 +38,5 @@ def test_a_fit_of_a_sample_refined_on_all_tasks(monkeypatch):
     sampled = EmpiricalBayesLearner().fit(train)
     assert sampled.n_tasks_seen_ == 200
     assert not hasattr(sampled, "task_weights_")
-    errors = [np.mean(learner.task_errors(test, support=0.5)) for learner in (all_at_once, sampled)]
+    errors = [np.mean(learner.task_errors(test, n_support=0.5)) for learner in (all_at_once, sampled)]
     assert errors[1] == pytest.approx(errors[0], rel=0.05)

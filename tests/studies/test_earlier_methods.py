@@ -181,7 +181,7 @@ def test_conditional_bias_beats_the_unconditional_one_on_two_means():
         ConditionalBiasLearner("vector", **{"fit_intercept": False, **options}),
         UnconditionalBiasLearner(**{"fit_intercept": False, **options}),
     ]
-    errors = [learner.fit(train).task_errors(test, support=2).mean() for learner in both]
+    errors = [learner.fit(train).task_errors(test, n_support=2).mean() for learner in both]
     assert errors[0] < 0.6 * errors[1]
 
 

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 import tailored
+from folds import few_folds
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.baselines import MixedModel
 from tailored.tasks import Scaling
@@ -42,7 +43,7 @@ SPREAD = float(Y.std())
 
 def two_parts():
     """Two parts of the tasks take turns in being held out, not five: it is quicker, and nothing to do with units."""
-    return EmpiricalBayesLearner(validation_fraction=0.5)
+    return few_folds()
 
 
 def outputs(learner, x, groups, few_x, few_y, new_x):
@@ -199,7 +200,7 @@ def test_more_tasks_in_other_units():
     shift, factor, columns = 1e4 * y.std(), -20.0, np.array([1e5, 1e-5])
     first = EmpiricalBayesLearner().fit(x, y, groups=groups)
     second = EmpiricalBayesLearner().fit((x + 1e3) * columns, factor * y + shift, groups=groups)
-    assert first.form_ == second.form_
+    assert first.structure_ == second.structure_
     a = first.predict(x, groups=groups)
     b = second.predict((x + 1e3) * columns, groups=groups)
     np.testing.assert_allclose((b - shift) / factor, a, rtol=0, atol=CLOSE * y.std())
@@ -212,7 +213,7 @@ def test_side_information_in_other_units(few_steps):
     plainly = EmpiricalBayesLearner().fit(x, y, groups=groups, side_info=dict(enumerate(s)))
     moved = (s + 1e4) * 1e-5
     other = EmpiricalBayesLearner().fit(x, y, groups=groups, side_info=dict(enumerate(moved)))
-    assert plainly.side_form_ == other.side_form_ is not None
+    assert plainly.side_structure_ == other.side_structure_ is not None
     a, b = plainly.adapt(side_info=s[0]), other.adapt(side_info=moved[0])
     np.testing.assert_allclose(a.predict(NEW_X), b.predict(NEW_X), rtol=0, atol=CLOSE * SPREAD)
 
@@ -323,14 +324,14 @@ def test_adapting_to_many_is_adapting_to_each():
         (rng.normal(size=(n, 3)) * [0.05, 1.0, 40.0], 400.0 + 30.0 * rng.normal(size=n)) for n in (0, 1, 3, 9)
     ]
     tasks = TaskSet.from_tasks(entries)
-    many, thetas = learner.adapt_many(tasks), learner.representations(tasks)
+    many, thetas = learner.adapt_many(tasks).weights_, learner.representation(tasks)
     assert many.shape == (4, 4)
     for t, (x, y) in enumerate(entries):
         model = learner.adapt(x, y) if len(y) else learner.adapt()
         np.testing.assert_allclose(many[t], np.append(model.coef_, model.intercept_), rtol=1e-7, atol=1e-7)
         np.testing.assert_allclose(thetas[t], model.representation_, rtol=1e-9, atol=1e-12)
     sparse = TaskSet(sp.csr_array(tasks.X), tasks.y, np.repeat(np.arange(4), tasks.sizes)[: len(tasks.y)])
-    np.testing.assert_allclose(learner.adapt_many(sparse), many[1:], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(learner.adapt_many(sparse).weights_, many[1:], rtol=1e-6, atol=1e-6)
 
 
 def test_a_saved_learner_gives_the_same_bits(tmp_path):

@@ -110,7 +110,7 @@ def _subspace_share(learner: Any, tasks: Any, clusters: Any, bases: Any) -> Any:
     import numpy as np
 
     d = tasks.n_features
-    taus = learner.representations(tasks)[:, :d, :d]  # without the intercept
+    taus = learner.representation(tasks)[:, :d, :d]  # without the intercept
     inside = np.einsum("jdr,tde,jer->tj", bases, taus, bases)
     share = inside / np.trace(taus, axis1=1, axis2=2)[:, None]
     return np.array([share[clusters == i].mean(axis=0) for i in range(len(bases))])

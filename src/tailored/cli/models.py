@@ -108,8 +108,8 @@ def fit(
             "features": int(learner.n_features_in_),
             "side_info": int(learner.n_side_info_in_),
             "text": list(learner.summary().text),
-            "form": learner.form_,
-            "side_form": learner.side_form_,
+            "form": learner.structure_,
+            "side_form": learner.side_structure_,
         }
         if as_json:
             say(json.dumps(result, default=str))
@@ -356,7 +356,7 @@ def _learner(columns: Columns, common: bool, first_rows: bool) -> Any:
     return EmpiricalBayesLearner(
         common="auto" if common else None,
         varying=columns.varying,
-        order="given" if first_rows else "random",
+        order="first" if first_rows else "random",
     )
 
 

@@ -165,14 +165,14 @@ class AdaptedWeights(FeatureMap):
     def fit(self, tasks: TaskSet) -> AdaptedWeights:
         fitted = hasattr(self.learner, "prior_")
         self.model = self.learner if fitted else clone(self.learner).fit(tasks)
-        self.norm = mean_norm(self.model.adapt_many(tasks))
+        self.norm = mean_norm(np.asarray(self.model.adapt_many(tasks)))
         return self
 
     def transform(self, tasks: TaskSet) -> Array:
         if self.model is None:
             raise self._not_fitted()
         d = tasks.n_features + bool(self.model.fit_intercept)
-        weights = self.model.adapt_many(tasks) if len(tasks) else np.zeros((0, d))
+        weights = np.asarray(self.model.adapt_many(tasks)) if len(tasks) else np.zeros((0, d))
         return self._scaled(weights)
 
     def transform_one(self, task: TaskSet) -> Array:

@@ -7,8 +7,8 @@ from typing import Any, Self
 from ..priors.representation import RepresentationPrior
 from ..representation.bias import Bias
 from ..representation.dense import Constant
-from ._base import MetaLearner
-from ._reading import refuse_arguments
+from .base import MetaLearner
+from .reading import refuse_arguments
 
 
 class IndependentLearner(MetaLearner):

@@ -26,8 +26,8 @@ from ..solvers.projected import StepSizes
 from ..tasks import Rows, TaskSet
 from ..tasks.episodes import split_rows
 from ..tasks.rows import clipped, mean_error, predictions
-from ._base import MetaLearner
-from ._reading import refuse_arguments
+from .base import MetaLearner
+from .reading import refuse_arguments
 
 Array = NDArray[np.float64]
 

@@ -383,15 +383,10 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         save(path, self)
 
     def state(self) -> dict[str, Any]:
-        names = [
-            "_prior",
-            "_posterior",
-            "_support",
-            "_encoding",
-            "_certificate",
-            "clip_",
-            "feature_names_in_",
-        ]
+        names = ["_prior", "_posterior", "_support", "_encoding", "clip_", "feature_names_in_"]
+        if self._support is None:
+            # Without rows it cannot be computed again.
+            names.append("_certificate")
         fitted = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return {**self.get_params(deep=False), **fitted}
 

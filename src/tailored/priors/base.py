@@ -228,6 +228,18 @@ class Prior(Record, ABC):
         """Return whether the prior depends on side information."""
         return False
 
+    @property
+    def runs_on_device(self) -> bool:
+        """Return whether `weights_on_device` is available."""
+        return False
+
+    def weights_on_device(self, tasks: Any) -> Any:
+        """Return weights (T, d) of `TensorTasks` as a tensor, in the user's units."""
+        raise ValueError(
+            f"device: {type(self).__name__} is only supported on the CPU (many columns, or a learner of the paper); use "
+            "device=None"
+        )
+
     # ------------------------------------------------------------------ to be defined
 
     @abstractmethod

@@ -16,6 +16,7 @@ from ..gaussian.rows import Tasks, statistics_of
 from ..tasks import TaskSet
 from .base import Array, Posterior, Prior, ReducedRows, Support
 from .mean_shifts import MeanShift, mean_shifts
+from .on_device import weights_on_device
 from .representation import RepresentationPrior
 
 #: More support rows than this, in numbers of columns, are replaced by a triangle with the same second moments.
@@ -78,6 +79,13 @@ class MixturePrior(Prior):
     def needs_rows(self) -> bool:
         """Return whether features of the rows are read, so that second moments are not sufficient."""
         return self.side is not None and self.side.encoder.needs_rows
+
+    @property
+    def runs_on_device(self) -> bool:
+        return not self.needs_rows
+
+    def weights_on_device(self, tasks: Any) -> Any:
+        return weights_on_device(self, tasks)
 
     def side_features(self, tasks: TaskSet) -> Array | None:
         """Return v(s) of every task, (T, q)."""

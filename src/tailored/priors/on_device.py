@@ -10,13 +10,12 @@ from ..feature_maps.posterior import NOISE_ROWS, TaskSummary
 from ..sources.cuda.moments import CudaMoments
 from ..sources.cuda.tensors import TensorTasks
 from .mean_shifts import interpolation
-from .mixture import MixturePrior
 
 #: Number of tasks that are adapted together.
 BLOCK_TASKS = 1 << 20
 
 
-def weights_on_device(prior: MixturePrior, tasks: TensorTasks) -> Any:
+def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
     """Return weights (T, d) in the user's units, the intercept last where there is one."""
     import torch
 
@@ -28,7 +27,7 @@ def weights_on_device(prior: MixturePrior, tasks: TensorTasks) -> Any:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _weights(prior: MixturePrior, tasks: TensorTasks) -> Any:
+def _weights(prior: Any, tasks: TensorTasks) -> Any:
     import torch
 
     mixture = prior.model
@@ -42,7 +41,7 @@ def _weights(prior: MixturePrior, tasks: TensorTasks) -> Any:
     return weights + statistics.shift_effect(mixture, posterior.shares, shift)
 
 
-def _mean_shifts(prior: MixturePrior, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
+def _mean_shifts(prior: Any, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
     """Return the shifts of the prior means, (T, D), as `mean_shifts` does."""
     import torch
 
@@ -76,7 +75,7 @@ def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, s
     return (parts - tensor(summary.mean)) / summary.norm
 
 
-def _raw(prior: MixturePrior, weights: Any) -> Any:
+def _raw(prior: Any, weights: Any) -> Any:
     """Return weights of the raw columns, as `Scaling.raw_weights` does."""
     import torch
 

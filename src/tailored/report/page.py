@@ -194,7 +194,7 @@ def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
 
 def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> str:
     """Return figures of single tasks over the column whose coefficient changes predictions most between tasks."""
-    weights = learner.adapt_many(tasks)[:, : tasks.n_features]
+    weights = learner.adapt_many(tasks).weights_[:, : tasks.n_features]
     j = int(np.argmax(weights.std(axis=0) * dense(tasks.X).std(axis=0)))
 
     def panels() -> Iterator[tuple[str, str]]:

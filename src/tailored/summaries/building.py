@@ -384,7 +384,7 @@ _STRUCTURES = {
 
 
 def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Return a sentence about ``form_`` of `EmpiricalBayesLearner`; ``names`` are those of the coefficients."""
+    """Return a sentence about ``structure_`` of `EmpiricalBayesLearner`; ``names`` are those of the coefficients."""
     kind = form["kind"]
     if kind == "independent":
         return "Ridge regression for each task alone: pooling the tasks did not lower the validation error."

@@ -18,7 +18,7 @@ ROTATIONS = 4
 #: Least number of query rows of a task, where it has enough rows.
 LEAST_QUERY = 5
 #: Which rows of a new task are observed: random ones, or the first ones.
-ORDERS = ("random", "given")
+ORDERS = ("random", "first")
 
 
 class Episodes(NamedTuple):
@@ -47,20 +47,20 @@ class SupportSampling:
 
     @classmethod
     def of(cls, support: Any = None, order: str = "random") -> SupportSampling:
-        """Check the arguments `support` and `order` of a learner."""
-        in_order = check_choice("order", order, ORDERS) == "given"
+        """Check the arguments `n_support` and `order` of a learner."""
+        in_order = check_choice("order", order, ORDERS) == "first"
         if support is None or (isinstance(support, str) and support == "auto"):
             return cls(None, in_order)
         if isinstance(support, str) or np.ndim(support) > 1:
             raise ValueError(
-                f"support: expected a number or fraction of rows, or a pair of these; got {support!r}"
+                f"n_support: expected a number or fraction of rows, or a pair of these; got {support!r}"
             )
         ends = list(support) if np.ndim(support) else [support, support]
         if len(ends) != 2:
-            raise ValueError(f"support: a range is a pair (low, high), got {support!r}")
-        low, high = (check_share("support", end) for end in ends)
+            raise ValueError(f"n_support: a range is a pair (low, high), got {support!r}")
+        low, high = (check_share("n_support", end) for end in ends)
         if type(low) is type(high) and low > high:
-            raise ValueError(f"support: the range {support!r} must be a pair (low, high) with low <= high")
+            raise ValueError(f"n_support: the range {support!r} must be a pair (low, high) with low <= high")
         return cls((low, high), in_order)
 
     @property

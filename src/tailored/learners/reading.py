@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._utils.frames import other_columns, read_frame, require_columns
 from .._utils.validation import name_some, numbers_of, outside, refuse_masked, targets_in_objects
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
 from ..priors.base import Predicted
+from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
 from ..tasks.encoding import Encoding, as_columns, columns_to_encode
@@ -313,6 +314,60 @@ def _check_weights(tasks: TaskSet, sample_weight: Any) -> NDArray[np.float64]:
             f"sample_weight: expected {len(tasks.y)} weights, one per row, got shape {values.shape}"
         )
     return values
+
+
+def read_one_task(learner: Any, X: Any, y: Any, side_info: Any) -> TaskSet:
+    """Return a set of one task, which may have no rows."""
+    if not hasattr(learner, "prior_"):  # scikit-learn's check alone costs as much as adapting
+        check_is_fitted(learner, "prior_")
+    if side_info is not None:
+        refuse_side_info(learner)
+    if isinstance(X, TaskSet):
+        task = read_tasks(learner, X, y, None, side_info, loss=learner.loss_, reset=False)
+        learner.prior_.scaling.check(task.X, task.y, getattr(learner, "feature_names_in_", None))
+        return task
+    scaling, names = learner.prior_.scaling, getattr(learner, "feature_names_in_", None)
+    if X is None or has_no_rows(X, learner.n_features_in_, y):
+        if X is None and y is not None:
+            raise ValueError("y: got targets without rows; pass X as well")
+        # Side information is read with one row, which is dropped.
+        task = TaskSet(np.zeros((1, learner.n_features_in_)), [0.0], None, side_info).without_rows()
+        return align_side_info(learner, task)
+    task_or_none = clean_task(X, y, side_info, learner.n_features_in_, scaling)
+    if task_or_none is None:
+        # Unlike scikit-learn's validation, this does not warn of arrays without names.
+        X, row_names = encoded_rows(learner, X)
+        task = TaskSet(X, y, None, side_info)
+        task = task if row_names is None else task.replace(feature_names=row_names)
+        check_names(learner, task)
+        task = align_side_info(learner, task)
+        scaling.check(task.X, task.y, names)
+    else:
+        task = task_or_none
+    learner.loss_.check_targets(task.y)
+    return task
+
+
+def read_tensors(
+    learner: Any, X: Any, y: Any, groups: Any, side_info: Any, *, reset: bool = False
+) -> TensorTasks:
+    """Check tensors of rows; unless ``reset``, they must have the columns of `fit`."""
+    if getattr(learner, "device", None) is None:
+        raise ValueError(
+            f"X: got a tensor, but {type(learner).__name__} computes on the CPU. Pass an array, or use "
+            "EmpiricalBayesLearner(device='cuda')."
+        )
+    if y is None or groups is None:
+        raise ValueError("y, groups: missing; a tensor X needs both as tensors")
+    tasks = TensorTasks.from_tensors(X, y, groups, side_info, check_device(learner.device))
+    if reset:
+        return tasks
+    if tasks.n_features != learner.n_features_in_:
+        raise ValueError(f"X: expected {learner.n_features_in_} columns as in fit, got {tasks.n_features}")
+    if bool(learner.n_side_info_in_) != (side_info is not None):
+        expected = "pass it" if learner.n_side_info_in_ else "leave it out"
+        raise ValueError(f"side_info: must be given if and only if it was given to fit; {expected}")
+    return tasks
 
 
 # --- predict_tasks: frames in, a frame out

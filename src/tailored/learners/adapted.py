@@ -1,0 +1,108 @@
+"""Models of many tasks that a meta-learner was adapted to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.validation import check_fraction, native
+from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict
+from ..tasks import Encoding, TaskSet
+from ..tasks.labels import positions_of
+from .task_regressor import TaskRegressor
+
+Array = NDArray[np.float64]
+
+
+class AdaptedTasks:
+    """Models of many tasks, as `MetaLearner.adapt_many` returns them.
+
+    Attributes
+    ----------
+    labels : array (T,)
+    coef_ : array (T, d)
+    intercept_ : array (T,)
+    weights_ : array (T, d), or (T, d + 1) with an intercept
+        Coefficients with the intercept last; also what `numpy.asarray` returns.
+    """
+
+    def __init__(
+        self,
+        prior: Prior,
+        labels: Any,
+        weights: Any,
+        tasks: TaskSet | None = None,
+        feature_names: Any = None,
+        encoding: Encoding | None = None,
+    ) -> None:
+        self.labels = labels
+        self.weights_ = weights
+        self._prior, self._tasks = prior, tasks
+        self._feature_names, self._encoding = feature_names, encoding
+        self._posterior: Posterior | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"AdaptedTasks({len(self)} tasks)"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.weights_, dtype=dtype)
+
+    @property
+    def coef_(self) -> Any:
+        return self.weights_[:, :-1] if self._prior.fit_intercept else self.weights_
+
+    @property
+    def intercept_(self) -> Any:
+        return self.weights_[:, -1] if self._prior.fit_intercept else 0.0 * self.weights_[:, 0]
+
+    def predict(self, query: TaskSet) -> Array:
+        """Predict rows of these tasks, which are matched by label; the targets of ``query`` are not used."""
+        return self._predicted(query, None).prediction
+
+    def predict_interval(self, query: TaskSet, coverage: float = 0.9) -> Array:
+        """Predict intervals (n, 2) of rows of these tasks; see `TaskRegressor.predict_interval`."""
+        check_fraction("coverage", coverage)
+        if self._prior.calibration is None:
+            raise ValueError(
+                "predict_interval: the learner has no calibration; call its calibrate_intervals(tasks) with tasks it was not "
+                "fitted to, and adapt again"
+            )
+        found = self._predicted(query, coverage)
+        return np.stack([found.lower, found.upper], axis=1)
+
+    def model(self, label: Any) -> TaskRegressor:
+        """Return the model of the task with this label."""
+        tasks = self._support()
+        at = int(tasks.index_of([label])[0])
+        return TaskRegressor.adapted(self._prior, tasks[at : at + 1], self._feature_names, self._encoding)
+
+    def _predicted(self, query: TaskSet, coverage: float | None) -> Predicted:
+        tasks = self._support()
+        if not isinstance(query, TaskSet):
+            raise TypeError(
+                f"query: expected a TaskSet, got {type(query).__name__}; predict_tasks(query, support) of the learner takes "
+                "data frames"
+            )
+        if query.n_features != tasks.n_features:
+            raise ValueError(f"query: expected {tasks.n_features} columns, got {query.n_features}")
+        self._prior.scaling.check(query.X, names=self._feature_names)
+        positions = positions_of(query.labels, self.labels)
+        if (positions < 0).any():
+            unknown = native(query.labels)[int(np.argmax(positions < 0))]
+            raise ValueError(f"query: task {unknown!r} is not one of the adapted tasks")
+        covariances = needs_covariances(self._prior, coverage)
+        if self._posterior is None or (covariances and not self._posterior.has_covariances):
+            self._posterior = adapt_tasks(self._prior, tasks, covariances=covariances)
+        return predict(self._prior, self._posterior, query.X, np.repeat(positions, query.sizes), coverage)
+
+    def _support(self) -> TaskSet:
+        if self._tasks is None:
+            raise TypeError(
+                "query: tasks on a device have coef_ and intercept_ only; adapt to a TaskSet instead"
+            )
+        return self._tasks

@@ -1,0 +1,758 @@
+"""The base of the meta-learners: read tasks, adapt to new ones, predict, score and save."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .._utils.records import MAY_BE_NAN, Fitted
+from .._utils.threads import single_threaded_blas
+from .._utils.validation import (
+    check_choice,
+    check_clip,
+    check_fraction,
+    check_int,
+    check_labels,
+    check_positive,
+    check_psd,
+    check_rng,
+    check_shape,
+    numbers_of,
+    outside,
+    refuse_masked,
+)
+from ..feature_maps import FeatureMap
+from ..files.format import save
+from ..losses import Loss, get_loss
+from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, predict_blocks
+from ..priors.intervals import Calibration, calibrate
+from ..representation.base import Conditioning
+from ..representation.bias import Bias
+from ..sources.cuda.tensors import TensorTasks, check_device, is_tensor
+from ..summaries.tables import Summary
+from ..summaries.training import TrainingSummary
+from ..tasks import Encoding, Scaling, TaskSet
+from ..tasks.encoding import collect_unknown
+from ..tasks.episodes import ORDERS, SupportSampling
+from ..tasks.labels import positions_of
+from ..tasks.rows import task_means
+from ..within import solving
+from . import summarising
+from .adapted import AdaptedTasks
+from .reading import (
+    ColumnNames,
+    align_side_info,
+    check_names,
+    encoded_rows,
+    prediction_table,
+    read_one_task,
+    read_query,
+    read_support,
+    read_tasks,
+    read_tensors,
+    refuse_side_info,
+    require_side_info,
+    task_positions,
+    tasks_without_rows,
+    weights_as_targets,
+)
+from .task_regressor import TaskRegressor
+
+Array = NDArray[np.float64]
+
+#: Largest number of entries of posterior covariances that are stored for the training tasks.
+MAX_COVARIANCES = 4_000_000
+
+
+class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
+    """Base of the meta-learners.
+
+    Attributes
+    ----------
+    prior_ : Prior
+        The learned prior.  ``clip_`` and ``calibration_`` are parts of it.
+    conditioning_, bias_, feature_map_
+        (H, C), (B, b₀) and Φ of the prior in the form of the paper.
+    loss_ : Loss
+        Loss of `task_errors` and of the selection on held-out tasks.
+    task_labels_ : array (T,)
+        Labels of the tasks of the last call of `fit` or `partial_fit`.
+    task_posterior_ : Posterior
+        Their posterior, for `predict` and `predict_tasks`.  Covariances are stored if intervals are calibrated and they
+        take at most four million numbers.
+    task_weights_ : array (T, d)
+        Their coefficients, the intercept last.
+    n_features_in_, feature_names_in_, n_side_info_in_
+    columns_in_ : dict
+        Names of the columns "task", "target" and "side_info", where the tasks were read from a table.
+    encoding_ : Encoding or None
+        Encoding of the table of `TaskSet.from_frame`; all methods read tables of rows with it.
+    """
+
+    loss_: Loss
+    prior_: Prior
+    n_features_in_: int
+    n_side_info_in_: int
+    feature_names_in_: NDArray[Any]
+    columns_in_: dict[str, Any]
+    encoding_: Encoding | None = None
+    task_labels_: NDArray[Any]
+    task_posterior_: Posterior
+    training_summary_: TrainingSummary
+    n_iter_: int
+    n_tasks_seen_: int
+    scale_: float
+    search_results_: list[dict[str, Any]]
+    validation_error_: Annotated[float, MAY_BE_NAN] | None
+    best_params_: dict[str, float]
+    #: Whether `partial_fit` was called: then a pickle contains the state of the stream, with some rows.
+    _goes_on = False
+    #: Whether the learner works in the user's units, not in scaled ones.
+    _in_user_units = True
+    #: Least number of features.
+    _min_features: int = 1
+    # Set by the constructors of subclasses.
+    loss: Any
+    n_jobs: int | None
+    fit_intercept: bool
+    tol: float
+    max_iter: int
+
+    # Metadata that scikit-learn routes by default.
+    __metadata_request__fit = {"groups": True, "side_info": True}  # noqa: RUF012
+    __metadata_request__predict = {"groups": True, "side_info": True}  # noqa: RUF012
+    __metadata_request__score = {"groups": True, "side_info": True}  # noqa: RUF012
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        # From a single task a meta-learner learns nothing but the identity.
+        tags.regressor_tags.poor_score = True
+        return tags
+
+    @property
+    def conditioning_(self) -> Conditioning:
+        """(H, C) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``."""
+        return self.prior_.paper_form().conditioning
+
+    @property
+    def bias_(self) -> Bias:
+        """(B, b₀) of the prior mean ``b(s) = Bφ + b₀``."""
+        return self.prior_.paper_form().bias
+
+    @property
+    def feature_map_(self) -> FeatureMap | None:
+        """Φ; None where the prior does not depend on the task."""
+        return self.prior_.paper_form().feature_map
+
+    @property
+    def task_weights_(self) -> Array:
+        """Weights (T, d) of the tasks of the last `fit` or `partial_fit`, the intercept last."""
+        return self.task_posterior_.weights
+
+    @property
+    def clip_(self) -> tuple[float, float] | None:
+        """Range of the predictions."""
+        return self.prior_.clip
+
+    @property
+    def calibration_(self) -> Calibration | None:
+        """Scores of held-out tasks from which intervals are computed; None without calibration."""
+        return self.prior_.calibration
+
+    # ------------------------------------------------------------------ saving
+
+    def save(self, path: Any) -> None:
+        """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
+
+        The file contains what `adapt`, `predict` and `score` need, and no training rows.  It cannot contain a feature map
+        that is a function or a scikit-learn transformer, nor labels of tasks that are not numbers, words or tuples of these.
+        A common regressor is written in the format of skops (install ``tailored[common]``).  Such a file is read with
+        ``load(path, trust_regressor=True)``, and by the version of scikit-learn that fitted the regressor.
+        """
+        check_is_fitted(self, "prior_")
+        save(path, self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle contains: no training rows, unless `partial_fit` was called and can be continued."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        if not self._goes_on:
+            state.pop("_stream", None)
+        return state
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Unlike a pickle, a copy in memory leaves nothing out.
+        made = memo[id(self)] = type(self).__new__(type(self))
+        made.__dict__.update(deepcopy(self.__dict__, memo))
+        return made
+
+    def restore(self) -> None:
+        if any(name.endswith("_") for name in vars(self)):
+            self._check_fitted()
+
+    def _check_fitted(self) -> None:
+        for name in ("loss_", "prior_", "n_features_in_", "n_side_info_in_", "columns_in_"):
+            if not hasattr(self, name):
+                raise ValueError(f"{name}: is missing")
+        prior, d = self.prior_, self.n_features_in_ + self.prior_.fit_intercept
+        if bool(self.fit_intercept) != prior.fit_intercept:
+            raise ValueError(
+                f"fit_intercept: is {self.fit_intercept}, but the learner was fitted with {prior.fit_intercept}; fit again"
+            )
+        check_shape("prior_.scaling.columns", prior.scaling.columns, d)
+        if hasattr(self, "feature_names_in_"):
+            check_shape("feature_names_in_", self.feature_names_in_, self.n_features_in_)
+        check_int("n_side_info_in_", self.n_side_info_in_, 0)
+        names = self.columns_in_.get("side_info")
+        if set(self.columns_in_) != {"task", "target", "side_info"} or (
+            names is not None and len(names) != self.n_side_info_in_
+        ):
+            raise ValueError("columns_in_: must have task, target and the names of the side information")
+        if hasattr(self, "task_labels_") != hasattr(self, "task_posterior_"):
+            raise ValueError("task_labels_: labels and posterior of tasks must come together")
+        if hasattr(self, "task_labels_"):
+            check_shape("task_labels_", self.task_labels_, len(self.task_posterior_))
+            check_labels("task_labels_", self.task_labels_)
+            prior.check_posterior(self.task_posterior_)
+
+    # ------------------------------------------------------------------ fitting
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
+        """Learn from many tasks; see the subclasses."""
+        raise NotImplementedError
+
+    @contextmanager
+    def _all_or_nothing(self, *, reset: bool) -> Iterator[None]:
+        """Restore the learner if the call fails; ``reset`` deletes what earlier calls learned."""
+        before = dict(vars(self))
+        try:
+            if reset:
+                for name in before:
+                    if name in ("_stream", "_goes_on") or (name.endswith("_") and not name.startswith("_")):
+                        delattr(self, name)
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _check_common(self) -> None:
+        """Check the constructor arguments that all learners have."""
+        self._check_loss()
+        check_positive("tol", self.tol)
+        check_int("max_iter", self.max_iter)
+        inner = getattr(self, "inner", None)
+        if inner is not None:
+            check_choice("inner", inner, solving.WITHIN)
+
+    def _check_loss(self) -> None:
+        self.loss_ = get_loss(self.loss)
+
+    def _read(
+        self, X: Any, y: Any = None, groups: Any = None, side_info: Any = None, *, reset: bool = False
+    ) -> TaskSet:
+        tasks = read_tasks(
+            self, X, y, groups, side_info, loss=self.loss_, reset=reset, min_features=self._min_features
+        )
+        if hasattr(self, "prior_"):
+            self._check_new(tasks)
+        elif self._in_user_units:
+            Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
+        if reset and not len(tasks.y):
+            raise ValueError("X: none of the tasks has a row; pass tasks with rows")
+        if reset:
+            self.n_side_info_in_ = 0 if tasks.side_info is None else tasks.side_info.shape[1]
+            read = tasks.encoding
+            if read is not None:
+                self.encoding_ = read
+            task, target = (None, None) if read is None else (read.task, read.target)
+            self.columns_in_ = {"task": task, "target": target, "side_info": tasks.side_names}
+        return tasks
+
+    def _read_held_out(self, validation: TaskSet) -> TaskSet:
+        """Read validation tasks that the user gave."""
+        tasks = self._read(validation)
+        if not len(tasks.y):
+            raise ValueError(
+                "validation: none of its tasks has a row to predict; pass tasks with rows, or leave it out"
+            )
+        # They are joined with the training tasks, so they need the same names.
+        names, side_names = getattr(self, "feature_names_in_", None), self.columns_in_["side_info"]
+        return tasks.replace(side_names=side_names, feature_names=names)
+
+    def _check_new(self, tasks: TaskSet) -> None:
+        """Raise ValueError for rows that are too large for the scale of `fit`."""
+        self.prior_.scaling.check(tasks.X, tasks.y, getattr(self, "feature_names_in_", None))
+
+    def _clip(self, y: Array) -> tuple[float, float] | None:
+        """Return the range of argument ``clip``; "train" is the range of all targets since the last `fit`."""
+        clip = check_clip(getattr(self, "clip", None), y)
+        before = self.clip_ if hasattr(self, "prior_") else None
+        if before is None or clip is None:
+            return clip
+        return min(before[0], clip[0]), max(before[1], clip[1])
+
+    def _initial_representation(self, value: Any) -> Array:
+        """Return C₀ or θ as a (d, d) matrix: None is the identity, a number a multiple of it."""
+        d = self.n_features_in_ + bool(self.fit_intercept)
+        if value is None:
+            return np.eye(d)
+        if np.ndim(value) == 0:
+            if not np.isfinite(value) or value < 0:
+                raise ValueError(f"initial_representation: a number must be finite and >= 0, got {value!r}")
+            return float(value) * np.eye(d)
+        return check_psd(value, "initial_representation", d)
+
+    def _within_settings(self) -> dict[str, Any]:
+        """Return the settings of the within-task algorithm."""
+        return {
+            "loss": self.loss_,
+            "inner": getattr(self, "inner", "exact"),
+            "tol": self.tol,
+            "max_iter": self.max_iter,
+        }
+
+    def _raw_units(self) -> Scaling:
+        return Scaling.raw(self.n_features_in_, self.fit_intercept)
+
+    def _remember(self, tasks: TaskSet, folds: NDArray[np.intp] | None = None) -> None:
+        """Store the posterior of the tasks for `predict`; ``folds`` are those of training tasks, see `Posterior`."""
+        prior = self.prior_
+        keep = prior.quantile is not None or (
+            prior.calibration is not None and len(tasks) * prior.covariance_shape[0] ** 2 <= MAX_COVARIANCES
+        )
+        self.task_labels_ = tasks.labels
+        self.task_posterior_ = adapt_tasks(prior, tasks, covariances=keep, folds=folds, n_jobs=self.n_jobs)
+
+    # ------------------------------------------------------------------ adapting
+
+    def adapt(self, X: Any = None, y: Any = None, *, side_info: Any = None) -> TaskRegressor:
+        """Fit a model of one new task from a few rows.
+
+        Parameters
+        ----------
+        X, y : arrays (n, d), (n,), optional
+            Rows of the task; without any, the model is that of the prior.
+        side_info : optional
+            Side information of the task, if the learner was fitted with some.
+
+        Returns
+        -------
+        TaskRegressor
+        """
+        task = read_one_task(self, X, y, side_info)
+        names = getattr(self, "feature_names_in_", None)
+        return TaskRegressor.adapted(self.prior_, task, names, self.encoding_)
+
+    def adapt_many(
+        self, tasks: Any, y: Any = None, *, groups: Any = None, side_info: Any = None
+    ) -> AdaptedTasks:
+        """Fit models of many new tasks at once.
+
+        Parameters
+        ----------
+        tasks : TaskSet, or array (n, d) with ``y`` and ``groups``
+            Or torch tensors on the ``device`` of the learner, if it has one.
+
+        Returns
+        -------
+        AdaptedTasks
+            Coefficients and intercepts of the tasks, and their predictions.
+        """
+        check_is_fitted(self, "prior_")
+        if is_tensor(tasks):
+            tensors = read_tensors(self, tasks, y, groups, side_info)
+            return AdaptedTasks(self.prior_, tensors.labels, self.prior_.weights_on_device(tensors))
+        tasks = self._read(tasks, y, groups, side_info)
+        device = getattr(self, "device", None)
+        if device is not None and self.prior_.runs_on_device:
+            tensors = TensorTasks.from_tasks(tasks, check_device(device))
+            weights = self.prior_.weights_on_device(tensors).cpu().numpy()
+        else:
+            weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
+        names = getattr(self, "feature_names_in_", None)
+        return AdaptedTasks(self.prior_, tasks.labels, weights, tasks, names, self.encoding_)
+
+    def representation(
+        self, X: Any = None, y: Any = None, *, side_info: Any = None, columns: Any = None
+    ) -> Array:
+        """Return the representation θ = n^p τ(s) of a task, (d, d), or of each task of a `TaskSet`, (T, d, d).
+
+        n is the number of rows, and p is 1 for `EmpiricalBayesLearner` and 0 for the learners of the paper.
+
+        Parameters
+        ----------
+        X, y, side_info
+            See `adapt`; or a TaskSet.
+        columns : list of int, optional
+            Positions of columns, the intercept being the last; all by default.
+        """
+        check_is_fitted(self, "prior_")
+        many = isinstance(X, TaskSet)
+        tasks = self._read(X) if many else read_one_task(self, X, y, side_info)
+        with single_threaded_blas():
+            taus = self.prior_.representation(tasks, columns, raw=True)
+        thetas = np.asarray(taus * self.prior_.size_factors(tasks.sizes)[:, None, None])
+        return thetas if many else thetas[0]
+
+    # ------------------------------------------------------------------ predicting
+
+    def predict(self, X: Any, groups: Any = None, side_info: Any = None) -> Array:
+        """Predict rows of tasks: training tasks by their posterior, other tasks by the prior.
+
+        Parameters
+        ----------
+        X : array (n, d)
+        groups : array (n,), optional
+            Label of each row's task; can be left out after a fit to one task.
+        side_info : optional
+            Side information of tasks that are not in the training data; see `TaskSet`.  Missing by default.
+        """
+        check_is_fitted(self, "prior_")
+        if not hasattr(self, "task_posterior_"):
+            raise ValueError(
+                "groups: this learner was fitted to more tasks than it stores; predict_tasks(query, support=rows) adapts "
+                "to the rows of any task"
+            )
+        if side_info is not None:
+            refuse_side_info(self)
+        X, names = encoded_rows(self, X)
+        if names is None:
+            refuse_masked("X", X)
+            with numbers_of("X"):
+                X = validate_data(
+                    self,
+                    X,
+                    accept_sparse="csr",
+                    dtype=np.float64,
+                    reset=False,
+                    ensure_min_samples=0,
+                    ensure_min_features=0,
+                )
+        self.prior_.scaling.check(X, names=getattr(self, "feature_names_in_", None))
+        if groups is None:
+            if len(self.task_labels_) != 1:
+                raise ValueError(
+                    f"groups: the learner was fitted to {len(self.task_labels_)} tasks; pass the label of each row's task, or "
+                    "use adapt(X_few, y_few).predict(X) for a new task"
+                )
+            positions = np.zeros(X.shape[0], dtype=np.intp)
+        else:
+            positions = task_positions(self.task_labels_, groups, X.shape[0])
+        prediction, new = np.empty(X.shape[0]), positions < 0
+        if new.any():
+            if side_info is None and self.n_side_info_in_:
+                side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
+            empty, task = tasks_without_rows(X[new], groups, new, side_info)
+            empty = align_side_info(self, empty)
+            self._check_new(empty)
+            covariances = needs_covariances(self.prior_, None)
+            posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
+            prediction[new] = predict(self.prior_, posterior, X[new], task).prediction
+        if not new.all():
+            known = predict(self.prior_, self.task_posterior_, X[~new], positions[~new])
+            prediction[~new] = known.prediction
+        return prediction
+
+    def predict_tasks(
+        self,
+        query: Any,
+        support: Any = None,
+        *,
+        coverage: float | None = 0.9,
+        task: str | None = None,
+        target: str | None = None,
+        side_info: Any = None,
+    ) -> Any:
+        """Predict rows of many tasks with intervals, and return one table.
+
+        Tasks are matched by their labels.  A task in ``support`` is adapted to these rows only, even if it is a training
+        task.  Other training tasks are predicted by their posterior, as in `predict`.  All other tasks are predicted by
+        the prior.
+
+        Parameters
+        ----------
+        query : dataframe (pandas, polars, pyarrow) or TaskSet
+            Rows to predict.  Columns are matched by name; columns that were not in `fit` are ignored.
+        support : dataframe or TaskSet, optional
+            Observed rows with targets.
+        coverage : float or None, default=0.9
+            Nominal coverage of the intervals; None leaves them out, which is faster.
+        task, target : str, optional
+            Columns of the labels and of the targets; by default those of `TaskSet.from_frame` in `fit`.
+        side_info : dataframe or mapping, optional
+            Side information of the tasks; see `TaskSet.from_frame`.  By default it is read from columns of the query or of
+            the support.
+
+        Returns
+        -------
+        dataframe of the query's library, or structured array
+            One row per query row, in the same order (with the same pandas index): the label of the task (``"task"`` in an
+            array), ``"prediction"``, ``"lower"``, ``"upper"`` and ``"std"``, see `TaskRegressor`.  The last three are NaN
+            without ``coverage`` and without calibration (`calibrate_intervals`).
+        """
+        check_is_fitted(self, "prior_")
+        if coverage is not None:
+            check_fraction("coverage", coverage)
+        names = ColumnNames.of(self, task, target)
+        if side_info is not None:
+            refuse_side_info(self)
+        with collect_unknown():
+            rows = read_query(query, names, side_info)
+            observed = read_support(support, names)
+        tasks = rows.tasks
+        for each in (tasks, observed):
+            if each is not None:
+                check_names(self, each)
+        if not len(rows.order):
+            return prediction_table(Predicted(*np.zeros((4, 0))), query, rows, names)
+        self._check_new(tasks)
+        positions = self._positions(tasks, observed)
+        known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
+        parts = []
+        if len(known):
+            parts.append(self._predict_known(tasks[known], positions[known], coverage))
+        if len(new):
+            some = tasks[new] if len(known) else tasks
+            adapted = self._read(
+                require_side_info(
+                    some.without_rows() if observed is None else observed.support_of(some), names
+                )
+            )
+            parts.append(predict_blocks(self.prior_, adapted, some, coverage, self.n_jobs))
+        found = parts[0]
+        if len(parts) == 2:
+            order = np.argsort(np.argsort(np.repeat(positions < 0, tasks.sizes), kind="stable"))
+            found = Predicted(*(np.concatenate(column)[order] for column in zip(*parts, strict=True)))
+        return prediction_table(found, query, rows, names)
+
+    def _positions(self, tasks: TaskSet, support: TaskSet | None) -> NDArray[np.intp]:
+        """Return positions of tasks among the training tasks; -1 for new tasks and for those with support rows."""
+        none = np.full(len(tasks), -1, dtype=np.intp)
+        if not hasattr(self, "task_posterior_"):
+            return none
+        positions = positions_of(tasks.labels, self.task_labels_)
+        if support is not None:
+            positions = np.where(support.positions_of_tasks(tasks) < 0, positions, none)
+        numbered = all(
+            labels.dtype.kind in "iu" and np.array_equal(np.sort(labels), np.arange(len(labels)))
+            for labels in (tasks.labels, self.task_labels_)
+        )
+        if (positions >= 0).any() and len(tasks) != len(self.task_labels_) and numbered:
+            warnings.warn(
+                f"query: labels 0 to {len(tasks) - 1} also occur in the training data, so these tasks are treated as known. "
+                "Relabel them if they are new.",
+                UserWarning,
+                stacklevel=outside(),
+            )
+        return positions
+
+    def _predict_known(
+        self, tasks: TaskSet, positions: NDArray[np.intp], coverage: float | None
+    ) -> Predicted:
+        """Predict rows of training tasks at these positions."""
+        if needs_covariances(self.prior_, coverage) and not self.task_posterior_.has_covariances:
+            warnings.warn(
+                f"coverage: no intervals for {len(tasks)} training tasks: their posterior covariances were not stored. Pass "
+                "their rows as support.",
+                UserWarning,
+                stacklevel=outside(),
+            )
+        return predict(
+            self.prior_, self.task_posterior_, tasks.X, np.repeat(positions, tasks.sizes), coverage
+        )
+
+    # ------------------------------------------------------------------ evaluating
+
+    def _support_sampling(self) -> SupportSampling:
+        """Return which rows of new tasks the user expects to observe."""
+        return SupportSampling()
+
+    def _split(self, tasks: TaskSet, n_support: Any, order: str | None, rng: Any) -> tuple[TaskSet, TaskSet]:
+        """Split tasks into support and query rows; None stands for what the user expects of new tasks."""
+        expected = self._support_sampling()
+        first = expected.in_order if order is None else check_choice("order", order, ORDERS) == ORDERS[1]
+        share = expected.typical if n_support is None else n_support
+        return tasks.support_query(share, random_state=rng, shuffle=not first)
+
+    def task_errors(
+        self,
+        tasks: TaskSet,
+        query: TaskSet | None = None,
+        *,
+        n_support: float | int | None = None,
+        order: str | None = None,
+        loss: Any = None,
+    ) -> Array:
+        """Return the error of each task on rows that it was not adapted to.
+
+        Parameters
+        ----------
+        tasks : TaskSet
+            Tasks; adapted on all their rows if ``query`` is given, on ``n_support`` of them otherwise.
+        query : TaskSet, optional
+            Further rows of the same tasks, in the same order.
+        n_support : float or int, optional
+            Fraction or number of support rows of each task.  By default the learner's ``n_support`` (the middle of a
+            range), or one half.
+        order : {"random", "first"}, optional
+            Whether the support rows are random or the first ones; by default the learner's ``order``.
+        loss : str or Loss, optional
+            Loss to average over the query rows; by default the learner's.
+
+        Returns
+        -------
+        array (n_tasks,)
+        """
+        check_is_fitted(self, "prior_")
+        if query is None:
+            tasks, query = self._split(tasks, n_support, order, getattr(self, "random_state", None))
+        elif len(query) != len(tasks):
+            raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
+        query = self._read(query)
+        measure = self.loss_ if loss is None else get_loss(loss)
+        prediction = predict_blocks(self.prior_, self._read(tasks), query, None, self.n_jobs).prediction
+        return task_means(measure.value(prediction, query.y), query.offsets)
+
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        n_support: float | int | None = None,
+        order: str | None = None,
+        sample_weight: Any = None,
+    ) -> float:
+        """Return R² over the query rows after adapting to the support rows of each task.
+
+        Every task is adapted on ``n_support`` of its rows and scored on the others; see `task_errors`.
+        ``sample_weight`` weights rows in the score, not in adapting.
+        """
+        from sklearn.metrics import r2_score  # slow to import, and only needed here
+
+        check_is_fitted(self, "prior_")
+        tasks = self._read(X, y, groups, side_info)
+        rng = check_rng(getattr(self, "random_state", None))
+        same_rng = deepcopy(rng)
+        support, query = self._split(tasks, n_support, order, rng)
+        weights = None
+        if sample_weight is not None:
+            # The weights are split like the rows.
+            weighted = weights_as_targets(tasks, sample_weight, None if isinstance(X, TaskSet) else groups)
+            weights = self._split(weighted, n_support, order, same_rng)[1].y
+        prediction = predict_blocks(self.prior_, support, query, None, self.n_jobs).prediction
+        if len(query.y) < 2:
+            raise ValueError(
+                f"X: R² needs at least two query rows, got {len(query.y)}; pass more rows, or a smaller n_support"
+            )
+        # R² does not depend on the scale, and squares of unscaled targets may overflow.
+        scaling = self.prior_.scaling
+        return float(r2_score(scaling.targets(query.y), scaling.targets(prediction), sample_weight=weights))
+
+    def calibrate_intervals(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        n_support: Any = None,
+        order: str | None = None,
+    ) -> Self:
+        """Calibrate prediction intervals on held-out tasks.
+
+        `EmpiricalBayesLearner` does this in `fit`, by cross-validation over tasks.
+
+        Parameters
+        ----------
+        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+            Tasks that the learner was not fitted to.
+        y, groups, side_info
+            See `TaskSet`.
+        n_support : int, float or pair of these, optional
+            Number, fraction or range (low, high) of support rows of a new task.  Intervals are calibrated at these and
+            at a few other numbers of rows, starting at none.  By default the learner's ``n_support``.
+        order : {"random", "first"}, optional
+            Whether the support rows are random or the first ones; by default the learner's ``order``.
+        """
+        check_is_fitted(self, "prior_")
+        expected = self._support_sampling()
+        sampling = SupportSampling.of(
+            expected.support if n_support is None else n_support,
+            ORDERS[expected.in_order] if order is None else order,
+        )
+        # Rows are drawn by position, so the result must not depend on the order of the tasks.
+        tasks = self._read(X, y, groups, side_info).in_label_order()
+        calibration = calibrate([(tasks, self.prior_)], [0], sampling, self.n_jobs)
+        if calibration is None:
+            raise ValueError("X: none of the tasks has a row; pass tasks with rows")
+        self.prior_ = replace(self.prior_, calibration=calibration)
+        return self
+
+    # ------------------------------------------------------------------ summaries
+
+    def effects(
+        self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, coverage: float = 0.9
+    ) -> Any:
+        """Adapt to tasks and return their coefficients with intervals.
+
+        Parameters
+        ----------
+        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+            New tasks, or those of `fit`.
+        y, groups, side_info
+            See `TaskSet`.
+        coverage : float, default=0.9
+            Nominal coverage of the intervals.
+
+        Returns
+        -------
+        pandas data frame, or structured array if pandas is not installed
+            One row per task and column, the intercept last: ``"task"``, ``"column"``, ``"effect"`` (posterior mean of the
+            coefficient, in the user's units), ``"std"`` (its standard error, given the estimated noise and covariances;
+            with one component it includes the uncertainty of the fixed effects), ``"lower"`` and ``"upper"`` (Gaussian
+            interval).  They belong to the Gaussian model of `EmpiricalBayesLearner`.  If a part of the prior mean was
+            learned on query rows (``bias_penalty_``), models of `adapt` have other coefficients, which predict better.
+            Other learners, and priors for many columns, return the coefficients of `adapt` and NaN for the last three.
+        """
+        check_is_fitted(self, "prior_")
+        check_fraction("coverage", coverage)
+        return summarising.effects(self, self._read(X, y, groups, side_info), coverage)
+
+    def summary(
+        self,
+        tasks: TaskSet | None = None,
+        *,
+        n_support: float | int | None = None,
+        order: str | None = None,
+    ) -> Summary:
+        """Summarise the fitted model as text, as tables in a notebook, and as data frames.
+
+        It has the selected model structure, fixed effects with standard errors, random-effect standard deviations, noise,
+        components, the R² of the side information, and errors next to those of baselines; see `Summary`.  Errors are
+        those of the tasks that were held out in `fit`, or those of ``tasks``.
+
+        Parameters
+        ----------
+        tasks : TaskSet, optional
+            Tasks that the learner was not fitted to.
+        n_support, order
+            How many of their rows are support rows, and which; see `task_errors`.
+        """
+        check_is_fitted(self, "prior_")
+        if tasks is None:
+            return summarising.summary(self, self._support_sampling())
+        share = self._support_sampling().typical if n_support is None else n_support
+        rng = getattr(self, "random_state", None)
+        return summarising.summary(self, share, self._split(self._read(tasks), n_support, order, rng))

@@ -1,0 +1,515 @@
+"""The recommended learner: empirical Bayes with a mixture of linear mixed models."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import joblib
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from .._utils.threads import single_threaded_blas
+from .._utils.validation import check_choice, is_integer, name_some, outside
+from ..empirical_bayes.data import Settings, TrainingData
+from ..empirical_bayes.learn import Learned, learn
+from ..empirical_bayes.shared_regressor import learn_with_regressor
+from ..empirical_bayes.streaming import RunningModel, Stream, join, positions
+from ..exceptions import UnhelpfulWarning
+from ..feature_maps import SideFeatures, get_feature_map
+from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
+from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
+from ..priors.intervals import Calibration
+from ..priors.shared_regressor import OutOfFold, check_regressor, default_regressor
+from ..sources.base import Reader, Statistics, TaskSource
+from ..sources.cuda.moments import DeviceSource
+from ..sources.cuda.tensors import TensorTasks, check_device, is_tensor
+from ..sources.dask import DaskSource
+from ..sources.disk import DiskSource, digest_tasks
+from ..sources.memory import MemorySource
+from ..sources.reservoir import SAMPLE_TASKS
+from ..sources.scan import TaskScan
+from ..tasks import Scaling, TaskSet
+from ..tasks.episodes import SupportSampling
+from .base import MetaLearner
+from .reading import label_unnamed, read_tensors, repeat_rows, warn_repeated_numbers
+
+
+class EmpiricalBayesLearner(MetaLearner):
+    """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start with.
+
+    It fits a mixture of linear mixed models to all tasks by EM.  A shift of the prior mean is then learned on query rows.
+    The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``, in the form of the paper (`Prior.paper_form`).
+    With hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.  The model structure is
+    selected on held-out tasks; the candidates include one representation for all tasks, and independent tasks.
+
+    Parameters
+    ----------
+    feature_map : str, callable, transformer, FeatureMap, meta-learner or list of these, default="auto"
+        Features v(s) of a task; see `ConditionalLearner`.  "auto" encodes the side information if there is some;
+        "posterior" ignores side information.
+    loss : str or Loss, default="absolute"
+        Loss of the selection on held-out tasks and of the mean shift; logistic and hinge loss are not supported.  Weights
+        of a task are posterior means.  With ``Pinball(q)`` predictions are calibrated q-quantiles (`TaskRegressor.predict`).
+    common : None, "auto" or regressor, default=None
+        A scikit-learn regressor of all tasks, which reads the columns of X and the encoded side information.  Clones are
+        fitted out of fold, tasks are adapted to the residuals, and predictions are sums; ``coef_`` of an adapted model
+        belongs to the residuals.  "auto" uses gradient boosting if it lowers the error of held-out tasks by more than a
+        standard error; this doubles the time of `fit`.
+    varying : None or list of str or int, default=None
+        Columns with random slopes, by name or position; a categorical column of a table stands for all its indicators.
+        Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
+        model.  By default the columns are selected.
+    fit_intercept : bool, default=True
+        Fit an intercept.  Columns and targets are then also centred.
+    clip : None, "train" or pair (low, high), default=None
+        Clip predictions to this range, or to that of the training targets.
+    n_support : int, float, pair of these or None, default=None
+        Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.  Selection and intervals
+        are then for such tasks, and `score` and `task_errors` use it by default.  None is any number of rows.
+    order : {"random", "first"}, default="random"
+        Whether the observed rows of a new task are random or the first ones.
+    n_jobs : int, optional
+        Number of parallel jobs (joblib); results do not depend on it.
+    device : None or "cuda", default=None
+        Device of EM over many tasks and of `adapt_many`, in double precision.  Torch tensors can then be passed as they
+        are.  The model structure is selected on the CPU, on at most 5,000 tasks; with more tasks, their posterior is not
+        stored.
+    progress : bool, default=False
+        Show a progress bar on a terminal.
+    random_state : int, RandomState or None, default=0
+        Seed of the folds, of the support rows and of the starts of EM.  Tasks are drawn by their labels: their order does
+        not matter.
+
+    Attributes
+    ----------
+    prior_ : MixturePrior or FactorPrior
+        The learned prior.
+    structure_ : dict
+        The selected model structure.
+    n_components_ : int
+        Number of components of the mixture.
+    scale_ : float
+        Multiple of τ that was selected on held-out tasks; it is part of the prior.
+    side_structure_ : dict or None
+        The effect of the side information on b(s): on the intercept or on all coefficients, linear or not, and its
+        penalty; None without effect.
+    bias_penalty_ : float or None
+        Penalty of the mean shift that was learned on query rows; None without shift.
+    common_ : regressor or None
+        The shared regressor, fitted to the rows of all tasks.
+    search_results_ : list of dict
+        Error of every candidate on the held-out tasks.
+    validation_error_ : float
+        Error of the selected model.
+    training_summary_ : TrainingSummary
+        Numbers about the training tasks for `summary` and `effects`.
+    """
+
+    structure_: dict[str, Any]
+    n_components_: int
+    side_structure_: dict[str, Any] | None
+    bias_penalty_: float | None
+    _stream: Stream
+    _in_user_units = False
+    _min_features = 0
+    #: Number of folds of the selection; fewer make tests faster.
+    _n_folds = 5
+
+    def __init__(
+        self,
+        feature_map: Any = "auto",
+        *,
+        loss: Any = "absolute",
+        common: Any = None,
+        varying: Any = None,
+        fit_intercept: bool = True,
+        clip: Any = None,
+        n_support: Any = None,
+        order: str = "random",
+        n_jobs: int | None = None,
+        device: Any = None,
+        progress: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.feature_map = feature_map
+        self.loss = loss
+        self.common = common
+        self.varying = varying
+        self.fit_intercept = fit_intercept
+        self.clip = clip
+        self.n_support = n_support
+        self.order = order
+        self.n_jobs = n_jobs
+        self.device = device
+        self.progress = progress
+        self.random_state = random_state
+
+    @property
+    def common_(self) -> Any:
+        """The shared regressor, fitted to the rows of all tasks; None without one."""
+        shared = self.prior_.regressor
+        return None if shared is None else shared.regressor
+
+    # ------------------------------------------------------------------ fitting
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        validation: TaskSet | None = None,
+        sample_weight: Any = None,
+        checkpoint: Any = None,
+    ) -> Self:
+        """Learn from many tasks.
+
+        Parameters
+        ----------
+        X : TaskSet, TaskScan, or array (n, d) with ``y`` and ``groups``
+            Or torch tensors, see ``device``.  The memory of a `tailored.scan` does not grow with the table: the model
+            structure is selected on a random sample of 5,000 whole tasks, and the model is fitted to all tasks by EM.
+            With more tasks their posterior is not stored: `predict_tasks` adapts to their rows.
+        y, groups, side_info
+            See `TaskSet`; without ``groups`` all rows are one task.
+        validation : TaskSet, optional
+            Tasks for the selection; by default cross-validation over the training tasks.
+        sample_weight : array (n,) of integers, optional
+            Frequency weights: k repeats a row k times, and 0 drops it.
+        checkpoint : path, optional
+            With a scan: folder for the partitioned rows and the statistics, about as large as the numbers of the table.
+            The same call with the same folder resumes an interrupted fit, with bitwise the same result.  Other data or
+            settings raise ValueError.  By default a temporary folder.
+        """
+        if isinstance(X, TaskScan):
+            for name, value in (("y", y), ("groups", groups), ("side_info", side_info)):
+                if value is not None:
+                    raise TypeError(f"{name}: a scan has its own columns; name them in tailored.scan")
+            if sample_weight is not None:
+                raise TypeError("sample_weight: not supported for a scan; pass a TaskSet")
+        elif checkpoint is not None:
+            raise ValueError("checkpoint: only for a scan; pass X=tailored.scan(...)")
+        with self._all_or_nothing(reset=True):
+            self._check_parameters()
+            seed = self._seed()
+            if isinstance(X, TaskScan):
+                with self._open_scan(X, checkpoint, seed, validation) as source:
+                    self._fit_source(source, seed, validation)
+                return self
+            if is_tensor(X):
+                if sample_weight is not None:
+                    raise ValueError(
+                        "sample_weight: not supported for tensors; repeat the rows, or pass arrays"
+                    )
+                tensors = read_tensors(self, X, y, groups, side_info, reset=True)
+                self._fit_source(DeviceSource(tensors, seed), seed, validation)
+                return self
+            tasks = self._read(X, y, groups, side_info, reset=True)
+            if sample_weight is not None:
+                tasks = repeat_rows(tasks, sample_weight, groups, from_rows=not isinstance(X, TaskSet))
+            d = tasks.n_features + bool(self.fit_intercept)
+            if d <= COMPILED_COLUMNS and self.device is not None and len(tasks) > SAMPLE_TASKS:
+                tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
+                self._fit_source(DeviceSource(tensors, seed, tasks), seed, validation)
+            elif d <= COMPILED_COLUMNS and len(tasks) * d * d > LARGEST_STATISTICS:
+                self._fit_source(MemorySource(tasks, seed), seed, validation)
+            else:
+                self._fit_tasks(tasks, seed, validation)
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        validation: TaskSet | None = None,
+    ) -> Self:
+        """Continue to learn from a stream of tasks; a call that fails changes nothing.
+
+        Memory and time of a call do not grow with the stream.  Whenever the number of tasks has doubled, the model is
+        selected again on a random sample of whole tasks, all of them up to 5,000.  In between, each call takes one step of
+        EM.  Rows under an earlier label belong to the same task if the sample contains it, and to a new one otherwise.
+
+        Parameters
+        ----------
+        X, y, groups, side_info, validation
+            See `fit`; without ``groups`` the rows of a call are one new task.
+        """
+        fresh = not hasattr(self, "_stream")
+        if fresh and hasattr(self, "prior_"):
+            raise ValueError(
+                "partial_fit: a loaded learner cannot continue a stream. Pickle it instead, or fit a new one."
+            )
+        with self._all_or_nothing(reset=fresh):
+            self._check_parameters()
+            tasks = self._read(X, y, groups, side_info, reset=fresh)
+            if groups is None and not isinstance(X, TaskSet):
+                tasks = label_unnamed(tasks, 0 if fresh else self._stream.n_tasks)
+            if fresh:
+                self._fit_tasks(tasks, self._seed(), validation)
+            else:
+                self._continue(tasks, None if validation is None else self._read_held_out(validation))
+            self._goes_on = True
+        return self
+
+    def _fit_tasks(self, tasks: TaskSet, seed: int, validation: TaskSet | None) -> None:
+        """Learn from tasks in memory, and start a stream with them."""
+        held_out = None if validation is None else self._read_held_out(validation)
+        if held_out is not None and len(tasks.y):
+            Scaling.of(tasks, self.fit_intercept).check(held_out.X, held_out.y, names=tasks.feature_names)
+        self._stream, _ = Stream.begin(seed).take(tasks, held_out)
+        learned, known = self._learn(tasks, held_out, self._clip(tasks.y))
+        self._store(learned, positions(known, tasks), tasks)
+
+    def _continue(self, batch: TaskSet, validation: TaskSet | None) -> None:
+        """Select the model again if the stream has doubled, or else take a step of EM."""
+        before, clip = self._stream, self._clip(batch.y)
+        self._stream, tasks = before.take(batch, validation)
+        warn_repeated_numbers(before.sample, batch)
+        running, shared = before.running, self.prior_.regressor
+        if self._stream.is_due or running is None:
+            sample, held_out = self._stream.sample.sample, self._stream.validation.tasks
+            learned, known = self._learn(sample, held_out, clip, continues=self._stream.is_settled)
+            self._store(learned, positions(known, tasks), tasks)
+            return
+        residual = tasks if shared is None else shared.residual_tasks(tasks)
+        with single_threaded_blas():
+            running = running.advance(residual.in_label_order(before.seed), before.n_tasks)
+        self._stream = replace(self._stream, running=running)
+        self.prior_ = replace(running.prior(self.prior_), clip=clip)
+        self.n_tasks_seen_ = self._stream.n_tasks
+        self._remember(tasks)
+
+    def _fit_source(self, source: TaskSource, seed: int, validation: TaskSet | None) -> None:
+        """Learn from the sample of a source, then fit the selected model to all tasks, whose posterior is not stored."""
+        sample = self._read(source.reservoir.sample, reset=True)
+        if source.reservoir.is_whole:
+            self._fit_tasks(sample, seed, validation)
+            return
+        held_out = None if validation is None else self._read_held_out(validation)
+        stream, _ = Stream.begin(seed).take(sample, held_out)
+        self._stream = replace(stream, sample=source.reservoir)
+        everything = _AllTasks(source, sample.in_label_order(seed))
+        clip = self._clip(np.array(source.target_range))
+        learned, _ = self._learn(sample, held_out, clip, source_in=everything)
+        n_tasks = self.n_tasks_seen_ = everything.n_tasks + (0 if held_out is None else len(held_out))
+        running = RunningModel.of(learned)
+        self._stream = replace(self._stream, n_tasks=n_tasks, n_selected=n_tasks, running=running)
+        source.close()
+
+    def _learn(
+        self,
+        tasks: TaskSet,
+        validation: TaskSet | None,
+        clip: tuple[float, float] | None,
+        *,
+        continues: bool = False,
+        source_in: Any = None,
+    ) -> tuple[Learned, TaskSet]:
+        """Learn a prior, and store it; return it with the tasks in the order that was used.
+
+        ``continues`` keeps the scaling and features of the running model; ``source_in`` is that of `learn`.
+        """
+        # In the order of labels, so that neither draws nor rounding depend on the order of the user's tasks.
+        seed, quantile = self._stream.seed, self.loss_.quantile if isinstance(self.loss_, Pinball) else None
+        ordered = tasks.in_label_order(seed)
+        together, n_validation = join(
+            ordered, None if validation is None else validation.in_label_order(seed)
+        )
+        settings = Settings(
+            # Quantiles are the median plus calibrated standard deviations.
+            self.loss_ if quantile is None else Absolute(),
+            bool(self.fit_intercept),
+            True,
+            clip,
+            1.0 / self._n_folds,
+            seed,
+            self.n_jobs,
+            self._support_sampling(),
+            self.device,
+            self._varying_positions(together),
+        )
+        running = self._stream.running if continues else None
+        side = self._side_features(together) if running is None else running.side
+        scaling = None if running is None else running.scaling
+        data = TrainingData(together, side, n_validation, settings, scaling)
+        options: dict[str, Any] = {"progress": self.progress, "source_in": source_in}
+        if self.common is None:
+            learned = learn(data, **options)
+        else:
+            automatic = isinstance(self.common, str)
+            regressor = default_regressor() if automatic else self.common
+            options |= {"reads_side_info": side is not None, "automatic": automatic}
+            learned = learn_with_regressor(data, regressor, **options)
+        if learned.warning is not None:
+            warnings.warn(learned.warning, UnhelpfulWarning, stacklevel=outside())
+        if quantile is not None:
+            _check_quantile(quantile, learned.prior.calibration, len(together))
+        self.prior_ = replace(learned.prior, quantile=quantile)
+        self.structure_, self.n_components_ = learned.structure.describe(), learned.structure.n_components
+        self.scale_ = learned.scale
+        self.side_structure_ = None if learned.side is None else learned.side.describe()
+        self.bias_penalty_ = learned.penalty
+        self.search_results_, self.validation_error_ = learned.results, learned.validation_error
+        self.training_summary_ = learned.training_summary
+        self.n_iter_ = 1
+        return learned, ordered
+
+    def _store(self, learned: Learned, known: NDArray[np.intp], tasks: TaskSet) -> None:
+        """Store the state of the stream and the posterior of ``tasks``, at positions ``known`` of the training tasks."""
+        running, before = None if learned.model is None else RunningModel.of(learned), self._stream.running
+        n_tasks = self._stream.n_tasks
+        if learned.shared is None and running is not None and before is not None:
+            with single_threaded_blas():
+                batch, unseen = (some.in_label_order(self._stream.seed) for some in (tasks, tasks[known < 0]))
+                if running.is_superseded_by(before, unseen):
+                    running = replace(running, model=before.model).advance(batch, n_tasks - len(tasks))
+                    self.prior_ = running.prior(self.prior_)
+        self._stream = replace(self._stream, running=running, n_selected=n_tasks)
+        self.n_tasks_seen_ = n_tasks
+        # Training tasks are predicted by the shared regressor that was not fitted to them.
+        self._remember(tasks, None if learned.shared is None else learned.shared.folds_of(known))
+
+    # ------------------------------------------------------------------ arguments
+
+    def _check_parameters(self) -> None:
+        self._check_loss()
+        if self.device is not None:
+            check_device(self.device)
+            if self.common is not None:
+                raise ValueError(
+                    "device: a shared regressor runs on the CPU; use device=None, or common=None"
+                )
+        self._support_sampling()
+        if isinstance(self.common, str):
+            check_choice("common", self.common, ("auto",))
+        elif self.common is not None:
+            check_regressor(self.common)
+        if not isinstance(self.loss_, BoxLoss) or isinstance(self.loss_, MarginLoss):
+            valid = [
+                name
+                for name, kind in LOSSES.items()
+                if issubclass(kind, BoxLoss) and not issubclass(kind, MarginLoss)
+            ]
+            raise ValueError(
+                f"loss: EmpiricalBayesLearner does not support the {self.loss_.name} loss, its model of the targets "
+                f"is Gaussian; use ConditionalLearner(loss={self.loss_.name!r}), or one of {', '.join(valid)}"
+            )
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _support_sampling(self) -> SupportSampling:
+        return SupportSampling.of(self.n_support, self.order)
+
+    def _side_features(self, tasks: TaskSet) -> SideFeatures | None:
+        """Return the fitted features v(s); None without any."""
+        has_side_info = tasks.side_info is not None
+        nothing = ("posterior",) if has_side_info else ("posterior", "auto")
+        if isinstance(self.feature_map, str) and self.feature_map in nothing:
+            return None
+        return SideFeatures.fit(get_feature_map(self.feature_map, has_side_info=has_side_info), tasks)
+
+    def _varying_positions(self, tasks: TaskSet) -> tuple[int, ...] | None:
+        """Return the positions of coefficients that vary, including the intercept; None to select them."""
+        if self.varying is None:
+            return None
+        if isinstance(self.varying, str) or not hasattr(self.varying, "__iter__"):
+            raise TypeError(
+                f"varying: expected a list of columns, got {self.varying!r}; write [{self.varying!r}]"
+            )
+        if len(tasks) < 2:
+            raise ValueError("varying: needs at least two tasks, got 1; pass more tasks, or leave it out")
+        found = {position for column in self.varying for position in self._column_positions(column)}
+        if self.fit_intercept:
+            found.add(self.n_features_in_)
+        if not found:
+            raise ValueError(
+                "varying: nothing varies without an intercept; name a column, or fit_intercept=True"
+            )
+        return tuple(sorted(found))
+
+    def _column_positions(self, column: Any) -> list[int]:
+        d, names = self.n_features_in_, getattr(self, "feature_names_in_", None)
+        if is_integer(column):
+            if not 0 <= column < d:
+                raise ValueError(f"varying: there is no column {column}; positions are 0 to {d - 1}")
+            return [int(column)]
+        if names is None:
+            raise ValueError(f"varying: columns have no names here; give the position of {column!r}")
+        if self.encoding_ is not None:
+            found = self.encoding_.positions(column)
+        else:
+            found = [j for j, name in enumerate(names) if name == column]
+        if not found:
+            raise ValueError(f"varying: there is no column {column!r}; there are {name_some(names, 12)}")
+        return found
+
+    @contextmanager
+    def _open_scan(
+        self, scan: TaskScan, checkpoint: Any, seed: int, validation: TaskSet | None
+    ) -> Iterator[TaskSource]:
+        """Open the source of a scan; without a ``checkpoint`` its folder is deleted at the end."""
+        if scan.table.dask_frame is not None:
+            if checkpoint is not None:
+                raise ValueError(
+                    "checkpoint: statistics of a Dask dataframe stay on its cluster and are not stored; leave out checkpoint"
+                )
+            yield DaskSource(scan, seed)
+            return
+        n_threads = joblib.effective_n_jobs(self.n_jobs)
+        if checkpoint is not None:
+            settings = {
+                k: v for k, v in self.get_params(deep=False).items() if k not in ("n_jobs", "progress")
+            }
+            settings["validation"] = digest_tasks(validation)
+            yield DiskSource(scan, Path(checkpoint), seed=seed, settings=settings, n_threads=n_threads)
+            return
+        with tempfile.TemporaryDirectory(prefix="tailored-") as folder:
+            yield DiskSource(scan, Path(folder), seed=seed, settings=None, n_threads=n_threads)
+
+
+class _AllTasks:
+    """Statistics of all tasks of a source, in the scaling and with the features that were learned on the sample."""
+
+    def __init__(self, source: TaskSource, sample: TaskSet) -> None:
+        self._source, self._sample = source, sample
+        self.n_tasks = 0
+
+    def __call__(
+        self, scaling: Scaling, side: SideFeatures | None, common: OutOfFold | None = None
+    ) -> Statistics:
+        def residuals(tasks: TaskSet) -> TaskSet:
+            # Tasks of the sample get the regressor that was fitted without them.
+            assert common is not None
+            return common.residual_tasks(tasks, positions(self._sample, tasks))
+
+        statistics = self._source.statistics(Reader(scaling, side, None if common is None else residuals))
+        self.n_tasks = statistics.totals().n_tasks
+        return statistics
+
+
+def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: int) -> None:
+    """Raise ValueError or warn if there are too few held-out tasks for a quantile."""
+    if calibration is None:
+        raise ValueError(
+            "loss: quantiles are calibrated on held-out tasks, which needs at least two tasks with rows; pass more tasks, "
+            "or use ConditionalLearner or TaskRegressor with this loss"
+        )
+    if not calibration.supports_quantile(quantile):
+        warnings.warn(
+            f"loss: {n_tasks} tasks are too few to calibrate {100.0 * quantile:g} % quantiles; the extreme scores of held-out "
+            "tasks are used",
+            UserWarning,
+            stacklevel=outside(),
+        )
