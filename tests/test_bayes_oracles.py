@@ -6,7 +6,7 @@ from scipy import special
 
 from studies.theory.bayes import ClusterOracle, CurveOracle, sphere_posterior
 from tailored.datasets import make_circle, make_clusters
-from tailored.tasks import TaskSet
+from tailored.tasks.task_set import TaskSet
 
 # ------------------------------------------------------------------------------------------- the sphere
 

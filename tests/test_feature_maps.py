@@ -18,12 +18,12 @@ from tailored.feature_maps import (
     MeanEmbedding,
     PosteriorMean,
     RidgeEstimate,
-    SideFeatures,
     SideVector,
     Transformer,
     get_feature_map,
 )
 from tailored.feature_maps.rows import leave_one_out
+from tailored.feature_maps.side_features import SideFeatures
 from tailored.solvers import ProjectedSGD
 
 #: Maps of the rows of a task, by name, and maps with arguments.

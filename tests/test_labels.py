@@ -12,7 +12,7 @@ import pytest
 
 from folds import few_folds
 from tailored import IndependentLearner, TaskSet, load
-from tailored.tasks import Task
+from tailored.tasks.task_set import Task
 
 RNG = np.random.default_rng(0)
 CODES = RNG.permutation(np.repeat(np.arange(6), 4))

@@ -10,7 +10,8 @@ import pytest
 
 from folds import few_folds
 from tailored import ConditionalLearner, TaskSet, load
-from tailored.feature_maps import SideFeatures, SideVector
+from tailored.feature_maps import SideVector
+from tailored.feature_maps.side_features import SideFeatures
 from tailored.solvers import ProjectedSGD
 
 T, N = 24, 5

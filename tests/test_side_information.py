@@ -13,8 +13,8 @@ from tailored.datasets import make_circle
 from tailored.empirical_bayes import selection
 from tailored.empirical_bayes.data import significant
 from tailored.empirical_bayes.selection import Candidate, decide
-from tailored.feature_maps import Curve, MeanEmbedding, SideFeatures, SideVector
-from tailored.feature_maps.side_features import DEGREE, KNOTS, LEAST_VALUES
+from tailored.feature_maps import MeanEmbedding, SideVector
+from tailored.feature_maps.side_features import DEGREE, KNOTS, LEAST_VALUES, Curve, SideFeatures
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import (
@@ -27,7 +27,7 @@ from tailored.gaussian.side import (
     side_structures,
 )
 from tailored.gaussian.structures import Structure, StructureFitter
-from tailored.tasks import Scaling
+from tailored.tasks.scaling import Scaling
 
 D, Q = 3, 2
 

@@ -25,7 +25,7 @@ from tailored.losses import get_loss
 from tailored.representation.dense import Dense
 from tailored.solvers import ProjectedSGD
 from tailored.solvers.objectives import Surrogate
-from tailored.tasks import Rows
+from tailored.tasks.rows import Rows
 from tailored.theory import (
     BOUNDS,
     bound_from_quantities,

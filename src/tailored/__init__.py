@@ -6,17 +6,16 @@ representation, inferred from the task's side information; then fit a new task f
 
 from ._version import __version__
 from .files.format import load
-from .learners import (
-    ConditionalLearner,
-    EmpiricalBayesLearner,
-    IndependentLearner,
-    TaskRegressor,
-    UnconditionalLearner,
-)
+from .learners.adapted import AdaptedTasks
+from .learners.empirical_bayes import EmpiricalBayesLearner
+from .learners.independent import IndependentLearner
+from .learners.objective import ConditionalLearner, UnconditionalLearner
+from .learners.task_regressor import TaskRegressor
 from .sources.scan import scan
-from .tasks import Task, TaskSet
+from .tasks.task_set import Task, TaskSet
 
 __all__ = [
+    "AdaptedTasks",
     "ConditionalLearner",
     "EmpiricalBayesLearner",
     "IndependentLearner",

@@ -24,8 +24,9 @@ from .gaussian.em import fit_mixed_model
 from .gaussian.mixture import Mixture, Want
 from .gaussian.rows import Tasks, statistics_of
 from .losses import get_loss
-from .tasks import Rows, Scaling, TaskSet
-from .tasks.rows import batches, clipped, dense, predictions, task_means
+from .tasks.rows import Rows, batches, clipped, dense, predictions, task_means
+from .tasks.scaling import Scaling
+from .tasks.task_set import TaskSet
 
 __all__ = [
     "BASELINES",

@@ -19,12 +19,12 @@ from sklearn.utils.metadata_routing import MetadataRequest
 from ._utils.progress import LOG, progress_bar
 from ._utils.validation import check_choice, check_fraction, check_int
 from .baselines import BASELINES, Baseline
-from .learners import EmpiricalBayesLearner
+from .learners.empirical_bayes import EmpiricalBayesLearner
 from .losses import get_loss
-from .tasks import TaskSet
 from .tasks.episodes import ORDERS
 from .tasks.labels import label_keys
 from .tasks.rows import task_means
+from .tasks.task_set import TaskSet
 
 __all__ = ["Evaluation", "evaluate", "task_scorer", "usual_methods"]
 

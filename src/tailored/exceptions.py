@@ -1,5 +1,18 @@
 """Warnings and errors that the library defines."""
 
+__all__ = [
+    "ChecksumError",
+    "DamagedFileError",
+    "DownloadError",
+    "MissingModelFileError",
+    "ModelFileError",
+    "SecondGroupingWarning",
+    "ShardError",
+    "SingleTaskWarning",
+    "UnhelpfulWarning",
+    "UnknownCategoryWarning",
+]
+
 
 class SingleTaskWarning(UserWarning):
     """All rows were taken as one task, because no groups were given."""

@@ -23,6 +23,18 @@ from ._utils.records import Stored
 from ._utils.validation import check_choice
 
 Floats = NDArray[np.float64]
+__all__ = [
+    "LOSSES",
+    "Absolute",
+    "EpsilonInsensitive",
+    "Hinge",
+    "Huber",
+    "Logistic",
+    "Loss",
+    "Pinball",
+    "Squared",
+    "get_loss",
+]
 
 
 class DualBox(NamedTuple):

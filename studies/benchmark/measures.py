@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tailored.losses import Pinball
-from tailored.tasks import TaskSet
 from tailored.tasks.rows import mean_error
+from tailored.tasks.task_set import TaskSet
 
 from .methods import QUANTILE, QUANTILE_LEVEL, Array, predictions
 from .splits import Split

@@ -13,15 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailored.baselines import MixedModel
-from tailored.learners import (
-    ConditionalLearner,
-    EmpiricalBayesLearner,
-    IndependentLearner,
-    MetaLearner,
-    UnconditionalLearner,
-)
+from tailored.learners.base import MetaLearner
+from tailored.learners.empirical_bayes import EmpiricalBayesLearner
+from tailored.learners.independent import IndependentLearner
+from tailored.learners.objective import ConditionalLearner, UnconditionalLearner
 from tailored.losses import Pinball
-from tailored.tasks import TaskSet, rows
+from tailored.tasks import rows
+from tailored.tasks.task_set import TaskSet
 
 from ..rivals import RIVALS, SIMPLE
 from ..theory.bayes import BayesOracle

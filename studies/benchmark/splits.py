@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tailored import datasets
-from tailored.tasks import TaskSet
+from tailored.tasks.task_set import TaskSet
 
 from ..theory.bayes import BayesOracle, ClusterOracle, CurveOracle
 

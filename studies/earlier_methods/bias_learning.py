@@ -8,7 +8,7 @@ import numpy as np
 
 from tailored.representation.bias import Bias
 from tailored.solvers.projected import StepSizes, Trajectory
-from tailored.tasks import Rows
+from tailored.tasks.rows import Rows
 
 from .searched import Array, Learned, SearchedLearner
 

@@ -13,7 +13,7 @@ from tailored.representation.bias import Bias
 from tailored.representation.dense import Constant
 from tailored.representation.factored import Factored
 from tailored.solvers.objectives import MetaGradient
-from tailored.tasks import Rows
+from tailored.tasks.rows import Rows
 
 from .searched import Array, Learned, SearchedLearner, mean_square
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from tailored._utils.threads import single_threaded_blas
 from tailored._utils.validation import check_fraction, check_positive
-from tailored.feature_maps import FeatureMap, check_features, get_feature_map
-from tailored.learners import MetaLearner
+from tailored.feature_maps import FeatureMap, get_feature_map
+from tailored.feature_maps.base import check_features
+from tailored.learners.base import MetaLearner
 from tailored.priors.base import predict_blocks
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.base import Conditioning
@@ -21,8 +22,8 @@ from tailored.representation.bias import Bias
 from tailored.solvers.base import TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory, run
-from tailored.tasks import Rows, TaskSet
-from tailored.tasks.rows import mean_error
+from tailored.tasks.rows import Rows, mean_error
+from tailored.tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
 

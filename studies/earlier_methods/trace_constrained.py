@@ -12,7 +12,7 @@ from tailored.representation.dense import Constant
 from tailored.solvers import StepSizes
 from tailored.solvers.means import RunningMean
 from tailored.solvers.projected import Trajectory
-from tailored.tasks import Rows
+from tailored.tasks.rows import Rows
 
 from .searched import Array, Learned, SearchedLearner
 

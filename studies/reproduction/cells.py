@@ -18,8 +18,9 @@ from tailored.solvers import DivergenceError, ProjectedSGD
 from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory
-from tailored.tasks import Scaling, TaskSet
 from tailored.tasks.rows import mean_error, predictions
+from tailored.tasks.scaling import Scaling
+from tailored.tasks.task_set import TaskSet
 from tailored.within import solving
 
 from .config import ExperimentConfig

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from tailored.datasets import fetch_jester, fetch_lenk, fetch_movielens, make_clusters
 from tailored.feature_maps import AngleMap, FeatureMap, get_feature_map
-from tailored.tasks import Rows, TaskSet
+from tailored.tasks.rows import Rows
+from tailored.tasks.task_set import TaskSet
 
 from .config import ConfigError, ExperimentConfig
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailored.baselines import Baseline
-from tailored.tasks import TaskSet
 from tailored.tasks.rows import segment_sums
+from tailored.tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailored.baselines import SHRINKAGES, LinearBaseline
-from tailored.tasks import TaskSet
 from tailored.tasks.rows import dense
+from tailored.tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
 

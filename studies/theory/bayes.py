@@ -31,8 +31,8 @@ from scipy.special import softmax
 
 from tailored._utils.validation import check_nonnegative, check_positive, check_real
 from tailored.losses import get_loss
-from tailored.tasks import Rows, TaskSet
-from tailored.tasks.rows import BATCH_FLOATS, dense, predictions, task_means
+from tailored.tasks.rows import BATCH_FLOATS, Rows, dense, predictions, task_means
+from tailored.tasks.task_set import TaskSet
 from tailored.theory._linalg import Array
 
 #: Nodes on the upper half of the contour; the lower half is its mirror image.

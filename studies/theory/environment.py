@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tailored._utils.records import cached_property
 from tailored._utils.validation import check_choice, check_int, check_nonnegative, check_positive
 from tailored.losses import get_loss
-from tailored.tasks import Task, TaskSet
+from tailored.tasks.task_set import Task, TaskSet
 from tailored.theory._linalg import Array, check_covariance, check_probabilities, power, spectrum
 from tailored.theory.estimates import Quantities
 from tailored.theory.oracles import oracle_representation

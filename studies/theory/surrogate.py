@@ -12,7 +12,8 @@ from scipy.optimize import minimize
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
 from tailored.solvers.objectives import Surrogate
-from tailored.tasks import Rows, TaskSet
+from tailored.tasks.rows import Rows
+from tailored.tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
 

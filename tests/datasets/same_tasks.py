@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from tailored.tasks import TaskSet
+from tailored.tasks.task_set import TaskSet
 
 
 def equal(a: TaskSet, b: TaskSet) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from same_tasks import equal
 from tailored.datasets import CircleTruth, make_circle
 from tailored.datasets._synthetic import CURVES
-from tailored.tasks import TaskSet
+from tailored.tasks.task_set import TaskSet
 
 
 @pytest.fixture(scope="module")

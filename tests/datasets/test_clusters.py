@@ -11,7 +11,7 @@ import pytest
 
 from same_tasks import equal
 from tailored.datasets import ClusterTruth, make_clusters
-from tailored.tasks import TaskSet
+from tailored.tasks.task_set import TaskSet
 
 # --------------------------------------------------------------------------------------------- clusters
 

@@ -9,7 +9,8 @@ from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet
 from tailored.baselines import MixedModel, RidgePerTask
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_bias import PENALTIES
-from tailored.feature_maps import MeanEmbedding, PosteriorMap
+from tailored.feature_maps import MeanEmbedding
+from tailored.feature_maps.posterior import PosteriorMap
 from tailored.priors.base import predict_blocks
 from tailored.solvers import ProjectedSGD
 

@@ -10,7 +10,7 @@ from tailored.representation.bias import Bias
 from tailored.solvers.base import TaskBatch
 from tailored.solvers.factored import Factors
 from tailored.solvers.objectives import Query, Surrogate
-from tailored.tasks import Rows
+from tailored.tasks.rows import Rows
 
 L = 0.4
 LOSSES = {

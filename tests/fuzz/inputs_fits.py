@@ -12,7 +12,7 @@ from inputs_data import FORMS, Drawn, as_arguments, draw, draw_shape, scaled
 from inputs_learners import LEARNERS, NAMES, SHARES, Rng
 from inputs_verdict import Failure, attempt, check_finite
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.learners import MetaLearner
+from tailored.learners.base import MetaLearner
 from tailored.solvers import ProjectedSGD
 
 

@@ -17,7 +17,7 @@ from inputs_verdict import attempt, check_ends, check_finite
 from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskRegressor, TaskSet
 from tailored.baselines import BASELINES
 from tailored.feature_maps import FEATURE_MAPS, get_feature_map
-from tailored.learners import MetaLearner
+from tailored.learners.base import MetaLearner
 from tailored.losses import Pinball
 from tailored.solvers import ProjectedSGD
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tailored import TaskSet
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_bias import QueryBias, smoothed
-from tailored.feature_maps import TaskSummary
+from tailored.feature_maps.posterior import TaskSummary
 from tailored.gaussian.em import NOISE_FLOOR, Shrinkage, em, factor_target, fit_mixed_model, truncate
 from tailored.gaussian.mixture import Mixture, Want
 from tailored.gaussian.moments import Moments
@@ -27,8 +27,8 @@ from tailored.gaussian.structures import (
     all_structures,
 )
 from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
-from tailored.tasks import Scaling
 from tailored.tasks.episodes import draw, rotate
+from tailored.tasks.scaling import Scaling
 from tailored.within import solving
 
 seeds = st.integers(0, 10_000)

@@ -8,7 +8,7 @@ import pytest
 from odd_tasks import EVERYONE, LEARNERS, make
 from tailored import IndependentLearner, TaskSet
 from tailored.baselines import BASELINES, RidgePerTask
-from tailored.learners import MetaLearner
+from tailored.learners.base import MetaLearner
 from tailored.solvers import ProjectedSGD
 
 

@@ -16,7 +16,7 @@ from tailored.solvers import ProjectedSGD
 from tailored.solvers.objectives import Query
 from tailored.summaries.building import errors_table
 from tailored.summaries.training import OWN
-from tailored.tasks import Rows
+from tailored.tasks.rows import Rows
 
 
 def test_steps_that_go_beyond_all_numbers() -> None:

@@ -11,10 +11,12 @@ import scipy.sparse as sp
 import tailored
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
-from tailored.feature_maps import MeanEmbedding, PosteriorMap, SideFeatures, SideVector, TaskSummary
+from tailored.feature_maps import MeanEmbedding, SideVector
+from tailored.feature_maps.posterior import PosteriorMap, TaskSummary
+from tailored.feature_maps.side_features import SideFeatures
 from tailored.gaussian.mixture import log_gates
 from tailored.gaussian.moments import Moments
-from tailored.learners import TaskRegressor
+from tailored.learners.task_regressor import TaskRegressor
 from tailored.priors.base import adapt_tasks, predict_blocks
 from tailored.priors.intervals import Calibration
 from tailored.priors.mean_shifts import MeanShift, interpolation

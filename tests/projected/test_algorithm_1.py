@@ -13,7 +13,7 @@ from tailored.representation.exact import Exact
 from tailored.solvers import StepSizes
 from tailored.solvers.base import TaskBatch
 from tailored.solvers.objectives import Query, Surrogate
-from tailored.tasks import Rows
+from tailored.tasks.rows import Rows
 
 TOL = 1e-13
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tailored.solvers.held_out import HeldOutPool
-from tailored.tasks import TaskSet
+from tailored.tasks.task_set import TaskSet
 
 
 def some_tasks(n_tasks, seed=0):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import reference as ref
 from tailored import losses
 from tailored.solvers.objectives import OBJECTIVES, MetaGradient, Query, Surrogate
-from tailored.tasks import Rows
+from tailored.tasks.rows import Rows
 
 #: The library's loss, the reference's, and L (stated for the squared loss, which has none of its own).
 CASES = {

@@ -14,7 +14,7 @@ from tailored.sources.cuda.kernels import Layout
 from tailored.sources.cuda.moments import CudaMoments, _component, _congruence, _unpack
 from tailored.sources.cuda.tensors import TensorTasks, check_device, is_tensor
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks import Scaling
+from tailored.tasks.scaling import Scaling
 
 
 def present() -> bool:
@@ -221,7 +221,7 @@ def test_sums_of_the_factor_model_are_those_of_the_cpu(rank, has_intercept):
 def test_a_fit_on_the_device_is_that_of_the_cpu(monkeypatch):
     import torch
 
-    from tailored.learners import _empirical_bayes
+    from tailored.learners import empirical_bayes as _empirical_bayes
 
     tasks = ragged(400, 4)
     kept = tasks[tasks.sizes > 0]

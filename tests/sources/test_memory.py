@@ -6,12 +6,12 @@ import pytest
 from tailored import EmpiricalBayesLearner
 from tailored.datasets import make_clusters
 from tailored.gaussian.moments import Moments
-from tailored.learners import _empirical_bayes
+from tailored.learners import empirical_bayes as _empirical_bayes
 from tailored.sources import memory
 from tailored.sources.base import Reader
 from tailored.sources.memory import MemorySource
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks import Scaling
+from tailored.tasks.scaling import Scaling
 from tests.gaussian.test_moments import draw
 
 

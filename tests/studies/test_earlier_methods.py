@@ -21,7 +21,7 @@ from studies.theory.surrogate import MeanSurrogate
 from tailored import IndependentLearner, TaskSet
 from tailored.losses import get_loss
 from tailored.solvers.objectives import Surrogate
-from tailored.tasks import Rows
+from tailored.tasks.rows import Rows
 from tailored.within import solving
 
 QUICK = {

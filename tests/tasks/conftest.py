@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tailored.tasks import TaskSet
+from tailored.tasks.task_set import TaskSet
 
 
 @pytest.fixture

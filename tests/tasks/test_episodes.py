@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from tailored.tasks import TaskSet
 from tailored.tasks.episodes import split_rows
+from tailored.tasks.task_set import TaskSet
 
 
 @pytest.mark.parametrize("support", [0.3, 0.5, 0.9])

@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
-from tailored.tasks import Rows, TaskSet
-from tailored.tasks.rows import joined, mean_error, predictions, segment_sums, task_means
+from tailored.tasks.rows import Rows, joined, mean_error, predictions, segment_sums, task_means
+from tailored.tasks.task_set import TaskSet
 
 
 def ragged_rows(rng, sizes, d=3):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from tailored.tasks import TaskSet
+from tailored.tasks.task_set import TaskSet
 from task_samples import assert_same
 
 

@@ -20,7 +20,7 @@ from tailored._utils.validation import (
     check_psd,
     check_real,
 )
-from tailored.tasks import TaskSet
+from tailored.tasks.task_set import TaskSet
 
 # --- bad rows and targets
 

@@ -86,7 +86,7 @@ def run_demo(
 
     from ..baselines import MixedModel, PooledRidge, RidgePerTask, TaskMean
     from ..datasets import make_clusters
-    from ..learners import EmpiricalBayesLearner
+    from ..learners.empirical_bayes import EmpiricalBayesLearner
 
     tasks, truth = make_clusters(
         n_train + n_test, n_clusters=n_clusters, n_rows=2 * SUPPORT_ROWS, random_state=seed, return_truth=True

@@ -287,7 +287,7 @@ class Columns(NamedTuple):
 
 def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str, like: Any = None) -> Any:
     """Read the tasks of a table; ``like`` is a learner whose encoding and labels are used."""
-    from ..tasks import TaskSet
+    from ..tasks.task_set import TaskSet
 
     if side_info is not None and columns.side is not None:
         raise UsageError(
@@ -351,7 +351,7 @@ def _check_missing(missing: str) -> None:
 
 
 def _learner(columns: Columns, common: bool, first_rows: bool) -> Any:
-    from ..learners import EmpiricalBayesLearner
+    from ..learners.empirical_bayes import EmpiricalBayesLearner
 
     return EmpiricalBayesLearner(
         common="auto" if common else None,

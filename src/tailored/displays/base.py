@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._utils.validation import is_integer, name_some, native
 from ..summaries.effects import INTERCEPT, coefficient_names
 from ..summaries.tables import shorten
-from ..tasks import TaskSet
+from ..tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
 

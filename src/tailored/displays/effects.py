@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tasks import TaskSet
 from ..tasks.rows import dense_rows
+from ..tasks.task_set import TaskSet
 from .base import (
     LEGEND,
     PALETTE,

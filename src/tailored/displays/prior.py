@@ -12,8 +12,8 @@ from .._utils.validation import check_choice, is_missing
 from ..gaussian.mixture import Want
 from ..gaussian.rows import statistics_of
 from ..summaries.effects import posterior_model
-from ..tasks import TaskSet
 from ..tasks.rows import batches, dense
+from ..tasks.task_set import TaskSet
 from .base import (
     PALETTE,
     Array,

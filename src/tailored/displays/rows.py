@@ -13,9 +13,9 @@ from .._utils.validation import check_fraction
 from ..priors.base import predict_blocks
 from ..summaries.baselines import baseline_predictions
 from ..summaries.training import OWN, TrainingSummary
-from ..tasks import TaskSet
 from ..tasks.episodes import ORDERS
 from ..tasks.rows import task_means
+from ..tasks.task_set import TaskSet
 from .base import LEGEND, PALETTE, Array, ModelDisplay, line_style, names_of, shortened
 
 #: Largest fraction of a task's rows that are support rows; the other rows are always the query rows.

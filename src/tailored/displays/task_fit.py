@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..tasks import TaskSet
 from ..tasks.rows import dense
+from ..tasks.task_set import TaskSet
 from .base import (
     LEGEND,
     PALETTE,

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import cached_property
-from ..feature_maps import SideFeatures
+from ..feature_maps.side_features import SideFeatures
 from ..gaussian.rows import Tasks, statistics_of
 from ..losses import Loss
-from ..tasks import Rows, Scaling, TaskSet
 from ..tasks.episodes import Episodes, SupportSampling
-from ..tasks.rows import clipped, predictions, task_means
+from ..tasks.rows import Rows, clipped, predictions, task_means
+from ..tasks.scaling import Scaling
+from ..tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

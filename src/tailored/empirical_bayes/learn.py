@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .._utils.progress import Stages, progress_bar, stages
 from .._utils.threads import single_threaded_blas
-from ..feature_maps import SideFeatures
+from ..feature_maps.side_features import SideFeatures
 from ..gaussian.em import Source
 from ..gaussian.mixture import Mixture
 from ..gaussian.side import SideStructure
@@ -29,7 +29,7 @@ from ..priors.mean_shifts import MeanShift
 from ..priors.mixture import MixturePrior
 from ..priors.shared_regressor import OutOfFold
 from ..summaries.training import TrainingSummary
-from ..tasks import Scaling
+from ..tasks.scaling import Scaling
 from .data import INTERVAL_ROWS, MANY_TASKS, STRUCTURE_STARTS, TrainingData
 from .factor_fit import RANKS, SIDE_PENALTIES, FactorSelection, factor_prior
 from .query_bias import PENALTIES, FittedShift, FittedShifts, fit_shifts

@@ -23,13 +23,13 @@ from scipy.optimize import minimize
 
 from .._utils.records import cached_property
 from .._utils.threads import single_threaded_blas
-from ..feature_maps import TaskSummary
+from ..feature_maps.posterior import TaskSummary
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import influence
 from ..losses import BoxLoss, DualBox, Loss
-from ..tasks import TaskSet
 from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import BATCH_FLOATS
+from ..tasks.task_set import TaskSet
 from .data import ALL_BIAS_ROWS, BIAS_ROWS, HELD_OUT_ROWS, MANY_TASKS, Fold, TrainingData, significant
 
 Array = NDArray[np.float64]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..feature_maps import SideFeatures
+from ..feature_maps.side_features import SideFeatures
 from ..gaussian.em import Source
 from ..priors.shared_regressor import fit_shared_regressor
 from ..summaries.training import OWN

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.validation import native
-from ..feature_maps import SideFeatures
+from ..feature_maps.side_features import SideFeatures
 from ..gaussian.rows import Tasks, statistics_of
 from ..gaussian.side import SideStructure
 from ..gaussian.stepwise import Stepwise
@@ -23,7 +23,8 @@ from ..gaussian.structures import Structure
 from ..priors.base import Prior
 from ..priors.mixture import MixturePrior
 from ..sources.reservoir import Reservoir
-from ..tasks import Scaling, TaskSet
+from ..tasks.scaling import Scaling
+from ..tasks.task_set import TaskSet
 from .learn import Learned, mixture_prior
 from .query_bias import FittedShift
 

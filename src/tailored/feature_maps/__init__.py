@@ -9,11 +9,9 @@ The learners scale φ to unit root-mean-square norm over the training tasks: the
 as 0.06, and the effect of a step of H on τ is proportional to its fourth power.
 """
 
-from .base import FeatureMap, check_features
-from .posterior import PosteriorMap, TaskSummary
+from .base import FeatureMap
 from .registry import FEATURE_MAPS, AdaptedWeights, JoinedMaps, get_feature_map
 from .rows import AngleMap, FourierEmbedding, MeanEmbedding, PosteriorMean, RidgeEstimate
-from .side_features import Curve, SideFeatures
 from .side_info import CallableMap, SideVector, Transformer
 
 __all__ = [
@@ -21,18 +19,13 @@ __all__ = [
     "AdaptedWeights",
     "AngleMap",
     "CallableMap",
-    "Curve",
     "FeatureMap",
     "FourierEmbedding",
     "JoinedMaps",
     "MeanEmbedding",
-    "PosteriorMap",
     "PosteriorMean",
     "RidgeEstimate",
-    "SideFeatures",
     "SideVector",
-    "TaskSummary",
     "Transformer",
-    "check_features",
     "get_feature_map",
 ]

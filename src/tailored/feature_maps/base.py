@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._utils.records import Fitted
-from ..tasks import TaskSet
 from ..tasks.rows import BATCH_FLOATS, dense
 from ..tasks.scaling import Scaling
+from ..tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
 

@@ -15,8 +15,9 @@ from ..gaussian.em import fit_mixed_model
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import Tasks, statistics_of
 from ..gaussian.starts import fit_mixture
-from ..tasks import Scaling, TaskSet
 from ..tasks.rows import batches
+from ..tasks.scaling import Scaling
+from ..tasks.task_set import TaskSet
 from .base import FeatureMap
 
 Array = NDArray[np.float64]

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import clone
 
 from .._utils.validation import check_choice, check_divisor
-from ..tasks import TaskSet
+from ..tasks.task_set import TaskSet
 from .base import Array, FeatureMap, mean_norm
 from .posterior import PosteriorMap
 from .rows import AngleMap, FourierEmbedding, MeanEmbedding, PosteriorMean, RidgeEstimate

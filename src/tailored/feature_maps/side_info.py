@@ -12,8 +12,8 @@ from sklearn.base import clone
 
 from .._utils.validation import check_divisor, check_real, check_shape, is_missing, name_some, outside
 from ..exceptions import UnknownCategoryWarning
-from ..tasks import Task, TaskSet
 from ..tasks.rows import dense
+from ..tasks.task_set import Task, TaskSet
 from .base import Array, FeatureMap
 
 

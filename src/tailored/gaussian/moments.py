@@ -24,8 +24,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from .._utils.threads import in_threads
-from ..tasks import Scaling, TaskSet
 from ..tasks.rows import BATCH_FLOATS, dense, frozen
+from ..tasks.scaling import Scaling
+from ..tasks.task_set import TaskSet
 from .kernels import (
     ENTRY,
     LANES,

@@ -40,11 +40,12 @@ from ..representation.bias import Bias
 from ..sources.cuda.tensors import TensorTasks, check_device, is_tensor
 from ..summaries.tables import Summary
 from ..summaries.training import TrainingSummary
-from ..tasks import Encoding, Scaling, TaskSet
-from ..tasks.encoding import collect_unknown
+from ..tasks.encoding import Encoding, collect_unknown
 from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.labels import positions_of
 from ..tasks.rows import task_means
+from ..tasks.scaling import Scaling
+from ..tasks.task_set import TaskSet
 from ..within import solving
 from . import summarising
 from .adapted import AdaptedTasks

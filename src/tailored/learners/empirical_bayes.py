@@ -22,7 +22,8 @@ from ..empirical_bayes.learn import Learned, learn
 from ..empirical_bayes.shared_regressor import learn_with_regressor
 from ..empirical_bayes.streaming import RunningModel, Stream, join, positions
 from ..exceptions import UnhelpfulWarning
-from ..feature_maps import SideFeatures, get_feature_map
+from ..feature_maps import get_feature_map
+from ..feature_maps.side_features import SideFeatures
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
 from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
@@ -35,8 +36,9 @@ from ..sources.disk import DiskSource, digest_tasks
 from ..sources.memory import MemorySource
 from ..sources.reservoir import SAMPLE_TASKS
 from ..sources.scan import TaskScan
-from ..tasks import Scaling, TaskSet
 from ..tasks.episodes import SupportSampling
+from ..tasks.scaling import Scaling
+from ..tasks.task_set import TaskSet
 from .base import MetaLearner
 from .reading import label_unnamed, read_tensors, repeat_rows, warn_repeated_numbers
 

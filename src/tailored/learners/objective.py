@@ -13,7 +13,8 @@ from sklearn.utils.metaestimators import available_if
 
 from .._utils.progress import progress_bar
 from .._utils.validation import check_choice, check_fraction, check_int, check_positive
-from ..feature_maps import FeatureMap, check_features, get_feature_map
+from ..feature_maps import FeatureMap, get_feature_map
+from ..feature_maps.base import check_features
 from ..priors.representation import RepresentationPrior
 from ..representation.base import Conditioning
 from ..representation.bias import BIASES, Bias
@@ -23,9 +24,9 @@ from ..solvers.base import HeldOutError, Problem, TaskBatch
 from ..solvers.held_out import HeldOutPool
 from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..solvers.projected import StepSizes
-from ..tasks import Rows, TaskSet
 from ..tasks.episodes import split_rows
-from ..tasks.rows import clipped, mean_error, predictions
+from ..tasks.rows import Rows, clipped, mean_error, predictions
+from ..tasks.task_set import TaskSet
 from .base import MetaLearner
 from .reading import refuse_arguments
 

@@ -19,7 +19,7 @@ from ..summaries.building import (
 )
 from ..summaries.effects import coefficient_names, task_effects
 from ..summaries.tables import Summary
-from ..tasks import TaskSet
+from ..tasks.task_set import TaskSet
 
 
 def effects(learner: Any, tasks: TaskSet, coverage: float) -> Any:

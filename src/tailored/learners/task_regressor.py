@@ -31,8 +31,10 @@ from ..priors.base import Posterior, Predicted, Prior, Support, needs_covariance
 from ..priors.representation import RepresentationPrior
 from ..representation.bias import Bias
 from ..representation.dense import Constant
-from ..tasks import Encoding, Scaling, TaskSet
+from ..tasks.encoding import Encoding
 from ..tasks.rows import dense_rows
+from ..tasks.scaling import Scaling
+from ..tasks.task_set import TaskSet
 from ..within import solving
 
 Array = NDArray[np.float64]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from .._utils.validation import check_shape
-from ..feature_maps import SideFeatures
+from ..feature_maps.side_features import SideFeatures
 from ..gaussian.factors import FactorRows, Factors, posterior, row_variances, scaled_rows
 from ..gaussian.mixture import Want
 from ..representation.blocks import LowRank
-from ..tasks import TaskSet
+from ..tasks.task_set import TaskSet
 from .base import Array, Index, Posterior, Prior, Support
 from .representation import RepresentationPrior
 

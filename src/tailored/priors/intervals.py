@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from .._utils.records import Record
 from .._utils.validation import check_divisor, check_shape
-from ..tasks import TaskSet
 from ..tasks.episodes import LEAST_QUERY, SupportSampling
+from ..tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from .._utils.validation import check_shape
-from ..feature_maps import SideFeatures, check_features
+from ..feature_maps.base import check_features
+from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import Moments, influence
 from ..gaussian.rows import Tasks, statistics_of
-from ..tasks import TaskSet
+from ..tasks.task_set import TaskSet
 from .base import Array, Posterior, Prior, ReducedRows, Support
 from .mean_shifts import MeanShift, mean_shifts
 from .on_device import weights_on_device

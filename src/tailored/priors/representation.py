@@ -13,14 +13,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .._utils.algebra import solve as solve_systems
 from .._utils.validation import check_choice, check_int, check_positive, check_shape, native
-from ..feature_maps import FeatureMap, check_features
+from ..feature_maps import FeatureMap
+from ..feature_maps.base import check_features
 from ..losses import Absolute, Loss, Squared
 from ..representation.base import Conditioning
 from ..representation.bias import Bias
 from ..representation.blocks import BlockDiagonal
 from ..representation.dense import Constant
-from ..tasks import Rows, TaskSet
-from ..tasks.rows import BATCH_FLOATS, predictions
+from ..tasks.rows import BATCH_FLOATS, Rows, predictions
+from ..tasks.task_set import TaskSet
 from ..within import solving
 from .base import Array, Prior, Support
 

@@ -19,8 +19,8 @@ from ..displays import EffectsDisplay, RowsDisplay, TaskFitDisplay
 from ..displays.base import RC, pyplot
 from ..evaluation import Evaluation, evaluate, usual_methods
 from ..summaries.tables import Table, format_number
-from ..tasks import TaskSet
 from ..tasks.rows import dense
+from ..tasks.task_set import TaskSet
 
 #: Largest numbers of tasks in a caterpillar plot, of such plots, and of tasks with a figure of their own.
 MAX_TASKS, MAX_EFFECTS, MAX_TASK_FIGURES = 150, 12, 40

@@ -15,8 +15,8 @@ from .._utils.records import Stored
 from ..priors.representation import RepresentationPrior
 from ..representation.base import Conditioning
 from ..representation.bias import Bias
-from ..tasks import Rows, TaskSet
-from ..tasks.rows import Index, joined
+from ..tasks.rows import Index, Rows, joined
+from ..tasks.task_set import TaskSet
 from .objectives import Objective
 
 Array = NDArray[np.float64]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tasks import TaskSet
 from ..tasks.episodes import split_rows
+from ..tasks.task_set import TaskSet
 
 Pairs = tuple[tuple[TaskSet, TaskSet], ...]
 

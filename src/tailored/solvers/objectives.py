@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..losses import Loss
-from ..tasks import Rows
-from ..tasks.rows import predictions, segment_sums
+from ..tasks.rows import Rows, predictions, segment_sums
 from ..within import solving
 
 Array = NDArray[np.float64]

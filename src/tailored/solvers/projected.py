@@ -24,7 +24,7 @@ from ..representation.bias import Bias
 from ..representation.dense import Constant
 from ..representation.exact import Exact
 from ..representation.factored import Factored
-from ..tasks import Rows
+from ..tasks.rows import Rows
 from ..theory import estimate_quantities, theory_step
 from .base import DivergenceError, Problem, Solution, Solver, TaskBatch
 from .means import ExactMean, Mean, RunningMean

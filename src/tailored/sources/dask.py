@@ -21,7 +21,7 @@ from ..exceptions import ShardError
 from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Summed, Sums, Totals
 from ..gaussian.rows import Tasks
-from ..tasks import TaskSet
+from ..tasks.task_set import TaskSet
 from .base import Blocks, Reader, Statistics, sum_in_order
 from .reservoir import Reservoir
 from .scan import ColumnRoles, TaskScan

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import Record, cached_property
-from ..tasks import TaskSet
 from ..tasks.labels import Keys, label_keys
-from ..tasks.task_set import check_same_columns
+from ..tasks.task_set import TaskSet, check_same_columns
 
 #: Largest number of tasks in a sample, and of numbers in their rows (64 MB).
 SAMPLE_TASKS, SAMPLE_NUMBERS = 5_000, 8_000_000

@@ -11,8 +11,8 @@ from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import statistics_of
 from ..losses import Loss
 from ..priors.base import Prior, predict_blocks
-from ..tasks import TaskSet
 from ..tasks.rows import clipped, predictions, task_means
+from ..tasks.task_set import TaskSet
 from .effects import posterior_model
 from .training import OWN, TrainingSummary
 

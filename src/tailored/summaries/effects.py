@@ -13,8 +13,8 @@ from ..gaussian.errors import MeanCovariance, task_estimates
 from ..gaussian.rows import statistics_of
 from ..priors.base import Prior, adapt_tasks
 from ..priors.mixture import MixturePrior
-from ..tasks import TaskSet
 from ..tasks.rows import batches
+from ..tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
 

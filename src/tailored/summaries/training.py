@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from .._utils.records import MAY_BE_NAN, Record
 from .._utils.validation import check_shape
-from ..feature_maps import SideFeatures
+from ..feature_maps.side_features import SideFeatures
 from ..gaussian.errors import MeanCovariance
 from ..gaussian.mixture import Mixture, log_gates
-from ..tasks import Scaling
+from ..tasks.scaling import Scaling
 
 Array = NDArray[np.float64]
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from .._utils.validation import check_choice
 from ..losses import get_loss
-from ..tasks import TaskSet
 from ..tasks.rows import dense
+from ..tasks.task_set import TaskSet
 from ._linalg import Array, check_lipschitz, check_radius, check_rows, power
 from .bounds import BOUNDS, Bound
 from .oracles import oracle_representation

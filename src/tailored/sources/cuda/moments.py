@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from ..._utils.records import cached_property
 from ...gaussian.mixture import Mixture
 from ...gaussian.moments import Summed, Sums, Totals
-from ...tasks import Scaling, TaskSet
 from ...tasks.labels import label_keys
+from ...tasks.scaling import Scaling
+from ...tasks.task_set import TaskSet
 from ..base import Reader, Statistics
 from ..reservoir import Reservoir
 from .kernels import Kernels, kernels

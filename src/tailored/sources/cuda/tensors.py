@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks import TaskSet
+from ...tasks.task_set import TaskSet
 
 
 def is_tensor(value: Any) -> bool:
