@@ -81,7 +81,7 @@ def test_every_form_of_missing():
     ):
         with pytest.raises(ValueError, match="must be constant within a task, but column 0 of task 0"):
             TaskSet(*rows, column)
-    with pytest.raises(ValueError, match=r"infinite value \(inf\) for task 1, column 0"):
+    with pytest.raises(ValueError, match=r"very large value \(inf\) for task 1, column 0"):
         TaskSet(*rows, {0: [1.0], 1: [np.inf]})
 
 

@@ -165,7 +165,7 @@ def test_adapted_model_is_an_ordinary_regressor(tasks):
     task = tasks[3]
     model = learner.adapt(task.X, task.y)
     assert isinstance(model.get_params()["loss"], Absolute)
-    assert model.get_params()["representation"] is model.representation_
+    np.testing.assert_array_equal(model.get_params()["representation"], model.representation_)
     again = clone(model).fit(task.X, task.y)
     np.testing.assert_allclose(again.coef_, model.coef_, atol=1e-12)
     np.testing.assert_allclose(again.representation_, model.representation_)

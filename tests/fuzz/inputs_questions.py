@@ -202,7 +202,7 @@ META: dict[str, Callable[..., None]] = {
     "predict_tasks": _many("predict_tasks"),
     "task_errors": _many("task_errors"),
     "score": _many("score"),
-    "representations": _many("representations"),
+    "representations": _many("representation"),
     "representation": _representation,
 }
 

@@ -139,7 +139,7 @@ def test_new_rows_that_dwarf_those_of_fit(plain: EmpiricalBayesLearner) -> None:
         plain.predict_tasks,
         plain.score,
         plain.task_errors,
-        plain.representations,
+        plain.representation,
     ):
         with pytest.raises(ValueError, match=r"X: column 1 has values too large .*\(1e\+90"):
             method(many)

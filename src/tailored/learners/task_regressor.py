@@ -117,6 +117,14 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         tags.regressor_tags.poor_score = True
         return tags
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments; those of an adapted model are its θ and b, so that a clone has the same prior."""
+        params: dict[str, Any] = super().get_params(deep)
+        # A factor prior does not form θ, which is too large.
+        if self._support is not None and self._prior.covariance_shape[0] == self._prior.n_weights:
+            params.update(representation=self.representation_, bias=self.bias_)
+        return params
+
     # ------------------------------------------------------------------ fitting
 
     @classmethod
@@ -390,7 +398,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             # Without rows it cannot be computed again.
             names.append("_certificate")
         fitted = {name: getattr(self, name) for name in names if hasattr(self, name)}
-        return {**self.get_params(deep=False), **fitted}
+        return {**super().get_params(deep=False), **fitted}
 
     def restore(self) -> None:
         if not hasattr(self, "_posterior"):
