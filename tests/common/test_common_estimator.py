@@ -161,6 +161,6 @@ def test_what_is_no_regressor_is_refused(tasks, value, message):
 
 def test_a_single_task_shares_nothing():
     X, y = np.arange(12.0).reshape(6, 2), np.arange(6.0)
-    with pytest.raises(ValueError, match="common: .* at least two tasks with rows, got 1"):
+    with pytest.raises(ValueError, match=r"common: .* at least two tasks with rows, got 1"):
         EmpiricalBayesLearner(common=Ridge()).fit(X, y, groups=np.zeros(6))
     assert EmpiricalBayesLearner(common="auto").fit(X, y, groups=np.zeros(6)).common_ is None
