@@ -94,7 +94,7 @@ def test_few_tasks_that_share_nothing_are_left_alone():
     support, query = new.support_query(8, random_state=0)
     alone = RidgePerTask().fit(train)
     p = np.concatenate(
-        [t.X @ w[:5] + w[5:].sum() for t, w in zip(query, alone.adapt_many(support).weights_, strict=True)]
+        [t.X @ w[:5] + w[5:].sum() for t, w in zip(query, alone.adapt_many(support), strict=True)]
     )
     rival = np.abs(p - query.y).mean()
     assert learner.task_errors(support, query).mean() < 1.01 * rival

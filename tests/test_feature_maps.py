@@ -240,8 +240,8 @@ def test_joined_features_are_no_description():
         SideFeatures.fit(get_feature_map(spec, has_side_info=True), tasks)
         for spec in (["vector", "ridge"], ["vector"])
     )
-    assert not both.from_description
-    assert alone.from_description
+    assert not both.from_side_info
+    assert alone.from_side_info
 
 
 def test_parts_of_a_list_are_checked(tasks):

@@ -165,7 +165,7 @@ def test_in_empirical_bayes(few_steps, first, tasks):
     learner = EmpiricalBayesLearner(first).fit(tasks)
     assert np.isfinite(learner.adapt_many(tasks).weights_).all()
     side = learner.prior_.side
-    assert not side.from_description
+    assert not side.from_side_info
     raw = side(tasks) * side.deviation + side.mean
     np.testing.assert_allclose(raw, AdaptedWeights(first).fit(tasks).transform(tasks), atol=1e-12)
 

@@ -270,7 +270,7 @@ def described(seed=0, T=30, n=4):
 def test_features_are_centred_and_of_comparable_size():
     tasks = described()
     features = SideFeatures.fit(SideVector(), tasks)
-    assert features.from_description
+    assert features.from_side_info
     assert features.n_linear == 5  # age, three words, the flag
     assert [curve.column for curve in features.curves] == [0]
     v = features(tasks)
@@ -313,7 +313,7 @@ def test_constant_descriptions_and_rows_are_no_curves():
     assert features.curves == ()
     assert not features(same).any()
     of_rows = SideFeatures.fit(MeanEmbedding(), tasks)
-    assert not of_rows.from_description
+    assert not of_rows.from_side_info
     assert of_rows.curves == ()
     assert of_rows.n_linear == len(of_rows.mean)
 

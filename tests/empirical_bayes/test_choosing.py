@@ -164,7 +164,7 @@ def test_other_features_join(few_steps):
         learner = few_folds(spec).fit(some)
         assert np.isfinite(learner.adapt_many(tasks).weights_).all()
         side = learner.prior_.side
-        assert not side.from_description
+        assert not side.from_side_info
         spread = np.where(expected.std(axis=0) > 0, expected.std(axis=0), 1.0)
         standardised = (expected - expected.mean(axis=0)) / spread / np.sqrt(expected.shape[1])
         np.testing.assert_allclose(side(some), standardised, atol=1e-12)

@@ -138,7 +138,7 @@ def test_mistakes():
         fit(["sess"])
     with pytest.raises(ValueError, match="varying: there is no column 7; positions are 0 to 3"):
         fit([7])
-    with pytest.raises(TypeError, match=r"varying: expected a list of columns; got 'ses'. Write \['ses'\]"):
+    with pytest.raises(TypeError, match=r"varying: expected a list of columns, got 'ses'; write \['ses'\]"):
         fit("ses")
     with pytest.raises(ValueError, match="varying: nothing would vary without an intercept"):
         fit([], fit_intercept=False)

@@ -221,14 +221,14 @@ def test_sums_of_the_factor_model_are_those_of_the_cpu(rank, has_intercept):
 def test_a_fit_on_the_device_is_that_of_the_cpu(monkeypatch):
     import torch
 
-    from tailored.learners import empirical_bayes as _empirical_bayes
+    from tailored.learners import empirical_bayes as empirical_bayes
 
     tasks = ragged(400, 4)
     kept = tasks[tasks.sizes > 0]
     # A sample of 150 tasks, refined on all of them: here from their rows, there on the device.
     monkeypatch.setattr(Reservoir.__init__, "__defaults__", (150, *Reservoir.__init__.__defaults__[1:]))
-    monkeypatch.setattr(_empirical_bayes, "SAMPLE_TASKS", 150)
-    monkeypatch.setattr(_empirical_bayes, "LARGEST_STATISTICS", 0)
+    monkeypatch.setattr(empirical_bayes, "SAMPLE_TASKS", 150)
+    monkeypatch.setattr(empirical_bayes, "LARGEST_STATISTICS", 0)
     here = EmpiricalBayesLearner().fit(kept)
     there = EmpiricalBayesLearner(device="cuda").fit(kept)
     assert here.structure_ == there.structure_

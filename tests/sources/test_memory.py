@@ -6,7 +6,7 @@ import pytest
 from tailored import EmpiricalBayesLearner
 from tailored.datasets import make_clusters
 from tailored.gaussian.moments import Moments
-from tailored.learners import empirical_bayes as _empirical_bayes
+from tailored.learners import empirical_bayes as empirical_bayes
 from tailored.sources import memory
 from tailored.sources.base import Reader
 from tailored.sources.memory import MemorySource
@@ -32,7 +32,7 @@ def test_a_fit_of_a_sample_refined_on_all_tasks(monkeypatch):
     tasks = make_clusters(n_tasks=260, n_clusters=1, n_features=6, n_rows=12, rank=2, random_state=0)
     train, test = tasks[:200], tasks[200:]
     all_at_once = EmpiricalBayesLearner().fit(train)
-    monkeypatch.setattr(_empirical_bayes, "LARGEST_STATISTICS", 0)
+    monkeypatch.setattr(empirical_bayes, "LARGEST_STATISTICS", 0)
     monkeypatch.setattr(Reservoir.__init__, "__defaults__", (80, *Reservoir.__init__.__defaults__[1:]))
     monkeypatch.setattr(memory, "BLOCK_FLOATS", 49 * 30)
     sampled = EmpiricalBayesLearner().fit(train)

@@ -133,7 +133,7 @@ class TrainingData:
     @property
     def has_side(self) -> bool:
         """Return whether the model may use the side features; features of rows would fit their noise."""
-        return self.side is not None and self.side.from_description
+        return self.side is not None and self.side.from_side_info
 
     @property
     def n_linear(self) -> int:

@@ -123,7 +123,7 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
             f"X: {d} columns are only supported for tasks in memory, not for tables larger than memory or tensors. Pass a "
             "TaskSet to fit."
         )
-    if data.side is not None and not data.side.from_description:
+    if data.side is not None and not data.side.from_side_info:
         raise ValueError(
             f"feature_map: with {d} columns the prior can only depend on side information, not on features of the rows. "
             'Use feature_map="auto", or ConditionalLearner with a rank.'

@@ -348,7 +348,7 @@ def query_bias(
         weights, R = expected.mean, influence(statistics, model, expected.covariances)
         if summary is None:
             # The tasks of the first batch suffice for means and scales.
-            with_side = data.side is not None and not data.side.from_description
+            with_side = data.side is not None and not data.side.from_side_info
             summary = TaskSummary.fit(model, statistics, weights, with_side)
         psi = summary(statistics, weights)
         features.append(np.repeat(np.hstack([np.ones((len(psi), 1)), psi]), query.sizes, axis=0))

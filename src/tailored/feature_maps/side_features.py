@@ -1,4 +1,4 @@
-"""Features of a task's description, or other features that join those of the posterior: v(s)."""
+"""Scaled features v(s) of a task for the models of empirical Bayes: side information with splines, or features of rows."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ..tasks.task_set import TaskSet
 from .base import Array, FeatureMap
 from .side_info import SideVector
 
-#: Inner and outer knots of a curve, at quantiles of the training tasks, and its degree.
+#: Number of knots of a spline, at quantiles of the training tasks, and its degree.
 KNOTS, DEGREE = 7, 3
-#: Different values that a number must take to be curved.
+#: Least number of distinct values of a column with a spline.
 LEAST_VALUES = 8
 
 
 @dataclass(frozen=True)
 class Curve(Record):
-    """A spline basis of one number: beyond the outer knots it stays what it is there.
+    """A B-spline basis of one feature, constant beyond the outer knots.
 
     Attributes
     ----------
     column : int
-        The number's place among the features.
+        Position of the feature.
     knots : array
-        With the outer ones repeated, as B-splines have them.
+        Increasing, with the outer knots repeated.
     """
 
     column: int
@@ -45,7 +45,7 @@ class Curve(Record):
 
     @classmethod
     def fit(cls, values: Array, column: int) -> Curve | None:
-        """None for a number with too few different values."""
+        """Place the knots; return None for a feature with too few distinct values."""
         inner = np.unique(np.quantile(values, np.linspace(0.0, 1.0, KNOTS)))
         if len(np.unique(values)) < LEAST_VALUES or len(inner) < 4:
             return None
@@ -57,17 +57,24 @@ class Curve(Record):
 
     def __call__(self, features: Array) -> Array:
         inside = np.clip(features[:, self.column], self.knots[0], self.knots[-1])
-        # They add up to one, so one of them says nothing new.
+        # The basis functions add up to one, so the first is redundant.
         return BSpline.design_matrix(inside, self.knots, DEGREE).toarray()[:, 1:]
 
 
 @dataclass(frozen=True)
 class SideFeatures(Record):
-    """v(s): features beside those of the posterior, centred and of comparable size.
+    """Features v(s) of a task, centred and scaled.
 
-    Columns are divided by their deviation, and by the root of their number, so that all together are as large as
-    one.  Those of the task's description enter the proportions and the prior mean of the model itself, as they are
-    (the first ``n_linear``) and curved; those of its rows, which the model has seen, join ψ(s).
+    Columns are divided by their standard deviation and by the root of their number, so that ‖v‖ is about one.  Features of
+    the side information enter the mixing weights and the prior mean: the first ``n_linear`` as they are, then splines of
+    them.  Features of the rows enter the summary ψ(s) (`TaskSummary`).
+
+    Attributes
+    ----------
+    encoder : FeatureMap
+    mean, deviation : arrays (q,)
+    n_linear : int
+    curves : tuple of Curve
     """
 
     encoder: FeatureMap
@@ -86,32 +93,33 @@ class SideFeatures(Record):
         check_divisor("deviation", self.deviation)
 
     @property
-    def from_description(self) -> bool:
-        """Whether they come from the task's description and not from its rows."""
-        return _is_description(self.encoder)
+    def from_side_info(self) -> bool:
+        """Return whether the features are those of side information, not of rows."""
+        return _is_side_info(self.encoder)
 
     @property
     def is_plain(self) -> bool:
-        """Whether the linear features are the columns of the description as they are."""
+        """Return whether the linear features are the numeric columns of the side information."""
         encoder = self.encoder
         return isinstance(encoder, SideVector) and encoder.categories is None and not encoder.indicated
 
     @property
     def origins(self) -> list[int]:
-        """The column of the description that each feature comes from; features of other maps are their own."""
+        """Return the side information column of each feature; features of other maps are their own columns."""
         encoder = self.encoder
         linear = encoder.origins if isinstance(encoder, SideVector) else list(range(self.n_linear))
         return linear + [linear[curve.column] for curve in self.curves for _ in range(curve.n_features)]
 
     @classmethod
     def fit(cls, encoder: FeatureMap, tasks: TaskSet) -> SideFeatures:
+        """Fit the encoder, the splines and the scales on training tasks."""
         linear = encoder.fit(tasks).transform(tasks)
         low, high = linear.min(axis=0), linear.max(axis=0)
-        # A rare category must not become a large number: indicators are divided by half their range.
+        # Indicators are divided by half their range: the standard deviation of a rare category is small.
         indicator = ((linear == low) | (linear == high)).all(axis=0)
         curves: list[Curve] = []
-        if _is_description(encoder):
-            # Knots lie where numbers were, not where they were filled in.
+        if _is_side_info(encoder):
+            # Imputed values must not place knots.
             known = (
                 encoder.known(tasks) if isinstance(encoder, SideVector) else np.ones_like(linear, dtype=bool)
             )
@@ -119,7 +127,7 @@ class SideFeatures(Record):
             curves = [curve for curve in found if curve is not None]
         curved = np.hstack([np.zeros((len(linear), 0)), *(curve(linear) for curve in curves)])
         deviation = np.where(indicator, (high - low) / 2.0, linear.std(axis=0))
-        # a constant is measured by itself
+        # A constant column has no standard deviation.
         deviation = np.where(deviation > 0, deviation, np.abs(high))
         sizes = []
         for size in (deviation, curved.std(axis=0)):
@@ -128,6 +136,7 @@ class SideFeatures(Record):
         return cls(encoder, mean, np.concatenate(sizes), linear.shape[1], tuple(curves))
 
     def __call__(self, tasks: TaskSet) -> Array:
+        """Return v(s) of each task, (T, q)."""
         linear = self.encoder.transform(tasks)
         if linear.shape[1] != self.n_linear:
             raise ValueError(f"side_info: expected {self.n_linear} columns as in fit, got {linear.shape[1]}")
@@ -139,10 +148,10 @@ class SideFeatures(Record):
         if np.abs(found[task, j]) <= LIMIT:
             return found
         raise ValueError(
-            f"side_info: feature {j} of task {tasks.labels[task]!r} is {found[task, j]:.1g} times as large as those of "
-            "fit; give descriptions in the units of fit"
+            f"side_info: feature {j} of task {tasks.labels[task]!r} is {found[task, j]:.1g} times as large as in fit; use the "
+            "same units as in fit"
         )
 
 
-def _is_description(encoder: FeatureMap) -> bool:
+def _is_side_info(encoder: FeatureMap) -> bool:
     return encoder.needs_side_info and not encoder.needs_rows
