@@ -226,7 +226,7 @@ def test_description_joined_with_the_data_set(few_steps, learner):
     learner = clone(learner).fit(tasks)
     task = tasks[0]
     model = learner.adapt(task.X, task.y, side_info=task.side_info)
-    np.testing.assert_allclose(weights_of(model), learner.adapt_many(tasks)[0], atol=1e-7)
+    np.testing.assert_allclose(weights_of(model), learner.adapt_many(tasks).weights_[0], atol=1e-7)
     # without rows the description alone speaks
     assert np.isfinite(learner.adapt(side_info=task.side_info).coef_).all()
     with pytest.raises(ValueError, match="side_info"):

@@ -51,7 +51,7 @@ def answers(learner, described=False):
     if not hasattr(learner, "adapt_many"):
         return learner.predict_rows(*new.support_query(4, shuffle=False)), np.zeros(0)
     known = getattr(learner, "task_labels_", np.zeros(0))
-    return learner.adapt_many(new).weights_, getattr(learner, "task_weights_", known)[np.argsort(known)]
+    return np.asarray(learner.adapt_many(new)), getattr(learner, "task_weights_", known)[np.argsort(known)]
 
 
 def same(one, other, described=False):
@@ -222,7 +222,7 @@ def everything(learner, seed):
     """All that a learner answers about some new tasks, as bytes."""
     new = made(seed, 4)
     given, asked = new.support_query(5, shuffle=False)
-    found = [learner.adapt_many(given).weights_]
+    found = [np.asarray(learner.adapt_many(given))]
     for task, rows in zip(given, asked, strict=True):
         model = learner.adapt(task.X, task.y, side_info=task.side_info)
         found += [model.coef_, model.predict(rows.X), *model.predict_interval(rows.X, coverage=0.8)]

@@ -140,12 +140,12 @@ def test_mistakes():
         fit([7])
     with pytest.raises(TypeError, match=r"varying: expected a list of columns, got 'ses'; write \['ses'\]"):
         fit("ses")
-    with pytest.raises(ValueError, match="varying: nothing would vary without an intercept"):
+    with pytest.raises(ValueError, match="varying: nothing varies without an intercept"):
         fit([], fit_intercept=False)
     tasks = tasks_of(rows(5))
     with pytest.raises(ValueError, match="varying: columns have no names here; give the position of 'ses'"):
         EmpiricalBayesLearner(varying=["ses"]).fit(tasks.X, tasks.y, groups=np.repeat(np.arange(5), 12))
-    with pytest.raises(ValueError, match="varying: a single task"):
+    with pytest.raises(ValueError, match="varying: needs at least two tasks, got 1"):
         EmpiricalBayesLearner(varying=[0]).fit(tasks[:1])
 
 

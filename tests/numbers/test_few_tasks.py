@@ -63,7 +63,7 @@ def test_draws_of_held_out_tasks_without_rows(seed: int) -> None:
 def test_a_score_of_one_row() -> None:
     tasks = make()
     learner = IndependentLearner().fit(tasks)
-    with pytest.raises(ValueError, match="X: R² takes at least two rows"):
+    with pytest.raises(ValueError, match="X: R² needs at least two query rows"):
         learner.score(
             TaskSet.from_tasks([(tasks[0].X[:1], tasks[0].y[:1], tasks[0].side_info)]), n_support=0.5
         )

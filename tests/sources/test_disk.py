@@ -128,7 +128,7 @@ def test_all_tasks_of_a_table_are_learned_from(small_sample, tmp_path):
     frame = long_frame(400, n_rows=5)
     frame.to_parquet(tmp_path / "f.parquet")
     # A draw that chooses a covariance that is free: one of few factors is not the likeliest, which is asked below.
-    settings = {"clip": "train", "calibrate": False, "random_state": 1}
+    settings = {"clip": "train", "random_state": 1}
     found = EmpiricalBayesLearner(**settings).fit(scan(tmp_path / "f.parquet", **COLUMNS))
     tasks = TaskSet.from_frame(frame, **COLUMNS)
     sample = found._stream.sample.tasks
@@ -169,7 +169,7 @@ def test_what_goes_with_a_scan_and_what_does_not(tmp_path):
     learner = EmpiricalBayesLearner()
     with pytest.raises(TypeError, match="groups: a scan has its own columns"):
         learner.fit(scan(frame, **COLUMNS), groups=frame["user"])
-    with pytest.raises(ValueError, match="checkpoint: tasks in memory"):
+    with pytest.raises(ValueError, match="checkpoint: only for a scan"):
         learner.fit(TaskSet.from_frame(frame, **COLUMNS), checkpoint=tmp_path)
     with pytest.raises(ValueError, match="has no rows"):
         learner.fit(scan(frame[:0], **COLUMNS))
