@@ -66,7 +66,7 @@ def test_scorers_by_name_give_no_number(kind, scaled, scoring):
     estimator = make_pipeline(StandardScaler(), learner) if scaled else learner
     found, seen = scores_of(kind, estimator, routed=True, scoring=scoring)
     assert np.isnan(found).all()
-    assert any("groups: the learner was fitted on 4 tasks" in str(w.message) for w in seen)
+    assert any("groups: the learner was fitted to 4 tasks" in str(w.message) for w in seen)
     assert not any(issubclass(w.category, SingleTaskWarning) for w in seen)
 
 
