@@ -54,10 +54,8 @@ class LearnerMachine(RuleBasedStateMachine):
 
     kinds: ClassVar[dict[str, Callable[[], Any]]]
     #: Set good arguments, and bad ones with which the next `fit` is refused.
-    good: ClassVar[list[dict[str, Any]]] = [{"tol": 1e-6}, {"clip": "train"}, {"clip": (-50.0, 50.0)}]
+    good: ClassVar[list[dict[str, Any]]] = [{"clip": "train"}, {"clip": (-50.0, 50.0)}]
     bad: ClassVar[list[dict[str, Any]]] = [
-        {"tol": -1.0},
-        {"max_iter": 0},
         {"loss": "no loss"},
         {"clip": (2.0, 1.0)},
     ]
@@ -277,7 +275,7 @@ class ConditionalMachine(LearnerMachine):
         "Algorithm 1, rows": lambda: ConditionalLearner("ridge", solver=ProjectedSGD(0.3), rank=None),
         "Algorithm 1": lambda: ConditionalLearner(solver=ProjectedSGD(0.1), rank=2, bias="shared"),
     }
-    bad: ClassVar = [*LearnerMachine.bad, {"rank": 0}, {"support": 2.0}]
+    bad: ClassVar = [*LearnerMachine.bad, {"rank": 0}, {"support": 2.0}, {"tol": -1.0}, {"max_iter": 0}]
 
 
 class IndependentMachine(LearnerMachine):
