@@ -133,7 +133,7 @@ def draw_demo(result: DemoResult) -> Any:
     left.set_xlim(left=0)
     left.set_xlabel("mean absolute error on new tasks (bars: ± 2 standard errors)")
     left.spines[["top", "right"]].set_visible(False)
-    left.legend(frameon=False, loc="center right")
+    left.legend(frameon=False, loc="center right", bbox_to_anchor=(1.0, 0.385))
     image = right.imshow(result.subspace_share, cmap="Blues", vmin=0)
     numbers = np.arange(len(result.subspace_share))
     for set_ticks in (right.set_xticks, right.set_yticks):
