@@ -50,7 +50,7 @@ def tasks_of(weights, n_rows, noise, seed, level=0.0):
 
 
 def data_of(tasks, **changes):
-    settings = Settings(Absolute(), True, True, None, 0.2, 0, None)
+    settings = Settings(Absolute(), True, None, 0, None)
     return TrainingData(tasks, None, 0, replace(settings, **changes))
 
 
@@ -175,7 +175,7 @@ def test_a_weak_effect_on_the_intercept_is_kept():
         X, groups = rng.normal(size=(45 * 6, 1)), np.repeat(np.arange(45), 6)
         y = (X[:, 0] + (0.5 * side[:, 0] + rng.normal(size=45))[groups]) + rng.normal(size=len(X))
         learner = few_folds()
-        data = data_of(TaskSet(X, y, groups, side_info=dict(enumerate(side))), validation_fraction=0.5)
+        data = data_of(TaskSet(X, y, groups, side_info=dict(enumerate(side))), n_folds=2)
         data = replace(data, side=learner._side_features(data.tasks))
         chosen, _ = selection._select_side(data, lambda jobs: [f(*a, **k) for f, a, k in jobs])
         kept += chosen is not None

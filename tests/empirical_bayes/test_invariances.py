@@ -59,7 +59,7 @@ def test_held_out_tasks_do_not_teach():
     """A fold's candidates see none of the tasks they are judged on."""
     for n_tasks, n_validation in ((11, 0), (600, 0), (30, 7)):
         tasks = skewed_tasks(0, n_tasks=n_tasks, n_rows=3)
-        options = Settings(Absolute(), False, True, None, 0.2, 0, None)
+        options = Settings(Absolute(), False, None, 0, None)
         folds = TrainingData(tasks, None, n_validation, options).folds
         assert len(folds) == (5 if n_tasks == 11 else 1)
         for fold in folds:

@@ -60,14 +60,13 @@ class Settings:
 
     loss: Loss
     fit_intercept: bool
-    calibrate: bool
     clip: tuple[float, float] | None
-    validation_fraction: float
     seed: int
     n_jobs: int | None
     arrival: SupportSampling = field(default_factory=SupportSampling)
     device: str | None = None
     varying: tuple[int, ...] | None = None
+    n_folds: int = 5
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ class TrainingData:
             return [Fold(0, np.arange(first), np.arange(first, T))]
         if T == 1:
             return [Fold(0, np.arange(1), np.arange(1))]
-        n_folds = min(max(2, round(1.0 / self.settings.validation_fraction)), T)
+        n_folds = min(self.settings.n_folds, T)
         order = np.random.default_rng(self.seed(FOLDS)).permutation(T)
         fold = np.arange(T) % n_folds
         if T < MANY_TASKS or (self.has_many_columns and T < MANY_WIDE_TASKS):

@@ -114,7 +114,7 @@ class FactorSelection:
         best = self._select_rank(results, tick)
         if self.data.has_side:
             best = self._select_side(best, results, tick)
-        return self._select_scale(best) if self.data.settings.calibrate else best
+        return self._select_scale(best)
 
     def _select_rank(self, results: list[dict[str, Any]], tick: Tick) -> Candidate:
         data = self.data

@@ -8,10 +8,9 @@ even the evidence is noisy: standard mixed models and independent tasks are then
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import joblib
 import numpy as np
@@ -34,15 +33,7 @@ from ..gaussian.structures import (
     varying_structures,
 )
 from ..tasks.episodes import Episodes
-from .data import (
-    COMPONENT_STARTS,
-    HELD_OUT_ROWS,
-    SCALES,
-    STRUCTURE_STARTS,
-    Fold,
-    TrainingData,
-    significant,
-)
+from .data import COMPONENT_STARTS, HELD_OUT_ROWS, SCALES, STRUCTURE_STARTS, Fold, TrainingData, significant
 
 Array = NDArray[np.float64]
 
@@ -128,16 +119,6 @@ class FoldState:
     support: Tasks
 
 
-class _Score(NamedTuple):
-    """A fit to one fold at one scale, and its errors and evidence on the held-out tasks."""
-
-    structure: Structure
-    scale: float
-    mixture: Mixture
-    errors: Array
-    evidence: Array
-
-
 def select(data: TrainingData, stage: Stages) -> Selection:
     """Select the effects of side information, then the structure and the scale."""
     with single_threaded_blas():
@@ -161,14 +142,14 @@ def select(data: TrainingData, stage: Stages) -> Selection:
                 chains = all_structures(n_components, learn_mean, **flags)
         stage.begin("structures")
         folds = list(parallel(joblib.delayed(_prepare)(data, fold, chains, side) for fold in data.folds))
-        scores = []
-        jobs = (joblib.delayed(_score_chain)(data, fold, some) for fold in folds for some in chains)
+        scored: list[list[Candidate]] = []
+        jobs = (joblib.delayed(_score_chain)(data, fold, some) for some in chains for fold in folds)
         for chain_scores in parallel(jobs):
-            scores.append(chain_scores)
+            scored.append(chain_scores)
             stage(1)
-    n = len(chains)
-    by_fold = [list(chain.from_iterable(scores[i : i + n])) for i in range(0, len(scores), n)]
-    candidates = [_candidate(list(of_folds)) for of_folds in zip(*by_fold, strict=True)]
+    n = len(folds)
+    by_chain = (zip(*scored[i : i + n], strict=True) for i in range(0, len(scored), n))
+    candidates = [_join(of_folds) for of_chain in by_chain for of_folds in of_chain]
     few = 1 < len(data) < FEW_TASKS
     if not few:
         candidates += _rescaled(data, folds, candidates)
@@ -186,14 +167,13 @@ def select(data: TrainingData, stage: Stages) -> Selection:
     return Selection(best, side, results, starts, candidates, task_means, better)
 
 
-def _candidate(scores: list[_Score]) -> Candidate:
-    """Return a structure at one scale from its scores in the folds."""
-    return Candidate(
-        scores[0].structure,
-        scores[0].scale,
-        [score.mixture for score in scores],
-        np.concatenate([score.errors for score in scores]),
-        np.concatenate([score.evidence for score in scores]),
+def _join(of_folds: Sequence[Candidate]) -> Candidate:
+    """Join the same candidate of several folds."""
+    return replace(
+        of_folds[0],
+        fits=[fit for candidate in of_folds for fit in candidate.fits],
+        errors=np.concatenate([candidate.errors for candidate in of_folds]),
+        evidence=np.concatenate([candidate.evidence for candidate in of_folds]),
     )
 
 
@@ -203,12 +183,12 @@ def _rescaled(data: TrainingData, folds: list[FoldState], candidates: list[Candi
     for finalist in {id(c): c for c in (_most_likely(candidates), _most_accurate(candidates))}.values():
         structure = finalist.structure
         # The ridge of independent tasks is itself a scale of τ, and a zero τ has no scale.
-        fixed = structure.kind == "independent" or structure.covariance == "none"
-        for scale in () if fixed or not data.settings.calibrate else SCALES[1:]:
+        if structure.kind == "independent" or structure.covariance == "none":
+            continue
+        for scale in SCALES[1:]:
             pairs = zip(folds, finalist.fits, strict=True)
             with single_threaded_blas():
-                scores = [_score(data, fold, structure, fit, scale) for fold, fit in pairs]
-            out.append(_candidate(scores))
+                out.append(_join([_score(data, fold, structure, fit, scale) for fold, fit in pairs]))
     return out
 
 
@@ -317,16 +297,18 @@ def _fold_state(data: TrainingData, fold: Fold, fitter: StructureFitter) -> Fold
     return FoldState(fitter, held_out, episodes, data.statistics_of(episodes.support))
 
 
-def _score_chain(data: TrainingData, fold: FoldState, structures: list[Structure]) -> list[_Score]:
+def _score_chain(data: TrainingData, fold: FoldState, structures: list[Structure]) -> list[Candidate]:
     with single_threaded_blas():
         fitter = replace(fold.fitter, fitted=dict(fold.fitter.fitted))
         return [_score(data, fold, structure, fitter.fit(structure), 1.0) for structure in structures]
 
 
-def _score(data: TrainingData, fold: FoldState, structure: Structure, fit: Mixture, scale: float) -> _Score:
+def _score(
+    data: TrainingData, fold: FoldState, structure: Structure, fit: Mixture, scale: float
+) -> Candidate:
     mixture = fit.scaled(scale)
     evidence = fold.held_out.posterior(mixture).log_evidence
-    return _Score(structure, scale, mixture, _errors(data, fold, mixture), evidence)
+    return Candidate(structure, scale, [mixture], _errors(data, fold, mixture), evidence)
 
 
 def _errors(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:

@@ -332,14 +332,13 @@ class EmpiricalBayesLearner(MetaLearner):
             # Quantiles are the median plus calibrated standard deviations.
             self.loss_ if quantile is None else Absolute(),
             bool(self.fit_intercept),
-            True,
             clip,
-            1.0 / self._n_folds,
             seed,
             self.n_jobs,
             self._support_sampling(),
             self.device,
             self._varying_positions(together),
+            self._n_folds,
         )
         running = self._stream.running if continues else None
         side = self._side_features(together) if running is None else running.side
