@@ -29,7 +29,6 @@ def test_clusters_shapes(six: tuple[TaskSet, ClusterTruth]) -> None:
     assert tasks.side_info is None
     assert truth.weights.shape == (900, 20)
     assert truth.bases.shape == (6, 20, 2)
-    assert truth.centers is None
     with pytest.raises(FrozenInstanceError):
         truth.weights = None
 
@@ -68,7 +67,7 @@ def test_noise_free() -> None:
 
 
 def test_seeds() -> None:
-    options: dict[str, Any] = {"n_tasks": 8, "n_rows": (2, 9), "side_info": "center"}
+    options: dict[str, Any] = {"n_tasks": 8, "n_rows": (2, 9), "hint": 0.5}
     first = make_clusters(random_state=3, **options)
     np.random.seed(0)  # noqa: NPY002
     state = np.random.get_state()  # noqa: NPY002
@@ -85,7 +84,7 @@ def test_streams_are_apart() -> None:
     def weights(**options: Any) -> np.ndarray:
         return make_clusters(20, random_state=0, return_truth=True, **options)[1].weights
 
-    for options in ({"n_rows": 3}, {"n_rows": (1, 5)}, {"noise": 0.0}, {"side_info": "index"}):
+    for options in ({"n_rows": 3}, {"n_rows": (1, 5)}, {"noise": 0.0}, {"hint": 0.5}):
         assert np.array_equal(weights(), weights(**options))
 
 
@@ -93,34 +92,6 @@ def test_ragged() -> None:
     sizes = make_clusters(200, n_rows=(3, 6), random_state=0).sizes
     assert set(sizes.tolist()) == {3, 4, 5, 6}
     assert set(make_clusters(9, n_rows=1, random_state=0).sizes.tolist()) == {1}
-
-
-def test_index_side_information() -> None:
-    tasks, truth = make_clusters(
-        900, n_rows=1, n_clusters=4, side_info="index", random_state=0, return_truth=True
-    )
-    assert tasks.side_info.shape == (900, 1)
-    assert (tasks.side_info[:, 0] - truth.clusters).std() == pytest.approx(0.1, rel=0.1)
-    exact, truth = make_clusters(
-        50, n_rows=1, side_info="index", side_noise=0, random_state=0, return_truth=True
-    )
-    assert np.array_equal(exact.side_info[:, 0], truth.clusters)
-
-
-@pytest.mark.parametrize(("m", "q"), [(1, 1), (2, 1), (5, 1), (2, 2), (6, 2), (9, 2), (4, 3), (10, 4)])
-def test_center_side_information(m: int, q: int) -> None:
-    tasks, truth = make_clusters(
-        1000, n_clusters=m, n_rows=1, side_info="center", side_dim=q, random_state=0, return_truth=True
-    )
-    assert truth.centers.shape == (m, q)
-    apart = np.linalg.norm(truth.centers[:, None] - truth.centers, axis=2) + 2 * np.eye(m)
-    assert apart.min() >= 2
-    radius = np.linalg.norm(tasks.side_info - truth.centers[truth.clusters], axis=1)
-    assert radius.max() <= 0.5 + 1e-12
-    # Uniform in the ball: the share of volume inside the radius is uniform on [0, 1].
-    share = (radius / 0.5) ** q
-    assert share.mean() == pytest.approx(0.5, abs=0.05)
-    assert share.std() == pytest.approx(np.sqrt(1 / 12), abs=0.03)
 
 
 @pytest.mark.parametrize(
@@ -138,15 +109,9 @@ def test_center_side_information(m: int, q: int) -> None:
         ({"n_rows": (4, 3)}, ValueError, r"n_rows\[1\] must be an integer >= 4"),
         ({"n_rows": (1, 2, 3)}, TypeError, r"n_rows must be an integer or a pair \(low, high\)"),
         ({"n_rows": "many"}, TypeError, "n_rows must be an integer or a pair"),
-        ({"side_info": "centre"}, ValueError, "'dataset', 'index', 'center'.*Did you mean 'center'"),
-        ({"side_noise": 0.1}, ValueError, "not used with side_info='dataset'"),
-        ({"side_info": "index", "side_noise": -0.1}, ValueError, "side_noise must be a finite number >= 0"),
-        ({"side_info": "center", "side_dim": 0}, ValueError, "side_dim must be an integer >= 1"),
         ({"hint": 1.5}, ValueError, r"hint must be a finite number in \[0, 1\]"),
         ({"hint": -0.1}, ValueError, "hint must be a finite number"),
         ({"hint": True}, TypeError, "hint must be a number"),
-        ({"hint": 0.7, "side_info": "index"}, ValueError, "hint=0.7 and side_info='index' both"),
-        ({"hint": 0.7, "side_noise": 0.1}, ValueError, "not used with side_info='dataset'"),
     ],
 )
 def test_bad_clusters(options: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -158,10 +123,8 @@ def test_bad_clusters(options: dict[str, Any], error: type[Exception], message: 
 
 
 def test_draws_are_those_of_before_there_were_hints() -> None:
-    tasks, truth = make_clusters(
-        30, n_clusters=3, n_rows=(2, 5), side_info="index", random_state=4, return_truth=True
-    )
-    _, for_tasks, for_rows, for_side = np.random.default_rng(4).spawn(4)
+    tasks, truth = make_clusters(30, n_clusters=3, n_rows=(2, 5), random_state=4, return_truth=True)
+    _, for_tasks, for_rows, _ = np.random.default_rng(4).spawn(4)
     assert np.array_equal(truth.clusters, for_tasks.integers(3, size=30))
     u = for_tasks.standard_normal((30, 2))
     u /= np.linalg.norm(u, axis=1, keepdims=True)
@@ -173,7 +136,7 @@ def test_draws_are_those_of_before_there_were_hints() -> None:
     noise = 0.1 * for_rows.standard_normal(len(X))
     assert np.array_equal(tasks.X, X)
     assert np.array_equal(tasks.y, np.einsum("nd,nd->n", X, np.repeat(truth.weights, sizes, axis=0)) + noise)
-    assert np.array_equal(tasks.side_info, truth.clusters[:, None] + 0.1 * for_side.standard_normal((30, 1)))
+    assert tasks.side_info is None
     assert truth.noise == 0.1
     assert truth.hint is None
     assert truth.hints is None
@@ -188,7 +151,6 @@ def test_hints_change_nothing_else() -> None:
     assert np.array_equal(plain.offsets, hinted.offsets)
     assert np.array_equal(truth.weights, told.weights)
     assert told.hint == 0.7
-    assert told.centers is None
     assert np.array_equal(hinted.side_info, np.eye(4)[told.hints])
 
 

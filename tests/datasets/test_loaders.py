@@ -160,9 +160,9 @@ def test_movielens_sparse(movielens_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("u.data", b"", "u.data.* is empty"),
-        ("u.data", b"7\t30\t4\t87\n7\t10\n", "not a table of whole numbers"),
-        ("u.data", b"7\t30\tfour\t87\n", "not a table of whole numbers.*row 0"),
+        ("u.data", b"", "u.data.*it is empty"),
+        ("u.data", b"7\t30\t4\t87\n7\t10\n", "not a complete table of whole numbers"),
+        ("u.data", b"7\t30\tfour\t87\n", "not a complete table of whole numbers.*row 0"),
         ("u.data", b"7\t30\t4\n", "should have 4 columns"),
         ("u.data", b"7\t30\t4\t1\n7\t10\t9\t1\n", "line 2 has the rating 9, outside 1 to 5"),
         ("u.data", b"7\t30\t4\t1\n7\t30\t5\t2\n", "user 7 rated item 30 more than once"),

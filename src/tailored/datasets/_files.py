@@ -6,8 +6,8 @@ The first of three locations that applies is used:
 2. the folder named by the environment variable ``TAILORED_DATA``;
 3. ``data_home`` (default: ``TAILORED_DATA_HOME``, else the user's cache folder), filled by a download.
 
-The first two never use the network, and their content is not compared with a checksum.  A downloaded file must match
-its SHA-256.  Archives are read in memory; nothing is unpacked to disk.
+The first two never use the network or compare checksums.  A downloaded file must match its SHA-256.  Archives are read
+in memory; nothing is unpacked to disk.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ import gzip
 import hashlib
 import io
 import os
-import stat
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+from sklearn.utils import Bunch
 
 from ..exceptions import ChecksumError, DamagedFileError, DownloadError
+from ..tasks.task_set import TaskSet
 
 #: Environment variables: a folder with local copies, and the folder that keeps downloads.
 DATA_VARIABLE = "TAILORED_DATA"
 HOME_VARIABLE = "TAILORED_DATA_HOME"
 #: Seconds to connect, and seconds without a byte, after which a download fails.
 TIMEOUT = (10.0, 60.0)
-#: Largest file, packed or not, and most members of an archive: ten times those of any of the data sets.
-MOST_BYTES, MOST_MEMBERS = 256_000_000, 10_000
+#: Largest file, packed or not: ten times that of any of the data sets.
+MOST_BYTES = 256_000_000
 
+PathLike = str | os.PathLike[str]
 Result = TypeVar("Result")
 
 
@@ -43,23 +46,18 @@ class Source:
 
     Attributes
     ----------
-    name : str
-        Name of the data set.
-    file : str
-        Name of the published file, kept in ``data_home``.
-    url : str
-        Its official address.
+    name, file, url, licence, citation : str
+        Name of the data set; name and official address of the published file.
     sha256 : str
-        Digest of the published file.  It is required: nothing is downloaded without verification.
+        Digest of the published file.  Nothing is downloaded without verification.
     size : int
-        Size of the published file in bytes.
-    licence, citation : str
+        Size in bytes.
     folders : tuple of str
         Sub-folders of a local data folder that are searched, besides the folder itself.
     layouts : tuple of tuples of str
         Sets of file names, each of which is the complete data set; the first one present is used.
     mirrors : tuple of str
-        Addresses to try in turn when the official one fails; the checksum is the same.
+        Addresses of the same file to try in turn when the official one fails.
     """
 
     name: str
@@ -79,7 +77,7 @@ class Source:
         return " or ".join(" + ".join(layout) for layout in self.layouts)
 
 
-def get_data_home(data_home: str | os.PathLike[str] | None = None) -> Path:
+def get_data_home(data_home: PathLike | None = None) -> Path:
     """Return the folder that keeps downloads: the argument, ``TAILORED_DATA_HOME``, or the user's cache."""
     chosen = data_home if data_home is not None else os.environ.get(HOME_VARIABLE)
     return Path(chosen or _pooch().os_cache("tailored")).expanduser()
@@ -92,10 +90,7 @@ def sha256_of(file: Path) -> str:
 
 
 def fetch(source: Source, home: Path, *, download: bool = True, progress: bool = False) -> Path:
-    """Return the verified published file in the folder `home`, downloading it if it is missing or differs.
-
-    With ``download=False`` a file with another digest raises `ChecksumError`.
-    """
+    """Return the verified published file in the folder `home`, downloading it if it is missing or differs."""
     target = home / source.file
     if target.is_file() and sha256_of(target) == source.sha256:
         return target
@@ -125,9 +120,7 @@ def _download(source: Source, home: Path, progress: bool) -> Path:
             return target
         except RequestException as error:
             status = getattr(error.response, "status_code", None)
-            failures.append(
-                f"{url}: status {status}." if status else f"{url}: {type(error).__name__}, {error}."
-            )
+            failures.append(f"{url}: {f'status {status}' if status else f'{type(error).__name__}, {error}'}.")
         except ValueError as error:
             # A parked domain answers with a page of its own; a mirror may still have the file.
             refused = True
@@ -170,12 +163,18 @@ class Located(NamedTuple):
         """Return the location of file `name`, for messages."""
         return str(self.origin) if self.origin.name == name else f"{name} in {self.origin}"
 
+    def bunch(self, source: Source, tasks: TaskSet, about: str, **more: Any) -> Bunch:
+        """Return what the loaders of ratings return."""
+        more |= {"target_name": "rating", "origin": str(self.origin), "licence": source.licence}
+        citation = f"Citation: {source.citation}\nLicence: {source.licence}\nSource: {source.url}\n"
+        return Bunch(tasks=tasks, DESCR=f"{source.name}\n\n{about}\n\n{citation}", **more)
+
 
 def locate(
     source: Source,
     *,
-    path: str | os.PathLike[str] | None = None,
-    data_home: str | os.PathLike[str] | None = None,
+    path: PathLike | None = None,
+    data_home: PathLike | None = None,
     download: bool = True,
     progress: bool = False,
 ) -> Located:
@@ -225,30 +224,26 @@ def _from_file(source: Source, file: Path) -> Located:
 
 
 def read_archive(file: Path, source: Source) -> dict[str, bytes]:
-    """Read the first layout that a zip archive contains, at any depth.
-
-    An archive with a member outside its folder is rejected: nothing is unpacked here, but such an archive is crafted.
-    """
+    """Read the first layout that a zip archive contains, at any depth."""
     again = f"Fetch it again: {source.url}"
+
+    def read(member: str) -> bytes:
+        size = archive.getinfo(member).file_size
+        if size > MOST_BYTES:
+            raise too_large(f"{file}: its member {member}", f"{size} bytes when unpacked", again)
+        what = f"{file} is a damaged zip archive: its member {member} cannot be read"
+        return _or_damaged(what, again, lambda: archive.read(member))
+
     with _or_damaged(f"{file} is a damaged zip archive", again, lambda: zipfile.ZipFile(file)) as archive:
-        _check_members(file, archive)
         # The shortest path wins: a file near the root, not a copy in a sub-folder.
         members = sorted(archive.namelist(), key=len)
         by_name = {PurePosixPath(member).name: member for member in reversed(members)}
         for layout in source.layouts:
             if all(name in by_name for name in layout):
-                return {name: _member(file, archive, by_name[name], again) for name in layout}
+                return {name: read(by_name[name]) for name in layout}
     raise DamagedFileError(
         f"{file} does not contain {source.expected_files}; its members: {', '.join(members[:8]) or 'none'}. {again}"
     )
-
-
-def _member(file: Path, archive: zipfile.ZipFile, name: str, again: str) -> bytes:
-    declared = archive.getinfo(name).file_size
-    if declared > MOST_BYTES:
-        raise too_large(f"{file}: its member {name}", f"{declared} bytes when unpacked", again)
-    what = f"{file} is a damaged zip archive: its member {name} cannot be read"
-    return _or_damaged(what, again, lambda: archive.read(name))
 
 
 def gunzip(content: bytes, where: str) -> bytes:
@@ -283,19 +278,3 @@ def _or_damaged(what: str, way_out: str, read: Callable[[], Result]) -> Result:
     except Exception as error:
         # zipfile raises errors of zlib, lzma and struct, and NotImplementedError, besides its own.
         raise DamagedFileError(f"{what} ({error or type(error).__name__}). {way_out}") from error
-
-
-def _check_members(file: Path, archive: zipfile.ZipFile) -> None:
-    if len(archive.infolist()) > MOST_MEMBERS:
-        raise DamagedFileError(
-            f"{file} is refused: it has {len(archive.infolist())} members, more than {MOST_MEMBERS}. Get it from its official address."
-        )
-    for member in archive.infolist():
-        # Backslashes and drive letters are harmless in POSIX names, but leave the folder on Windows.
-        name = member.filename.replace("\\", "/")
-        escapes = name.startswith("/") or ".." in PurePosixPath(name).parts or name[1:2] == ":"
-        if escapes or stat.S_ISLNK(member.external_attr >> 16):
-            raise DamagedFileError(
-                f"{file} is refused: its member {member.filename!r} leads outside the archive's folder. "
-                "Nothing was unpacked; get the archive from its official address."
-            )

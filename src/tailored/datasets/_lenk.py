@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 
 import numpy as np
 from sklearn.utils import Bunch
 
 from ..exceptions import DamagedFileError
 from ..tasks.task_set import TaskSet
-from ._files import Located, Source, locate, too_large
+from ._files import Located, PathLike, Source, locate, too_large
 
 LENK = Source(
     name="lenk",
@@ -33,7 +32,7 @@ LENK = Source(
 )
 
 #: Names of the columns.
-CHARACTERISTICS = (
+CHARACTERISTICS = [
     "telephone hot line",
     "memory",
     "screen size",
@@ -47,31 +46,23 @@ CHARACTERISTICS = (
     "software",
     "guarantee",
     "price",
-)
+]
 N_TRAIN, N_TEST = 16, 4
 #: Largest file that is read; the published one has 10,469 bytes.
 MOST_BYTES = 200_000
 
-DESCR = f"""\
-Computer survey of Lenk et al. (1996)
-=====================================
-
-180 people (tasks) rated how likely they were to buy each of 20 personal computers, from 0 to 10. A
-computer is described by 13 characteristics with two levels, coded -1 and +1. The rows of a person are the
-{N_TRAIN} of the published training part followed by the {N_TEST} of its test part; people keep the order
-of the file, which is the published split.
-
-Citation: {LENK.citation}
-Licence: {LENK.licence}
-Source: {LENK.url}
-"""
+ABOUT = f"""\
+Computer survey of Lenk et al. (1996): 180 people (tasks) rated how likely they were to buy each of 20 personal computers,
+from 0 to 10. A computer is described by 13 characteristics with two levels, coded -1 and +1. The rows of a person are the
+{N_TRAIN} of the published training part followed by the {N_TEST} of its test part; people keep the order of the file, which
+is the published split."""
 
 
 def fetch_lenk(
     *,
     add_constant: bool = False,
-    path: str | os.PathLike[str] | None = None,
-    data_home: str | os.PathLike[str] | None = None,
+    path: PathLike | None = None,
+    data_home: PathLike | None = None,
     download: bool = True,
     progress: bool = False,
 ) -> Bunch:
@@ -82,14 +73,9 @@ def fetch_lenk(
     add_constant : bool
         Append a column of ones to the inputs, as the paper's protocol does.
     path : path, optional
-        The file ``lenk_data.mat``, or a folder or zip archive that contains it.  The network is not used then, nor if
-        the environment variable ``TAILORED_DATA`` names a folder with the data.
-    data_home : path, optional
-        Folder for downloads; ``TAILORED_DATA_HOME`` or the user's cache folder by default.
-    download : bool
-        False raises `FileNotFoundError` instead of downloading.
-    progress : bool
-        Show a progress bar while downloading.
+        The file ``lenk_data.mat``, or a folder or zip archive that contains it.
+    data_home, download, progress
+        See `fetch_movielens`.
 
     Returns
     -------
@@ -100,28 +86,19 @@ def fetch_lenk(
     """
     files = locate(LENK, path=path, data_home=data_home, download=download, progress=progress)
     train, test = _read(files)
-    people = len(train) // N_TRAIN
-    rows = np.concatenate(
-        [train.reshape(people, N_TRAIN, -1), test.reshape(people, N_TEST, -1)], axis=1, dtype=np.float64
-    ).reshape(people * (N_TRAIN + N_TEST), -1)
-    X, y = rows[:, 1:-1], rows[:, -1]
-    names = list(CHARACTERISTICS)
+    people = len(train)
+    rows = np.concatenate([train, test], axis=1, dtype=np.float64).reshape(people * (N_TRAIN + N_TEST), -1)
+    X, names = rows[:, 1:-1], CHARACTERISTICS.copy()
     if add_constant:
         X, names = np.column_stack([X, np.ones(len(X))]), [*names, "constant"]
-    groups = np.repeat(np.arange(people), N_TRAIN + N_TEST)
-    return Bunch(
-        tasks=TaskSet(X, y, groups),
-        feature_names=names,
-        target_name="rating",
-        target_range=(0.0, 10.0),
-        n_train_rows=N_TRAIN,
-        origin=str(files.origin),
-        licence=LENK.licence,
-        DESCR=DESCR,
+    tasks = TaskSet(X, rows[:, -1], np.repeat(np.arange(people), N_TRAIN + N_TEST))
+    return files.bunch(
+        LENK, tasks, ABOUT, feature_names=names, target_range=(0.0, 10.0), n_train_rows=N_TRAIN
     )
 
 
-def _read(files: Located) -> tuple[np.ndarray, np.ndarray]:
+def _read(files: Located) -> list[np.ndarray]:
+    """Return the training and the test part, (people, rows, columns) each."""
     from scipy.io import loadmat
 
     ((name, content),) = files.files.items()
@@ -138,27 +115,18 @@ def _read(files: Located) -> tuple[np.ndarray, np.ndarray]:
         ) from error
     width = len(CHARACTERISTICS) + 2
     parts = []
-    for variable, per_person in (("Traindata", N_TRAIN), ("Testdata", N_TEST)):
-        part = variables.get(variable)
-        if (
-            part is None
-            or part.ndim != 2
-            or part.shape[1] != width
-            or not len(part)
-            or len(part) % per_person
-        ):
+    for variable, n_rows in (("Traindata", N_TRAIN), ("Testdata", N_TEST)):
+        part = variables.get(variable, np.zeros(0))
+        if part.ndim != 2 or part.shape[1] != width or not len(part) or len(part) % n_rows:
+            found = f"shape {part.shape}" if variable in variables else "none"
             raise DamagedFileError(
-                f"{where}: expected a variable {variable} with {per_person} rows per person and "
-                f"{width} columns, got {'none' if part is None else f'shape {part.shape}'}"
+                f"{where}: expected a variable {variable} with {n_rows} rows per person and {width} columns, got {found}"
             )
-        parts.append(part)
-    train, test = parts
-    if len(train) // N_TRAIN != len(test) // N_TEST:
-        raise DamagedFileError(
-            f"{where}: Traindata has {len(train) // N_TRAIN} people, Testdata {len(test) // N_TEST}"
-        )
-    if not all((part[:, 0] == 1).all() for part in parts):
-        raise DamagedFileError(
-            f"{where}: the first column should be the constant 1; is this the survey's file?"
-        )
-    return train, test
+        if not (part[:, 0] == 1).all():
+            raise DamagedFileError(
+                f"{where}: the first column should be the constant 1; is this the survey's file?"
+            )
+        parts.append(part.reshape(-1, n_rows, width))
+    if len(parts[0]) != len(parts[1]):
+        raise DamagedFileError(f"{where}: Traindata has {len(parts[0])} people, Testdata {len(parts[1])}")
+    return parts

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from sklearn.utils import Bunch
 from .._utils.validation import check_choice
 from ..exceptions import DamagedFileError
 from ..tasks.task_set import TaskSet
-from ._files import DATA_VARIABLE, read_whole
+from ._files import DATA_VARIABLE, PathLike, read_whole
 
 #: Sub-folder of a local data folder that is searched, besides the folder itself.
 FOLDER = "multilevel"
@@ -110,12 +110,7 @@ MULTILEVEL: dict[str, MultilevelTable] = {
 }
 
 
-class _Encoded(NamedTuple):
-    values: NDArray[np.float64]
-    names: list[str]
-
-
-def load_multilevel(name: str, path: str | os.PathLike[str] | None = None) -> Bunch:
+def load_multilevel(name: str, path: PathLike | None = None) -> Bunch:
     """Load one of the multilevel sets of R's packages lme4, nlme and mlmRev from a local file.
 
     The files are those of ``write.csv``; ``benchmarks/export_multilevel.R`` of the project writes them.
@@ -141,19 +136,13 @@ def load_multilevel(name: str, path: str | os.PathLike[str] | None = None) -> Bu
     layout = MULTILEVEL[check_choice("name", str(name).lower(), MULTILEVEL)]
     file = _find(layout, path)
     table = _read(layout, file)
-    X = _encode(table, layout.columns, layout)
-    side = _encode(table, layout.side_info, layout) if layout.side_info else None
-    tasks = TaskSet(
-        X.values,
-        _numbers(table[layout.target], layout.target, file),
-        table[layout.task],
-        side_info=None if side is None else side.values,
-    )
-    names = np.array(X.names, dtype=object)
-    side_names = None if side is None else side.names
+    X, names = _encode(table, layout.columns, layout)
+    y = _numbers(table[layout.target], layout.target, file)
+    side, side_names = _encode(table, layout.side_info, layout) if layout.side_info else (None, None)
+    tasks = TaskSet(X, y, table[layout.task], side_info=side)
     return Bunch(
-        tasks=tasks.replace(side_names=side_names, feature_names=names, encoding=None),
-        feature_names=X.names,
+        tasks=tasks.replace(side_names=side_names, feature_names=np.array(names, dtype=object)),
+        feature_names=names,
         target_name=layout.target,
         task_name=layout.task,
         side_names=side_names,
@@ -163,7 +152,7 @@ def load_multilevel(name: str, path: str | os.PathLike[str] | None = None) -> Bu
     )
 
 
-def _find(layout: MultilevelTable, path: str | os.PathLike[str] | None) -> Path:
+def _find(layout: MultilevelTable, path: PathLike | None) -> Path:
     named_by = "path=" if path is not None else DATA_VARIABLE
     given = path if path is not None else os.environ.get(DATA_VARIABLE)
     advice = (
@@ -202,20 +191,18 @@ def _read(layout: MultilevelTable, file: Path) -> dict[str, list[str]]:
     return dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _encode(table: dict[str, list[str]], names: Sequence[str], layout: MultilevelTable) -> _Encoded:
-    """Keep numbers; encode categories by indicators of all but the first."""
-    values, labels = [], []
+def _encode(
+    table: dict[str, list[str]], names: Sequence[str], layout: MultilevelTable
+) -> tuple[NDArray[np.float64], list[str]]:
+    """Return columns and their names; categories become indicators of all but the first."""
+    columns: dict[str, NDArray[Any]] = {}
     for name in names:
-        column = table[name]
-        if name not in layout.coded and all(map(_is_number, column)):
-            values.append(np.array(column, dtype=float))
-            labels.append(name)
-            continue
-        categories = np.array(column)
-        for category in np.unique(categories)[1:]:
-            values.append((categories == category).astype(float))
-            labels.append(f"{name}={category}")
-    return _Encoded(np.column_stack(values), labels)
+        if name not in layout.coded and all(map(_is_number, table[name])):
+            columns[name] = np.array(table[name], dtype=float)
+        else:
+            values = np.array(table[name])
+            columns |= {f"{name}={category}": values == category for category in np.unique(values)[1:]}
+    return np.column_stack(list(columns.values())).astype(float), list(columns)
 
 
 def _numbers(column: list[str], name: str, file: Path) -> NDArray[np.float64]:

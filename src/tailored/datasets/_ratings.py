@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +14,7 @@ from sklearn.utils import Bunch
 from .._utils.validation import check_int, check_real
 from ..exceptions import DamagedFileError
 from ..tasks.task_set import TaskSet
-from ._files import Located, Source, gunzip, locate
+from ._files import Located, PathLike, Source, gunzip, locate
 
 #: Above this many items the one-hot rows are sparse by default.
 DENSE_ITEMS = 256
@@ -69,8 +68,8 @@ def fetch_movielens(
     n_items: int | None = 20,
     min_ratings: int = 10,
     sparse: bool | None = None,
-    path: str | os.PathLike[str] | None = None,
-    data_home: str | os.PathLike[str] | None = None,
+    path: PathLike | None = None,
+    data_home: PathLike | None = None,
     download: bool = True,
     progress: bool = False,
 ) -> Bunch:
@@ -102,12 +101,11 @@ def fetch_movielens(
         ``target_range``, ``side_names``, ``origin``, ``licence``, ``DESCR``.
     """
     files = locate(MOVIELENS, path=path, data_home=data_home, download=download, progress=progress)
-    users, items, ratings = _read_ratings(files.files["u.data"], files.place("u.data"))
+    where = files.place("u.data")
+    users, items, ratings = _read_ratings(files.files["u.data"], where)
     people = _read_users(files.files["u.user"], files.place("u.user"))
     titles = _read_titles(files.files["u.item"], files.place("u.item"))
-    X, y, users, item_ids = _one_hot(
-        users, items, ratings, n_items, min_ratings, sparse, files.place("u.data")
-    )
+    X, y, users, item_ids = _one_hot(users, items, ratings, n_items, min_ratings, sparse, where)
     labels = np.unique(users).tolist()
     for name, ids, known in (("u.user", labels, people), ("u.item", item_ids.tolist(), titles)):
         missing = next((i for i in ids if i not in known), None)
@@ -115,16 +113,14 @@ def fetch_movielens(
             raise DamagedFileError(
                 f"{files.origin}: {name} does not describe id {missing}, which occurs in u.data; the file is incomplete"
             )
-    tasks = TaskSet(X, y, users, side_info={label: people[label] for label in labels})
-    return _bunch(
+    return files.bunch(
         MOVIELENS,
-        files,
-        tasks,
-        item_ids,
-        [titles[i] for i in item_ids.tolist()],
-        (1.0, 5.0),
+        TaskSet(X, y, users, side_info={label: people[label] for label in labels}),
         "100,000 ratings of 1,682 movies by 943 people, collected from September 1997 to April 1998. Side information: "
         "age, sex and occupation.",
+        feature_names=[titles[i] for i in item_ids.tolist()],
+        item_ids=item_ids,
+        target_range=(1.0, 5.0),
         side_names=["age", "sex", "occupation"],
     )
 
@@ -135,8 +131,8 @@ def fetch_jester(
     min_ratings: int = 10,
     shift: float = 0.0,
     sparse: bool | None = None,
-    path: str | os.PathLike[str] | None = None,
-    data_home: str | os.PathLike[str] | None = None,
+    path: PathLike | None = None,
+    data_home: PathLike | None = None,
     download: bool = True,
     progress: bool = False,
 ) -> Bunch:
@@ -171,38 +167,14 @@ def fetch_jester(
     X, y, users, item_ids = _one_hot(
         users, jokes + 1, table[users, jokes] + shift, n_items, min_ratings, sparse, str(files.origin)
     )
-    return _bunch(
+    return files.bunch(
         JESTER,
-        files,
         TaskSet(X, y, users),
-        item_ids,
-        [f"joke {i}" for i in item_ids],
-        (shift - EXTREME, shift + EXTREME),
         "Ratings of 100 jokes, from -10 to 10, by 24,983 people with 36 ratings or more, collected from April 1999 to "
         "May 2003 (the first of three files).",
-    )
-
-
-def _bunch(
-    source: Source,
-    files: Located,
-    tasks: TaskSet,
-    item_ids: np.ndarray,
-    names: list[str],
-    target_range: tuple[float, float],
-    about: str,
-    **more: Any,
-) -> Bunch:
-    return Bunch(
-        tasks=tasks,
-        feature_names=names,
+        feature_names=[f"joke {i}" for i in item_ids],
         item_ids=item_ids,
-        target_name="rating",
-        target_range=target_range,
-        origin=str(files.origin),
-        licence=source.licence,
-        DESCR=f"{source.name}\n\n{about}\n\nCitation: {source.citation}\nLicence: {source.licence}\nSource: {source.url}\n",
-        **more,
+        target_range=(shift - EXTREME, shift + EXTREME),
     )
 
 
@@ -255,25 +227,27 @@ def _one_hot(
     return X, ratings.astype(np.float64), users, item_ids
 
 
-def _read_ratings(content: bytes, where: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    if not content.strip():
-        raise DamagedFileError(f"{where} is empty")
+def _table(content: bytes, where: str, dtype: type, delimiter: str, kind: str) -> np.ndarray:
     try:
-        table = np.loadtxt(io.BytesIO(content), dtype=np.int64, delimiter="\t", ndmin=2, comments=None)
+        if not content.strip():
+            raise ValueError("it is empty")
+        return np.loadtxt(io.BytesIO(content), dtype=dtype, delimiter=delimiter, ndmin=2, comments=None)
     except ValueError as error:
-        raise DamagedFileError(
-            f"{where} is not a table of whole numbers separated by tabs: {error}"
-        ) from error
+        raise DamagedFileError(f"{where} is not a complete table of {kind}: {error}") from error
+
+
+def _read_ratings(content: bytes, where: str) -> np.ndarray:
+    """Return users, items and ratings, (3, n)."""
+    table = _table(content, where, np.int64, "\t", "whole numbers separated by tabs")
     if table.shape[1] != 4:
         raise DamagedFileError(
             f"{where} should have 4 columns (user, item, rating, time), it has {table.shape[1]}"
         )
-    users, items, ratings = table[:, 0], table[:, 1], table[:, 2]
-    outside = (ratings < 1) | (ratings > 5)
+    outside = (table[:, 2] < 1) | (table[:, 2] > 5)
     if outside.any():
         row = int(np.argmax(outside))
-        raise DamagedFileError(f"{where}: line {row + 1} has the rating {ratings[row]}, outside 1 to 5")
-    return users, items, ratings
+        raise DamagedFileError(f"{where}: line {row + 1} has the rating {table[row, 2]}, outside 1 to 5")
+    return table.T[:3]
 
 
 def _read_users(content: bytes, where: str) -> dict[int, dict[str, Any]]:
@@ -285,10 +259,7 @@ def _read_users(content: bytes, where: str) -> dict[int, dict[str, Any]]:
 
 
 def _read_titles(content: bytes, where: str) -> dict[int, str]:
-    def movie(fields: list[str]) -> tuple[int, str]:
-        return int(fields[0]), fields[1]
-
-    titles = dict(_parse(content, where, movie, "id|title|..."))
+    titles = dict(_parse(content, where, lambda fields: (int(fields[0]), fields[1]), "id|title|..."))
     # 18 titles occur under two ids, and column names must differ.
     times = Counter(titles.values())
     return {i: f"{title} [{i}]" if times[title] > 1 else title for i, title in titles.items()}
@@ -308,7 +279,11 @@ def _read_jester(files: Located) -> np.ndarray:
     """Return the ratings (n_users, 100) of the file, 99 where an item is not rated."""
     ((name, content),) = files.files.items()
     where = files.place(name)
-    table = _read_xls(content, where) if name.lower().endswith(".xls") else _read_csv(content, where)
+    if name.lower().endswith(".xls"):
+        table = _read_xls(content, where)
+    else:
+        content = gunzip(content, where) if content[:2] == b"\x1f\x8b" else content
+        table = _table(content, where, float, ",", "numbers separated by commas")
     if table.ndim != 2 or table.shape[1] != N_JOKES + 1 or not len(table):
         raise DamagedFileError(
             f"{where} should have {N_JOKES + 1} columns, the number of ratings and {N_JOKES} ratings; "
@@ -323,19 +298,6 @@ def _read_jester(files: Located) -> np.ndarray:
             f"ratings lie between -10 and 10, and {NOT_RATED:g} means not rated"
         )
     return ratings
-
-
-def _read_csv(content: bytes, where: str) -> np.ndarray:
-    if content[:2] == b"\x1f\x8b":
-        content = gunzip(content, where)
-    try:
-        if not content.strip():
-            raise ValueError("it is empty")
-        return np.loadtxt(io.BytesIO(content), delimiter=",", ndmin=2, comments=None)
-    except ValueError as error:
-        raise DamagedFileError(
-            f"{where} is not a complete table of numbers separated by commas: {error}"
-        ) from error
 
 
 def _read_xls(content: bytes, where: str) -> np.ndarray:

@@ -11,8 +11,6 @@ import numpy as np
 from .._utils.validation import check_choice, check_int, check_nonnegative, check_real, is_integer
 from ..tasks.task_set import TaskSet
 
-#: Default of `side_noise` for each value of `side_info`.
-SIDE_NOISE = {"dataset": None, "index": 0.1, "center": 0.5}
 #: Coordinates in the plane of u and v, in units of the radius, of the point with index s in [0, 1].
 CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
     "circle": lambda s: (np.cos(2 * np.pi * s), np.sin(2 * np.pi * s)),
@@ -33,8 +31,6 @@ class ClusterTruth:
         Cluster of each task, 0 to m - 1.
     bases : ndarray of shape (m, d, r)
         Orthonormal basis of each cluster's subspace; different clusters are orthogonal.
-    centers : ndarray of shape (m, q) or None
-        Centres of the clusters' side information; None when ``side_info="dataset"``.
     noise : float
         Standard deviation of the noise on `y`.
     hint : float or None
@@ -46,7 +42,6 @@ class ClusterTruth:
     weights: np.ndarray
     clusters: np.ndarray
     bases: np.ndarray
-    centers: np.ndarray | None
     noise: float = 0.1
     hint: float | None = None
     hints: np.ndarray | None = None
@@ -60,9 +55,6 @@ def make_clusters(
     n_features: int = 20,
     rank: int | None = None,
     noise: float = 0.1,
-    side_info: str = "dataset",
-    side_noise: float | None = None,
-    side_dim: int = 2,
     hint: float | None = None,
     random_state: Any = None,
     return_truth: bool = False,
@@ -88,22 +80,13 @@ def make_clusters(
         Dimension of each cluster's subspace; ``n_features // 10``, at least 1, by default.
     noise : float
         Standard deviation of the noise on `y`.
-    side_info : {"dataset", "index", "center"}
-        "dataset": none; the task's own rows are its side information. "index": a noisy cluster
-        index, one number. "center": a point of the ball around the cluster's centre in `side_dim`
-        dimensions, uniform in it; centres are at least 2 apart.
-    side_noise : float, optional
-        "index": standard deviation of the Gaussian noise, 0.1 by default. "center": radius of the ball,
-        1/2 by default.
-    side_dim : int
-        Dimension q of the "center" side information.
     hint : float in [0, 1], optional
-        Side information is the indicator of a cluster, m numbers of which one is 1: with this probability
-        the task's own cluster, else a uniformly random one, so it is right with probability
-        ``hint + (1 - hint) / n_clusters``. It requires ``side_info="dataset"``.
+        Give the tasks side information: the indicator of a cluster, m numbers of which one is 1. With this
+        probability it is the task's own cluster, else a uniformly random one, so it is right with probability
+        ``hint + (1 - hint) / n_clusters``. By default tasks have no side information.
     random_state : int, Generator, RandomState or None
         The seed. Subspaces, tasks, rows and side information have a stream each, so that with one seed
-        the same target vectors come with any `n_rows`, `noise`, `side_info` or `hint`. None draws fresh entropy.
+        the same target vectors come with any `n_rows`, `noise` or `hint`. None draws fresh entropy.
     return_truth : bool
         Also return the hidden parameters.
 
@@ -125,13 +108,7 @@ def make_clusters(
     n_clusters, d = check_int("n_clusters", n_clusters), check_int("n_features", n_features)
     rank = max(d // 10, 1) if rank is None else check_int("rank", rank)
     noise = check_nonnegative("noise", noise)
-    check_choice("side_info", side_info, SIDE_NOISE)
-    if hint is not None:
-        hint = check_real("hint", hint, 0.0, 1.0)
-        if side_info != "dataset":
-            raise ValueError(
-                f"hint={hint} and side_info={side_info!r} both define the side information: leave one out."
-            )
+    hint = None if hint is None else check_real("hint", hint, 0.0, 1.0)
     if n_clusters * rank > d:
         raise ValueError(
             f"n_clusters={n_clusters} orthogonal subspaces of rank={rank} need {n_clusters * rank} "
@@ -147,14 +124,14 @@ def make_clusters(
     groups = np.repeat(np.arange(n_tasks), sizes)
     X = on_sphere(for_rows, len(groups), d)
     y = np.einsum("nd,nd->n", X, weights[groups]) + noise * for_rows.standard_normal(len(groups))
-
-    rows, centers = _side_information(for_side, clusters, n_clusters, side_info, side_noise, side_dim)
-    hints = None
+    hints = side = None
     if hint is not None:
-        hints = _hints(for_side, clusters, n_clusters, hint)
-        rows = np.eye(n_clusters)[hints]
-    tasks = TaskSet(X, y, groups, side_info=None if rows is None else dict(enumerate(rows)))
-    truth = ClusterTruth(weights, clusters, bases, centers, noise, hint, hints)
+        # Both are drawn for every task, so that with one seed a right hint stays right as `hint` grows.
+        is_own, other = for_side.random(n_tasks) < hint, for_side.integers(n_clusters, size=n_tasks)
+        hints = np.where(is_own, clusters, other)
+        side = dict(enumerate(np.eye(n_clusters)[hints]))
+    tasks = TaskSet(X, y, groups, side_info=side)
+    truth = ClusterTruth(weights, clusters, bases, noise, hint, hints)
     return (tasks, truth) if return_truth else tasks
 
 
@@ -184,34 +161,6 @@ def row_counts(rng: np.random.Generator, n_rows: Any, n_tasks: int) -> np.ndarra
     low = check_int("n_rows[0]", n_rows[0])
     high = check_int("n_rows[1]", n_rows[1], minimum=low)
     return rng.integers(low, high, size=n_tasks, endpoint=True)
-
-
-def _hints(rng: np.random.Generator, clusters: np.ndarray, m: int, probability: float) -> np.ndarray:
-    # Both are drawn for every task, so that with one seed a right hint stays right as `hint` grows.
-    given, other = rng.random(len(clusters)) < probability, rng.integers(m, size=len(clusters))
-    return np.where(given, clusters, other)
-
-
-def _side_information(
-    rng: np.random.Generator, clusters: np.ndarray, m: int, kind: str, noise: float | None, q: int
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    if kind == "dataset":
-        if noise is not None:
-            raise ValueError("side_noise: not used with side_info='dataset'; choose 'index' or 'center'.")
-        return None, None
-    spread = check_nonnegative("side_noise", SIDE_NOISE[kind] if noise is None else noise)
-    if kind == "index":
-        centers = np.arange(m, dtype=np.float64)[:, None]
-        return centers[clusters] + spread * rng.standard_normal((len(clusters), 1)), centers
-    q = check_int("side_dim", q)
-    # The first m nodes of a grid of step 2: distances of at least 2 in any dimension, without a search.
-    per_axis = next(k for k in range(1, m + 1) if k**q >= m)
-    centers = np.asarray(
-        2.0 * np.stack(np.unravel_index(np.arange(m), (per_axis,) * q), axis=1), dtype=np.float64
-    )
-    # Volume grows as radius**q, so a uniform point has a radius distributed as U**(1/q).
-    radius = spread * rng.random((len(clusters), 1)) ** (1 / q)
-    return centers[clusters] + radius * on_sphere(rng, len(clusters), q), centers
 
 
 @dataclass(frozen=True)
@@ -265,25 +214,14 @@ def make_circle(
 
     Parameters
     ----------
-    n_tasks : int
-        Number of tasks, T.
-    n_features : int
-        Dimension d, at least 2.
-    n_rows : int or (int, int)
-        Rows per task; a pair draws each task's number uniformly from ``low`` to ``high``, both included.
+    n_tasks, n_features, n_rows, noise, random_state, return_truth
+        See `make_clusters`; `n_features` is at least 2.
     radius : float
         Radius of the circle, in the units of the target vectors.
     spread : float
         Standard deviation of each coordinate of w around the curve.
-    noise : float
-        Standard deviation of the noise on `y`.
     curve : {"circle", "line", "quadratic"}
         With ``c = 2s - 1``, "line" is ``radius c u`` and "quadratic" ``radius (c u + c² v)``.
-    random_state : int, Generator, RandomState or None
-        The seed. The plane, tasks and rows have a stream each, so that with one seed the same places come with
-        any other option. None draws fresh entropy.
-    return_truth : bool
-        Also return the hidden parameters.
 
     Returns
     -------
