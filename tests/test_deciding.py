@@ -35,7 +35,7 @@ from tailored.gaussian.structures import (
     simple_structures,
 )
 from tailored.losses import Absolute, EpsilonInsensitive, Pinball, Squared
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 
 def tasks_of(weights, n_rows, noise, seed, level=0.0):

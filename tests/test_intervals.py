@@ -12,7 +12,7 @@ from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias
 from tailored.representation.dense import Constant
 from tailored.solvers import ProjectedSGD
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 4, 25])

@@ -24,7 +24,7 @@ from tailored import (
 )
 from tailored.evaluation import evaluate
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks.labels import label_keys
+from tailored.tasks.reading import label_keys
 
 T, N, D = 24, 8, 2
 

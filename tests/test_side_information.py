@@ -27,7 +27,7 @@ from tailored.gaussian.side import (
     side_structures,
 )
 from tailored.gaussian.structures import Structure, StructureFitter
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 D, Q = 3, 2
 

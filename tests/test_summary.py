@@ -20,7 +20,7 @@ from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import SideStructure
 from tailored.summaries.tables import Table
 from tailored.summaries.training import TrainingSummary
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 LME4 = shutil.which("Rscript") is not None and (
     subprocess.run(["Rscript", "-e", "library(lme4)"], capture_output=True, check=False).returncode == 0

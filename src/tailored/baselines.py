@@ -24,8 +24,7 @@ from .gaussian.em import fit_mixed_model
 from .gaussian.mixture import Mixture, Want
 from .gaussian.rows import Tasks, statistics_of
 from .losses import get_loss
-from .tasks.rows import Rows, batches, clipped, dense, predictions, task_means
-from .tasks.scaling import Scaling
+from .tasks.rows import Rows, Scaling, batches, clipped, dense, predictions, task_means
 from .tasks.task_set import TaskSet
 
 __all__ = [

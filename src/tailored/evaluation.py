@@ -22,7 +22,7 @@ from .baselines import BASELINES, Baseline
 from .learners.empirical_bayes import EmpiricalBayesLearner
 from .losses import get_loss
 from .tasks.episodes import ORDERS
-from .tasks.labels import label_keys
+from .tasks.reading import label_keys
 from .tasks.rows import task_means
 from .tasks.task_set import TaskSet
 
@@ -177,8 +177,7 @@ def evaluate(
                     inside[np.isnan(lower)] = np.nan
                     covered[i, j, held_out] = task_means(inside, query.offsets)
                     widths[i, j, held_out] = task_means(upper - lower, query.offsets)
-                if advance is not None:
-                    advance(1)
+                advance(1)
     evaluated = evaluated[np.argsort(by_label[evaluated])]
     return Evaluation(
         tuple(methods),

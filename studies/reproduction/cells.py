@@ -18,8 +18,7 @@ from tailored.solvers import DivergenceError, ProjectedSGD
 from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory
-from tailored.tasks.rows import mean_error, predictions
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling, mean_error, predictions
 from tailored.tasks.task_set import TaskSet
 from tailored.within import solving
 

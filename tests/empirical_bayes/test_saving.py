@@ -21,7 +21,7 @@ from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias
 from tailored.representation.dense import Constant
 from tailored.solvers import ProjectedSGD
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 
 def test_round_trip(with_side, mixture, clusters, tmp_path):

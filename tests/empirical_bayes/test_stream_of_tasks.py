@@ -20,7 +20,7 @@ from tailored.gaussian.moments import Moments
 from tailored.gaussian.stepwise import Stepwise, blend
 from tailored.gaussian.structures import Structure
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 
 def tasks_of(seed, n_tasks, n_rows=6, d=2, first=0):

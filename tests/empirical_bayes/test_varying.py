@@ -12,7 +12,7 @@ from tailored import EmpiricalBayesLearner, TaskSet, load
 from tailored.gaussian.em import fit_mixed_model, most_likely_mean, settle
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 
 def rows(n_tasks=60, n=12, seed=0, slope=0.8):

@@ -17,8 +17,7 @@ from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.factored import Coordinates, Factors, Start
 from tailored.solvers.lbfgs import SCALE_RANGE, best_scale
 from tailored.solvers.objectives import Surrogate
-from tailored.tasks.rows import Rows
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Rows, Scaling
 
 
 def problem_of(batch, objective, held_out_error, *, rank, d):

@@ -13,7 +13,7 @@ from tailored.datasets import make_clusters
 from tailored.gaussian.em import NEGLIGIBLE, Shrinkage, _Anderson, em, fit_mixed_model, maximise
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.starts import continue_mixture, fit_mixture
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 seeds = st.integers(0, 10_000)
 

@@ -28,7 +28,7 @@ from tailored.gaussian.structures import (
 )
 from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
 from tailored.tasks.episodes import draw, rotate
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 from tailored.within import solving
 
 seeds = st.integers(0, 10_000)

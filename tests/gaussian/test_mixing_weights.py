@@ -16,7 +16,7 @@ from tailored.gaussian.mixture import Mixture, Want, log_gates
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.starts import fit_mixture
 from tailored.gaussian.structures import Structure, StructureFitter
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 D, Q, K = 4, 2, 3
 

@@ -8,7 +8,7 @@ from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.structures import Structure, refine
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 
 def draw(n_tasks, d=4, K=3, seed=0):

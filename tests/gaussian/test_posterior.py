@@ -9,7 +9,7 @@ from tailored.gaussian import moments as moments_module
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import CHUNK, Moments, Want, influence
 from tailored.gaussian.rows import TaskRows
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 from tailored.tasks.task_set import TaskSet
 from tests.reference import mixture_posterior
 

@@ -8,7 +8,7 @@ from tailored.gaussian.factors import Factors
 from tailored.priors.factors import FactorPrior
 from tailored.priors.intervals import calibrate
 from tailored.tasks.episodes import SupportSampling
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 from tailored.tasks.task_set import TaskSet
 
 

@@ -14,8 +14,7 @@ from tailored.representation.dense import Constant
 from tailored.solvers.base import Problem, TaskBatch
 from tailored.solvers.objectives import Surrogate
 from tailored.solvers.projected import Trajectory
-from tailored.tasks.rows import Rows
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Rows, Scaling
 from tailored.tasks.task_set import TaskSet
 
 LOSSES = {

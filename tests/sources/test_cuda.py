@@ -14,7 +14,7 @@ from tailored.sources.cuda.kernels import Layout
 from tailored.sources.cuda.moments import CudaMoments, _component, _congruence, _unpack
 from tailored.sources.cuda.tensors import TensorTasks, check_device, is_tensor
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 
 def present() -> bool:

@@ -16,7 +16,7 @@ from tailored.sources import dask as dask_source
 from tailored.sources.base import Blocks, Reader
 from tailored.sources.dask import ClusterStatistics, DaskSource, fetch
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 pd = pytest.importorskip("pandas", reason="Dask's frames are pandas'")
 dask = pytest.importorskip("dask", reason="clusters need Dask")

@@ -21,7 +21,7 @@ from tailored.sources import tables
 from tailored.sources.base import Blocks
 from tailored.sources.disk import BlockFile, DiskSource, read_block, write_block
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")

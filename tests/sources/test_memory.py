@@ -11,7 +11,7 @@ from tailored.sources import memory
 from tailored.sources.base import Reader
 from tailored.sources.memory import MemorySource
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 from tests.gaussian.test_moments import draw
 
 

@@ -10,7 +10,7 @@ from tailored import TaskSet
 from tailored.sources import disk
 from tailored.sources.disk import N_PARTITIONS, PartitionedRows
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks.labels import label_keys
+from tailored.tasks.reading import label_keys
 
 
 def long_rows(seed=0, n_tasks=40, d=3, words=False, side=True):
@@ -88,7 +88,7 @@ def test_keys_depend_on_the_label_alone():
 
 
 def test_keys_are_the_same_in_every_process():
-    program = "import numpy as np; from tailored.tasks.labels import label_keys; "
+    program = "import numpy as np; from tailored.tasks.reading import label_keys; "
     program += "print(label_keys(np.array(['a', 'b'])).tolist())"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == str(label_keys(np.array(["a", "b"])).tolist())

@@ -10,7 +10,7 @@ import pytest
 from tailored import TaskSet
 from tailored.sources import reservoir
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks.labels import label_keys
+from tailored.tasks.reading import label_keys
 
 NAMES = {
     "numbers": lambda t: t,

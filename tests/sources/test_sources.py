@@ -15,7 +15,7 @@ from tailored.sources.dask import DaskSource
 from tailored.sources.disk import DiskSource
 from tailored.sources.memory import MemorySource
 from tailored.sources.reservoir import Reservoir
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 pd = pytest.importorskip("pandas")
 

@@ -8,7 +8,7 @@ import pytest
 
 from tailored import TaskSet
 from tailored._utils.frames import factorize
-from tailored.tasks.labels import group_rows
+from tailored.tasks.reading import group_rows
 
 WORDS = ["b", "a", "b", "ä", "", "a", "c", "b"]
 

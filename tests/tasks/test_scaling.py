@@ -11,7 +11,7 @@ import tailored
 from folds import few_folds
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.baselines import MixedModel
-from tailored.tasks.scaling import Scaling
+from tailored.tasks.rows import Scaling
 
 #: Of the spread of y: what rounding may change.
 CLOSE = 1e-6

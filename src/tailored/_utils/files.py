@@ -14,17 +14,14 @@ def write_atomically(path: Any, content: bytes | Callable[[IO[bytes]], Any]) -> 
     """Write a file under a temporary name in the same folder, flush it to the disk, and rename it.
 
     A process that is killed leaves the old file or none.  Any number of processes may write the same file.  Symbolic links
-    are followed, and a file that is replaced passes its permissions on.
-
-    Parameters
-    ----------
-    content : bytes or callable
-        The bytes of the file, or a function that writes them to an open file.
+    are followed, and a file that is replaced passes its permissions on.  ``content`` may be a function that writes to an
+    open file.
     """
     target = _target(path)
-    temporary, descriptor = _open_temporary(target)
+    # Not made from the target's name, which may already have the maximal length.
+    temporary = target.with_name(f".tailored-{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with open(temporary, "xb") as file:
             if target.exists() and hasattr(os, "fchmod"):
                 os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
             if isinstance(content, bytes):
@@ -56,19 +53,6 @@ def _target(path: Any) -> Path:
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path: the folder {target.parent} does not exist; make it first")
     return target
-
-
-def _open_temporary(target: Path) -> tuple[Path, int]:
-    """Create a new file in the target's folder, with the default permissions of the user's new files."""
-    for _ in range(100):
-        # Not made from the target's name, which may already have the maximal length.
-        temporary = target.with_name(f".tailored-{secrets.token_hex(8)}.part")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        try:
-            return temporary, os.open(temporary, flags, 0o666)
-        except FileExistsError:
-            continue
-    raise FileExistsError(f"path: no free name for a temporary file in {target.parent}")
 
 
 def _sync_folder(folder: Path) -> None:

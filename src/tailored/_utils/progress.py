@@ -9,8 +9,9 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
 from time import perf_counter
-from typing import Any
 
 LOG = logging.getLogger("tailored")
 
@@ -18,12 +19,7 @@ LOG = logging.getLogger("tailored")
 class Stages:
     """The stages of a long computation: each is logged when it ends, and shown as the name of the bar.
 
-    Parameters
-    ----------
-    name : str
-        Name of the computation.
-    update : callable or None
-        Called with the keywords ``advance`` or ``description`` of the bar.
+    ``update`` is called with the keywords ``advance`` or ``description`` of the bar; None without a bar.
     """
 
     def __init__(self, name: str, update: Callable[..., None] | None = None) -> None:
@@ -48,61 +44,17 @@ class Stages:
 
 
 @contextmanager
-def stages(name: str, total: int, *, enabled: bool) -> Iterator[Stages]:
-    """Yield `Stages`, with a bar as in `progress_bar`."""
-    with _bar(name, total, enabled) as update:
-        current = Stages(name, update)
-        yield current
-        current.begin("")
-
-
-@contextmanager
-def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Callable[[int], None] | None]:
-    """Yield a function that advances the bar, or None without a bar.
-
-    A bar is shown if ``enabled``, standard error is a terminal and rich is installed (the ``cli`` extra).
-    """
-    with _bar(description, total, enabled) as update:
-        if update is None:
-            yield None
-            return
-
-        def advance(amount: int) -> None:
-            update(advance=amount)
-
-        yield advance
-
-
-@contextmanager
-def _bar(description: str, total: int, enabled: bool) -> Iterator[Callable[..., None] | None]:
-    if not enabled or not sys.stderr.isatty():
-        yield None
-        return
-    try:
+def progress_bar(name: str, total: int, *, enabled: bool) -> Iterator[Stages]:
+    """Yield `Stages`, with a bar if ``enabled``, standard error is a terminal and rich is installed."""
+    if not enabled or not sys.stderr.isatty() or find_spec("rich") is None:
+        stages = Stages(name)
+        yield stages
+    else:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-    except ImportError:
-        yield None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task(description, total=total)
+        from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
-        def update(**changes: Any) -> None:
-            progress.update(bar, **changes)
-
-        yield update
+        columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            stages = Stages(name, partial(bar.update, bar.add_task(name, total=total)))
+            yield stages
+    stages.begin("")

@@ -109,12 +109,10 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
     Tolerances for rounding: asymmetry up to 1e-8 of the largest entry, and a smallest eigenvalue down to
     -1e-8 times the largest.
     """
-    theta = np.array(check_array(theta, ensure_all_finite=False, input_name=name), dtype=np.float64)
+    theta = check_array(theta, dtype=np.float64, input_name=name)
     want = theta.shape[0] if d is None else d
     if theta.shape != (want, want):
         raise ValueError(f"{name} must be a ({want}, {want}) matrix; got shape {theta.shape}.")
-    if not np.isfinite(theta).all():
-        raise ValueError(f"{name} contains NaN or infinity; every entry must be finite.")
     gap, size = float(np.abs(theta - theta.T).max()), float(np.abs(theta).max())
     if gap > 1e-8 * size:
         raise ValueError(
@@ -267,40 +265,25 @@ def check_finite(
     where: Callable[[int], str] = "row {}".format,
     columns: Sequence[Any] | np.ndarray | None = None,
 ) -> None:
-    """Refuse NaN and infinity in a 1-D or 2-D array, saying where the first one is.
+    """Raise ValueError for NaN and infinity in an array (n,) or (n, d), dense or CSR, and say where the first one is.
 
-    Parameters
-    ----------
-    values : array of shape (n,) or (n, d), or CSR array
-    name : str
-        Name of the argument.
-    where : callable
-        Returns the description of a row, given its index.
-    columns : sequence, optional
-        Names of the columns; their numbers are used otherwise.
+    ``where`` describes a row, given its index.  ``columns`` are names of the columns; by default their numbers are used.
     """
     flat = values.data if sp.issparse(values) else values
     # A finite sum shows that all values are finite, without a boolean copy of the array.
     with np.errstate(over="ignore", invalid="ignore"):
         if math.isfinite(flat.sum()):
             return
-    bad = ~np.isfinite(flat)
-    count = int(bad.sum())
-    if count == 0:
+    positions = np.argwhere(~np.isfinite(flat))
+    if not len(positions):
         return
+    value = flat[tuple(positions[0])]
+    row, *column = positions[0].tolist()
     if sp.issparse(values):
-        entry = int(np.argmax(bad))
-        row, column = int(np.searchsorted(values.indptr, entry, "right")) - 1, int(values.indices[entry])
-        value = flat[entry]
-    else:
-        row, *rest = (int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
-        column = rest[0] if rest else -1
-        value = flat[(row, *rest)]
-    place = where(row)
-    if column >= 0:
-        place += f", column {column if columns is None else repr(columns[column])}"
+        row, column = int(np.searchsorted(values.indptr, row, "right")) - 1, [int(values.indices[row])]
+    place = where(row) + "".join(f", column {j if columns is None else repr(columns[j])}" for j in column)
     what = "NaN" if np.isnan(value) else "infinity or a value too large for dtype('float64')"
-    more = f" ({count} such values in all)" if count > 1 else ""
+    more = f" ({len(positions)} such values in all)" if len(positions) > 1 else ""
     raise ValueError(f"Input {name} contains {what}: {place}{more}. Drop those rows, or fill the values in.")
 
 
@@ -314,18 +297,10 @@ def check_positions(key: Any, n_tasks: int) -> np.ndarray:
             "tasks are taken by position: an integer, a slice, a list or 1-D array of integers, or a boolean "
             f"mask; got {key!r}. For labels, use tasks[tasks.index_of(labels)]."
         )
-    index = np.asarray(key)
-    if index.dtype == bool:
-        if len(index) != n_tasks:
-            raise IndexError(f"the boolean mask has {len(index)} entries for {n_tasks} tasks.")
-        return np.flatnonzero(index)
-    if len(index) and index.dtype.kind not in "iu":
+    index = np.asarray(key) if len(key) else np.zeros(0, dtype=np.int64)
+    if index.dtype.kind not in "biu":
         raise TypeError(f"positions of tasks must be integers; got dtype {index.dtype}.")
-    index = index.astype(np.int64)
-    outside = (index < -n_tasks) | (index >= n_tasks)
-    if outside.any():
-        raise IndexError(f"position {index[outside][0]} is out of range: there are {n_tasks} tasks.")
-    return np.where(index < 0, index + n_tasks, index)
+    return np.arange(n_tasks)[index]
 
 
 def native(labels: np.ndarray) -> list[Any]:

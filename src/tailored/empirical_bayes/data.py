@@ -13,8 +13,7 @@ from ..feature_maps.side_features import SideFeatures
 from ..gaussian.rows import Tasks, statistics_of
 from ..losses import Loss
 from ..tasks.episodes import Episodes, SupportSampling
-from ..tasks.rows import Rows, clipped, predictions, task_means
-from ..tasks.scaling import Scaling
+from ..tasks.rows import Rows, Scaling, clipped, predictions, task_means
 from ..tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.progress import Stages, progress_bar, stages
+from .._utils.progress import Stages, progress_bar
 from .._utils.threads import single_threaded_blas
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.em import Source
@@ -29,7 +29,7 @@ from ..priors.mean_shifts import MeanShift
 from ..priors.mixture import MixturePrior
 from ..priors.shared_regressor import OutOfFold
 from ..summaries.training import TrainingSummary
-from ..tasks.scaling import Scaling
+from ..tasks.rows import Scaling
 from .data import INTERVAL_ROWS, MANY_TASKS, STRUCTURE_STARTS, TrainingData
 from .factor_fit import RANKS, SIDE_PENALTIES, FactorSelection, factor_prior
 from .query_bias import PENALTIES, FittedShift, FittedShifts, fit_shifts
@@ -107,7 +107,7 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
     if data.settings.varying is not None:
         structures = varying_structures(data.settings.varying, few=False)
     n_steps = len(data.folds) * len(structures) + 3 * len(PENALTIES)
-    with stages("Learning from tasks", n_steps, enabled=progress) as stage:
+    with progress_bar("Learning from tasks", n_steps, enabled=progress) as stage:
         return _learn_mixture(data, stage, source_in)
 
 

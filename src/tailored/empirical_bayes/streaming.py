@@ -23,7 +23,7 @@ from ..gaussian.structures import Structure
 from ..priors.base import Prior
 from ..priors.mixture import MixturePrior
 from ..sources.reservoir import Reservoir
-from ..tasks.scaling import Scaling
+from ..tasks.rows import Scaling
 from ..tasks.task_set import TaskSet
 from .learn import Learned, mixture_prior
 from .query_bias import FittedShift

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._utils.records import Fitted
-from ..tasks.rows import BATCH_FLOATS, dense
-from ..tasks.scaling import Scaling
+from ..tasks.rows import BATCH_FLOATS, Scaling, dense
 from ..tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]

@@ -15,8 +15,7 @@ from ..gaussian.em import fit_mixed_model
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import Tasks, statistics_of
 from ..gaussian.starts import fit_mixture
-from ..tasks.rows import batches
-from ..tasks.scaling import Scaling
+from ..tasks.rows import Scaling, batches
 from ..tasks.task_set import TaskSet
 from .base import FeatureMap
 

@@ -13,8 +13,7 @@ from .._utils.validation import check_choice, check_divisor, check_positive, che
 from ..gaussian.em import fit_mixed_model
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import statistics_of
-from ..tasks.rows import BATCH_FLOATS, batches, dense
-from ..tasks.scaling import Scaling
+from ..tasks.rows import BATCH_FLOATS, Scaling, batches, dense
 from ..tasks.task_set import TaskSet
 from .base import Array, FeatureMap, averaging_matrix, by_size, mean_norm
 

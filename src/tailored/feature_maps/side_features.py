@@ -9,7 +9,7 @@ from scipy.interpolate import BSpline
 
 from .._utils.records import Record
 from .._utils.validation import check_divisor, check_shape
-from ..tasks.scaling import LIMIT
+from ..tasks.rows import LIMIT
 from ..tasks.task_set import TaskSet
 from .base import Array, FeatureMap
 from .side_info import SideVector

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._utils.records import Record, cached_property
-from ..tasks.rows import dense, segment_sums, sparse_products
-from ..tasks.scaling import Scaling
+from ..tasks.rows import Scaling, dense, segment_sums, sparse_products
 from ..tasks.task_set import TaskSet
 from .mixture import Want
 from .moments import EVIDENCE, Expected, Sums

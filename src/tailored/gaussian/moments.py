@@ -24,8 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from .._utils.threads import in_threads
-from ..tasks.rows import BATCH_FLOATS, dense, frozen
-from ..tasks.scaling import Scaling
+from ..tasks.rows import BATCH_FLOATS, Scaling, dense, frozen
 from ..tasks.task_set import TaskSet
 from .kernels import (
     ENTRY,

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import cached_property
-from ..tasks.rows import Rows, predictions, segment_sums
-from ..tasks.scaling import Scaling
+from ..tasks.rows import Rows, Scaling, predictions, segment_sums
 from ..tasks.task_set import TaskSet
 from .kernels import invert_all
 from .mixture import Mixture

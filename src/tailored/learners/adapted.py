@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .._utils.validation import check_fraction, native
 from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict
 from ..tasks.encoding import Encoding
-from ..tasks.labels import positions_of
+from ..tasks.reading import positions_of
 from ..tasks.task_set import TaskSet
 from .task_regressor import TaskRegressor
 

@@ -42,9 +42,8 @@ from ..summaries.tables import Summary
 from ..summaries.training import TrainingSummary
 from ..tasks.encoding import Encoding, collect_unknown
 from ..tasks.episodes import ORDERS, SupportSampling
-from ..tasks.labels import positions_of
-from ..tasks.rows import task_means
-from ..tasks.scaling import Scaling
+from ..tasks.reading import positions_of
+from ..tasks.rows import Scaling, task_means
 from ..tasks.task_set import TaskSet
 from ..within import solving
 from . import summarising

@@ -37,7 +37,7 @@ from ..sources.memory import MemorySource
 from ..sources.reservoir import SAMPLE_TASKS
 from ..sources.scan import TaskScan
 from ..tasks.episodes import SupportSampling
-from ..tasks.scaling import Scaling
+from ..tasks.rows import Scaling
 from ..tasks.task_set import TaskSet
 from .base import MetaLearner
 from .reading import label_unnamed, read_tensors, repeat_rows, warn_repeated_numbers

@@ -18,9 +18,8 @@ from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
 from ..tasks.encoding import Encoding, as_columns, columns_to_encode
-from ..tasks.labels import positions_of, read_labels
-from ..tasks.reading import LongTable, prediction_frame
-from ..tasks.scaling import LIMIT, Scaling
+from ..tasks.reading import LongTable, positions_of, prediction_frame, read_labels
+from ..tasks.rows import LIMIT, Scaling
 from ..tasks.task_set import TaskSet, no_tasks, offsets_of
 
 _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"

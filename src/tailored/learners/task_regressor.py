@@ -32,8 +32,7 @@ from ..priors.representation import RepresentationPrior
 from ..representation.bias import Bias
 from ..representation.dense import Constant
 from ..tasks.encoding import Encoding
-from ..tasks.rows import dense_rows
-from ..tasks.scaling import Scaling
+from ..tasks.rows import Scaling, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
 

@@ -21,8 +21,7 @@ from .._utils.validation import check_cone, check_fraction, check_shape, outside
 from ..gaussian.kernels import ENTRY
 from ..gaussian.mixture import Mixture
 from ..losses import Squared
-from ..tasks.rows import clipped, dense, frozen, segment_sums, sparse_products
-from ..tasks.scaling import Scaling
+from ..tasks.rows import Scaling, clipped, dense, frozen, segment_sums, sparse_products
 from ..tasks.task_set import TaskSet
 from .intervals import Calibration, Errors, noise_variances
 from .shared_regressor import SharedRegressor

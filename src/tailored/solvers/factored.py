@@ -32,8 +32,7 @@ from ..representation.base import Conditioning
 from ..representation.bias import Bias
 from ..representation.dense import Constant
 from ..representation.factored import Factored
-from ..tasks.rows import Rows
-from ..tasks.scaling import Scaling
+from ..tasks.rows import Rows, Scaling
 from ..tasks.task_set import TaskSet
 from .base import Problem, TaskBatch
 from .objectives import MetaGradient, Objective

@@ -21,7 +21,7 @@ from ..gaussian.em import Source as Statistics
 from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Summed, Sums, Totals
 from ..gaussian.rows import Tasks, statistics_of
-from ..tasks.scaling import Scaling
+from ..tasks.rows import Scaling
 from ..tasks.task_set import TaskSet
 from .reservoir import Reservoir
 

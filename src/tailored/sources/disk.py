@@ -23,8 +23,8 @@ from .._utils.threads import single_threaded_blas
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import NEGLIGIBLE, Moments, Summed, Totals
 from ..gaussian.rows import Tasks
-from ..tasks.labels import label_keys
-from ..tasks.scaling import Scaling
+from ..tasks.reading import label_keys
+from ..tasks.rows import Scaling
 from ..tasks.task_set import TaskSet
 from .base import Blocks, Reader, Statistics
 from .reservoir import Reservoir

@@ -12,8 +12,8 @@ from .._utils.records import cached_property
 from ..gaussian.mixture import Mixture
 from ..gaussian.moments import Summed, Totals
 from ..gaussian.rows import Tasks, statistics_of
-from ..tasks.labels import label_keys
-from ..tasks.scaling import Scaling
+from ..tasks.reading import label_keys
+from ..tasks.rows import Scaling
 from ..tasks.task_set import TaskSet
 from .base import Blocks, Reader, Statistics
 from .reservoir import Reservoir

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import Record, cached_property
-from ..tasks.labels import Keys, label_keys
+from ..tasks.reading import Keys, label_keys
 from ..tasks.task_set import TaskSet, check_same_columns
 
 #: Largest number of tasks in a sample, and of numbers in their rows (64 MB).

@@ -11,8 +11,8 @@ import numpy as np
 from .._utils.frames import check_columns, list_names, other_columns, read_frame
 from .._utils.records import cached_property
 from .._utils.validation import name_some
-from ..tasks.encoding import ColumnEncoding, Encoding, declared_types
-from ..tasks.side_info import SideInfo, side_column
+from ..tasks.encoding import ColumnEncoding, Encoding, SideInfo, declared_types
+from ..tasks.reading import side_column
 from ..tasks.task_set import TaskSet, no_tasks
 from .tables import Batch, Table, batch_rows, open_table
 

@@ -13,7 +13,7 @@ from .._utils.validation import check_shape
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.errors import MeanCovariance
 from ..gaussian.mixture import Mixture, log_gates
-from ..tasks.scaling import Scaling
+from ..tasks.rows import Scaling
 
 Array = NDArray[np.float64]
 

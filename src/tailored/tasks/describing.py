@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from .._utils.validation import is_missing
 from .encoding import ColumnEncoding, list_some
-from .labels import first_difference
+from .reading import first_difference
 
 #: Characters per line, and of a column's name in the table.
 WIDTH, NAME_WIDTH = 80, 24

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import narwhals.stable.v1 as nw
 import numpy as np
@@ -32,7 +32,6 @@ from .._utils.frames import (
 from .._utils.records import Record
 from .._utils.validation import check_choice, check_finite, check_real, is_missing, name_some, outside
 from ..exceptions import UnknownCategoryWarning
-from .side_info import SideInfo
 
 #: Largest number of categories of a feature: each but the first becomes an indicator column.
 MAX_CATEGORIES = 1000
@@ -50,6 +49,16 @@ _ISO = re.compile(
     re.ASCII,
 )
 _NUMBER = int | float | np.number
+
+
+class SideInfo(NamedTuple):
+    """Side information with a row per task; float64, or object if a column is not numeric.
+
+    Missing values are NaN in numeric columns and None in others.
+    """
+
+    values: np.ndarray | None = None
+    names: list[str] | None = None
 
 
 @dataclass(frozen=True)

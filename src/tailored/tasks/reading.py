@@ -1,29 +1,483 @@
-"""Read tasks from a long table, with a row per observation, and return predictions as a table."""
+"""Read labels, side information and long tables, and return predictions as a table."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import narwhals.stable.v1 as nw
 import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from .._utils.frames import (
+    Column,
     Frame,
     check_columns,
+    factorize,
     is_frame,
     is_null,
+    is_series,
     numeric_column,
     other_columns,
     read_frame,
 )
-from .._utils.validation import check_choice, label_array, native, outside
+from .._utils.validation import (
+    check_choice,
+    is_missing,
+    label_array,
+    name_some,
+    native,
+    outside,
+    refuse_masked,
+)
 from ..exceptions import SecondGroupingWarning
-from .encoding import MANY_CATEGORIES, Declared, Encoding, TaskColumns, as_columns, declared_types
-from .labels import Grouping, group_labels, group_rows
-from .side_info import SideInfo, read_side_table, side_column, side_from_columns
+from .encoding import MANY_CATEGORIES, Declared, Encoding, SideInfo, TaskColumns, as_columns, declared_types
+
+Keys = NDArray[np.uint64]
+
+# narwhals has 128-bit integers, NumPy does not.
+_INTEGERS = (nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Grouping(NamedTuple):
+    """The task of every row; tasks are numbered in the order in which their labels first appear."""
+
+    codes: np.ndarray  # (N,) task number of each row
+    labels: np.ndarray  # (T,) label of each task
+    first: np.ndarray  # (T,) first row of each task
+
+
+# --- labels
+
+
+def read_labels(labels: Any, name: str) -> np.ndarray:
+    """Return labels as a 1-D array: integers, floats, strings or dates, else Python objects."""
+    refuse_masked(name, labels)
+    if is_series(labels):
+        column = nw.from_native(labels, series_only=True)
+        if column.dtype in _INTEGERS and not column.is_null().any():
+            return np.asarray(column.to_numpy())
+        return label_array(column.to_list())
+    if hasattr(labels, "__array__") or not isinstance(labels, list | tuple):
+        array = np.asarray(labels)
+        if array.ndim != 1:
+            raise ValueError(f"{name} must be 1-D, with a label per entry; got shape {array.shape}.")
+        return array if array.dtype.kind in "biufmMU" else label_array(array.tolist())
+    # np.asarray would turn [1, "a"] into strings.
+    return label_array(list(labels))
+
+
+def distinct_labels(labels: Any, n_tasks: int) -> np.ndarray:
+    """Return the labels of `n_tasks` tasks; none may be missing, and no two may be equal."""
+    array = read_labels(labels, "labels")
+    keys = native(array)
+    if len(keys) != n_tasks:
+        raise ValueError(f"labels has {len(keys)} entries for {n_tasks} tasks.")
+    if any(_is_incomplete(key) for key in keys):
+        raise ValueError("labels has a missing label (None or NaN). Name every task.")
+    repeated = [key for key, count in Counter(keys).items() if count > 1]
+    if repeated:
+        raise ValueError(f"labels must be distinct, but {name_some(repeated)} appears more than once.")
+    return array.copy()
+
+
+def group_rows(groups: Any, n_rows: int) -> Grouping:
+    """Number the tasks of the rows by first appearance of their labels; None is one task with the label 0."""
+    if groups is None:
+        return Grouping(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
+    strings = factorize(groups)
+    labels = read_labels(groups, "groups") if strings is None else strings[0]
+    if len(labels) != n_rows:
+        raise ValueError(f"groups has {len(labels)} labels, but X has {n_rows} rows. Pass a label per row.")
+    if strings is None:
+        return group_labels(labels)
+    codes, distinct = strings
+    return Grouping(codes, label_array(distinct), _first_rows(codes, len(distinct)))
+
+
+def group_labels(labels: np.ndarray) -> Grouping:
+    """Number the tasks of an array of labels by first appearance; missing labels are an error."""
+    if labels.dtype.kind in "biufmM":
+        unique, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        grouping = Grouping(rank[inverse], unique[order], first[order])
+    else:
+        codes_by_label: dict[Any, int] = {}
+        try:
+            codes = np.fromiter(
+                (codes_by_label.setdefault(label, len(codes_by_label)) for label in native(labels)),
+                np.int64,
+                len(labels),
+            )
+        except TypeError as error:
+            raise TypeError(
+                f"groups must hold hashable labels, such as integers or strings: {error}."
+            ) from None
+        grouping = Grouping(codes, label_array(list(codes_by_label)), _first_rows(codes, len(codes_by_label)))
+    if not _never_missing(grouping.labels):
+        for label, row in zip(native(grouping.labels), grouping.first, strict=True):
+            if _is_incomplete(label):
+                raise ValueError(
+                    f"groups has a missing label ({label!r}) in row {row}. Name every row's task."
+                )
+    return grouping
+
+
+def _first_rows(codes: np.ndarray, n_tasks: int) -> np.ndarray:
+    first = np.empty(n_tasks, np.int64)
+    # With repeated positions NumPy keeps the last assignment.
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    return first
+
+
+def _never_missing(labels: np.ndarray) -> bool:
+    return labels.dtype.kind in "biuU" or (labels.dtype.kind == "f" and not np.isnan(labels).any())
+
+
+def _is_incomplete(label: Any) -> bool:
+    """Return whether a label is missing, or is a tuple with NaN, which is not equal to itself."""
+    if isinstance(label, tuple):
+        return any(value is not None and _is_incomplete(value) for value in label)
+    return is_missing(label)
+
+
+def first_difference(values: np.ndarray, codes: np.ndarray, first: np.ndarray) -> tuple[int, int] | None:
+    """Return the first row whose value differs from its task's first row, and that first row.
+
+    The result is None if the values (n,) are constant within tasks. Two missing values are equal.
+    """
+    if values.dtype == object:
+        # Missing objects (None, NaN, NaT, pandas' NA) become None, which is equal to itself.
+        values = np.fromiter((None if is_missing(v) else v for v in values), dtype=object, count=len(values))
+    expected = values[first][codes]
+    differs = np.asarray(values != expected, dtype=bool)
+    if values.dtype.kind == "f":
+        differs &= ~(np.isnan(values) & np.isnan(expected))
+    if not differs.any():
+        return None
+    row = int(np.argmax(differs))
+    return row, int(first[codes[row]])
+
+
+def positions_of(labels: np.ndarray, known: np.ndarray) -> NDArray[np.int64]:
+    """Return the position of each label among the known ones, −1 where it is not among them.
+
+    Labels are equal as in Python: 7 and 7.0 are, 7 and "7" are not.
+    """
+    if labels.dtype == known.dtype != object and np.array_equal(labels, known):
+        return np.arange(len(labels))
+    if labels.dtype.kind == known.dtype.kind and known.dtype.kind in "iuU" and len(known):
+        order = np.argsort(known)
+        nearest = order[np.minimum(np.searchsorted(known, labels, sorter=order), len(known) - 1)]
+        return np.where(known[nearest] == labels, nearest, -1)
+    position = {label: t for t, label in enumerate(native(known))}
+    return np.array([position.get(label, -1) for label in native(labels)], dtype=np.int64)
+
+
+def mix(numbers: Any) -> Keys:
+    """Apply the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(numbers ^ (numbers >> np.uint64(31)))
+
+
+def label_keys(labels: np.ndarray, seed: int = 0) -> Keys:
+    """Return a pseudorandom number for each label, which is the same in every process and task set.
+
+    Equal labels, such as 7 and 7.0, have equal keys. Different labels nearly always have different keys.
+    """
+    with np.errstate(over="ignore"):
+        start = np.uint64(seed % 2**64) * _GOLDEN + _GOLDEN
+        return mix(mix(_numbers(labels) + start) + start)
+
+
+def row_keys(seed: np.ndarray, task: np.ndarray, row: np.ndarray) -> Keys:
+    """Return pseudorandom numbers that depend only on the seed, the task's position and the row within it.
+
+    One random stream for all rows would make the draw of a task depend on the sizes of the tasks before it.
+    """
+    return mix(mix(seed + task.astype(np.uint64) * _GOLDEN) + row.astype(np.uint64) * _GOLDEN)
+
+
+def _numbers(labels: np.ndarray) -> Keys:
+    kind = labels.dtype.kind
+    if kind in "biu":
+        return labels.astype(np.uint64 if kind == "u" else np.int64).view(np.uint64)
+    if kind in "mM":
+        return labels.astype(f"{kind}8[ns]").view(np.uint64)
+    if kind == "f":
+        values = labels.astype(np.float64)
+        whole = (values == np.round(values)) & (np.abs(values) < 2.0**63)
+        integers = np.where(whole, values, 0.0).astype(np.int64).view(np.uint64)
+        return np.where(whole, integers, values.view(np.uint64))
+    return np.fromiter((_number(label) for label in native(labels)), dtype=np.uint64, count=len(labels))
+
+
+def _number(label: Any) -> int:
+    if isinstance(label, int) or (isinstance(label, float) and label.is_integer() and abs(label) < 2.0**63):
+        return int(label) % 2**64
+    if isinstance(label, float):
+        return int(np.float64(label).view(np.uint64))
+    return int.from_bytes(blake2b(repr(label).encode(), digest_size=8).digest(), "little")
+
+
+# --- side information
+
+
+BY_LABEL = (
+    "Side information is aligned by task label, never by position: pass a mapping {label: row}, "
+    "a pandas DataFrame indexed by label, or (to TaskSet) a 2-D array with a row for every row of X."
+)
+
+
+#: Largest absolute value; squares of larger ones overflow in sums.
+MAX_VALUE = 1e100
+
+
+def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> SideInfo:
+    """Return the argument `side_info` of `TaskSet` as a row per task.
+
+    A single task without a label (`groups=None`) takes its own row in any form: a dict of named values, a
+    Series, or a frame of one row.
+    """
+    labels = native(grouping.labels)
+    if side_info is None:
+        return SideInfo()
+    refuse_masked("side_info", side_info)
+    if is_frame(side_info):
+        frame = read_frame(side_info, "side_info")
+        if has_labels:
+            return _from_index(side_info, frame, grouping.labels)
+        # The label 0 was not given by the user, so the index of the frame is ignored.
+        if len(frame) != 1:
+            raise ValueError(
+                f"side_info has {len(frame)} rows for one task without a label. Pass its own row."
+            )
+        return _from_frame(frame, [0], labels)
+    if is_series(side_info):
+        values = _by_index(side_info)
+        return _from_mapping(values if has_labels else {0: values}, labels)
+    if isinstance(side_info, Mapping):
+        return _from_mapping(side_info if has_labels or 0 in side_info else {0: side_info}, labels)
+    if sp.issparse(side_info):
+        raise TypeError("side_info is a sparse matrix; pass a dense array (side_info.toarray()).")
+    # A list may mix numbers and strings; an object array keeps both.
+    array = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
+    if len(labels) == 1 and (array.ndim < 2 or (array.ndim == 2 and len(array) == 1)):
+        return side_from_rows([array.ravel()], labels)
+    if array.ndim != 2 or len(array) != len(grouping.codes):
+        counts = f"{len(labels)} tasks, {len(grouping.codes)} rows of X"
+        raise TypeError(f"side_info is an array of shape {array.shape} ({counts}). {BY_LABEL}")
+    return side_from_columns(list(array.T), None, grouping)
+
+
+def read_side_table(side_info: Any, task: list[str], labels: np.ndarray) -> SideInfo:
+    """Return the argument `side_info` of `from_frame` as a row per task; the columns `task` hold the labels."""
+    side_info = _by_index(side_info) if is_series(side_info) else side_info
+    if side_info is None:
+        return SideInfo()
+    if isinstance(side_info, Mapping):
+        return _from_mapping(side_info, native(labels))
+    if not is_frame(side_info):
+        raise TypeError(f"side_info is of type {type(side_info).__name__}. {BY_LABEL}")
+    frame = read_frame(side_info, "side_info")
+    if not set(task) <= set(frame.columns):
+        return _from_index(side_info, frame, labels, f" Or give it the column {name_some(task)}.")
+    keys = [read_labels(frame[name].to_native(), "side_info") for name in task]
+    tuples = keys[0] if len(task) == 1 else label_array(list(zip(*map(native, keys), strict=True)))
+    kept = frame.select(other_columns(frame.columns, task))
+    return _from_frame(kept, _rows_of(tuples, labels), native(labels))
+
+
+def side_from_columns(columns: list[np.ndarray], names: list[str] | None, grouping: Grouping) -> SideInfo:
+    """Return side information given for every row of X; it must be constant within each task."""
+    labels = native(grouping.labels)
+    table = _table([column[grouping.first] for column in columns], names, labels)
+    for j, column in enumerate(columns):
+        check_constant(column, grouping, _title(j, names))
+    return table
+
+
+def check_constant(values: np.ndarray, grouping: Grouping, title: str) -> None:
+    """Raise ValueError if a column (n,) of side information differs between rows of one task."""
+    rows = first_difference(values, grouping.codes, grouping.first)
+    if rows is None:
+        return
+    here, there = native(values[list(rows)])
+    label = native(grouping.labels)[grouping.codes[rows[0]]]
+    raise ValueError(
+        f"side information must be constant within a task, but column {title} of task {label!r} has the "
+        f"values {there!r} and {here!r}. Pass one row per task, in a mapping {{label: row}}."
+    )
+
+
+def side_column(column: Column) -> np.ndarray:
+    """Return a column as float64 if it is numeric, else as objects."""
+    if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+        return numeric_column(column, f"Column {column.name!r} of side_info")
+    if column.dtype in (nw.Categorical, nw.Enum):
+        column = column.cast(nw.String)  # integer categories must not be read as numbers
+    return np.fromiter(column.to_list(), dtype=object, count=len(column))
+
+
+def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
+    """Return one row per task; a row is a scalar, a 1-D vector, or a mapping of named values."""
+    if all(type(row) is np.ndarray and row.ndim == 1 and row.dtype.kind in "biuf" for row in rows):
+        _check_widths([row.size for row in rows], labels)
+        return _table(list(np.stack(rows).T), None, labels)
+    rows = [_by_index(row) if is_series(row) else row for row in rows]
+    names = None
+    if all(isinstance(row, Mapping) for row in rows):
+        names = list(rows[0])
+        for label, row in zip(labels, rows, strict=True):
+            if set(row) != set(names):
+                raise ValueError(
+                    f"side information of task {label!r} has the keys {list(row)}, and of task {labels[0]!r} "
+                    f"the keys {names}. Give every task the same keys."
+                )
+        cells = [[row[name] for name in names] for row in rows]
+    else:
+        cells = [_cells(row, label) for row, label in zip(rows, labels, strict=True)]
+        _check_widths([len(row) for row in cells], labels)
+    columns = [np.fromiter(column, dtype=object, count=len(rows)) for column in zip(*cells, strict=True)]
+    return _table(columns, _strings(names), labels)
+
+
+def _from_index(data: Any, frame: Frame, labels: np.ndarray, hint: str = "") -> SideInfo:
+    """Return the rows of a pandas frame whose index holds the tasks' labels."""
+    hint = f" A pandas DataFrame is searched by its index: call .set_index() with the labels' column.{hint}"
+    rows = _rows_of(label_array(_index(data, hint)), labels, hint)
+    return _from_frame(frame, rows, native(labels))
+
+
+def _from_frame(frame: Frame, rows: Sequence[int] | np.ndarray, labels: list[Any]) -> SideInfo:
+    """Return the columns of a frame; task t has its values in row `rows[t]`."""
+    take = np.asarray(rows, dtype=np.int64)
+    columns = [side_column(column)[take] for column in frame.iter_columns()]
+    return _table(columns, _strings(frame.columns), labels)
+
+
+def _from_mapping(mapping: Mapping[Any, Any], labels: list[Any]) -> SideInfo:
+    missing = [label for label in labels if label not in mapping]
+    if missing:
+        raise _no_row(missing, list(mapping))
+    return side_from_rows([mapping[label] for label in labels], labels)
+
+
+def _rows_of(keys: np.ndarray, labels: np.ndarray, hint: str = "") -> np.ndarray:
+    """Return the row of each label in a table with the labels `keys`, which may hold others in any order."""
+    task = positions_of(keys, labels)
+    rows = np.flatnonzero(task >= 0)
+    counts = np.bincount(task[rows], minlength=len(labels))
+    if (counts > 1).any():
+        repeated = native(labels[counts > 1])
+        raise ValueError(f"side_info has several rows for task {name_some(repeated)}. Keep one each.")
+    if (counts == 0).any():
+        raise _no_row(native(labels[counts == 0]), native(keys), hint)
+    return rows[np.argsort(task[rows])]
+
+
+def _no_row(missing: list[Any], known: list[Any], hint: str = "") -> ValueError:
+    return ValueError(
+        f"side_info has no row for task {name_some(missing)} (it has labels such as {name_some(known, 3)}). "
+        f"Add the rows, or leave these tasks out; labels match by value and type, so 7 is not '7'.{hint}"
+    )
+
+
+def _cells(row: Any, label: Any) -> list[Any]:
+    if isinstance(row, np.ndarray | list | tuple):
+        values = row if isinstance(row, np.ndarray) else np.asarray(row, dtype=object)
+        if values.ndim == 1:
+            return values.tolist() if values.dtype.kind == "O" else list(values)
+    elif not isinstance(row, Mapping) and np.ndim(row) == 0:
+        return [row]
+    raise TypeError(
+        f"side information of task {label!r} must be a number, a 1-D vector or, for all tasks, a dict "
+        f"of named values; got {type(row).__name__}."
+    )
+
+
+def _check_widths(widths: list[int], labels: list[Any]) -> None:
+    for label, width in zip(labels, widths, strict=True):
+        if width != widths[0]:
+            raise ValueError(
+                f"side information of task {label!r} has {width} values, and of task {labels[0]!r} "
+                f"{widths[0]}. Give every task the same number."
+            )
+
+
+def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]) -> SideInfo:
+    """Join columns with a value per task; numeric ones become floats, others stay objects."""
+    if not columns:
+        raise ValueError("side_info has no columns. Leave it out, or give every task at least one value.")
+    columns = [_as_column(column, _title(j, names)) for j, column in enumerate(columns)]
+    for j, column in enumerate(columns):
+        too_large = np.abs(column) > MAX_VALUE if column.dtype == np.float64 else np.zeros(0, dtype=bool)
+        if too_large.any():
+            t = int(np.argmax(too_large))
+            raise ValueError(
+                f"side_info has an infinite or very large value ({column.tolist()[t]!r}) for task {labels[t]!r}, "
+                f"column {_title(j, names)}. Use a smaller unit, or NaN for a missing value."
+            )
+    dtype = np.float64 if all(column.dtype == np.float64 for column in columns) else object
+    table = np.empty((len(labels), len(columns)), dtype=dtype)
+    for j, column in enumerate(columns):
+        table[:, j] = column
+    return SideInfo(table, names)
+
+
+def _as_column(column: np.ndarray, title: str) -> np.ndarray:
+    """Return numbers as float64 and other values as objects; every missing object becomes None."""
+    kind = column.dtype.kind
+    if kind == "O":
+        values = (None if is_missing(value) else value for value in column)
+        column = np.fromiter(values, dtype=object, count=len(column))
+        if not all(isinstance(value, Hashable) for value in column):
+            raise TypeError(f"column {title} of side_info holds lists or other containers; give it numbers.")
+        present = [value for value in column if value is not None]
+        # A column without any value is numeric: a column of NaN.
+        kind = np.asarray(present).dtype.kind if present else "f"
+    if kind == "c":
+        raise ValueError(f"Complex data not supported: column {title} of side_info.")
+    if kind in "biuf":
+        return column.astype(np.float64)  # None becomes NaN
+    return np.fromiter(native(column), dtype=object, count=len(column))
+
+
+def _strings(names: Sequence[Any] | None) -> list[str] | None:
+    return list(names) if names is not None and all(isinstance(name, str) for name in names) else None
+
+
+def _title(j: int, names: list[str] | None) -> str:
+    return repr(names[j]) if names else str(j)
+
+
+def _index(data: Any, hint: str = "") -> list[Any]:
+    index = nw.maybe_get_index(nw.from_native(data, eager_only=True, allow_series=True))
+    if index is None:
+        kind = f"{type(data).__module__.split('.')[0]} {type(data).__name__}"
+        raise TypeError(f"side_info is a {kind}, which has no index to find tasks by. {BY_LABEL}{hint}")
+    return list(index.tolist())
+
+
+def _by_index(series: Column) -> dict[Any, Any]:
+    index = _index(series)
+    values = dict(zip(index, series.to_list(), strict=True))
+    if len(values) < len(index):
+        raise ValueError("side_info is a Series with several entries for one label. Keep one each.")
+    return values
+
+
+# --- long tables
+
 
 #: How rows with missing values are treated.
 MISSING = ("error", "drop")

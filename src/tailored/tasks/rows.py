@@ -1,8 +1,9 @@
-"""The rows of many tasks as clean float64 arrays, and the operations that numerical code needs on them."""
+"""The rows of many tasks as clean float64 arrays, their scaling, and operations on them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -10,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from .._utils.records import Record, cached_property
+from .._utils.validation import check_divisor, check_real, check_shape
 from .task_set import TaskSet, offsets_of, rows_of_tasks
 
 Array = NDArray[np.float64]
@@ -149,3 +152,248 @@ def mean_error(losses: Array, offsets: NDArray[np.int64]) -> float:
     means = means[np.diff(offsets) > 0]
     error = float(means.mean()) if len(means) else np.inf
     return error if np.isfinite(error) else np.inf
+
+
+# --- scaling
+
+#: Largest absolute value of a row or target, as a multiple of the scale of the training data: next to larger
+#: values, all others are lost to rounding.
+LIMIT = 1e15
+#: Columns with a smaller root mean square are not scaled, and larger ones are an error: ratios of two scales and
+#: their squares must be finite.
+LEAST_SCALE, MAX_SCALE = 1e-70, 1e70
+
+
+@dataclass(frozen=True)
+class Scaling(Record):
+    """Shift and scale of the columns and of the targets, and whether there is a constant column.
+
+    Attributes
+    ----------
+    columns, shift : arrays (d,)
+        The scaled rows are ``(x − shift) / columns``. The constant column is last, with the values 1 and 0.
+    target, target_shift : float
+        The scaled targets are ``(y − target_shift) / target``.
+    fit_intercept : bool
+    """
+
+    columns: Array
+    target: float
+    shift: Array
+    target_shift: float = 0.0
+    fit_intercept: bool = False
+
+    def __post_init__(self) -> None:
+        check_shape("columns", self.columns, None)
+        check_shape("shift", self.shift, len(self.columns))
+
+    def restore(self) -> None:
+        check_divisor("columns", self.columns)
+        # The square of the scale must not overflow.
+        check_real("target", self.target, 1e-153, 1e153)
+        if not len(self.columns):
+            raise ValueError("columns: there must be a column or an intercept")
+        if self.fit_intercept and (self.columns[-1], self.shift[-1]) != (1.0, 0.0):
+            raise ValueError("columns: the constant column must have the scale 1 and the shift 0")
+
+    @classmethod
+    def raw(cls, n_features: int, fit_intercept: bool = False) -> Self:
+        """Return the scaling that keeps the user's units."""
+        d = n_features + fit_intercept
+        return cls(np.ones(d), 1.0, np.zeros(d), 0.0, bool(fit_intercept))
+
+    @classmethod
+    def of(cls, tasks: TaskSet, fit_intercept: bool, *, centre: bool = False) -> Self:
+        """Return root mean squares as scales; with `centre` and an intercept, about the means.
+
+        Sparse columns are centred implicitly: `dense` subtracts the shift from one batch of rows at a time.
+        """
+        n, d = max(len(tasks.y), 1), tasks.n_features
+        centre = centre and fit_intercept and len(tasks.y) > 0
+        shift = np.asarray(tasks.X.sum(axis=0), dtype=float).ravel() / n if centre else np.zeros(d)
+        if tasks.is_sparse:
+            counts = np.bincount(tasks.X.indices, minlength=d)
+            deviations = tasks.X.data - shift[tasks.X.indices]
+            stored = np.bincount(tasks.X.indices, weights=_squared(deviations), minlength=d)
+            squares = np.asarray(stored + (n - counts) * shift**2, dtype=float)
+        else:
+            squares = _squared(tasks.X - shift).sum(axis=0)
+        target_shift = float(tasks.y.mean()) if centre else 0.0
+        y = tasks.y - target_shift
+        with np.errstate(over="ignore"):
+            squared_target = float(y @ y)
+        columns = _usable(np.sqrt(squares / n), shift)
+        target = _usable(np.array([np.sqrt(squared_target / n)]), np.array([target_shift]))
+        _check_limit("X", columns, np.full(d, MAX_SCALE), tasks.feature_names)
+        _check_limit("y", target, np.array([MAX_SCALE]))
+        if fit_intercept:
+            columns, shift = np.append(columns, 1.0), np.append(shift, 0.0)
+        return cls(columns, float(target[0]), shift, target_shift, bool(fit_intercept))
+
+    @classmethod
+    def of_entries(cls, tasks: TaskSet, fit_intercept: bool) -> Self:
+        """Return root mean squares of the non-zero entries of each column, so that rare columns are not small.
+
+        Columns are not shifted. Targets are centred if there is an intercept.
+        """
+        X, centred = sparse.csr_array(tasks.X), cls.of(tasks, fit_intercept, centre=True)
+        squares = np.bincount(X.indices, weights=X.data**2, minlength=tasks.n_features)
+        counts = np.bincount(X.indices, weights=X.data != 0.0, minlength=tasks.n_features)
+        columns = np.sqrt(squares / np.maximum(counts, 1.0))
+        columns = np.where(columns > LEAST_SCALE, columns, 1.0)
+        if fit_intercept:
+            columns = np.append(columns, 1.0)
+        return replace(centred, columns=columns, shift=np.zeros(len(columns)))
+
+    def at_first_rows(self, tasks: TaskSet) -> Self:
+        """Return the same scales with columns shifted by the mean of the tasks' first rows."""
+        first = tasks.offsets[:-1][tasks.sizes > 0]
+        if not self.fit_intercept or not len(first):
+            return self
+        mean = np.asarray(tasks.X[first].sum(axis=0), dtype=float).ravel() / len(first)
+        return replace(self, shift=np.append(mean, 0.0))
+
+    # ------------------------------------------------------------------ checks
+
+    @cached_property
+    def _limits(self) -> tuple[Array, float]:
+        n_features = len(self.columns) - self.fit_intercept
+        return LIMIT * self.columns[:n_features], LIMIT * self.target
+
+    @cached_property
+    def _squared_limits(self) -> tuple[float, float]:
+        columns, target = self._limits
+        return float(columns.min(initial=np.inf)) ** 2, target**2
+
+    def holds(self, X: Any, y: Array | None = None) -> bool:
+        """Return whether rows are surely finite and within the limits, in one pass over them."""
+        columns, target = self._squared_limits
+        flat = X.data if sparse.issparse(X) else X
+        return bool(np.vdot(flat, flat) <= columns and (y is None or np.vdot(y, y) <= target))
+
+    def check(self, X: Any, y: Array | None = None, names: Any = None) -> None:
+        """Raise ValueError for values beyond `LIMIT` times the scale of the training data."""
+        if self.holds(X, y):
+            return
+        columns, target = self._limits
+        _check_limit("X", _largest(X), columns, names)
+        if y is not None:
+            _check_limit("y", _largest(y[:, None]), np.array([target]))
+
+    # ------------------------------------------------------------------ to the scaled units
+
+    @cached_property
+    def is_raw(self) -> bool:
+        return (
+            self.target == 1.0
+            and self.target_shift == 0.0
+            and bool((self.columns == 1.0).all())
+            and not self.shift.any()
+        )
+
+    @cached_property
+    def change(self) -> tuple[Array, Array, float, float]:
+        """Shift and inverse scale of the columns and of the targets, as compiled loops read them."""
+        n_features = len(self.columns) - self.fit_intercept
+        columns = frozen(self.shift[:n_features]), frozen(1.0 / self.columns[:n_features])
+        return *columns, float(self.target_shift), float(1.0 / self.target)
+
+    def dense(self, X: Any) -> Array:
+        """Return scaled rows as a dense array, with the constant column."""
+        X = dense(X)
+        if not self.is_raw:
+            d = X.shape[1]
+            X = (X - self.shift[:d]) / self.columns[:d]
+        return with_constant(X) if self.fit_intercept else X
+
+    def targets(self, y: Array) -> Array:
+        """Return scaled targets."""
+        return y if self.is_raw else (y - self.target_shift) / self.target
+
+    def rows(self, tasks: TaskSet) -> Rows:
+        """Return the scaled rows of tasks; sparse rows stay sparse unless they are shifted."""
+        if self.is_raw:
+            return Rows.of(tasks, self.fit_intercept)
+        y = self.targets(tasks.y)
+        if tasks.is_sparse and not self.shift.any():
+            X = (tasks.X * (1.0 / self.columns[: tasks.n_features])[None, :]).tocsr()
+            if self.fit_intercept:
+                X = sparse.hstack([X, np.ones((X.shape[0], 1))], format="csr")
+            return Rows(X, y, tasks.offsets)
+        return Rows(self.dense(tasks.X), y, tasks.offsets)
+
+    # ------------------------------------------------------------------ back to the user's units
+
+    @cached_property
+    def weights(self) -> Array:
+        """Factor (d,) from weights of scaled columns to weights of the user's columns."""
+        return self.target / self.columns
+
+    def raw_weights(self, weights: Array) -> Array:
+        """Return weights (.., d) of the user's columns, the intercept last."""
+        if self.is_raw:
+            return weights
+        out = weights * self.weights
+        if self.fit_intercept:
+            out[..., -1] += self.target_shift - out[..., :-1] @ self.shift[:-1]
+        return out
+
+    def raw_differences(self, weights: Array) -> Array:
+        """Return a difference (d,) of weights for the user's columns."""
+        return weights if self.is_raw else np.asarray(self.target * (self._back @ weights))
+
+    def raw_representation(self, theta: Array) -> Array:
+        """Return θ (.., d, d) for the user's columns."""
+        return theta if self.is_raw else self._back @ theta @ self._back.T
+
+    def raw_deviations(self, covariance: Array) -> Array:
+        """Return standard deviations (.., d) of weights of the user's columns, from a covariance."""
+        variances = np.diagonal(self.raw_representation(covariance), axis1=-2, axis2=-1)
+        return np.asarray(self.target * np.sqrt(np.maximum(variances, 0.0)))
+
+    @cached_property
+    def _back(self) -> Array:
+        """A with ``w_raw = target (A w)``, up to the shift of the targets."""
+        A = np.diag(1.0 / self.columns)
+        if self.fit_intercept:
+            A[-1, :-1] = -self.shift[:-1] / self.columns[:-1]
+        return A
+
+    def raw_predictions(self, predictions: Array) -> Array:
+        """Return predictions of the user's targets."""
+        return predictions if self.is_raw else self.target * predictions + self.target_shift
+
+
+def _squared(values: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return np.asarray(values * values)
+
+
+def _usable(scale: Array, shift: Array) -> Array:
+    """Replace scales that are only rounding errors of a constant by the constant, and zeros by one."""
+    scale = np.where(scale > 1e-13 * np.abs(shift), scale, np.abs(shift))
+    return np.where(scale > LEAST_SCALE, scale, 1.0)
+
+
+def _largest(X: Any) -> Array:
+    """Return the largest absolute value of each column, (d,)."""
+    if X.shape[0] == 0 or X.shape[1] == 0:
+        return np.zeros(X.shape[1])
+    if sparse.issparse(X):
+        return np.asarray(abs(X).max(axis=0).toarray(), dtype=float).ravel()
+    return np.asarray(np.maximum(X.max(axis=0), -X.min(axis=0)))
+
+
+def _check_limit(
+    name: str, values: Array, limits: Array, names: Sequence[Any] | NDArray[Any] | None = None
+) -> None:
+    """Raise ValueError if a value (d,) exceeds its limit, or is not finite."""
+    beyond = ~(values <= limits)
+    if not beyond.any():
+        return
+    j = int(np.argmax(beyond))
+    title = "the targets have" if name == "y" else f"column {j if names is None else repr(names[j])} has"
+    raise ValueError(
+        f"{name}: {title} values too large for this model ({values[j]:.3g}, limit {limits[j]:.3g}). Use the same units "
+        "as in fit, rescale the data, or drop those rows."
+    )

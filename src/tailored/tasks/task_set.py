@@ -27,19 +27,21 @@ from .._utils.validation import (
     native,
 )
 from .describing import Description
-from .encoding import Encoding, as_columns
-from .labels import (
+from .encoding import Encoding, SideInfo, as_columns
+from .reading import (
     Grouping,
+    LongTable,
+    check_constant,
     distinct_labels,
     group_labels,
     group_rows,
     label_keys,
     positions_of,
     read_labels,
+    read_side_info,
     row_keys,
+    side_from_rows,
 )
-from .reading import LongTable
-from .side_info import SideInfo, check_constant, read_side_info, side_from_rows
 
 #: A number of rows of a task (int), or a fraction of them (float).
 Share = int | float

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from ..._utils.records import cached_property
 from ...gaussian.mixture import Mixture
 from ...gaussian.moments import Summed, Sums, Totals
-from ...tasks.labels import label_keys
-from ...tasks.scaling import Scaling
+from ...tasks.reading import label_keys
+from ...tasks.rows import Scaling
 from ...tasks.task_set import TaskSet
 from ..base import Reader, Statistics
 from ..reservoir import Reservoir
