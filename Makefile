@@ -9,9 +9,11 @@ BIN := .venv/bin
 demo: .venv/.installed
 	$(BIN)/tailored demo
 
-test: .venv/.installed lint types unit
+# mypy runs while pytest compiles the kernels, which takes one core.
+test: .venv/.installed
+	$(MAKE) --no-print-directory -j2 lint types unit
 
-# All tests: also those of the studies, and the code of the documentation.
+# All tests: also the slow ones, those of the studies, and the code of the documentation.
 test-all: .venv/.installed lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "pages or not pages"
 

@@ -27,7 +27,7 @@ from tailored.solvers.objectives import Query, Surrogate
 from tailored.solvers.projected import Trajectory
 
 # What is learned does not matter here, and EM may stop early.
-pytestmark = pytest.mark.usefixtures("few_steps")
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
 FIRST, MORE, BAD = slice(0, 12), slice(12, 22), slice(22, 30)
 

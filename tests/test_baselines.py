@@ -11,6 +11,8 @@ from studies.rivals.simple import GlobalMedian, ItemUserBias, TaskMedian
 from tailored import TaskSet
 from tailored.baselines import BASELINES, MixedModel, PooledBoosting, PooledRidge, RidgePerTask, TaskMean
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 
 @pytest.fixture(scope="module")
 def ratings():

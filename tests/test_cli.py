@@ -20,6 +20,8 @@ from tailored.cli.tables import read_table
 from tailored.datasets import SOURCES
 from tailored.evaluation import Evaluation
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 COMMANDS = ("fit", "predict", "evaluate", "summary", "report", "demo", "datasets")
 ROLES = ("--task", "school", "--target", "score")
 

@@ -17,6 +17,8 @@ from tailored.exceptions import SingleTaskWarning
 from tailored.feature_maps import get_feature_map
 from tailored.solvers import ProjectedSGD
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "cross-validation.md").read_text(encoding="utf-8")
 RNG = np.random.default_rng(0)
 GROUPS = RNG.permutation(np.repeat(np.arange(8), 5))

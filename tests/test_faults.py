@@ -20,6 +20,8 @@ from tailored.datasets import Source, _files, fetch_jester, fetch_lenk
 from tailored.datasets._files import fetch, locate
 from tailored.exceptions import DamagedFileError
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 CONTENT = random.Random(0).randbytes(400_000)
 
 

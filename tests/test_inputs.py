@@ -21,6 +21,8 @@ from tailored import (
 )
 from tailored.exceptions import SingleTaskWarning
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "inputs.md").read_text(encoding="utf-8")
 LEARNERS = {
     "EmpiricalBayesLearner": lambda **given: EmpiricalBayesLearner(**given),

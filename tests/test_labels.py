@@ -14,6 +14,8 @@ from folds import few_folds
 from tailored import IndependentLearner, TaskSet, load
 from tailored.tasks.task_set import Task
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 RNG = np.random.default_rng(0)
 CODES = RNG.permutation(np.repeat(np.arange(6), 4))
 X, Y = RNG.normal(size=(24, 2)), RNG.normal(size=24)
@@ -205,7 +207,7 @@ def test_adapting_with_and_without_names(make):
         model.predict(np.full((1, 2), np.nan))
 
 
-def test_descriptions_are_read_by_their_names(few_steps):
+def test_descriptions_are_read_by_their_names():
     learner = few_folds().fit(described())
     task = described()[2]
     ages = {"age": 1.5, "size": 2.0}

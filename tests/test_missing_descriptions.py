@@ -14,6 +14,8 @@ from tailored.feature_maps import SideVector
 from tailored.feature_maps.side_features import SideFeatures
 from tailored.solvers import ProjectedSGD
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 T, N = 24, 5
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 
@@ -167,7 +169,7 @@ LEARNERS = {
 @pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("columns", [("age",), ("city",), ("age", "city")], ids="-".join)
-def test_nothing_fails_for_what_is_missing(name, columns, few_steps, tmp_path):
+def test_nothing_fails_for_what_is_missing(name, columns, tmp_path):
     tasks = tasks_of(*columns)
     learner = LEARNERS[name].fit(tasks)
     task = tasks[2]
@@ -191,7 +193,7 @@ def test_nothing_fails_for_what_is_missing(name, columns, few_steps, tmp_path):
     np.testing.assert_array_equal(again.adapt_many(tasks).weights_, learner.adapt_many(tasks).weights_)
 
 
-def test_a_column_without_any_value(few_steps):
+def test_a_column_without_any_value():
     tasks = TaskSet.from_tasks([(t.X, t.y, {"age": 1.0, "size": None}) for t in tasks_of("age")])
     for learner in LEARNERS.values():
         with pytest.raises(

@@ -15,6 +15,8 @@ from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, load
 from tailored.datasets import make_clusters
 from tailored.priors.base import predict_blocks
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 FRAMES = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
 COLUMNS = ["prediction", "lower", "upper", "std"]
 

@@ -15,6 +15,8 @@ from tailored.evaluation import evaluate, usual_methods
 from tailored.report import page as report_page
 from tailored.report import write_report
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 #: Labels with characters that HTML, XML and matplotlib treat specially.
 HOSTILE = ["<b>&'\"", "$\\frac$ $x$", "bell\x07\x00"]

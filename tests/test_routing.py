@@ -27,6 +27,8 @@ from tailored.evaluation import task_scorer
 from tailored.exceptions import SingleTaskWarning
 from tailored.solvers import ProjectedSGD
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 T, N, D = 12, 6, 2
 ROUTED = {"enable_metadata_routing": True}
 CV = GroupKFold(2)
@@ -108,7 +110,7 @@ LEARNERS = {
         ("unconditional", False, False),
     ],
 )
-def test_cross_validation_over_whole_tasks(name, scaler, side, few_steps):
+def test_cross_validation_over_whole_tasks(name, scaler, side):
     learner = LEARNERS[name]
     params = {"groups": GROUPS, **({"side_info": SIDE} if side else {})}
     scorer = task_scorer("neg_mean_absolute_error", n_support=2)
@@ -121,7 +123,7 @@ def test_cross_validation_over_whole_tasks(name, scaler, side, few_steps):
     np.testing.assert_allclose(errors, expected[:, 1], rtol=1e-6)
 
 
-def test_a_description_helps_where_it_was_passed(few_steps):
+def test_a_description_helps_where_it_was_passed():
     """Passed on to fit and to score: with one row of a new task, the description says the level."""
     scorer = task_scorer("neg_mean_absolute_error", n_support=0)
     with sklearn.config_context(**ROUTED):
@@ -225,7 +227,7 @@ def test_scorers_refuse_what_they_cannot_score():
 # ------------------------------------------------------------------------------ without routing
 
 
-def test_without_groups_a_warning_says_what_to_do(few_steps):
+def test_without_groups_a_warning_says_what_to_do():
     with pytest.warns(SingleTaskWarning, match=r"enable_metadata_routing=True.*params=\{'groups'") as seen:
         EmpiricalBayesLearner().fit(X[:8], Y[:8])
     assert "all 8 rows are one task" in str(seen[0].message)
@@ -422,7 +424,7 @@ def test_deviations_are_the_unit_of_intervals():
     assert learner.adapt(X[:5], Y[:5]).predict_std(x).mean() < 10 * learner.adapt().predict_std(x).mean()
 
 
-def test_few_tasks_still_give_ends(few_steps):
+def test_few_tasks_still_give_ends():
     x, y, groups, _ = draw(seed=9, n_tasks=4)
     learner = EmpiricalBayesLearner().fit(x, y, groups=groups)
     model = learner.adapt(x[:3], y[:3])

@@ -29,6 +29,8 @@ from tailored.gaussian.side import (
 from tailored.gaussian.structures import Structure, StructureFitter
 from tailored.tasks.rows import Scaling
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 D, Q = 3, 2
 
 
@@ -337,7 +339,7 @@ def test_the_circle_is_found(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
-def test_a_description_of_the_intercept_is_taken_as_such(few_steps, tmp_path):
+def test_a_description_of_the_intercept_is_taken_as_such(tmp_path):
     tasks = described(seed=3)
     learner = EmpiricalBayesLearner().fit(tasks)
     assert learner.side_structure_["effect on"] == "intercept"
@@ -368,7 +370,7 @@ def test_a_description_of_the_intercept_is_taken_as_such(few_steps, tmp_path):
         )
 
 
-def test_a_description_without_meaning_moves_nothing(few_steps):
+def test_a_description_without_meaning_moves_nothing():
     rng = np.random.default_rng(1)
     X, groups = rng.normal(size=(180, 2)), np.repeat(np.arange(30), 6)
     y = X @ [1.0, -1.0] + rng.normal(size=30)[groups] + 0.5 * rng.normal(size=180)

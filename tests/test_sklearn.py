@@ -25,7 +25,10 @@ from tailored.losses import Absolute
 from tailored.solvers import LBFGS, SOLVERS, ProjectedSGD
 
 # scikit-learn's checks know no tasks, and mean a single one.
-pytestmark = pytest.mark.filterwarnings("ignore::tailored.exceptions.SingleTaskWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::tailored.exceptions.SingleTaskWarning"),
+    pytest.mark.usefixtures("short_fits_in_module"),
+]
 
 FAST = {"solver": ProjectedSGD(step_sizes=(1e-2, 1.0))}
 ESTIMATORS = [
@@ -45,8 +48,18 @@ def expected_failures(estimator):
     return {"check_estimators_empty_data_messages": "rows without features are allowed"}
 
 
-@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
+#: The learners share their validation of input: one of them and the adapted model are checked by default.
+FIRST = [each for each in ESTIMATORS if isinstance(each, EmpiricalBayesLearner | TaskRegressor)]
+
+
+@parametrize_with_checks(FIRST, expected_failed_checks=expected_failures)
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([each for each in ESTIMATORS if each not in FIRST])
+def test_scikit_learn_checks_of_other_learners(estimator, check):
     check(estimator)
 
 

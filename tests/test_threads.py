@@ -13,6 +13,8 @@ from tailored import EmpiricalBayesLearner, TaskSet
 from tailored._utils.threads import single_threaded_blas
 from tailored.empirical_bayes import shared_regressor
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 BEFORE = 3
 
 

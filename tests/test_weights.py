@@ -13,6 +13,8 @@ from tailored import (
     UnconditionalLearner,
 )
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 T, N, D = 10, 6, 2
 RNG = np.random.default_rng(0)
 GROUPS = RNG.permutation(np.repeat(np.arange(T), N))
@@ -36,7 +38,7 @@ def same(a, b):
     assert a.structure_ == b.structure_
 
 
-def test_a_weight_is_a_number_of_rows(few_steps):
+def test_a_weight_is_a_number_of_rows():
     rows = np.repeat(np.arange(len(Y)), WEIGHTS)
     repeated = learner().fit(X[rows], Y[rows], groups=GROUPS[rows])
     # the first row is gone, and with it the place of its task; so is a whole task
@@ -49,7 +51,7 @@ def test_a_weight_is_a_number_of_rows(few_steps):
     same(learner().fit(X, Y, groups=GROUPS, sample_weight=np.ones(len(Y))), plain)
 
 
-def test_described_tasks_of_a_set(few_steps):
+def test_described_tasks_of_a_set():
     tasks = TaskSet(X, Y, GROUPS, SIDE)
     weights = np.random.default_rng(1).integers(1, 3, size=len(tasks.y))
     entries = []
@@ -91,7 +93,7 @@ def test_learners_that_cannot_name_the_one_that_can(kind):
         kind().fit(X, Y, groups=GROUPS, weights=WEIGHTS)
 
 
-def test_weights_in_cross_validation(few_steps):
+def test_weights_in_cross_validation():
     params = {"groups": GROUPS, "sample_weight": WEIGHTS + 1}
     with sklearn.config_context(enable_metadata_routing=True):
         one = learner().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)

@@ -4,6 +4,7 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 from common_samples import curved
+from folds import short_fits
 from tailored import EmpiricalBayesLearner
 
 
@@ -26,4 +27,5 @@ def tree():
 
 @pytest.fixture(scope="session")
 def learner(tasks, tree):
-    return EmpiricalBayesLearner(common=tree).fit(tasks)
+    with short_fits():
+        return EmpiricalBayesLearner(common=tree).fit(tasks)

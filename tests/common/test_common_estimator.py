@@ -11,6 +11,8 @@ from common_samples import booster, curved, residual_targets
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.priors.shared_regressor import fit_shared_regressor
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 # ---------------------------------------------------------------------- what is read
 
 

@@ -18,6 +18,8 @@ from tailored.gaussian.structures import Structure
 from tailored.priors.shared_regressor import SharedRegressor
 from tailored.summaries.training import TrainingSummary
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 
 def test_a_common_part_without_descriptions_is_of_the_columns_alone():
     shared = SharedRegressor(LinearRegression().fit(np.eye(2), [1.0, 2.0]))
@@ -55,10 +57,8 @@ def test_a_curved_common_part_is_learned(many, boosted):
 def test_intervals_cover_new_tasks(boosted):
     new, _ = curved(200, 18, 4, described=False)
     support, query = new.support_query(8, random_state=0)
-    inside = []
-    for given, asked in zip(support, query, strict=True):
-        ends = boosted.adapt(given.X, given.y, side_info=given.side_info).predict_interval(asked.X, 0.9)
-        inside.append(((ends[:, 0] <= asked.y) & (asked.y <= ends[:, 1])).mean())
+    table = boosted.predict_tasks(query, support, coverage=0.9)
+    inside = (table["lower"] <= query.y) & (query.y <= table["upper"])
     assert 0.88 < np.mean(inside) < 0.94
 
 

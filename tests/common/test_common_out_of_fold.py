@@ -9,6 +9,8 @@ from common_samples import curved, residual_targets
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.priors.shared_regressor import FOLDS, fit_shared_regressor
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 # ---------------------------------------------------------------------- out of fold
 
 

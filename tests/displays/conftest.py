@@ -4,6 +4,7 @@ import matplotlib
 import numpy as np
 import pytest
 
+from folds import short_fits
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
 
@@ -24,14 +25,16 @@ def schools():
         labels += [f"school {t}"] * n
         side[f"school {t}"] = s
     tasks = TaskSet(np.vstack(rows), np.concatenate(y), labels, side)
-    return EmpiricalBayesLearner().fit(tasks), tasks
+    with short_fits():
+        return EmpiricalBayesLearner().fit(tasks), tasks
 
 
 @pytest.fixture(scope="session")
 def clusters():
     """A mixture without intercept, and its tasks."""
-    tasks = make_clusters(200, n_clusters=2, n_rows=12, n_features=4, rank=1, random_state=0)
-    learner = EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
+    tasks = make_clusters(80, n_clusters=2, n_rows=12, n_features=4, rank=1, random_state=0)
+    with short_fits():
+        learner = EmpiricalBayesLearner(fit_intercept=False).fit(tasks)
     assert learner.n_components_ > 1
     return learner, tasks
 

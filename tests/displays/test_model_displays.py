@@ -22,6 +22,8 @@ from tailored.displays.effects import own_fits
 from tailored.displays.prior import separating_plane
 from tailored.evaluation import Evaluation
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 #: Arguments of each display.
 CALLS = {
     EffectsDisplay: {},

@@ -7,6 +7,8 @@ from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet
 from tailored.datasets import make_clusters
 from tailored.losses import Pinball
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 TASKS = make_clusters(30, n_clusters=1, n_rows=10, n_features=3, rank=2, random_state=0)
 SUPPORT, QUERY = TASKS[20:].support_query(6, random_state=0)
 

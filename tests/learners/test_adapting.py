@@ -12,6 +12,8 @@ from tailored import ConditionalLearner, IndependentLearner, TaskSet, Unconditio
 from tailored.datasets import make_clusters
 from tailored.solvers import ProjectedSGD
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 
 @pytest.mark.parametrize("bias", ["none", "shared", "conditional"])
 @pytest.mark.parametrize("inner", ["exact", "online"])

@@ -11,6 +11,8 @@ from sklearn.linear_model import LinearRegression
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, load
 from tailored.losses import Pinball
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 NUMBERS = ["prediction", "lower", "upper", "std"]
 
 

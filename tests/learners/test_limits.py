@@ -10,6 +10,8 @@ from learner_samples import random_tasks
 from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner
 from tailored.solvers import ProjectedSGD
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 # ---------------------------------------------------------------- limits
 
 

@@ -10,6 +10,8 @@ from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding
 from tailored.solvers import ProjectedSGD
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 
 def test_messages(clusters):
     X, y = clusters.X, clusters.y

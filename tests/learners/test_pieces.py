@@ -7,6 +7,8 @@ from learner_samples import random_tasks
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
 from tailored.solvers import ProjectedSGD
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 
 def same_learner(one, other):
     """Bit for bit: all that was learned and chosen."""

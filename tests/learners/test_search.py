@@ -8,6 +8,8 @@ from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
 from tailored.solvers import PAPER_STEP_SIZES, ProjectedSGD
 from tailored.theory import estimate_quantities, theory_step
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 
 def test_search_never_does_worse_than_the_unconditional_twin(clusters):
     grid = (0.01, 0.1, 1.0)

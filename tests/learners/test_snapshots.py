@@ -9,6 +9,8 @@ import pytest
 from tailored import ConditionalLearner, EmpiricalBayesLearner, UnconditionalLearner
 from tailored.solvers import ProjectedSGD
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 SNAPSHOTS = [
     ConditionalLearner("ridge", solver=ProjectedSGD(0.3), bias="conditional", rank=5, fit_intercept=False),
     ConditionalLearner("ridge", solver=ProjectedSGD(0.3), rank=None, fit_intercept=False),
@@ -34,7 +36,7 @@ class Empty:
 @pytest.mark.parametrize(
     "learner", SNAPSHOTS, ids=lambda e: f"{type(e).__name__}-{e.get_params().get('solver')}"
 )
-def test_what_a_user_holds_is_a_snapshot(few_steps, clusters, learner):
+def test_what_a_user_holds_is_a_snapshot(clusters, learner):
     """Going on makes a new prior; the old one keeps every bit, and that of the paper cannot be written to."""
     learner = copy.deepcopy(learner).partial_fit(clusters[:25])
     prior = learner.prior_

@@ -9,6 +9,8 @@ import pytest
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskSet, load
 from tailored.exceptions import UnknownCategoryWarning
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 SIZES = ["small", "middle", "large"]
 
 

@@ -1,6 +1,7 @@
 import pytest
 
 import small_models
+from folds import short_fits
 
 
 @pytest.fixture(scope="session")
@@ -10,7 +11,8 @@ def saved(tmp_path_factory):
 
     def path(name):
         if not (folder / f"{name}.tailored").exists():
-            small_models.save_all(folder, [name])
+            with short_fits():
+                small_models.save_all(folder, [name])
         return folder / f"{name}.tailored"
 
     return path

@@ -17,6 +17,8 @@ from tailored.files.regressors import dump_regressor, load_regressor
 
 pytest.importorskip("skops.io", reason="a common regressor is saved in the format of skops")
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 rng = np.random.default_rng(0)
 X = rng.normal(size=(120, 3))
 Y = X[:, 0] ** 2 + X[:, 1]

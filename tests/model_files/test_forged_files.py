@@ -16,6 +16,8 @@ from tailored import load
 from tailored.exceptions import ModelFileError
 from tailored.files.format import CHECKSUM, FORMAT, START
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 
 def refused(path, match=None):
     with pytest.raises(ModelFileError, match=match) as caught:

@@ -20,6 +20,8 @@ from tailored._utils.records import STORED
 from tailored.exceptions import UnknownCategoryWarning
 from tailored.solvers import ProjectedSGD
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 
 def fitted_names(learner):
     return {name for name in vars(learner) if name.endswith("_") and not name.startswith("_")}
@@ -105,7 +107,7 @@ def test_an_adapted_model_keeps_the_names_of_its_columns(fit_intercept, tmp_path
     np.testing.assert_array_equal(model.predict(frame), learner.adapt(frame[:3], y[:3]).predict(frame))
 
 
-def test_descriptions_with_gaps_are_filled_as_before(tmp_path, few_steps):
+def test_descriptions_with_gaps_are_filled_as_before(tmp_path):
     X, y, groups = rows(np.arange(8))
     side = np.random.default_rng(1).normal(size=(8, 2))
     side[3, 0] = np.nan
@@ -175,7 +177,7 @@ def test_categories_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["conditional", "empirical-bayes"])
-def test_a_loaded_learner_cannot_continue_a_stream(name, few_steps, saved):
+def test_a_loaded_learner_cannot_continue_a_stream(name, saved):
     again, tasks = load(saved(name)), small_models.clusters()
     with pytest.raises(
         ValueError, match=r"partial_fit: a loaded learner cannot continue a stream\. Pickle it"

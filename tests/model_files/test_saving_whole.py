@@ -14,6 +14,8 @@ import pytest
 from tailored import load
 from tailored._utils.files import write_atomically
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 KILLS = Path(__file__).parents[1] / "fuzz" / "kill_saves.py"
 
 

@@ -12,6 +12,8 @@ import tailored
 from tailored import EmpiricalBayesLearner, IndependentLearner, TaskRegressor, TaskSet, load
 from tailored.solvers import ProjectedSGD
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 
 def test_labels_that_are_numbers_words_or_tuples_of_these(tmp_path):
     rng = np.random.default_rng(0)
@@ -90,7 +92,7 @@ def strange_rows(n_tasks=12, n_rows=6):
     ],
     ids=lambda learner: type(learner).__name__,
 )
-def test_files_and_pickles_of_learners_hold_no_training_rows(few_steps, learner, tmp_path):
+def test_files_and_pickles_of_learners_hold_no_training_rows(learner, tmp_path):
     tasks = strange_rows()
     learner = deepcopy(learner).fit(tasks)
     learner.save(tmp_path / "a")
@@ -107,7 +109,7 @@ def test_files_and_pickles_of_learners_hold_no_training_rows(few_steps, learner,
         deepcopy(learner).partial_fit(others)
 
 
-def test_a_pickle_keeps_the_rows_of_a_stream(few_steps, tmp_path):
+def test_a_pickle_keeps_the_rows_of_a_stream(tmp_path):
     tasks = strange_rows()
     learner = EmpiricalBayesLearner().partial_fit(tasks[:6])
     learner.save(tmp_path / "a")
@@ -119,7 +121,7 @@ def test_a_pickle_keeps_the_rows_of_a_stream(few_steps, tmp_path):
     np.testing.assert_array_equal(again.adapt_many(tasks).weights_, learner.adapt_many(tasks).weights_)
 
 
-def test_an_adapted_model_holds_its_own_rows_alone(few_steps, tmp_path):
+def test_an_adapted_model_holds_its_own_rows_alone(tmp_path):
     tasks = strange_rows()
     learner = EmpiricalBayesLearner().fit(tasks)
     others = strange_rows(1)

@@ -32,9 +32,15 @@ def change_of(exact, d, k):
     return ref.lift(d, phi) @ G @ ref.lift(d, phi).T - (removed * values) @ removed.T
 
 
-@pytest.mark.parametrize(("d", "k"), [*SHAPES, (3, 9), (2, 60)])
-@pytest.mark.parametrize("n_steps", [22, 80])
-def test_exact_steps_are_dense_steps_and_their_change_is_the_difference(d, k, n_steps):
+@pytest.mark.parametrize(
+    ("n_steps", "d", "k"),
+    [
+        *((n, d, k) for d, k in (*SHAPES, (3, 9)) for n in (22, 80)),
+        (22, 2, 60),
+        pytest.param(80, 2, 60, marks=pytest.mark.slow),
+    ],
+)
+def test_exact_steps_are_dense_steps_and_their_change_is_the_difference(n_steps, d, k):
     """80 steps fill the space of all shapes but the last; there the basis grows past its first room."""
     rng = np.random.default_rng([d, k, n_steps])
     exact, dense = Exact(np.eye(d), k), Dense(np.zeros((d * k, d * k)), np.eye(d))
@@ -77,7 +83,7 @@ def test_exact_steps_beyond_full_rank(used):
 
 
 @pytest.mark.parametrize("spread", [1e-5, 1e-6, 1e-7])
-@pytest.mark.parametrize(("d", "k"), [(2, 20), (4, 30)])
+@pytest.mark.parametrize(("d", "k"), [(2, 20), pytest.param(4, 30, marks=pytest.mark.slow)])
 def test_exact_keeps_its_basis_orthonormal_among_features_that_are_nearly_the_same(d, k, spread):
     """What is left of a direction outside the range may be far smaller than the direction; then fresh ones come."""
     for seed in range(3):

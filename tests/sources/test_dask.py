@@ -28,6 +28,7 @@ cloudpickle = pytest.importorskip("cloudpickle", reason="Dask comes with it")
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.usefixtures("no_waiting_for_ever"),
+    pytest.mark.usefixtures("short_fits_in_module"),
 ]
 
 FEATURES = ["x0", "x1", "x2"]

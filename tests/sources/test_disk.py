@@ -26,6 +26,8 @@ from tailored.tasks.rows import Scaling
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 COLUMNS = {"task": "user", "target": "y"}
 
 

@@ -14,6 +14,8 @@ from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 from tests.gaussian.test_moments import draw
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 
 def test_blocks_of_rows_have_the_sums_of_all_statistics(monkeypatch):
     tasks, _, mixture = draw(50, d=4)

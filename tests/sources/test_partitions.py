@@ -12,6 +12,8 @@ from tailored.sources.disk import N_PARTITIONS, PartitionedRows
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.reading import label_keys
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 
 def long_rows(seed=0, n_tasks=40, d=3, words=False, side=True):
     """Rows in random order: X, y, labels, description of each row."""

@@ -6,6 +6,8 @@ import pytest
 from tailored import TaskSet, scan
 from tailored.sources import tables
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")

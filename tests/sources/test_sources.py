@@ -17,6 +17,8 @@ from tailored.sources.memory import MemorySource
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 pd = pytest.importorskip("pandas")
 
 COLUMNS = {"task": "user", "target": "y", "side_columns": ["age"]}

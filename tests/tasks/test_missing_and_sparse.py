@@ -8,6 +8,8 @@ import scipy.sparse as sp
 from tailored import EmpiricalBayesLearner, TaskSet, load
 from tailored.baselines import RidgePerTask
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 GROUPS = np.repeat(np.arange(30), 6)
 
 

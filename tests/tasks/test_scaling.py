@@ -13,6 +13,8 @@ from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.baselines import MixedModel
 from tailored.tasks.rows import Scaling
 
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
 #: Of the spread of y: what rounding may change.
 CLOSE = 1e-6
 
@@ -206,7 +208,7 @@ def test_more_tasks_in_other_units():
     np.testing.assert_allclose((b - shift) / factor, a, rtol=0, atol=CLOSE * y.std())
 
 
-def test_side_information_in_other_units(few_steps):
+def test_side_information_in_other_units():
     x, y, groups = draw(T=14, n=5)
     s = np.round(np.random.default_rng(0).normal(size=(14, 1)), 3)
     y = y + 2.0 * s[groups, 0]
@@ -218,7 +220,7 @@ def test_side_information_in_other_units(few_steps):
     np.testing.assert_allclose(a.predict(NEW_X), b.predict(NEW_X), rtol=0, atol=CLOSE * SPREAD)
 
 
-def test_sparse_columns_scale(few_steps):
+def test_sparse_columns_scale():
     rng, (x, y, groups) = np.random.default_rng(3), draw(T=10, n=6)
     x = sp.csr_array(x * (rng.random(x.shape) < 0.5))
     few = sp.csr_array(FEW_X * (rng.random(FEW_X.shape) < 0.5))
@@ -242,7 +244,7 @@ def test_sparse_columns_scale(few_steps):
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.1, -3e7])
-def test_a_constant_column_says_nothing(value, few_steps):
+def test_a_constant_column_says_nothing(value):
     units = Scaling.of(TaskSet(np.column_stack([X, np.full(len(X), value)]), Y, GROUPS), True, centre=True)
     # which is all there is to measure it by
     np.testing.assert_allclose(units.columns[3], abs(value) or 1.0, rtol=1e-13)
@@ -259,7 +261,7 @@ def test_a_constant_column_says_nothing(value, few_steps):
 
 
 @pytest.mark.parametrize("value", [0.0, -1e8])
-def test_a_constant_target_is_predicted(value, few_steps):
+def test_a_constant_target_is_predicted(value):
     x, _, groups = draw(T=5, n=4)
     learner = two_parts().fit(x, np.full(len(x), value), groups=groups)
     size = max(abs(value), 1.0)

@@ -1,0 +1,39 @@
+"""Compile the kernels into Numba's cache, which all workers read: `python tests/compiling.py`.
+
+Each call here has the argument types of the calls in the library; another signature is compiled where a test needs it.
+"""
+
+import warnings
+
+import numpy as np
+from scipy import sparse
+
+
+def compile_kernels():
+    """Call every kernel that Python calls, by the functions of the library that use it."""
+    from tailored import EmpiricalBayesLearner
+    from tailored.gaussian.factor_em import FactorModel, factor_sums
+    from tailored.gaussian.factors import FactorRows
+    from tailored.gaussian.kernels import invert_all
+    from tailored.losses import get_loss
+    from tailored.representation.tridiagonal import lowest
+    from tailored.within.solving import WITHIN, solve
+
+    rng = np.random.default_rng(0)
+    X, y, starts = rng.normal(size=(24, 2)), rng.normal(size=24), np.arange(0, 25, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        learner = EmpiricalBayesLearner().fit(X, y, groups=np.repeat(np.arange(6), 4))
+        learner.adapt(X[:3], y[:3]).predict_interval(X)
+        for loss in ("absolute", "squared", "logistic"):
+            for inner in WITHIN:
+                solve(X[:4], np.sign(y[:4]), np.eye(2), get_loss(loss), inner=inner)
+    invert_all(np.eye(2)[None], 0.0)
+    one_hot = sparse.csr_array(np.eye(4)[np.arange(24) % 4])
+    model = FactorModel.start(4, 1, has_intercept=True, n_side=0, seed=[0])
+    factor_sums(model, FactorRows(one_hot, y, starts, np.empty((6, 0))))
+    lowest(np.ones(3), np.ones(2), 0.5)
+
+
+if __name__ == "__main__":
+    compile_kernels()
