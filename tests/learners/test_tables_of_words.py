@@ -62,14 +62,6 @@ def test_names_are_kept(learner):
     assert learner.encoding_.feature_names.tolist() == ["ses", "sex=male", "day"]
 
 
-def test_unknown_words_of_query_and_support_are_said_once(learner):
-    query = FRAME.iloc[:9].assign(sex="other")
-    support = FRAME.iloc[:9].assign(sex=["other", "none"] * 4 + ["male"])
-    with pytest.warns(UnknownCategoryWarning) as said:
-        learner.predict_tasks(query, support, side_info=SCHOOLS)
-    assert [str(one.message).partition(" did")[0] for one in said] == ["column 'sex': 'other', 'none'"]
-
-
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 def test_adapting_and_predicting_from_frames(learner, tasks, library):
     t = tasks.index_of("s3")[0]

@@ -378,7 +378,6 @@ def test_what_was_read_is_said():
     ):
         assert line in text
     assert repr(found) == text
-    assert "<td>sex=male (reference: female)</td>" in found._repr_html_()
     assert found.to_dict()["n_rows"] == 40
     assert found.rows_per_task["min"] == sizes.min()
     for library in LIBRARIES:

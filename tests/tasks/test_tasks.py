@@ -295,11 +295,11 @@ def test_from_tasks_with_frames():
         ),
         ([(np.ones((1, 2)), [1]), (np.ones((1, 2)), [1, 2])], None, "Task 1: .*X has 1 rows, y has 2"),
         ([(np.ones((1, 2)), [1]), ([1, 2], [1, 2])], "ab", "Task 'b': .*\n*.*\nReshape your data"),
-        ([(np.ones((1, 2)), [np.nan])], ["z"], "Input y contains NaN: task 'z', row 0"),
+        ([(np.ones((1, 2)), [np.nan])], ["z"], "Task 'z': Input y contains NaN: row 0"),
         (
             [(np.ones((1, 1)), [0]), ([[1], [np.inf]], [0, 0])],
             None,
-            "Input X contains infinity.*: task 1, row 1, column 0",
+            "Task 1: Input X contains infinity.*: row 1, column 0",
         ),
         (
             [(np.ones((1, 1)), [0], 1), (np.ones((1, 1)), [0])],

@@ -40,7 +40,7 @@ from ..representation.bias import Bias
 from ..sources.cuda.tensors import TensorTasks, check_device, is_tensor
 from ..summaries.tables import Summary
 from ..summaries.training import TrainingSummary
-from ..tasks.encoding import Encoding, collect_unknown
+from ..tasks.encoding import Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of
 from ..tasks.rows import Scaling, task_means
@@ -506,9 +506,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         names = ColumnNames.of(self, task, target)
         if side_info is not None:
             refuse_side_info(self)
-        with collect_unknown():
-            rows = read_query(query, names, side_info)
-            observed = read_support(support, names)
+        rows, observed = read_query(query, names, side_info), read_support(support, names)
         tasks = rows.tasks
         for each in (tasks, observed):
             if each is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -55,17 +55,16 @@ class Description:
 
     @classmethod
     def of(cls, tasks: Any) -> Description:
-        encoding, sizes = tasks.encoding, tasks.sizes
-        per_task = {"min": 0.0, "median": 0.0, "max": 0.0}
-        if len(sizes):
-            per_task = {name: float(getattr(np, name)(sizes)) for name in per_task}
+        encoding, sizes = tasks.encoding, tasks.sizes if len(tasks) else np.zeros(1)
         return cls(
             n_tasks=len(tasks),
             n_rows=len(tasks.y),
-            rows_per_task=per_task,
+            rows_per_task={name: float(getattr(np, name)(sizes)) for name in ("min", "median", "max")},
             task="" if encoding is None else " × ".join(encoding.task_columns),
             target="" if encoding is None else encoding.target or "",
-            columns=[*_features(tasks), *_side_info(tasks)],
+            columns=[
+                dict(zip(_HEADER, entry, strict=True)) for entry in (*_features(tasks), *_side_info(tasks))
+            ],
             dropped={} if encoding is None else dict(encoding.dropped),
             notes=_notes(tasks),
         )
@@ -115,60 +114,38 @@ class Description:
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in _HEADER)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(column[name])}</td>" for name in _HEADER) + "</tr>"
-            for column in self.columns
-        )
-        above = "".join(f"<p>{html.escape(line)}</p>" for line in self._head())
-        below = "".join(f"<p>Note: {html.escape(note)}</p>" for note in self.notes)
-        return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{below}"
-
 
 def _names(tasks: Any) -> list[str]:
     names = range(tasks.n_features) if tasks.feature_names is None else tasks.feature_names
     return [str(name) for name in names]
 
 
-def _features(tasks: Any) -> list[dict[str, str]]:
-    """Return an entry for each feature of the table that the tasks were read from."""
-    names = _names(tasks)
-    encodings = map(ColumnEncoding, names) if tasks.encoding is None else tasks.encoding.features
-    entries, j = [], 0
-    for column in encodings:
+def _features(tasks: Any) -> Iterator[tuple[str, ...]]:
+    """Yield an entry for each feature of the table that the tasks were read from."""
+    columns = map(ColumnEncoding, _names(tasks)) if tasks.encoding is None else tasks.encoding.features
+    j = 0
+    for column in columns:
         text = _range(tasks.X[:, [j]]) if column.kind == "number" else column.text()
-        entries.append(_entry(column.name, "feature", column.kind, text))
+        yield column.name, "feature", column.kind, text
         j += len(column.names)
-    return entries
 
 
-def _side_info(tasks: Any) -> list[dict[str, str]]:
-    """Return an entry for each column of side information."""
-    table = tasks.side_info
-    if table is None:
-        return []
+def _side_info(tasks: Any) -> Iterator[tuple[str, ...]]:
+    """Yield an entry for each column of side information."""
+    table = np.zeros((0, 0)) if tasks.side_info is None else tasks.side_info
     names = tasks.side_names or [str(j) for j in range(table.shape[1])]
     encodings = {} if tasks.encoding is None else {c.name: c for c in tasks.encoding.side_info}
-    entries = []
-    for j, name in enumerate(names):
-        missing = np.array([is_missing(value) for value in table[:, j]], dtype=bool)
-        values = table[~missing, j]
+    for name, values in zip(names, table.T, strict=True):
+        present = [value for value in values.tolist() if not is_missing(value)]
         column = encodings.get(name, ColumnEncoding(name))
-        if column.kind == "number" and not all(isinstance(v, int | float | np.number) for v in values):
-            column = ColumnEncoding(name, "categorical", tuple(sorted({str(value) for value in values})))
+        if column.kind == "number" and not all(isinstance(v, int | float | np.number) for v in present):
+            column = ColumnEncoding(name, "categorical", tuple(sorted(set(map(str, present)))))
+        text = _range(np.array(present, dtype=float)) if column.kind == "number" else column.text()
         if column.kind == "categorical":
             text = f"{len(column.categories)} categories: {list_some(column.categories)}"
-        else:
-            text = _range(values[:, None].astype(float)) if column.kind == "number" else column.text()
-        if missing.any():
-            text += f"; missing in {int(missing.sum()):,} tasks"
-        entries.append(_entry(name, "side info", column.kind, text))
-    return entries
-
-
-def _entry(*values: str) -> dict[str, str]:
-    return dict(zip(_HEADER, values, strict=True))
+        if len(present) < len(values):
+            text += f"; missing in {len(values) - len(present):,} tasks"
+        yield name, "side info", column.kind, text
 
 
 def _notes(tasks: Any) -> list[str]:

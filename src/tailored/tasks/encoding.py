@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
@@ -38,6 +37,8 @@ MAX_CATEGORIES = 1000
 #: With more categories than this, strings that are mostly distinct are identifiers of rows.
 MANY_CATEGORIES = 20
 
+#: Kinds of columns.
+KINDS = ("number", "boolean", "categorical", "ordered", "date")
 #: The column of task labels, or several columns whose combinations are the labels.
 TaskColumns = str | tuple[str, ...]
 #: For each column, the kind that the table's type declares, and its categories.
@@ -65,20 +66,13 @@ class SideInfo(NamedTuple):
 class ColumnEncoding(Record):
     """How one column of a table becomes numbers.
 
-    Attributes
-    ----------
-    name : str
-    kind : {"number", "boolean", "categorical", "ordered", "date"}
-        Booleans are 0 and 1. A categorical feature becomes indicators, one for each category but the first;
-        categorical side information stays as it is, for the feature map. Ordered categories are their
-        positions, from 0, or themselves if they are numbers. Dates are days, with fractions.
-    categories : tuple of str
-        Ordered categories from the lowest to the highest. The first category of a categorical feature, in
-        alphabetical order or in the order of the categorical type, is the reference and has no indicator.
-    origin : float
-        Day zero of dates, counted from 1970-01-01: the first day in the table.
-    means : tuple of float
-        Means of the encoded columns of categories, which stand for an unknown category.
+    Booleans are 0 and 1. A categorical feature becomes indicators, one for each category but the first; categorical
+    side information stays as it is, for the feature map. Ordered categories are their positions, from 0, or themselves
+    if they are numbers. Dates are days, with fractions.
+
+    The first of the `categories`, in alphabetical order or in the order of the categorical type, is the reference.
+    `origin` is day zero of dates: the first day in the table, counted from 1970-01-01. `means` of the encoded columns
+    stand for an unknown category.
     """
 
     name: str
@@ -88,7 +82,7 @@ class ColumnEncoding(Record):
     means: tuple[float, ...] = field(default=(), compare=False)
 
     def restore(self) -> None:
-        check_choice("kind", self.kind, ("number", "boolean", "categorical", "ordered", "date"))
+        check_choice("kind", self.kind, KINDS)
         has_categories = self.kind in ("categorical", "ordered")
         if len(set(self.categories)) != len(self.categories) or bool(self.categories) != has_categories:
             raise ValueError("categories: must be the different categories of this kind, or empty")
@@ -112,11 +106,10 @@ class ColumnEncoding(Record):
             return [float(i) for i in range(len(self.categories))]
 
     @classmethod
-    def of(cls, column: Column, title: str) -> tuple[ColumnEncoding, np.ndarray | None]:
-        """Return the encoding of a feature, and its encoded values if they were computed on the way."""
+    def of(cls, column: Column, title: str) -> ColumnEncoding:
+        """Return the encoding of a feature."""
+        name = str(column.name)
         kind, categories = declared_kind(column)
-        if kind in ("number", "boolean"):
-            return cls(str(column.name), kind), None
         days = _days(column) if kind == "date" else None
         if kind == "categorical":
             codes, distinct = _coded(column)
@@ -125,17 +118,17 @@ class ColumnEncoding(Record):
             if days is None:
                 _check_categories(categories, len(codes), title)
         if days is not None:
-            origin = float(np.floor(np.nanmin(days))) if np.isfinite(days).any() else 0.0
-            return cls(str(column.name), "date", origin=origin), (days - origin)[:, None]
-        encoding = cls(str(column.name), kind, categories)
-        values, _ = encoding.read(column, title)
+            return cls(
+                name, "date", origin=float(np.floor(np.nanmin(days))) if np.isfinite(days).any() else 0.0
+            )
+        if not categories:
+            return cls(name, kind)
+        values, _ = cls(name, kind, categories).read(column, title)
         present = values[~np.isnan(values).any(axis=1)]
-        means = present.mean(axis=0).tolist() if len(present) else [0.0] * values.shape[1]
-        return replace(encoding, means=tuple(means)), values
+        means = present.mean(axis=0) if len(present) else np.zeros(values.shape[1])
+        return cls(name, kind, categories, means=tuple(means.tolist()))
 
-    def read(
-        self, column: Column, title: str, advice: str = "It was numeric in the training table."
-    ) -> tuple[np.ndarray, list[str]]:
+    def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
         """Return the encoded values (n, k) of a column, NaN where it is missing, and its unknown categories."""
         if self.kind in ("number", "boolean"):
             return numeric_column(column, title, advice)[:, None], []
@@ -150,26 +143,19 @@ class ColumnEncoding(Record):
                     "such as 2026-01-31."
                 )
             return (days - self.origin)[:, None], []
-        values_now = set(map(_text, column.unique().to_list())) if column.dtype.is_numeric() else set()
-        if column.dtype.is_numeric() and not set(self.categories) & values_now:
+        codes, distinct = _coded(column)
+        if column.dtype.is_numeric() and not set(self.categories) & set(distinct):
             raise ValueError(
                 f"{title} held categories ({name_some(self.categories, 3)}) in the training table and holds "
                 "numbers now."
             )
-        codes, distinct = _coded(column)
+        # One row per category, then that of unknown categories and that of missing values.
+        n, k = len(self.categories), len(self.names)
+        known = np.eye(n)[:, 1:] if self.kind == "categorical" else np.array(self.scores)[:, None]
+        values = np.vstack([known, self.means or np.zeros(k), np.full(k, np.nan)])
         position = {category: i for i, category in enumerate(self.categories)}
-        k = len(self.names)
-        values = np.full((len(distinct) + 1, k), np.nan)  # the last row stands for missing values
-        for i, category in enumerate(distinct):
-            values[i] = self._encoded(position.get(category))
-        return values[codes], [category for category in distinct if category not in position]
-
-    def _encoded(self, category: int | None) -> list[float]:
-        if category is None:
-            return list(self.means) if self.means else [0.0] * len(self.names)
-        if self.kind == "ordered":
-            return [self.scores[category]]
-        return [float(category == i) for i in range(1, len(self.categories))]
+        rows = np.array([*(position.get(category, n) for category in distinct), n + 1])
+        return values[rows[codes]], [category for category in distinct if category not in position]
 
     def side_value(self, value: Any) -> tuple[float, bool]:
         """Return the number of one value of side information, and whether its category is known."""
@@ -227,10 +213,10 @@ class ColumnEncoding(Record):
             return f"{list_some(self.names)} (reference: {self.categories[0]})"
         return "0 and 1" if self.kind == "boolean" else "a number"
 
-    def meaning(self, *, is_feature: bool) -> tuple[Any, ...]:
+    def meaning(self, role: str) -> tuple[Any, ...]:
         """Return what the encoded numbers depend on; the feature map encodes categorical side information."""
         kind = "number" if self.kind == "boolean" else self.kind
-        return kind, self.categories if is_feature or kind == "ordered" else (), self.origin
+        return kind, self.categories if role == "features" or kind == "ordered" else (), self.origin
 
 
 @dataclass(frozen=True)
@@ -271,29 +257,24 @@ class Encoding(Record):
     ) -> tuple[Encoding, np.ndarray]:
         """Return the encoding of a table's features, and their encoded values (n, k)."""
         columns = [ColumnEncoding.of(frame[name], f"Feature column {name!r}") for name in names]
-        encoding = cls(task, target, tuple(column for column, _ in columns))
+        encoding = cls(task, target, tuple(columns))
         repeated = [name for name, count in Counter(encoding.feature_names).items() if count > 1]
         if repeated:
             raise ValueError(
                 f"features: the name {repeated[0]!r} of an indicator is also the name of another column. Rename it."
             )
         advice = "Encode it as numbers, or list the columns to use in `features`."
-        X, j = np.empty((len(frame), len(encoding.feature_names))), 0
-        for column, values in columns:
-            k = len(column.names)
-            if values is None:
-                values, _ = column.read(frame[column.name], f"Feature column {column.name!r}", advice)
-            X[:, j : j + k] = values
-            j += k
-        return encoding, X
+        return encoding, encoding.encode_features(frame, advice=advice)
 
-    def encode_features(self, frame: Frame, name: str = "X") -> np.ndarray:
-        """Return the encoded features (n, k) of another table; `name` is its argument, for errors."""
+    def encode_features(
+        self, frame: Frame, name: str = "X", advice: str = "It was numeric in the training table."
+    ) -> np.ndarray:
+        """Return the encoded features (n, k) of a table; `name` (its argument) and `advice` are for errors."""
         require_columns(frame, name, [column.name for column in self.features])
         X, j = np.empty((len(frame), len(self.feature_names))), 0
         for column in self.features:
-            k = len(column.names)
-            X[:, j : j + k], unknown = column.read(frame[column.name], f"Feature column {column.name!r}")
+            k, title = len(column.names), f"Feature column {column.name!r}"
+            X[:, j : j + k], unknown = column.read(frame[column.name], title, advice)
             warn_unknown(unknown, column, "it is replaced by the mean of the training table")
             j += k
         return X
@@ -309,11 +290,8 @@ class Encoding(Record):
         if list(frame.columns) == list(self.feature_names):
             return X
         values = self.encode_features(frame)
-        used = {column.name for column in (*self.features, *self.side_info)} | {
-            self.target,
-            *self.task_columns,
-        }
-        unused = other_columns(frame.columns, used)
+        columns = [column.name for column in (*self.features, *self.side_info)]
+        unused = other_columns(frame.columns, (*columns, self.target, *self.task_columns))
         if unused:
             raise ValueError(
                 f"X: the frame has the column {name_some(unused)}, which was not a feature in training; the "
@@ -349,44 +327,33 @@ class Encoding(Record):
 
     def encode_side_info(self, values: np.ndarray | None, names: list[str] | None) -> SideInfo:
         """Return side information with ordered categories and dates as numbers."""
-        side = SideInfo(values, names)
-        if values is None or not self.side_info:
-            return side
-        columns = {column.name: column for column in self.side_info}
-        if names is None and values.shape[1] == len(self.side_info):
-            names = list(columns)
-        coded = {
-            j: columns[name]
-            for j, name in enumerate(names or [])
-            if name in columns and columns[name].kind in ("ordered", "date")
-        }
-        if not coded:
-            return side
+        coded = {column.name: column for column in self.side_info if column.kind in ("ordered", "date")}
+        if values is None or not coded:
+            return SideInfo(values, names)
+        in_order = (
+            [column.name for column in self.side_info] if values.shape[1] == len(self.side_info) else []
+        )
         table = values.astype(object)
-        for j, column in coded.items():
-            pairs = [column.side_value(value) for value in table[:, j]]
-            unknown = dict.fromkeys(
-                str(value) for value, (_, known) in zip(table[:, j], pairs, strict=True) if not known
-            )
-            warn_unknown(unknown, column, "it is replaced by the mean of the training tasks")
-            table[:, j] = [number for number, _ in pairs]
+        for j, column in enumerate(map(coded.get, names or in_order)):
+            if column is not None:
+                pairs = [column.side_value(value) for value in values[:, j]]
+                unknown = {
+                    str(value): None
+                    for value, (_, known) in zip(values[:, j], pairs, strict=True)
+                    if not known
+                }
+                warn_unknown(unknown, column, "it is replaced by the mean of the training tasks")
+                table[:, j] = [number for number, _ in pairs]
         numeric = all(isinstance(value, _NUMBER) for value in table.ravel())
-        return SideInfo(table.astype(np.float64) if numeric else table, side.names)
+        return SideInfo(table.astype(np.float64) if numeric else table, names)
 
     def merged(self, n: int, other: Encoding, m: int) -> Encoding:
         """Return the encoding of `n` rows and `m` further rows of the same table, which may lack columns."""
-
-        def merge(
-            mine: tuple[ColumnEncoding, ...], theirs: tuple[ColumnEncoding, ...]
-        ) -> tuple[ColumnEncoding, ...]:
+        parts = []
+        for mine, theirs in ((self.features, other.features), (self.side_info, other.side_info)):
             others = {column.name: column for column in theirs}
-            return tuple(c.merged(n, others[c.name], m) if c.name in others else c for c in mine)
-
-        return replace(
-            self,
-            features=merge(self.features, other.features),
-            side_info=merge(self.side_info, other.side_info),
-        )
+            parts.append(tuple(c.merged(n, others[c.name], m) if c.name in others else c for c in mine))
+        return replace(self, features=parts[0], side_info=parts[1])
 
     @property
     def encoded(self) -> list[str]:
@@ -401,16 +368,11 @@ class Encoding(Record):
 
     def difference(self, other: Encoding) -> str | None:
         """Describe the first column that another table encodes differently; None if there is none."""
-        for mine, theirs, is_feature in (
-            (self.features, other.features, True),
-            (self.side_info, other.side_info, False),
-        ):
-            others = {column.name: column for column in theirs}
-            for column in mine:
-                there = others.get(column.name)
-                if there is not None and column.meaning(is_feature=is_feature) != there.meaning(
-                    is_feature=is_feature
-                ):
+        for role in ("features", "side_info"):
+            others = {column.name: column for column in getattr(other, role)}
+            for column in getattr(self, role):
+                there = others.get(column.name, column)
+                if column.meaning(role) != there.meaning(role):
                     return f"column {column.name!r} was read as {column.text()} and is now {there.text()}"
         return None
 
@@ -452,21 +414,14 @@ def declared_kind(column: Column) -> tuple[str, tuple[str, ...]]:
             return "categorical", ()  # the categories are in order of appearance
         used = set(map(_text, column.drop_nulls().unique().to_list()))
         return "categorical", tuple(category for category in categories if category in used)
-    if dtype == nw.Boolean:
-        return "boolean", ()
-    if dtype in (nw.Date, nw.Datetime):
-        return "date", ()
-    if dtype == nw.String:
-        return "categorical", ()
     if dtype == nw.Object:
         present = [value for value in column.to_list() if not is_missing(value)]
-        if present and all(isinstance(value, date) for value in present):
-            return "date", ()
-        if present and all(isinstance(value, bool) for value in present):
-            return "boolean", ()
-        if any(isinstance(value, str) for value in present):
-            return "categorical", ()
-    return "number", ()
+        for type_, kind in ((date, "date"), (bool, "boolean")):
+            if present and all(isinstance(value, type_) for value in present):
+                return kind, ()
+        return "categorical" if any(isinstance(value, str) for value in present) else "number", ()
+    kinds = {nw.Boolean: "boolean", nw.Date: "date", nw.Datetime: "date", nw.String: "categorical"}
+    return next((kind for type_, kind in kinds.items() if dtype == type_), "number"), ()
 
 
 def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]] | None) -> ColumnEncoding:
@@ -503,10 +458,8 @@ def _day_of(value: Any) -> float | None:
     if isinstance(value, date | np.datetime64):
         return _day(value)
     if isinstance(value, str) and _ISO.fullmatch(value.strip()):
-        try:
+        with suppress(ValueError):
             return _day(datetime.fromisoformat(value.strip()))
-        except ValueError:
-            return None
     return None
 
 
@@ -556,31 +509,9 @@ def _check_categories(categories: tuple[str, ...], n_rows: int, title: str) -> N
     )
 
 
-#: Unknown categories by column and treatment, where several tables are read before the warning.
-_COLLECTED: ContextVar[dict[tuple[ColumnEncoding, str], dict[str, None]] | None] = ContextVar(
-    "unknown categories", default=None
-)
-
-
-@contextmanager
-def collect_unknown() -> Iterator[None]:
-    """Warn once about the unknown categories of all tables that are read in this context."""
-    collected: dict[tuple[ColumnEncoding, str], dict[str, None]] = {}
-    token = _COLLECTED.set(collected)
-    try:
-        yield
-    finally:
-        _COLLECTED.reset(token)
-    for (column, treatment), categories in collected.items():
-        warn_unknown(categories, column, treatment)
-
-
 def warn_unknown(unknown: Iterable[str], column: ColumnEncoding, treatment: str) -> None:
     """Warn about categories that the training table did not have."""
-    categories, collected = list(unknown), _COLLECTED.get()
-    if categories and collected is not None:
-        collected.setdefault((column, treatment), {}).update(dict.fromkeys(categories))
-    elif categories:
+    if categories := list(unknown):
         warnings.warn(
             f"column {column.name!r}: {name_some(categories, 3)} did not appear in training, where it held "
             f"{name_some(column.categories, 3)}; {treatment}",

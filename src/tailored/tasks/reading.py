@@ -106,23 +106,18 @@ def group_labels(labels: np.ndarray) -> Grouping:
     if labels.dtype.kind in "biufmM":
         unique, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
         order = np.argsort(first)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        grouping = Grouping(rank[inverse], unique[order], first[order])
+        grouping = Grouping(np.argsort(order)[inverse], unique[order], first[order])
     else:
-        codes_by_label: dict[Any, int] = {}
+        known: dict[Any, int] = {}
         try:
-            codes = np.fromiter(
-                (codes_by_label.setdefault(label, len(codes_by_label)) for label in native(labels)),
-                np.int64,
-                len(labels),
-            )
+            numbers = (known.setdefault(label, len(known)) for label in native(labels))
+            codes = np.fromiter(numbers, np.int64, len(labels))
         except TypeError as error:
             raise TypeError(
                 f"groups must hold hashable labels, such as integers or strings: {error}."
             ) from None
-        grouping = Grouping(codes, label_array(list(codes_by_label)), _first_rows(codes, len(codes_by_label)))
-    if not _never_missing(grouping.labels):
+        grouping = Grouping(codes, label_array(list(known)), _first_rows(codes, len(known)))
+    if grouping.labels.dtype.kind not in "biuU":
         for label, row in zip(native(grouping.labels), grouping.first, strict=True):
             if _is_incomplete(label):
                 raise ValueError(
@@ -138,10 +133,6 @@ def _first_rows(codes: np.ndarray, n_tasks: int) -> np.ndarray:
     return first
 
 
-def _never_missing(labels: np.ndarray) -> bool:
-    return labels.dtype.kind in "biuU" or (labels.dtype.kind == "f" and not np.isnan(labels).any())
-
-
 def _is_incomplete(label: Any) -> bool:
     """Return whether a label is missing, or is a tuple with NaN, which is not equal to itself."""
     if isinstance(label, tuple):
@@ -155,8 +146,7 @@ def first_difference(values: np.ndarray, codes: np.ndarray, first: np.ndarray) -
     The result is None if the values (n,) are constant within tasks. Two missing values are equal.
     """
     if values.dtype == object:
-        # Missing objects (None, NaN, NaT, pandas' NA) become None, which is equal to itself.
-        values = np.fromiter((None if is_missing(v) else v for v in values), dtype=object, count=len(values))
+        values = _none_if_missing(values)
     expected = values[first][codes]
     differs = np.asarray(values != expected, dtype=bool)
     if values.dtype.kind == "f":
@@ -229,6 +219,11 @@ def _number(label: Any) -> int:
     return int.from_bytes(blake2b(repr(label).encode(), digest_size=8).digest(), "little")
 
 
+def _none_if_missing(values: np.ndarray) -> np.ndarray:
+    """Replace missing objects (None, NaN, NaT, pandas' NA) by None, which is equal to itself."""
+    return np.fromiter((None if is_missing(v) else v for v in values), dtype=object, count=len(values))
+
+
 # --- side information
 
 
@@ -249,24 +244,21 @@ def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> S
     Series, or a frame of one row.
     """
     labels = native(grouping.labels)
-    if side_info is None:
-        return SideInfo()
     refuse_masked("side_info", side_info)
-    if is_frame(side_info):
-        frame = read_frame(side_info, "side_info")
-        if has_labels:
-            return _from_index(side_info, frame, grouping.labels)
+    if is_frame(side_info) and not has_labels:
         # The label 0 was not given by the user, so the index of the frame is ignored.
+        frame = read_frame(side_info, "side_info")
         if len(frame) != 1:
             raise ValueError(
                 f"side_info has {len(frame)} rows for one task without a label. Pass its own row."
             )
         return _from_frame(frame, [0], labels)
-    if is_series(side_info):
-        values = _by_index(side_info)
-        return _from_mapping(values if has_labels else {0: values}, labels)
-    if isinstance(side_info, Mapping):
-        return _from_mapping(side_info if has_labels or 0 in side_info else {0: side_info}, labels)
+    if is_series(side_info) and not has_labels:
+        return _from_mapping({0: _by_index(side_info)}, labels)
+    if isinstance(side_info, Mapping) and not has_labels and 0 not in side_info:
+        return _from_mapping({0: side_info}, labels)
+    if side_info is None or isinstance(side_info, Mapping) or is_series(side_info) or is_frame(side_info):
+        return read_side_table(side_info, [], grouping.labels)
     if sp.issparse(side_info):
         raise TypeError("side_info is a sparse matrix; pass a dense array (side_info.toarray()).")
     # A list may mix numbers and strings; an object array keeps both.
@@ -280,21 +272,24 @@ def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> S
 
 
 def read_side_table(side_info: Any, task: list[str], labels: np.ndarray) -> SideInfo:
-    """Return the argument `side_info` of `from_frame` as a row per task; the columns `task` hold the labels."""
-    side_info = _by_index(side_info) if is_series(side_info) else side_info
+    """Return side information that is found by label; the columns `task` of a frame, or its index, hold the labels."""
     if side_info is None:
         return SideInfo()
-    if isinstance(side_info, Mapping):
-        return _from_mapping(side_info, native(labels))
+    if is_series(side_info) or isinstance(side_info, Mapping):
+        rows = _by_index(side_info) if is_series(side_info) else side_info
+        return _from_mapping(rows, native(labels))
     if not is_frame(side_info):
         raise TypeError(f"side_info is of type {type(side_info).__name__}. {BY_LABEL}")
     frame = read_frame(side_info, "side_info")
-    if not set(task) <= set(frame.columns):
-        return _from_index(side_info, frame, labels, f" Or give it the column {name_some(task)}.")
-    keys = [read_labels(frame[name].to_native(), "side_info") for name in task]
-    tuples = keys[0] if len(task) == 1 else label_array(list(zip(*map(native, keys), strict=True)))
-    kept = frame.select(other_columns(frame.columns, task))
-    return _from_frame(kept, _rows_of(tuples, labels), native(labels))
+    if task and set(task) <= set(frame.columns):
+        keys = [read_labels(frame[name].to_native(), "side_info") for name in task]
+        tuples = keys[0] if len(task) == 1 else label_array(list(zip(*map(native, keys), strict=True)))
+        kept = frame.select(other_columns(frame.columns, task))
+        return _from_frame(kept, _rows_of(tuples, labels), native(labels))
+    hint = " A pandas DataFrame is searched by its index: call .set_index() with the labels' column."
+    hint += f" Or give it the column {name_some(task)}." if task else ""
+    rows = _rows_of(label_array(_index(side_info, hint)), labels, hint)
+    return _from_frame(frame, rows, native(labels))
 
 
 def side_from_columns(columns: list[np.ndarray], names: list[str] | None, grouping: Grouping) -> SideInfo:
@@ -349,13 +344,6 @@ def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
         _check_widths([len(row) for row in cells], labels)
     columns = [np.fromiter(column, dtype=object, count=len(rows)) for column in zip(*cells, strict=True)]
     return _table(columns, _strings(names), labels)
-
-
-def _from_index(data: Any, frame: Frame, labels: np.ndarray, hint: str = "") -> SideInfo:
-    """Return the rows of a pandas frame whose index holds the tasks' labels."""
-    hint = f" A pandas DataFrame is searched by its index: call .set_index() with the labels' column.{hint}"
-    rows = _rows_of(label_array(_index(data, hint)), labels, hint)
-    return _from_frame(frame, rows, native(labels))
 
 
 def _from_frame(frame: Frame, rows: Sequence[int] | np.ndarray, labels: list[Any]) -> SideInfo:
@@ -420,26 +408,20 @@ def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]
         raise ValueError("side_info has no columns. Leave it out, or give every task at least one value.")
     columns = [_as_column(column, _title(j, names)) for j, column in enumerate(columns)]
     for j, column in enumerate(columns):
-        too_large = np.abs(column) > MAX_VALUE if column.dtype == np.float64 else np.zeros(0, dtype=bool)
-        if too_large.any():
+        if column.dtype == np.float64 and (too_large := np.abs(column) > MAX_VALUE).any():
             t = int(np.argmax(too_large))
             raise ValueError(
                 f"side_info has an infinite or very large value ({column.tolist()[t]!r}) for task {labels[t]!r}, "
                 f"column {_title(j, names)}. Use a smaller unit, or NaN for a missing value."
             )
-    dtype = np.float64 if all(column.dtype == np.float64 for column in columns) else object
-    table = np.empty((len(labels), len(columns)), dtype=dtype)
-    for j, column in enumerate(columns):
-        table[:, j] = column
-    return SideInfo(table, names)
+    return SideInfo(np.column_stack(columns), names)
 
 
 def _as_column(column: np.ndarray, title: str) -> np.ndarray:
     """Return numbers as float64 and other values as objects; every missing object becomes None."""
     kind = column.dtype.kind
     if kind == "O":
-        values = (None if is_missing(value) else value for value in column)
-        column = np.fromiter(values, dtype=object, count=len(column))
+        column = _none_if_missing(column)
         if not all(isinstance(value, Hashable) for value in column):
             raise TypeError(f"column {title} of side_info holds lists or other containers; give it numbers.")
         present = [value for value in column if value is not None]
@@ -519,11 +501,8 @@ class LongTable:
         check_choice("missing", self.missing, MISSING)
         if self.side_info is not None and self.side_columns is not None:
             raise ValueError("side_info and side_columns exclude each other: join them in one frame first.")
-        task = as_columns(self.task)
-        roles = [*task, *([] if self.target is None else [self.target])]
-        check_columns(data, "task", task)
-        if self.target is not None:
-            check_columns(data, "target", [self.target], task)
+        task = check_columns(data, "task", as_columns(self.task))
+        roles = task + check_columns(data, "target", [] if self.target is None else [self.target], task)
         side_names = check_columns(data, "side_columns", self.side_columns or [], roles)
         names = self._feature_columns(data, roles, side_names)
         dropped: tuple[tuple[str, int], ...] = ()
@@ -625,16 +604,18 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
             continue
         if is_nested:
             relation = f"nested in {task}: each of its {n_values} values appears in one task only"
-            advice = f"make each value a task, task=[{task}, {column.name!r}] (labels are then tuples),"
+            advice = f"make each value a task, task=[{task}, {column.name!r}] (labels are then tuples)"
         elif n_pairs == n_tasks:
             relation = f"above {task}: each task has one of its {n_values} values"
-            advice = f"use features of these groups as side information (side_columns=) instead of {column.name!r},"
+            advice = (
+                f"use features of these groups as side information (side_columns=) instead of {column.name!r}"
+            )
         else:
             relation = f"crossed with {task}: each of its {n_values} values appears in {n_pairs / n_values:.3g} tasks on average"
-            advice = f"use {column.name!r} as the task instead, if new groups are of this kind,"
+            advice = f"use {column.name!r} as the task instead, if new groups are of this kind"
         warnings.warn(
             f"column {column.name!r} looks like a second grouping, {relation}. The model has random effects for "
-            f"tasks only; other columns are fixed effects or numbers. You can {advice} or leave the column out of "
+            f"tasks only; other columns are fixed effects or numbers. You can {advice}, or leave the column out of "
             "`features`. For crossed random effects use a mixed-model package such as lme4.",
             SecondGroupingWarning,
             stacklevel=outside(),

@@ -207,15 +207,15 @@ class TaskSet(Fitted):
         side_names = [getattr(entry, "side_names", None) for entry in entries]
         if side.names is None and all(each == side_names[0] for each in side_names):
             side = side._replace(names=side_names[0])
-        X, y, offsets = _stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
-
-        def where(row: int) -> str:
-            t = int(np.searchsorted(offsets, row, "right")) - 1
-            return f"task {keys[t]!r}, row {row - offsets[t]}"
-
-        check_finite(X, "X", where, names[0])
-        check_finite(y, "y", where)
-        return cls.from_arrays(X, y, offsets, unique, side.values, side.names, names[0])
+        return cls.from_arrays(
+            _stack(rows),
+            np.concatenate(targets),
+            offsets_of([len(y) for y in targets]),
+            unique,
+            side.values,
+            side.names,
+            names[0],
+        )
 
     @classmethod
     def from_arrays(
@@ -438,13 +438,13 @@ class TaskSet(Fitted):
         Side information is that of the query, or else of this set, which must then have all tasks.
         """
         at = self.positions_of_tasks(query)
-        found = at >= 0
-        rows, offsets = rows_of_tasks(self.offsets, at, np.where(found, self.sizes[at], 0))
+        is_new = at < 0
+        rows, offsets = rows_of_tasks(self.offsets, at, np.where(is_new, 0, self.sizes[at]))
         side, names = query.side_info, query.side_names
         if side is None and self.side_info is not None:
-            if not found.all():
+            if is_new.any():
                 raise ValueError(
-                    f"side_info: task {name_some(native(query.labels[~found]))} of query has no support rows, and so no "
+                    f"side_info: task {name_some(native(query.labels[is_new]))} of query has no support rows, and so no "
                     "side information; pass side information with the query."
                 )
             side, names = self.side_info[at], self.side_names
@@ -525,12 +525,10 @@ class TaskSet(Fitted):
         sets = list(sets)
         if not sets:
             raise ValueError("sets is empty: pass at least one TaskSet.")
-        n_tasks = sum(map(len, sets))
-        if relabel:
-            labels = np.arange(n_tasks)
-        else:
-            labels = distinct_labels([key for each in sets for key in native(each.labels)], n_tasks)
-        return cls._joined(sets, labels, np.arange(n_tasks))
+        labels = np.arange(sum(map(len, sets)))
+        if not relabel:
+            labels = distinct_labels([key for each in sets for key in native(each.labels)], len(labels))
+        return cls._joined(sets, labels)
 
     @classmethod
     def merge(cls, sets: Iterable[TaskSet]) -> Self:
@@ -547,35 +545,33 @@ class TaskSet(Fitted):
             grouping = group_labels(np.concatenate(arrays))
         else:  # NumPy would make strings of 1 and "1"
             grouping = group_rows([label for array in arrays for label in native(array)], sum(map(len, sets)))
-        return cls._joined(sets, grouping.labels, grouping.codes, grouping)
+        joined = cls._joined(sets, grouping.labels)
+        if len(grouping.labels) == len(grouping.codes):
+            return joined
+        task, side = grouping.codes, joined.side_info
+        order = np.argsort(np.repeat(task, joined.sizes), kind="stable")
+        for j, column in enumerate(() if side is None else side.T):
+            check_constant(column, grouping, repr(joined.side_names[j]) if joined.side_names else str(j))
+        return joined.replace(
+            X=joined.X[order],
+            y=joined.y[order],
+            offsets=offsets_of(np.bincount(task, weights=joined.sizes)),
+            side_info=None if side is None else side[grouping.first],
+        )
 
     @classmethod
-    def _joined(
-        cls, sets: list[TaskSet], labels: np.ndarray, task: np.ndarray, grouping: Grouping | None = None
-    ) -> Self:
-        """Join sets; `task` is the position of each of their tasks among `labels`."""
+    def _joined(cls, sets: list[TaskSet], labels: np.ndarray) -> Self:
+        """Return the tasks of all sets, one set after the other."""
         first = check_same_columns(sets)
-        sizes = np.concatenate([each.sizes for each in sets])
-        X, y = _stack([each.X for each in sets]), np.concatenate([each.y for each in sets])
         side = None
         if first.side_info is not None:
             tables = [each.side_info for each in sets if each.side_info is not None]
             has_objects = any(table.dtype == object for table in tables)
             side = np.concatenate([table.astype(object) if has_objects else table for table in tables])
-        if len(labels) < len(sizes) and grouping is not None:
-            order = np.argsort(np.repeat(task, sizes), kind="stable")
-            X, y = X[order], y[order]
-            sizes = np.bincount(task, weights=sizes).astype(np.int64)
-            if side is not None:
-                for j, column in enumerate(side.T):
-                    check_constant(
-                        column, grouping, repr(first.side_names[j]) if first.side_names else str(j)
-                    )
-                side = side[grouping.first]
         return cls.from_arrays(
-            X,
-            y,
-            offsets_of(sizes),
+            _stack([each.X for each in sets]),
+            np.concatenate([each.y for each in sets]),
+            offsets_of(np.concatenate([each.sizes for each in sets])),
             labels,
             side,
             first.side_names,
@@ -624,7 +620,10 @@ def _read_entry(entry: Any, label: Any) -> tuple[Any, np.ndarray, Any, np.ndarra
     try:
         rows, names = read_features(X, min_rows=0)
         names = getattr(entry, "feature_names", None) if names is None else names
-        return rows, check_target(read_target(y), rows.shape[0]), side, names
+        target = check_target(read_target(y), rows.shape[0])
+        check_finite(rows, "X", columns=names)
+        check_finite(target, "y")
+        return rows, target, side, names
     except ValueError as error:
         raise ValueError(f"Task {label!r}: {error}") from error
 
