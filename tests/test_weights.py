@@ -86,11 +86,9 @@ def test_others_are_refused(weights, words):
 
 
 @pytest.mark.parametrize("kind", [ConditionalLearner, UnconditionalLearner, IndependentLearner])
-def test_learners_that_cannot_name_the_one_that_can(kind):
-    with pytest.raises(TypeError, match=rf"sample_weight: {kind.__name__} .*EmpiricalBayesLearner.fit takes"):
+def test_learners_without_weights_refuse_them(kind):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sample_weight'"):
         kind().fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'weights'"):
-        kind().fit(X, Y, groups=GROUPS, weights=WEIGHTS)
 
 
 def test_weights_in_cross_validation():

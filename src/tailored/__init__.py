@@ -8,8 +8,7 @@ from ._version import __version__
 from .files.format import load
 from .learners.adapted import AdaptedTasks
 from .learners.empirical_bayes import EmpiricalBayesLearner
-from .learners.independent import IndependentLearner
-from .learners.objective import ConditionalLearner, UnconditionalLearner
+from .learners.objective import ConditionalLearner, IndependentLearner, UnconditionalLearner
 from .learners.task_regressor import TaskRegressor
 from .sources.scan import scan
 from .tasks.task_set import Task, TaskSet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, ClassVar, Self
 
@@ -14,7 +15,7 @@ from tailored._utils.threads import single_threaded_blas
 from tailored._utils.validation import check_fraction, check_positive
 from tailored.feature_maps import FeatureMap, get_feature_map
 from tailored.feature_maps.base import check_features
-from tailored.learners.base import MetaLearner
+from tailored.learners.objective import PaperLearner
 from tailored.priors.base import predict_blocks
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.base import Conditioning
@@ -31,7 +32,7 @@ Array = NDArray[np.float64]
 Learned = tuple[Conditioning, Bias]
 
 
-class SearchedLearner(MetaLearner):
+class SearchedLearner(PaperLearner):
     """Base of the earlier methods.
 
     A subclass lists its hyper-parameters in ``_grid`` (name of the constructor's argument to the candidates
@@ -47,7 +48,6 @@ class SearchedLearner(MetaLearner):
     _grid: ClassVar[dict[str, tuple[float, ...]]]
     validation_fraction: float
     support: float
-    random_state: Any
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class SearchedLearner(MetaLearner):
             Tasks to choose hyper-parameters on; by default some of the training tasks are held out.
         """
         with self._all_or_nothing(reset=True):
-            self._check_common()
+            self._check_within()
             check_fraction("validation_fraction", self.validation_fraction)
             check_fraction("support", self.support)
             candidates = self._candidates()
@@ -119,17 +119,8 @@ class SearchedLearner(MetaLearner):
             with single_threaded_blas():
                 phis = self._features(feature_map, train)
                 learned = self._train(self._rows(train), phis, candidates)
-                priors = [
-                    found
-                    and RepresentationPrior(
-                        scaling=self._raw_units(),
-                        conditioning=found[0],
-                        bias=found[1],
-                        feature_map=feature_map,
-                        **self._within_settings(),
-                    )
-                    for found in learned
-                ]
+                start = self._start(None, feature_map=feature_map)
+                priors = [found and replace(start, conditioning=found[0], bias=found[1]) for found in learned]
                 self._choose(candidates, priors, tasks if held_out is None else held_out)
             self._remember(given)
         return self

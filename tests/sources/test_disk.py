@@ -11,7 +11,6 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 from tailored import EmpiricalBayesLearner, TaskSet, scan
-from tailored.empirical_bayes.streaming import positions
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
@@ -21,6 +20,7 @@ from tailored.sources import tables
 from tailored.sources.base import Blocks
 from tailored.sources.disk import BlockFile, DiskSource, read_block, write_block
 from tailored.sources.reservoir import Reservoir
+from tailored.tasks.reading import positions_of
 from tailored.tasks.rows import Scaling
 
 pd = pytest.importorskip("pandas")
@@ -160,7 +160,7 @@ def test_a_table_beside_a_common_part(small_sample):
     tasks = TaskSet.from_frame(frame, **COLUMNS)
     learned, others = tasks[:40], tasks[35:]
     shared = fit_shared_regressor(DecisionTreeRegressor(max_depth=2), learned, [0])
-    left = shared.residual_tasks(others, positions(learned, others))
+    left = shared.residual_tasks(others, positions_of(others.labels, learned.labels))
     known = shared.regressor.residual_tasks(learned, shared.folds)
     np.testing.assert_array_equal(left[:5].y, known[35:].y)
     np.testing.assert_array_equal(left[5:].y, shared.regressor.residual_tasks(tasks[40:]).y)

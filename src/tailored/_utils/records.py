@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -98,6 +99,17 @@ class Fitted(Stored):
         vars(made).update({name: value for name, value in state.items() if name not in names})
         made.restore()
         return made
+
+    @contextmanager
+    def _restored_on_failure(self) -> Iterator[None]:
+        """Restore all attributes if the block raises."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
 
 
 class Record(Stored):

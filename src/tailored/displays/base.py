@@ -104,8 +104,7 @@ def draw_points(ax: Any, xy: Any, marker: str, color: str, *, filled: bool = Tru
 def names_of(learner: Any) -> list[str]:
     """Return the names of a fitted learner's coefficients, the intercept last."""
     check_is_fitted(learner, "prior_")
-    names = getattr(learner, "feature_names_in_", None)
-    return coefficient_names(names, learner.n_features_in_, learner.prior_.fit_intercept)
+    return coefficient_names(learner)
 
 
 def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Array, Array, Array]:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from .._utils.validation import check_choice, is_missing
 from ..gaussian.mixture import Want
 from ..gaussian.rows import statistics_of
-from ..summaries.effects import posterior_model
 from ..tasks.rows import batches, dense
 from ..tasks.task_set import TaskSet
 from .base import (
@@ -234,16 +233,15 @@ class ComponentsDisplay(ModelDisplay):
         By default they are drawn along the two directions that separate the components best.
         """
         names = names_of(learner)
-        prior, model = learner.prior_, posterior_model(learner.prior_)
-        if model is None:
+        prior, mixture, units = learner.prior_, learner.prior_.mixture, learner.prior_.scaling
+        if mixture is None:
             raise ValueError(
                 f"learner: the prior of {type(learner).__name__} has no components. This display needs an "
                 "EmpiricalBayesLearner without the prior for many columns."
             )
-        mixture, units = model.mixture, prior.scaling
         responsibilities, weights = [], []
         for batch in batches(prior.residual_tasks(tasks)):
-            side = None if model.side is None else model.side(batch)
+            side = None if prior.side is None else prior.side(batch)
             expected = statistics_of(batch, units, side).posterior(mixture, Want(means=True))
             r, means, effects = expected.shares, expected.means, mixture.effects(side)
             if effects is not None:

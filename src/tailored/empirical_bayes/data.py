@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 
 import joblib
 import numpy as np
@@ -36,26 +37,24 @@ SCALES = (1.0, 0.5, 0.7, 1.4, 2.0)
 #: Number of standard errors above which a paired difference is significant.
 SIGNIFICANT = 2.0
 
-# Purposes of random draws; a draw depends on the user's seed, its purpose and a number.
-(
-    FOLDS,
-    COMPONENT_STARTS,
-    STRUCTURE_STARTS,
-    HELD_OUT_ROWS,
-    BIAS_ROWS,
-    ALL_BIAS_ROWS,
-    INTERVAL_ROWS,
-    SHARED_REGRESSOR,
-    SUMMARY_TASKS,
-) = range(9)
+
+class Draw(IntEnum):
+    """Purposes of random draws; a draw depends on the user's seed, its purpose and a number."""
+
+    FOLDS = 0
+    COMPONENT_STARTS = 1
+    STRUCTURE_STARTS = 2
+    HELD_OUT_ROWS = 3
+    BIAS_ROWS = 4
+    ALL_BIAS_ROWS = 5
+    INTERVAL_ROWS = 6
+    SHARED_REGRESSOR = 7
+    SUMMARY_TASKS = 8
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the user; see `EmpiricalBayesLearner`.
-
-    ``varying`` are positions of coefficients, including that of the intercept.
-    """
+    """Settings of the user; see `EmpiricalBayesLearner`."""
 
     loss: Loss
     fit_intercept: bool
@@ -64,7 +63,7 @@ class Settings:
     n_jobs: int | None
     arrival: SupportSampling = field(default_factory=SupportSampling)
     device: str | None = None
-    varying: tuple[int, ...] | None = None
+    varying: tuple[int, ...] | None = None  # positions of coefficients, including that of the intercept
     n_folds: int = 5
 
 
@@ -79,25 +78,13 @@ class Fold:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """All tasks in memory.
-
-    Parameters
-    ----------
-    tasks : TaskSet
-    side : SideFeatures or None
-        Features of the side information.
-    n_validation : int
-        The last ``n_validation`` tasks are held out; 0 for cross-validation.
-    settings : Settings
-    known_scaling : Scaling, optional
-        The scaling of an earlier model that is continued; by default that of the tasks.
-    """
+    """All tasks in memory."""
 
     tasks: TaskSet
     side: SideFeatures | None
-    n_validation: int
+    n_validation: int  # the last ones are held out; 0 for cross-validation
     settings: Settings
-    known_scaling: Scaling | None = None
+    known_scaling: Scaling | None = None  # that of an earlier model that is continued
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -138,7 +125,7 @@ class TrainingData:
         """Number of side features without the nonlinear ones."""
         return 0 if self.side is None else self.side.n_linear
 
-    def seed(self, purpose: int, number: int = 0) -> list[int]:
+    def seed(self, purpose: Draw, number: int = 0) -> list[int]:
         return [self.settings.seed, purpose, number]
 
     @cached_property
@@ -151,7 +138,7 @@ class TrainingData:
         if T == 1:
             return [Fold(0, np.arange(1), np.arange(1))]
         n_folds = min(self.settings.n_folds, T)
-        order = np.random.default_rng(self.seed(FOLDS)).permutation(T)
+        order = np.random.default_rng(self.seed(Draw.FOLDS)).permutation(T)
         fold = np.arange(T) % n_folds
         if T < MANY_TASKS or (self.has_many_columns and T < MANY_WIDE_TASKS):
             n_used = n_folds if T < MANY_TASKS else min(n_folds, WIDE_FOLDS)
@@ -184,6 +171,12 @@ class TrainingData:
         means = task_means(support.y, support.offsets)
         prediction = np.repeat(np.where(support.sizes > 0, means, overall), query.sizes)
         return self.errors(episodes, prediction, n_tasks)
+
+
+def known_mean(errors: Array) -> float:
+    """Return the mean of the errors that are not NaN; 0 if there are none."""
+    known = errors[~np.isnan(errors)]
+    return float(known.mean()) if len(known) else 0.0
 
 
 def significant(gains: Array, n_errors: float = SIGNIFICANT) -> bool:

@@ -18,7 +18,6 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.records import cached_property
 from ..gaussian.factor_em import FactorModel, fit_factors
 from ..gaussian.factors import FactorRows, Factors
 from ..priors.base import predict_blocks
@@ -26,7 +25,7 @@ from ..priors.factors import FactorPrior
 from ..sources.cuda.factors import CudaFactorRows
 from ..sources.cuda.tensors import check_device
 from ..tasks.episodes import Episodes
-from .data import HELD_OUT_ROWS, SCALES, STRUCTURE_STARTS, Fold, TrainingData
+from .data import SCALES, Draw, Fold, TrainingData, known_mean
 from .selection import Candidate
 
 Array = NDArray[np.float64]
@@ -62,31 +61,28 @@ class FactorSelection:
         self.data = data
         side = data.side(data.tasks) if data.side is not None else None
         self.rows = FactorRows.of(data.tasks, data.scaling, side)
-        self.train = [self.rows.take(fold.train) for fold in data.folds]
+        self.train = [self._on_device(self.rows.take(fold.train)) for fold in data.folds]
         arrival = data.settings.arrival
         self.episodes: list[list[Episodes]] = []
         for fold in data.folds:
-            tasks, seed = data.tasks[fold.held_out], data.seed(HELD_OUT_ROWS, fold.number)
+            tasks, seed = data.tasks[fold.held_out], data.seed(Draw.HELD_OUT_ROWS, fold.number)
             episodes = [arrival.episodes(tasks, seed)]
             if arrival.support is None:
                 episodes.append(arrival.query_all(tasks, 0, seed))
             self.episodes.append(episodes)
 
-    @cached_property
-    def _on_device(self) -> list[CudaFactorRows]:
-        return [CudaFactorRows.of(rows, check_device(self.data.settings.device)) for rows in self.train]
+    def _on_device(self, rows: FactorRows) -> FactorRows | CudaFactorRows:
+        device = self.data.settings.device
+        return rows if device is None else CudaFactorRows.of(rows, check_device(device))
 
     def fit_all(self, start: FactorModel, penalty: float) -> FactorModel:
         """Return the model of all tasks."""
-        device = self.data.settings.device
-        rows = self.rows if device is None else CudaFactorRows.of(self.rows, check_device(device))
-        return fit_factors(rows, start, penalty)
+        return fit_factors(self._on_device(self.rows), start, penalty)
 
     def fit(self, starts: list[FactorModel], penalty: float = 0.0) -> list[FactorModel]:
         """Return the model of the training tasks of each fold."""
-        if self.data.settings.device is not None:
-            return [fit_factors(*pair, penalty) for pair in zip(self._on_device, starts, strict=True)]
-        jobs = joblib.Parallel(self.data.settings.n_jobs, prefer="processes")
+        settings = self.data.settings
+        jobs = joblib.Parallel(settings.n_jobs if settings.device is None else 1, prefer="processes")
         pairs = zip(self.train, starts, strict=True)
         return list(jobs(joblib.delayed(fit_factors)(*pair, penalty) for pair in pairs))
 
@@ -114,7 +110,12 @@ class FactorSelection:
         best = self._select_rank(results, tick)
         if self.data.has_side:
             best = self._select_side(best, results, tick)
-        return self._select_scale(best)
+        lowest, fits = (1.0 - LEAST_GAIN) * best.error, best.fits
+        for scale in SCALES[1:]:
+            candidate = replace(best, scale=scale, errors=self.errors(fits, scale))
+            if candidate.error < lowest:
+                best, lowest = candidate, candidate.error
+        return best
 
     def _select_rank(self, results: list[dict[str, Any]], tick: Tick) -> Candidate:
         data = self.data
@@ -137,7 +138,7 @@ class FactorSelection:
 
     def _start(self, fold: int, rank: int, fits: list[FactorModel]) -> FactorModel:
         """Return the fit with fewer factors and some new ones, or a new start; without effects of side information."""
-        data, seed = self.data, self.data.seed(STRUCTURE_STARTS, rank)
+        data, seed = self.data, self.data.seed(Draw.STRUCTURE_STARTS, rank)
         if fits:
             return fits[fold].with_rank(rank, seed)
         has_intercept, n_side = data.settings.fit_intercept, self.rows.side.shape[1]
@@ -148,11 +149,11 @@ class FactorSelection:
     def _select_side(self, best: Candidate, results: list[dict[str, Any]], tick: Tick) -> Candidate:
         """Select the penalty on effects of side information, if any lowers the error."""
         size = float(np.mean(self.rows.side**2)) or 1.0
-        lowest = (1.0 - LEAST_GAIN) * _mean(self.errors(best.fits, without_rows=True))
+        lowest = (1.0 - LEAST_GAIN) * known_mean(self.errors(best.fits, without_rows=True))
         selected, fits = best, best.fits
         for penalty in SIDE_PENALTIES:
             fits = self.fit(fits, penalty * size)
-            error = _mean(self.errors(fits, without_rows=True))
+            error = known_mean(self.errors(fits, without_rows=True))
             results.append({"kind": "description", "penalty": penalty, "error": error})
             if error < lowest:
                 errors = self.errors(fits)
@@ -160,14 +161,6 @@ class FactorSelection:
             if tick is not None:
                 tick(len(fits))
         return selected
-
-    def _select_scale(self, best: Candidate) -> Candidate:
-        lowest, fits = (1.0 - LEAST_GAIN) * best.error, best.fits
-        for scale in SCALES[1:]:
-            candidate = replace(best, scale=scale, errors=self.errors(fits, scale))
-            if candidate.error < lowest:
-                best, lowest = candidate, candidate.error
-        return best
 
 
 def factor_prior(data: TrainingData, model: FactorModel, scale: float) -> FactorPrior:
@@ -177,7 +170,3 @@ def factor_prior(data: TrainingData, model: FactorModel, scale: float) -> Factor
     factors, diagonal = np.sqrt(ratio) * fitted.factors, ratio * fitted.diagonal
     scaled = Factors(fitted.mean, factors, diagonal, 1.0, fitted.effect)
     return FactorPrior(scaling=data.scaling, clip=data.settings.clip, model=scaled, side=data.side)
-
-
-def _mean(errors: Array) -> float:
-    return float(np.nanmean(errors)) if np.isfinite(errors).any() else np.inf

@@ -10,8 +10,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,69 +29,39 @@ from ..priors.base import Prior
 from ..priors.intervals import calibrate
 from ..priors.mean_shifts import MeanShift
 from ..priors.mixture import MixturePrior
-from ..priors.shared_regressor import OutOfFold
-from ..summaries.training import TrainingSummary
+from ..priors.shared_regressor import OutOfFold, fit_shared_regressor
+from ..summaries.training import OWN, TrainingSummary
 from ..tasks.rows import Scaling
-from .data import INTERVAL_ROWS, MANY_TASKS, STRUCTURE_STARTS, TrainingData
+from .data import MANY_TASKS, Draw, TrainingData, significant
 from .factor_fit import RANKS, SIDE_PENALTIES, FactorSelection, factor_prior
 from .query_bias import PENALTIES, FittedShift, FittedShifts, fit_shifts
-from .selection import Selection, better_baseline, likely_cause, select
+from .selection import better_baseline, likely_cause, select
 from .training_summary import basic_summary, training_summary
 
 Array = NDArray[np.float64]
-SourceIn = Callable[[Scaling, SideFeatures | None], Source]
+SourceIn = Callable[..., Source]
 
-
-class AnyStructure(Protocol):
-    """A structure of the prior: `Structure` or `FactorStructure`."""
-
-    @property
-    def n_components(self) -> int: ...
-
-    def describe(self) -> dict[str, Any]: ...
+#: Standard errors by which an automatic shared regressor must lower the held-out errors.
+REGRESSOR_ERRORS = 1.0
 
 
 @dataclass(frozen=True)
 class Learned:
-    """The prior, and the results of the selection.
-
-    Attributes
-    ----------
-    prior : Prior
-    structure : Structure or FactorStructure
-    scale : float
-        The selected multiple of τ.
-    side : SideStructure or None
-        Structure of the effects of side information.
-    penalty : float or None
-        Penalty on the shift of the prior mean of the largest support size; None without shifts.
-    errors, validation_error : array, float
-        Errors of the held-out tasks, fold after fold, in the user's units, and their mean.
-    results : list of dict
-        All candidates.
-    model : Mixture or None
-        The fitted mixture before its τ was scaled; None for many columns.
-    shifts : tuple of FittedShift
-    training_summary : TrainingSummary
-    shared : OutOfFold or None
-        The shared regressor, whose residuals the prior was learned from.
-    warning : str or None
-        A warning for the user.
-    """
+    """The prior, and the results of the selection."""
 
     prior: Prior
-    structure: AnyStructure
-    scale: float
-    side: SideStructure | None
-    penalty: float | None
-    errors: Array
+    structure: Any  # Structure or FactorStructure
+    scale: float  # the selected multiple of τ
+    side: SideStructure | None  # structure of the effects of side information
+    penalty: float | None  # penalty on the shift of the prior mean of the largest support size
+    errors: Array  # errors of the held-out tasks, fold after fold, in the user's units
     validation_error: float
-    results: list[dict[str, Any]]
-    model: Mixture | None
+    results: list[dict[str, Any]]  # all candidates
+    model: Mixture | None  # the fitted mixture before its τ was scaled; None for many columns
     shifts: tuple[FittedShift, ...]
     training_summary: TrainingSummary
-    shared: OutOfFold | None = None
-    warning: str | None = None
+    shared: OutOfFold | None = None  # the shared regressor, whose residuals the prior was learned from
+    warning: str | None = None  # a warning for the user
 
 
 def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | None = None) -> Learned:
@@ -109,6 +81,53 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
     n_steps = len(data.folds) * len(structures) + 3 * len(PENALTIES)
     with progress_bar("Learning from tasks", n_steps, enabled=progress) as stage:
         return _learn_mixture(data, stage, source_in)
+
+
+def learn_with_regressor(
+    data: TrainingData,
+    regressor: Any,
+    *,
+    reads_side_info: bool,
+    automatic: bool,
+    progress: bool = False,
+    source_in: SourceIn | None = None,
+) -> Learned:
+    """Learn the prior from the out-of-fold residuals of ``regressor``.
+
+    An ``automatic`` regressor is only used if it lowers the errors of the same held-out tasks and rows.  ``source_in`` is
+    that of `learn` with a further argument ``shared``, the regressor whose residuals are to be used.
+    """
+    if automatic and (data.tasks.sizes > 0).sum() < 2:
+        return learn(data, progress=progress, source_in=source_in)
+    seed = data.seed(Draw.SHARED_REGRESSOR)
+    shared = fit_shared_regressor(regressor, data.tasks, seed, reads_side_info=reads_side_info)
+    residual_tasks = shared.regressor.residual_tasks(data.tasks, shared.folds)
+    # Features of rows are those of the residuals.
+    side = None if data.side is None else SideFeatures.fit(deepcopy(data.side.encoder), residual_tasks)
+    # Only the sum of both parts is clipped.
+    rest = replace(data, tasks=residual_tasks, side=side, settings=replace(data.settings, clip=None))
+    residual_source = None if source_in is None else partial(source_in, shared=shared)
+    with_regressor = learn(rest, progress=progress, source_in=residual_source)
+    results, baseline_errors = with_regressor.results, {}
+    if automatic:
+        without = learn(data, progress=progress, source_in=source_in)
+        compared = [
+            {"kind": "common part", "common": name, "error": learned.validation_error}
+            for name, learned in ((None, without), (type(regressor).__name__, with_regressor))
+        ]
+        if not significant(without.errors - with_regressor.errors, REGRESSOR_ERRORS):
+            return replace(without, results=[*without.results, *compared])
+        results, baseline_errors = [*results, *compared], without.training_summary.errors
+    summary = with_regressor.training_summary
+    # Baselines of the residuals are meaningless; those of the targets are known if both were fitted.
+    errors = {**baseline_errors, OWN: summary.errors[OWN]} if summary.errors else {}
+    return replace(
+        with_regressor,
+        prior=replace(with_regressor.prior, regressor=shared.regressor, clip=data.settings.clip),
+        results=results,
+        training_summary=replace(summary, errors=errors),
+        shared=shared,
+    )
 
 
 def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
@@ -136,7 +155,7 @@ def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None
     stage.begin("fit to all tasks")
     with single_threaded_blas():
         fitter = StructureFitter.of(
-            data.statistics, data.seed(STRUCTURE_STARTS), selection.side, data.n_linear
+            data.statistics, data.seed(Draw.STRUCTURE_STARTS), selection.side, data.n_linear
         )
         if len(data) >= MANY_TASKS:
             # With few tasks a new start is cheap, and a fold may have missed a component.
@@ -158,10 +177,14 @@ def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None
             (data.tasks[fold.held_out], mixture_prior(data.scaling, data.side, fit, of_fold))
             for fold, fit, of_fold in zip(data.folds, fits, learned.folds, strict=True)
         )
-        seed, settings = data.seed(INTERVAL_ROWS), data.settings
+        seed, settings = data.seed(Draw.INTERVAL_ROWS), data.settings
         with single_threaded_blas():
             prior = replace(prior, calibration=calibrate(held_out, seed, settings.arrival, settings.n_jobs))
-    errors = shifts[-1].errors if shifts else best.errors
+    errors, warning = shifts[-1].errors if shifts else best.errors, None
+    if selection.better_baseline is not None:
+        warning = (
+            f"X: held-out tasks are predicted worse than by {selection.better_baseline}; {likely_cause(data)}"
+        )
     with single_threaded_blas():
         summary = training_summary(data, selection, fitter, fitted, errors, n_tasks)
     return Learned(
@@ -176,7 +199,7 @@ def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None
         fitted,
         tuple(shifts),
         summary,
-        warning=_warning(data, selection),
+        warning=warning,
     )
 
 
@@ -191,7 +214,7 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None] | None) -> Le
             (data.tasks[fold.held_out], factor_prior(data, fit, best.scale))
             for fold, fit in zip(data.folds, best.fits, strict=True)
         ]
-        seed, settings = data.seed(INTERVAL_ROWS), data.settings
+        seed, settings = data.seed(Draw.INTERVAL_ROWS), data.settings
         prior = replace(prior, calibration=calibrate(held_out, seed, settings.arrival))
     task_means = selection.task_mean_errors()
     warning = None
@@ -228,9 +251,3 @@ def mixture_prior(
     if all(shift.B is None for shift in learned):
         learned = ()
     return MixturePrior(scaling=scaling, clip=clip, model=model, side=side, shifts=learned)
-
-
-def _warning(data: TrainingData, selection: Selection) -> str | None:
-    if selection.better_baseline is None:
-        return None
-    return f"X: held-out tasks are predicted worse than by {selection.better_baseline}; {likely_cause(data)}"

@@ -30,7 +30,7 @@ from ..losses import BoxLoss, DualBox, Loss
 from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import BATCH_FLOATS
 from ..tasks.task_set import TaskSet
-from .data import ALL_BIAS_ROWS, BIAS_ROWS, HELD_OUT_ROWS, MANY_TASKS, Fold, TrainingData, significant
+from .data import MANY_TASKS, Draw, Fold, TrainingData, known_mean, significant
 
 Array = NDArray[np.float64]
 Tick = Callable[[int], None]
@@ -69,28 +69,15 @@ def smoothed(box: DualBox, prediction: Array, width: float) -> tuple[Array, Arra
 
 @dataclass(frozen=True)
 class QueryBias:
-    """Minimise the smoothed query risk plus ``½ penalty ‖B‖²`` over B, both relative to the risk without shifts.
+    """Minimise the smoothed query risk plus ``½ penalty ‖B‖²`` over B, both relative to the risk without shifts."""
 
-    Attributes
-    ----------
-    directions : array (N, d)
-        ``Rᵀx`` of each query row.
-    features : array (N, k)
-        (1, ψ) of the task of each query row.
-    prediction, target, weight : arrays (N,)
-        Predictions without shifts, targets, and weights that sum to one.
-    loss : Loss
-    unit : float
-        Scale of the targets.
-    """
-
-    directions: Array
-    features: Array
-    prediction: Array
+    directions: Array  # (N, d), Rᵀx of each query row
+    features: Array  # (N, k), (1, ψ) of the task of each query row
+    prediction: Array  # without shifts
     target: Array
-    weight: Array
+    weight: Array  # sums to one
     loss: Loss
-    unit: float = 1.0
+    unit: float = 1.0  # scale of the targets
 
     @cached_property
     def _box(self) -> DualBox:
@@ -192,20 +179,16 @@ class FittedShift:
 
     @property
     def error(self) -> float:
-        return _mean(self.errors)
+        return known_mean(self.errors)
 
 
 @dataclass(frozen=True)
 class FittedShifts:
-    """Shifts by increasing support size.
+    """Shifts by increasing support size."""
 
-    ``shifts`` are learned from all tasks, ``folds[i]`` with the same penalties from the training tasks of fold i, and
-    ``results`` are the errors of all candidates.
-    """
-
-    shifts: list[FittedShift]
-    folds: list[list[FittedShift]]
-    results: list[dict[str, Any]]
+    shifts: list[FittedShift]  # learned from all tasks
+    folds: list[list[FittedShift]]  # learned from the training tasks of each fold, with the same penalties
+    results: list[dict[str, Any]]  # errors of all candidates
 
 
 @dataclass(frozen=True)
@@ -251,10 +234,10 @@ def _fit_shift(data: TrainingData, model: Mixture, selected: FittedShift) -> Fit
     if selected.penalty is None:
         return selected
     with single_threaded_blas():
-        order = np.random.default_rng(data.seed(ALL_BIAS_ROWS)).permutation(len(data))
+        order = np.random.default_rng(data.seed(Draw.ALL_BIAS_ROWS)).permutation(len(data))
         tasks = data.tasks[np.sort(order[:BIAS_TASKS])]
         n_repeats = 2 if len(data) < MANY_TASKS else 1
-        episodes = _episodes(data, tasks, selected.rows, data.seed(ALL_BIAS_ROWS, 1), n_repeats)
+        episodes = _episodes(data, tasks, selected.rows, data.seed(Draw.ALL_BIAS_ROWS, 1), n_repeats)
         problem, summary = query_bias(data, episodes, model, None)
         B: Array | None = None
         for penalty in PENALTIES:
@@ -283,21 +266,21 @@ def _select_penalty(
         parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem")
         jobs = zip(data.folds, fits, strict=True)
         paths: list[_Path] = parallel(joblib.delayed(_start)(data, fold, fit, rows) for fold, fit in jobs)
-        without = np.concatenate([_errors(data, path, path.held_out.prediction) for path in paths])
         results: list[dict[str, Any]] = []
-        results.append({"kind": "conditional bias", "rows": rows, "penalty": None, "error": _mean(without)})
-        best, best_errors, best_paths, n_failures = results[0], without, paths, 0
-        for penalty in PENALTIES:
+        n_failures = 0
+        for penalty in (None, *PENALTIES):
             if n_failures == PATIENCE:
                 break
             done = parallel(joblib.delayed(_advance)(data, path, penalty) for path in paths)
-            paths = [path for path, _ in done]
-            errors = np.concatenate([each for _, each in done])
-            result = {"kind": "conditional bias", "rows": rows, "penalty": penalty, "error": _mean(errors)}
-            results.append(result)
+            paths, errors = [path for path, _ in done], np.concatenate([each for _, each in done])
+            error = known_mean(errors)
+            results.append({"kind": "conditional bias", "rows": rows, "penalty": penalty, "error": error})
+            if penalty is None:
+                without, best, best_errors, best_paths = errors, results[0], errors, paths
+                continue
             n_failures += 1
-            if result["error"] < best["error"]:
-                best, best_errors, best_paths, n_failures = result, errors, paths, 0
+            if error < best["error"]:
+                best, best_errors, best_paths, n_failures = results[-1], errors, paths, 0
             tick(1)
     start = results[0]["error"]
     if best["error"] >= start * (1.0 - LEAST_GAIN) or not significant(without - best_errors, N_ERRORS):
@@ -305,32 +288,24 @@ def _select_penalty(
     return [FittedShift(rows, p.B, p.summary, best["penalty"], best_errors) for p in best_paths], results
 
 
-def _mean(errors: Array) -> float:
-    known = errors[~np.isnan(errors)]
-    return float(known.mean()) if len(known) else 0.0
-
-
-def _errors(data: TrainingData, path: _Path, prediction: Array) -> Array:
-    return data.errors(path.episodes, prediction, path.n_tasks)
-
-
 def _start(data: TrainingData, fold: Fold, fit: Mixture, rows: int) -> _Path:
     with single_threaded_blas():
-        seeds = data.seed(BIAS_ROWS, fold.number), data.seed(HELD_OUT_ROWS, fold.number)
-        train, held_out = (
-            _episodes(data, data.tasks[part], rows, seed)
-            for part, seed in zip((fold.train, fold.held_out), seeds, strict=True)
-        )
+        seeds = data.seed(Draw.BIAS_ROWS, fold.number), data.seed(Draw.HELD_OUT_ROWS, fold.number)
+        train = _episodes(data, data.tasks[fold.train], rows, seeds[0])
+        held_out = _episodes(data, data.tasks[fold.held_out], rows, seeds[1])
         problem, summary = query_bias(data, train, fit, None)
-        return _Path(
-            problem, query_bias(data, held_out, fit, summary)[0], held_out, len(fold.held_out), summary
-        )
+        tested = query_bias(data, held_out, fit, summary)[0]
+        return _Path(problem, tested, held_out, len(fold.held_out), summary)
 
 
-def _advance(data: TrainingData, path: _Path, penalty: float) -> tuple[_Path, Array]:
+def _advance(data: TrainingData, path: _Path, penalty: float | None) -> tuple[_Path, Array]:
+    """Return the fold with the B of a penalty, and the errors of its held-out tasks."""
     with single_threaded_blas():
-        B = path.train.fit(penalty, path.B)
-        return replace(path, B=B), _errors(data, path, path.held_out.predict(B))
+        prediction = path.held_out.prediction
+        if penalty is not None:
+            B = path.train.fit(penalty, path.B)
+            path, prediction = replace(path, B=B), path.held_out.predict(B)
+        return path, data.errors(path.episodes, prediction, path.n_tasks)
 
 
 def query_bias(

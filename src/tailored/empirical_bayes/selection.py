@@ -33,7 +33,7 @@ from ..gaussian.structures import (
     varying_structures,
 )
 from ..tasks.episodes import Episodes
-from .data import COMPONENT_STARTS, HELD_OUT_ROWS, SCALES, STRUCTURE_STARTS, Fold, TrainingData, significant
+from .data import SCALES, Draw, Fold, TrainingData, known_mean, significant
 
 Array = NDArray[np.float64]
 
@@ -71,8 +71,7 @@ class Candidate:
     @property
     def error(self) -> float:
         """Mean error; 0 if no held-out task has query rows."""
-        known = self.errors[~np.isnan(self.errors)]
-        return float(known.mean()) if len(known) else 0.0
+        return known_mean(self.errors)
 
     @property
     def mean_evidence(self) -> float:
@@ -82,31 +81,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Selection:
-    """The selected candidate.
-
-    Attributes
-    ----------
-    best : Candidate
-    side : SideStructure or None
-        Structure of the effects of side information.
-    results : list of dict
-        Errors and evidence of all candidates.
-    starts : dict
-        Models of the first fold, as starts for a fit to all tasks.
-    candidates : list of Candidate
-    task_mean_errors : array
-        Errors of the held-out tasks when the mean of their support rows is predicted.
-    better_baseline : str or None
-        A baseline with significantly lower errors.
-    """
+    """The selected candidate."""
 
     best: Candidate
-    side: SideStructure | None
-    results: list[dict[str, Any]]
-    starts: dict[Structure, Mixture]
+    side: SideStructure | None  # structure of the effects of side information
+    results: list[dict[str, Any]]  # errors and evidence of all candidates
+    starts: dict[Structure, Mixture]  # models of the first fold, as starts for a fit to all tasks
     candidates: list[Candidate]
-    task_mean_errors: Array
-    better_baseline: str | None = None
+    task_mean_errors: Array  # errors of the held-out tasks when the mean of their support rows is predicted
+    better_baseline: str | None = None  # a baseline with significantly lower errors
 
 
 @dataclass(frozen=True)
@@ -208,7 +191,7 @@ def decide(candidates: list[Candidate]) -> Candidate:
 
 def decide_by_aic(data: TrainingData, candidates: list[Candidate], side: SideStructure | None) -> Candidate:
     """Return the candidate with the lowest AIC of a fit to all tasks."""
-    fitter = StructureFitter.of(data.statistics, data.seed(STRUCTURE_STARTS), side, data.n_linear)
+    fitter = StructureFitter.of(data.statistics, data.seed(Draw.STRUCTURE_STARTS), side, data.n_linear)
     d = data.statistics.n_features
 
     def aic(candidate: Candidate) -> float:
@@ -223,7 +206,7 @@ def decide_by_aic(data: TrainingData, candidates: list[Candidate], side: SideStr
 
 def _best_ridge(data: TrainingData) -> Structure:
     """Return independent tasks with the ridge of highest evidence."""
-    fitter = StructureFitter.of(data.statistics, data.seed(STRUCTURE_STARTS))
+    fitter = StructureFitter.of(data.statistics, data.seed(Draw.STRUCTURE_STARTS))
     structures = [Structure("independent", ridge=ridge) for ridge in RIDGES]
     with single_threaded_blas():
         return max(structures, key=lambda s: data.statistics.posterior(fitter.fit(s)).log_evidence.sum())
@@ -275,7 +258,7 @@ def _side_evidence(data: TrainingData, fold: Fold, options: list[SideStructure])
 
 
 def _fitter(data: TrainingData, fold: Fold, side: SideStructure | None) -> StructureFitter:
-    seed = data.seed(STRUCTURE_STARTS, fold.number)
+    seed = data.seed(Draw.STRUCTURE_STARTS, fold.number)
     return StructureFitter.of(data.statistics.take(fold.train), seed, side, data.n_linear)
 
 
@@ -291,7 +274,7 @@ def _prepare(
 
 
 def _fold_state(data: TrainingData, fold: Fold, fitter: StructureFitter) -> FoldState:
-    tasks, seed = data.tasks[fold.held_out], data.seed(HELD_OUT_ROWS, fold.number)
+    tasks, seed = data.tasks[fold.held_out], data.seed(Draw.HELD_OUT_ROWS, fold.number)
     episodes = data.settings.arrival.episodes(tasks, seed)
     held_out = data.statistics.take(fold.held_out)
     return FoldState(fitter, held_out, episodes, data.statistics_of(episodes.support))
@@ -342,7 +325,7 @@ def count_components(data: TrainingData, side: SideStructure | None) -> tuple[in
 
     def attempt(K: int, learn_mean: bool) -> tuple[Array, float]:
         short: dict[str, Any] = {"n_starts": 2, "short_iter": 4, "max_iter": 10, "learn_mean": learn_mean}
-        seed = data.seed(COMPONENT_STARTS, K)
+        seed = data.seed(Draw.COMPONENT_STARTS, K)
         mixture = fit_mixture(fitter.tasks, singles[learn_mean], K, seed=seed, **short)
         if data.has_side:
             mixture = em(

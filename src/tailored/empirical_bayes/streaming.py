@@ -12,9 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .._utils.validation import native
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.rows import Tasks, statistics_of
 from ..gaussian.side import SideStructure
@@ -84,25 +82,14 @@ class RunningModel:
 
 @dataclass(frozen=True)
 class Stream:
-    """The state of a stream of tasks.
-
-    Attributes
-    ----------
-    seed : int
-    sample, validation : Reservoir
-        Samples of the training tasks and of the validation tasks.
-    n_tasks, n_selected : int
-        Number of tasks so far, and at the last selection.
-    running : RunningModel or None
-        None before the first selection.
-    """
+    """The state of a stream of tasks."""
 
     seed: int
-    sample: Reservoir
-    validation: Reservoir
+    sample: Reservoir  # of the training tasks
+    validation: Reservoir  # of the validation tasks
     n_tasks: int = 0
-    n_selected: int = 0
-    running: RunningModel | None = None
+    n_selected: int = 0  # number of tasks at the last selection
+    running: RunningModel | None = None  # None before the first selection
 
     @classmethod
     def begin(cls, seed: int) -> Stream:
@@ -132,18 +119,3 @@ class Stream:
         )
         # From the earlier sample: a task may leave the sample when further rows arrive.
         return after, self.sample.with_earlier_rows(batch) if known.any() else batch
-
-
-def join(tasks: TaskSet, validation: TaskSet | None) -> tuple[TaskSet, int]:
-    """Return training and validation tasks as one set, and the number of the latter."""
-    if validation is None:
-        return tasks, 0
-    return TaskSet.concat([tasks, validation], relabel=True), len(validation)
-
-
-def positions(known: TaskSet | None, tasks: TaskSet) -> NDArray[np.intp]:
-    """Return the positions of tasks among known ones by their labels; −1 for others."""
-    if known is None:
-        return np.full(len(tasks), -1, dtype=np.intp)
-    at = {label: t for t, label in enumerate(native(known.labels))}
-    return np.array([at.get(label, -1) for label in native(tasks.labels)], dtype=np.intp)

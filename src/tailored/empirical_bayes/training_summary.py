@@ -12,7 +12,7 @@ from ..gaussian.mixture import Mixture
 from ..gaussian.structures import Structure, StructureFitter
 from ..summaries.baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
 from ..summaries.training import OWN, SideSummary, TrainingSummary, summarise_side
-from .data import SUMMARY_TASKS, TrainingData
+from .data import Draw, TrainingData
 from .selection import Candidate, Selection
 
 Array = NDArray[np.float64]
@@ -93,7 +93,7 @@ def _sample(data: TrainingData) -> NDArray[np.intp] | None:
     most = max(200, int(MAX_WORK / data.statistics.n_features**3))
     if len(data) <= most:
         return None
-    return np.sort(np.random.default_rng(data.seed(SUMMARY_TASKS)).permutation(len(data))[:most])
+    return np.sort(np.random.default_rng(data.seed(Draw.SUMMARY_TASKS)).permutation(len(data))[:most])
 
 
 def _side_summary(data: TrainingData, model: Mixture, moment: Array) -> SideSummary | None:

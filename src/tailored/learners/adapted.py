@@ -12,7 +12,7 @@ from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covari
 from ..tasks.encoding import Encoding
 from ..tasks.reading import positions_of
 from ..tasks.task_set import TaskSet
-from .task_regressor import TaskRegressor
+from .task_regressor import TaskRegressor, check_calibration
 
 Array = NDArray[np.float64]
 
@@ -68,11 +68,7 @@ class AdaptedTasks:
     def predict_interval(self, query: TaskSet, coverage: float = 0.9) -> Array:
         """Predict intervals (n, 2) of rows of these tasks; see `TaskRegressor.predict_interval`."""
         check_fraction("coverage", coverage)
-        if self._prior.calibration is None:
-            raise ValueError(
-                "predict_interval: the learner has no calibration; call its calibrate_intervals(tasks) with tasks it was not "
-                "fitted to, and adapt again"
-            )
+        check_calibration(self._prior, "predict_interval")
         found = self._predicted(query, coverage)
         return np.stack([found.lower, found.upper], axis=1)
 

@@ -12,23 +12,20 @@ from typing import Annotated, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from .._utils.records import MAY_BE_NAN, Fitted
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
-    check_choice,
     check_clip,
     check_fraction,
     check_int,
     check_labels,
-    check_positive,
-    check_psd,
     check_rng,
     check_shape,
-    numbers_of,
+    name_some,
     outside,
-    refuse_masked,
 )
 from ..feature_maps import FeatureMap
 from ..files.format import save
@@ -42,27 +39,23 @@ from ..summaries.tables import Summary
 from ..summaries.training import TrainingSummary
 from ..tasks.encoding import Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
-from ..tasks.reading import positions_of
+from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Scaling, task_means
 from ..tasks.task_set import TaskSet
-from ..within import solving
 from . import summarising
 from .adapted import AdaptedTasks
 from .reading import (
-    ColumnNames,
     align_side_info,
     check_names,
     encoded_rows,
     prediction_table,
     read_one_task,
-    read_query,
-    read_support,
+    read_table,
     read_tasks,
     read_tensors,
     refuse_side_info,
-    require_side_info,
-    task_positions,
     tasks_without_rows,
+    validated,
     weights_as_targets,
 )
 from .task_regressor import TaskRegressor
@@ -120,12 +113,16 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     _in_user_units = True
     #: Least number of features.
     _min_features: int = 1
-    # Set by the constructors of subclasses.
+    # Constructor arguments of the subclasses, with the values of learners that do not have them.
     loss: Any
+    clip: Any = None
     n_jobs: int | None
     fit_intercept: bool
-    tol: float
-    max_iter: int
+    random_state: Any
+    device: Any = None
+    feature_map: Any = None
+    rank: int | None = None
+    scale_features: bool = True
 
     # Metadata that scikit-learn routes by default.
     __metadata_request__fit = {"groups": True, "side_info": True}  # noqa: RUF012
@@ -168,6 +165,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def calibration_(self) -> Calibration | None:
         """Scores of held-out tasks from which intervals are computed; None without calibration."""
         return self.prior_.calibration
+
+    @property
+    def _feature_names(self) -> NDArray[Any] | None:
+        return getattr(self, "feature_names_in_", None)
 
     # ------------------------------------------------------------------ saving
 
@@ -233,26 +234,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     @contextmanager
     def _all_or_nothing(self, *, reset: bool) -> Iterator[None]:
         """Restore the learner if the call fails; ``reset`` deletes what earlier calls learned."""
-        before = dict(vars(self))
-        try:
-            if reset:
-                for name in before:
-                    if name in ("_stream", "_goes_on") or (name.endswith("_") and not name.startswith("_")):
-                        delattr(self, name)
+        with self._restored_on_failure():
+            for name in list(vars(self)) if reset else ():
+                if name in ("_stream", "_goes_on") or (name.endswith("_") and not name.startswith("_")):
+                    delattr(self, name)
             yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-
-    def _check_common(self) -> None:
-        """Check the constructor arguments that all learners have."""
-        self._check_loss()
-        check_positive("tol", self.tol)
-        check_int("max_iter", self.max_iter)
-        inner = getattr(self, "inner", None)
-        if inner is not None:
-            check_choice("inner", inner, solving.WITHIN)
 
     def _check_loss(self) -> None:
         self.loss_ = get_loss(self.loss)
@@ -260,16 +246,14 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def _read(
         self, X: Any, y: Any = None, groups: Any = None, side_info: Any = None, *, reset: bool = False
     ) -> TaskSet:
-        tasks = read_tasks(
-            self, X, y, groups, side_info, loss=self.loss_, reset=reset, min_features=self._min_features
-        )
+        tasks = read_tasks(self, X, y, groups, side_info, reset=reset, min_features=self._min_features)
         if hasattr(self, "prior_"):
             self._check_new(tasks)
         elif self._in_user_units:
             Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
-        if reset and not len(tasks.y):
-            raise ValueError("X: none of the tasks has a row; pass tasks with rows")
         if reset:
+            if not len(tasks.y):
+                raise ValueError("X: none of the tasks has a row; pass tasks with rows")
             self.n_side_info_in_ = 0 if tasks.side_info is None else tasks.side_info.shape[1]
             read = tasks.encoding
             if read is not None:
@@ -286,43 +270,32 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 "validation: none of its tasks has a row to predict; pass tasks with rows, or leave it out"
             )
         # They are joined with the training tasks, so they need the same names.
-        names, side_names = getattr(self, "feature_names_in_", None), self.columns_in_["side_info"]
-        return tasks.replace(side_names=side_names, feature_names=names)
+        return tasks.replace(side_names=self.columns_in_["side_info"], feature_names=self._feature_names)
 
     def _check_new(self, tasks: TaskSet) -> None:
         """Raise ValueError for rows that are too large for the scale of `fit`."""
-        self.prior_.scaling.check(tasks.X, tasks.y, getattr(self, "feature_names_in_", None))
+        self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
 
     def _clip(self, y: Array) -> tuple[float, float] | None:
         """Return the range of argument ``clip``; "train" is the range of all targets since the last `fit`."""
-        clip = check_clip(getattr(self, "clip", None), y)
+        clip = check_clip(self.clip, y)
         before = self.clip_ if hasattr(self, "prior_") else None
         if before is None or clip is None:
             return clip
         return min(before[0], clip[0]), max(before[1], clip[1])
 
-    def _initial_representation(self, value: Any) -> Array:
-        """Return C₀ or θ as a (d, d) matrix: None is the identity, a number a multiple of it."""
-        d = self.n_features_in_ + bool(self.fit_intercept)
-        if value is None:
-            return np.eye(d)
-        if np.ndim(value) == 0:
-            if not np.isfinite(value) or value < 0:
-                raise ValueError(f"initial_representation: a number must be finite and >= 0, got {value!r}")
-            return float(value) * np.eye(d)
-        return check_psd(value, "initial_representation", d)
+    def _seed(self) -> int:
+        # RandomState.randint exists in every form that scikit-learn accepts for random_state.
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    def _within_settings(self) -> dict[str, Any]:
-        """Return the settings of the within-task algorithm."""
-        return {
-            "loss": self.loss_,
-            "inner": getattr(self, "inner", "exact"),
-            "tol": self.tol,
-            "max_iter": self.max_iter,
-        }
-
-    def _raw_units(self) -> Scaling:
-        return Scaling.raw(self.n_features_in_, self.fit_intercept)
+    def _is_new_stream(self) -> bool:
+        """Return whether `partial_fit` starts a stream; raise ValueError if it cannot continue one."""
+        fresh = not hasattr(self, "_stream")
+        if fresh and hasattr(self, "prior_"):
+            raise ValueError(
+                "partial_fit: a loaded learner cannot continue a stream. Pickle it instead, or fit a new one."
+            )
+        return fresh
 
     def _remember(self, tasks: TaskSet, folds: NDArray[np.intp] | None = None) -> None:
         """Store the posterior of the tasks for `predict`; ``folds`` are those of training tasks, see `Posterior`."""
@@ -344,14 +317,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             Rows of the task; without any, the model is that of the prior.
         side_info : optional
             Side information of the task, if the learner was fitted with some.
-
-        Returns
-        -------
-        TaskRegressor
         """
         task = read_one_task(self, X, y, side_info)
-        names = getattr(self, "feature_names_in_", None)
-        return TaskRegressor.adapted(self.prior_, task, names, self.encoding_)
+        return TaskRegressor.adapted(self.prior_, task, self._feature_names, self.encoding_)
 
     def adapt_many(
         self, tasks: Any, y: Any = None, *, groups: Any = None, side_info: Any = None
@@ -362,25 +330,18 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         ----------
         tasks : TaskSet, or array (n, d) with ``y`` and ``groups``
             Or torch tensors on the ``device`` of the learner, if it has one.
-
-        Returns
-        -------
-        AdaptedTasks
-            Coefficients and intercepts of the tasks, and their predictions.
         """
         check_is_fitted(self, "prior_")
         if is_tensor(tasks):
             tensors = read_tensors(self, tasks, y, groups, side_info)
             return AdaptedTasks(self.prior_, tensors.labels, self.prior_.weights_on_device(tensors))
         tasks = self._read(tasks, y, groups, side_info)
-        device = getattr(self, "device", None)
-        if device is not None and self.prior_.runs_on_device:
-            tensors = TensorTasks.from_tasks(tasks, check_device(device))
+        if self.device is not None and self.prior_.runs_on_device:
+            tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
             weights = self.prior_.weights_on_device(tensors).cpu().numpy()
         else:
             weights = adapt_tasks(self.prior_, tasks, covariances=False, n_jobs=self.n_jobs).weights
-        names = getattr(self, "feature_names_in_", None)
-        return AdaptedTasks(self.prior_, tasks.labels, weights, tasks, names, self.encoding_)
+        return AdaptedTasks(self.prior_, tasks.labels, weights, tasks, self._feature_names, self.encoding_)
 
     def representation(
         self, X: Any = None, y: Any = None, *, side_info: Any = None, columns: Any = None
@@ -427,32 +388,25 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             refuse_side_info(self)
         X, names = encoded_rows(self, X)
         if names is None:
-            refuse_masked("X", X)
-            with numbers_of("X"):
-                X = validate_data(
-                    self,
-                    X,
-                    accept_sparse="csr",
-                    dtype=np.float64,
-                    reset=False,
-                    ensure_min_samples=0,
-                    ensure_min_features=0,
-                )
-        self.prior_.scaling.check(X, names=getattr(self, "feature_names_in_", None))
+            X = validated(self, X)
+        self.prior_.scaling.check(X, names=self._feature_names)
         if groups is None:
             if len(self.task_labels_) != 1:
                 raise ValueError(
                     f"groups: the learner was fitted to {len(self.task_labels_)} tasks; pass the label of each row's task, or "
                     "use adapt(X_few, y_few).predict(X) for a new task"
                 )
-            positions = np.zeros(X.shape[0], dtype=np.intp)
+            labels = np.repeat(self.task_labels_, X.shape[0])
         else:
-            positions = task_positions(self.task_labels_, groups, X.shape[0])
+            labels = read_labels(groups, "groups")
+        if len(labels) != X.shape[0]:
+            raise ValueError(f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}")
+        positions = positions_of(labels, self.task_labels_)
         prediction, new = np.empty(X.shape[0]), positions < 0
         if new.any():
             if side_info is None and self.n_side_info_in_:
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
-            empty, task = tasks_without_rows(X[new], groups, new, side_info)
+            empty, task = tasks_without_rows(X, labels, new, side_info)
             empty = align_side_info(self, empty)
             self._check_new(empty)
             covariances = needs_covariances(self.prior_, None)
@@ -503,16 +457,24 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "prior_")
         if coverage is not None:
             check_fraction("coverage", coverage)
-        names = ColumnNames.of(self, task, target)
         if side_info is not None:
             refuse_side_info(self)
-        rows, observed = read_query(query, names, side_info), read_support(support, names)
-        tasks = rows.tasks
+        labels = self.columns_in_["task"] if task is None else task if isinstance(task, str) else tuple(task)
+        target = self.columns_in_["target"] if target is None else target
+        tasks, order = read_table(self, query, "query", labels, target, side_info)
+        observed = None
+        if support is not None:
+            if target is None and not isinstance(support, TaskSet):
+                raise ValueError(
+                    "target: the learner was not fitted on a frame; name the target column of support"
+                )
+            observed = read_table(self, support, "support", labels, target)[0]
+            observed = observed if len(observed) or isinstance(support, TaskSet) else None
         for each in (tasks, observed):
             if each is not None:
                 check_names(self, each)
-        if not len(rows.order):
-            return prediction_table(Predicted(*np.zeros((4, 0))), query, rows, names)
+        if not len(order):
+            return prediction_table(Predicted(*np.zeros((4, 0))), query, order, labels)
         self._check_new(tasks)
         positions = self._positions(tasks, observed)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
@@ -521,17 +483,20 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             parts.append(self._predict_known(tasks[known], positions[known], coverage))
         if len(new):
             some = tasks[new] if len(known) else tasks
-            adapted = self._read(
-                require_side_info(
-                    some.without_rows() if observed is None else observed.support_of(some), names
+            adapted = some.without_rows() if observed is None else observed.support_of(some)
+            if self.n_side_info_in_ and adapted.side_info is None:
+                names = self.columns_in_["side_info"]
+                columns = f" with the columns {name_some(names, 12)}" if names else ""
+                raise ValueError(
+                    f"side_info: the learner was fitted with side information{columns}; pass side_info=, or frames or "
+                    "task sets that have it"
                 )
-            )
-            parts.append(predict_blocks(self.prior_, adapted, some, coverage, self.n_jobs))
+            parts.append(predict_blocks(self.prior_, self._read(adapted), some, coverage, self.n_jobs))
         found = parts[0]
         if len(parts) == 2:
-            order = np.argsort(np.argsort(np.repeat(positions < 0, tasks.sizes), kind="stable"))
-            found = Predicted(*(np.concatenate(column)[order] for column in zip(*parts, strict=True)))
-        return prediction_table(found, query, rows, names)
+            back = np.argsort(np.argsort(np.repeat(positions < 0, tasks.sizes), kind="stable"))
+            found = Predicted(*(np.concatenate(column)[back] for column in zip(*parts, strict=True)))
+        return prediction_table(found, query, order, labels)
 
     def _positions(self, tasks: TaskSet, support: TaskSet | None) -> NDArray[np.intp]:
         """Return positions of tasks among the training tasks; -1 for new tasks and for those with support rows."""
@@ -575,12 +540,18 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Return which rows of new tasks the user expects to observe."""
         return SupportSampling()
 
-    def _split(self, tasks: TaskSet, n_support: Any, order: str | None, rng: Any) -> tuple[TaskSet, TaskSet]:
-        """Split tasks into support and query rows; None stands for what the user expects of new tasks."""
+    def _sampling(self, n_support: Any, order: str | None) -> SupportSampling:
+        """Return the arguments as a sampling; None stands for what the user expects of new tasks."""
         expected = self._support_sampling()
-        first = expected.in_order if order is None else check_choice("order", order, ORDERS) == ORDERS[1]
-        share = expected.typical if n_support is None else n_support
-        return tasks.support_query(share, random_state=rng, shuffle=not first)
+        return SupportSampling.of(
+            expected.support if n_support is None else n_support,
+            ORDERS[expected.in_order] if order is None else order,
+        )
+
+    def _split(self, tasks: TaskSet, n_support: Any, order: str | None, rng: Any) -> tuple[TaskSet, TaskSet]:
+        """Split tasks into support and query rows."""
+        sampling = self._sampling(n_support, order)
+        return tasks.support_query(sampling.typical, random_state=rng, shuffle=not sampling.in_order)
 
     def task_errors(
         self,
@@ -606,14 +577,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             Whether the support rows are random or the first ones; by default the learner's ``order``.
         loss : str or Loss, optional
             Loss to average over the query rows; by default the learner's.
-
-        Returns
-        -------
-        array (n_tasks,)
         """
         check_is_fitted(self, "prior_")
         if query is None:
-            tasks, query = self._split(tasks, n_support, order, getattr(self, "random_state", None))
+            tasks, query = self._split(tasks, n_support, order, self.random_state)
         elif len(query) != len(tasks):
             raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
         query = self._read(query)
@@ -641,7 +608,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
         check_is_fitted(self, "prior_")
         tasks = self._read(X, y, groups, side_info)
-        rng = check_rng(getattr(self, "random_state", None))
+        rng = check_rng(self.random_state)
         same_rng = deepcopy(rng)
         support, query = self._split(tasks, n_support, order, rng)
         weights = None
@@ -685,13 +652,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             Whether the support rows are random or the first ones; by default the learner's ``order``.
         """
         check_is_fitted(self, "prior_")
-        expected = self._support_sampling()
-        sampling = SupportSampling.of(
-            expected.support if n_support is None else n_support,
-            ORDERS[expected.in_order] if order is None else order,
-        )
         # Rows are drawn by position, so the result must not depend on the order of the tasks.
         tasks = self._read(X, y, groups, side_info).in_label_order()
+        sampling = self._sampling(n_support, order)
         calibration = calibrate([(tasks, self.prior_)], [0], sampling, self.n_jobs)
         if calibration is None:
             raise ValueError("X: none of the tasks has a row; pass tasks with rows")
@@ -751,6 +714,5 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "prior_")
         if tasks is None:
             return summarising.summary(self, self._support_sampling())
-        share = self._support_sampling().typical if n_support is None else n_support
-        rng = getattr(self, "random_state", None)
-        return summarising.summary(self, share, self._split(self._read(tasks), n_support, order, rng))
+        split = self._split(self._read(tasks), n_support, order, self.random_state)
+        return summarising.summary(self, self._sampling(n_support, order).typical, split)

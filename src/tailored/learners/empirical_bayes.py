@@ -6,26 +6,24 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import joblib
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, is_integer, name_some, outside
 from ..empirical_bayes.data import Settings, TrainingData
-from ..empirical_bayes.learn import Learned, learn
-from ..empirical_bayes.shared_regressor import learn_with_regressor
-from ..empirical_bayes.streaming import RunningModel, Stream, join, positions
+from ..empirical_bayes.learn import Learned, learn, learn_with_regressor
+from ..empirical_bayes.streaming import RunningModel, Stream
 from ..exceptions import UnhelpfulWarning
 from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
-from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
+from ..losses import Absolute, BoxLoss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared_regressor import OutOfFold, check_regressor, default_regressor
 from ..sources.base import Reader, Statistics, TaskSource
@@ -37,12 +35,14 @@ from ..sources.memory import MemorySource
 from ..sources.reservoir import SAMPLE_TASKS
 from ..sources.scan import TaskScan
 from ..tasks.episodes import SupportSampling
+from ..tasks.reading import positions_of
 from ..tasks.rows import Scaling
 from ..tasks.task_set import TaskSet
 from .base import MetaLearner
-from .reading import label_unnamed, read_tensors, repeat_rows, warn_repeated_numbers
+from .reading import read_tensors, refuse_other_arguments, repeat_rows, warn_repeated_numbers
 
 
+@dataclass(eq=False, repr=False)
 class EmpiricalBayesLearner(MetaLearner):
     """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start with.
 
@@ -114,44 +114,29 @@ class EmpiricalBayesLearner(MetaLearner):
         Numbers about the training tasks for `summary` and `effects`.
     """
 
-    structure_: dict[str, Any]
-    n_components_: int
-    side_structure_: dict[str, Any] | None
-    bias_penalty_: float | None
-    _stream: Stream
+    feature_map: Any = "auto"
+    _: KW_ONLY
+    loss: Any = "absolute"
+    common: Any = None
+    varying: Any = None
+    fit_intercept: bool = True
+    clip: Any = None
+    n_support: Any = None
+    order: str = "random"
+    n_jobs: int | None = None
+    device: Any = None
+    progress: bool = False
+    random_state: Any = 0
+
+    structure_: dict[str, Any] = field(init=False)
+    n_components_: int = field(init=False)
+    side_structure_: dict[str, Any] | None = field(init=False)
+    bias_penalty_: float | None = field(init=False)
+    _stream: Stream = field(init=False)
     _in_user_units = False
     _min_features = 0
     #: Number of folds of the selection; fewer make tests faster.
     _n_folds = 5
-
-    def __init__(
-        self,
-        feature_map: Any = "auto",
-        *,
-        loss: Any = "absolute",
-        common: Any = None,
-        varying: Any = None,
-        fit_intercept: bool = True,
-        clip: Any = None,
-        n_support: Any = None,
-        order: str = "random",
-        n_jobs: int | None = None,
-        device: Any = None,
-        progress: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        self.feature_map = feature_map
-        self.loss = loss
-        self.common = common
-        self.varying = varying
-        self.fit_intercept = fit_intercept
-        self.clip = clip
-        self.n_support = n_support
-        self.order = order
-        self.n_jobs = n_jobs
-        self.device = device
-        self.progress = progress
-        self.random_state = random_state
 
     @property
     def common_(self) -> Any:
@@ -192,11 +177,9 @@ class EmpiricalBayesLearner(MetaLearner):
             settings raise ValueError.  By default a temporary folder.
         """
         if isinstance(X, TaskScan):
-            for name, value in (("y", y), ("groups", groups), ("side_info", side_info)):
-                if value is not None:
-                    raise TypeError(f"{name}: a scan has its own columns; name them in tailored.scan")
-            if sample_weight is not None:
-                raise TypeError("sample_weight: not supported for a scan; pass a TaskSet")
+            has_them = "a scan has its own columns; name them in tailored.scan"
+            refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info)
+            refuse_other_arguments("not supported for a scan; pass a TaskSet", sample_weight=sample_weight)
         elif checkpoint is not None:
             raise ValueError("checkpoint: only for a scan; pass X=tailored.scan(...)")
         with self._all_or_nothing(reset=True):
@@ -207,10 +190,8 @@ class EmpiricalBayesLearner(MetaLearner):
                     self._fit_source(source, seed, validation)
                 return self
             if is_tensor(X):
-                if sample_weight is not None:
-                    raise ValueError(
-                        "sample_weight: not supported for tensors; repeat the rows, or pass arrays"
-                    )
+                has_them = "not supported for tensors; repeat the rows, or pass arrays"
+                refuse_other_arguments(has_them, sample_weight=sample_weight)
                 tensors = read_tensors(self, X, y, groups, side_info, reset=True)
                 self._fit_source(DeviceSource(tensors, seed), seed, validation)
                 return self
@@ -247,16 +228,13 @@ class EmpiricalBayesLearner(MetaLearner):
         X, y, groups, side_info, validation
             See `fit`; without ``groups`` the rows of a call are one new task.
         """
-        fresh = not hasattr(self, "_stream")
-        if fresh and hasattr(self, "prior_"):
-            raise ValueError(
-                "partial_fit: a loaded learner cannot continue a stream. Pickle it instead, or fit a new one."
-            )
+        fresh = self._is_new_stream()
         with self._all_or_nothing(reset=fresh):
             self._check_parameters()
             tasks = self._read(X, y, groups, side_info, reset=fresh)
             if groups is None and not isinstance(X, TaskSet):
-                tasks = label_unnamed(tasks, 0 if fresh else self._stream.n_tasks)
+                label = f"unnamed task {0 if fresh else self._stream.n_tasks}"
+                tasks = tasks.replace(labels=np.array([label]), encoding=None)
             if fresh:
                 self._fit_tasks(tasks, self._seed(), validation)
             else:
@@ -271,7 +249,7 @@ class EmpiricalBayesLearner(MetaLearner):
             Scaling.of(tasks, self.fit_intercept).check(held_out.X, held_out.y, names=tasks.feature_names)
         self._stream, _ = Stream.begin(seed).take(tasks, held_out)
         learned, known = self._learn(tasks, held_out, self._clip(tasks.y))
-        self._store(learned, positions(known, tasks), tasks)
+        self._store(learned, positions_of(tasks.labels, known.labels), tasks)
 
     def _continue(self, batch: TaskSet, validation: TaskSet | None) -> None:
         """Select the model again if the stream has doubled, or else take a step of EM."""
@@ -282,7 +260,7 @@ class EmpiricalBayesLearner(MetaLearner):
         if self._stream.is_due or running is None:
             sample, held_out = self._stream.sample.sample, self._stream.validation.tasks
             learned, known = self._learn(sample, held_out, clip, continues=self._stream.is_settled)
-            self._store(learned, positions(known, tasks), tasks)
+            self._store(learned, positions_of(tasks.labels, known.labels), tasks)
             return
         residual = tasks if shared is None else shared.residual_tasks(tasks)
         with single_threaded_blas():
@@ -301,10 +279,22 @@ class EmpiricalBayesLearner(MetaLearner):
         held_out = None if validation is None else self._read_held_out(validation)
         stream, _ = Stream.begin(seed).take(sample, held_out)
         self._stream = replace(stream, sample=source.reservoir)
-        everything = _AllTasks(source, sample.in_label_order(seed))
+        ordered = sample.in_label_order(seed)
+
+        def all_tasks(
+            scaling: Scaling, side: SideFeatures | None, shared: OutOfFold | None = None
+        ) -> Statistics:
+            def residuals(tasks: TaskSet) -> TaskSet:
+                # Tasks of the sample get the regressor that was fitted without them.
+                assert shared is not None
+                return shared.residual_tasks(tasks, positions_of(tasks.labels, ordered.labels))
+
+            return source.statistics(Reader(scaling, side, None if shared is None else residuals))
+
         clip = self._clip(np.array(source.target_range))
-        learned, _ = self._learn(sample, held_out, clip, source_in=everything)
-        n_tasks = self.n_tasks_seen_ = everything.n_tasks + (0 if held_out is None else len(held_out))
+        learned, _ = self._learn(sample, held_out, clip, source_in=all_tasks)
+        n_tasks = learned.training_summary.n_tasks + (0 if held_out is None else len(held_out))
+        self.n_tasks_seen_ = n_tasks
         running = RunningModel.of(learned)
         self._stream = replace(self._stream, n_tasks=n_tasks, n_selected=n_tasks, running=running)
         source.close()
@@ -324,10 +314,9 @@ class EmpiricalBayesLearner(MetaLearner):
         """
         # In the order of labels, so that neither draws nor rounding depend on the order of the user's tasks.
         seed, quantile = self._stream.seed, self.loss_.quantile if isinstance(self.loss_, Pinball) else None
-        ordered = tasks.in_label_order(seed)
-        together, n_validation = join(
-            ordered, None if validation is None else validation.in_label_order(seed)
-        )
+        ordered = together = tasks.in_label_order(seed)
+        if validation is not None:
+            together = TaskSet.concat([ordered, validation.in_label_order(seed)], relabel=True)
         settings = Settings(
             # Quantiles are the median plus calibrated standard deviations.
             self.loss_ if quantile is None else Absolute(),
@@ -343,7 +332,7 @@ class EmpiricalBayesLearner(MetaLearner):
         running = self._stream.running if continues else None
         side = self._side_features(together) if running is None else running.side
         scaling = None if running is None else running.scaling
-        data = TrainingData(together, side, n_validation, settings, scaling)
+        data = TrainingData(together, side, len(together) - len(ordered), settings, scaling)
         options: dict[str, Any] = {"progress": self.progress, "source_in": source_in}
         if self.common is None:
             learned = learn(data, **options)
@@ -397,18 +386,10 @@ class EmpiricalBayesLearner(MetaLearner):
         elif self.common is not None:
             check_regressor(self.common)
         if not isinstance(self.loss_, BoxLoss) or isinstance(self.loss_, MarginLoss):
-            valid = [
-                name
-                for name, kind in LOSSES.items()
-                if issubclass(kind, BoxLoss) and not issubclass(kind, MarginLoss)
-            ]
             raise ValueError(
-                f"loss: EmpiricalBayesLearner does not support the {self.loss_.name} loss, its model of the targets "
-                f"is Gaussian; use ConditionalLearner(loss={self.loss_.name!r}), or one of {', '.join(valid)}"
+                f"loss: EmpiricalBayesLearner does not support the {self.loss_.name} loss, because its model of the targets "
+                f"is Gaussian; use ConditionalLearner(loss={self.loss_.name!r}), or a loss such as 'absolute' or 'squared'"
             )
-
-    def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _support_sampling(self) -> SupportSampling:
         return SupportSampling.of(self.n_support, self.order)
@@ -478,26 +459,6 @@ class EmpiricalBayesLearner(MetaLearner):
             return
         with tempfile.TemporaryDirectory(prefix="tailored-") as folder:
             yield DiskSource(scan, Path(folder), seed=seed, settings=None, n_threads=n_threads)
-
-
-class _AllTasks:
-    """Statistics of all tasks of a source, in the scaling and with the features that were learned on the sample."""
-
-    def __init__(self, source: TaskSource, sample: TaskSet) -> None:
-        self._source, self._sample = source, sample
-        self.n_tasks = 0
-
-    def __call__(
-        self, scaling: Scaling, side: SideFeatures | None, common: OutOfFold | None = None
-    ) -> Statistics:
-        def residuals(tasks: TaskSet) -> TaskSet:
-            # Tasks of the sample get the regressor that was fitted without them.
-            assert common is not None
-            return common.residual_tasks(tasks, positions(self._sample, tasks))
-
-        statistics = self._source.statistics(Reader(scaling, side, None if common is None else residuals))
-        self.n_tasks = statistics.totals().n_tasks
-        return statistics
 
 
 def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: int) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from .._utils.progress import progress_bar
-from .._utils.validation import check_choice, check_fraction, check_int, check_positive
+from .._utils.validation import check_choice, check_fraction, check_int, check_positive, check_psd
 from ..feature_maps import FeatureMap, get_feature_map
 from ..feature_maps.base import check_features
 from ..priors.representation import RepresentationPrior
@@ -25,10 +24,10 @@ from ..solvers.held_out import HeldOutPool
 from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..solvers.projected import StepSizes
 from ..tasks.episodes import split_rows
-from ..tasks.rows import Rows, clipped, mean_error, predictions
+from ..tasks.rows import Rows, Scaling, clipped, mean_error, predictions
 from ..tasks.task_set import TaskSet
+from ..within import solving
 from .base import MetaLearner
-from .reading import refuse_arguments
 
 Array = NDArray[np.float64]
 
@@ -36,32 +35,101 @@ Array = NDArray[np.float64]
 QUERY_ROWS, SOLVER, REDRAWN_ROWS = 2, 3, 4
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
+class PaperLearner(MetaLearner):
+    """Base of the paper's learners, whose constructor arguments are the fields.  See `ConditionalLearner`."""
+
+    loss: Any = "absolute"
+    inner: str = "exact"
+    fit_intercept: bool = True
+    clip: Any = None
+    initial_representation: Any = None
+    tol: float = 1e-8
+    max_iter: int = 1000
+    n_jobs: int | None = None
+    random_state: Any = 0
+
+    def _check_within(self) -> None:
+        """Check the arguments of the within-task algorithm."""
+        self._check_loss()
+        check_positive("tol", self.tol)
+        check_int("max_iter", self.max_iter)
+        check_choice("inner", self.inner, solving.WITHIN)
+
+    def _start(
+        self,
+        clip: tuple[float, float] | None,
+        bias: str = "none",
+        feature_map: FeatureMap | None = None,
+        n_side: int = 0,
+    ) -> RepresentationPrior:
+        """Return the prior with H = 0, C = C₀ and b = 0."""
+        C0 = self._initial_representation()
+        return RepresentationPrior(
+            scaling=Scaling.raw(self.n_features_in_, self.fit_intercept),
+            conditioning=Constant(C0, n_side),
+            bias=Bias.zero(bias, len(C0), n_side),
+            feature_map=feature_map,
+            clip=clip,
+            loss=self.loss_,
+            inner=self.inner,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+
+    def _initial_representation(self) -> Array:
+        value, d = self.initial_representation, self.n_features_in_ + bool(self.fit_intercept)
+        if value is None:
+            return np.eye(d)
+        if np.ndim(value) == 0:
+            if not np.isfinite(value) or value < 0:
+                raise ValueError(f"initial_representation: a number must be finite and >= 0, got {value!r}")
+            return float(value) * np.eye(d)
+        return check_psd(value, "initial_representation", d)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class IndependentLearner(PaperLearner):
+    """Independent task learning, θ = I (ITL in the paper): a baseline that shares nothing between tasks.
+
+    Parameters
+    ----------
+    initial_representation : float or array (d, d), optional
+        θ of every task; by default the identity, and a number gives a multiple of it.
+    loss, inner, fit_intercept, clip, tol, max_iter, n_jobs
+        As for `ConditionalLearner`.
+    random_state : int, RandomState or None, default=0
+        Draws the support and query rows of `score`.
+    """
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
+        """Solve the given tasks; nothing is learned across them."""
+        return self._learn(X, y, groups, side_info, reset=True)
+
+    def partial_fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
+        """Solve the given tasks as `fit` does; there is no state to continue."""
+        return self._learn(X, y, groups, side_info, reset=not hasattr(self, "prior_"))
+
+    def _learn(self, X: Any, y: Any, groups: Any, side_info: Any, *, reset: bool) -> Self:
+        with self._all_or_nothing(reset=reset):
+            self._check_within()
+            tasks = self._read(X, y, groups, side_info, reset=reset)
+            self.prior_, self.n_iter_ = self._start(self._clip(tasks.y)), 1
+            self._remember(tasks)
+        return self
+
+
 @dataclass(frozen=True)
 class Stream:
-    """State of a stream of tasks, from which `partial_fit` continues.
-
-    Adding tasks makes a new object, so that a call that fails leaves the old one unchanged.
-
-    Attributes
-    ----------
-    seed : int
-    pool : HeldOutPool or None
-    feature_map : FeatureMap or None
-        Fitted to the tasks of the first call.
-    state : object
-        State of the solver.
-    n_tasks, n_train : int
-        Number of tasks, and of training tasks among them.
-    squared_phi, squared_y, n_y
-        Running sums for the scale of φ and for the substitute of a Lipschitz constant.
-    """
+    """State of a stream of tasks, from which `partial_fit` continues."""
 
     seed: int
     pool: HeldOutPool | None
-    feature_map: FeatureMap | None = None
-    state: Any = None
+    feature_map: FeatureMap | None = None  # fitted to the tasks of the first call
+    state: Any = None  # of the solver
     n_tasks: int = 0
     n_train: int = 0
+    # Running sums for the scale of φ and for the substitute of a Lipschitz constant.
     squared_phi: float = 0.0
     squared_y: float = 0.0
     n_y: int = 0
@@ -100,26 +168,21 @@ def _supports_partial_fit(learner: ObjectiveLearner) -> bool:
     return True
 
 
-class ObjectiveLearner(MetaLearner):
+@dataclass(kw_only=True, eq=False, repr=False)
+class ObjectiveLearner(PaperLearner):
     """Base of the learners that minimise an objective with a solver; a subclass without features has H = 0."""
 
-    feature_map: Any = None
-    inner: str
-    objective: str
-    rank: int | None = None
-    bias: str
-    solver: Any
-    initial_representation: Any
-    lipschitz: float | None
-    scale_features: bool = True
-    tune_scale: bool
-    validation_fraction: float
-    support: float
-    progress: bool
-    random_state: Any
-    step_size_: StepSizes
-    theory_constants_: dict[str, float]
-    _stream: Stream
+    objective: str = "surrogate"
+    bias: str = "none"
+    solver: Any = "projected"
+    lipschitz: float | None = None
+    tune_scale: bool = True
+    validation_fraction: float = 0.2
+    support: float = 0.5
+    progress: bool = False
+    step_size_: StepSizes = field(init=False)
+    theory_constants_: dict[str, float] = field(init=False)
+    _stream: Stream = field(init=False)
 
     def fit(
         self,
@@ -129,7 +192,6 @@ class ObjectiveLearner(MetaLearner):
         groups: Any = None,
         side_info: Any = None,
         validation: TaskSet | None = None,
-        **others: Any,
     ) -> Self:
         """Learn from many tasks.
 
@@ -142,7 +204,6 @@ class ObjectiveLearner(MetaLearner):
         validation : TaskSet, optional
             Tasks for model selection; by default some of the training tasks are held out.
         """
-        refuse_arguments(self, others)
         with self._all_or_nothing(reset=True):
             self._learn(X, y, groups, side_info, validation, reset=True, whole=True)
         return self
@@ -157,18 +218,13 @@ class ObjectiveLearner(MetaLearner):
         side_info: Any = None,
         validation: TaskSet | None = None,
     ) -> Self:
-        """Continue with more tasks of a stream.
+        """Continue with more tasks of a stream; a call that fails changes nothing.
 
         The result is bitwise independent of how the stream is split into calls, except that feature maps that learn
         from data are fitted to the tasks of the first call.  It differs from `fit` in the scale of φ: `fit` uses the
-        root mean square over all tasks, a stream the one over the tasks so far.  `predict` then uses the tasks of the
-        last call.  A call that fails changes nothing.
+        root mean square over all tasks, a stream the one over the tasks so far.
         """
-        fresh = not hasattr(self, "_stream")
-        if fresh and hasattr(self, "prior_"):
-            raise ValueError(
-                "partial_fit: a loaded learner cannot continue a stream. Pickle it instead, or fit a new one."
-            )
+        fresh = self._is_new_stream()
         with self._all_or_nothing(reset=fresh):
             self._learn(X, y, groups, side_info, validation, reset=fresh, whole=False)
             self._goes_on = True
@@ -176,33 +232,27 @@ class ObjectiveLearner(MetaLearner):
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments; ``solver__step`` sets an argument of the solver and replaces a name by an object."""
-        before = self.solver
-        if any(name.startswith("solver__") for name in params):
-            # A copy, so that an invalid name leaves the solver unchanged.
-            self.solver = params["solver"] = clone(get_solver(params.get("solver", self.solver)))
-        try:
+        with self._restored_on_failure():
+            if any(name.startswith("solver__") for name in params):
+                # A copy, so that an invalid name leaves the solver unchanged.
+                self.solver = params["solver"] = clone(get_solver(params.get("solver", self.solver)))
             super().set_params(**params)
-        except (TypeError, ValueError):
-            self.solver = before
-            raise
         return self
 
     # ------------------------------------------------------------------ learning
 
     def _learn(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any,
-        side_info: Any,
-        validation: TaskSet | None,
-        *,
-        reset: bool,
-        whole: bool,
+        self, X: Any, y: Any, groups: Any, side_info: Any, validation: Any, *, reset: bool, whole: bool
     ) -> None:
         solver = self._check_parameters()
         tasks = self._read(X, y, groups, side_info, reset=reset)
-        stream = self._begin(solver) if reset else self._stream
+        if reset:
+            seed, needed = self._seed(), solver.needs_held_out
+            stream = Stream(
+                seed, HeldOutPool(self.validation_fraction, self.support, seed) if needed else None
+            )
+        else:
+            stream = self._stream
         held_out = None if validation is None else self._read_held_out(validation)
         ordered = tasks
         if whole and not solver.uses_task_order:
@@ -215,7 +265,7 @@ class ObjectiveLearner(MetaLearner):
             stream = replace(stream, feature_map=feature_map.fit(train))
         stream, batch = self._batch(stream, train, whole)
         stream = replace(stream, n_tasks=stream.n_tasks + len(tasks))
-        start = self._start(stream, batch.phis.shape[1], self._clip(tasks.y))
+        start = self._start(self._clip(tasks.y), self.bias, stream.feature_map, batch.phis.shape[1])
         with progress_bar("Learning from tasks", solver.n_ticks(len(batch)), enabled=self.progress) as tick:
             problem = Problem(
                 start,
@@ -242,12 +292,6 @@ class ObjectiveLearner(MetaLearner):
             setattr(self, name, value)
         self._remember(tasks)
 
-    def _begin(self, solver: Solver) -> Stream:
-        # RandomState.randint exists in every form that scikit-learn accepts for random_state.
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        pool = HeldOutPool(self.validation_fraction, self.support, seed) if solver.needs_held_out else None
-        return Stream(seed, pool)
-
     def _hold_out(self, stream: Stream, tasks: TaskSet, validation: TaskSet | None) -> tuple[Stream, TaskSet]:
         """Return the stream with its held-out tasks, and the training tasks."""
         if validation is not None:
@@ -261,17 +305,6 @@ class ObjectiveLearner(MetaLearner):
             return stream, tasks
         pool, mask = stream.pool.partition(tasks, stream.n_tasks)
         return replace(stream, pool=pool), tasks[np.flatnonzero(mask)]
-
-    def _start(self, stream: Stream, n_side: int, clip: tuple[float, float] | None) -> RepresentationPrior:
-        C0 = self._initial_representation(self.initial_representation)
-        return RepresentationPrior(
-            scaling=self._raw_units(),
-            conditioning=Constant(C0, n_side),
-            bias=Bias.zero(self.bias, len(C0), n_side),
-            feature_map=stream.feature_map,
-            clip=clip,
-            **self._within_settings(),
-        )
 
     def _features(self, feature_map: FeatureMap | None, tasks: TaskSet) -> Array:
         if feature_map is None:
@@ -342,7 +375,7 @@ class ObjectiveLearner(MetaLearner):
         return Surrogate(self.loss_, lipschitz, self.inner, self.tol, self.max_iter)
 
     def _check_parameters(self) -> Solver:
-        self._check_common()
+        self._check_within()
         check_choice("objective", self.objective, OBJECTIVES)
         check_choice("bias", self.bias, BIASES)
         check_fraction("validation_fraction", self.validation_fraction)
@@ -364,6 +397,7 @@ class ObjectiveLearner(MetaLearner):
         return solver
 
 
+@dataclass(eq=False, repr=False)
 class ConditionalLearner(ObjectiveLearner):
     """Conditional meta-learning of a representation for each task from its side information, as in the paper.
 
@@ -433,50 +467,10 @@ class ConditionalLearner(ObjectiveLearner):
         Step sizes of `ProjectedSGD`.
     """
 
-    def __init__(
-        self,
-        feature_map: Any = "auto",
-        *,
-        loss: Any = "absolute",
-        inner: str = "exact",
-        objective: str = "surrogate",
-        rank: int | None = 32,
-        bias: str = "none",
-        fit_intercept: bool = True,
-        clip: Any = None,
-        solver: Any = "projected",
-        initial_representation: Any = None,
-        lipschitz: float | None = None,
-        scale_features: bool = True,
-        tune_scale: bool = True,
-        validation_fraction: float = 0.2,
-        support: float = 0.5,
-        tol: float = 1e-8,
-        max_iter: int = 1000,
-        n_jobs: int | None = None,
-        progress: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        self.feature_map = feature_map
-        self.loss = loss
-        self.inner = inner
-        self.objective = objective
-        self.rank = rank
-        self.bias = bias
-        self.fit_intercept = fit_intercept
-        self.clip = clip
-        self.solver = solver
-        self.initial_representation = initial_representation
-        self.lipschitz = lipschitz
-        self.scale_features = scale_features
-        self.tune_scale = tune_scale
-        self.validation_fraction = validation_fraction
-        self.support = support
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.progress = progress
-        self.random_state = random_state
+    feature_map: Any = "auto"
+    _: KW_ONLY
+    rank: int | None = 32
+    scale_features: bool = True
 
     @classmethod
     def paper(cls, **overrides: Any) -> Self:
@@ -496,6 +490,7 @@ class ConditionalLearner(ObjectiveLearner):
         return cls(**{**settings, **overrides})
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class UnconditionalLearner(ObjectiveLearner):
     """One representation θ = C for all tasks: the objectives of `ConditionalLearner` with H = 0.
 
@@ -505,42 +500,3 @@ class UnconditionalLearner(ObjectiveLearner):
 validation_fraction, support, tol, max_iter, n_jobs, progress, random_state
         As for `ConditionalLearner` (``bias`` is "none" or "shared").
     """
-
-    def __init__(
-        self,
-        *,
-        loss: Any = "absolute",
-        inner: str = "exact",
-        objective: str = "surrogate",
-        bias: str = "none",
-        fit_intercept: bool = True,
-        clip: Any = None,
-        solver: Any = "projected",
-        initial_representation: Any = None,
-        lipschitz: float | None = None,
-        tune_scale: bool = True,
-        validation_fraction: float = 0.2,
-        support: float = 0.5,
-        tol: float = 1e-8,
-        max_iter: int = 1000,
-        n_jobs: int | None = None,
-        progress: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        self.loss = loss
-        self.inner = inner
-        self.objective = objective
-        self.bias = bias
-        self.fit_intercept = fit_intercept
-        self.clip = clip
-        self.solver = solver
-        self.initial_representation = initial_representation
-        self.lipschitz = lipschitz
-        self.tune_scale = tune_scale
-        self.validation_fraction = validation_fraction
-        self.support = support
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_jobs = n_jobs
-        self.progress = progress
-        self.random_state = random_state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,32 @@ from ..priors.base import Predicted
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
-from ..tasks.encoding import Encoding, as_columns, columns_to_encode
-from ..tasks.reading import LongTable, positions_of, prediction_frame, read_labels
+from ..tasks.encoding import as_columns, columns_to_encode
+from ..tasks.reading import LongTable, positions_of, prediction_frame
 from ..tasks.rows import LIMIT, Scaling
 from ..tasks.task_set import TaskSet, no_tasks, offsets_of
 
 _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"
+
+
+def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+    """Return dense or CSR rows of floats, and targets if there are any, as scikit-learn validates them."""
+    refuse_masked("X", X)
+    refuse_masked("y", y)
+    with numbers_of("X"):
+        options |= {"accept_sparse": "csr", "dtype": np.float64}
+        if isinstance(y, str):
+            return validate_data(
+                estimator, X, reset=False, ensure_min_samples=0, ensure_min_features=0, **options
+            )
+        return validate_data(estimator, X, targets_in_objects(y), y_numeric=True, **options)
+
+
+def refuse_other_arguments(has_them: str, **arguments: Any) -> None:
+    """Raise TypeError if rows come with arguments that they already have."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise TypeError(f"{name}: {has_them.format(name=name)}")
 
 
 def read_tasks(
@@ -32,7 +52,6 @@ def read_tasks(
     groups: Any = None,
     side_info: Any = None,
     *,
-    loss: Loss,
     reset: bool,
     min_features: int = 1,
 ) -> TaskSet:
@@ -42,9 +61,8 @@ def read_tasks(
             "X: only EmpiricalBayesLearner.fit takes a scan. Read its rows with TaskSet.from_frame."
         )
     if isinstance(X, TaskSet):
-        for name, value in (("y", y), ("groups", groups), ("side_info", side_info)):
-            if value is not None:
-                raise TypeError(f"{name}: a TaskSet has its own {name}; pass arrays or a TaskSet")
+        has_them = "a TaskSet has its own {name}; pass arrays or a TaskSet"
+        refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info)
         tasks = X
         if len(tasks) == 0:
             raise ValueError("X: the task set is empty; pass at least one task")
@@ -52,22 +70,13 @@ def read_tasks(
     elif not reset and (read := encoded_rows(learner, X))[1] is not None:
         tasks = TaskSet(read[0], y, groups, side_info).replace(feature_names=read[1])
     else:
-        if reset:
-            require_numbers(X)
-        refuse_masked("X", X)
-        refuse_masked("y", y)
-        with numbers_of("X or y"):
-            X, y = validate_data(
-                learner,
-                X,
-                targets_in_objects(y),
-                reset=reset,
-                accept_sparse="csr",
-                dtype=np.float64,
-                y_numeric=True,
-                ensure_all_finite=False,
-                ensure_min_features=min_features,
+        if reset and (columns := columns_to_encode(X)):
+            raise ValueError(
+                f"X: column {name_some(columns)} holds strings, categories or dates. TaskSet.from_frame encodes them, and "
+                "fit takes the TaskSet; or encode them as numbers."
             )
+        options = {"ensure_all_finite": False, "ensure_min_features": min_features}
+        X, y = validated(learner, X, y, reset=reset, **options)
         if reset and groups is None and len(X.shape) == 2 and X.shape[0] > 1:
             warnings.warn(
                 f"groups is None, so all {X.shape[0]} rows are one task; pass groups= with a label for each row (in "
@@ -82,7 +91,7 @@ def read_tasks(
             f"X has {tasks.n_features} feature(s) (shape={tasks.X.shape}) while a minimum of 1 is required. Tasks without "
             "features need EmpiricalBayesLearner with fit_intercept=True."
         )
-    _check_targets(tasks, loss)
+    _check_targets(tasks, learner.loss_)
     return tasks if reset else align_side_info(learner, tasks)
 
 
@@ -93,7 +102,7 @@ def encoded_rows(learner: Any, X: Any) -> tuple[Any, NDArray[Any] | None]:
     return rows, None if rows is X else encoding.feature_names
 
 
-def has_no_rows(X: Any, n_features: int, y: Any) -> bool:
+def _has_no_rows(X: Any, n_features: int, y: Any) -> bool:
     """Return whether a task has no rows, as a filtered table may have."""
     shape: tuple[int, ...] = np.shape(X) if isinstance(X, list | tuple) else getattr(X, "shape", (1,))
     if not shape or shape[0] != 0:
@@ -103,16 +112,6 @@ def has_no_rows(X: Any, n_features: int, y: Any) -> bool:
     if len(shape) == 2 and type(X) is np.ndarray and shape[1] != n_features:
         raise ValueError(f"X has {shape[1]} columns (and no rows), but there were {n_features} in fit.")
     return True
-
-
-def require_numbers(X: Any) -> None:
-    """Raise ValueError if columns of a frame hold categories or dates; scikit-learn's message has no advice."""
-    columns = columns_to_encode(X)
-    if columns:
-        raise ValueError(
-            f"X: column {name_some(columns)} holds strings, categories or dates. TaskSet.from_frame encodes them, and fit "
-            "takes the TaskSet; or encode them as numbers."
-        )
 
 
 def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
@@ -183,7 +182,7 @@ def _check_targets(tasks: TaskSet, loss: Loss) -> None:
         raise
 
 
-def clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Scaling) -> TaskSet | None:
+def _clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Scaling) -> TaskSet | None:
     """Return one task from valid float64 arrays; None for any other input, which is then read and checked.
 
     scikit-learn's validation costs more than adapting to the task.
@@ -196,8 +195,16 @@ def clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Scaling) 
         and X.shape == (len(y), n_features)
         and y.ndim == 1
         and len(y) > 0
-        and (side_info is None or _is_vector(side_info))
     )
+    if side_info is not None:
+        clean = (
+            clean
+            and type(side_info) is np.ndarray
+            and side_info.ndim == 1
+            and side_info.dtype == np.float64
+            and side_info.size > 0
+            and bool(np.vdot(side_info, side_info) <= LIMIT**2)
+        )
     if not (clean and units.holds(X, y)):
         return None
     # Views: a TaskSet makes its arrays read-only, and these belong to the user.
@@ -206,41 +213,16 @@ def clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Scaling) 
     return TaskSet.from_arrays(X, y, np.array([0, len(y)]), np.zeros(1, dtype=int), side)
 
 
-def _is_vector(side_info: Any) -> bool:
-    """Return whether the side information of one task is a valid vector of numbers."""
-    return (
-        type(side_info) is np.ndarray
-        and side_info.ndim == 1
-        and side_info.dtype == np.float64
-        and side_info.size > 0
-        and bool(np.vdot(side_info, side_info) <= LIMIT**2)
-    )
-
-
-def task_positions(known: NDArray[Any], groups: Any, n_rows: int) -> NDArray[np.int64]:
-    """Return the position of each row's task among those with the labels `known`; −1 for other tasks."""
-    labels = read_labels(groups, "groups")
-    if len(labels) != n_rows:
-        raise ValueError(f"groups: expected {n_rows} labels, one per row of X, got {len(labels)}")
-    return positions_of(labels, known)
-
-
 def tasks_without_rows(
-    X: Any, groups: Any, chosen: NDArray[np.bool_], side_info: Any
+    X: Any, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: Any
 ) -> tuple[TaskSet, NDArray[np.int64]]:
     """Return the tasks of the chosen rows without rows, and the position of each chosen row's task."""
-    labels = read_labels(groups, "groups")
     if isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(labels):
         # An array has a row for each row of X; frames and mappings are searched by label.
         table = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
         side_info = table[chosen]
-    tasks = TaskSet(X, np.zeros(X.shape[0]), labels[chosen], side_info)
+    tasks = TaskSet(X[chosen], np.zeros(int(chosen.sum())), labels[chosen], side_info)
     return tasks.without_rows(), positions_of(labels[chosen], tasks.labels)
-
-
-def label_unnamed(tasks: TaskSet, n_before: int) -> TaskSet:
-    """Return a task that the user did not name under a label that no earlier task has."""
-    return tasks.replace(labels=np.array([f"unnamed task {n_before}"]), encoding=None)
 
 
 def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
@@ -254,17 +236,6 @@ def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
             UserWarning,
             stacklevel=outside(),
         )
-
-
-def refuse_arguments(learner: Any, others: dict[str, Any]) -> None:
-    """Raise TypeError for arguments of `fit` that a learner does not take."""
-    for name in others:
-        if name == "sample_weight":
-            raise TypeError(
-                f"sample_weight: {type(learner).__name__} does not take weights; EmpiricalBayesLearner.fit takes "
-                "frequency weights"
-            )
-        raise TypeError(f"{type(learner).__name__}.fit() got an unexpected keyword argument {name!r}")
 
 
 def repeat_rows(tasks: TaskSet, sample_weight: Any, groups: Any, *, from_rows: bool) -> TaskSet:
@@ -319,32 +290,30 @@ def read_one_task(learner: Any, X: Any, y: Any, side_info: Any) -> TaskSet:
     """Return a set of one task, which may have no rows."""
     if not hasattr(learner, "prior_"):  # scikit-learn's check alone costs as much as adapting
         check_is_fitted(learner, "prior_")
+    scaling, names = learner.prior_.scaling, getattr(learner, "feature_names_in_", None)
     if side_info is not None:
         refuse_side_info(learner)
     if isinstance(X, TaskSet):
-        task = read_tasks(learner, X, y, None, side_info, loss=learner.loss_, reset=False)
-        learner.prior_.scaling.check(task.X, task.y, getattr(learner, "feature_names_in_", None))
+        task = read_tasks(learner, X, y, None, side_info, reset=False)
+        scaling.check(task.X, task.y, names)
         return task
-    scaling, names = learner.prior_.scaling, getattr(learner, "feature_names_in_", None)
-    if X is None or has_no_rows(X, learner.n_features_in_, y):
+    if X is None or _has_no_rows(X, learner.n_features_in_, y):
         if X is None and y is not None:
             raise ValueError("y: got targets without rows; pass X as well")
         # Side information is read with one row, which is dropped.
         task = TaskSet(np.zeros((1, learner.n_features_in_)), [0.0], None, side_info).without_rows()
         return align_side_info(learner, task)
-    task_or_none = clean_task(X, y, side_info, learner.n_features_in_, scaling)
-    if task_or_none is None:
+    clean = _clean_task(X, y, side_info, learner.n_features_in_, scaling)
+    if clean is None:
         # Unlike scikit-learn's validation, this does not warn of arrays without names.
         X, row_names = encoded_rows(learner, X)
         task = TaskSet(X, y, None, side_info)
         task = task if row_names is None else task.replace(feature_names=row_names)
         check_names(learner, task)
-        task = align_side_info(learner, task)
-        scaling.check(task.X, task.y, names)
-    else:
-        task = task_or_none
-    learner.loss_.check_targets(task.y)
-    return task
+        clean = align_side_info(learner, task)
+        scaling.check(clean.X, clean.y, names)
+    learner.loss_.check_targets(clean.y)
+    return clean
 
 
 def read_tensors(
@@ -369,120 +338,51 @@ def read_tensors(
     return tasks
 
 
-# --- predict_tasks: frames in, a frame out
+def read_table(
+    learner: Any, data: Any, name: str, task: Any, target: str | None, side_info: Any = None
+) -> tuple[TaskSet, NDArray[np.intp]]:
+    """Return the rows of a frame or task set as tasks; row i of the tasks is row ``order[i]`` of the frame.
 
-
-class ColumnNames(NamedTuple):
-    """The columns of a learner's frames; None where it was fitted without names."""
-
-    task: str | tuple[str, ...] | None
-    target: str | None
-    features: list[str] | None
-    side: list[str] | None
-    n_features: int
-    n_side: int
-    encoding: Encoding | None
-
-    @classmethod
-    def of(cls, learner: Any, task: Any, target: str | None) -> ColumnNames:
-        """Return the names of `fit`; the arguments `task` and `target` replace them."""
-        columns = learner.columns_in_
-        features = getattr(learner, "feature_names_in_", None)
-        return cls(
-            columns["task"] if task is None else task if isinstance(task, str) else tuple(task),
-            columns["target"] if target is None else target,
-            None if features is None else list(features),
-            columns["side_info"],
-            learner.n_features_in_,
-            learner.n_side_info_in_,
-            learner.encoding_,
+    The frame ``name`` is "query", which has no targets, or "support".
+    """
+    if isinstance(data, TaskSet):
+        refuse_other_arguments(
+            "a TaskSet has its own side_info; leave it out, or pass a frame", side_info=side_info
         )
-
-    @property
-    def task_columns(self) -> tuple[str, ...]:
-        return () if self.task is None else as_columns(self.task)
-
-    @property
-    def feature_columns(self) -> list[str]:
-        """Feature columns of a frame, as far as they are known."""
-        if self.encoding is not None:
-            return [column.name for column in self.encoding.features]
-        return self.features or []
-
-
-class FrameRows(NamedTuple):
-    """The rows of a frame as tasks; row i of the tasks is row ``order[i]`` of the frame."""
-
-    tasks: TaskSet
-    order: NDArray[np.intp]
-
-
-def read_query(query: Any, names: ColumnNames, side_info: Any) -> FrameRows:
-    """Return the tasks of the rows to predict, with side information from `side_info` or from the query."""
-    if isinstance(query, TaskSet):
-        if side_info is not None:
-            raise TypeError("side_info: a TaskSet has its own side_info; leave it out, or pass a frame")
-        return FrameRows(query, np.arange(len(query.y)))
-    return _read_frame(query, "query", names, None, side_info)
-
-
-def read_support(support: Any, names: ColumnNames) -> TaskSet | None:
-    """Return the tasks of the rows with targets."""
-    if support is None or isinstance(support, TaskSet):
-        return support
-    if names.target is None:
-        raise ValueError("target: the learner was not fitted on a frame; name the target column of support")
-    tasks = _read_frame(support, "support", names, names.target, None).tasks
-    return tasks if len(tasks) else None
-
-
-def _read_frame(data: Any, name: str, names: ColumnNames, target: str | None, side_info: Any) -> FrameRows:
-    if names.task is None:
+        return data, np.arange(len(data.y))
+    if task is None:
         raise ValueError(f"task: the learner was not fitted on a frame; name the label column of {name}")
-    frame = read_frame(data, name)
-    side = None
-    if names.side is not None and side_info is None and set(names.side) <= set(frame.columns):
-        side = names.side
-    features = None if names.encoding is not None else names.features
-    if names.encoding is None and features is None:
-        features = other_columns(frame.columns, (*names.task_columns, names.target, *(side or ())))
-        if len(features) != names.n_features:
+    frame, n_features, encoding = read_frame(data, name), learner.n_features_in_, learner.encoding_
+    side, features = learner.columns_in_["side_info"], getattr(learner, "feature_names_in_", None)
+    if side is None or side_info is not None or not set(side) <= set(frame.columns):
+        side = []
+    if encoding is not None:
+        columns = [column.name for column in encoding.features]
+    elif features is not None:
+        columns = list(features)
+    else:
+        columns = other_columns(frame.columns, (*as_columns(task), target, *side))
+        if len(columns) != n_features:
             raise ValueError(
-                f"{name}: expected {names.n_features} feature columns as in fit, got {len(features)}: "
-                f"{name_some(features, 12)}"
+                f"{name}: expected {n_features} feature columns as in fit, got {len(columns)}: {name_some(columns, 12)}"
             )
-    required = [
-        *names.task_columns,
-        *([] if target is None else [target]),
-        *names.feature_columns,
-        *(side or ()),
-    ]
-    require_columns(frame, name, required)
+    target = None if name == "query" else target
+    require_columns(frame, name, [*as_columns(task), *([] if target is None else [target]), *columns, *side])
     if not len(frame):
-        return FrameRows(no_tasks(names.n_features), np.zeros(0, dtype=np.intp))
-    rows = LongTable(data, names.task, target, features, side_info, side, names.encoding).read()
-    return FrameRows(TaskSet.from_grouped(*rows), np.argsort(rows.grouping.codes, kind="stable"))
+        return no_tasks(n_features), np.zeros(0, dtype=np.intp)
+    rows = LongTable(
+        data, task, target, columns if encoding is None else None, side_info, side or None, encoding
+    ).read()
+    return TaskSet.from_grouped(*rows), np.argsort(rows.grouping.codes, kind="stable")
 
 
-def require_side_info(tasks: TaskSet, names: ColumnNames) -> TaskSet:
-    """Return the tasks; raise ValueError if they lack the side information that the learner was fitted with."""
-    if names.n_side and tasks.side_info is None:
-        columns = f" with the columns {name_some(names.side, 12)}" if names.side else ""
-        raise ValueError(
-            f"side_info: the learner was fitted with side information{columns}; pass side_info=, or frames or task "
-            "sets that have it"
-        )
-    return tasks
-
-
-def prediction_table(predicted: Predicted, query: Any, rows: FrameRows, names: ColumnNames) -> Any:
+def prediction_table(predicted: Predicted, query: Any, order: NDArray[np.intp], task: Any) -> Any:
     """Return predictions next to the task labels: a frame like the query, or a structured array."""
     columns = predicted._asdict()
     if not isinstance(query, TaskSet):
-        return prediction_frame(columns, query, rows.order, names.task_columns)
-    table = np.empty(
-        len(query.y), dtype=[("task", query.labels.dtype), *((column, np.float64) for column in columns)]
-    )
+        return prediction_frame(columns, query, order, as_columns(task))
+    dtype = [("task", query.labels.dtype), *((column, np.float64) for column in columns)]
+    table = np.empty(len(query.y), dtype=dtype)
     table["task"] = np.repeat(query.labels, query.sizes)
     for column, values in columns.items():
         table[column] = values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -24,17 +25,17 @@ from ..tasks.task_set import TaskSet
 
 def effects(learner: Any, tasks: TaskSet, coverage: float) -> Any:
     """Return a table of the coefficients of each task after adapting to its rows."""
-    training = getattr(learner, "training_summary_", None)
-    found = task_effects(learner.prior_, tasks, None if training is None else training.mean, learner.n_jobs)
-    lower, upper = found.interval(coverage)
-    names = _coefficient_names(learner)
+    training, names = getattr(learner, "training_summary_", None), coefficient_names(learner)
+    mean = None if training is None else training.mean
+    weights, std = (values.ravel() for values in task_effects(learner.prior_, tasks, mean, learner.n_jobs))
+    half_width = NormalDist().inv_cdf(0.5 + 0.5 * coverage) * std
     columns = {
         "task": np.repeat(tasks.labels, len(names)),
         "column": np.tile(np.array(names, dtype=object), len(tasks)),
-        "effect": found.weights.ravel(),
-        "std": found.std.ravel(),
-        "lower": lower.ravel(),
-        "upper": upper.ravel(),
+        "effect": weights,
+        "std": std,
+        "lower": weights - half_width,
+        "upper": weights + half_width,
     }
     return as_frame(columns)
 
@@ -45,13 +46,12 @@ def summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | None =
     Errors are those of held-out tasks of `fit`, sampled as ``sampling`` (a `SupportSampling`) says, or those of the support
     and query rows ``split``, of which ``sampling`` is the number or fraction of support rows.
     """
-    training = getattr(learner, "training_summary_", None)
-    columns = learner.columns_in_
+    training, columns = getattr(learner, "training_summary_", None), learner.columns_in_
     side_names = columns.get("side_info") or [f"s{j}" for j in range(learner.n_side_info_in_)]
     description = ModelDescription(
         learner.prior_,
         training,
-        _coefficient_names(learner),
+        coefficient_names(learner),
         [str(name) for name in side_names],
         getattr(learner, "scale_", 1.0),
     )
@@ -68,11 +68,6 @@ def summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | None =
     return build_summary(title, _sentences(learner), description, errors, loss, evaluated_on)
 
 
-def _coefficient_names(learner: Any) -> list[str]:
-    names = getattr(learner, "feature_names_in_", None)
-    return coefficient_names(names, learner.n_features_in_, learner.prior_.fit_intercept)
-
-
 def _sentences(learner: Any) -> tuple[str, ...]:
     """Return sentences about the selected model."""
     structure: dict[str, Any] | None = getattr(learner, "structure_", None)
@@ -83,7 +78,7 @@ def _sentences(learner: Any) -> tuple[str, ...]:
     if common is not None:
         name = type(common).__name__
         sentences.append(f"{name} is the shared regressor; the numbers below describe the residuals.")
-    sentences.append(describe_structure(structure, _coefficient_names(learner)))
+    sentences.append(describe_structure(structure, coefficient_names(learner)))
     n_side = learner.n_side_info_in_ if learner.prior_.reads_side_info else 0
     sentences.append(describe_side(learner.side_structure_, structure, n_side))
     sentences.append(describe_scale(learner.scale_))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from .._utils.records import Fitted
 from .._utils.threads import single_threaded_blas, single_threaded_products
@@ -22,8 +22,6 @@ from .._utils.validation import (
     check_shape,
     check_target,
     numbers_of,
-    refuse_masked,
-    targets_in_objects,
 )
 from ..files.format import save
 from ..losses import get_loss
@@ -35,8 +33,18 @@ from ..tasks.encoding import Encoding
 from ..tasks.rows import Scaling, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
+from .reading import validated
 
 Array = NDArray[np.float64]
+
+
+def check_calibration(prior: Prior, method: str) -> None:
+    """Raise ValueError if a method needs a calibration that the prior does not have."""
+    if prior.calibration is None:
+        raise ValueError(
+            f"{method}: the learner has no calibration; call its calibrate_intervals(tasks) with tasks it was not fitted "
+            "to, and adapt again (EmpiricalBayesLearner is calibrated by fit, from two tasks on)"
+        )
 
 
 class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
@@ -179,21 +187,12 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit the task's rows ``X`` (n, d), ``y`` (n,); a call that fails does not change the model."""
-        before = dict(vars(self))
-        try:
-            return self._fit(X, y)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
+        with self._restored_on_failure():
+            self._fit(X, y)
+        return self
 
-    def _fit(self, X: Any, y: Any) -> Self:
-        refuse_masked("X", X)
-        refuse_masked("y", y)
-        with numbers_of("X"):
-            X, y = validate_data(
-                self, X, targets_in_objects(y), accept_sparse="csr", dtype=np.float64, y_numeric=True
-            )
+    def _fit(self, X: Any, y: Any) -> None:
+        X, y = validated(self, X, y)
         Scaling.raw(X.shape[1]).check(X, y, getattr(self, "feature_names_in_", None))
         loss = get_loss(self.loss)
         loss.check_targets(y)
@@ -201,23 +200,16 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         self.clip_ = check_clip(self.clip, y)
         rows = np.ascontiguousarray(dense_rows(X, self.fit_intercept))
         d = rows.shape[1]
-        theta = (
-            np.eye(d) if self.representation is None else check_psd(self.representation, "representation", d)
-        )
+        theta = np.eye(d)
+        if self.representation is not None:
+            theta = check_psd(self.representation, "representation", d)
         bias = np.zeros(d) if self.bias is None else np.array(self.bias, dtype=float)
         if bias.shape != (d,) or not np.isfinite(bias).all():
             raise ValueError(f"bias: expected {d} finite numbers, got an array of shape {bias.shape}")
+        options: dict[str, Any] = {"inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
         with single_threaded_blas():
-            solution = solving.solve(
-                rows,
-                np.ascontiguousarray(y),
-                theta,
-                loss,
-                inner=self.inner,
-                offset=rows @ bias,
-                tol=self.tol,
-                max_iter=self.max_iter,
-            )
+            y = np.ascontiguousarray(y)
+            solution = solving.solve(rows, y, theta, loss, offset=rows @ bias, **options)
         self._prior = RepresentationPrior(
             scaling=Scaling.raw(X.shape[1], self.fit_intercept),
             clip=self.clip_,
@@ -226,12 +218,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         )
         self._support = self._encoding = None
         self._certificate = float(solution.gap), int(solution.n_iter)
-        none = np.zeros((0, 0, 0))
-        weights = (solution.coef + bias)[None]
-        self._store(
-            Posterior(weights, np.array([len(y)]), np.zeros(0), none, np.zeros((1, 0)), np.full(1, -1))
-        )
-        return self
+        weights, n_rows, nothing = (solution.coef + bias)[None], np.array([len(y)]), np.zeros((0, 0, 0))
+        self._store(Posterior(weights, n_rows, np.zeros(0), nothing, np.zeros((1, 0)), np.full(1, -1)))
 
     def _store(self, posterior: Posterior) -> None:
         weights = posterior.weights[0]
@@ -247,8 +235,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     @property
     def representation_(self) -> Array:
         """θ, in the user's units."""
-        at = self._evaluated_at()
-        theta = self._prior.representation(at, raw=True)[0]
+        theta = self._prior.representation(self._evaluated_at(), raw=True)[0]
         return np.asarray(theta * self._prior.size_factors(self._posterior.n_rows)[0])
 
     @property
@@ -280,8 +267,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "coef_")
         if self._support is not None:
             return self._support
-        one = np.zeros((0, self.n_features_in_))
-        return TaskSet.from_arrays(one, np.zeros(0), np.zeros(2, dtype=np.int64), np.zeros(1, dtype=np.int64))
+        return TaskSet(np.zeros((1, self.n_features_in_)), [0.0]).without_rows()
 
     # ------------------------------------------------------------------ predicting
 
@@ -289,31 +275,20 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """Return rows checked against those of `fit`; columns of tables are found by name."""
         if self._encoding is not None:
             X = self._encoding.encode_rows(X)
-        refuse_masked("X", X)
-        if self._support is not None and type(X) is np.ndarray:
-            # Rows of a `TaskSet` have no names: no reason to warn where the learner was fitted to a table.
-            with numbers_of("X"):
-                checked = check_array(
-                    X, dtype=np.float64, input_name="X", ensure_min_samples=0, ensure_min_features=0
-                )
-            if checked.shape[1] != self.n_features_in_:
-                raise ValueError(
-                    f"X has {checked.shape[1]} features, but {type(self).__name__} is expecting "
-                    f"{self.n_features_in_} features as input"
-                )
+        if self._support is None or type(X) is not np.ndarray:
+            X = validated(self, X)
         else:
+            # Rows of a `TaskSet` have no names: no reason to warn where the learner was fitted to a table.
+            options = {"ensure_min_samples": 0, "ensure_min_features": 0}
             with numbers_of("X"):
-                checked = validate_data(
-                    self,
-                    X,
-                    accept_sparse="csr",
-                    dtype=np.float64,
-                    reset=False,
-                    ensure_min_samples=0,
-                    ensure_min_features=0,
+                X = check_array(X, dtype=np.float64, input_name="X", **options)
+            if X.shape[1] != self.n_features_in_:
+                raise ValueError(
+                    f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
+                    "features as input"
                 )
-        self._prior.scaling.check(checked, names=getattr(self, "feature_names_in_", None))
-        return checked
+        self._prior.scaling.check(X, names=getattr(self, "feature_names_in_", None))
+        return X
 
     def predict(self, X: Any) -> Array:
         """Predict ``X @ coef_ + intercept_``, plus the shared regressor where the learner has one, clipped on request.
@@ -322,10 +297,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         the calibrated multiple of each row's standard deviation that makes the prediction a quantile.
         """
         check_is_fitted(self, "coef_")
-        X = self._inputs(X)
-        if self._prior.quantile is not None:
-            self._check_calibration("predict")
-        return self._predicted(X, None).prediction
+        return self._predicted(self._inputs(X), None).prediction
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
         """Predict intervals that contain the target of a new row with probability ``coverage``.
@@ -348,7 +320,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "coef_")
         check_fraction("coverage", coverage)
-        self._check_calibration("predict_interval")
+        check_calibration(self._prior, "predict_interval")
         found = self._predicted(self._inputs(X), coverage)
         return np.stack([found.lower, found.upper], axis=1)
 
@@ -358,7 +330,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         It combines the task's noise and the uncertainty of its weights, calibrated on the errors of held-out tasks.
         """
         check_is_fitted(self, "coef_")
-        self._check_calibration("predict_std")
+        check_calibration(self._prior, "predict_std")
         # Any coverage: the standard deviation does not depend on it, and quantiles near the median are always known.
         return self._predicted(self._inputs(X), 0.01).std
 
@@ -371,14 +343,6 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
                 self._posterior = self._prior.adapt(self._support, covariances=True)
         with single_threaded_products(*X.shape):
             return predict(self._prior, self._posterior, X, np.zeros(X.shape[0], dtype=np.intp), coverage)
-
-    def _check_calibration(self, method: str) -> None:
-        if self._prior.calibration is None:
-            raise ValueError(
-                f"{method}: the learner that adapted this model has no calibration; call calibrate_intervals(tasks) on "
-                "it with tasks it was not fitted to, and adapt again (EmpiricalBayesLearner is calibrated by fit, from "
-                "two tasks on)"
-            )
 
     # ------------------------------------------------------------------ saving
 

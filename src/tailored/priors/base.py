@@ -18,6 +18,7 @@ from scipy import sparse
 from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_cone, check_fraction, check_shape, outside
+from ..feature_maps.side_features import SideFeatures
 from ..gaussian.kernels import ENTRY
 from ..gaussian.mixture import Mixture
 from ..losses import Squared
@@ -224,9 +225,14 @@ class Prior(Record, ABC):
         return None
 
     @property
+    def side(self) -> SideFeatures | None:
+        """Features v(s) of the side information, or of the rows; None without any."""
+        return None
+
+    @property
     def reads_side_info(self) -> bool:
         """Return whether the prior depends on side information."""
-        return False
+        return self.side is not None and self.side.encoder.needs_side_info
 
     @property
     def runs_on_device(self) -> bool:

@@ -56,10 +56,6 @@ class FactorPrior(Prior):
         q = self.model.factors.shape[1]
         return q, q
 
-    @property
-    def reads_side_info(self) -> bool:
-        return self.side is not None and self.side.encoder.needs_side_info
-
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         rows = FactorRows.of(tasks, self.scaling, None if self.side is None else self.side(tasks))
         expected = posterior(rows, self.model, want=Want(means=True, covariances=covariances))

@@ -73,10 +73,6 @@ class MixturePrior(Prior):
         return self.model
 
     @property
-    def reads_side_info(self) -> bool:
-        return self.side is not None and self.side.encoder.needs_side_info
-
-    @property
     def needs_rows(self) -> bool:
         """Return whether features of the rows are read, so that second moments are not sufficient."""
         return self.side is not None and self.side.encoder.needs_rows

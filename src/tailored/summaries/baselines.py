@@ -13,7 +13,6 @@ from ..losses import Loss
 from ..priors.base import Prior, predict_blocks
 from ..tasks.rows import clipped, predictions, task_means
 from ..tasks.task_set import TaskSet
-from .effects import posterior_model
 from .training import OWN, TrainingSummary
 
 Array = NDArray[np.float64]
@@ -32,15 +31,15 @@ def baseline_predictions(
     own = np.where(support.sizes > 0, task_means(support.y, support.offsets), training.target_mean)
     by_method = {TASK_MEAN: np.repeat(own, query.sizes)}
     models: dict[str, Mixture] = {}
-    d, model = len(prior.scaling.columns), posterior_model(prior)
+    d = prior.n_weights
     if training.ridge is not None:
         models[RIDGE] = Mixture(np.ones(1), np.zeros((1, d)), training.ridge * np.eye(d)[None], 1.0)
-    if training.mixed_model is not None and model is not None:
+    if training.mixed_model is not None and prior.mixture is not None:
         models[MIXED_MODEL] = training.mixed_model
     # With a shared regressor they were fitted to the residuals, so their predictions are not comparable.
     if prior.regressor is not None or not models:
         return by_method
-    side = None if model is None or model.side is None else model.side(support)
+    side = None if prior.side is None else prior.side(support)
     statistics = statistics_of(support, prior.scaling, side)
     rows = prior.scaling.rows(query)
     for name, baseline in models.items():

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian.errors import as_one
 from ..gaussian.mixture import Mixture
 from ..priors.base import Prior
-from ..priors.mixture import MixturePrior
 from ..tasks.episodes import SupportSampling
+from ..tasks.rows import Scaling
 from .baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
-from .effects import INTERCEPT, posterior_model
+from .effects import INTERCEPT
 from .tables import MAX_ROWS, SENTENCE_WIDTH, Summary, Table
 from .training import OWN, TrainingSummary
 
@@ -49,26 +48,26 @@ class ModelDescription:
     scale: float = 1.0
 
     @property
-    def model(self) -> MixturePrior | None:
-        return posterior_model(self.prior)
+    def units(self) -> Scaling:
+        return self.prior.scaling
 
     @cached_property
     def mixture(self) -> Mixture:
-        """Return the mixture as it was estimated."""
-        assert self.model is not None
-        return self.model.mixture.scaled(1.0 / self.scale)
+        """The mixture as it was estimated."""
+        assert self.prior.mixture is not None
+        return self.prior.mixture.scaled(1.0 / self.scale)
 
     @cached_property
-    def overall(self) -> Mixture:
-        """Return one Gaussian with the mean and covariance of the mixture."""
-        return as_one(self.mixture)
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and covariance of the coefficients over all tasks, in scaled units."""
+        return self.mixture.moments()
 
     @property
-    def side_names(self) -> list[str]:
-        assert self.training is not None
-        assert self.training.side is not None
-        m = len(self.training.side.row_variance) - 1
-        return self.side_columns if len(self.side_columns) == m else [f"s{j}" for j in range(m)]
+    def variance_between_tasks(self) -> float | None:
+        """Variance of the random effects at a row, averaged over rows, for scaled targets; None if it is unknown."""
+        if self.training is None or self.training.row_moment is None:
+            return None
+        return max(float(np.sum(self.moments[1] * self.training.row_moment)), 0.0)
 
 
 def build_summary(
@@ -84,12 +83,16 @@ def build_summary(
     ``title`` has the name of the learner and of the task and target columns.  ``errors`` are mean losses by method and
     task, on tasks that ``evaluated_on`` describes.
     """
-    tables: dict[str, Table | None] = {"effects": effects_table(description)}
-    if description.model is not None:
-        tables["correlations"] = correlations_table(description)
-        tables["noise"] = noise_table(description)
-        tables.update(component_tables(description))
-        tables.update(side_tables(description))
+    if description.prior.mixture is None:
+        tables: dict[str, Table | None] = {"effects": prior_mean_table(description)}
+    else:
+        tables = {
+            "effects": effects_table(description),
+            "correlations": correlations_table(description),
+            "noise": noise_table(description),
+            **component_tables(description),
+            **side_tables(description),
+        }
     n_evaluated = np.isfinite(errors[OWN]).sum() if OWN in errors else 0
     caption = f"error: mean {loss} loss over {n_evaluated:,} {evaluated_on}."
     if len(errors) > 1:
@@ -101,7 +104,7 @@ def build_summary(
 
 
 def _title(name: str, task: Any, target: Any, training: TrainingSummary | None, n_features: int) -> str:
-    features = f"{n_features:,} feature" + ("s" if n_features != 1 else "")
+    features = f"{n_features:,} feature" + "s" * (n_features != 1)
     if training is None:
         return f"{name}: {features}"
     tasks = f"{training.n_tasks:,} tasks" + (f" ({task})" if task is not None else "")
@@ -109,30 +112,40 @@ def _title(name: str, task: Any, target: Any, training: TrainingSummary | None, 
     return f"{name}: {tasks}, {rows}, {features}"
 
 
+def prior_mean_table(description: ModelDescription) -> Table:
+    """Tabulate the prior mean of a prior without a mixture."""
+    centre = description.prior.mean_at_centre()
+    constant = np.full(len(description.columns), np.nan) if centre is None else centre
+    columns = {
+        "column": description.columns,
+        "fixed effect": description.units.raw_weights(constant).tolist(),
+    }
+    return Table("Fixed effects", columns, "fixed effect: prior mean of the coefficient.")
+
+
 def effects_table(description: ModelDescription) -> Table:
     """Tabulate fixed effects and random-effect standard deviations."""
-    units, training, d = description.prior.scaling, description.training, len(description.columns)
-    columns: dict[str, Any] = {"column": list(description.columns)}
-    if description.model is None:
-        centre = description.prior.mean_at_centre()
-        constant = np.full(d, np.nan) if centre is None else centre
-        columns["fixed effect"] = units.raw_weights(constant).tolist()
-        return Table("Fixed effects", columns, "fixed effect: prior mean of the coefficient.")
-    overall, mean = description.overall, None if training is None else training.mean
+    units, training, d = description.units, description.training, len(description.columns)
+    centre, covariance = description.moments
+    errors, mean = np.full(d, np.nan), None if training is None else training.mean
     # A mean that was fixed at zero has no standard error.
     estimated = mean is not None and bool((mean.column == 0).any())
-    errors = units.raw_deviations(mean.of(d, 0)) if mean is not None and estimated else np.full(d, np.nan)
-    deviations = units.raw_deviations(overall.covariances[0])
-    columns["fixed effect"] = units.raw_weights(overall.means[0].copy()).tolist()
-    columns["std. error"] = errors.tolist()
-    columns["random-effect std"] = deviations.tolist()
+    if mean is not None and estimated:
+        errors = units.raw_deviations(mean.of(d, 0))
+    deviations = units.raw_deviations(covariance)
+    columns: dict[str, Any] = {
+        "column": description.columns,
+        "fixed effect": units.raw_weights(centre.copy()).tolist(),
+        "std. error": errors.tolist(),
+        "random-effect std": deviations.tolist(),
+    }
     at_mean = ", at the mean of the side information" if description.side_columns else ""
     caption = (
         f"fixed effect: mean coefficient of the tasks{at_mean}. std. error: generalised least squares under the estimated "
         "covariances. random-effect std: standard deviation of the tasks' coefficients around that mean"
     )
     percent = []
-    if training is not None and training.side is not None and overall.side is not None:
+    if training is not None and training.side is not None and description.mixture.side is not None:
         explained = training.side.coefficient_std[0]
         total = np.hypot(explained, deviations)
         columns["R² of side info"] = (np.divide(explained, total, np.zeros(d), where=total > 0) ** 2).tolist()
@@ -150,15 +163,14 @@ def effects_table(description: ModelDescription) -> Table:
     order = None
     if d > MAX_ROWS:
         # Scaled columns have comparable sizes, so scaled coefficients say which ones matter.
-        size = overall.means[0] ** 2 + np.diagonal(overall.covariances[0])
-        order = np.argsort(-size, kind="stable").tolist()
+        order = np.argsort(-(centre**2 + np.diagonal(covariance)), kind="stable").tolist()
     return Table("Fixed effects and random-effect std", columns, caption + ".", percent, order=order)
 
 
 def correlations_table(description: ModelDescription) -> Table | None:
     """Tabulate the correlations of the random effects: as a matrix, or the largest ones."""
-    units = description.prior.scaling
-    covariance = units.raw_representation(description.overall.covariances[0])
+    units = description.units
+    covariance = units.raw_representation(description.moments[1])
     deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
     # Whether a coefficient varies must not depend on the unit of its column.
     relevance = deviation * units.columns
@@ -178,10 +190,9 @@ def correlations_table(description: ModelDescription) -> Table | None:
         )
     title = "Correlations of the random effects"
     if len(names) <= MATRIX_COLUMNS:
-        columns: dict[str, Any] = {"column": names}
-        for j, name in enumerate(names):
-            columns[name] = [round(float(v), 4) if i != j else 1.0 for i, v in enumerate(correlations[:, j])]
-        return Table(title, columns, caption + ".")
+        np.fill_diagonal(correlations, 1.0)
+        matrix = dict(zip(names, correlations.T.round(4).tolist(), strict=True))
+        return Table(title, {"column": names, **matrix}, caption + ".")
     rows, others = np.tril_indices(len(names), -1)
     values = correlations[rows, others]
     order = np.argsort(-np.abs(values), kind="stable")
@@ -195,37 +206,27 @@ def correlations_table(description: ModelDescription) -> Table | None:
 
 def noise_table(description: ModelDescription) -> Table:
     """Tabulate the standard deviation of the noise and of the differences between tasks."""
-    target, training = description.prior.scaling.target, description.training
-    columns: dict[str, list[Any]] = {
-        "source": ["noise"],
-        "standard deviation": [target * float(np.sqrt(description.overall.noise))],
-    }
+    sources, variances = ["noise"], [description.mixture.noise]
     caption = "noise: residuals of the rows around the model of their task"
-    if training is not None and training.row_moment is not None:
-        columns["source"].append("between tasks")
-        columns["standard deviation"].append(target * float(np.sqrt(_between_tasks(description))))
+    if (between := description.variance_between_tasks) is not None:
+        sources.append("between tasks")
+        variances.append(between)
         caption += (
             "; between tasks: difference of the tasks' models to the prior mean, root mean square over rows"
         )
+    deviations = (description.units.target * np.sqrt(variances)).tolist()
+    columns = {"source": sources, "standard deviation": deviations}
     return Table("Noise and differences between tasks", columns, caption + ".")
-
-
-def _between_tasks(description: ModelDescription) -> float:
-    """Return the variance of the random effects at a row, averaged over rows, for scaled targets."""
-    assert description.training is not None
-    moment = description.training.row_moment
-    assert moment is not None
-    return max(float(np.sum(description.overall.covariances[0] * moment)), 0.0)
 
 
 def component_tables(description: ModelDescription) -> dict[str, Table]:
     """Tabulate the proportions of the components, their largest differences, and their coefficients."""
-    mixture = description.mixture
+    mixture, units, training = description.mixture, description.units, description.training
     if mixture.n_components == 1:
         return {}
-    units, overall, training = description.prior.scaling, description.overall, description.training
-    total = np.maximum(units.raw_deviations(overall.covariances[0]), 1e-300)
-    centre = units.raw_weights(overall.means[0].copy())
+    mean, covariance = description.moments
+    total = np.maximum(units.raw_deviations(covariance), 1e-300)
+    centre = units.raw_weights(mean.copy())
     means = units.raw_weights(mixture.means.copy())
     deviations = units.raw_deviations(mixture.covariances)
     K, d = means.shape
@@ -285,12 +286,14 @@ def _differences(names: list[str], shifts: Array, ratios: Array) -> str:
 
 def side_tables(description: ModelDescription) -> dict[str, Table]:
     """Tabulate which columns of the side information are predictive, and their linear effects."""
-    training = description.training
-    if training is None or training.side is None or description.model is None:
+    training, between = description.training, description.variance_between_tasks
+    if training is None or training.side is None or between is None:
         return {}
-    side, mixture, names = training.side, description.mixture, description.side_names
-    between = description.prior.scaling.target**2 * _between_tasks(description)
-    r2 = side.row_variance / max(between + side.row_variance[0], 1e-300)
+    side, mixture = training.side, description.mixture
+    m = len(side.row_variance) - 1
+    names = description.side_columns
+    names = names if len(names) == m else [f"s{j}" for j in range(m)]
+    r2 = side.row_variance / max(description.units.target**2 * between + side.row_variance[0], 1e-300)
     columns: dict[str, Any] = {"side information": ["all", *names]}
     captions, percent = [], []
     if mixture.side is not None:
@@ -315,32 +318,23 @@ def side_tables(description: ModelDescription) -> dict[str, Table]:
 
 def _side_effects_table(description: ModelDescription, names: list[str]) -> Table | None:
     """Tabulate the effects of linear side information on the coefficients; None if splines or categories are used."""
-    training, model, units = description.training, description.model, description.prior.scaling
-    assert training is not None
-    assert model is not None
-    if training.mean is None or model.mixture.side is None or model.side is None:
+    features, effects, units = description.prior.side, description.mixture.side, description.units
+    mean = None if description.training is None else description.training.mean
+    if mean is None or features is None or effects is None or not features.is_plain:
         return None
-    features = np.unique(training.mean.column[training.mean.column > 0]) - 1
-    if not len(features) or features.max() >= model.side.n_linear or not model.side.is_plain:
+    used = np.unique(mean.column[mean.column > 0]) - 1
+    if not len(used) or used.max() >= features.n_linear:
         return None
     rows: list[tuple[str, str, float, float]] = []
-    for f in features:
-        effect = units.raw_differences(model.mixture.side[:, f]) / model.side.deviation[f]
-        covariance = training.mean.of(len(description.columns), 1 + int(f))
-        error = units.raw_deviations(covariance) / model.side.deviation[f]
-        rows += [
-            (names[f], description.columns[j], float(effect[j]), float(error[j]))
-            for j in np.flatnonzero(error > 0)
-        ]
+    for f in used:
+        effect = units.raw_differences(effects[:, f]) / features.deviation[f]
+        error = units.raw_deviations(mean.of(len(description.columns), 1 + int(f))) / features.deviation[f]
+        estimated = np.flatnonzero(error > 0)
+        rows += [(names[f], description.columns[j], float(effect[j]), float(error[j])) for j in estimated]
     if not rows:
         return None
-    columns = dict(
-        zip(
-            ("side information", "coefficient", "effect", "std. error"),
-            map(list, zip(*rows, strict=True)),
-            strict=True,
-        )
-    )
+    titles = "side information", "coefficient", "effect", "std. error"
+    columns = {title: list(values) for title, values in zip(titles, zip(*rows, strict=True), strict=True)}
     ratio = [abs(effect) / max(error, 1e-300) for _, _, effect, error in rows]
     caption = (
         "effect: change of the coefficient per unit of the side information; std. error: as above, with the penalty as a "

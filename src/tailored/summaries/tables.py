@@ -22,31 +22,17 @@ MAX_ROWS = 15
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a caption that defines its numbers.
-
-    Attributes
-    ----------
-    title : str
-    columns : mapping of str to sequence
-        Strings or numbers.
-    caption : str
-    percent : sequence of str
-        Columns with fractions that are printed as percentages.
-    n_printed : int
-        Number of rows that are printed; a table with 0 is not printed at all.
-    order : sequence of int, optional
-        Rows by decreasing importance.  If it is given, the first ``n_printed`` of them are printed.
-    sentences : sequence of str
-        Columns that hold sentences, which may be wider than names.
-    """
+    """A table with a caption that defines its numbers."""
 
     title: str
-    columns: Mapping[str, Sequence[Any]]
+    columns: Mapping[str, Sequence[Any]]  # strings or numbers
     caption: str = ""
-    percent: Sequence[str] = ()
-    n_printed: int = MAX_ROWS
-    order: Sequence[int] | None = None
-    sentences: Sequence[str] = ()
+    percent: Sequence[str] = ()  # columns with fractions that are printed as percentages
+    n_printed: int = MAX_ROWS  # number of rows that are printed; a table with 0 is not printed at all
+    order: Sequence[int] | None = (
+        None  # rows by decreasing importance, of which the first n_printed are printed
+    )
+    sentences: Sequence[str] = ()  # columns that hold sentences, which may be wider than names
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))

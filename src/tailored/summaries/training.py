@@ -23,24 +23,16 @@ OWN = "this learner"
 
 @dataclass(frozen=True)
 class SideSummary(Record):
-    """Contribution of the side information.  Row 0 is for all columns together, row 1 + j for column j of m alone.
+    """Contribution of the side information.  Row 0 is for all m columns together, row 1 + j for column j alone."""
 
-    Attributes
-    ----------
-    coefficient_std : array (1 + m, d)
-        Standard deviation over tasks of what the side information adds to each coefficient, in the user's units.
-        Standard deviations are stored because variances may overflow.
-    row_variance : array (1 + m,)
-        Variance of what it adds to the prediction of a row, averaged over rows, in squared units of the target.
-    entropy_reduction : array (1 + m,)
-        Fraction of the entropy of a task's component that the mixing weights remove; other columns are at their means.
-    component_means : array (K, m) or None
-        Mean of each column in each component; None if a column is not numeric.
-    """
-
+    #: (1 + m, d): standard deviation over tasks of what it adds to each coefficient, in the user's units.  Variances
+    #: may overflow.
     coefficient_std: Array
+    #: (1 + m,): variance of what it adds to the prediction of a row, averaged over rows, in squared units of the target.
     row_variance: Array
+    #: (1 + m,): fraction of the entropy of a task's component that the mixing weights remove, other columns at their means.
     entropy_reduction: Array
+    #: (K, m): mean of each column in each component; None if a column is not numeric.
     component_means: Array | None = None
 
     def __post_init__(self) -> None:
@@ -54,37 +46,20 @@ class SideSummary(Record):
 
 @dataclass(frozen=True)
 class TrainingSummary(Record):
-    """Numbers about the training tasks of a prior.
-
-    Attributes
-    ----------
-    n_tasks, n_rows : int
-    target_mean : float
-        Mean of the targets, in the user's units.
-    loss : str
-        Loss of ``errors``.
-    errors : dict of str to array
-        Errors of the held-out tasks by method, for the same tasks and rows; NaN for tasks without query rows.
-    row_moment : array (d, d) or None
-        Mean of xxᵀ over rows, for scaled rows.
-    mean : MeanCovariance or None
-        Covariance of the estimation error of b and Γ.
-    mixed_model : Mixture or None
-        The mixed model with full covariance that was fitted to the same tasks.
-    ridge : float or None
-        τ = ridge · I of the ridge regression per task with the smallest validation error.
-    side : SideSummary or None
-    """
+    """Numbers about the training tasks of a prior."""
 
     n_tasks: int
     n_rows: int
     target_mean: float
     loss: str
+    #: Errors of the held-out tasks by method, for the same tasks and rows; NaN for tasks without query rows.
     errors: dict[str, Annotated[Array, MAY_BE_NAN]] = field(default_factory=dict)
-    row_moment: Array | None = None
-    mean: MeanCovariance | None = None
-    mixed_model: Mixture | None = None
-    ridge: float | None = None
+    row_moment: Array | None = None  # mean of xxᵀ over rows, for scaled rows
+    mean: MeanCovariance | None = None  # covariance of the estimation error of b and Γ
+    mixed_model: Mixture | None = None  # with full covariance, fitted to the same tasks
+    ridge: float | None = (
+        None  # τ = ridge · I of the ridge regression per task with the smallest validation error
+    )
     side: SideSummary | None = None
 
     def __post_init__(self) -> None:
