@@ -11,7 +11,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from common_samples import NOISE, SLOPES, booster, curved
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.empirical_bayes import shared_regressor
+from tailored.empirical_bayes import learn as learn_module
 from tailored.empirical_bayes.learn import Learned
 from tailored.exceptions import UnhelpfulWarning
 from tailored.gaussian.structures import Structure
@@ -95,7 +95,7 @@ def test_only_what_is_kept_warns_and_at_the_users_line(monkeypatch, tasks, tree,
         found = errors, errors.mean(), [], None, (), TrainingSummary(36, 288, 0.0, "absolute")
         return Learned(learner.prior_, Structure("mixed model"), 1.0, None, None, *found, warning=complaint)
 
-    monkeypatch.setattr(shared_regressor, "learn", learn)
+    monkeypatch.setattr(learn_module, "learn", learn)
     with pytest.warns(UnhelpfulWarning, match="^with$" if pays else "^without$") as heard:
         EmpiricalBayesLearner(common="auto").fit(tasks)
     assert [warning.filename for warning in heard] == [__file__]

@@ -35,6 +35,8 @@ from ..priors.intervals import Calibration, calibrate
 from ..representation.base import Conditioning
 from ..representation.bias import Bias
 from ..sources.cuda.tensors import TensorTasks, check_device, is_tensor
+from ..summaries.building import build_summary
+from ..summaries.effects import effects_frame
 from ..summaries.tables import Summary
 from ..summaries.training import TrainingSummary
 from ..tasks.encoding import Encoding
@@ -42,7 +44,6 @@ from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Scaling, task_means
 from ..tasks.task_set import TaskSet
-from . import summarising
 from .adapted import AdaptedTasks
 from .reading import (
     align_side_info,
@@ -689,7 +690,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         check_fraction("coverage", coverage)
-        return summarising.effects(self, self._read(X, y, groups, side_info), coverage)
+        return effects_frame(self, self._read(X, y, groups, side_info), coverage)
 
     def summary(
         self,
@@ -713,6 +714,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         if tasks is None:
-            return summarising.summary(self, self._support_sampling())
+            return build_summary(self, self._support_sampling())
         split = self._split(self._read(tasks), n_support, order, self.random_state)
-        return summarising.summary(self, self._sampling(n_support, order).typical, split)
+        return build_summary(self, self._sampling(n_support, order).typical, split)

@@ -1,4 +1,4 @@
-"""Build the tables and sentences of a `Summary` from a prior and its `TrainingSummary`."""
+"""Build the tables and sentences of a `Summary` from a fitted learner."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from ..gaussian.mixture import Mixture
 from ..priors.base import Prior
 from ..tasks.episodes import SupportSampling
 from ..tasks.rows import Scaling
-from .baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
-from .effects import INTERCEPT
+from ..tasks.task_set import TaskSet
+from .baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN, baseline_errors
+from .effects import INTERCEPT, coefficient_names
 from .tables import MAX_ROWS, SENTENCE_WIDTH, Summary, Table
 from .training import OWN, TrainingSummary
 
@@ -70,20 +71,17 @@ class ModelDescription:
         return max(float(np.sum(self.moments[1] * self.training.row_moment)), 0.0)
 
 
-def build_summary(
-    title: tuple[str, Any, Any],
-    text: tuple[str, ...],
-    description: ModelDescription,
-    errors: Mapping[str, Array],
-    loss: str,
-    evaluated_on: str,
-) -> Summary:
-    """Build all available tables.
+def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | None = None) -> Summary:
+    """Summarise a fitted learner with all available tables.
 
-    ``title`` has the name of the learner and of the task and target columns.  ``errors`` are mean losses by method and
-    task, on tasks that ``evaluated_on`` describes.
+    Errors are those of held-out tasks of `fit`, sampled as ``sampling`` (a `SupportSampling`) says, or those of the support
+    and query rows ``split``, of which ``sampling`` is the number or fraction of support rows.
     """
-    if description.prior.mixture is None:
+    prior, training = learner.prior_, getattr(learner, "training_summary_", None)
+    side_names = learner.columns_in_["side_info"] or [f"s{j}" for j in range(learner.n_side_info_in_)]
+    columns, scale = coefficient_names(learner), getattr(learner, "scale_", 1.0)
+    description = ModelDescription(prior, training, columns, [str(name) for name in side_names], scale)
+    if prior.mixture is None:
         tables: dict[str, Table | None] = {"effects": prior_mean_table(description)}
     else:
         tables = {
@@ -93,22 +91,32 @@ def build_summary(
             **component_tables(description),
             **side_tables(description),
         }
+    if split is None:
+        errors = {} if training is None else training.errors
+        evaluated_on = f"tasks held out in fit, each with {describe_support(sampling)}"
+        if errors:
+            evaluated_on += "; the model was selected on the same tasks, so its error is slightly optimistic"
+    else:
+        errors = baseline_errors(prior, training, *split, learner.loss_, learner.n_jobs)
+        evaluated_on = f"the given tasks, each with {format_share(sampling)} of its rows as support"
+    loss = training.loss if training is not None and split is None else learner.loss_.name
     n_evaluated = np.isfinite(errors[OWN]).sum() if OWN in errors else 0
     caption = f"error: mean {loss} loss over {n_evaluated:,} {evaluated_on}."
     if len(errors) > 1:
         caption += " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
         caption += "; ".join(f"{name}: {text}" for name, text in _BASELINES.items() if name in errors) + "."
     tables["errors"] = errors_table(errors, "Error on held-out tasks", caption)
-    heading = _title(*title, description.training, len(description.columns) - description.prior.fit_intercept)
-    return Summary(heading, text, {name: table for name, table in tables.items() if table is not None})
+    present = {name: table for name, table in tables.items() if table is not None}
+    return Summary(_title(learner, training), _sentences(learner, training), present)
 
 
-def _title(name: str, task: Any, target: Any, training: TrainingSummary | None, n_features: int) -> str:
+def _title(learner: Any, training: TrainingSummary | None) -> str:
+    name, columns, n_features = type(learner).__name__, learner.columns_in_, learner.n_features_in_
     features = f"{n_features:,} feature" + "s" * (n_features != 1)
     if training is None:
         return f"{name}: {features}"
-    tasks = f"{training.n_tasks:,} tasks" + (f" ({task})" if task is not None else "")
-    rows = f"{training.n_rows:,} rows" + (f" of {target}" if target is not None else "")
+    tasks = f"{training.n_tasks:,} tasks" + (f" ({columns['task']})" if columns["task"] is not None else "")
+    rows = f"{training.n_rows:,} rows" + (f" of {columns['target']}" if columns["target"] is not None else "")
     return f"{name}: {tasks}, {rows}, {features}"
 
 
@@ -407,10 +415,8 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
     return text + "."
 
 
-def describe_side(side_form: Mapping[str, Any] | None, form: Mapping[str, Any], n_side: int) -> str:
-    """Return a sentence about the use of the side information; empty if there is none."""
-    if not n_side:
-        return ""
+def describe_side(side_form: Mapping[str, Any] | None, form: Mapping[str, Any]) -> str:
+    """Return a sentence about the use of the side information."""
     if side_form is None:
         if form.get("gate_penalty"):
             return "Side information affects the mixing weights only."
@@ -420,11 +426,30 @@ def describe_side(side_form: Mapping[str, Any] | None, form: Mapping[str, Any], 
     return f"Side information shifts {coefficients} {shape} (penalty {side_form['penalty']:g})."
 
 
-def describe_scale(scale: float) -> str:
-    """Return a sentence about the factor of the covariances; empty if it is one."""
-    if scale == 1.0:
-        return ""
-    return f"Predictions use {scale:g} times the (co)variances below, which lowers the validation error."
+def _sentences(learner: Any, training: TrainingSummary | None) -> tuple[str, ...]:
+    """Return sentences about the selected model."""
+    structure: dict[str, Any] | None = getattr(learner, "structure_", None)
+    if structure is None:
+        return (f"The documentation of {type(learner).__name__} describes its prior.",)
+    sentences = []
+    if learner.common_ is not None:
+        name = type(learner.common_).__name__
+        sentences.append(f"{name} is the shared regressor; the numbers below describe the residuals.")
+    sentences.append(describe_structure(structure, coefficient_names(learner)))
+    if learner.prior_.reads_side_info and learner.n_side_info_in_:
+        sentences.append(describe_side(learner.side_structure_, structure))
+    if learner.scale_ != 1.0:
+        times = f"{learner.scale_:g} times the (co)variances below"
+        sentences.append(f"Predictions use {times}, which lowers the validation error.")
+    if learner.bias_penalty_ is not None:
+        sentences.append("A part of the prior mean was learned on query rows; it is not in the tables below.")
+    n_seen = getattr(learner, "n_tasks_seen_", 0)
+    if training is not None and n_seen > training.n_tasks:
+        sentences.append(
+            f"The stream has {n_seen:,} tasks so far; standard errors and held-out errors are those of the last "
+            f"selection, on {training.n_tasks:,} tasks."
+        )
+    return tuple(sentences)
 
 
 def describe_support(arrival: SupportSampling) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._utils.frames import as_frame
 from .._utils.threads import single_threaded_blas
 from ..gaussian.errors import MeanCovariance, task_estimates
 from ..gaussian.rows import statistics_of
@@ -48,3 +50,20 @@ def task_effects(
             weights.append(prior.scaling.raw_weights(estimates))
             deviations.append(prior.scaling.raw_deviations(covariances))
     return np.concatenate(weights), np.concatenate(deviations)
+
+
+def effects_frame(learner: Any, tasks: TaskSet, coverage: float) -> Any:
+    """Return a table of the coefficients of each task after adapting to its rows; see `MetaLearner.effects`."""
+    training, names = getattr(learner, "training_summary_", None), coefficient_names(learner)
+    mean = None if training is None else training.mean
+    weights, std = (values.ravel() for values in task_effects(learner.prior_, tasks, mean, learner.n_jobs))
+    half_width = NormalDist().inv_cdf(0.5 + 0.5 * coverage) * std
+    columns = {
+        "task": np.repeat(tasks.labels, len(names)),
+        "column": np.tile(np.array(names, dtype=object), len(tasks)),
+        "effect": weights,
+        "std": std,
+        "lower": weights - half_width,
+        "upper": weights + half_width,
+    }
+    return as_frame(columns)
