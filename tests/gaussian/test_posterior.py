@@ -73,7 +73,7 @@ def test_posterior_is_that_of_the_reference(layout, case):
     within = [np.tensordot(e.shares, e.covariances, 1) for e in expected]
     np.testing.assert_allclose(found.covariances, within, atol=1e-7)
     np.testing.assert_allclose(found.mean, [e.mean for e in expected], atol=1e-7)
-    np.testing.assert_allclose(found.mixture_covariance, [e.covariance for e in expected], atol=1e-7)
+    np.testing.assert_allclose(found.mixture_covariance(), [e.covariance for e in expected], atol=1e-7)
 
 
 @pytest.mark.parametrize("layout", [Moments, TaskRows])

@@ -127,7 +127,7 @@ def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = N
     """
     expected = tasks.posterior(model, Want(means=True, covariances=True))
     if model.n_components > 1 or mean is None:
-        return expected.mean, expected.mixture_covariance
+        return expected.mean, expected.mixture_covariance()
     R = influence(tasks, model, expected.covariances)
     errors = mean.at(tasks.n_features, tasks.side, len(tasks))
     return expected.mean, np.asarray(expected.covariances + R @ errors @ R.transpose(0, 2, 1))

@@ -390,14 +390,14 @@ def invert_all(systems: Array, floor: float) -> tuple[Array, Array]:
 
 
 #: Options of loops over rows.  Reassociation vectorises dot products; NaN and infinity keep their meaning.
-_ROWS: dict[str, Any] = {**ENTRY, "fastmath": {"reassoc", "contract", "arcp", "nsz"}}
-_ROWS_PART: dict[str, Any] = {**PART, "fastmath": _ROWS["fastmath"]}
+ROWS: dict[str, Any] = {**ENTRY, "fastmath": {"reassoc", "contract", "arcp", "nsz"}}
+_ROWS_PART: dict[str, Any] = {**PART, "fastmath": ROWS["fastmath"]}
 
 #: Rows per block of `second_moments`.
 _TILE = 64
 
 
-@njit(**_ROWS)
+@njit(**ROWS)
 def second_moments(
     X: Array,
     y: Array,

@@ -169,14 +169,10 @@ class Expected(NamedTuple):
             return self.means[:, 0]
         return np.asarray(np.matmul(self.shares[:, None, :], self.means)[:, 0])
 
-    @property
-    def mixture_covariance(self) -> Array:
-        """The posterior covariance of the mixture, (T, d, d): that within components and that between their means."""
-        if self.shares.shape[1] == 1:
-            return self.covariances
-        centred = self.means - self.mean[:, None]
-        weighted = self.shares[:, :, None] * centred
-        return np.asarray(self.covariances + np.matmul(weighted.transpose(0, 2, 1), centred))
+    def mixture_covariance(self, scale: float = 1.0) -> Array:
+        """Return ``scale`` times the covariance of the mixture, (T, d, d); this overwrites `covariances`."""
+        _add_between(self.shares, frozen(self.means), scale, self.covariances)
+        return self.covariances
 
 
 @dataclass(frozen=True)
@@ -371,31 +367,50 @@ def _sums(
     return Sums(log_evidence, counts, first, second, residual)
 
 
+@njit(**ENTRY)
+def _add_between(shares: Array, means: Array, scale: float, covariances: Array) -> None:
+    """Add the covariance of the means of components to that within components, and multiply by ``scale``."""
+    T, K, d = means.shape
+    centred = np.empty((K, d))
+    for t in range(T):
+        for j in range(d):
+            mean = 0.0
+            for k in range(K):
+                mean += shares[t, k] * means[t, k, j]
+            for k in range(K):
+                centred[k, j] = means[t, k, j] - mean
+        C = covariances[t]
+        for i in range(d):
+            for j in range(d):
+                C[i, j] *= scale
+            for k in range(K if K > 1 else 0):
+                factor = scale * shares[t, k] * centred[k, i]
+                for j in range(d):
+                    C[i, j] += factor * centred[k, j]
+
+
 # --- the compiled pass ---------------------------------------------------------------------------------------
 
 
-def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[Index, Index, Array]:
-    """Allocate the positions of tasks (J, chunk), their numbers (J,), and the vectors of `_pass`."""
-    J, n_groups = len(components.ranks), max(-(-n_tasks // LANES), 1)
-    if n_groups > 1:
-        return _new_workspace(J, n_groups, K, d)
-    # Allocation would take a large part of the time of a single task.
-    if getattr(_kept, "key", None) != (J, K, d):
-        _kept.key, _kept.workspace = (J, K, d), _new_workspace(J, 1, K, d)
-    workspace: tuple[Index, Index, Array] = _kept.workspace
-    return workspace
-
-
-#: The workspace of a thread for a few tasks.
+#: Workspaces up to this many vectors (4 MB) are kept by each thread, because allocation takes time.
+_KEPT_VECTORS = 1 << 16
 _kept = threading.local()
 
 
-def _new_workspace(J: int, n_groups: int, K: int, d: int) -> tuple[Index, Index, Array]:
+def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[Index, Index, Array]:
+    """Return the positions of tasks (J, chunk), their numbers (J,), and the vectors of `_pass`."""
+    J, n_groups = len(components.ranks), max(-(-n_tasks // LANES), 1)
+    if getattr(_kept, "key", None) == (J, n_groups, K, d):
+        kept: tuple[Index, Index, Array] = _kept.workspace
+        return kept
     n_packed = d * (d + 1) // 2
     n_vectors = J * n_groups * n_packed + K * n_groups * (d + 1) + K * (n_packed + d)
     scratch = d + d * d + d + 2 + 3 * n_packed + d + 2 + 2 * d * d + 1
     tasks = np.empty((J, n_groups * LANES), np.int64)
-    return tasks, np.empty(J, np.int64), empty_workspace(n_vectors + scratch)
+    made = tasks, np.empty(J, np.int64), empty_workspace(n_vectors + scratch)
+    if n_vectors + scratch <= _KEPT_VECTORS:
+        _kept.key, _kept.workspace = (J, n_groups, K, d), made
+    return made
 
 
 @njit(**ENTRY)
@@ -444,17 +459,19 @@ def _pass(
     for begin in range(0, len(cross), chunk):
         end = min(begin + chunk, len(cross))
         for c in range(J):
-            p = ranks[c]
             n_tasks[c] = _select(joint, of, c, begin, end, tasks)
-            _load_component(roots, floors, c, p, work, L, floor)
-            for g in range(0, n_tasks[c], LANES):
-                A = (c * n_groups + g // LANES) * n_packed
-                _load_gram(gram, tasks, c * chunk + g, d, work, free)
-                if p == d:
-                    for o in range(n_packed):
-                        copy(work, A + o, free + o)
-                else:
-                    _project(work, d, p, L, free, A, free + n_packed + d)
+        for g in range(0, end - begin, LANES):
+            loaded = False
+            for c in range(J):
+                if g >= n_tasks[c]:
+                    continue
+                p, A = ranks[c], (c * n_groups + g // LANES) * n_packed
+                # Covariances that no task skips have the same groups.
+                if not (loaded and n_tasks[c] == end - begin):
+                    _load_gram(gram, tasks, c * chunk + g, d, work, free)
+                loaded = n_tasks[c] == end - begin
+                _load_component(roots, floors, c, p, work, L, floor)
+                _project(work, d, p, L, free, A, free + d * d + d)
                 for o in range(p * (p + 1) // 2):
                     add(work, A + o, precisions[c, o])
                 factorise(work, A, p, floor, log_pivots)
@@ -468,8 +485,8 @@ def _pass(
         _normalise(joint, log_evidence, begin, end)
         for c in range(J):
             p = ranks[c]
-            if len(covariances) and p < d:
-                _load_transposed(roots, c, p, work, L)
+            if len(means) or len(covariances):
+                _load_component(roots, floors, c, p, work, L, floor)
             for g in range(0, n_tasks[c], LANES):
                 A = (c * n_groups + g // LANES) * n_packed
                 n = min(LANES, n_tasks[c] - g)
@@ -477,7 +494,7 @@ def _pass(
                     if of[k] == c:
                         z = solutions + (k * n_groups + g // LANES) * (d + 1)
                         if len(means):
-                            _write_means(b, roots, k, c, p, tasks, g, n, work, A, z, free, means)
+                            _write_means(b, k, c, p, tasks, g, n, work, A, z, L, free, means)
                         if len(second) and _share(
                             joint, noise, p, tasks, c, k, g, n, work, z + d, free, quadratics
                         ):
@@ -518,41 +535,30 @@ def _load_component(roots: Array, floors: Array, c: int, p: int, work: Array, L:
 
 
 @njit(**PART)
-def _load_transposed(roots: Array, c: int, p: int, work: Array, L: int) -> None:
-    """Broadcast the transposed root (d, p) to all lanes."""
-    keep_separate()
-    d = roots.shape[1]
-    for i in range(d):
-        for j in range(p):
-            fill(work, L + i * p + j, roots[c, j, i])
-
-
-@njit(**PART)
 def _load_gram(gram: Array, tasks: Index, first: int, d: int, work: Array, G: int) -> None:
-    """Gather the packed XᵀX of eight tasks."""
+    """Gather XᵀX (d, d) of eight tasks."""
     keep_separate()
     for i in range(d):
         for j in range(i + 1):
-            gather(work, G, gram, d * d, i * d + j, tasks, first)
-            G += 1
+            gather(work, G + i * d + j, gram, d * d, i * d + j, tasks, first)
+            copy(work, G + j * d + i, G + i * d + j)
 
 
 @njit(**PART)
 def _project(work: Array, d: int, p: int, L: int, G: int, A: int, scratch: int) -> None:
-    """Write ``A = L G Lᵀ`` for L (p, d) and G (d, d), both A and G packed."""
+    """Write ``L G Lᵀ`` for L (p, d) and G (d, d), or G where p = d, packed to A."""
     keep_separate()
-    minus_half = scratch + d * d
-    for i in range(d):
-        for j in range(i + 1):
-            copy(work, scratch + i * d + j, G)
-            copy(work, scratch + j * d + i, G)
-            G += 1
-    clear(work, minus_half, p * d)
-    clear(work, A, p * (p + 1) // 2)
-    for c in range(p):
-        subtract_each(work, minus_half + c * d, d, L + c * d, scratch, d)
-        subtract_each(work, A, c + 1, L + c * d, minus_half, d)
-        A += c + 1
+    if p < d:
+        clear(work, scratch, p * d)
+        clear(work, A, p * (p + 1) // 2)
+    for i in range(p):
+        if p < d:
+            subtract_each(work, scratch + i * d, d, L + i * d, G, d)
+            subtract_each(work, A, i + 1, L + i * d, scratch, d)
+        else:
+            for j in range(i + 1):
+                copy(work, A + j, G + i * d + j)
+        A += i + 1
 
 
 @njit(**PART)
@@ -576,17 +582,13 @@ def _solve(
     keep_separate()
     d = cross.shape[1]
     L, G, left = scratch + d, scratch + d + d * d + d + 2, z + d
-    x = z if p == d else G + d * (d + 1) // 2
+    x = z if p == d else G + d * d
     for i in range(d):
         fill(work, scratch + i, b[k, i])
         gather(work, x + i, cross, d, i, tasks, first)
     gather(work, left, square, 1, 0, tasks, first)
     subtract(work, left, scratch, x, d)
-    row = G
-    for i in range(d):
-        subtract(work, x + i, scratch, row, i + 1)
-        subtract_multiple(work, x, scratch + i, row, i)
-        row += i + 1
+    subtract_each(work, x, d, scratch, G, d)
     subtract(work, left, scratch, x, d)
     if p < d:
         clear(work, z, p)
@@ -656,7 +658,6 @@ def _normalise(joint: Array, log_evidence: Array, begin: int, end: int) -> None:
 @njit(**PART)
 def _write_means(
     b: Array,
-    roots: Array,
     k: int,
     c: int,
     p: int,
@@ -666,25 +667,27 @@ def _write_means(
     work: Array,
     A: int,
     z: int,
-    u: int,
+    L: int,
+    out: int,
     means: Array,
 ) -> None:
     """Write ``b + L F⁻ᵀz`` of the n tasks of a group."""
     keep_separate()
     d = b.shape[1]
+    u = out + d
     for i in range(p):
         copy(work, u + i, z + i)
     solve_backwards(work, A, p, u)
+    o, sign = u, 1.0
+    if p < d:
+        o, sign = out, -1.0
+        clear(work, out, d)
+        for i in range(p):
+            subtract_multiple(work, out, u + i, L + i * d, d)
     for lane in range(n):
         t = tasks[c, first + lane]
         for j in range(d):
-            value = b[k, j]
-            if p == d:
-                value += work[u + j, lane]
-            else:
-                for i in range(p):
-                    value += work[u + i, lane] * roots[c, i, j]
-            means[t, k, j] = value
+            means[t, k, j] = b[k, j] + sign * work[o + j, lane]
 
 
 @njit(**PART)
@@ -756,7 +759,7 @@ def _add_covariances(
     d = covariances.shape[1]
     n_packed, zeros = d * (d + 1) // 2, weights + 1
     inverse = zeros + d
-    packed, out = inverse + n_packed, inverse + 2 * n_packed
+    packed, image = inverse + n_packed, inverse + 2 * n_packed
     fill(work, weights, 0.0)
     for lane in range(n):
         r = 0.0
@@ -767,12 +770,12 @@ def _add_covariances(
     invert(work, A, p, inverse)
     for o in range(inverse, inverse + p * (p + 1) // 2):
         multiply(work, o, weights)
-    clear(work, zeros, p)
-    clear(work, packed, p * (p + 1) // 2)
-    subtract_squares(work, inverse, zeros, p, packed)
-    if p < d:
-        _project(work, p, d, L, packed, out, out + n_packed)
-        packed = out
+    clear(work, packed, n_packed)
+    if p == d:
+        clear(work, zeros, d)
+        subtract_squares(work, inverse, zeros, d, packed)
+    else:
+        _subtract_squared_images(work, inverse, p, L, d, image, packed)
     for lane in range(n):
         t = tasks[c, first + lane]
         o = packed
@@ -783,3 +786,20 @@ def _add_covariances(
                 o += 1
             covariances[t, i, i] -= work[o, lane]
             o += 1
+
+
+@njit(**PART)
+def _subtract_squared_images(work: Array, J: int, p: int, L: int, d: int, image: int, total: int) -> None:
+    """Subtract the packed ``(JL)ᵀ(JL)`` from ``total``, for J from `invert` and L (p, d)."""
+    keep_separate()
+    clear(work, image, p * d)
+    for j in range(p):
+        for i in range(j, p):
+            subtract_multiple(work, image + i * d, J, L + j * d, d)
+            J += 1
+    for _ in range(p):
+        o = total
+        for a in range(d):
+            subtract_multiple(work, o, image + a, image, a + 1)
+            o += a + 1
+        image += d

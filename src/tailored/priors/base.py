@@ -19,7 +19,7 @@ from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_cone, check_fraction, check_shape, outside
 from ..feature_maps.side_features import SideFeatures
-from ..gaussian.kernels import ENTRY
+from ..gaussian.kernels import ROWS
 from ..gaussian.mixture import Mixture
 from ..losses import Squared
 from ..tasks.rows import Scaling, clipped, dense, frozen, segment_sums, sparse_products
@@ -553,9 +553,10 @@ def products(X: Any, weights: Array, task: Index, fit_intercept: bool) -> Array:
         return found + weights[0, n] if fit_intercept else found
     if sparse.issparse(X):
         found = sparse_products(X, weights, task)
-    else:
-        found = np.einsum("ij,ij->i", X, weights[task, :n])
-    return found + weights[task, n] if fit_intercept else found
+        return found + weights[task, n] if fit_intercept else found
+    found = np.empty(len(X))
+    row_products(frozen(X), frozen(task, np.intp), frozen(weights), found)
+    return found
 
 
 def _rows_of_block(tasks: TaskSet, start: int, stop: int) -> tuple[slice, Index]:
@@ -564,7 +565,19 @@ def _rows_of_block(tasks: TaskSet, start: int, stop: int) -> tuple[slice, Index]
     return slice(offsets[0], offsets[-1]), np.repeat(np.arange(stop - start), np.diff(offsets))
 
 
-@njit(**ENTRY)
+@njit(**ROWS)
+def row_products(X: Array, task: Index, weights: Array, out: Array) -> None:
+    """Write ``<x, w>`` of rows, with a last 1 where w is longer, into ``out`` (n,)."""
+    given, d = X.shape[1], weights.shape[1]
+    for i in range(len(X)):
+        x, w = X[i], weights[task[i]]
+        total = w[given] if d > given else 0.0
+        for j in range(given):
+            total += x[j] * w[j]
+        out[i] = total
+
+
+@njit(**ROWS)
 def row_variances(X: Array, task: Index, shift: Array, scale: Array, covariances: Array, out: Array) -> None:
     """Write ``xᵀ C x`` of rows ``(x − shift) scale``, with a last 1 where C is larger, into ``out`` (n,)."""
     given, d = X.shape[1], covariances.shape[1]
@@ -574,8 +587,8 @@ def row_variances(X: Array, task: Index, shift: Array, scale: Array, covariances
             x[j] = (X[i, j] - shift[j]) * scale[j]
         C, total = covariances[task[i]], 0.0
         for a in range(d):
-            value = 0.0
-            for b in range(d):
-                value += C[a, b] * x[b]
-            total += value * x[a]
+            row, value = C[a], 0.0
+            for b in range(a):
+                value += row[b] * x[b]
+            total += (2.0 * value + row[a] * x[a]) * x[a]
         out[i] = total

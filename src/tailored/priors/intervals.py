@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.records import Record
+from .._utils.records import Record, cached_property
 from .._utils.validation import check_divisor, check_shape
 from ..tasks.episodes import LEAST_QUERY, SupportSampling
 from ..tasks.task_set import TaskSet
@@ -78,10 +78,32 @@ class Calibration(Record):
 
         Each side misses half of ``1 - coverage``.  Ends are infinite where there are too few tasks.
         """
-        miss = 0.5 * (1.0 - coverage)
-        levels = zip(self.scores, self.weights, strict=True)
-        lower, upper = self._interpolate(n_rows, np.array([_ends(s, w, miss) for s, w in levels]))
+        # Rounding of the sums must not decide whether an end is finite.
+        enough = 0.5 + 0.5 * coverage - 1e-12
+        ends = np.array([[-np.inf, np.inf]] * len(self.rows))
+        for level, scores, (from_below, from_above) in zip(ends, self.scores, self._sums, strict=True):
+            lower, upper = np.searchsorted(from_above, enough), np.searchsorted(from_below, enough)
+            if lower < len(scores):
+                level[0] = scores[-1 - lower]
+            if upper < len(scores):
+                level[1] = scores[upper]
+        lower, upper = self._interpolate(n_rows, ends)
         return float(lower), float(upper)
+
+    @cached_property
+    def _sums(self) -> list[tuple[Array, Array]]:
+        """Cumulative weights of each level from below and from above."""
+        return [(np.cumsum(w), np.cumsum(w[::-1])) for w in self.weights]
+
+    @cached_property
+    def _midpoints(self) -> list[Array]:
+        """Midpoints of the steps of each level's distribution function, which treat both directions alike."""
+        return [(sums - 0.5 * w) / w.sum() for (sums, _), w in zip(self._sums, self.weights, strict=True)]
+
+    @cached_property
+    def _squares(self) -> Array:
+        """Mean squared score of each level."""
+        return np.array([s @ (w * s) / w.sum() for s, w in zip(self.scores, self.weights, strict=True)])
 
     def model_interval(self, n_rows: int, coverage: float) -> tuple[float, float]:
         """Return the ends that replace infinite ones: Gaussian, or the extreme scores where these are farther out."""
@@ -91,12 +113,8 @@ class Calibration(Record):
 
     def quantile(self, n_rows: int, share: float) -> float:
         """Return the ``share``-quantile of the scores for a task of ``n_rows`` support rows."""
-        values = []
-        for scores, weights in zip(self.scores, self.weights, strict=True):
-            # Midpoints of the steps of the distribution function treat both directions alike.
-            midpoints = (np.cumsum(weights) - 0.5 * weights) / weights.sum()
-            values.append(float(np.interp(share, midpoints, scores)))
-        return float(self._interpolate(n_rows, np.array(values)))
+        levels = zip(self._midpoints, self.scores, strict=True)
+        return float(self._interpolate(n_rows, np.array([np.interp(share, m, s) for m, s in levels])))
 
     def supports_quantile(self, share: float) -> bool:
         """Return whether there are enough tasks for the ``share``-quantile at every number of rows."""
@@ -104,9 +122,7 @@ class Calibration(Record):
 
     def deviation(self, n_rows: int) -> float:
         """Return the root mean square of the scores, which turns implied into actual standard deviations."""
-        levels = zip(self.scores, self.weights, strict=True)
-        squares = np.array([s @ (w * s) / w.sum() for s, w in levels])
-        return float(np.sqrt(self._interpolate(n_rows, squares)))
+        return float(np.sqrt(self._interpolate(n_rows, self._squares)))
 
     def _interpolate(self, n_rows: int, values: Array) -> Any:
         """Interpolate values (L, ..) of the levels linearly in log(1 + n)."""
@@ -115,19 +131,6 @@ class Calibration(Record):
         share = position - below
         # Infinite ends must not be multiplied by a share of zero.
         return values[below] if not share else (1.0 - share) * values[below] + share * values[above]
-
-
-def _ends(scores: Array, weights: Array, miss: float) -> tuple[float, float]:
-    """Return the ends beyond which at most ``miss`` of the weight lies; infinite where there is none."""
-    # Rounding of the sums must not decide whether an end is finite.
-    enough = 1.0 - miss - 1e-12
-    from_below, from_above = np.cumsum(weights), np.cumsum(weights[::-1])
-    upper = int(np.searchsorted(from_below, enough))
-    lower = int(np.searchsorted(from_above, enough))
-    return (
-        float(scores[::-1][lower]) if lower < len(scores) else -np.inf,
-        float(scores[upper]) if upper < len(scores) else np.inf,
-    )
 
 
 class Errors(NamedTuple):

@@ -111,7 +111,7 @@ class MixturePrior(Prior):
         shift = mean_shifts(self.shifts, statistics, weights) if shifted else None
         if shift is not None:
             weights = weights + _times(influence(statistics, model, expected.covariances), shift)
-        found = expected.mixture_covariance / model.noise if covariances else np.zeros((0, 0, 0))
+        found = expected.mixture_covariance(1.0 / model.noise) if covariances else np.zeros((0, 0, 0))
         return expected.shares, weights, found
 
     # ------------------------------------------------------------------ one task
