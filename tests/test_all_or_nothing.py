@@ -148,6 +148,8 @@ CASES = [
     for mode in ("partial_fit", "fit", "first")
     for name, stages in STAGES.items()
     for stage in [*stages, *(GOING_ON if mode == "partial_fit" else STARTING).get(name, [])]
+    # A new learner stores nothing else on its way than a fitted one.
+    if mode != "first" or stage in EVERYWHERE
 ]
 
 

@@ -106,7 +106,7 @@ def test_few_tasks_that_share_much_are_not():
     assert EmpiricalBayesLearner().fit(tasks_of(weights, 12, 0.5, 4)).structure_["kind"] == "mixed model"
 
 
-@pytest.mark.parametrize("T", [15, 60])
+@pytest.mark.parametrize("T", [15, pytest.param(60, marks=pytest.mark.slow)])
 def test_noise_is_predicted_by_its_mean(T):
     tasks = tasks_of(np.zeros((T + 60, 6)), 6, 1.0, 5, level=30.0)
     with warnings.catch_warnings():
@@ -145,7 +145,7 @@ def test_what_a_penalty_is_worth():
         assert fit.Gamma[0, 0] == pytest.approx(plain * T / (T + worth), rel=1e-5)
 
 
-@pytest.mark.parametrize("intercept_only", [False, True])
+@pytest.mark.parametrize("intercept_only", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_path_ends_where_patience_would(intercept_only):
     """From strong to weak penalties, a few steps reach what thousands reach from nothing."""
     assert list(SIDE_PENALTIES) == sorted(SIDE_PENALTIES, reverse=True)

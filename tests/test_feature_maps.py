@@ -26,8 +26,6 @@ from tailored.feature_maps.rows import leave_one_out
 from tailored.feature_maps.side_features import SideFeatures
 from tailored.solvers import ProjectedSGD
 
-pytestmark = pytest.mark.usefixtures("short_fits_in_module")
-
 #: Maps of the rows of a task, by name, and maps with arguments.
 MAPS = {name: name for name in FEATURE_MAPS if name != "vector"} | {
     "joined": ["mean", RidgeEstimate(0.3), "posterior mean"],
@@ -106,7 +104,7 @@ def test_sparse_rows(name, tasks):
 
 @pytest.mark.parametrize("make", [algorithm_1, EmpiricalBayesLearner], ids=["Algorithm 1", "empirical Bayes"])
 @pytest.mark.parametrize("name", MAPS)
-def test_learning_and_saving(name, make, tasks, tmp_path):
+def test_learning_and_saving(name, make, few_steps, tasks, tmp_path):
     learner = make(MAPS[name]).fit(tasks)
     weights = learner.adapt_many(tasks).weights_
     assert np.isfinite(weights).all()
@@ -125,7 +123,7 @@ def test_learning_and_saving(name, make, tasks, tmp_path):
         assert repr(again) == repr(learner)
 
 
-def test_a_map_given_by_the_user_is_not_fitted(tasks):
+def test_a_map_given_by_the_user_is_not_fitted(few_steps, tasks):
     mine = [PosteriorMean(), RidgeEstimate("auto"), JoinedMaps(["mean"])]
     algorithm_1(mine).fit(tasks)
     algorithm_1(JoinedMaps(mine)).fit(tasks)
@@ -223,7 +221,7 @@ def test_joined_maps():
     [algorithm_1(["vector", "ridge"], bias="conditional"), EmpiricalBayesLearner(["vector", "ridge"])],
     ids=["Algorithm 1", "empirical Bayes"],
 )
-def test_description_joined_with_the_data_set(learner):
+def test_description_joined_with_the_data_set(few_steps, learner):
     tasks = some_tasks(side=True)
     learner = clone(learner).fit(tasks)
     task = tasks[0]

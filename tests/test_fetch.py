@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import random
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -181,15 +180,6 @@ def test_without_pooch(toy: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert locate(toy, path=tmp_path).files == CONTENTS
     with pytest.raises(ImportError, match=r"tailored\[data\].*path="):
         fetch(toy, tmp_path / "empty")
-
-
-def test_import_is_light() -> None:
-    extras = ("pooch", "requests", "xlrd", "rich")
-    code = f"import sys, tailored.datasets; print([m for m in {extras} if m in sys.modules])"
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert run.stdout.strip() == "[]"
 
 
 # --------------------------------------------------------------------------------------------- local data

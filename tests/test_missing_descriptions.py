@@ -168,7 +168,11 @@ LEARNERS = {
 
 @pytest.mark.filterwarnings("ignore::tailored.exceptions.UnknownCategoryWarning")
 @pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.parametrize("columns", [("age",), ("city",), ("age", "city")], ids="-".join)
+@pytest.mark.parametrize(
+    "columns",
+    [("age", "city"), *(pytest.param((name,), marks=pytest.mark.slow) for name in ("age", "city"))],
+    ids="-".join,
+)
 def test_nothing_fails_for_what_is_missing(name, columns, tmp_path):
     tasks = tasks_of(*columns)
     learner = LEARNERS[name].fit(tasks)

@@ -27,8 +27,6 @@ from tailored.evaluation import task_scorer
 from tailored.exceptions import SingleTaskWarning
 from tailored.solvers import ProjectedSGD
 
-pytestmark = pytest.mark.usefixtures("short_fits_in_module")
-
 T, N, D = 12, 6, 2
 ROUTED = {"enable_metadata_routing": True}
 CV = GroupKFold(2)
@@ -110,7 +108,7 @@ LEARNERS = {
         ("unconditional", False, False),
     ],
 )
-def test_cross_validation_over_whole_tasks(name, scaler, side):
+def test_cross_validation_over_whole_tasks(name, scaler, side, few_steps):
     learner = LEARNERS[name]
     params = {"groups": GROUPS, **({"side_info": SIDE} if side else {})}
     scorer = task_scorer("neg_mean_absolute_error", n_support=2)
@@ -227,7 +225,7 @@ def test_scorers_refuse_what_they_cannot_score():
 # ------------------------------------------------------------------------------ without routing
 
 
-def test_without_groups_a_warning_says_what_to_do():
+def test_without_groups_a_warning_says_what_to_do(few_steps):
     with pytest.warns(SingleTaskWarning, match=r"enable_metadata_routing=True.*params=\{'groups'") as seen:
         EmpiricalBayesLearner().fit(X[:8], Y[:8])
     assert "all 8 rows are one task" in str(seen[0].message)
@@ -424,7 +422,7 @@ def test_deviations_are_the_unit_of_intervals():
     assert learner.adapt(X[:5], Y[:5]).predict_std(x).mean() < 10 * learner.adapt().predict_std(x).mean()
 
 
-def test_few_tasks_still_give_ends():
+def test_few_tasks_still_give_ends(few_steps):
     x, y, groups, _ = draw(seed=9, n_tasks=4)
     learner = EmpiricalBayesLearner().fit(x, y, groups=groups)
     model = learner.adapt(x[:3], y[:3])

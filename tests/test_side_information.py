@@ -29,8 +29,6 @@ from tailored.gaussian.side import (
 from tailored.gaussian.structures import Structure, StructureFitter
 from tailored.tasks.rows import Scaling
 
-pytestmark = pytest.mark.usefixtures("short_fits_in_module")
-
 D, Q = 3, 2
 
 

@@ -24,6 +24,7 @@ from tailored.tasks.rows import Scaling
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
+
 LME4 = shutil.which("Rscript") is not None and (
     subprocess.run(["Rscript", "-e", "library(lme4)"], capture_output=True, check=False).returncode == 0
 )

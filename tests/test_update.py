@@ -12,8 +12,6 @@ from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskRegressor, T
 from tailored.losses import Pinball
 from tailored.priors.base import ReducedRows
 
-pytestmark = pytest.mark.usefixtures("short_fits_in_module")
-
 D, Q = 3, 2
 
 
@@ -40,7 +38,7 @@ ARGUMENTS = {
 
 
 @pytest.fixture(scope="module")
-def learners():
+def learners(few_steps_in_module):
     X, y, groups, s = environment()
     made = {}
     for name, arguments in ARGUMENTS.items():
@@ -50,6 +48,20 @@ def learners():
         )
         made[name] = learner.fit(X, y, groups=groups, **side)
     return made
+
+
+@pytest.fixture(scope="module")
+def few_steps_in_module():
+    """EM stops early: nothing here hangs on how far it went."""
+    from tailored.gaussian import structures
+    from tailored.gaussian.em import fit_mixed_model
+
+    def short(statistics, **given):
+        return fit_mixed_model(statistics, **{**given, "max_iter": 5})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structures, "fit_mixed_model", short)
+        yield
 
 
 def same(model, other, x, *, intervals=True):

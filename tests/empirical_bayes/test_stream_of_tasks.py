@@ -148,7 +148,7 @@ def test_two_descriptions_of_a_task_change_nothing(few_steps):
 # --- files
 
 
-@pytest.mark.parametrize("described", [False, True])
+@pytest.mark.parametrize("described", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_stream_continues_from_its_pickle_to_the_same_bits(small_sample, few_steps, described):
     def piece(i):
         tasks = tasks_of(2, 20, first=i * 20)
@@ -188,6 +188,7 @@ for i in range(done, n_pieces):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_stream_resumes_to_the_same_bits(tmp_path):
     """Killed as soon as some pieces are in, wherever it is then: what was saved is whole, and goes on."""
     command = [sys.executable, "-c", KILLED]

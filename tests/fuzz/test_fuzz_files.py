@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
-
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is bounded as Linux does it")
 def test_damaged_and_crafted_files_are_refused_or_are_models():
     command = [sys.executable, str(Path(__file__).parent / "fuzz_files.py"), "--count", "1000", "--seed", "1"]

@@ -220,6 +220,10 @@ def array_fields(path):
             yield place, node["array"][0]
 
 
+#: Most of their fields are in other models too.
+OTHERS = ("table", "task-adapted", "many-columns")
+
+
 def is_read(path):
     try:
         load(path)
@@ -228,7 +232,10 @@ def is_read(path):
     return True
 
 
-@pytest.mark.parametrize("name", ["conditional", "described", "table", "task-adapted", "many-columns"])
+@pytest.mark.parametrize(
+    "name",
+    ["conditional", "described", *(pytest.param(each, marks=pytest.mark.slow) for each in OTHERS)],
+)
 def test_every_array_has_its_type_and_shape(name, tmp_path, saved):
     """No array can have another type, another length or one axis more."""
     tree, arrays = apart(saved(name))

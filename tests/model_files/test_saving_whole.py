@@ -147,6 +147,7 @@ def test_permissions_are_the_users(models, tmp_path):
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="writers are forked")
 def test_a_killed_writer_leaves_the_whole_old_file():
     found = subprocess.run(

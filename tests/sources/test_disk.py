@@ -26,8 +26,6 @@ from tailored.tasks.rows import Scaling
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
-pytestmark = pytest.mark.usefixtures("short_fits_in_module")
-
 COLUMNS = {"task": "user", "target": "y"}
 
 
@@ -111,6 +109,7 @@ def same_prior(one, other, **tolerance):
         np.testing.assert_allclose(mine, theirs, **tolerance)
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_few_tasks_of_a_table_are_fitted_as_in_memory(tmp_path):
     frame = long_frame(20, side=True)
     frame.to_parquet(tmp_path / "f.parquet")
@@ -152,6 +151,7 @@ def test_all_tasks_of_a_table_are_learned_from(small_sample, tmp_path):
     assert len(found.predict_tasks(frame[:20], support=frame[20:])) == 20
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_a_table_beside_a_common_part(small_sample):
     """Tasks are tailored on what it leaves: of those in the sample, by a regressor that has not seen them."""
     frame = long_frame(60, n_rows=4)
@@ -166,6 +166,7 @@ def test_a_table_beside_a_common_part(small_sample):
     np.testing.assert_array_equal(left[5:].y, shared.regressor.residual_tasks(tasks[40:]).y)
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_what_goes_with_a_scan_and_what_does_not(tmp_path):
     frame = long_frame(5)
     learner = EmpiricalBayesLearner()
@@ -178,6 +179,7 @@ def test_what_goes_with_a_scan_and_what_does_not(tmp_path):
     assert not hasattr(learner, "prior_")
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_checkpoint_of_other_settings_is_refused(tmp_path):
     frame = long_frame(12)
     tasks = TaskSet.from_frame(frame, **COLUMNS)
@@ -236,6 +238,7 @@ def test_folder_of_other_data_is_refused(change, is_file, monkeypatch, tmp_path)
         opened(other)
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_fit_to_other_data_does_not_use_the_checkpoint(small_sample, tmp_path):
     """Before, the second fit returned the model of the first table."""
     frame, table = long_frame(60, n_rows=4), tmp_path / "f.parquet"
@@ -246,6 +249,7 @@ def test_fit_to_other_data_does_not_use_the_checkpoint(small_sample, tmp_path):
         EmpiricalBayesLearner().fit(scan(table, **COLUMNS), checkpoint=tmp_path / "c")
 
 
+@pytest.mark.usefixtures("few_steps")
 def test_two_descriptions_of_a_task_are_found_wherever_they_stand(small_sample, tmp_path):
     frame = long_frame(200, side=True)
     bad = frame.copy()

@@ -15,6 +15,7 @@ from tailored.tasks.rows import Scaling
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
+
 #: Of the spread of y: what rounding may change.
 CLOSE = 1e-6
 
