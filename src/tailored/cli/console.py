@@ -18,19 +18,9 @@ from typer.core import TyperGroup
 #: Exit codes after Ctrl-C, and for arguments or files that cannot be used.
 INTERRUPTED, MISUSED = 130, 2
 #: Options with another name than the argument of the library.
-_OPTIONS = {
-    "side_info": "--side-info",
-    "side_columns": "--side-columns",
-    "frame": "data",
-    "query": "data",
-    "tasks": "data",
-    "support": "--support",
-    "features": "--features",
-    "varying": "--varying",
-    "coverage": "--coverage",
-    "supports": "--rows",
-    "n_folds": "--folds",
-}
+_OPTIONS = {"frame": "data", "query": "data", "tasks": "data", "supports": "--rows", "n_folds": "--folds"}
+for _name in ("side_info", "side_columns", "support", "features", "varying", "coverage"):
+    _OPTIONS[_name] = f"--{_name.replace('_', '-')}"
 
 console = Console()
 

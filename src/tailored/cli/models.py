@@ -35,13 +35,10 @@ Model = Annotated[
 ]
 _DATA = "CSV or parquet file with one row per observation; - reads standard input."
 Data = Annotated[str, typer.Argument(metavar="DATA", help=_DATA, show_default=False)]
-TaskColumn = Annotated[
-    str,
-    typer.Option("--task", metavar="COLUMN", help="Column with the task of each row.", show_default=False),
-]
-Target = Annotated[
-    str, typer.Option("--target", metavar="COLUMN", help="Column to predict.", show_default=False)
-]
+_TASK = "Column with the task of each row."
+TaskColumn = Annotated[str, typer.Option("--task", metavar="COLUMN", help=_TASK, show_default=False)]
+_TARGET = "Column to predict."
+Target = Annotated[str, typer.Option("--target", metavar="COLUMN", help=_TARGET, show_default=False)]
 _SIDE_INFO = "CSV or parquet file with side information (group-level features): one row per task, with the task column."
 SideInfo = Annotated[str | None, typer.Option(metavar="FILE", help=_SIDE_INFO)]
 _SIDE_COLUMNS = "Comma-separated columns of DATA with side information; they are constant within each task."
@@ -71,6 +68,8 @@ _SUPPORT = (
 )
 Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
 _INCOMPLETE = "Rows with a missing feature: error (stop) or drop (leave their prediction empty)."
+_OUT = "CSV or parquet file to write; - writes to standard output."
+_FITTED_TO = "Table that the model was fitted to, or another one with its columns."
 
 
 def fit(
@@ -97,8 +96,7 @@ def fit(
     with report_user_errors(missing):
         check_output(out)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying))
-        learner = _learner(columns, common, first_rows)
-        learner.set_params(n_jobs=jobs, progress=sys.stderr.isatty())
+        learner = _learner(columns, common, first_rows, jobs).set_params(progress=sys.stderr.isatty())
         read = scan_tasks if is_large(data) else read_tasks
         learner.fit(read(data, columns, side_info, missing))
         learner.save(out)
@@ -128,16 +126,9 @@ def predict(
     data: Data,
     support: Support = None,
     side_info: SideInfo = None,
-    out: Annotated[
-        str, typer.Option("--out", "-o", help="CSV or parquet file to write; - writes to standard output.")
-    ] = STANDARD,
+    out: Annotated[str, typer.Option("--out", "-o", help=_OUT)] = STANDARD,
     coverage: Coverage = 0.9,
-    missing: Annotated[
-        str,
-        typer.Option(
-            help="Rows with a missing feature: error (stop) or drop (leave their prediction empty)."
-        ),
-    ] = "error",
+    missing: Annotated[str, typer.Option(help=_INCOMPLETE)] = "error",
     trust_regressor: TrustRegressor = False,
     as_json: Json = False,
 ) -> None:
@@ -179,8 +170,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Seed of the folds and of the support rows.")] = 0,
     jobs: Jobs = -1,
     out: Annotated[
-        str | None,
-        typer.Option("--out", "-o", help="CSV or parquet file for the errors."),
+        str | None, typer.Option("--out", "-o", help="CSV or parquet file for the errors.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -196,7 +186,7 @@ def evaluate(
         if out is not None:
             check_output(out)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying))
-        learner = _learner(columns, common, first_rows).set_params(n_jobs=jobs)
+        learner = _learner(columns, common, first_rows, jobs)
         result = evaluation.evaluate(
             read_tasks(data, columns, side_info, missing),
             {**evaluation.usual_methods(), "tailored": learner},
@@ -231,12 +221,7 @@ def summary(model: Model, trust_regressor: TrustRegressor = False, as_json: Json
 
 def report(
     model: Model,
-    data: Annotated[
-        str,
-        typer.Option(
-            help="Table that the model was fitted to, or another one with its columns.", show_default=False
-        ),
-    ],
+    data: Annotated[str, typer.Option(help=_FITTED_TO, show_default=False)],
     side_info: SideInfo = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("report.html"),
     missing: Missing = "error",
@@ -278,11 +263,9 @@ class Columns(NamedTuple):
 
     def check(self, table: Any, path: str) -> None:
         """Raise an error for columns that the table does not have."""
-        check_columns(table, self.labels, "--task", path)
-        check_columns(table, [self.target], "--target", path)
-        check_columns(table, self.side or (), "--side-columns", path)
-        check_columns(table, self.features or (), "--features", path)
-        check_columns(table, self.varying or (), "--varying", path)
+        options = ("--task", "--target", "--side-columns", "--features", "--varying")
+        for option, names in zip(options, (self.labels, [self.target], *self[2:]), strict=True):
+            check_columns(table, names or (), option, path)
 
 
 def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str, like: Any = None) -> Any:
@@ -297,7 +280,7 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
     labels = TaskLabels(getattr(like, "task_labels_", None))
     table = read_table(data, "data", columns.labels)
     columns.check(table, data)
-    table = _convert_labels(labels, table, columns.labels, "data")
+    table = labels.convert(table, columns.labels, "data")
     side = None if side_info is None else _read_by_task(labels, side_info, columns.labels, "--side-info")
     return TaskSet.from_frame(
         table,
@@ -337,12 +320,7 @@ def _read_by_task(labels: TaskLabels, path: str, names: list[str], option: str) 
     """Read a table with the columns of task labels."""
     table = read_table(path, option, names)
     check_columns(table, names, option, path)
-    return _convert_labels(labels, table, names, option)
-
-
-def _convert_labels(labels: TaskLabels, table: Any, names: list[str], option: str) -> Any:
-    # Labels of several columns are compared as they are.
-    return labels.convert(table, names[0], option) if len(names) == 1 else table
+    return labels.convert(table, names, option)
 
 
 def _check_missing(missing: str) -> None:
@@ -350,13 +328,12 @@ def _check_missing(missing: str) -> None:
         raise UsageError(f"--missing: expected error or drop, got {missing!r}.")
 
 
-def _learner(columns: Columns, common: bool, first_rows: bool) -> Any:
+def _learner(columns: Columns, common: bool, first_rows: bool, n_jobs: int) -> Any:
     from ..learners.empirical_bayes import EmpiricalBayesLearner
 
+    order = "first" if first_rows else "random"
     return EmpiricalBayesLearner(
-        common="auto" if common else None,
-        varying=columns.varying,
-        order="first" if first_rows else "random",
+        common="auto" if common else None, varying=columns.varying, order=order, n_jobs=n_jobs
     )
 
 
@@ -423,7 +400,7 @@ class Predictor(NamedTuple):
     @classmethod
     def load(
         cls,
-        model: str,
+        path: str,
         trust_regressor: bool,
         support: str | None,
         side_info: str | None,
@@ -432,7 +409,7 @@ class Predictor(NamedTuple):
     ) -> Predictor:
         """Load the model, and read the tables of support rows and side information."""
         _check_missing(missing)
-        learner = _load(model, trust_regressor)
+        learner = _load(path, trust_regressor)
         task = learner.columns_in_["task"]
         columns = [task] if isinstance(task, str) else list(task)
         labels = TaskLabels(getattr(learner, "task_labels_", None))
@@ -448,7 +425,7 @@ class Predictor(NamedTuple):
         in_batches = is_large(path)
         for table in read_batches(path, "data", self.columns):
             check_columns(table, self.columns, "data", path)
-            yield self._predict(_convert_labels(self.labels, table, self.columns, "data"), in_batches)
+            yield self._predict(self.labels.convert(table, self.columns, "data"), in_batches)
 
     def _predict(self, table: Any, in_batches: bool) -> Any:
         import pyarrow as pa

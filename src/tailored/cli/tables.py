@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -107,9 +108,8 @@ def check_columns(table: Any, names: Iterable[str], option: str, path: str) -> N
         if name in columns:
             continue
         similar = difflib.get_close_matches(name, columns, 1)
-        hint = (
-            f"Did you mean {similar[0]!r}?" if similar else f"Columns: {', '.join(map(repr, columns[:12]))}."
-        )
+        known = f"Columns: {', '.join(map(repr, columns[:12]))}."
+        hint = f"Did you mean {similar[0]!r}?" if similar else known
         source = "standard input" if path == STANDARD else path
         raise UsageError(f"{option}: {source} has no column {name!r}. {hint}")
 
@@ -218,22 +218,20 @@ class TaskLabels:
     """Convert the labels of several tables to one type, which is that of the model if there is one.
 
     CSV files have no types, so their labels are read as strings.  They become integers if all of them are written as
-    integers; "007" stays a string.
-
-    Parameters
-    ----------
-    known : array of labels, optional
-        Labels of a model.  Without them the first table decides.
+    integers; "007" stays a string.  Without the ``known`` labels of a model, the first table decides.
     """
 
     def __init__(self, known: Any = None) -> None:
         self.kind = None if known is None else _KINDS.get(known.dtype.kind)
         self.known = frozenset() if known is None else frozenset(known.tolist())
 
-    def convert(self, table: Any, name: str, option: str) -> Any:
-        """Return the table with converted labels in column ``name``."""
+    def convert(self, table: Any, names: list[str], option: str) -> Any:
+        """Return the table with converted labels; labels of several columns are compared as they are."""
         import pyarrow as pa
 
+        if len(names) > 1:
+            return table
+        name = names[0]
         column = table[name].combine_chunks()
         if isinstance(column, pa.ChunkedArray):  # older versions of Arrow
             column = column.chunk(0)
@@ -253,12 +251,10 @@ class TaskLabels:
         integer = _as_integer(value)
         if self.kind == "strings":
             text = str(value if integer is None or isinstance(value, str) else integer)
-            if integer is None or text in self.known:
-                return text
-            if str(integer) in self.known:
+            if text not in self.known and str(integer) in self.known:
                 return str(integer)
             padded = [label for label in self.known if label.lstrip("0") == str(integer)]
-            if not padded:
+            if text in self.known or not padded:
                 return text
             raise UsageError(
                 f"{option}: the task {text!r} in column {name!r} is written {padded[0]!r} elsewhere. Write labels in the same "
@@ -267,10 +263,8 @@ class TaskLabels:
         if self.kind == "integers" and integer is not None:
             return integer
         if self.kind == "numbers":
-            try:
+            with suppress(TypeError, ValueError):
                 return float(value)
-            except (TypeError, ValueError):
-                pass
         example = f", such as {next(iter(self.known))!r}" if self.known else ""
         raise UsageError(
             f"{option}: the other labels are {self.kind}{example}, but {value!r} in column {name!r} is not. Write labels in the "

@@ -34,13 +34,8 @@ Result = TypeVar("Result")
 class Reader:
     """Convert tasks to their sufficient statistics.
 
-    Attributes
-    ----------
-    scaling : Scaling
-    side : callable, optional
-        Compute features (T, q) of the side information.
-    residuals : callable, optional
-        Return the tasks with the predictions of the shared regressor subtracted from their targets.
+    ``side`` computes features (T, q) of the side information.  ``residuals`` subtracts the predictions of the shared
+    regressor from the targets.
     """
 
     scaling: Scaling
@@ -77,17 +72,10 @@ def sum_in_order(parts: Iterable[Part]) -> Part:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Statistics of several blocks of tasks, summed in the order of the blocks.
-
-    Attributes
-    ----------
-    blocks : sequence of Statistics
-    n_threads : int
-        Number of blocks that are summed in parallel.  Results do not depend on it.
-    """
+    """Statistics of several blocks of tasks, summed in the order of the blocks."""
 
     blocks: Sequence[Statistics]
-    n_threads: int = 1
+    n_threads: int = 1  # number of blocks that are summed in parallel; results do not depend on it
 
     @property
     def n_features(self) -> int:

@@ -113,15 +113,9 @@ def _reason(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class ClusterStatistics:
-    """Statistics of tasks on the workers of a cluster.
+    """Statistics of tasks on the workers of a cluster; the sums of the shards are added in order.
 
-    Attributes
-    ----------
-    client : distributed.Client
-    shards : sequence of futures of Tasks
-        Their sums are added in this order.  They must be results of submitted tasks, because Dask cannot recompute scattered
-        data after the death of a worker.
-    n_features : int
+    Shards must be results of submitted tasks, because Dask cannot recompute scattered data after the death of a worker.
     """
 
     client: Any
@@ -160,17 +154,10 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class DaskSource:
-    """The tasks of a Dask dataframe.  Each of its partitions becomes a shard of statistics.
-
-    Attributes
-    ----------
-    scan : TaskScan
-    seed : int
-        Seed of the sample.
-    """
+    """The tasks of a Dask dataframe.  Each of its partitions becomes a shard of statistics."""
 
     scan: TaskScan
-    seed: int
+    seed: int  # of the sample
 
     @cached_property
     def roles(self) -> ColumnRoles:
@@ -290,13 +277,7 @@ def _sums_of_step(summed: Summed) -> Sums:
 
 
 def _read_partition(part: Any, roles: ColumnRoles) -> TaskSet:
-    tasks = TaskSet.from_frame(
-        part,
-        task=roles.task,
-        target=roles.target,
-        features=roles.features,
-        side_columns=roles.side or None,
-    )
+    tasks = roles.read(part)
     assert tasks.encoding is not None
     tasks.encoding.require_numbers(
         "partitions of a Dask dataframe are read separately; encode it as numbers first"

@@ -25,7 +25,7 @@ from ..gaussian.moments import NEGLIGIBLE, Moments, Summed, Totals
 from ..gaussian.rows import Tasks
 from ..tasks.reading import label_keys
 from ..tasks.rows import Scaling
-from ..tasks.task_set import TaskSet
+from ..tasks.task_set import TaskSet, offsets_of
 from .base import Blocks, Reader, Statistics
 from .reservoir import Reservoir
 from .scan import TaskScan
@@ -76,9 +76,8 @@ def _write_tasks(file: IO[bytes], tasks: TaskSet) -> None:
 def _read_tasks(file: IO[bytes], like: TaskSet) -> TaskSet:
     """Read the next tasks, with the column names and the encoding of ``like``."""
     labels, sizes, X, y, side = (_read_array(file) for _ in range(5))
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     side_info: Any = None if like.side_info is None else side
-    return like.replace(X=X, y=y, offsets=offsets, labels=labels, side_info=side_info)
+    return like.replace(X=X, y=y, offsets=offsets_of(sizes), labels=labels, side_info=side_info)
 
 
 # ---------------------------------------------------------------- rows, partitioned by task
@@ -90,16 +89,10 @@ class PartitionedRows:
 
     When all batches have been added, a partition contains whole tasks.  One that is too large to be read at once is
     partitioned again.
-
-    Attributes
-    ----------
-    folder : Path
-    depth : int
-        How often these tasks were partitioned before.
     """
 
     folder: Path
-    depth: int = 0
+    depth: int = 0  # how often these tasks were partitioned before
 
     def path(self, partition: int) -> Path:
         return self.folder / f"{partition:02d}.rows"
@@ -201,12 +194,7 @@ def write_block(path: Path, statistics: Tasks) -> None:
     i, j = np.triu_indices(statistics.n_features)
     side = np.zeros((len(statistics), 0)) if statistics.side is None else statistics.side
     arrays = (statistics.gram[:, i, j], statistics.cross, statistics.square, statistics.sizes, side)
-
-    def write(file: IO[bytes]) -> None:
-        for array in arrays:
-            _write_array(file, array)
-
-    write_atomically(path, write)
+    write_atomically(path, lambda file: [_write_array(file, array) for array in arrays])
 
 
 def read_block(path: Path) -> Moments:
@@ -257,51 +245,24 @@ class TableDigest:
 
 @dataclass(frozen=True)
 class Journal:
-    """Progress of the pass over a table.
-
-    Attributes
-    ----------
-    n_batches : int
-    digest : dict
-        `TableDigest.summary` of these batches.
-    low, high : float
-        Range of the targets.
-    sizes : tuple of int
-        Size of each partition in bytes.
-    limit : int
-        `Reservoir.limit` of the sample.
-    features : tuple of str
-        Names of the features.
-    done : bool
-        Whether the whole table was read.
-    """
+    """Progress of the pass over a table."""
 
     n_batches: int = 0
-    digest: dict[str, Any] = field(default_factory=dict)
-    low: float = np.inf
+    digest: dict[str, Any] = field(default_factory=dict)  # `TableDigest.summary` of these batches
+    low: float = np.inf  # range of the targets
     high: float = -np.inf
-    sizes: tuple[int, ...] = (0,) * N_PARTITIONS
-    limit: int = 0
-    features: tuple[str, ...] = ()
-    done: bool = False
+    sizes: tuple[int, ...] = (0,) * N_PARTITIONS  # size of each partition in bytes
+    limit: int = 0  # `Reservoir.limit` of the sample
+    features: tuple[str, ...] = ()  # names
+    done: bool = False  # whether the whole table was read
 
 
 class DiskSource:
     """The tasks of a table, in a folder.
 
     A folder that was used before is only accepted for the same table and the same settings.  Its content is compared by
-    the hash of all values that were read, which takes a pass over the table.
-
-    Parameters
-    ----------
-    scan : TaskScan
-    folder : Path
-    seed : int
-        Seed of the sample.
-    settings : dict or None
-        What else the content of the folder depends on.  None for a temporary folder, which is never used again.
-    n_threads : int, default=1
-        Number of blocks that EM sums in parallel.
+    the hash of all values that were read, which takes a pass over the table.  ``seed`` is that of the sample; ``settings``
+    is what else the content of the folder depends on, None for a temporary folder, which is never used again.
     """
 
     def __init__(
@@ -451,8 +412,5 @@ def digest_tasks(tasks: TaskSet | None) -> str:
 
 
 def _digest_scaling(scaling: Scaling) -> str:
-    digest = hashlib.blake2b(digest_size=8)
-    values = [scaling.target, scaling.target_shift, scaling.fit_intercept]
-    for numbers in (scaling.columns, scaling.shift, values):
-        digest.update(np.ascontiguousarray(numbers, dtype=float).tobytes())
-    return digest.hexdigest()
+    values = [*scaling.columns, *scaling.shift, scaling.target, scaling.target_shift, scaling.fit_intercept]
+    return hashlib.blake2b(np.array(values, dtype=float).tobytes(), digest_size=8).hexdigest()

@@ -21,21 +21,13 @@ MAX_BATCHES = 32
 
 
 class Index(NamedTuple):
-    """Tasks of a sample as small arrays, so that a batch can be added without reading the rows of earlier ones.
+    """Tasks of a sample as small arrays, so that a batch can be added without reading the rows of earlier ones."""
 
-    Attributes
-    ----------
-    keys : array
-        Keys of the sampled tasks, ascending.
-    counts : array
-        Number of values in the rows of each sampled task.
-    batch_keys : tuple of arrays
-        Keys of the tasks in each batch, including tasks that were dropped from the sample.
-    """
-
-    keys: Keys
-    counts: NDArray[np.int64]
-    batch_keys: tuple[Keys, ...] = ()
+    keys: Keys  # of the sampled tasks, ascending
+    counts: NDArray[np.int64]  # number of values in the rows of each sampled task
+    batch_keys: tuple[
+        Keys, ...
+    ] = ()  # of the tasks in each batch, also of those that are not in the sample any more
 
     def contains(self, keys: Keys) -> NDArray[np.bool_]:
         position = np.searchsorted(self.keys, keys)
@@ -57,24 +49,15 @@ class Reservoir(Record):
     A task in the sample has been in it since its first row, so its rows are complete.  `take` returns a new reservoir.
     Batches are merged, and rows of dropped tasks removed, only when enough rows have been added.  The time to add a batch
     therefore does not grow with the sample.
-
-    Attributes
-    ----------
-    size, numbers : int
-        Largest number of tasks, and of values in their rows.
-    seed : int
-        Seed of the keys.
-    batches : tuple of TaskSet
-        Rows in order of arrival.  The first batch contains at least two thirds of them.
-    limit : int
-        Tasks with this key or a larger one are not in the sample.
     """
 
-    size: int = SAMPLE_TASKS
-    numbers: int = SAMPLE_NUMBERS
-    seed: int = 0
-    batches: tuple[TaskSet, ...] = ()
-    limit: int = NO_LIMIT
+    size: int = SAMPLE_TASKS  # largest number of tasks
+    numbers: int = SAMPLE_NUMBERS  # largest number of values in their rows
+    seed: int = 0  # of the keys
+    batches: tuple[
+        TaskSet, ...
+    ] = ()  # in order of arrival; the first contains at least two thirds of the rows
+    limit: int = NO_LIMIT  # tasks with this key or a larger one are not in the sample
 
     def __len__(self) -> int:
         return len(self._index.keys)

@@ -14,7 +14,7 @@ from .._utils.validation import name_some
 from ..tasks.encoding import ColumnEncoding, Encoding, SideInfo, declared_types
 from ..tasks.reading import side_column
 from ..tasks.task_set import TaskSet, no_tasks
-from .tables import Batch, Table, batch_rows, open_table
+from .tables import Table, batch_rows, open_table
 
 
 class ColumnRoles(NamedTuple):
@@ -35,6 +35,12 @@ class ColumnRoles(NamedTuple):
             features = tuple(other_columns(table.columns, (*reserved, *side)))
         return self._replace(features=tuple(check_columns(table, "features", features, reserved)))
 
+    def read(self, frame: Any, encoding: Encoding | None = None) -> TaskSet:
+        """Read a dataframe with resolved roles."""
+        features = self.features if encoding is None else None
+        roles: Any = {"task": self.task, "target": self.target, "features": features}
+        return TaskSet.from_frame(frame, **roles, side_columns=self.side or None, encoding=encoding)
+
     @property
     def names(self) -> list[str]:
         """All columns that are read."""
@@ -50,19 +56,11 @@ class TaskBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskScan:
-    """Tasks in a long table.  `scan` makes it; `EmpiricalBayesLearner.fit` reads it.
-
-    Attributes
-    ----------
-    table : Table
-    roles : ColumnRoles
-    given_encoding : Encoding or None
-        The ``encoding`` passed to `scan`.
-    """
+    """Tasks in a long table.  `scan` makes it; `EmpiricalBayesLearner.fit` reads it."""
 
     table: Table
     roles: ColumnRoles
-    given_encoding: Encoding | None = None
+    given_encoding: Encoding | None = None  # the ``encoding`` passed to `scan`
 
     @cached_property
     def encoding(self) -> Encoding | None:
@@ -104,18 +102,12 @@ class TaskScan:
         return self.roles._replace(features=features, side=side)
 
     def batches(self, skip: int = 0, observe: Callable[[Any], None] | None = None) -> Iterator[TaskBatch]:
-        """Read the tasks batch by batch; a task may be in several batches.
+        """Read the tasks batch by batch, without the first `skip` batches; a task may be in several batches.
 
-        Parameters
-        ----------
-        skip : int
-            Number of batches that are read but not returned.
-        observe : callable, optional
-            Called with the dataframe of each batch, including the skipped ones.
+        ``observe`` is called with the dataframe of each batch, including the skipped ones.
         """
         roles = None if self.table.columns is None else self.roles.resolve(self.table)
-        first_kind: str | None = None
-        encoding = self.encoding
+        first_kind, encoding = "", self.encoding
         for number, batch in enumerate(self.table.batches(*self._columns_to_read())):
             frame = read_frame(batch.frame, "data")
             if roles is None:
@@ -125,7 +117,10 @@ class TaskScan:
                 observe(frame.select(roles.names))
             if number < skip:
                 continue
-            tasks = _read(batch, roles, encoding)
+            try:
+                tasks = roles.read(batch.frame, encoding)
+            except ValueError as error:
+                raise ValueError(f"data: {batch.position}: {error}") from error
             if encoding is None and tasks.encoding is not None:
                 tasks.encoding.require_numbers("this table can be read only once; pass encoding= to scan")
                 encoding = tasks.encoding
@@ -178,20 +173,6 @@ def _infer_encoding(frame: Any, roles: ColumnRoles, position: str) -> Encoding:
     return encoding.with_side_info(SideInfo(values, list(roles.side)), declared_types(frame, roles.side))
 
 
-def _read(batch: Batch, roles: ColumnRoles, encoding: Encoding | None) -> TaskSet:
-    try:
-        return TaskSet.from_frame(
-            batch.frame,
-            task=roles.task,
-            target=roles.target,
-            features=roles.features if encoding is None else None,
-            side_columns=roles.side or None,
-            encoding=encoding,
-        )
-    except ValueError as error:
-        raise ValueError(f"data: {batch.position}: {error}") from error
-
-
 def scan(
     data: Any,
     *,
@@ -235,9 +216,6 @@ def scan(
         if table.dask_frame is not None:
             encoding.require_numbers("the partitions of a Dask dataframe must be numeric; encode it first")
         features = [column.name for column in encoding.features]
-    for name, columns in (("features", features), ("side_columns", side_columns)):
-        if isinstance(columns, str):
-            raise TypeError(f"{name} must be a list of column names; got {columns!r}. Write [{columns!r}].")
     roles = ColumnRoles(
         task,
         target,

@@ -32,23 +32,13 @@ class Batch(NamedTuple):
 class Table(NamedTuple):
     """A table that is read in batches, always in the same order.
 
-    Attributes
-    ----------
-    name : str
-        Name in error messages.
-    batches : callable
-        Return the batches, given the columns to read (None: all) and the largest number of rows of a batch.
-    columns : list of str or None
-        None if they are only known from the first batch.
-    once : bool
-        Whether the table can be read only once.
-    dask_frame : Dask dataframe, optional
+    ``batches`` takes the columns to read (None: all) and the largest number of rows of a batch.
     """
 
-    name: str
+    name: str  # in error messages
     batches: Callable[[list[str] | None, int], Iterator[Batch]]
-    columns: list[str] | None
-    once: bool = False
+    columns: list[str] | None  # None if they are only known from the first batch
+    once: bool = False  # whether the table can be read only once
     dask_frame: Any = None
 
 
@@ -194,13 +184,13 @@ def _iterable(frames: Iterable[Any]) -> Iterator[Batch]:
             if type(frame).__name__ == "RecordBatch":
                 import pyarrow as pa
 
-                yield pa.Table.from_batches([frame])
-            elif is_frame(frame):
-                yield frame
-            else:
+                frame = pa.Table.from_batches([frame])
+            if not is_frame(frame):
+                kind = type(frame).__name__
                 raise TypeError(
-                    f"data: item {i} of the iterable is a {type(frame).__name__}, not a dataframe; expected {ACCEPTED}"
+                    f"data: item {i} of the iterable is a {kind}, not a dataframe; expected {ACCEPTED}"
                 )
+            yield frame
 
     return _with_positions(tables(), "data")
 
