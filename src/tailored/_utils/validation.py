@@ -325,14 +325,12 @@ def is_missing(value: Any) -> bool:
 
 
 def check_labels(name: str, labels: np.ndarray) -> None:
-    """Raise a ValueError unless labels of tasks are different numbers, words or tuples of these."""
+    """Raise a ValueError unless labels of tasks are different numbers, strings or tuples of these."""
     values = labels.tolist()
-    for value in values if labels.dtype == object else ():
-        for part in value if isinstance(value, tuple) else (value,):
-            if not isinstance(part, str | int | float | tuple | None) or part != part:
-                raise ValueError(f"{name}: must be numbers, words or tuples of these")
-    if labels.dtype.kind not in "biufUO" or len(set(values)) != len(values):
-        raise ValueError(f"{name}: must be different numbers, words or tuples of these")
+    parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
+    known = all(isinstance(part, str | int | float | tuple | None) and part == part for part in parts)
+    if labels.dtype.kind not in "biufUO" or not known or len(set(values)) != len(values):
+        raise ValueError(f"{name}: must be different numbers, strings or tuples of these")
 
 
 def label_array(values: list[Any]) -> np.ndarray:

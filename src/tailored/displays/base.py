@@ -110,10 +110,11 @@ def names_of(learner: Any) -> list[str]:
 def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Array, Array, Array]:
     """Return the coefficients of tasks and the bounds of their intervals, (T, d) each."""
     table, d = learner.effects(tasks, coverage=coverage), len(names_of(learner))
-    effect, lower, upper = (
-        np.asarray(table[name], dtype=float).reshape(-1, d) for name in ("effect", "lower", "upper")
-    )
-    return effect, lower, upper
+
+    def column(name: str) -> Array:
+        return np.asarray(table[name], dtype=float).reshape(-1, d)
+
+    return column("effect"), column("lower"), column("upper")
 
 
 def fixed_effects(learner: Any) -> Array | None:

@@ -69,10 +69,9 @@ class EffectsDisplay(ModelDisplay):
         """
         names, values = names_of(learner), effects_of(learner, tasks, coverage)
         j = most_varying(learner, values[0])[0] if column is None else find_column(column, names)
-        means = fixed_effects(learner)
+        means, task = fixed_effects(learner), table_name(learner, "task")
         mean = None if means is None else float(means[j])
         effects, lower, upper = (each[:, j] for each in values)
-        task = table_name(learner, "task")
         return cls(names[j], tasks.labels, effects, lower, upper, mean, coverage, task).plot(ax)
 
     @property

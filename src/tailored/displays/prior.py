@@ -85,7 +85,8 @@ class RepresentationMapDisplay(ModelDisplay):
         title = f"τ(s) of {shortened(task)}" if task is not None else f"τ(s), mean of {len(tasks):,} tasks"
         if len(chosen) < len(names):
             title += f", {len(chosen)} of {len(names):,} columns"
-        return cls([names[j] for j in chosen], mean_tau(learner, some, chosen), title, kind).plot(ax)
+        tau = learner.prior_.representation(some, chosen).mean(axis=0)
+        return cls([names[j] for j in chosen], tau, title, kind).plot(ax)
 
     @property
     def figure_size(self) -> tuple[float, float]:
@@ -155,13 +156,9 @@ class PriorPathDisplay(ModelDisplay):
     def from_estimator(
         cls, learner: Any, tasks: TaskSet, column: Any, *, kind: str = "mean", ax: Any = None
     ) -> Self:
-        """Vary one column of the side information over its range among ``tasks``, the others at their medians.
+        """Vary one ``column`` (name or position) of the side information over its range among ``tasks``.
 
-        Parameters
-        ----------
-        column : str or int
-            Name or position.
-        kind : {"mean", "std"}, default="mean"
+        The other columns are at their medians.
         """
         check_choice("kind", kind, ("mean", "std"))
         names = names_of(learner)
@@ -233,7 +230,7 @@ class ComponentsDisplay(ModelDisplay):
         By default they are drawn along the two directions that separate the components best.
         """
         names = names_of(learner)
-        prior, mixture, units = learner.prior_, learner.prior_.mixture, learner.prior_.scaling
+        prior, mixture, scaling = learner.prior_, learner.prior_.mixture, learner.prior_.scaling
         if mixture is None:
             raise ValueError(
                 f"learner: the prior of {type(learner).__name__} has no components. This display needs an "
@@ -242,13 +239,12 @@ class ComponentsDisplay(ModelDisplay):
         responsibilities, weights = [], []
         for batch in batches(prior.residual_tasks(tasks)):
             side = None if prior.side is None else prior.side(batch)
-            expected = statistics_of(batch, units, side).posterior(mixture, Want(means=True))
-            r, means, effects = expected.shares, expected.means, mixture.effects(side)
-            if effects is not None:
-                means = means - effects[:, None]
-            responsibilities.append(r)
-            weights.append(np.matmul(r[:, None, :], means)[:, 0])
-        scaled = np.concatenate(weights)
+            expected = statistics_of(batch, scaling, side).posterior(mixture, Want(means=True))
+            shift = mixture.effects(side)
+            mean = np.matmul(expected.shares[:, None, :], expected.means)[:, 0]
+            responsibilities.append(expected.shares)
+            weights.append(mean if shift is None else mean - shift)
+        r, scaled = np.concatenate(responsibilities), np.concatenate(weights)
         if columns is None:
             plane = separating_plane(mixture.proportions, mixture.means, mixture.covariances)
             points, means = scaled @ plane.T, mixture.means @ plane.T
@@ -259,15 +255,13 @@ class ComponentsDisplay(ModelDisplay):
             if len(chosen) != 2:
                 raise ValueError(f"columns: expected two columns, got {len(chosen)}.")
             plane = np.eye(len(names))[chosen]
-            points = units.raw_weights(scaled)[:, chosen]
-            means = units.raw_weights(mixture.means.copy())[:, chosen]
-            raw = units.target**2 * units.raw_representation(mixture.covariances)
+            points = scaling.raw_weights(scaled)[:, chosen]
+            means = scaling.raw_weights(mixture.means.copy())[:, chosen]
+            raw = scaling.target**2 * scaling.raw_representation(mixture.covariances)
             covariances = raw[:, chosen][:, :, chosen]
             axis_names = [coefficient_label(names[j]) for j in chosen]
-        r = np.concatenate(responsibilities)
-        return cls(points, r, means, covariances, mixture.proportions, axis_names, plane, tasks.labels).plot(
-            ax
-        )
+        shown = cls(points, r, means, covariances, mixture.proportions, axis_names, plane, tasks.labels)
+        return shown.plot(ax)
 
     @property
     def component(self) -> NDArray[np.intp]:
@@ -281,7 +275,7 @@ class ComponentsDisplay(ModelDisplay):
         size = 4.5 if len(self.points) <= 120 else 3.0
         for k, proportion in enumerate(self.proportions):
             style = line_style(k)
-            color, marker, dashes = style["color"], style["marker"], style["linestyle"]
+            color, dashes = style["color"], style["linestyle"]
             values, vectors = np.linalg.eigh(self.covariances[k])
             width, height = 2.0 * ELLIPSE_STD * np.sqrt(np.maximum(values, 0.0))
             angle = float(np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0])))
@@ -291,21 +285,15 @@ class ComponentsDisplay(ModelDisplay):
             for filled in (True, False):
                 chosen = (self.component == k) & (certain == filled)
                 shape = {"markersize": size, "markeredgewidth": 0.7, "alpha": 0.75, "zorder": 3}
-                draw_points(ax, self.points[chosen].T, marker, color, filled=filled, **shape)
+                draw_points(ax, self.points[chosen].T, style["marker"], color, filled=filled, **shape)
         radius = ELLIPSE_STD * np.sqrt(np.maximum(np.diagonal(self.covariances, axis1=1, axis2=2), 0.0))
         ends = np.concatenate([self.points, self.means - radius, self.means + radius])
         ax.set_xlim(*axis_limits(ends[:, 0], 1.0))
         ax.set_ylim(*axis_limits(ends[:, 1], 1.0))
-        ax.set_xlabel(self.axis_names[0])
-        ax.set_ylabel(self.axis_names[1])
+        ax.set(xlabel=self.axis_names[0], ylabel=self.axis_names[1])
         ax.axhline(0.0, color="0.85", linewidth=0.6, zorder=0)
         ax.axvline(0.0, color="0.85", linewidth=0.6, zorder=0)
         ax.legend(title="component", loc="center left", bbox_to_anchor=(1.0, 0.5))
-
-
-def mean_tau(learner: Any, tasks: TaskSet, columns: Any = None) -> Array:
-    """Return the mean of τ(s) over tasks at some columns, for scaled columns."""
-    return np.asarray(learner.prior_.representation(tasks, columns).mean(axis=0))
 
 
 def _vary(table: Any, j: int, name: str) -> tuple[Array, Any]:

@@ -73,8 +73,8 @@ class RowsDisplay(ModelDisplay):
         """
         names_of(learner)
         check_fraction("coverage", coverage)
-        counts = (
-            default_counts(tasks) if n_support is None else np.unique(np.asarray(n_support, dtype=np.int64))
+        counts = np.unique(
+            default_counts(tasks) if n_support is None else np.asarray(n_support, dtype=np.int64)
         )
         if not len(counts) or counts[0] < 0:
             raise ValueError(f"n_support: expected numbers of rows >= 0, got {n_support!r}.")
@@ -117,11 +117,8 @@ class RowsDisplay(ModelDisplay):
         return 1 if self.covered is None else 2
 
     def _draw(self, ax: Any, coverage_ax: Any = None) -> None:
-        self._draw_errors(ax)
         if coverage_ax is not None and self.covered is not None:
             self._draw_coverage(coverage_ax, self.covered)
-
-    def _draw_errors(self, ax: Any) -> None:
         means = {name: values.mean(axis=1) for name, values in self.errors.items()}
         own, *others = means.values()
         error = _standard_error(next(iter(self.errors.values())))
@@ -163,7 +160,7 @@ class RowsDisplay(ModelDisplay):
 def default_counts(tasks: TaskSet) -> NDArray[np.int64]:
     """Return 0, 1, 2, 4, .. up to the support rows of the median task."""
     most = int(MAX_SUPPORT * float(np.median(tasks.sizes))) if len(tasks) else 0
-    return np.unique([0, *(2**i for i in range(30) if 2**i <= most / 1.4), most])
+    return np.array([0, *(2**i for i in range(30) if 2**i <= most / 1.4), most])
 
 
 def _subsample(pool: TaskSet, n: int, random_state: Any, take_first: bool) -> TaskSet:

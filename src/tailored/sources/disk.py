@@ -194,7 +194,12 @@ def write_block(path: Path, statistics: Tasks) -> None:
     i, j = np.triu_indices(statistics.n_features)
     side = np.zeros((len(statistics), 0)) if statistics.side is None else statistics.side
     arrays = (statistics.gram[:, i, j], statistics.cross, statistics.square, statistics.sizes, side)
-    write_atomically(path, lambda file: [_write_array(file, array) for array in arrays])
+
+    def write(file: IO[bytes]) -> None:
+        for array in arrays:
+            _write_array(file, array)
+
+    write_atomically(path, write)
 
 
 def read_block(path: Path) -> Moments:
