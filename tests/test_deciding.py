@@ -372,7 +372,7 @@ def test_the_bar_is_as_long_as_what_is_done(monkeypatch):
         totals.append(total)
         yield Stages(name, lambda advance=0, description="": ticks.append(advance))
 
-    monkeypatch.setattr(learn_module, "stages", counted)
+    monkeypatch.setattr(learn_module, "progress_bar", counted)
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
     tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, random_state=0)
     learner = few_folds().fit(tasks)

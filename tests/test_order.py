@@ -28,7 +28,6 @@ from tailored.tasks.reading import label_keys
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
-
 T, N, D = 24, 8, 2
 
 

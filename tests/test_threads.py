@@ -15,7 +15,6 @@ from tailored.empirical_bayes import learn as learn_module
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
-
 BEFORE = 3
 
 

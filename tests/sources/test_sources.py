@@ -19,7 +19,6 @@ from tailored.tasks.rows import Scaling
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
-
 pd = pytest.importorskip("pandas")
 
 COLUMNS = {"task": "user", "target": "y", "side_columns": ["age"]}
