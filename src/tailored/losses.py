@@ -52,7 +52,6 @@ class Loss(Stored, ABC):
     """Base of the losses, which are convex in the prediction.  All methods are elementwise and broadcast."""
 
     name: ClassVar[str]
-    dual: ClassVar[str]  # the family of the conjugate, which selects the within-task kernel
     piecewise_linear: ClassVar[bool] = False
 
     @property
@@ -74,7 +73,7 @@ class Loss(Stored, ABC):
 
     @abstractmethod
     def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
-        """Return the parameters of a within-task kernel of this family, in new arrays."""
+        """Return the fields of `within.kernels.Losses` for targets y (n,), in new arrays."""
 
     @abstractmethod
     def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
@@ -87,7 +86,6 @@ class Loss(Stored, ABC):
 class BoxLoss(Loss):
     """Base of the losses whose conjugate is a dual box around 0."""
 
-    dual: ClassVar[str] = "smooth"
     _quadratic: ClassVar[float] = 1.0
 
     @property
@@ -98,20 +96,14 @@ class BoxLoss(Loss):
     def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
         """Return the ends of the domain of l*(., y)."""
 
-    def _table(self, y: ArrayLike) -> Floats:
-        y = np.asarray(y)
-        table = np.empty((3, *y.shape))
-        table[0] = y
-        table[1], table[2] = self._interval(table[0])
-        return table
-
     def dual_box(self, y: ArrayLike) -> DualBox:
         """Return the conjugates of the targets y (n,)."""
-        linear, lower, upper = self._table(y)
+        linear = np.array(y, dtype=np.float64)
+        lower, upper = (np.full(linear.shape, end, dtype=np.float64) for end in self._interval(linear))
         return DualBox(linear, lower, upper, self._quadratic, self._kink)
 
-    def dual_parameters(self, y: ArrayLike) -> tuple[Floats, float, float]:
-        return self._table(y), self._quadratic, self._kink
+    def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
+        return (False, *self.dual_box(y))
 
     def conjugate(self, alpha: ArrayLike, y: ArrayLike) -> Floats:
         alpha = np.asarray(alpha, dtype=np.float64)
@@ -131,7 +123,6 @@ class BoxLoss(Loss):
 class _PiecewiseLinear(BoxLoss):
     """Base of the losses whose box has no curvature."""
 
-    dual: ClassVar[str] = "piecewise"
     piecewise_linear: ClassVar[bool] = True
     _quadratic: ClassVar[float] = 0.0
 
@@ -281,7 +272,6 @@ class Logistic(MarginLoss):
     """
 
     name: ClassVar[str] = "logistic"
-    dual: ClassVar[str] = "logit"
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return np.logaddexp(0.0, -np.multiply(p, y, dtype=np.float64))
@@ -303,8 +293,9 @@ class Logistic(MarginLoss):
         free = (b > 0.0) & (b < 1.0)
         return free, 1.0 / np.where(free, b * (1.0 - b), 1.0)
 
-    def dual_parameters(self, y: ArrayLike) -> tuple[Floats]:
-        return (np.array(y, dtype=np.float64),)
+    def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
+        signs = np.array(y, dtype=np.float64)
+        return True, signs, signs, signs, 1.0, 0.0
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,14 @@ which is the within-task problem after the change of variables ``v = R'w``: ``v'
 is a sum of non-negative terms. Gaps are computed in this form, because the difference of two nearly equal
 values would lose the digits that a certificate needs.
 
-Losses are named tuples whose type selects the functions at compile time, so that every loop is written once. BLAS is
-avoided: its results may change with the number of threads, and one call costs as much as a small task. Everything is
-in one file, because Numba's cache notices changes only in the file of the function that it stores.
+BLAS is avoided: its results may change with the number of threads, and one call costs as much as a small task.
+Everything is in one file, because Numba's cache notices changes only in the file of the function that it stores.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numba.extending import overload
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -43,30 +41,19 @@ _PATIENCE = 30  # iterations without a smaller gap, after which only rounding er
 _RIDGE = 1e-10  # proximal term of a free variable that depends on the others, relative to its diagonal
 
 
-class Piecewise(NamedTuple):
-    """l_i(p) = max over lower_i <= a <= upper_i of a (p - linear_i) - quadratic/2 a^2 - kink |a|, quadratic = 0."""
+class Losses(NamedTuple):
+    """The losses l_i of some rows: the logistic loss, or a loss with a dual box.
 
+    l_i(p) = max over lower_i <= a <= upper_i of a (p - linear_i) - quadratic/2 a^2 - kink |a| has a dual box. It is
+    piecewise linear if quadratic = 0, and smooth otherwise. The logistic loss is log(1 + exp(-linear_i p)).
+    """
+
+    logistic: bool
     linear: Floats
     lower: Floats
     upper: Floats
     quadratic: float
     kink: float
-
-
-class Smooth(NamedTuple):
-    """The same function with a positive quadratic, which makes the loss smooth."""
-
-    linear: Floats
-    lower: Floats
-    upper: Floats
-    quadratic: float
-    kink: float
-
-
-class Logit(NamedTuple):
-    """l_i(p) = log(1 + exp(-sign_i p))."""
-
-    sign: Floats
 
 
 class Work(NamedTuple):
@@ -90,39 +77,13 @@ class Work(NamedTuple):
 # --- losses ------------------------------------------------------------------------------------------------
 
 
-def _slope(loss: Any, i: int, z: float) -> float:
+@njit(**_INNER)
+def _slope(loss: Losses, i: int, z: float) -> float:
     """Return the derivative of l_i at z; at a kink the admissible value nearest to 0."""
-    raise NotImplementedError
-
-
-def _value(loss: Any, i: int, z: float) -> float:
-    """Return l_i(z)."""
-    raise NotImplementedError
-
-
-def _curvature(loss: Any, i: int, z: float) -> float:
-    """Return the second derivative of l_i at z, or one of its limits where it jumps."""
-    raise NotImplementedError
-
-
-def _young(loss: Any, i: int, z: float, a: float) -> float:
-    """Return l_i(z) + l*_i(a) - a z, which is at least 0, and 0 if and only if a is a subgradient at z."""
-    raise NotImplementedError
-
-
-def _part(loss: Any, start: int, stop: int) -> Any:
-    """Return the loss of the rows start:stop."""
-    raise NotImplementedError
-
-
-def _solve(
-    loss: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Any
-) -> Outcome:
-    """Solve one task exactly, starting at w = 0; overwrite a with the dual solution."""
-    raise NotImplementedError
-
-
-def _box_slope(loss: Any, i: int, z: float) -> float:
+    if loss.logistic:
+        m = loss.linear[i] * z
+        e = np.exp(-abs(m))
+        return -loss.linear[i] * (e if m > 0.0 else 1.0) / (1.0 + e)
     t = z - loss.linear[i]
     if t > loss.kink:
         t -= loss.kink
@@ -135,72 +96,52 @@ def _box_slope(loss: Any, i: int, z: float) -> float:
     return loss.upper[i] if t > 0.0 else loss.lower[i]
 
 
-def _box_value(loss: Any, i: int, z: float) -> float:
+@njit(**_INNER)
+def _value(loss: Losses, i: int, z: float) -> float:
+    """Return l_i(z)."""
+    if loss.logistic:
+        m = loss.linear[i] * z
+        return max(-m, 0.0) + np.log1p(np.exp(-abs(m)))
     a = _slope(loss, i, z)
     return a * (z - loss.linear[i] - 0.5 * loss.quadratic * a) - loss.kink * abs(a)
 
 
-def _box_curvature(loss: Any, i: int, z: float) -> float:
+@njit(**_INNER)
+def _curvature(loss: Losses, i: int, z: float) -> float:
+    """Return the second derivative of l_i at z, or one of its limits where it jumps; not for piecewise-linear losses."""
+    if loss.logistic:
+        e = np.exp(-abs(z))
+        return e / ((1.0 + e) * (1.0 + e))
     a = _slope(loss, i, z)
     inside = a > loss.lower[i] and a < loss.upper[i] and abs(z - loss.linear[i]) >= loss.kink
     return 1.0 / loss.quadratic if inside else 0.0
 
 
-def _box_young(loss: Any, i: int, z: float, a: float) -> float:
+@njit(**_INNER)
+def _young(loss: Losses, i: int, z: float, a: float) -> float:
+    """Return l_i(z) + l*_i(a) - a z, which is at least 0, and 0 if and only if a is a subgradient at z."""
+    if loss.logistic:
+        b = -loss.linear[i] * a
+        entropy = 0.0
+        if b > 0.0 and b < 1.0:
+            entropy = b * np.log(b) + (1.0 - b) * np.log1p(-b)
+        return max(_value(loss, i, z) + entropy - a * z, 0.0)
     b = _slope(loss, i, z)
     tilt = z - loss.linear[i] - 0.5 * loss.quadratic * (a + b)
     return max((b - a) * tilt - loss.kink * (abs(b) - abs(a)), 0.0)
-
-
-def _piecewise_part(loss: Any, start: int, stop: int) -> Any:
-    linear, lower, upper = loss.linear[start:stop], loss.lower[start:stop], loss.upper[start:stop]
-    return Piecewise(linear, lower, upper, loss.quadratic, loss.kink)
-
-
-def _smooth_part(loss: Any, start: int, stop: int) -> Any:
-    linear, lower, upper = loss.linear[start:stop], loss.lower[start:stop], loss.upper[start:stop]
-    return Smooth(linear, lower, upper, loss.quadratic, loss.kink)
-
-
-def _logit_slope(loss: Any, i: int, z: float) -> float:
-    m = loss.sign[i] * z
-    e = np.exp(-abs(m))
-    return -loss.sign[i] * (e if m > 0.0 else 1.0) / (1.0 + e)
-
-
-def _logit_value(loss: Any, i: int, z: float) -> float:
-    m = loss.sign[i] * z
-    return max(-m, 0.0) + np.log1p(np.exp(-abs(m)))
-
-
-def _logit_curvature(loss: Any, i: int, z: float) -> float:
-    e = np.exp(-abs(z))
-    return e / ((1.0 + e) * (1.0 + e))
-
-
-def _logit_young(loss: Any, i: int, z: float, a: float) -> float:
-    b = -loss.sign[i] * a
-    entropy = 0.0
-    if b > 0.0 and b < 1.0:
-        entropy = b * np.log(b) + (1.0 - b) * np.log1p(-b)
-    return max(_value(loss, i, z) + entropy - a * z, 0.0)
-
-
-def _logit_part(loss: Any, start: int, stop: int) -> Any:
-    return Logit(loss.sign[start:stop])
 
 
 # --- small dense linear algebra ----------------------------------------------------------------------------
 
 
 @njit(**_INNER)
-def _product(A: Floats, B: Floats, C: Floats) -> None:
-    """Compute C = A B'. Tiles of two by two rows halve the loads, which limit short dot products."""
+def _product(A: Floats, B: Floats, C: Floats, lower: bool) -> None:
+    """Compute C = A B', or its lower triangle. Tiles of two by two rows halve the loads, which limit short products."""
     n, d = A.shape
     m = B.shape[0]
     for i in range(0, n, 2):
         k = min(i + 1, n - 1)  # an odd last row is computed twice rather than coded twice
-        for j in range(0, m, 2):
+        for j in range(0, i + 1 if lower else m, 2):
             l = min(j + 1, m - 1)
             s = t = u = v = 0.0
             for h in range(d):
@@ -208,26 +149,6 @@ def _product(A: Floats, B: Floats, C: Floats) -> None:
                 t += A[i, h] * B[l, h]
                 u += A[k, h] * B[j, h]
                 v += A[k, h] * B[l, h]
-            C[i, j] = s
-            C[i, l] = t
-            C[k, j] = u
-            C[k, l] = v
-
-
-@njit(**_INNER)
-def _gram(A: Floats, C: Floats) -> None:
-    """Compute the lower triangle of C = A A'."""
-    n, d = A.shape
-    for i in range(0, n, 2):
-        k = min(i + 1, n - 1)
-        for j in range(0, i + 1, 2):
-            l = min(j + 1, n - 1)
-            s = t = u = v = 0.0
-            for h in range(d):
-                s += A[i, h] * A[j, h]
-                t += A[i, h] * A[l, h]
-                u += A[k, h] * A[j, h]
-                v += A[k, h] * A[l, h]
             C[i, j] = s
             C[i, l] = t
             C[k, j] = u
@@ -368,7 +289,7 @@ def _semidefinite_root(S: Floats, R: Floats, diagonal: Floats, rest: Floats, ord
 
 
 @njit(**_INNER)
-def _newton_matrix(loss: Any, Z: Floats, z: Floats, work: Work) -> Floats:
+def _newton_matrix(loss: Losses, Z: Floats, z: Floats, work: Work) -> Floats:
     """Return the lower triangle of I + 1/n Z' diag(curvature) Z."""
     n, r = Z.shape
     m = 0
@@ -384,14 +305,15 @@ def _newton_matrix(loss: Any, Z: Floats, z: Floats, work: Work) -> Floats:
                 columns[k, j] = work.step[i] * Z[i, k]
             j += 1
     H = work.square[: r * r].reshape((r, r))
-    _gram(columns, H)
+    _product(columns, columns, H, True)
     for k in range(r):
         H[k, k] += 1.0
     return H
 
 
+@njit(**_INNER)
 def _newton(
-    loss: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
+    loss: Losses, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
 ) -> Outcome:
     """Solve a task with a smooth loss, from w = 0, by damped Newton steps on the primal.
 
@@ -472,7 +394,7 @@ def _newton(
 
 @njit(**_INNER)
 def _certify(
-    loss: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, mismatch: Floats
+    loss: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats, mismatch: Floats
 ) -> tuple[float, float]:
     """Return the value at w, and the gap between w and a; mismatch is scratch memory."""
     n, r = Z.shape
@@ -493,7 +415,7 @@ def _certify(
 
 
 @njit(**_INNER)
-def _sweep(box: Any, Z: Floats, offset: Floats, norms: Floats, w: Floats, a: Floats) -> None:
+def _sweep(box: Losses, Z: Floats, offset: Floats, norms: Floats, w: Floats, a: Floats) -> None:
     """Minimise the dual exactly in one coordinate after another, keeping w = -Z'a/n."""
     n = Z.shape[0]
     for i in range(n):
@@ -527,7 +449,7 @@ def _primal_point(Z: Floats, a: Floats, w: Floats) -> None:
 
 
 @njit(**_INNER)
-def _collect_free(box: Any, a: Floats, work: Work) -> int:
+def _collect_free(box: Losses, a: Floats, work: Work) -> int:
     """Find the variables strictly inside a smooth piece of their conjugate; side tells which piece."""
     m = 0
     for i in range(a.shape[0]):
@@ -541,7 +463,9 @@ def _collect_free(box: Any, a: Floats, work: Work) -> int:
 
 
 @njit(**_INNER)
-def _free_residual(box: Any, Z: Floats, offset: Floats, w: Floats, m: int, out: Floats, work: Work) -> float:
+def _free_residual(
+    box: Losses, Z: Floats, offset: Floats, w: Floats, m: int, out: Floats, work: Work
+) -> float:
     """Compute minus the dual gradient in the free variables, 0 at the minimum of their face; return its 1-norm."""
     norm = 0.0
     for j in range(m):
@@ -553,7 +477,7 @@ def _free_residual(box: Any, Z: Floats, offset: Floats, w: Floats, m: int, out: 
 
 @njit(**_INNER)
 def _first_bound(
-    box: Any, a: Floats, m: int, step: Floats, length: float, work: Work
+    box: Losses, a: Floats, m: int, step: Floats, length: float, work: Work
 ) -> tuple[float, int, float]:
     """Return the feasible part of a step (at most length), the free variable that limits it (-1: none), and its bound."""
     hit = -1
@@ -571,7 +495,9 @@ def _first_bound(
 
 
 @njit(**_INNER)
-def _price(box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, work: Work) -> tuple[int, float, float]:
+def _price(
+    box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats, work: Work
+) -> tuple[int, float, float]:
     """Return the fixed variable with the largest inward slope (-1: none), this slope, and n times the gap."""
     entering = -1
     slope = best = gap = 0.0
@@ -603,7 +529,7 @@ def _regress(Z: Floats, free: Integers, m: int, step: Floats, work: Work) -> Flo
         for k in range(r):
             columns[k, j] = Z[free[j], k]
     inverse = work.square[: r * r].reshape((r, r))
-    _gram(columns, inverse)
+    _product(columns, columns, inverse, True)
     for k in range(r):
         inverse[k, k] = inverse[k, k] * (1.0 + 1e-12) if inverse[k, k] > 0.0 else 1.0
     _invert(inverse)
@@ -618,7 +544,7 @@ def _regress(Z: Floats, free: Integers, m: int, step: Floats, work: Work) -> Flo
 
 
 @njit(**_INNER)
-def _thin_out(box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, m: int, work: Work) -> int:
+def _thin_out(box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats, m: int, work: Work) -> int:
     """Move the m > r free variables along directions that change no prediction until r of them are free.
 
     Along such a direction the dual is linear. It decreases fastest along the residual of its gradient after
@@ -697,7 +623,7 @@ def _append(Z: Floats, i: int, m: int, L: Floats, work: Work) -> float:
 
 @njit(**_INNER)
 def _descend(
-    box: Any, Z: Floats, offset: Floats, w: Floats, a: Floats, candidates: int, enough: float, work: Work
+    box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats, candidates: int, enough: float, work: Work
 ) -> None:
     """Take active-set steps from the given free variables until n times the gap is at most enough.
 
@@ -768,8 +694,9 @@ def _descend(
         before = np.inf
 
 
+@njit(**_INNER)
 def _active_set(
-    loss: Any, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
+    loss: Losses, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
 ) -> Outcome:
     """Solve a task with a piecewise-linear loss, from w = 0, by sweeps and active-set steps on the dual.
 
@@ -811,7 +738,7 @@ def _active_set(
 
 @njit(**_INNER)
 def _one_pass(
-    loss: Any, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats, certify: bool, work: Work
+    loss: Losses, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats, certify: bool, work: Work
 ) -> Outcome:
     """Compute v, the mean of w_2 .. w_{n+1} with w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and a = s; images = X theta.
 
@@ -855,18 +782,11 @@ def _one_pass(
 # --- tasks -------------------------------------------------------------------------------------------------
 
 
-def _dispatch(stub: Any, piecewise: Any, smooth: Any, logit: Any, **options: Any) -> None:
-    """Let compiled calls of ``stub`` use the version for the type of the loss, their first argument."""
-    versions = {Piecewise: piecewise, Smooth: smooth, Logit: logit}
-    overload(stub, strict=False, **options)(lambda loss, *others: versions[loss.instance_class])
-
-
-_dispatch(_slope, _box_slope, _box_slope, _logit_slope)
-_dispatch(_value, _box_value, _box_value, _logit_value)
-_dispatch(_curvature, None, _box_curvature, _logit_curvature)
-_dispatch(_young, _box_young, _box_young, _logit_young)
-_dispatch(_part, _piecewise_part, _smooth_part, _logit_part)
-_dispatch(_solve, _active_set, _newton, _newton, jit_options=_INNER)
+@njit(**_INNER)
+def _part(loss: Losses, start: int, stop: int) -> Losses:
+    """Return the losses of the rows start:stop."""
+    linear, lower, upper = loss.linear[start:stop], loss.lower[start:stop], loss.upper[start:stop]
+    return Losses(loss.logistic, linear, lower, upper, loss.quadratic, loss.kink)
 
 
 @njit(**_INNER)
@@ -888,8 +808,8 @@ def _gram_features(X: Floats, theta: Floats, images: Floats, R: Floats, order: I
     """Compute features with ZZ' = X theta X' = R'R (n, n), for tasks so short that factoring theta costs more."""
     n = X.shape[0]
     gram = work.square[: n * n].reshape((n, n))
-    _product(X, theta, images)
-    _product(images[:n], X, gram)
+    _product(X, theta, images, False)
+    _product(images[:n], X, gram, False)
     r = _semidefinite_root(gram, R, work.norms, work.residual, order)
     Z = work.features[: n * r].reshape((n, r))
     for i in range(n):
@@ -913,7 +833,8 @@ def _gram_coefficients(images: Floats, R: Floats, r: int, order: Integers, w: Fl
 
 
 @njit(inline="always", **_INNER)
-def _exact_tasks(loss: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+    loss = Losses(*parameters)
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
     n_tasks, d = coef.shape
@@ -943,8 +864,8 @@ def _exact_tasks(loss: Any, tol: float, max_iter: int, problem: Any, out: Any) -
             if rank < 0 or thetas.shape[0] > 1:
                 rank = _semidefinite_root(theta, R, work.gradient, work.direction, order)
             r = rank
-            _product(rows, R[:r], work.features[: n * r].reshape((n, r)))
-        value[t], gap[t], n_iter[t], converged[t] = _solve(
+            _product(rows, R[:r], work.features[: n * r].reshape((n, r)), False)
+        value[t], gap[t], n_iter[t], converged[t] = solve(
             _part(loss, starts[t], starts[t + 1]),
             work.features[: n * r].reshape((n, r)),
             offset[starts[t] : starts[t + 1]] if offset.shape[0] else zeros[:n],
@@ -961,8 +882,22 @@ def _exact_tasks(loss: Any, tol: float, max_iter: int, problem: Any, out: Any) -
                 _add_row(R, j, w[j], coef[t])
 
 
-@njit(inline="always", **_INNER)
-def _online_tasks(loss: Any, certify: bool, problem: Any, out: Any) -> None:
+@njit(**_ENTRY)
+def exact_piecewise(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+    """Solve tasks with a piecewise-linear loss exactly; parameters are the fields of `Losses`."""
+    _exact_tasks(_active_set, parameters, tol, max_iter, problem, out)
+
+
+@njit(**_ENTRY)
+def exact_smooth(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
+    """Solve tasks with a smooth loss exactly; parameters are the fields of `Losses`."""
+    _exact_tasks(_newton, parameters, tol, max_iter, problem, out)
+
+
+@njit(**_ENTRY)
+def online(parameters: Any, certify: bool, problem: Any, out: Any) -> None:
+    """Make one pass over each task; value and gap are 0 unless certify is True."""
+    loss = Losses(*parameters)
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
     n_tasks, d = coef.shape
@@ -989,39 +924,3 @@ def _online_tasks(loss: Any, certify: bool, problem: Any, out: Any) -> None:
             certify,
             work,
         )
-
-
-@njit(**_ENTRY)
-def exact_piecewise(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
-    """Solve tasks with a piecewise-linear loss exactly.
-
-    Parameters are ((linear, lower, upper) as rows of one array, quadratic, kink).
-    """
-    table, quadratic, kink = parameters
-    _exact_tasks(Piecewise(table[0], table[1], table[2], quadratic, kink), tol, max_iter, problem, out)
-
-
-@njit(**_ENTRY)
-def exact_smooth(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
-    """Solve tasks with a smooth loss that has a dual box exactly; arguments as for exact_piecewise."""
-    table, quadratic, kink = parameters
-    _exact_tasks(Smooth(table[0], table[1], table[2], quadratic, kink), tol, max_iter, problem, out)
-
-
-@njit(**_ENTRY)
-def exact_logit(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
-    """Solve tasks with the logistic loss exactly; parameters is (sign,)."""
-    _exact_tasks(Logit(parameters[0]), tol, max_iter, problem, out)
-
-
-@njit(**_ENTRY)
-def online_box(parameters: Any, certify: bool, problem: Any, out: Any) -> None:
-    """Make one pass over each task for a loss with a dual box; value and gap are 0 unless certify is True."""
-    table, quadratic, kink = parameters
-    _online_tasks(Smooth(table[0], table[1], table[2], quadratic, kink), certify, problem, out)
-
-
-@njit(**_ENTRY)
-def online_logit(parameters: Any, certify: bool, problem: Any, out: Any) -> None:
-    """Make one pass over each task for the logistic loss."""
-    _online_tasks(Logit(parameters[0]), certify, problem, out)

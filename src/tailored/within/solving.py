@@ -19,7 +19,7 @@ the loss. For sparse rows the caller passes the columns that are not zero in the
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -34,19 +34,8 @@ from . import kernels
 
 Floats = NDArray[np.float64]
 
-#: Valid values of ``inner``, each with its kernel for every family of conjugates (`Loss.dual`).
-WITHIN: dict[str, dict[str, Callable[..., None]]] = {
-    "exact": {
-        "piecewise": kernels.exact_piecewise,
-        "smooth": kernels.exact_smooth,
-        "logit": kernels.exact_logit,
-    },
-    "online": {
-        "piecewise": kernels.online_box,
-        "smooth": kernels.online_box,
-        "logit": kernels.online_logit,
-    },
-}
+#: Valid values of ``inner``.
+WITHIN = ("exact", "online")
 
 #: A gap below this fraction of the loss of predicting zero is accepted, even if P(0) is smaller still.
 ROUNDING = 1e-15
@@ -92,27 +81,12 @@ def solve(
     max_iter: int = 1000,
     label: Any = None,
 ) -> WithinSolution:
-    """Solve one task.
+    """Solve one task with rows X (n, d) and theta (d, d); ``label`` is its name in messages.
 
-    Parameters
-    ----------
-    X, y : arrays (n, d), (n,)
-        The rows; n may be 0.
-    theta : array (d, d)
-        Positive semidefinite, of any rank.
-    loss : Loss
-    inner : {"exact", "online"}
-    offset : array (n,), optional
-        Predictions of the prior mean.
-    tol, max_iter
-        The exact algorithm stops when ``gap <= tol * P(0)``.  It warns `ConvergenceWarning` if it does not reach
-        this in max_iter iterations, or if rounding prevents it, unless the gap is at most `ROUNDING` times the
-        loss of predicting zero.  Not used by "online".
-    label : optional
-        Name of the task in messages.
+    The other arguments are those of `solve_many`.
     """
-    offsets = np.array((0, len(X)))
-    solved = _solve(X, y, offsets, theta, loss, inner, offset, _settings(inner, tol, max_iter, True), None)
+    starts = np.array((0, len(X)))
+    solved = _solve(X, y, starts, theta, loss, inner, offset, tol, max_iter, True, None)
     coef, alpha, value, gap, n_iter, converged = solved
     name = "The" if label is None else f"Task {label!r}: the"
     if not (np.isfinite(gap[0]) and np.isfinite(coef).all()):
@@ -147,11 +121,18 @@ def solve_many(
     Parameters
     ----------
     X, y : arrays (N, d), (N,)
-        Task t has the rows ``offsets[t] : offsets[t + 1]``.
+        Task t has the rows ``offsets[t] : offsets[t + 1]``, possibly none.
     offsets : array (T + 1,)
     thetas : array (T, d, d), or (d, d) for all tasks
-    loss, inner, offset, tol, max_iter
-        As in `solve`, with an offset for each of the N rows.
+        Positive semidefinite, of any rank.
+    loss : Loss
+    inner : {"exact", "online"}
+    offset : array (N,), optional
+        Predictions of the prior mean.
+    tol, max_iter
+        The exact algorithm stops when ``gap <= tol * P(0)``.  It warns `ConvergenceWarning` if it does not reach
+        this in max_iter iterations, or if rounding prevents it, unless the gap is at most `ROUNDING` times the
+        loss of predicting zero.  Not used by "online".
     n_jobs : int, optional
         Number of threads.
     labels : sequence of length T, optional
@@ -159,24 +140,18 @@ def solve_many(
     certify : bool, default=True
         False omits ``value`` and ``gap`` of "online", which saves a third of its time.
     """
-    settings = _settings(inner, tol, max_iter, certify)
-    solutions = _solve(X, y, offsets, thetas, loss, inner, offset, settings, n_jobs)
+    solutions = _solve(X, y, offsets, thetas, loss, inner, offset, tol, max_iter, certify, n_jobs)
     if not solutions.converged.all():
         failed = np.flatnonzero(~solutions.converged)
         names = range(len(offsets) - 1) if labels is None else labels
         named = ", ".join(str(names[t]) for t in failed[:5]) + (", ..." if len(failed) > 5 else "")
-        message = (
+        warnings.warn(
             f"In {len(failed)} of {len(solutions.converged)} tasks ({named}) the {inner} within-task algorithm "
-            f"{_FAILURE[inner]} Largest gap: {solutions.gap[failed].max():.3g}."
+            f"{_FAILURE[inner]} Largest gap: {solutions.gap[failed].max():.3g}.",
+            ConvergenceWarning,
+            stacklevel=2,
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return solutions
-
-
-def _settings(inner: str, tol: float, max_iter: int, certify: bool) -> tuple[Any, ...]:
-    """Return the arguments of a kernel between its loss and its data."""
-    check_choice("inner", inner, WITHIN)
-    return (float(tol), int(max_iter)) if inner == "exact" else (bool(certify),)
 
 
 def _solve(
@@ -187,9 +162,12 @@ def _solve(
     loss: Loss,
     inner: str,
     offset: Floats | None,
-    settings: tuple[Any, ...],
+    tol: float,
+    max_iter: int,
+    certify: bool,
     n_jobs: int | None,
 ) -> WithinSolutions:
+    check_choice("inner", inner, WITHIN)
     if thetas.ndim == 2:
         thetas = thetas[None]
     elif thetas.strides[0] == 0:  # one theta broadcast over the tasks
@@ -203,7 +181,12 @@ def _solve(
     # the kernels interpret an offset of length 0 as "no prior mean"
     shift = _NO_OFFSET if offset is None else _frozen(offset)
     rows, starts, thetas = _frozen(X), _frozen(starts, _INTEGER), _frozen(thetas)
-    kernel, parameters = WITHIN[inner][loss.dual], loss.dual_parameters(y)
+    kernel: Any = kernels.online
+    settings: tuple[Any, ...] = (bool(certify),)
+    if inner == "exact":
+        kernel = kernels.exact_piecewise if loss.piecewise_linear else kernels.exact_smooth
+        settings = (float(tol), int(max_iter))
+    parameters = loss.dual_parameters(y)
     numbers = np.empty((2, n_tasks))
     n_iter, converged = np.empty(n_tasks, dtype=np.int64), np.empty(n_tasks, dtype=np.bool_)
     out = np.empty((n_tasks, d)), np.empty(n), numbers[0], numbers[1], n_iter, converged
@@ -221,7 +204,7 @@ def _solve(
             delayed(solve_part)(*part) for part in pairwise(edges)
         )
     else:
-        kernel(parameters, *settings, (rows, shift, starts, thetas), out)
+        solve_part(0, n_tasks)
     if not converged.all():
         for t in np.flatnonzero(~converged):
             # if the prior mean predicts the targets exactly, P(0) itself is a rounding error
