@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.validation import check_positive, check_psd
+from .._utils.validation import check_nonnegative, check_positive, check_psd
 
 Array = NDArray[np.float64]
 
@@ -39,38 +39,30 @@ def trace_norm(A: Array, B: Array) -> float:
     return float(np.linalg.svd(roots[0].T @ roots[1], compute_uv=False).sum())
 
 
-def outside(A: Array, B: Array) -> float:
-    """How much of ``A^½`` lies outside ``Ran(B)``, relative to its norm: 0 inside, at most 1."""
-    values, vectors = spectrum(A)
-    if len(values) == 0:
-        return 0.0
-    root = vectors * np.sqrt(values)
-    _, basis = spectrum(B)
-    return float(np.linalg.norm(root - basis @ (basis.T @ root)) / np.linalg.norm(root))
-
-
 # --- checks: each names the quantity and the assumption that it breaks
 
+#: Assumptions of the paper, and meanings of the quantities, for error messages.
+_MEANING = {
+    "n": "Every bound is for tasks with at least one row.",
+    "L": "Asm. 1 of the paper needs a Lipschitz loss; the squared loss is not one.",
+    "R": "Asm. 1 of the paper needs bounded inputs, ‖x‖ <= R.",
+    "K": "Asm. 3 of the paper needs bounded features, ‖Φ(s)‖ <= K.",
+    "T": "The learned function needs at least one training task.",
+    "distance": "It is ‖(H - H₀, C - C₀)‖_F.",
+    "step": "Alg. meta_alg moves by a positive step.",
+    "W": "(W is the second moment E w wᵀ of the tasks' weight vectors.)",
+    "C": "(C is the second moment E x xᵀ of the inputs.)",
+    "theta": "(A representation is positive semidefinite.)",
+    "tau": "(A conditioning function takes positive semidefinite values.)",
+}
 
-def check_constant(name: str, value: Any, assumption: str) -> float:
-    """Return a constant above zero; the error says which assumption needs it."""
+
+def check_constant(name: str, value: Any) -> float:
+    """Return a constant above zero, or K of at least zero; the error says which assumption needs it."""
     try:
-        return check_positive(name, value)
+        return (check_nonnegative if name == "K" else check_positive)(name, value)
     except ValueError as error:
-        raise ValueError(f"{error} {assumption}") from None
-
-
-def check_rows(n: Any) -> float:
-    """The number of rows per task; a mean over ragged tasks need not be whole."""
-    return check_constant("n", n, "Every bound is for tasks with at least one row.")
-
-
-def check_lipschitz(L: Any) -> float:
-    return check_constant("L", L, "Asm. 1 of the paper needs a Lipschitz loss; the squared loss is not one.")
-
-
-def check_radius(R: Any) -> float:
-    return check_constant("R", R, "Asm. 1 of the paper needs bounded inputs, ‖x‖ <= R.")
+        raise ValueError(f"{error} {_MEANING[name]}") from None
 
 
 def check_covariance(name: str, matrix: Any, d: int | None = None) -> Array:
@@ -78,20 +70,14 @@ def check_covariance(name: str, matrix: Any, d: int | None = None) -> Array:
     try:
         return check_psd(matrix, name, d)
     except ValueError as error:
-        raise ValueError(f"{error} ({_MEANING.get(name, 'It is a positive semidefinite matrix')}.)") from None
-
-
-_MEANING = {
-    "W": "W is the second moment E w wᵀ of the tasks' weight vectors",
-    "C": "C is the second moment E x xᵀ of the inputs",
-    "theta": "A representation is positive semidefinite",
-    "tau": "A conditioning function takes positive semidefinite values",
-}
+        raise ValueError(f"{error} {_MEANING.get(name, '')}".rstrip()) from None
 
 
 def check_range(inner: Array, outer: Array, names: tuple[str, str], assumption: str) -> None:
     """Refuse matrices with ``Ran(inner)`` not within ``Ran(outer)``."""
-    share = outside(inner, outer)
+    values, vectors = spectrum(inner)
+    root, basis = vectors * np.sqrt(values), spectrum(outer)[1]
+    share = np.linalg.norm(root - basis @ (basis.T @ root)) / max(np.linalg.norm(root), np.finfo(float).tiny)
     if share > RANGE_TOLERANCE:
         a, b = names
         raise ValueError(

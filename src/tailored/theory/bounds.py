@@ -3,8 +3,20 @@
 Every function returns a `Bound`: its value, the terms it is the sum of, and the names of the arguments that
 were estimates.  `estimates.bound_from_tasks` calls any of them with what it finds in a `TaskSet`.
 
-Side information enters through stacks: ``W`` and ``C`` are one (d, d) matrix, or (m, d, d) with a matrix
-for each of m values of s, which have the given ``probabilities`` (uniform by default).
+Arguments of several bounds:
+
+W, C : arrays (d, d) or (m, d, d)
+    Second moments ``E w wᵀ`` of weight vectors and ``E x xᵀ`` of inputs: one matrix, or one for each of m values
+    of the side information s, which have the given ``probabilities`` (uniform by default).
+n, T : float
+    Rows per task, and number of training tasks.
+L : float
+    Lipschitz constant of the loss.
+R, K : float
+    Bounds on the norms of inputs and of side-information features, ``‖x‖ <= R`` and ``‖Φ(s)‖ <= K``; ``K = 0`` is
+    the unconditional case.
+distance : float
+    ``‖(H - H₀, C - C₀)‖_F`` from the start to the conditioning function one competes with.
 """
 
 from __future__ import annotations
@@ -15,19 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.validation import check_choice, check_nonnegative
-from ._linalg import (
-    Array,
-    check_constant,
-    check_lipschitz,
-    check_probabilities,
-    check_radius,
-    check_range,
-    check_rows,
-    check_stack,
-    power,
-    trace_norm,
-)
+from .._utils.validation import check_choice
+from ._linalg import Array, check_constant, check_probabilities, check_range, check_stack, power, trace_norm
 
 
 @dataclass(frozen=True)
@@ -58,20 +59,8 @@ class Bound:
 
 
 def within_task_generalization(*, theta: Any, C: Any, n: float, L: float) -> Bound:
-    """``E [R_μ(w) - R_Z(w)] <= 2L²/n · Tr(θC)`` for ``w = A(θ, Z)`` (Prop. generalization_error_RERM).
-
-    Parameters
-    ----------
-    theta : array (d, d)
-        The representation.
-    C : array (d, d)
-        ``E x xᵀ`` of the task's inputs.
-    n : float
-        Rows of the task.
-    L : float
-        Lipschitz constant of the loss.
-    """
-    n, L = check_rows(n), check_lipschitz(L)
+    """``E [R_μ(w) - R_Z(w)] <= 2L²/n · Tr(θC)`` for ``w = A(θ, Z)`` (Prop. generalization_error_RERM)."""
+    n, L = check_constant("n", n), check_constant("L", L)
     C = check_stack("C", C)
     theta = check_stack("theta", theta, C.shape[-1])
     if len(C) != 1 or len(theta) != 1:
@@ -85,19 +74,9 @@ def within_task_generalization(*, theta: Any, C: Any, n: float, L: float) -> Bou
 def fixed_function(*, tau: Any, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
     """``E_s ½ Tr(τ(s)†W(s)) + 2L²/n E_s Tr(τ(s)C(s))``: excess risk of a given τ (Thm. bound_fixed_feature).
 
-    Parameters
-    ----------
-    tau : array (d, d) or (m, d, d)
-        Values of the conditioning function; a single matrix is a constant one.
-    W, C : array (d, d) or (m, d, d)
-        Second moments of weight vectors and inputs given s; ``Ran(W(s)) ⊆ Ran(τ(s))``.
-    n : float
-        Rows per task.
-    L : float
-        Lipschitz constant of the loss.
-    probabilities : array (m,), optional
+    ``tau`` are values of the conditioning function, (d, d) or (m, d, d); ``Ran(W(s)) ⊆ Ran(τ(s))``.
     """
-    n, L = check_rows(n), check_lipschitz(L)
+    n, L = check_constant("n", n), check_constant("L", L)
     W, C, p = _moments(W, C, probabilities)
     tau = check_stack("tau", tau, W.shape[-1])
     if len(tau) not in (1, len(p)):
@@ -106,27 +85,13 @@ def fixed_function(*, tau: Any, W: Any, C: Any, n: float, L: float, probabilitie
     for theta, one_W in zip(tau, W, strict=True):
         check_range(one_W, theta, ("W", "tau"), "Thm. bound_fixed_feature")
     inverses = np.array([power(theta, -1.0) for theta in tau])
-    terms = {
-        "approximation": 0.5 * _mean_trace(inverses, W, p),
-        "generalization": _capacity(tau, C, n, L, p),
-    }
+    terms = {"approximation": 0.5 * _mean_trace(inverses, W, p), "generalization": _capacity(tau, C, n, L, p)}
     return Bound(sum(terms.values()), terms)
 
 
 def conditional_optimum(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
-    """``2L/√n · E_s ‖W(s)^½ C(s)^½‖_*``: excess risk of the best τ in hindsight (Prop. oracle_function).
-
-    Parameters
-    ----------
-    W, C : arrays (m, d, d)
-        Second moments given each value of s, ``Ran(W(s)) ⊆ Ran(C(s))``.
-    n : float
-        Rows per task.
-    L : float
-        Lipschitz constant of the loss.
-    probabilities : array (m,), optional
-    """
-    n, L = check_rows(n), check_lipschitz(L)
+    """``2L/√n · E_s ‖W(s)^½ C(s)^½‖_*``: excess risk of the best τ in hindsight (Prop. oracle_function)."""
+    n, L = check_constant("n", n), check_constant("L", L)
     W, C, p = _moments(W, C, probabilities)
     for one_W, one_C in zip(W, C, strict=True):
         check_range(one_W, one_C, ("W", "C"), "Cor. conditional-covariance-ranges")
@@ -135,35 +100,18 @@ def conditional_optimum(*, W: Any, C: Any, n: float, L: float, probabilities: An
 
 
 def unconditional_optimum(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
-    """``2L/√n · ‖W_ρ^½ C_ρ^½‖_*``: excess risk of the best single θ (Eq. optimal_unconditional_bound).
-
-    Parameters
-    ----------
-    W, C : arrays (d, d) or (m, d, d)
-        Second moments over the whole environment, or given each value of s, which are then averaged.
-    n : float
-        Rows per task.
-    L : float
-        Lipschitz constant of the loss.
-    probabilities : array (m,), optional
-    """
+    """``2L/√n · ‖W_ρ^½ C_ρ^½‖_*``: excess risk of the best single θ (Eq. optimal_unconditional_bound)."""
     W, C, p = _moments(W, C, probabilities)
     return conditional_optimum(W=np.tensordot(p, W, 1), C=np.tensordot(p, C, 1), n=n, L=L)
 
 
 def independent_learning(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
-    """``2L/√n · ‖W_ρ^½‖_F ‖C_ρ^½‖_F``: the best multiple of the identity, no transfer between tasks.
-
-    Parameters as for `unconditional_optimum`.
-    """
+    """``2L/√n · ‖W_ρ^½‖_F ‖C_ρ^½‖_F``: the best multiple of the identity, no transfer between tasks."""
     return previous_optimum(W=W, C=C, n=n, L=L, probabilities=probabilities, only="independent learning")
 
 
 def trace_constrained_oracle(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
-    """``2L/√n · ‖W_ρ^½‖_* ‖C_ρ^½‖_∞``: the previous literature's oracle at its best regularisation.
-
-    Parameters as for `unconditional_optimum`.
-    """
+    """``2L/√n · ‖W_ρ^½‖_* ‖C_ρ^½‖_∞``: the previous literature's oracle at its best regularisation."""
     return previous_optimum(W=W, C=C, n=n, L=L, probabilities=probabilities, only="previous oracle")
 
 
@@ -175,14 +123,10 @@ def previous_optimum(
     The better of the previous oracle and independent learning (Sec. 3, by the duality of trace and operator
     norm): one representation without a trace constraint is at least as good as either.
 
-    Parameters
-    ----------
-    W, C, n, L, probabilities
-        As for `unconditional_optimum`.
-    only : {"previous oracle", "independent learning"}, optional
-        One of the two instead of the minimum; ``terms`` holds both.
+    ``only="previous oracle"`` or ``only="independent learning"`` is one of the two instead of the minimum; ``terms``
+    holds both.
     """
-    n, L = check_rows(n), check_lipschitz(L)
+    n, L = check_constant("n", n), check_constant("L", L)
     W, C, p = _moments(W, C, probabilities)
     W, C = np.tensordot(p, W, 1), np.tensordot(p, C, 1)
     factor = 2.0 * L / np.sqrt(n)
@@ -200,19 +144,8 @@ def previous_optimum(
 
 
 def gradient_norm(*, R: float, L: float, n: float, K: float = 0.0) -> Bound:
-    """``‖∇L(H, C)‖_F <= (1 + K²)(LR)²(½ + 2/n)`` for the surrogate of one task (Prop. properties_surrogate).
-
-    Parameters
-    ----------
-    R, K : float
-        Bounds on the norms of inputs and of side-information features, ``‖x‖ <= R`` and ``‖Φ(s)‖ <= K``;
-        ``K = 0`` is the unconditional case.
-    L : float
-        Lipschitz constant of the loss.
-    n : float
-        Rows of the task.
-    """
-    R, L, n, K = check_radius(R), check_lipschitz(L), check_rows(n), _check_K(K)
+    """``‖∇L(H, C)‖_F <= (1 + K²)(LR)²(½ + 2/n)`` for the surrogate of one task (Prop. properties_surrogate)."""
+    R, L, n, K = (check_constant(*pair) for pair in (("R", R), ("L", L), ("n", n), ("K", K)))
     return Bound((1.0 + K**2) * (L * R) ** 2 * (0.5 + 2.0 / n))
 
 
@@ -224,24 +157,13 @@ def convergence_rate(
     Prop. convergence_surrogate with ``G`` the value of `gradient_norm` (the λ left in the paper's
     statement is 1).  Without a step it is the one that minimises the sum, and the sum is
     ``G · distance / √T``.
-
-    Parameters
-    ----------
-    distance : float
-        ``‖(H - H₀, C - C₀)‖_F`` from the start to the function one competes with.
-    R, K, L, n
-        As for `gradient_norm`.
-    T : int
-        Number of training tasks.
-    step : float, optional
-        The constant step γ; that of Thm. bound_estimated_feature by default.
     """
-    distance = check_constant("distance", distance, "It is ‖(H - H₀, C - C₀)‖_F.")
-    T = int(check_constant("T", T, "The learned function needs at least one training task."))
+    distance = check_constant("distance", distance)
+    T = int(check_constant("T", T))
     G = gradient_norm(R=R, L=L, n=n, K=K).value
     if step is None:
         step = theory_step(distance=distance, K=K, L=L, R=R, n=n, T=T)
-    step = check_constant("step", step, "Alg. meta_alg moves by a positive step.")
+    step = check_constant("step", step)
     terms = {"gradients": step / 2.0 * G**2, "start": distance**2 / (2.0 * step * T)}
     return Bound(sum(terms.values()), terms, step)
 
@@ -250,19 +172,6 @@ def theory_step(*, distance: float, K: float, L: float, R: float, n: float, T: i
     """The step of Thm. bound_estimated_feature.
 
     ``γ = ‖(H − H₀, C − C₀)‖_F / ((1 + K²)(LR)²) · (½ + 2/n)⁻¹ / √T``
-
-    Parameters
-    ----------
-    distance : float
-        ``‖(H − H₀, C − C₀)‖_F`` of the conditioning function one competes with.
-    K, R : float
-        Bounds on ‖φ‖ and on ‖x‖.
-    L : float
-        Lipschitz constant of the loss.
-    n : float
-        Rows per task.
-    T : int
-        Number of tasks.
     """
     return distance / ((1.0 + K**2) * (L * R) ** 2 * (0.5 + 2.0 / n) * np.sqrt(T))
 
@@ -285,13 +194,6 @@ def learned_function(
     ``E_s ½ Tr(τ†W) + 2L²/n E_s Tr(τC) + (½ + 2/n)(1 + K²)(LR)² ‖(H - H₀, C - C₀)‖_F / √T``, in expectation
     over the training tasks, for the step that is returned with it.  It holds for every function
     ``τ = τ_{H,C}`` one may compare with; the oracle gives the paper's rates.
-
-    Parameters
-    ----------
-    tau, W, C, n, L, probabilities
-        As for `fixed_function`: the function one competes with and the environment.
-    R, K, T, distance
-        As for `convergence_rate`.
     """
     fixed = fixed_function(tau=tau, W=W, C=C, n=n, L=L, probabilities=probabilities)
     rate = convergence_rate(distance=distance, R=R, L=L, n=n, T=T, K=K)
@@ -317,13 +219,6 @@ BOUNDS: dict[str, Callable[..., Bound]] = {
 
 
 # --- sums over the side information
-
-
-def _check_K(K: Any) -> float:
-    try:
-        return check_nonnegative("K", K)
-    except ValueError as error:
-        raise ValueError(f"{error} Asm. 3 of the paper needs bounded features, ‖Φ(s)‖ <= K.") from None
 
 
 def _moments(W: Any, C: Any, probabilities: Any) -> tuple[Array, Array, Array]:

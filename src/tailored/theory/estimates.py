@@ -12,7 +12,7 @@ from .._utils.validation import check_choice
 from ..losses import get_loss
 from ..tasks.rows import dense
 from ..tasks.task_set import TaskSet
-from ._linalg import Array, check_lipschitz, check_radius, check_rows, power
+from ._linalg import Array, check_constant, power
 from .bounds import BOUNDS, Bound
 from .oracles import oracle_representation
 
@@ -120,10 +120,6 @@ def estimate_quantities(
         Stated constants.
     initial : array (d, d), optional
         C₀; the identity by default.
-
-    Returns
-    -------
-    Quantities
     """
     filled = np.flatnonzero(tasks.sizes)
     if len(filled) == 0:
@@ -159,10 +155,10 @@ def estimate_quantities(
         W,
         C,
         np.array([np.mean(groups == value) for value in values]),
-        check_rows(float(np.mean(tasks.sizes[filled])) if n is None else n),
+        check_constant("n", float(np.mean(tasks.sizes[filled])) if n is None else n),
         len(filled),
-        check_lipschitz(L),
-        check_radius(R),
+        check_constant("L", L),
+        check_constant("R", R),
         float(K) if K is not None else (1.0 if len(values) > 1 else 0.0),
         np.eye(tasks.n_features) if initial is None else np.asarray(initial, dtype=float),
         how,
@@ -184,13 +180,8 @@ def bound_from_tasks(
     ----------
     bound : str
         A key of `BOUNDS`.
-    tasks : TaskSet
-    weights : array (T, d), optional
-        The true weight vectors, where they are known; estimated by ridge regression otherwise.
-    contexts : array (T,), optional
-        A value of the side information for each task (a cluster, a category): moments are then taken
-        given each value.
-    loss : str or Loss, default="absolute"
+    tasks, weights, contexts, loss
+        As for `estimate_quantities`.
     **stated
         Arguments of the bound that are known: they are used as they are.
 

@@ -7,29 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ._linalg import (
-    Array,
-    check_covariance,
-    check_lipschitz,
-    check_range,
-    check_rows,
-    power,
-    spectrum,
-    trace_norm,
-)
+from ._linalg import Array, check_constant, check_covariance, check_range, power, spectrum, trace_norm
 
 
 @dataclass(frozen=True)
 class VariationalMinimum:
-    """Result of `variational_trace_norm`.
+    """Result of `variational_trace_norm`."""
 
-    Attributes
-    ----------
-    minimiser : array (d, d)
-        The only minimiser whose range lies in that of B.
-    minimum : float
-    """
-
+    #: The only minimiser whose range lies in that of B, (d, d).
     minimiser: Array
     minimum: float
 
@@ -39,14 +24,7 @@ def variational_trace_norm(A: Any, B: Any) -> VariationalMinimum:
 
     Attained at ``θ = B^{†/2} (B^½ A B^½)^½ B^{†/2}`` (Prop. generalization-variational-trace-norm).
 
-    Parameters
-    ----------
-    A, B : arrays (d, d)
-        Positive semidefinite, ``Ran(A) ⊆ Ran(B)``; otherwise the infimum is not attained.
-
-    Returns
-    -------
-    VariationalMinimum
+    A and B are positive semidefinite with ``Ran(A) ⊆ Ran(B)``; otherwise the infimum is not attained.
     """
     B = check_covariance("B", B)
     A = check_covariance("A", A, len(B))
@@ -75,7 +53,7 @@ def oracle_representation(W: Any, C: Any, n: float, L: float) -> Array:
     """
     C = check_covariance("C", C)
     W = check_covariance("W", W, len(C))
-    n, L = check_rows(n), check_lipschitz(L)
+    n, L = check_constant("n", n), check_constant("L", L)
     check_range(W, C, ("W", "C"), "Cor. conditional-covariance-ranges")
     return np.sqrt(n) / (2.0 * L) * _weighted_root(W, C)
 
