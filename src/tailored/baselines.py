@@ -73,7 +73,8 @@ class Baseline(BaseEstimator):
 
     def fit(self, tasks: TaskSet) -> Self:
         """Estimate what is shared by all tasks.  The baseline is unchanged if this raises."""
-        _check_tasks(tasks, "tasks")
+        if not isinstance(tasks, TaskSet):
+            raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
         if not len(tasks.y):
             raise ValueError("tasks: no task has a row; pass at least one task with rows")
         if self._in_user_units:
@@ -86,8 +87,7 @@ class Baseline(BaseEstimator):
                 # Random draws and sums depend on positions; the order of tasks must not matter.
                 self._fit(tasks.in_label_order())
         except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
+            self.__dict__ = before
             raise
         return self
 
@@ -101,7 +101,7 @@ class Baseline(BaseEstimator):
 
     def predict_rows(self, tasks: TaskSet, query: TaskSet) -> Array:
         """Predict the rows of ``query`` given the rows of ``tasks``: the same tasks in the same order."""
-        self._check_new(tasks)
+        self._check_new(tasks, "tasks")
         self._check_new(query, "query")
         if len(query) != len(tasks):
             raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
@@ -112,10 +112,11 @@ class Baseline(BaseEstimator):
         """Return the mean loss of each task on its ``query`` rows, given its rows in ``tasks``."""
         return task_means(get_loss(loss).value(self.predict_rows(tasks, query), query.y), query.offsets)
 
-    def _check_new(self, tasks: TaskSet, name: str = "tasks") -> None:
+    def _check_new(self, tasks: TaskSet, name: str) -> None:
         """Raise for tasks that do not have the features of `fit`."""
         check_is_fitted(self, "n_features_in_")
-        _check_tasks(tasks, name)
+        if not isinstance(tasks, TaskSet):
+            raise TypeError(f"{name}: expected a TaskSet, got {type(tasks).__name__}")
         if tasks.n_features != self.n_features_in_:
             raise ValueError(
                 f"{name}: X has {tasks.n_features} features, but {type(self).__name__} was fitted with "
@@ -157,7 +158,7 @@ class LinearBaseline(Baseline):
 
     def adapt_many(self, tasks: TaskSet) -> Array:
         """Return the weights of every task, (n_tasks, d + 1), the intercept last."""
-        self._check_new(tasks)
+        self._check_new(tasks, "tasks")
         with single_threaded_blas():
             return self._adapt(tasks)
 
@@ -179,17 +180,9 @@ class TaskMean(LinearBaseline):
 
 
 class _SelectedRidge(LinearBaseline):
-    """Ridge regression whose parameters are selected on held-out rows of the training tasks.
+    """Ridge regression with λ out of ``alphas``, selected on held-out rows of the training tasks.
 
-    Parameters
-    ----------
-    alphas : sequence of float
-        Candidates for the ridge parameter λ.
-    support : float, default=0.5
-        Fraction of the rows of each training task to fit on while selecting.
-    clip
-        See `Baseline`.
-    random_state : int, RandomState or None, default=0
+    ``support`` is the fraction of the rows of each training task to fit on while selecting.
     """
 
     def __init__(
@@ -199,9 +192,6 @@ class _SelectedRidge(LinearBaseline):
         self.support = support
         self.clip = clip
         self.random_state = random_state
-
-    def _held_out_rows(self, tasks: TaskSet) -> tuple[TaskSet, TaskSet]:
-        return tasks.support_query(self.support, random_state=self.random_state)
 
 
 class RidgePerTask(_SelectedRidge):
@@ -216,17 +206,15 @@ class RidgePerTask(_SelectedRidge):
 
     def _fit(self, tasks: TaskSet) -> None:
         self.mean_ = float(tasks.y.mean())
-        support, query = self._held_out_rows(tasks)
+        support, query = tasks.support_query(self.support, random_state=self.random_state)
         self._search(support, query, {"centred_": (False, True), "alpha_": map(float, self.alphas)})
 
     def _weights(self, X: Array, y: Array) -> Array:
-        n, d = X.shape
-        if n == 0:
-            return np.append(np.zeros(d), self.mean_)
-        shift_X = X.mean(axis=0) if self.centred_ else np.zeros(d)
-        shift_y = float(y.mean()) if self.centred_ else 0.0
-        w = _ridge(X - shift_X, y - shift_y, self.alpha_)
-        return np.append(w, shift_y - shift_X @ w)
+        return (
+            _ridge(X, y, self.alpha_, self.centred_)
+            if len(y)
+            else np.append(np.zeros(X.shape[1]), self.mean_)
+        )
 
 
 class PooledRidge(_SelectedRidge):
@@ -239,7 +227,7 @@ class PooledRidge(_SelectedRidge):
     shrinkage_: float
 
     def _fit(self, tasks: TaskSet) -> None:
-        support, query = self._held_out_rows(tasks)
+        support, query = tasks.support_query(self.support, random_state=self.random_state)
         best: tuple[float, float, float] = (np.inf, 1.0, 0.0)
         for alpha in self.alphas:
             self._pool(support, float(alpha))
@@ -249,13 +237,8 @@ class PooledRidge(_SelectedRidge):
         self._pool(tasks, self.alpha_)
 
     def _pool(self, tasks: TaskSet, alpha: float) -> None:
-        X, y = dense(tasks.X), tasks.y
-        if not len(y):
-            self.coef_, self.intercept_ = np.zeros(X.shape[1]), 0.0
-            return
-        shift_X, shift_y = X.mean(axis=0), float(y.mean())
-        self.coef_ = _ridge(X - shift_X, y - shift_y, alpha)
-        self.intercept_ = shift_y - float(shift_X @ self.coef_)
+        found = _ridge(dense(tasks.X), tasks.y, alpha) if len(tasks.y) else np.zeros(tasks.n_features + 1)
+        self.coef_, self.intercept_ = found[:-1], float(found[-1])
 
     def _weights(self, X: Array, y: Array) -> Array:
         residuals = y - X @ self.coef_ - self.intercept_
@@ -281,12 +264,7 @@ class MixedModel(LinearBaseline):
     use_side_info : bool, default=True
         Estimate fixed effects of the side information, if the tasks have any.
 
-    Attributes
-    ----------
-    mean_, covariance_ : arrays (d,), (d, d)
-        b and W; with an intercept it is the last of d + 1 weights.
-    noise_ : float
-        σ².
+    The fitted ``mean_`` is b, ``covariance_`` is W and ``noise_`` is σ²; an intercept is the last of the weights.
     """
 
     _in_user_units = False
@@ -307,15 +285,15 @@ class MixedModel(LinearBaseline):
 
     def _fit(self, tasks: TaskSet) -> None:
         units = Scaling.of(tasks, self.fit_intercept, centre=True)
-        self._encoder, self.side_mean_, self.side_scale_ = None, np.zeros(0), np.ones(0)
+        self._encoder = None
         if self.use_side_info and self.fit_intercept:
             self._fit_side(tasks)
-            side = super()._side(tasks)
-            self.side_mean_, deviations = side.mean(axis=0), side.std(axis=0)
-            self.side_scale_ = np.where(deviations > 0.0, deviations, 1.0)
+        side = super()._side(tasks)
+        self.side_mean_, deviations = side.mean(axis=0), side.std(axis=0)
+        self.side_scale_ = np.where(deviations > 0.0, deviations, 1.0)
         statistics = statistics_of(tasks, units, self._side(tasks))
         model = fit_mixed_model(statistics, max_iter=self.max_iter, tol=self.tol)
-        self.scaling_, self.model_ = units, self._fit_side_effects(statistics, model)
+        self.scaling_, self.model_ = units, self._fit_side_effects(statistics, model, side.shape[1])
         self.mean_ = units.raw_weights(self.model_.means[0])
         self.covariance_ = units.raw_representation(self.model_.covariances[0]) * units.target**2
         self.noise_ = self.model_.noise * units.target**2
@@ -324,11 +302,9 @@ class MixedModel(LinearBaseline):
         """Side information with mean 0 and standard deviation 1 over the training tasks."""
         return np.asarray((super()._side(tasks) - self.side_mean_) / self.side_scale_)
 
-    def _fit_side_effects(self, statistics: Tasks, model: Mixture) -> Mixture:
+    def _fit_side_effects(self, statistics: Tasks, model: Mixture, n_effects: int) -> Mixture:
         """Fit the effects of side information, on the intercept alone and on all coefficients; select by AIC."""
-        side, d = statistics.side, statistics.n_features
-        assert side is not None
-        n_effects = side.shape[1]
+        d = statistics.n_features
         if not n_effects:
             return model
         models = [self._fit_effects_on(np.arange(d - 1, d), statistics, model)]
@@ -352,13 +328,13 @@ class MixedModel(LinearBaseline):
         return replace(model, side=effects)
 
     def _adapt(self, tasks: TaskSet) -> Array:
-        parts = [
+        means = [
             statistics_of(batch, self.scaling_, self._side(batch))
             .posterior(self.model_, Want(means=True))
             .mean
             for batch in batches(tasks)
         ]
-        weights = self.scaling_.raw_weights(np.concatenate(parts))
+        weights = self.scaling_.raw_weights(np.concatenate(means))
         return weights if self.fit_intercept else np.hstack([weights, np.zeros((len(weights), 1))])
 
 
@@ -387,22 +363,8 @@ class PooledBoosting(Baseline):
 
     Its columns are the features, the side information, and the mean target and the number of the task's support rows.
     While training, each row gets the last two from a random set of the *other* rows of its task, of a random size,
-    several times over, so that its own target is never among its columns.  The number of trees is selected on held-out
-    tasks.
-
-    Parameters
-    ----------
-    max_iter : int, default=300
-        Largest number of trees.
-    clip
-        See `Baseline`.
-    random_state : int, RandomState or None, default=0
-
-    Attributes
-    ----------
-    n_iter_ : int
-        Number of trees.
-    model_ : HistGradientBoostingRegressor
+    several times over, so that its own target is never among its columns.  The number of trees, at most ``max_iter``, is
+    selected on held-out tasks.
     """
 
     def __init__(self, max_iter: int = 300, clip: Any = None, random_state: Any = 0) -> None:
@@ -472,17 +434,16 @@ def _other_rows(tasks: TaskSet, rng: Any) -> tuple[Array, Array]:
     return np.where(number > 0, mean, np.nan), number.astype(float)
 
 
-def _ridge(X: Array, y: Array, alpha: float) -> Array:
-    """argmin ``‖Xw − y‖² + λ‖w‖²``, through the smaller of the two Gram matrices."""
+def _ridge(X: Array, y: Array, alpha: float, centred: bool = True) -> Array:
+    """Return the minimiser (w, c) of ``‖Xw + c − y‖² + λ‖w‖²``; c is 0 unless ``centred``."""
     n, d = X.shape
+    shift_X, shift_y = (X.mean(axis=0), float(y.mean())) if centred else (np.zeros(d), 0.0)
+    X, y = X - shift_X, y - shift_y
     if n < d:
-        return np.asarray(X.T @ solve(X @ X.T + alpha * np.eye(n), y))
-    return np.asarray(solve(X.T @ X + alpha * np.eye(d), X.T @ y))
-
-
-def _check_tasks(tasks: Any, name: str) -> None:
-    if not isinstance(tasks, TaskSet):
-        raise TypeError(f"{name}: expected a TaskSet, got {type(tasks).__name__}")
+        w = X.T @ solve(X @ X.T + alpha * np.eye(n), y)
+    else:
+        w = solve(X.T @ X + alpha * np.eye(d), X.T @ y)
+    return np.append(w, shift_y - shift_X @ w)
 
 
 #: The baselines by their names in tables.

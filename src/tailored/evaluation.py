@@ -52,10 +52,9 @@ class Evaluation:
         Numbers of support rows of each new task.
     errors : array (n_methods, n_supports, n_tasks)
         Mean error of each evaluated task.
-    covered : array (n_methods, n_supports)
-        Fraction of targets inside the prediction intervals, averaged over tasks; NaN for methods without intervals.
-    widths : array (n_methods, n_supports)
-        Mean width of the intervals.
+    covered, widths : arrays (n_methods, n_supports)
+        Fraction of targets inside the prediction intervals, and their mean width, averaged over tasks; NaN for methods
+        without intervals.
     labels : array (n_tasks,)
     n_query : int
         Number of rows that were predicted, for each number of support rows.
@@ -156,21 +155,22 @@ def evaluate(
     shape = (len(methods), len(sizes), len(tasks))
     errors, covered, widths = (np.full(shape, np.nan) for _ in range(3))
     n_query = 0
+    draws: dict[str, Any] = {"random_state": random_state, "shuffle": order == "random"}
     with progress_bar("evaluate", n_folds * len(methods), enabled=progress) as advance:
         for k in range(n_folds):
             held_out = evaluated[fold[evaluated] == k]
             if not len(held_out):
                 continue
             train = tasks[np.flatnonzero(fold != k)]
-            pool, query = tasks[held_out].support_query(
-                sizes[-1], random_state=random_state, shuffle=order == "random"
-            )
+            pool, query = tasks[held_out].support_query(sizes[-1], **draws)
             n_query += len(query.y)
             for i, (name, method) in enumerate(methods.items()):
                 LOG.info("evaluate: part %d of %d, %s", k + 1, n_folds, name)
                 fitted = clone(method).fit(train)
                 for j, n_support in enumerate(sizes):
-                    support = _first(pool, n_support, order, random_state)
+                    support = pool
+                    if n_support < pool.sizes.max(initial=0):
+                        support, _ = pool.support_query(n_support, **draws)
                     prediction, lower, upper = _predict(fitted, support, query, coverage)
                     errors[i, j, held_out] = task_means(measure.value(prediction, query.y), query.offsets)
                     inside = ((query.y >= lower) & (query.y <= upper)).astype(float)
@@ -200,13 +200,6 @@ def _supports(tasks: TaskSet, supports: Sequence[int] | None) -> tuple[int, ...]
     return tuple(rows for rows in SUPPORTS if rows == 0 or np.mean(tasks.sizes > rows) >= ENOUGH)
 
 
-def _first(pool: TaskSet, rows: int, order: str, seed: int) -> TaskSet:
-    """Return so many support rows of each task, out of the largest set of them."""
-    if rows >= pool.sizes.max(initial=0):
-        return pool
-    return pool.support_query(rows, random_state=seed, shuffle=order == "random")[0]
-
-
 def _predict(fitted: Any, support: TaskSet, query: TaskSet, coverage: float) -> tuple[Array, Array, Array]:
     """Return predictions and the ends of their intervals, NaN for methods without intervals."""
     if isinstance(fitted, Baseline):
@@ -233,14 +226,14 @@ class _Predicted(RegressorMixin, BaseEstimator):
         return self.predictions
 
 
+@dataclass(frozen=True, repr=False, eq=False)
 class TaskScorer:
     """A scorer that adapts to some rows of each task and scores the predictions of the others."""
 
-    def __init__(self, scoring: str, n_support: float | int, order: str, random_state: Any) -> None:
-        self.scoring = scoring
-        self.n_support = n_support
-        self.order = order
-        self.random_state = random_state
+    scoring: str
+    n_support: float | int
+    order: str
+    random_state: Any
 
     def __call__(
         self, estimator: Any, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None
