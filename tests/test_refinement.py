@@ -51,8 +51,6 @@ def test_features_are_adapted_weights(first, tasks):
         np.testing.assert_allclose(phi, expected, rtol=1e-12)
         alone = np.concatenate([feature_map.transform(tasks[t : t + 1]) for t in range(len(tasks))])
         np.testing.assert_array_equal(alone, phi)
-        one = np.concatenate([feature_map.transform_one(tasks[t : t + 1]) for t in range(len(tasks))])
-        np.testing.assert_allclose(one, phi, atol=1e-7)
         assert feature_map.transform(tasks[:0]).shape == (0, phi.shape[1])
 
 
@@ -60,7 +58,7 @@ def test_tasks_without_rows_and_sparse_ones(first, tasks):
     feature_map = AdaptedWeights(first).fit(tasks)
     empty = TaskSet.from_tasks([(np.empty((0, 5)), np.empty(0))])
     prior = first.bias_.constant / feature_map.norm
-    np.testing.assert_allclose(feature_map.transform_one(empty)[0], prior)
+    np.testing.assert_allclose(feature_map.transform(empty)[0], prior)
     unbiased = AdaptedWeights(unconditional(), unit_norm=True).fit(tasks)
     np.testing.assert_array_equal(unbiased.transform(empty), np.zeros((1, 5)))
     sparse = TaskSet.from_tasks([(sp.csr_array(t.X), t.y) for t in tasks])

@@ -5,14 +5,12 @@ import pytest
 
 from bayes_samples import skewed_tasks
 from folds import few_folds
-from tailored import ConditionalLearner, EmpiricalBayesLearner, TaskSet
+from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.baselines import MixedModel, RidgePerTask
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_bias import PENALTIES
 from tailored.feature_maps import MeanEmbedding
-from tailored.feature_maps.posterior import PosteriorMap
 from tailored.priors.base import predict_blocks
-from tailored.solvers import ProjectedSGD
 
 # ---------------------------------------------------------------- choosing
 
@@ -183,12 +181,3 @@ def test_a_callable_may_read_the_description(few_steps, with_side):
     table = some.side_info
     standardised = (table - table.mean(axis=0)) / table.std(axis=0) / np.sqrt(2.0)
     np.testing.assert_allclose(learner.prior_.side(some), standardised, atol=1e-12)
-
-
-def test_posterior_map_serves_algorithm_1(clusters):
-    learner = ConditionalLearner("posterior", solver=ProjectedSGD(0.3), fit_intercept=False).fit(clusters)
-    assert learner.conditioning_.n_side == 2 + 1 + 6 + 2
-    with pytest.raises(ValueError, match="not fitted"):
-        PosteriorMap().transform(clusters)
-    phi = PosteriorMap(n_components=3).fit(clusters).transform(clusters)
-    np.testing.assert_allclose(phi[:, 3:6].sum(axis=1), 1.0)

@@ -216,15 +216,7 @@ for name, loss, environment in EVERY_LOSS:
     ALGORITHM_1[f"projected, {name}, query"] = Case(
         lambda loss=loss: projected(loss=loss, objective="query"), environment
     )
-for name in (
-    "mean",
-    "ridge",
-    "angle",
-    "fourier",
-    "tuned ridge",
-    "posterior mean",
-    "posterior",
-):
+for name in ("mean", "ridge", "angle", "fourier", "tuned ridge", "posterior mean"):
     ALGORITHM_1[f"projected, {name} features"] = Case(lambda name=name: projected(name, step=0.3))
 for bias in ("shared", "conditional"):
     for objective in ("surrogate", "query"):

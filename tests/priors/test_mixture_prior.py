@@ -12,16 +12,20 @@ import tailored
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_clusters
 from tailored.feature_maps import MeanEmbedding, SideVector
-from tailored.feature_maps.posterior import PosteriorMap, TaskSummary
+from tailored.feature_maps.posterior import TaskSummary
 from tailored.feature_maps.side_features import SideFeatures
+from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.mixture import log_gates
 from tailored.gaussian.moments import Moments
+from tailored.gaussian.rows import statistics_of
+from tailored.gaussian.starts import fit_mixture
 from tailored.learners.task_regressor import TaskRegressor
 from tailored.priors.base import adapt_tasks, predict_blocks
 from tailored.priors.intervals import Calibration
 from tailored.priors.mean_shifts import MeanShift, interpolation
 from tailored.priors.mixture import MixturePrior
 from tailored.representation.blocks import BlockDiagonal
+from tailored.tasks.rows import Scaling
 
 D, Q = 6, 2
 
@@ -39,15 +43,21 @@ def some_tasks(seed, sizes, side=True):
 
 
 @cache
-def fitted_map(n_components, fit_intercept):
-    return PosteriorMap(n_components, fit_intercept).fit(some_tasks(0, [12] * 40))
+def fitted_model(n_components, fit_intercept):
+    tasks = some_tasks(0, [12] * 40)
+    scaling = Scaling.of(tasks, fit_intercept)
+    statistics = statistics_of(tasks, scaling)
+    mixture = fit_mixed_model(statistics)
+    if n_components > 1:
+        mixture = fit_mixture(statistics, mixture, n_components, seed=[0])
+    return scaling, mixture
 
 
 def made_prior(n_components, n_shifts=0, side=None, fit_intercept=False):
     """Return a prior with every part that training can add, with random numbers."""
     rng = np.random.default_rng(7)
-    tasks, plain = some_tasks(0, [12] * 40), fitted_map(n_components, fit_intercept)
-    mixture, d, features = plain.mixture, D + fit_intercept, None
+    tasks, (scaling, mixture) = some_tasks(0, [12] * 40), fitted_model(n_components, fit_intercept)
+    d, features = D + fit_intercept, None
     if side in ("description", "gates", "both"):
         features = SideFeatures.fit(SideVector(), tasks)
         q = len(features.mean)
@@ -75,7 +85,7 @@ def made_prior(n_components, n_shifts=0, side=None, fit_intercept=False):
         )
         B = 0.2 * rng.normal(size=(d, 1 + d + 2 + extra))
         shifts[at] = MeanShift(shifts[at].rows, B, summary)
-    return MixturePrior(scaling=plain.scaling, model=mixture, side=features, shifts=tuple(shifts))
+    return MixturePrior(scaling=scaling, model=mixture, side=features, shifts=tuple(shifts))
 
 
 def reference(prior, tasks, t):

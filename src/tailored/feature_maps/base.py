@@ -39,10 +39,6 @@ class FeatureMap(Fitted, ABC):
     def transform(self, tasks: TaskSet) -> Array:
         """Return the features of every task, (T, k)."""
 
-    def transform_one(self, task: TaskSet) -> Array:
-        """Return the features of a set of one task, (1, k); a map may do this faster than `transform`."""
-        return self.transform(task)
-
     def __repr__(self) -> str:
         """Return the class and the arguments of its constructor."""
         names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]

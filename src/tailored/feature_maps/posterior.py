@@ -1,25 +1,16 @@
-"""Features of a task's rows under a Gaussian model of all tasks."""
+"""Summary of a task's rows under a Gaussian model of all tasks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from .._utils.records import Record
 from .._utils.validation import check_divisor, check_shape
-from ..gaussian.em import fit_mixed_model
-from ..gaussian.mixture import Mixture, Want
-from ..gaussian.rows import Tasks, statistics_of
-from ..gaussian.starts import fit_mixture
-from ..tasks.rows import Scaling, batches
-from ..tasks.task_set import TaskSet
-from .base import FeatureMap
-
-Array = NDArray[np.float64]
+from ..gaussian.mixture import Mixture
+from ..gaussian.rows import Tasks
+from .base import Array
 
 #: Smallest standard deviation of weights over tasks that is not rounding, relative to the model's own.
 SMALLEST_SPREAD = 1e-6
@@ -120,64 +111,3 @@ class TaskSummary(Record):
         own = statistics.squared_residuals(weights) + NOISE_ROWS * self.noise
         common = statistics.squared_residuals(self.centre) + NOISE_ROWS * self.spread
         return np.log(np.stack([own, common], axis=1) / rows[:, None])
-
-
-class PosteriorMap(FeatureMap):
-    """Responsibilities r of the components of a mixture, and a summary ψ of the posterior: ``φ = [√r, r, 1, ψ]``.
-
-    Parameters
-    ----------
-    n_components : int, default=1
-        Components of the mixture that `fit` estimates.
-    fit_intercept : bool, default=False
-        Whether the model has an intercept.
-    random_state : int, RandomState or None, default=0
-        Draws the starts of a mixture.
-    """
-
-    scaling: Scaling | None
-    mixture: Mixture | None
-    summary: TaskSummary | None
-
-    def __init__(self, n_components: int = 1, fit_intercept: bool = False, random_state: Any = 0) -> None:
-        self.n_components = n_components
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
-        self.scaling = self.mixture = self.summary = None
-
-    def restore(self) -> None:
-        if self.mixture is None or self.scaling is None or self.summary is None:
-            return
-        K, d = self.mixture.means.shape
-        check_shape("scaling.columns", self.scaling.columns, d)
-        if self.mixture.side is not None or self.mixture.gates is not None:
-            raise ValueError("mixture: must not depend on side information")
-        if self.n_components != K:
-            raise ValueError(f"n_components: is {self.n_components}, but the mixture has {K} components")
-        self.summary.check_shapes(d, 0)
-
-    def fit(self, tasks: TaskSet) -> PosteriorMap:
-        """Fit a mixed model, or a mixture of them, by EM, and the summary on the same tasks."""
-        self.scaling = Scaling.of(tasks, self.fit_intercept)
-        statistics = statistics_of(tasks, self.scaling)
-        mixture = fit_mixed_model(statistics)
-        if self.n_components > 1:
-            seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-            mixture = fit_mixture(statistics, mixture, self.n_components, seed=[seed])
-        self.mixture = mixture
-        self.summary = TaskSummary.fit(
-            mixture, statistics, statistics.posterior(mixture, Want(means=True)).mean
-        )
-        return self
-
-    def transform(self, tasks: TaskSet) -> Array:
-        """Return φ of each task, (T, k)."""
-        if self.mixture is None or self.summary is None or self.scaling is None:
-            raise ValueError("feature_map: this PosteriorMap is not fitted; call fit(tasks) first")
-        parts = []
-        for batch in batches(tasks):
-            statistics = statistics_of(batch, self.scaling)
-            expected = statistics.posterior(self.mixture, Want(means=True))
-            r, psi = expected.shares, self.summary(statistics, expected.mean)
-            parts.append(np.hstack([np.sqrt(r), r, np.ones((len(psi), 1)), psi]))
-        return np.concatenate(parts)

@@ -12,7 +12,6 @@ from sklearn.base import clone
 from .._utils.validation import check_choice, check_divisor
 from ..tasks.task_set import TaskSet
 from .base import Array, FeatureMap, mean_norm
-from .posterior import PosteriorMap
 from .rows import AngleMap, FourierEmbedding, MeanEmbedding, PosteriorMean, RidgeEstimate
 from .side_info import CallableMap, SideVector, Transformer
 
@@ -25,7 +24,6 @@ FEATURE_MAPS: dict[str, Callable[[], FeatureMap]] = {
     "vector": SideVector,
     "tuned ridge": partial(RidgeEstimate, "auto"),
     "posterior mean": PosteriorMean,
-    "posterior": PosteriorMap,
 }
 
 
@@ -99,15 +97,11 @@ class JoinedMaps(FeatureMap):
         return self
 
     def transform(self, tasks: TaskSet) -> Array:
-        return self._join([part.transform(tasks) for part in self.parts])
-
-    def transform_one(self, task: TaskSet) -> Array:
-        return self._join([part.transform_one(task) for part in self.parts])
-
-    def _join(self, blocks: list[Array]) -> Array:
-        if not blocks:
+        if not self.parts:
             raise self._not_fitted()
-        return np.hstack([block / norm for block, norm in zip(blocks, self.norms, strict=True)])
+        return np.hstack(
+            [part.transform(tasks) / norm for part, norm in zip(self.parts, self.norms, strict=True)]
+        )
 
 
 class AdaptedWeights(FeatureMap):
@@ -122,22 +116,16 @@ class AdaptedWeights(FeatureMap):
     Parameters
     ----------
     learner : meta-learner
-        An unfitted learner is cloned and fitted to the training tasks.  A fitted one is used unchanged, unless it is
-        cloned: scikit-learn's `clone` of a learner also clones a learner among its arguments, which is then fitted
-        again.  ``feature_map=AdaptedWeights(first)`` keeps it.
+        An unfitted learner is cloned and fitted to the training tasks.  A fitted one is used unchanged; scikit-learn's
+        `clone` keeps it in ``feature_map=AdaptedWeights(first)``, but not in ``feature_map=first``.
     unit_norm : bool, default=False
         Divide by the norm of the task's own weights instead, which keeps their direction only.
     constant : bool, default=False
         Append a constant 1.  C is the constant part of τ(s) already.  A constant in φ adds terms that are odd in w(s),
         which do not help if w and −w are equally likely.
-
-    Attributes
-    ----------
-    model : meta-learner or None
-        The fitted one.
     """
 
-    model: Any
+    model: Any  # the fitted learner, or None
     norm: float
 
     def __init__(self, learner: Any = None, *, unit_norm: bool = False, constant: bool = False) -> None:
@@ -173,16 +161,6 @@ class AdaptedWeights(FeatureMap):
             raise self._not_fitted()
         d = tasks.n_features + bool(self.model.fit_intercept)
         weights = np.asarray(self.model.adapt_many(tasks)) if len(tasks) else np.zeros((0, d))
-        return self._scaled(weights)
-
-    def transform_one(self, task: TaskSet) -> Array:
-        if self.model is None or task.is_sparse or task.side_info is not None or not len(task.y):
-            return self.transform(task)
-        adapted = self.model.adapt(task.X, task.y)
-        intercept = [adapted.intercept_] if self.model.fit_intercept else []
-        return self._scaled(np.append(adapted.coef_, intercept)[None])
-
-    def _scaled(self, weights: Array) -> Array:
         if self.unit_norm:
             norms = np.sqrt(np.einsum("td,td->t", weights, weights))
             features = weights / np.where(norms > 0, norms, 1.0)[:, None]

@@ -133,14 +133,9 @@ class RidgeEstimate(FeatureMap):
     alpha : float or "auto", default=1.0
         λ; the paper uses 1 for Lenk.  "auto" (the map's name is then "tuned ridge") is the λ with the smallest
         leave-one-out squared error over all rows of the training tasks.
-
-    Attributes
-    ----------
-    penalty : float or None
-        The λ in use; None before "auto" has been fitted.
     """
 
-    penalty: float | None
+    penalty: float | None  # the λ in use; None before "auto" has been fitted
 
     def __init__(self, alpha: float | str = 1.0) -> None:
         self.alpha = alpha
@@ -174,18 +169,6 @@ class RidgeEstimate(FeatureMap):
             else:
                 out[which] = solve(Xt @ X + self.penalty * np.eye(d + 1), Xt @ y)[:, :, 0]
         return out
-
-    def transform_one(self, task: TaskSet) -> Array:
-        n, d = task.X.shape
-        if task.is_sparse or n <= d or self.penalty is None:
-            return self.transform(task)
-        gram = np.empty((d + 1, d + 1))
-        gram[:d, :d] = task.X.T @ task.X
-        gram[d, :d] = gram[:d, d] = task.X.sum(axis=0)
-        gram[d, d] = n
-        gram.flat[:: d + 2] += self.penalty
-        right = np.append(task.y @ task.X, task.y.sum())
-        return solve(gram, right)[None]
 
 
 def leave_one_out(tasks: TaskSet, penalties: Array) -> Array:
@@ -258,10 +241,8 @@ class PosteriorMean(FeatureMap):
         """Return m (T, d), scaled as the training tasks."""
         if self.mixture is None or self.units is None:
             raise self._not_fitted()
-        out = []
-        for batch in batches(tasks):
-            out.append(statistics_of(batch, self.units).posterior(self.mixture, Want(means=True)).mean)
-        return np.concatenate(out)
+        parts = (statistics_of(batch, self.units) for batch in batches(tasks))
+        return np.concatenate([part.posterior(self.mixture, Want(means=True)).mean for part in parts])
 
     def transform(self, tasks: TaskSet) -> Array:
         return np.hstack([self.weights(tasks) / self.norm, np.ones((len(tasks), 1))])

@@ -409,7 +409,7 @@ class ConditionalLearner(ObjectiveLearner):
     Parameters
     ----------
     feature_map : str, callable, transformer, FeatureMap, meta-learner or list of these, default="auto"
-        Φ.  "mean", "ridge", "tuned ridge", "posterior mean", "angle", "fourier" and "posterior" read the task's own rows.
+        Φ.  "mean", "ridge", "tuned ridge", "posterior mean", "angle" and "fourier" read the task's own rows.
         "vector" reads its side information.  A list joins several maps.  A meta-learner gives the weights of the task
         under it (`tailored.feature_maps`).  "auto" is "vector" if there is side information and "ridge" otherwise.
     loss : str or Loss, default="absolute"
