@@ -106,10 +106,7 @@ def report(
 
 
 def theory(
-    study: Annotated[
-        list[str],
-        typer.Argument(help="advantage, rates, bounds, or all.", show_default=False),
-    ],
+    study: Annotated[list[str], typer.Argument(help="advantage, rates, bounds, or all.", show_default=False)],
     out: Annotated[Path, typer.Option(help="Folder for the figures and tables.")] = Path("theory"),
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, a few seconds.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the environments.")] = 0,

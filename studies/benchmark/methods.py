@@ -43,29 +43,15 @@ ORACLE = "oracle"
 
 @dataclass(frozen=True)
 class Method:
-    """How a method is made, and what is said of it.
+    """How a method is made, and where it is run."""
 
-    Attributes
-    ----------
-    make : callable
-        `Split` to an estimator with ``fit`` and with ``predict_tasks`` or ``predict_rows``.
-    label : str
-        What tables call it.
-    is_baseline : bool
-        It existed before this library.
-    is_asked : bool
-        Run on the data sets that name it in `Suite.also` only.
-    most_seeds : int, optional
-        Takes the first so many seeds, where a data set has more.
-    missing : callable
-        What is not installed that it needs, in words; None where it can run.
-    """
-
+    #: Returns an estimator with ``fit`` and with ``predict_tasks`` or ``predict_rows``.
     make: Callable[[Split], Any]
-    label: str
-    is_baseline: bool = False
-    is_asked: bool = False
+    label: str  # its name in tables
+    is_baseline: bool = False  # whether it existed before this library
+    is_asked: bool = False  # whether it is run only on data sets that name it in `Suite.also`
     most_seeds: int | None = None
+    #: Says which program is not installed; None if the method can run.
     missing: Callable[[], str | None] = lambda: None
 
 

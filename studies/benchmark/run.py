@@ -44,38 +44,24 @@ class Trial(NamedTuple):
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What was measured on the new tasks.
+    """What was measured on the new tasks; numbers of support rows are keys of the dicts."""
 
-    Attributes
-    ----------
-    error : float
-        Mean over tasks of the mean absolute error, after adapting on all support rows.
-    seconds : float
-        Of the processor for the fit, programs that it starts included: other work on the machine hardly counts.  Not a
-        number where it was not measured.
-    clipped : float, optional
-        The error of predictions clipped to the target's known range, where there is one.
-    cold : dict
-        The error after adapting on few support rows, by their number.
-    coverage : dict
-        Share of query rows inside their intervals and the intervals' mean width, by the number of support rows
-        ("most": the largest that they are calibrated at; "all" that are given); of methods that give intervals.
-    row_error, row_rmse : float, optional
-        Mean absolute and root mean squared error over all query rows alike.
-    calibrated : list of int
-        The numbers of rows that the intervals are calibrated at.
-    quantile : dict
-        Share of query rows at or below the 90 % quantile and its pinball loss, by the number of support rows.
-    """
-
+    #: Mean over tasks of the mean absolute error, after adapting on all support rows.
     error: float
+    #: Processor seconds of the fit, including programs that it starts; NaN if not measured.
     seconds: float
+    #: The error of predictions clipped to the known range of the target.
     clipped: float | None = None
+    #: The error after adapting on few support rows.
     cold: dict[str, float] = field(default_factory=dict)
+    #: Share of query rows inside their intervals, and mean width.  "most" is the largest calibrated number of rows.
     coverage: dict[str, tuple[float, float]] = field(default_factory=dict)
+    #: Mean absolute and root mean squared error over all query rows.
     row_error: float | None = None
     row_rmse: float | None = None
+    #: The numbers of rows that the intervals are calibrated at.
     calibrated: list[int] = field(default_factory=list)
+    #: Share of query rows at or below the 90 % quantile, and its pinball loss.
     quantile: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 

@@ -19,26 +19,16 @@ from ..theory.bayes import BayesOracle, ClusterOracle, CurveOracle
 
 @dataclass(frozen=True)
 class Split:
-    """One seed of a data set.
-
-    Attributes
-    ----------
-    train, support, query : TaskSet
-    target_range : pair, optional
-        The known scale of the targets, for clipping.
-    new : TaskSet, optional
-        The new tasks whole, where more rows than those of ``support`` may be given to judge intervals.
-    arrival : dict
-        What a user would tell the learner of how rows of new tasks come, where they do not come at random.
-    oracle : BayesOracle, optional
-        Knows the environment.
-    """
+    """One seed of a data set."""
 
     train: TaskSet
     support: TaskSet
     query: TaskSet
+    #: The known scale of the targets, for clipping.
     target_range: tuple[float, float] | None = None
+    #: The new tasks with all rows, if intervals are also judged with more rows than those of ``support``.
     new: TaskSet | None = None
+    #: Arguments of the learner that say how rows of new tasks arrive, if they do not arrive at random.
     arrival: Mapping[str, Any] = field(default_factory=dict)
     oracle: BayesOracle | None = None
 
@@ -87,30 +77,19 @@ def clusters(n_clusters: int, **options: Any) -> Load:
 N_NEW = 400
 
 
-def hint(n_train: int, n_rows: int, n_given: int, **options: Any) -> Load:
-    """Clusters with a hint; tasks of ``n_rows`` rows, of which a new one gives ``n_given``."""
+def with_oracle(make: Callable[..., Any], n_train: int, n_rows: int, n_given: int, **options: Any) -> Load:
+    """Tasks of `make_clusters` with a hint or of `make_circle`, with ``n_rows`` rows, of which new tasks give ``n_given``."""
 
     def load(seed: int, data: str | None) -> Split:
-        tasks, truth = datasets.make_clusters(
-            n_train + N_NEW, n_rows=n_rows, random_state=seed, return_truth=True, **options
-        )
-        new, known = tasks[n_train:], ClusterOracle(truth.bases, truth.noise, truth.hint)
+        tasks, truth = make(n_train + N_NEW, n_rows=n_rows, random_state=seed, return_truth=True, **options)
+        oracle: BayesOracle
+        if isinstance(truth, datasets.ClusterTruth):
+            oracle = ClusterOracle(truth.bases, truth.noise, truth.hint)
+        else:
+            oracle = CurveOracle(truth.mean, truth.spread, truth.noise)
+        new = tasks[n_train:]
         support, query = new.support_query(n_given, shuffle=False)
-        return Split(tasks[:n_train], support, query, new=new, oracle=known)
-
-    return load
-
-
-def curve(n_train: int, n_rows: int, n_given: int, **options: Any) -> Load:
-    """Weights around a curve that the description indexes; tasks of ``n_rows`` rows, a new one gives ``n_given``."""
-
-    def load(seed: int, data: str | None) -> Split:
-        tasks, truth = datasets.make_circle(
-            n_train + N_NEW, n_rows=n_rows, random_state=seed, return_truth=True, **options
-        )
-        new, known = tasks[n_train:], CurveOracle(truth.mean, truth.spread, truth.noise)
-        support, query = new.support_query(n_given, shuffle=False)
-        return Split(tasks[:n_train], support, query, new=new, oracle=known)
+        return Split(tasks[:n_train], support, query, new=new, oracle=oracle)
 
     return load
 

@@ -8,16 +8,7 @@ from dataclasses import dataclass
 from tailored import datasets
 
 from . import splits
-from .methods import (
-    ALGORITHM_1,
-    COMMON,
-    IN_ORDER,
-    ORACLE,
-    OURS,
-    QUANTILE,
-    UNTAILORED,
-    WITH_INTERCEPT,
-)
+from .methods import ALGORITHM_1, COMMON, IN_ORDER, ORACLE, OURS, QUANTILE, UNTAILORED, WITH_INTERCEPT
 
 #: Support rows of the cold-start curve, unless a data set has its own.
 COLD_ROWS = (0, 1, 2, 5, 10)
@@ -25,38 +16,18 @@ COLD_ROWS = (0, 1, 2, 5, 10)
 
 @dataclass(frozen=True)
 class Suite:
-    """A data set of the benchmark.
-
-    Attributes
-    ----------
-    description : str
-    n_train : int
-        Training tasks.
-    load : callable
-        (seed, data folder) to `Split`.
-    excludes : tuple of str
-        Methods that do not apply.
-    also : tuple of str
-        Methods that are run on the data sets that name them only.
-    missing : callable
-        Which local files are not there, in words, given the data folder; None where all are.
-    n_splits : int
-        How many seeds a report takes.
-    is_multilevel : bool
-        One of those that lme4 is compared on.
-    cold_rows : tuple of int
-        Errors are measured with so few rows as well.
-    """
+    """A data set of the benchmark."""
 
     description: str
-    n_train: int
+    n_train: int  # training tasks
     load: splits.Load
-    excludes: tuple[str, ...] = ()
-    also: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()  # methods that do not apply
+    also: tuple[str, ...] = ()  # methods that run only on data sets that name them
+    #: Says which local files are missing from the data folder; None if there are all.
     missing: Callable[[str | None], str | None] = lambda data: None
-    n_splits: int = 10
-    is_multilevel: bool = False
-    cold_rows: tuple[int, ...] = COLD_ROWS
+    n_splits: int = 10  # number of seeds
+    is_multilevel: bool = False  # whether it is compared with lme4
+    cold_rows: tuple[int, ...] = COLD_ROWS  # small numbers of support rows
 
     @property
     def in_time(self) -> bool:
@@ -121,11 +92,7 @@ def _known(description: str, n_train: int, load: splits.Load, rows: tuple[int, .
 SUITES: dict[str, Suite] = {
     "clusters-1": Suite("one cluster: conditioning must not hurt", 800, splits.clusters(1), _NO_RATINGS),
     "clusters-2": Suite(
-        "the paper's two clusters, d = 20",
-        800,
-        splits.clusters(2),
-        _NO_RATINGS,
-        (QUANTILE,),
+        "the paper's two clusters, d = 20", 800, splits.clusters(2), _NO_RATINGS, (QUANTILE,)
     ),
     "clusters-6": Suite(
         "the paper's six clusters, d = 20", 800, splits.clusters(6), _NO_RATINGS, (QUANTILE,)
@@ -133,31 +100,31 @@ SUITES: dict[str, Suite] = {
     "hint": _known(
         "six clusters, d = 20, and a hint that is right 75 % of the time; 8 rows given",
         600,
-        splits.hint(600, 40, 8, n_clusters=6, hint=0.7),
+        splits.with_oracle(datasets.make_clusters, 600, 40, 8, n_clusters=6, hint=0.7),
         (0, 1, 3, 8),
     ),
     "hint-4": _known(
         "four clusters of rank 3, d = 12, and a hint that is right 62.5 % of the time; 6 rows given",
         300,
-        splits.hint(300, 25, 6, n_clusters=4, n_features=12, rank=3, hint=0.5),
+        splits.with_oracle(datasets.make_clusters, 300, 25, 6, n_clusters=4, n_features=12, rank=3, hint=0.5),
         (0, 1, 3, 6),
     ),
     "circle": _known(
         "weights on a circle that the description indexes, d = 10; 3 rows given",
         400,
-        splits.curve(400, 20, 3),
+        splits.with_oracle(datasets.make_circle, 400, 20, 3),
         (0, 1, 3),
     ),
     "circle-150": _known(
         "weights on a circle that the description indexes, d = 6, 150 tasks of 12 rows; 3 rows given",
         150,
-        splits.curve(150, 12, 3, n_features=6),
+        splits.with_oracle(datasets.make_circle, 150, 12, 3, n_features=6),
         (0, 1, 3),
     ),
     "quadratic": _known(
         "weights on a parabola that the description indexes, d = 10; 3 rows given",
         400,
-        splits.curve(400, 20, 3, curve="quadratic"),
+        splits.with_oracle(datasets.make_circle, 400, 20, 3, curve="quadratic"),
         (0, 1, 3),
     ),
     "lenk": Suite("computer survey, 140 / 30 random people", 140, splits.lenk, _NO_RATINGS),

@@ -42,7 +42,7 @@ class UnconditionalBiasLearner(_BiasLearner):
         Step of b.
     regularization : "search" or float, default="search"
         λ; the representation is ``I/λ``.
-    loss, inner, fit_intercept, validation_fraction, support, tol, max_iter, n_jobs, random_state
+    loss, inner, fit_intercept, tol, n_jobs, random_state
         As for `UnconditionalLearner`.
     """
 
@@ -59,8 +59,7 @@ class ConditionalBiasLearner(_BiasLearner):
     ----------
     feature_map : str, callable, transformer or FeatureMap, default="auto"
         As for `ConditionalLearner`; features act as if they had unit root-mean-square norm.
-    step_size, regularization, loss, inner, fit_intercept, validation_fraction, support, tol, max_iter, \
-n_jobs, random_state
+    step_size, regularization, loss, inner, fit_intercept, tol, n_jobs, random_state
         As for `UnconditionalBiasLearner`.
     """
 
@@ -75,10 +74,7 @@ n_jobs, random_state
         loss: Any = "absolute",
         inner: str = "exact",
         fit_intercept: bool = True,
-        validation_fraction: float = 0.2,
-        support: float = 0.5,
         tol: float = 1e-8,
-        max_iter: int = 1000,
         n_jobs: int | None = None,
         random_state: Any = 0,
     ) -> None:
@@ -88,10 +84,7 @@ n_jobs, random_state
             loss=loss,
             inner=inner,
             fit_intercept=fit_intercept,
-            validation_fraction=validation_fraction,
-            support=support,
             tol=tol,
-            max_iter=max_iter,
             n_jobs=n_jobs,
             random_state=random_state,
         )

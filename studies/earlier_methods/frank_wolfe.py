@@ -45,7 +45,7 @@ class FrankWolfeLearner(SearchedLearner):
     n_iterations : int, default=100
     lipschitz : float, optional
         L in the surrogate; the loss's own by default, the root mean square of the targets where it has none.
-    loss, fit_intercept, validation_fraction, support, tol, max_iter, n_jobs, random_state
+    loss, fit_intercept, tol, n_jobs, random_state
         As for `ConditionalLearner`; the within-task algorithm is exact.
 
     Attributes
@@ -66,10 +66,7 @@ class FrankWolfeLearner(SearchedLearner):
         lipschitz: float | None = None,
         loss: Any = "absolute",
         fit_intercept: bool = True,
-        validation_fraction: float = 0.2,
-        support: float = 0.5,
         tol: float = 1e-8,
-        max_iter: int = 1000,
         n_jobs: int | None = None,
         random_state: Any = 0,
     ) -> None:
@@ -79,10 +76,7 @@ class FrankWolfeLearner(SearchedLearner):
         self.lipschitz = lipschitz
         self.loss = loss
         self.fit_intercept = fit_intercept
-        self.validation_fraction = validation_fraction
-        self.support = support
         self.tol = tol
-        self.max_iter = max_iter
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -94,14 +88,9 @@ class FrankWolfeLearner(SearchedLearner):
         scale = np.sqrt(mean_square(phis))
         scaled = phis / scale if scale > 0 else phis
         runs = [self._minimise(rows, grams, scaled, **candidate) for candidate in candidates]
-        self._histories = [history for _, history in runs]
+        self._details = [{"objective_": history[:, 0], "gap_": history[:, 1]} for _, history in runs]
         bias = Bias.zero("none", rows.X.shape[1], phis.shape[1])
         return [(_unscale(conditioning, scale), bias) for conditioning, _ in runs]
-
-    def _choose(self, candidates: list[dict[str, float]], priors: Any, held_out: Any) -> None:
-        super()._choose(candidates, priors, held_out)
-        self.objective_, self.gap_ = self._histories[candidates.index(self.best_params_)].T
-        del self._histories
 
     def _minimise(self, rows: Rows, grams: Array, phis: Array, radius: float) -> tuple[Conditioning, Array]:
         T, d, k = len(phis), rows.X.shape[1], phis.shape[1]

@@ -30,7 +30,7 @@ class MultiTaskFeatureLearner(SearchedLearner):
         ε: without it a direction that is lost in one round could not come back.
     n_rounds : int, default=50
         At most; stops when the objective decreases by less than 1e-6 of its value.
-    loss, fit_intercept, validation_fraction, support, tol, max_iter, n_jobs, random_state
+    loss, fit_intercept, tol, n_jobs, random_state
         As for `UnconditionalLearner`; the within-task algorithm is exact, without which the alternation would not
         descend.
 
@@ -51,10 +51,7 @@ class MultiTaskFeatureLearner(SearchedLearner):
         n_rounds: int = 50,
         loss: Any = "absolute",
         fit_intercept: bool = True,
-        validation_fraction: float = 0.2,
-        support: float = 0.5,
         tol: float = 1e-8,
-        max_iter: int = 1000,
         n_jobs: int | None = None,
         random_state: Any = 0,
     ) -> None:
@@ -63,10 +60,7 @@ class MultiTaskFeatureLearner(SearchedLearner):
         self.n_rounds = n_rounds
         self.loss = loss
         self.fit_intercept = fit_intercept
-        self.validation_fraction = validation_fraction
-        self.support = support
         self.tol = tol
-        self.max_iter = max_iter
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -74,13 +68,9 @@ class MultiTaskFeatureLearner(SearchedLearner):
         check_positive("perturbation", self.perturbation)
         check_int("n_rounds", self.n_rounds)
         d = rows.X.shape[1]
-        self._histories = [self._alternate(rows, **candidate) for candidate in candidates]
-        return [(Constant(theta), Bias.zero("none", d, 0)) for theta, _ in self._histories]
-
-    def _choose(self, candidates: list[dict[str, float]], priors: Any, held_out: Any) -> None:
-        super()._choose(candidates, priors, held_out)
-        self.objective_ = self._histories[candidates.index(self.best_params_)][1]
-        del self._histories
+        runs = [self._alternate(rows, **candidate) for candidate in candidates]
+        self._details = [{"objective_": objective} for _, objective in runs]
+        return [(Constant(theta), Bias.zero("none", d, 0)) for theta, _ in runs]
 
     def _alternate(self, rows: Rows, regularization: float) -> tuple[Array, Array]:
         """The representation θ/λ and the objective after each round."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailored._utils.threads import single_threaded_blas
-from tailored._utils.validation import check_fraction, check_positive
+from tailored._utils.validation import check_positive
 from tailored.feature_maps import FeatureMap, get_feature_map
 from tailored.feature_maps.base import check_features
 from tailored.learners.objective import PaperLearner
@@ -46,8 +46,11 @@ class SearchedLearner(PaperLearner):
     """
 
     _grid: ClassVar[dict[str, tuple[float, ...]]]
-    validation_fraction: float
-    support: float
+    #: Fraction of the tasks to choose on, fraction of their support rows, and iterations within a task.
+    validation_fraction, support, max_iter = 0.2, 0.5, 1000
+    random_state: Any
+    #: Fitted attributes of a method, by candidate.
+    _details: Sequence[dict[str, Any]] = ()
 
     def __init__(
         self,
@@ -57,10 +60,7 @@ class SearchedLearner(PaperLearner):
         loss: Any = "absolute",
         inner: str = "exact",
         fit_intercept: bool = True,
-        validation_fraction: float = 0.2,
-        support: float = 0.5,
         tol: float = 1e-8,
-        max_iter: int = 1000,
         n_jobs: int | None = None,
         random_state: Any = 0,
     ) -> None:
@@ -69,10 +69,7 @@ class SearchedLearner(PaperLearner):
         self.loss = loss
         self.inner = inner
         self.fit_intercept = fit_intercept
-        self.validation_fraction = validation_fraction
-        self.support = support
         self.tol = tol
-        self.max_iter = max_iter
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -101,8 +98,6 @@ class SearchedLearner(PaperLearner):
         """
         with self._all_or_nothing(reset=True):
             self._check_within()
-            check_fraction("validation_fraction", self.validation_fraction)
-            check_fraction("support", self.support)
             candidates = self._candidates()
             given = self._read(X, y, groups, side_info, reset=True)
             # Draws, sums and passes are by position, and the order of tasks must not matter.
@@ -171,6 +166,9 @@ class SearchedLearner(PaperLearner):
         assert chosen is not None
         self.prior_ = chosen
         self.best_params_ = candidates[best]
+        for name, value in (self._details[best] if self._details else {}).items():
+            setattr(self, name, value)
+        self._details = []
         measured = errors if len(candidates) > 1 else np.full(1, np.nan)
         self.search_results_ = [
             {**candidate, "error": float(error)}

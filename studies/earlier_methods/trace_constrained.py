@@ -59,7 +59,7 @@ class TraceConstrainedLearner(SearchedLearner):
         Step of θ.
     regularization : "search" or float, default="search"
         λ.
-    loss, inner, fit_intercept, validation_fraction, support, tol, max_iter, n_jobs, random_state
+    loss, inner, fit_intercept, tol, n_jobs, random_state
         As for `UnconditionalLearner`.
     """
 

@@ -88,11 +88,7 @@ def _deviation(values: Array) -> float:
 
 
 def write_report(
-    results_folder: Path,
-    out: Path,
-    *,
-    published: Path | None = None,
-    figures: Path | None = None,
+    results_folder: Path, out: Path, *, published: Path | None = None, figures: Path | None = None
 ) -> None:
     """Write the Markdown page ``out`` from a results folder.
 

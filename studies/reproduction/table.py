@@ -99,26 +99,17 @@ def merge(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
 
 @dataclass(frozen=True)
 class Curves:
-    """One method of one experiment.
-
-    Attributes
-    ----------
-    seeds : list of int
-    step_sizes : ndarray of shape (n_steps,)
-        Empty for the independent learner.
-    validation : ndarray of shape (n_seeds, n_steps)
-        At the end of training; one column for the independent learner.
-    chosen : ndarray of shape (n_seeds,)
-        Position of the best validation error of each seed; the smaller step wins a tie.
-    test : ndarray of shape (n_seeds, T)
-        The test curve of the chosen step size.
-    """
+    """One method of one experiment."""
 
     seeds: list[int]
-    step_sizes: Array
-    validation: Array
-    chosen: NDArray[np.int64]
-    test: Array
+    step_sizes: Array  # (n_steps,); empty for the independent learner
+    validation: (
+        Array  # errors at the end of training, (n_seeds, n_steps); one column for the independent learner
+    )
+    chosen: NDArray[
+        np.int64
+    ]  # position of the best validation error of each seed; the smaller step wins a tie
+    test: Array  # test curves of the chosen step sizes, (n_seeds, T)
 
     @property
     def final(self) -> Array:

@@ -35,11 +35,7 @@ class MixedEffectsForest(Baseline):
     """
 
     def __init__(
-        self,
-        n_estimators: int = 100,
-        max_iter: int = 10,
-        clip: Any = None,
-        random_state: Any = 0,
+        self, n_estimators: int = 100, max_iter: int = 10, clip: Any = None, random_state: Any = 0
     ) -> None:
         self.n_estimators = n_estimators
         self.max_iter = max_iter

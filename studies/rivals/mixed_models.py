@@ -65,21 +65,14 @@ def random_effects(Z: Array, left: Array, covariance: Array, noise: float) -> Ar
 
 
 class DescribedMixedModel(LinearBaseline):
-    """A linear mixed model whose parameters come from elsewhere; new tasks by the best linear predictor.
+    """A linear mixed model fitted by another program; new tasks by the best linear predictor."""
 
-    Attributes
-    ----------
-    form_ : str
-        The random effects that were chosen.
-    weights_, description_ : arrays (d + 1,), (q,)
-        Fixed effects of the columns, the intercept last, and of the description's numbers.
-    covariance_, noise_ : array (d + 1, d + 1), float
-        Of the random effects, the intercept last, and of a row.
-    aic_ : dict
-        Of each form that could be fitted.
-    """
-
-    aic_: dict[str, float]
+    form_: str  # the selected random effects
+    weights_: Array  # fixed effects of the columns, the intercept last, (d + 1,)
+    description_: Array  # fixed effects of the side information, (q,)
+    covariance_: Array  # of the random effects, the intercept last, (d + 1, d + 1)
+    noise_: float
+    aic_: dict[str, float]  # of each form that could be fitted
 
     @classmethod
     @abstractmethod
@@ -211,10 +204,7 @@ class Lme4(DescribedMixedModel):
     """
 
     def __init__(
-        self,
-        reml: bool = True,
-        forms: Sequence[str] = (INTERCEPT, DIAGONAL, FULL),
-        clip: Any = None,
+        self, reml: bool = True, forms: Sequence[str] = (INTERCEPT, DIAGONAL, FULL), clip: Any = None
     ) -> None:
         self.reml = reml
         self.forms = forms

@@ -46,16 +46,7 @@ RATE_METHODS = {"ours": None, "trace-constrained": 1.0, "trace-constrained, λ o
 
 @dataclass(frozen=True)
 class Study:
-    """The result of a study: one row per measurement.
-
-    Attributes
-    ----------
-    name : str
-    rows : list of dict
-        All with the same keys.
-    settings : dict
-        What was fixed, for captions.
-    """
+    """The result of a study: one row per measurement, all with the same keys, and settings for captions."""
 
     name: str
     rows: list[Row]

@@ -28,18 +28,11 @@ SIDE_INFO = ("dataset", "center")
 
 @dataclass(frozen=True)
 class Sample:
-    """Tasks of an environment with what is hidden in them.
-
-    Attributes
-    ----------
-    tasks : TaskSet
-    weights : array (T, d)
-    clusters : array (T,)
-    """
+    """Tasks of an environment with their true weights and clusters."""
 
     tasks: TaskSet
-    weights: Array
-    clusters: NDArray[np.int64]
+    weights: Array  # (T, d)
+    clusters: NDArray[np.int64]  # (T,)
 
 
 @dataclass(frozen=True)

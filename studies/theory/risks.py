@@ -31,18 +31,11 @@ LEVELS = 501
 
 @dataclass(frozen=True)
 class RiskEstimate:
-    """A Monte-Carlo mean over tasks.
-
-    Attributes
-    ----------
-    mean, standard_error : float
-    values : array (n_tasks,)
-        Excess risk of each task, exact given the task's rows.
-    """
+    """A Monte-Carlo mean over tasks."""
 
     mean: float
     standard_error: float
-    values: Array
+    values: Array  # excess risk of each task, exact given the task's rows
 
     @classmethod
     def from_values(cls, values: Array) -> RiskEstimate:
@@ -78,10 +71,6 @@ def excess_risk(
     loss : str or Loss, default="absolute"
         Measures the risk, and fits the tasks where ``method`` is a representation.
     random_state : int, Generator or None
-
-    Returns
-    -------
-    RiskEstimate
     """
     sample = environment.sample(check_int("n_tasks", n_tasks), n, random_state)
     return RiskEstimate.from_values(task_excess(environment, sample, _adapt(method, sample, loss), loss))

@@ -20,18 +20,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SurrogateMinimum:
-    """Result of `MeanSurrogate.minimise`.
-
-    Attributes
-    ----------
-    representation : array (d, d)
-    value : float
-    gap : float
-        The minimum over all representations of at most twice this trace is at most this much below ``value``.
-    """
+    """Result of `MeanSurrogate.minimise`."""
 
     representation: Array
     value: float
+    #: The minimum over all representations of at most twice this trace is at most this much below ``value``.
     gap: float
 
 

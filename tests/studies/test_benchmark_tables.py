@@ -15,7 +15,7 @@ from studies.benchmark.methods import (
     QUANTILE,
 )
 from studies.benchmark.run import Trial, TrialResult, applies, list_trials, run_trial
-from studies.benchmark.splits import Split, curve, hint
+from studies.benchmark.splits import Split, with_oracle
 from studies.benchmark.suites import SUITES, Suite, seeds_of
 from studies.benchmark.tables import intervals_table, lme4_table, oracle_table, quantiles_table
 from studies.theory.bayes import ClusterOracle, CurveOracle
@@ -37,7 +37,7 @@ def tiny(monkeypatch):
 @pytest.mark.parametrize("rows", [8, 3, 1])
 def test_oracle_of_the_hint(rows):
     """The trial of the oracle is `ClusterOracle` on the same rows; the design page's sizes."""
-    split = hint(20, 40, 8, n_clusters=6, hint=0.7)(3, None)
+    split = with_oracle(make_clusters, 20, 40, 8, n_clusters=6, hint=0.7)(3, None)
     tasks, truth = make_clusters(420, n_clusters=6, n_rows=40, hint=0.7, random_state=3, return_truth=True)
     assert truth.bases.shape == (6, 20, 2)
     known = ClusterOracle(truth.bases, 0.1, 0.7)
@@ -49,7 +49,7 @@ def test_oracle_of_the_hint(rows):
 
 
 def test_oracle_of_the_circle():
-    split = curve(10, 20, 3)(5, None)
+    split = with_oracle(make_circle, 10, 20, 3)(5, None)
     _, truth = make_circle(410, random_state=5, return_truth=True)
     known = CurveOracle(truth.mean, 0.3, 0.5)
     np.testing.assert_allclose(split.oracle.adapt_many(split.support), known.adapt_many(split.support))
@@ -57,7 +57,7 @@ def test_oracle_of_the_circle():
 
 
 def test_a_trial_of_the_oracle(monkeypatch):
-    suite = Suite("a test", 20, curve(10, 20, 3), also=(ORACLE,))
+    suite = Suite("a test", 20, with_oracle(make_circle, 10, 20, 3), also=(ORACLE,))
     monkeypatch.setitem(SUITES, "tiny circle", suite)
     split = suite.load(5, None)
     weights = split.oracle.adapt_many(split.support)
