@@ -16,7 +16,7 @@ from tailored.solvers import factored as factored_module
 
 def same(a, b):
     np.testing.assert_array_equal(a.conditioning_.C, b.conditioning_.C)
-    np.testing.assert_array_equal(a.conditioning_.tensor(), b.conditioning_.tensor())
+    np.testing.assert_array_equal(a.conditioning_.dense_H(), b.conditioning_.dense_H())
     np.testing.assert_array_equal(a.bias_.constant, b.bias_.constant)
     np.testing.assert_array_equal(a.bias_.linear, b.bias_.linear)
     assert a.search_results_ == b.search_results_

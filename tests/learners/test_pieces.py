@@ -94,7 +94,7 @@ def test_jobs_do_not_change_a_bit(clusters, n_jobs):
     many = ConditionalLearner(
         solver=ProjectedSGD(step_sizes=(0.03, 0.3, 3.0)), n_jobs=n_jobs, fit_intercept=False
     ).fit(clusters)
-    np.testing.assert_array_equal(one.conditioning_.tensor(), many.conditioning_.tensor())
+    np.testing.assert_array_equal(one.conditioning_.dense_H(), many.conditioning_.dense_H())
     np.testing.assert_array_equal(one.adapt_many(clusters).weights_, many.adapt_many(clusters).weights_)
     assert one.search_results_ == many.search_results_
 
@@ -107,4 +107,4 @@ def test_processes_do_not_change_a_bit(clusters):
         many = ConditionalLearner(solver=ProjectedSGD(step_sizes=(0.03, 0.3)), fit_intercept=False).fit(
             clusters
         )
-    np.testing.assert_array_equal(one.conditioning_.tensor(), many.conditioning_.tensor())
+    np.testing.assert_array_equal(one.conditioning_.dense_H(), many.conditioning_.dense_H())

@@ -38,7 +38,6 @@ PACKAGES = {
             "tests/representation/test_low_rank.py",
             "tests/representation/test_evaluation.py",
             "tests/representation/test_averages.py",
-            "tests/representation/test_tridiagonal.py",
             "tests/representation/test_steps.py",
             "tests/representation/test_exact.py",
         ),
@@ -77,7 +76,7 @@ _WITHIN, _MODELS, _TAU = f"{_HERE}/within", f"{_HERE}/gaussian", f"{_HERE}/repre
 #: Files with compiled functions, and all files whose compiled functions contain them.
 COMPILED_WITH = {
     f"{_WITHIN}/kernels.py": [f"{_WITHIN}/kernels.py"],
-    f"{_TAU}/tridiagonal.py": [f"{_TAU}/tridiagonal.py"],
+    f"{_TAU}/exact.py": [f"{_TAU}/exact.py"],
     f"{_MODELS}/factors.py": [f"{_MODELS}/factors.py"],
     f"{_MODELS}/factor_em.py": [f"{_MODELS}/factor_em.py"],
     f"{_MODELS}/kernels.py": [f"{_MODELS}/kernels.py", f"{_MODELS}/moments.py"],

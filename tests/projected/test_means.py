@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -68,7 +70,7 @@ def test_exact_means_go_on_from_a_copy_independently(cut):
 
     exact, mean, Hs = Exact(np.eye(d), k), ExactMean(d, k), []
     go_on(exact, mean, surrogate_steps(rng, d, k, cut), Hs)
-    other, other_mean, other_Hs = exact.copy(), mean.copy(), list(Hs)
+    other, other_mean, other_Hs = exact.copy(), deepcopy(mean), list(Hs)
     before = mean.conditioning(exact).H.copy()
     go_on(other, other_mean, surrogate_steps(rng, d, k, 20), other_Hs)
     np.testing.assert_array_equal(mean.conditioning(exact).H, before)
@@ -85,7 +87,7 @@ def test_a_running_mean_and_its_copy_are_independent():
     values = [np.diag(rng.uniform(size=3)) for _ in range(5)]
     for C in values[:3]:
         mean.add(Constant(C))
-    other = mean.copy()
+    other = deepcopy(mean)
     for C in values[3:]:
         other.add(Constant(C))
     close(mean.conditioning(Constant(np.eye(3))).C, np.mean(values[:3], axis=0), 1e-14)

@@ -112,7 +112,7 @@ def test_overflow_is_recorded_and_stops_the_run_alone(rank, steps, inner):
     assert doomed.n_steps < 30
     assert (healthy.failure, healthy.n_steps) == (None, 30)
     assert all_finite(doomed)
-    stopped = doomed.copy()
+    stopped = copy.deepcopy(doomed)
     same(stopped, doomed.advance(batch, objective))
 
 

@@ -95,7 +95,7 @@ class RepresentationPrior(Prior):
         if isinstance(tau, Conditioning):
             conditioning = tau
         elif K:
-            conditioning = BlockDiagonal(tau, np.arange(K), np.zeros((d, d)), K + d)
+            conditioning = BlockDiagonal(tau, K + d)
         else:
             conditioning = Constant(tau[0], d)
         return cls(

@@ -12,7 +12,7 @@ direction of an iterate of Algorithm 1, `BlockDiagonal` one block per feature, `
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import copy
+from copy import deepcopy
 from typing import Self
 
 import numpy as np
@@ -63,8 +63,7 @@ def finite(matrix: Array, name: str) -> Array:
 class Conditioning(Stored, ABC):
     """A conditioning function τ with parameters ``(H, C)``.
 
-    A subclass defines at least one of `tensor` and `dense_H`.  Parameters named ``columns`` restrict τ(s) to some of
-    the d inputs, because a sparse task only needs the block of its non-zero columns.
+    ``columns`` restricts τ(s) to the non-zero columns of a sparse task.
     """
 
     C: Array
@@ -80,48 +79,26 @@ class Conditioning(Stored, ABC):
 
     def evaluate(self, phis: Array) -> Array:
         """Return τ at many feature vectors ``phis`` (T, k): an array (T, d, d)."""
-        taus = np.empty((len(phis), self.n_features, self.n_features))
-        for t, phi in enumerate(phis):
-            taus[t] = self(phi)
-        return taus
+        return np.array([self(phi) for phi in phis]).reshape(len(phis), self.n_features, self.n_features)
 
     def multiply(self, phi: Array, columns: Index, vector: Array) -> Array:
         """Return ``τ(s)[:, columns] @ vector``."""
-        product: Array = self(phi)[:, columns] @ vector
-        return product
+        return np.asarray(self(phi)[:, columns] @ vector)
 
     @abstractmethod
     def scale(self, factor: float) -> Conditioning:
         """Return the conditioning function ``factor · τ``."""
 
-    def tensor(self) -> Array:
-        """Return a tensor M (p, d, k) with ``τ(s) = (MΦ)ᵀ MΦ + C`` (paper's Eq. parametrization)."""
-        values, vectors = np.linalg.eigh(self.dense_H())
-        keep = values > RANK_TOLERANCE * values.max(initial=0.0)
-        unfolded = (vectors[:, keep] * np.sqrt(values[keep])).T
-        return unfolded.reshape(-1, self.n_features, self.n_side)
-
+    @abstractmethod
     def dense_H(self) -> Array:
         """Return H as a (dk, dk) matrix (Prop. matricial_rewriting); for tests and small problems."""
-        unfolded = self._unfolded()
-        return unfolded.T @ unfolded
-
-    def spectrum(self) -> Array:
-        """Return the non-zero eigenvalues of H in decreasing order."""
-        return np.asarray(np.linalg.svd(self._unfolded(), compute_uv=False) ** 2)
 
     def restore(self) -> None:
         check_cone("C", self.C)
 
     def copy(self) -> Self:
         """Return an independent copy."""
-        made = copy(self)
-        vars(made).update({k: v.copy() for k, v in vars(self).items() if isinstance(v, np.ndarray)})
-        return made
-
-    def _unfolded(self) -> Array:
-        M = self.tensor()
-        return M.reshape(len(M), self.n_features * self.n_side)
+        return deepcopy(self)
 
     def _C_block(self, columns: Index | None) -> Array:
         return self.C if columns is None else self.C[np.ix_(columns, columns)]
@@ -131,6 +108,9 @@ class Iterate(Conditioning):
     """A conditioning function that takes projected gradient steps (paper's Alg. meta_alg), in place."""
 
     @abstractmethod
+    def _step_H(self, gradient: Array, phi: Array, step: float, columns: Index | None) -> None:
+        """Set ``H ← proj(H − step · (I ⊗ φ) G (I ⊗ φᵀ))``."""
+
     def step(
         self, gradient: Array, phi: Array, step_C: float, step_H: float, columns: Index | None = None
     ) -> None:
@@ -138,13 +118,11 @@ class Iterate(Conditioning):
 
         G is the gradient of the objective in θ, restricted to ``columns`` if these are given.
         """
+        self._step_C(gradient, step_C, columns)
+        self._step_H(gradient, phi, step_H, columns)
 
     def _step_C(self, gradient: Array, step: float, columns: Index | None) -> None:
-        if step == 0:
-            return
-        moved = self.C.copy()
-        if columns is None:
-            moved -= step * gradient
-        else:
-            moved[np.ix_(columns, columns)] -= step * gradient
-        self.C = finite(project_psd(finite(moved, "C")), "C")
+        if step != 0:
+            moved = self.C.copy()
+            moved[... if columns is None else np.ix_(columns, columns)] -= step * gradient
+            self.C = finite(project_psd(finite(moved, "C")), "C")

@@ -6,6 +6,8 @@ biased regularisation).  The mean is unconstrained, so gradient steps need no pr
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 
 from .._utils.records import Stored
@@ -79,4 +81,4 @@ class Bias(Stored):
 
     def copy(self) -> Bias:
         """Return an independent copy."""
-        return Bias(self.kind, self.constant.copy(), self.linear.copy())
+        return deepcopy(self)

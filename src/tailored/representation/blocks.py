@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from .._utils.validation import check_cone, check_shape
-from .base import RANK_TOLERANCE, Array, Conditioning, Index
+from .base import Array, Conditioning, Index
 
 #: Largest number of columns for which the full matrix of a `LowRank` is formed.
 MOST_COLUMNS = 1000
 
 
 class BlockDiagonal(Conditioning):
-    """``τ(s) = Σ_h φ_h² W_h + C`` over some of the features h: H has the diagonal blocks W_h and is zero elsewhere.
+    """``τ(s) = Σ_h φ_h² W_h`` over the first m features: H has the diagonal blocks W_h and is zero elsewhere.
 
     With φ_h = √r_h this is a mixture of representations with proportions r_h.
 
@@ -20,49 +20,39 @@ class BlockDiagonal(Conditioning):
     ----------
     blocks : array (m, d, d)
         The W_h, positive semidefinite.
-    features : array (m,)
-        Positions of their features; the other features have no effect.
-    C : array (d, d)
     n_side : int
-        k, the number of all features.
+        k, the number of all features; those after the first m have no effect.
     """
 
-    def __init__(self, blocks: Array, features: Index, C: Array, n_side: int) -> None:
+    def __init__(self, blocks: Array, n_side: int) -> None:
         self.blocks = np.array(blocks, dtype=float)
-        self.features = np.array(features, dtype=np.intp)
-        self.C = np.array(C, dtype=float)
         self.n_side = n_side
-        check_shape("C", self.C, len(self.C), len(self.C))
-        check_shape("features", self.features, None)
-        check_shape("blocks", self.blocks, len(self.features), *self.C.shape)
-        if ((self.features < 0) | (self.features >= n_side)).any():
-            raise ValueError(f"features: must be positions below {n_side}")
+        check_shape("blocks", self.blocks, None, self.blocks.shape[-1], self.blocks.shape[-1])
+        if len(self.blocks) > n_side:
+            raise ValueError(
+                f"n_side: must be at least the number of blocks, {len(self.blocks)}; got {n_side}"
+            )
+        self.C = np.zeros(self.blocks.shape[1:])
 
     def restore(self) -> None:
-        super().restore()
         check_cone("blocks", self.blocks)
 
     def __call__(self, phi: Array, columns: Index | None = None) -> Array:
-        squares = phi[self.features] ** 2
-        blocks = self.blocks if columns is None else self.blocks[:, columns[:, None], columns]
-        return np.tensordot(squares, blocks, 1) + self._C_block(columns)
+        tau = self.evaluate(phi[None])[0]
+        return tau if columns is None else tau[np.ix_(columns, columns)]
 
     def evaluate(self, phis: Array) -> Array:
-        squares = phis[:, self.features] ** 2
-        return np.tensordot(squares, self.blocks, 1) + self.C
+        return np.tensordot(phis[:, : len(self.blocks)] ** 2, self.blocks, 1)
 
     def scale(self, factor: float) -> BlockDiagonal:
-        return BlockDiagonal(factor * self.blocks, self.features, factor * self.C, self.n_side)
+        return BlockDiagonal(factor * self.blocks, self.n_side)
 
-    def tensor(self) -> Array:
-        values, vectors = np.linalg.eigh(self.blocks)
-        parts = [np.zeros((0, self.n_features, self.n_side))]
-        for feature, own, directions in zip(self.features, values, vectors, strict=True):
-            keep = own > RANK_TOLERANCE * max(float(values.max()), 0.0)
-            part = np.zeros((int(keep.sum()), self.n_features, self.n_side))
-            part[:, :, feature] = (directions[:, keep] * np.sqrt(own[keep])).T
-            parts.append(part)
-        return np.concatenate(parts)
+    def dense_H(self) -> Array:
+        d, k = self.n_features, self.n_side
+        H = np.zeros((d, k, d, k))
+        for feature, block in enumerate(self.blocks):
+            H[:, feature, :, feature] = block
+        return H.reshape(d * k, d * k)
 
 
 class LowRank(Conditioning):
@@ -109,10 +99,6 @@ class LowRank(Conditioning):
         some = self.factors[columns]
         return some @ some.T + np.diag(self.diagonal[columns])
 
-    def evaluate(self, phis: Array) -> Array:
-        C = self.C
-        return np.broadcast_to(C, (len(phis), *C.shape))
-
     def multiply(self, phi: Array, columns: Index, vector: Array) -> Array:
         out = self.factors @ (self.factors[columns].T @ vector)
         out[columns] += self.diagonal[columns] * vector
@@ -121,5 +107,5 @@ class LowRank(Conditioning):
     def scale(self, factor: float) -> LowRank:
         return LowRank(np.sqrt(factor) * self.factors, factor * self.diagonal, self.n_side)
 
-    def tensor(self) -> Array:
-        return np.zeros((0, self.n_features, self.n_side))
+    def dense_H(self) -> Array:
+        return np.zeros((self.n_features * self.n_side, self.n_features * self.n_side))

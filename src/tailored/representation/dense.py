@@ -22,10 +22,8 @@ class Constant(Iterate):
     def evaluate(self, phis: Array) -> Array:
         return np.broadcast_to(self.C, (len(phis), *self.C.shape))
 
-    def step(
-        self, gradient: Array, phi: Array, step_C: float, step_H: float, columns: Index | None = None
-    ) -> None:
-        self._step_C(gradient, step_C, columns)
+    def _step_H(self, gradient: Array, phi: Array, step: float, columns: Index | None) -> None:
+        """Keep H = 0."""
 
     def accumulate(self, other: Conditioning, weight: float) -> None:
         """Update a running average, in place."""
@@ -34,8 +32,8 @@ class Constant(Iterate):
     def scale(self, factor: float) -> Constant:
         return Constant(factor * self.C, self.n_side)
 
-    def tensor(self) -> Array:
-        return np.zeros((0, self.n_features, self.n_side))
+    def dense_H(self) -> Array:
+        return np.zeros((self.n_features * self.n_side, self.n_features * self.n_side))
 
 
 class Dense(Iterate):
@@ -54,19 +52,14 @@ class Dense(Iterate):
         tau = np.einsum("ihj,h->ij", half.reshape(d, k, d), phi) + self.C
         return tau if columns is None else tau[np.ix_(columns, columns)]
 
-    def step(
-        self, gradient: Array, phi: Array, step_C: float, step_H: float, columns: Index | None = None
-    ) -> None:
-        self._step_C(gradient, step_C, columns)
-        if step_H == 0:
+    def _step_H(self, gradient: Array, phi: Array, step: float, columns: Index | None) -> None:
+        if step == 0:
             return
         d, k = self.n_features, self.n_side
         rows = np.arange(d) if columns is None else columns
         moved = self.H.copy().reshape(d, k, d, k)
-        outer = np.outer(phi, phi)
-        moved[np.ix_(rows, np.arange(k), rows, np.arange(k))] -= step_H * np.einsum(
-            "ij,hz->ihjz", gradient, outer
-        )
+        change = np.einsum("ij,hz->ihjz", gradient, np.outer(phi, phi))
+        moved[np.ix_(rows, np.arange(k), rows, np.arange(k))] -= step * change
         self.H = finite(project_psd(finite(moved.reshape(d * k, d * k), "H")), "H")
 
     def scale(self, factor: float) -> Dense:

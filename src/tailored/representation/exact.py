@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from scipy.linalg.blas import dgemm, dsymm, dsyr2k
-from scipy.linalg.lapack import dormqr, dpotrf, dstemr, dsytrd, dsytrd_lwork, dtrtri
+from scipy.linalg.lapack import dormqr, dpotrf, dstein, dsytrd, dsytrd_lwork, dtrtri
 
 from .._utils.validation import check_shape
 from .base import RANK_TOLERANCE, Array, Index, Iterate, finite
-from .tridiagonal import lowest
 
 #: Below this norm, the part of a direction outside the range is orthogonalised a second time.
 WELL_OUTSIDE = 0.5
@@ -26,33 +26,19 @@ SMALL = 40
 
 
 class Change(NamedTuple):
-    """Change of H in one step: ``(I ⊗ φ) moved (I ⊗ φᵀ) − removed diag(values) removedᵀ``.
-
-    ``moved`` (m, m) belongs to the inputs ``used``.  ``removed`` (dk, p) and ``values`` (p,) are the eigenvectors and
-    eigenvalues, negative up to rounding, that the projection removes.
-    """
+    """Change of H in one step: ``(I ⊗ φ) moved (I ⊗ φᵀ) − removed diag(values) removedᵀ``."""
 
     phi: Array
-    used: Index
-    moved: Array
-    removed: Array
-    values: Array
+    used: Index  # the m inputs that the step moved
+    moved: Array  # (m, m)
+    removed: Array  # eigenvectors (dk, p) that the projection removed
+    values: Array  # their eigenvalues (p,), negative up to rounding
 
 
 class Exact(Iterate):
-    """``(H, C)`` of Algorithm 1 with every direction of H.
+    """``(H, C)`` of Algorithm 1 with every direction of H; without ``basis`` (dk, r) and ``P`` (r, r), H = 0.
 
-    Parameters
-    ----------
-    C : array (d, d)
-    n_side : int
-    basis, P : arrays (dk, r), (r, r), optional
-        H = 0 when absent.
-
-    Attributes
-    ----------
-    change : Change or None
-        Change of the last step; None if it did not change H.
+    ``change`` is the change of the last step, or None if it did not change H.
     """
 
     def __init__(self, C: Array, n_side: int, basis: Array | None = None, P: Array | None = None) -> None:
@@ -79,11 +65,6 @@ class Exact(Iterate):
         lower = np.tril(self._P)
         return lower + np.tril(lower, -1).T
 
-    def copy(self) -> Exact:
-        made = Exact(self.C, self.n_side, self.basis, self.P)
-        made.change, made._n_steps = self.change, self._n_steps
-        return made
-
     def __call__(self, phi: Array, columns: Index | None = None) -> Array:
         V = self._slices(phi)
         tau = V.T @ dsymm(1.0, self._P, V, lower=1) + self.C if len(V) else self.C.copy()
@@ -95,36 +76,30 @@ class Exact(Iterate):
     def dense_H(self) -> Array:
         return self.basis @ self.P @ self.basis.T
 
-    def step(
-        self, gradient: Array, phi: Array, step_C: float, step_H: float, columns: Index | None = None
-    ) -> None:
-        self._step_C(gradient, step_C, columns)
+    def _step_H(self, gradient: Array, phi: Array, step: float, columns: Index | None) -> None:
         self.change = None
         # Inputs that are zero in the whole task (most items, with one-hot inputs) do not change H.
         used = np.flatnonzero(gradient.any(axis=0))
         squared = float(phi @ phi)
-        if step_H == 0.0 or squared == 0.0 or not len(used):
+        if step == 0.0 or squared == 0.0 or not len(used):
             return
-        moved = -step_H * gradient[np.ix_(used, used)]
+        moved = -step * gradient[np.ix_(used, used)]
         used = used if columns is None else columns[used]
         K = self._extend(phi, squared, used)
-        M = self._moved(K, squared * moved)
+        r, n = len(self._P), len(K)
+        M = np.zeros((n, n), order="F")
+        M[:r, :r] = self._P
+        # the lower triangle of P after the gradient step
+        M = finite(dsyr2k(0.5, K @ (squared * moved), K, beta=1.0, c=M, lower=1, overwrite_c=1), "H")
         # Directions that are rounding noise relative to the largest one are dropped, too.
         noise = RANK_TOLERANCE * float(np.abs(M.diagonal()).max())
         removed, values = self._drop(M, *eigenpairs_below(M, noise))
         self._n_steps += 1
         if self._n_steps % CLEANING == 0:
-            self._clean()
+            # Move the basis towards the nearest orthonormal one.
+            self.basis[...] -= 0.5 * self.basis @ (self.basis.T @ self.basis - np.eye(len(self._P)))
         self._cached_slices = None
         self.change = Change(phi, used, moved, removed, values)
-
-    def _moved(self, K: Array, moved: Array) -> Array:
-        """Return the lower triangle of P after the gradient step, (r + m, r + m)."""
-        r, n = len(self._P), len(K)
-        M = np.zeros((n, n), order="F")
-        M[:r, :r] = self._P
-        M = dsyr2k(0.5, K @ moved, K, beta=1.0, c=M, lower=1, overwrite_c=1)
-        return finite(M, "H")
 
     def _slices(self, phi: Array) -> Array:
         """Return ``(I ⊗ φᵀ) E``, transposed: (r, d).  Cached, because a step needs it twice."""
@@ -173,11 +148,6 @@ class Exact(Iterate):
             inside = inside + correction @ coordinates
             coordinates = again @ coordinates
         return new, inside, coordinates
-
-    def _clean(self) -> None:
-        """Move the basis towards the nearest orthonormal one."""
-        basis = self.basis
-        basis -= 0.5 * basis @ (basis.T @ basis - np.eye(len(self._P)))
 
     def _extend_to_everything(self, unit: Array, used: Index) -> Array:
         """Set E = I and P = H, because the range is (nearly) the whole space."""
@@ -238,32 +208,64 @@ def _last_columns(M: Array, m: int) -> Array:
 
 def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
     """Return the eigenpairs up to ``bound`` of a symmetric matrix given by its lower triangle."""
-    # A few eigenvectors of the tridiagonal form cost less than all of them, except for small matrices.
-    if len(M) > SMALL:
-        lwork = int(dsytrd_lwork(len(M), lower=1)[0])
-        reflectors, diagonal, beside, tau, _ = dsytrd(M, lower=1, lwork=lwork)
-        values, vectors = lowest(diagonal, beside, bound)
-        gram = vectors.T @ vectors
-        if not _is_identity(gram):
-            # Equal eigenvalues, which are common with one-hot inputs, need LAPACK's representations.
-            start = 2.0 * min(float(values[0]), -bound)
-            n_found, values, vectors, _ = dstemr(
-                diagonal, np.append(beside, 0.0), 1, start, bound, 1, len(M), compute_v=1
-            )
-            values, vectors = values[:n_found], vectors[:, :n_found]
-            gram = vectors.T @ vectors
-        if _is_identity(gram):
-            # A step towards the nearest orthonormal vectors, because errors accumulate over a run.
-            vectors = np.asfortranarray(vectors @ (1.5 * np.eye(len(gram)) - 0.5 * gram))
-            if len(values):
-                vectors[1:] = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=64 * len(values))[
-                    0
-                ]
-            return values, vectors
-    values, vectors = np.linalg.eigh(M)
-    first = int(np.searchsorted(values, bound, side="right"))
-    return values[:first], vectors[:, :first]
+    n = len(M)
+    if n <= SMALL:
+        values, vectors = np.linalg.eigh(M)
+        first = int(np.searchsorted(values, bound, side="right"))
+        return values[:first], vectors[:, :first]
+    lwork = int(dsytrd_lwork(n, lower=1)[0])
+    reflectors, diagonal, beside, tau, _ = dsytrd(M, lower=1, lwork=lwork)
+    values = tridiagonal_values(diagonal, np.append(0.0, beside), bound)
+    m = len(values)
+    if not m:
+        return values, np.zeros((n, 0), order="F")
+    vectors, _ = dstein(diagonal, beside, values, np.ones(n, np.int32), np.full(n, n, np.int32))
+    # A step towards the nearest orthonormal vectors, because errors accumulate over a run.
+    vectors = np.asfortranarray(vectors @ (1.5 * np.eye(m) - 0.5 * vectors.T @ vectors))
+    vectors[1:] = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=64 * m)[0]
+    return values, vectors
 
 
-def _is_identity(gram: Array) -> bool:
-    return bool(np.abs(gram - np.eye(len(gram))).max(initial=0.0) < 1e-8)
+@njit(nogil=True, cache=True, error_model="numpy")
+def count_below(diagonal: Array, squares: Array, shifts: Array) -> Array:
+    """Count the eigenvalues of a symmetric tridiagonal matrix below each of the shifts, by the signs of pivots.
+
+    ``squares[i]`` is the square of the entry between rows i − 1 and i; the first is 0.
+    """
+    pivots, below = np.ones(len(shifts)), np.zeros(len(shifts))
+    for i in range(len(diagonal)):
+        a, b = diagonal[i], squares[i]
+        for j in range(len(shifts)):
+            s = pivots[j]
+            s = a - shifts[j] - b / (s if abs(s) > 1e-290 else -1e-290)
+            pivots[j] = s
+            below[j] += 1.0 if s < 0.0 else 0.0
+    return below
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def tridiagonal_values(diagonal: Array, beside: Array, bound: float) -> Array:
+    """Return the eigenvalues up to ``bound`` of a symmetric tridiagonal matrix, ascending, by bisection.
+
+    ``beside[i]`` is the entry between rows i − 1 and i; the first is 0.  LAPACK computes one eigenvalue after the other,
+    which takes several times as long.  Here all intervals advance together through every loop over the rows.
+    """
+    squares = beside * beside
+    n_values = int(count_below(diagonal, squares, np.array([bound]))[0])
+    # Gershgorin's bound
+    least = np.min(diagonal - np.abs(beside) - np.append(np.abs(beside[1:]), 0.0))
+    low, high = np.full(n_values, least), np.full(n_values, bound)
+    middle = 0.5 * (low + high)
+    for _ in range(60):
+        below = count_below(diagonal, squares, middle)
+        widest = 0.0
+        for j in range(n_values):
+            if below[j] > j:
+                high[j] = middle[j]
+            else:
+                low[j] = middle[j]
+            middle[j] = 0.5 * (low[j] + high[j])
+            widest = max(widest, (high[j] - low[j]) / max(abs(low[j]), 1e-3 * abs(least)))
+        if widest < 4e-16:
+            break
+    return middle

@@ -49,8 +49,7 @@ class Factored(Iterate):
 
     def _slices(self, phi: Array) -> Array:
         """Return ``(I ⊗ φᵀ) Q``, (d, r)."""
-        d, k = self.n_features, self.n_side
-        return np.matmul(phi, self.basis.reshape(d, k, -1))
+        return np.matmul(phi, self.basis.reshape(self.n_features, self.n_side, -1))
 
     def _factor(self, phi: Array) -> Array:
         return self._slices(phi) * np.sqrt(self.eigenvalues)
@@ -65,29 +64,24 @@ class Factored(Iterate):
         d, k, r = self.n_features, self.n_side, self.basis.shape[1]
         root = (self.basis * np.sqrt(self.eigenvalues)).reshape(d, k, r)
         V = (phis @ root.transpose(1, 0, 2).reshape(k, d * r)).reshape(len(phis), d, r)
-        tau = np.matmul(V, V.transpose(0, 2, 1))
-        tau += self.C
-        return tau
+        return np.matmul(V, V.transpose(0, 2, 1)) + self.C
 
     def multiply(self, phi: Array, columns: Index, vector: Array) -> Array:
         V = self._factor(phi)
         return V @ (V[columns].T @ vector) + self.C[:, columns] @ vector
 
-    def step(
-        self, gradient: Array, phi: Array, step_C: float, step_H: float, columns: Index | None = None
-    ) -> None:
-        self._step_C(gradient, step_C, columns)
+    def _step_H(self, gradient: Array, phi: Array, step: float, columns: Index | None) -> None:
         norm = float(np.linalg.norm(phi))
-        if step_H == 0 or norm == 0:
+        if step == 0 or norm == 0:
             return
         d, k, r = self.n_features, self.n_side, self.basis.shape[1]
         rows = np.arange(d) if columns is None else columns
         m = len(rows)
-        update = finite((step_H * norm**2) * gradient, "H")
+        update = finite((step * norm**2) * gradient, "H")
         if r + m >= d * k:
             # The basis spans (nearly) everything: no eigenproblem is smaller than the one of H.
             full = Dense(self.dense_H(), self.C)
-            full.step(gradient, phi, 0.0, step_H, columns)
+            full.step(gradient, phi, 0.0, step, columns)
             self._keep(*np.linalg.eigh(full.H))
             return
         blocks = np.zeros((d, k, m))
@@ -112,33 +106,24 @@ class Factored(Iterate):
             raise TypeError("a factored average needs factored iterates")
         self.C = (1.0 - weight) * self.C + weight * other.C
         own = self.basis * np.sqrt((1.0 - weight) * self.eigenvalues)
-        self._compress(np.hstack([own, other.basis * np.sqrt(weight * other.eigenvalues)]))
-
-    def scale(self, factor: float) -> Factored:
-        return Factored(self.basis, factor * self.eigenvalues, factor * self.C, self.n_side, self.rank)
-
-    def _compress(self, root: Array) -> None:
-        """Store ``root @ root.T`` using the small Gram matrix of ``root``.
-
-        Directions of tiny eigenvalues may lose their orthogonality, but the product keeps its accuracy.  This is
-        enough for averages, which are evaluated and averaged again but never take a step.
-        """
+        root = np.hstack([own, other.basis * np.sqrt(weight * other.eigenvalues)])
+        # The Gram matrix is small.  Directions of tiny eigenvalues may lose their orthogonality, but an average never
+        # takes a step, and ``root @ root.T`` keeps its accuracy.
         values, vectors = np.linalg.eigh(root.T @ root)
         keep = values > RANK_TOLERANCE * values.max(initial=0.0)
         values, vectors = values[keep], vectors[:, keep]
         self._keep(values, vectors / np.sqrt(values), root)
+
+    def scale(self, factor: float) -> Factored:
+        return Factored(self.basis, factor * self.eigenvalues, factor * self.C, self.n_side, self.rank)
 
     def _keep(self, values: Array, vectors: Array, basis: Array | None = None) -> None:
         """Keep the leading eigenpairs (ascending ``values``)."""
         vectors, self.eigenvalues = _leading(values, vectors, self.rank)
         self.basis = vectors if basis is None else basis @ vectors
 
-    def tensor(self) -> Array:
-        unfolded = (self.basis * np.sqrt(self.eigenvalues)).T
-        return unfolded.reshape(-1, self.n_features, self.n_side)
-
-    def spectrum(self) -> Array:
-        return self.eigenvalues[::-1]
+    def dense_H(self) -> Array:
+        return np.asarray((self.basis * self.eigenvalues) @ self.basis.T)
 
 
 def _leading(values: Array, vectors: Array, rank: int | None) -> tuple[Array, Array]:

@@ -33,27 +33,17 @@ class DivergenceError(ValueError):
 class TaskBatch:
     """The training tasks as solvers use them, in stream order.
 
-    Attributes
-    ----------
-    support, query : Rows, Rows or None
-    phis : array (T, k)
-        Features φ of the tasks.
-    squared_scale : array (T,)
-        Mean of ‖φ‖² that scales φ.  Dividing φ by its root-mean-square norm c is the same as multiplying the
-        step of H by c⁻⁴ and the step of B by c⁻².  `fit` uses one value for all tasks.  A stream uses the
-        running mean up to and including each task.
-    columns : sequence of arrays, optional
-        Non-zero columns of each sparse task.
-    lipschitz : array (T,), optional
-        Replaces the objective's Lipschitz constant task by task, for losses that have none.
+    ``squared_scale`` is the mean of ‖φ‖² that scales φ.  Dividing φ by its root-mean-square norm c is the same as
+    multiplying the step of H by c⁻⁴ and the step of B by c⁻².  `fit` uses one value for all tasks.  A stream uses the
+    running mean up to and including each task.
     """
 
     support: Rows
     query: Rows | None
-    phis: Array
-    squared_scale: Array
-    columns: Sequence[Index] | None = None
-    lipschitz: Array | None = None
+    phis: Array  # features φ of the tasks, (T, k)
+    squared_scale: Array  # (T,)
+    columns: Sequence[Index] | None = None  # non-zero columns of each sparse task
+    lipschitz: Array | None = None  # (T,) constants of the tasks, for losses that have none
 
     def __len__(self) -> int:
         return len(self.phis)
@@ -88,48 +78,30 @@ def concatenate(batches: Sequence[TaskBatch]) -> TaskBatch:
 
 @dataclass(frozen=True)
 class Problem:
-    """An objective, tasks to minimise it on, and tasks to select on.
+    """An objective, tasks to minimise it on, and tasks to select on."""
 
-    Attributes
-    ----------
-    start : RepresentationPrior
-        H = 0, C = C₀, b = 0, and everything else that the learned prior will have.
-    objective : Objective
-    tasks : TaskSet
-        The training tasks as the user gave them.
-    batch : TaskBatch
-        The same tasks as solvers use them, in stream order.
-    redraw : callable
-        ``redraw(i)`` is the batch with its i-th split into support and query rows; 0 is ``batch`` itself.
-    held_out_error : callable or None
-        Error on held-out tasks; None for solvers that select nothing.
-    has_start : bool
-        Whether the user gave C₀.  Without it, a solver may look for a better start.
-    rank : int or None
-        Number of directions of H that are kept; None keeps all.
-    tune_scale : bool
-        Whether to select a scalar multiple of τ on the held-out tasks.
-    scale_features : bool
-        Whether φ is scaled to unit root-mean-square norm.
-    seed : list of int
-        Seed of the solver's own random draws.
-    n_jobs : int or None
-    tick : callable or None
-        Advances the progress bar.
-    """
-
+    #: H = 0, C = C₀, b = 0, and everything else that the learned prior will have.
     start: RepresentationPrior
     objective: Objective
+    #: The training tasks as the user gave them, and as solvers use them.
     tasks: TaskSet
     batch: TaskBatch
+    #: Returns the batch with its i-th split into support and query rows; 0 is ``batch`` itself.
     redraw: Callable[[int], TaskBatch]
+    #: Error on held-out tasks; None for solvers that select nothing.
     held_out_error: HeldOutError | None = None
+    #: Whether the user gave C₀.  Without it, a solver may look for a better start.
     has_start: bool = False
+    #: Number of directions of H that are kept; None keeps all.
     rank: int | None = None
+    #: Whether to select a scalar multiple of τ on the held-out tasks.
     tune_scale: bool = False
+    #: Whether φ is scaled to unit root-mean-square norm.
     scale_features: bool = True
+    #: Seed of the solver's own random draws.
     seed: list[int] = field(default_factory=list)
     n_jobs: int | None = None
+    #: Advances the progress bar.
     tick: Callable[[int], None] | None = None
 
     def prior(self, conditioning: Conditioning, bias: Bias) -> RepresentationPrior:
@@ -139,32 +111,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class Solution:
-    """Result of every solver.
+    """Result of every solver."""
 
-    Attributes
-    ----------
-    prior : RepresentationPrior
-        A snapshot: continuing from ``state`` makes another one.
-    state : object
-        State of the solver for its next call.
-    history : list of dict
-        Candidates or iterates with their error on the held-out tasks.
-    error : float or None
-        The smallest of these errors.
-    scale : float
-        The multiple of τ that is part of the prior.
-    n_iter : int
-    details : dict
-        Fitted attributes that only this solver has, such as the selected step size.
-    """
-
-    prior: RepresentationPrior
-    state: Any
-    history: list[dict[str, Any]]
-    error: float | None
-    scale: float
+    prior: RepresentationPrior  # a snapshot: continuing from ``state`` makes another one
+    state: Any  # state of the solver for its next call
+    history: list[dict[str, Any]]  # candidates or iterates with their error on the held-out tasks
+    error: float | None  # the smallest of these errors
+    scale: float  # the multiple of τ that is part of the prior
     n_iter: int
-    details: dict[str, Any]
+    details: dict[str, Any]  # fitted attributes that only this solver has, such as the selected step size
 
 
 class Solver(Stored, BaseEstimator, ABC):

@@ -18,7 +18,6 @@ of the data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import joblib
@@ -127,9 +126,11 @@ class FactoredObjective:
 
         The bounds of the blocks of tasks do not depend on ``n_jobs``, and so neither do the sums.
         """
+        d, _, r = factors.M.shape
+        size = max(1, min(BLOCK_TASKS, BLOCK_FLOATS // (d * max(d, r))))
         blocks = joblib.Parallel(n_jobs=self.n_jobs, require="sharedmem")(
-            joblib.delayed(self._block)(factors, batch.slice(start, stop))
-            for start, stop in _bounds(factors, len(batch))
+            joblib.delayed(self._block)(factors, batch.slice(start, min(start + size, len(batch))))
+            for start in range(0, len(batch), size)
         )
         T = max(len(batch), 1)
         value = sum(value for value, _ in blocks) / T
@@ -140,10 +141,8 @@ class FactoredObjective:
         V, means = factors.slices(batch.phis), factors.means(batch.phis)
         if means is not None:
             means = self.unit * means
-        if batch.columns is None:
-            value, GV, GF, g = self._dense(V, factors.F, means, batch)
-        else:
-            value, GV, GF, g = self._sparse(V, factors.F, means, batch, batch.columns)
+        gradients = self._dense if batch.columns is None else self._sparse
+        value, GV, GF, g = gradients(V, factors.F, means, batch)
         d, k, r = factors.M.shape
         dM = 2.0 * (batch.phis.T @ GV.reshape(len(GV), d * r)).reshape(k, d, r).transpose(1, 0, 2)
         dB = self.unit * g.T @ batch.phis if factors.B.size else factors.B
@@ -171,16 +170,11 @@ class FactoredObjective:
         return float(result.value.sum()), GV, total @ F, result.bias
 
     def _sparse(
-        self,
-        V: Array,
-        F: Array,
-        means: Array | None,
-        batch: TaskBatch,
-        columns: Sequence[NDArray[np.intp]],
+        self, V: Array, F: Array, means: Array | None, batch: TaskBatch
     ) -> tuple[float, Array, Array, Array]:
         """Return the same for sparse tasks, each restricted to its non-zero columns."""
         value, GV, GF, g = 0.0, np.zeros_like(V), np.zeros_like(F), np.zeros((len(V), len(F)))
-        for t, own in enumerate(columns):
+        for t, own in enumerate(batch.columns or ()):
             one = batch.slice(t, t + 1)
             query = None if one.query is None else one.query.compressed(own)
             one = replace(one, support=one.support.compressed(own), query=query, columns=None)
@@ -194,18 +188,9 @@ class FactoredObjective:
 
 def _times(result: MetaGradient, V: Array) -> Array:
     """Return sym(left rightᵀ) V of each task."""
-    on_left = np.einsum("td,tdr->tr", result.left, V)
-    on_right = np.einsum("td,tdr->tr", result.right, V)
-    return 0.5 * (
-        result.left[:, :, None] * on_right[:, None, :] + result.right[:, :, None] * on_left[:, None, :]
-    )
-
-
-def _bounds(factors: Factors, n_tasks: int) -> Iterator[tuple[int, int]]:
-    d, _, r = factors.M.shape
-    size = max(1, min(BLOCK_TASKS, BLOCK_FLOATS // (d * max(d, r))))
-    for start in range(0, n_tasks, size):
-        yield start, min(start + size, n_tasks)
+    left, right = result.left, result.right
+    on_left, on_right = np.einsum("td,tdr->tr", left, V), np.einsum("td,tdr->tr", right, V)
+    return 0.5 * (left[:, :, None] * on_right[:, None, :] + right[:, :, None] * on_left[:, None, :])
 
 
 @dataclass(frozen=True)

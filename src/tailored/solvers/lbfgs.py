@@ -132,11 +132,8 @@ class BestIterate:
             conditioning = raw.conditioning(self.problem.rank).scale(scale)
             return self.problem.held_out_error(conditioning, raw.bias(self.problem.start.bias.kind))
 
-        scale, error = self.scale, np.inf
-        if self.problem.tune_scale:
-            scale, error = best_scale(error_of, scale)
-        else:
-            error = error_of(scale)
+        tuned = self.problem.tune_scale
+        scale, error = best_scale(error_of, self.scale) if tuned else (self.scale, error_of(self.scale))
         self.history.append({"iteration": len(self.history), "scale": scale, "error": error})
         self.n_without_gain += 1
         if error < self.error:

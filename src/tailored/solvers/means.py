@@ -11,15 +11,16 @@ so that only the changes are summed.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from copy import deepcopy
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
 from ..representation.base import Conditioning, Iterate, in_cone
-from ..representation.dense import Dense
+from ..representation.dense import Constant, Dense
 from ..representation.exact import Change, Exact
+from ..representation.factored import Factored
 
 Array = NDArray[np.float64]
 
@@ -27,46 +28,23 @@ Array = NDArray[np.float64]
 BLOCK = 16
 
 
-class Accumulating(Protocol):
-    """A conditioning function that can be a running average."""
-
-    def accumulate(self, other: Conditioning, weight: float) -> None: ...
-
-    def copy(self) -> Any: ...
-
-
-class Mean(Protocol):
-    """A mean of iterates: `add` is called before each step, `follow` after it."""
-
-    def add(self, iterate: Iterate) -> None: ...
-
-    def follow(self, iterate: Iterate) -> None: ...
-
-    def conditioning(self, iterate: Iterate) -> Conditioning:
-        """Return the mean of all added iterates; ``iterate`` is the result of the last step."""
-
-    def copy(self) -> Self: ...
-
-
 class RunningMean:
-    """The mean in the form of ``average``: constant, dense, or factored with its rank limit."""
+    """The mean in the form of ``average``: constant, or factored with its rank limit."""
 
-    def __init__(self, average: Accumulating, count: int = 0) -> None:
-        self.average, self.count = average, count
+    def __init__(self, average: Constant | Factored) -> None:
+        self.average, self.count = average, 0
 
     def add(self, iterate: Iterate) -> None:
+        """Add an iterate, before its step."""
         self.count += 1
         self.average.accumulate(iterate, 1.0 / self.count)
 
     def follow(self, iterate: Iterate) -> None:
-        """Do nothing: the next iterate is read when it is added."""
+        """Do nothing after a step: the next iterate is read when it is added."""
 
     def conditioning(self, iterate: Iterate) -> Conditioning:
-        copied: Conditioning = self.average.copy()
-        return copied
-
-    def copy(self) -> RunningMean:
-        return RunningMean(self.average.copy(), self.count)
+        """Return the mean of all added iterates; ``iterate`` is the result of the last step."""
+        return self.average.copy()
 
 
 class ExactMean:
@@ -94,7 +72,7 @@ class ExactMean:
 
     def conditioning(self, iterate: Iterate) -> Dense:
         # On a copy: the blocks, and with them the rounding, must not depend on when this is called.
-        sums = self.copy()
+        sums = deepcopy(self)
         sums.flush()
         size = self.n_features * self.n_side
         lower = np.tril(sums.restored)
@@ -103,13 +81,6 @@ class ExactMean:
         H = iterate.dense_H() - weighted / self.count
         # Cancellation of large steps can leave the cone.
         return Dense(in_cone(0.5 * (H + H.T)), self.total_C / self.count)
-
-    def copy(self) -> ExactMean:
-        made = ExactMean(self.n_features, self.n_side)
-        made.count, made.pending = self.count, list(self.pending)
-        made.total_C, made.moved = self.total_C.copy(), self.moved.copy()
-        made.restored = self.restored.copy(order="F")
-        return made
 
     def flush(self) -> None:
         """Add the pending changes to the sums."""
@@ -129,3 +100,7 @@ class ExactMean:
         if columns.size:
             self.restored = dsyrk(1.0, columns, beta=1.0, c=self.restored, lower=1, overwrite_c=1)
         self.pending = []
+
+
+#: A mean of iterates: `add` is called before each step, `follow` after it.
+Mean = RunningMean | ExactMean

@@ -8,7 +8,8 @@ result does not depend on how the stream was split into batches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -66,57 +67,29 @@ def candidate_steps(
 
 @dataclass
 class Trajectory:
-    """One run of Algorithm 1 that can be continued.
-
-    Attributes
-    ----------
-    iterate, mean : Iterate, Mean
-        ``(H_t, C_t)`` and the mean of ``(H_1, C_1) .. (H_t, C_t)``.
-    bias, bias_mean : Bias
-        The same for b(s).
-    n_steps : int
-        Number of tasks used.
-    failure : str or None
-        Why the run stopped, if its iterates overflowed.
-    """
+    """One run of Algorithm 1 that can be continued."""
 
     steps: StepSizes
-    iterate: Iterate
-    mean: Mean
+    iterate: Iterate  # (H_t, C_t)
+    mean: Mean  # of (H_1, C_1) .. (H_t, C_t)
     bias: Bias
     bias_mean: Bias
-    n_steps: int = 0
-    failure: str | None = None
+    n_steps: int = 0  # number of tasks used
+    failure: str | None = None  # why the run stopped, if its iterates overflowed
 
     @classmethod
     def start(cls, steps: StepSizes, C0: Array, bias: Bias, n_side: int, rank: int | None) -> Trajectory:
         """Start at ``C = C0``, ``H = 0``.  H is learned if its step is not zero and there are features."""
-        d = len(C0)
-        iterate: Iterate
-        mean: Mean
-        if n_side == 0 or steps.H == 0:
-            iterate, mean = Constant(C0, n_side), RunningMean(Constant(C0, n_side))
-        elif rank is not None:
-            iterate = Factored.zero(C0, n_side, rank)
-            mean = RunningMean(Factored.zero(C0, n_side, rank))
-        elif d * n_side > LARGEST_DENSE:
-            raise ValueError(
-                f"rank=None stores a dense ({d * n_side}, {d * n_side}) matrix H; "
-                "give a rank, for instance rank=32"
-            )
-        else:
-            iterate, mean = Exact(C0, n_side), ExactMean(d, n_side)
-        return cls(steps, iterate, mean, bias.copy(), bias.copy())
-
-    def copy(self) -> Trajectory:
-        """Return an independent copy of the run."""
-        return replace(
-            self,
-            iterate=self.iterate.copy(),
-            mean=self.mean.copy(),
-            bias=self.bias.copy(),
-            bias_mean=self.bias_mean.copy(),
-        )
+        if n_side and steps.H and rank is None:
+            size = len(C0) * n_side
+            if size > LARGEST_DENSE:
+                raise ValueError(
+                    f"rank=None stores a dense ({size}, {size}) matrix H; give a rank, for instance rank=32"
+                )
+            return cls(steps, Exact(C0, n_side), ExactMean(len(C0), n_side), bias.copy(), bias.copy())
+        learned = n_side > 0 and steps.H > 0
+        iterate = Factored.zero(C0, n_side, rank) if learned else Constant(C0, n_side)
+        return cls(steps, iterate, RunningMean(iterate.copy()), bias.copy(), bias.copy())
 
     def average(self) -> Conditioning:
         """Return the mean of the iterates as a conditioning function."""
@@ -262,15 +235,9 @@ class ProjectedSGD(Solver):
             n_side = problem.start.conditioning.n_side
             runs = [Trajectory.start(step, C0, bias, n_side, problem.rank) for step in steps]
         else:
-            runs = [run.copy() for run in state]
-        runs = run(
-            runs,
-            problem.batch,
-            problem.objective,
-            n_jobs=problem.n_jobs,
-            tick=problem.tick,
-            callback=callback,
-        )
+            runs = list(deepcopy(state))
+        options: dict[str, Any] = {"n_jobs": problem.n_jobs, "tick": problem.tick, "callback": callback}
+        runs = run(runs, problem.batch, problem.objective, **options)
         if all(run.failure for run in runs):
             steps_tried = ", ".join(str(run.steps) for run in runs)
             raise DivergenceError(
@@ -307,10 +274,8 @@ class ProjectedSGD(Solver):
         if len(given) == len(names):
             return {name: given[name] for name in names}
         start, batch = problem.start, problem.batch
-        rows = Rows.of(problem.tasks, start.fit_intercept)
-        tasks = problem.tasks.replace(
-            X=rows.X, y=rows.y, offsets=rows.offsets, side_info=None, feature_names=None
-        )
+        X, y, offsets = Rows.of(problem.tasks, start.fit_intercept)
+        tasks = problem.tasks.replace(X=X, y=y, offsets=offsets, side_info=None, feature_names=None)
         norms = np.einsum("ij,ij->i", batch.phis, batch.phis)
         squared = float(batch.squared_scale[-1]) if problem.scale_features else 1.0
         lipschitz = given.get("L", getattr(problem.objective, "lipschitz", np.inf))
@@ -335,10 +300,11 @@ def _select(problem: Problem, runs: list[Trajectory], details: dict[str, Any]) -
         table = np.full((len(runs), len(scales)), np.inf)
         averages = [None if run.failure else run.average() for run in runs]
         with single_threaded_blas():
-            for c, (candidate, average) in enumerate(zip(runs, averages, strict=True)):
-                for j, scale in enumerate(scales):
-                    if average is not None:
-                        table[c, j] = problem.held_out_error(average.scale(scale), candidate.bias_mean.copy())
+            for row, candidate, average in zip(table, runs, averages, strict=True):
+                if average is not None:
+                    row[:] = [
+                        problem.held_out_error(average.scale(c), candidate.bias_mean.copy()) for c in scales
+                    ]
         history = [
             {"step_C": r.steps.C, "step_H": r.steps.H, "scale": scale, "error": float(error)}
             for r, row in zip(runs, table, strict=True)
