@@ -1,0 +1,449 @@
+"""Low-rank covariances of the coefficients, fitted by penalised maximum likelihood.
+
+    w ~ Σ_k π_k N(b, F_k F_kᵀ + ω e eᵀ + δI) ,    y = Xw + noise of variance σ² ,
+
+where e is the constant column, if there is one.  With few tasks and many columns an unrestricted W overfits; a few
+directions F can be estimated.  The rank grows by one direction at a time.  F has a penalty, because its maximum
+likelihood estimate is too large with few tasks; the sizes of FFᵀ, δ and σ² are then set on held-out tasks (`recalibrate`).
+
+The rows of a task are rotated so that XXᵀ is diagonal.  The covariance of the targets is then AAᵀ + diag(δλ + σ²) with
+``A = XF``, and all systems are r x r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
+
+from .mixture import Mixture
+from .moments import Moments
+from .rows import TaskRows, Tasks
+from .starts import fit_mixture
+
+Array = NDArray[np.float64]
+
+#: Penalty on F, in units of r/δ₀ for the variance δ₀ of a coefficient without factors.
+PENALTY = 2.5
+#: Squared sizes of a new direction that are tried, in units of dδ₀/r.
+SIZES = (0.05, 0.2, 0.5, 1.0)
+#: Steps of L-BFGS after a new direction, and after the last.
+STEPS, LAST_STEPS = 40, 60
+#: Number of ranks after the best at which the search ends.
+PATIENCE = 2
+#: Smallest δ, relative to δ₀.
+SMALLEST = 1e-6
+#: Smallest variance, and bounds of the logarithms of variances; data are scaled to unit size.
+TINY, LOG_BOUNDS = 1e-8, (-18.0, 8.0)
+
+#: c, δ and σ² of `recalibrate`.
+Calibration = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class RotatedTasks:
+    """Rows of T tasks, rotated so that XXᵀ is diagonal, and padded with zero rows.
+
+    Attributes
+    ----------
+    X, y : arrays (T, m, d), (T, m)
+    spread : array (T, m)
+        λ, the diagonal of XXᵀ.
+    rest : array (T,)
+        Sum of squares of the targets outside of the span of X.
+    n_rest : array (T,)
+        Number of rows less m; negative for padded tasks, whose zero rows must not count.
+    has_intercept : bool
+        Whether the last column is constant.
+    """
+
+    X: Array
+    y: Array
+    spread: Array
+    rest: Array
+    n_rest: Array
+    has_intercept: bool
+
+    @classmethod
+    def of(cls, tasks: Tasks, has_intercept: bool) -> RotatedTasks:
+        T, d = len(tasks), tasks.n_features
+        m = min(int(tasks.sizes.max(initial=1.0)), d)
+        X, y, spread = np.zeros((T, m, d)), np.zeros((T, m)), np.zeros((T, m))
+        if isinstance(tasks, TaskRows) and m < d:
+            for at, rows, positions in tasks.stacks:
+                values, U = np.linalg.eigh(rows @ rows.transpose(0, 2, 1))
+                n = rows.shape[1]
+                X[at, :n] = U.transpose(0, 2, 1) @ rows
+                y[at, :n] = np.matmul(tasks.y[positions][:, None, :], U)[:, 0]
+                spread[at, :n] = np.maximum(values, 0.0)
+        else:
+            values, V = np.linalg.eigh(tasks.gram)
+            roots = np.sqrt(np.maximum(values[:, d - m :], 0.0))
+            kept = roots > 1e-7 * roots[:, -1:]
+            spread[:] = np.where(kept, roots**2, 0.0)
+            directions = V[:, :, d - m :].transpose(0, 2, 1)
+            X[:] = np.where(kept, roots, 0.0)[:, :, None] * directions
+            cross = np.matmul(directions, tasks.cross[:, :, None])[:, :, 0]
+            y[:] = np.where(kept, cross / np.where(kept, roots, 1.0), 0.0)
+        rest = np.maximum(tasks.square - (y * y).sum(axis=1), 0.0)
+        return cls(X, y, spread, rest, tasks.sizes - m, has_intercept)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @property
+    def n_features(self) -> int:
+        return self.X.shape[2]
+
+    def take(self, index: NDArray[np.intp]) -> RotatedTasks:
+        arrays = (self.X, self.y, self.spread, self.rest, self.n_rest)
+        return RotatedTasks(*(array[index] for array in arrays), self.has_intercept)
+
+    def less(self, mean: Array) -> RotatedTasks:
+        """Return the tasks with targets y − Xb."""
+        return replace(self, y=self.y - self.X @ mean)
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """Parameters of the module docstring.
+
+    Attributes
+    ----------
+    factors : array (K, d, r)
+        F.
+    proportions : array (K,)
+        π.
+    level : float
+        ω; 0 without a constant column.
+    delta, noise : float
+        δ and σ².
+    mean : array (d,)
+        b.
+    mean_variance : float
+        γ, the prior variance of the entries of b, which are shrunk to zero.
+    """
+
+    factors: Array
+    proportions: Array
+    level: float
+    delta: float
+    noise: float
+    mean: Array
+    mean_variance: float
+
+    @property
+    def rank(self) -> int:
+        return self.factors.shape[2]
+
+    def loadings(self, k: int = 0) -> Array:
+        """Return F_k with a column for the level of the constant column."""
+        return _loadings(self.factors[k], self.level)
+
+    def scaled(self, calibration: Calibration) -> LowRank:
+        """Return the model with c FFᵀ, δ and σ² of a calibration (c, δ, σ²)."""
+        c, delta, noise = calibration
+        return replace(self, factors=np.sqrt(c) * self.factors, delta=float(delta), noise=float(noise))
+
+    def mixture(self) -> Mixture:
+        K, d, _ = self.factors.shape
+        W = np.matmul(self.factors, self.factors.transpose(0, 2, 1)) + self.delta * np.eye(d)
+        W[:, -1, -1] += self.level
+        return Mixture(self.proportions, np.tile(self.mean, (K, 1)), W, self.noise)
+
+
+def _loadings(F: Array, level: float) -> Array:
+    if not level:
+        return F
+    constant = np.zeros((len(F), 1))
+    constant[-1] = np.sqrt(level)
+    return np.hstack([F, constant])
+
+
+class _Solved(NamedTuple):
+    """Tasks under one component, with D = δλ + σ², A = XF and M = I + AᵀD⁻¹A.
+
+    Attributes
+    ----------
+    D, A, B : arrays (T, m), (T, m, r), (T, m, r)
+        B = D⁻¹A.
+    inverses : array (T, r, r)
+        M⁻¹.
+    scores : array (T, r)
+        Posterior means of the scores z in w = b + Fz + ε.
+    a : array (T, m)
+        S⁻¹y, for the covariance S of the targets.
+    log_evidence : array (T,)
+    """
+
+    D: Array
+    A: Array
+    B: Array
+    inverses: Array
+    scores: Array
+    a: Array
+    log_evidence: Array
+
+
+def _solve(tasks: RotatedTasks, L: Array, delta: float, noise: float) -> _Solved:
+    return _solve_projected(tasks, _project(tasks, L), delta, noise)
+
+
+def _project(tasks: RotatedTasks, L: Array) -> Array:
+    T, m, d = tasks.X.shape
+    return (tasks.X.reshape(T * m, d) @ L).reshape(T, m, L.shape[1])
+
+
+def _solve_projected(tasks: RotatedTasks, A: Array, delta: float, noise: float) -> _Solved:
+    r = np.arange(A.shape[2])
+    D = delta * tasks.spread + noise
+    B = A / D[:, :, None]
+    M = np.matmul(A.transpose(0, 2, 1), B)
+    M[:, r, r] += 1.0
+    v = np.matmul(tasks.y[:, None, :], B)[:, 0]
+    inverses = np.linalg.inv(M)
+    scores = np.matmul(inverses, v[:, :, None])[:, :, 0]
+    a = (tasks.y - np.matmul(A, scores[:, :, None])[:, :, 0]) / D
+    log_determinants = np.log(D).sum(axis=1) + np.linalg.slogdet(M)[1] + tasks.n_rest * np.log(noise)
+    quadratic = (tasks.y * a).sum(axis=1) + tasks.rest / noise
+    constant = (tasks.n_rest + D.shape[1]) * np.log(2.0 * np.pi)
+    return _Solved(D, A, B, inverses, scores, a, -0.5 * (log_determinants + quadratic + constant))
+
+
+def log_evidence(tasks: RotatedTasks, model: LowRank) -> Array:
+    """Return the log evidence of each task, (T,)."""
+    centred = tasks.less(model.mean)
+    parts = [
+        _solve(centred, model.loadings(k), model.delta, model.noise).log_evidence
+        for k in range(len(model.factors))
+    ]
+    return np.asarray(logsumexp(np.log(model.proportions)[:, None] + parts, axis=0))
+
+
+def maximise_evidence(tasks: RotatedTasks, model: LowRank, alpha: float, max_iter: int = STEPS) -> LowRank:
+    """Maximise the evidence less ½ α‖F‖² over all parameters but the mean, by L-BFGS."""
+    centred, (K, d, r) = tasks.less(model.mean), model.factors.shape
+    T, m = tasks.y.shape
+    flat_X = tasks.X.reshape(T * m, d)
+    sizes = np.cumsum([K * d * r, 2, int(tasks.has_intercept)])
+
+    def unpack(theta: Array) -> LowRank:
+        F, scales, level, logits = np.split(theta, sizes)
+        noise, delta = np.exp(scales)
+        return LowRank(
+            F.reshape(K, d, r),
+            softmax(logits) if K > 1 else np.ones(1),
+            float(np.exp(level[0])) if len(level) else 0.0,
+            float(delta),
+            float(noise),
+            model.mean,
+            model.mean_variance,
+        )
+
+    def objective(theta: Array) -> tuple[float, Array]:
+        now = unpack(theta)
+        solved = [_solve(centred, now.loadings(k), now.delta, now.noise) for k in range(K)]
+        joint = np.log(now.proportions)[:, None] + [part.log_evidence for part in solved]
+        evidence = logsumexp(joint, axis=0)
+        shares = np.exp(joint - evidence)
+        rest = tasks.n_rest.sum() - tasks.rest.sum() / now.noise
+        gradient_F, noise, delta, level = np.empty((K, d, r)), 0.5 * rest, 0.0, 0.0
+        for k, (D, _, B, inverses, scores, a, _) in enumerate(solved):
+            BM = np.matmul(B, inverses)
+            G = (BM - a[:, :, None] * scores[:, None, :]) * shares[k, :, None, None]
+            gradient = flat_X.T @ G.reshape(T * m, G.shape[2])
+            gradient_F[k] = gradient[:, :r]
+            if tasks.has_intercept:
+                level += 0.5 * float(gradient[-1, -1]) * np.sqrt(now.level)
+            gradient_D = 0.5 * shares[k, :, None] * (1.0 / D - (BM * B).sum(axis=2) - a * a)
+            noise += now.noise * float(gradient_D.sum())
+            delta += now.delta * float((gradient_D * tasks.spread).sum())
+        value = -evidence.sum() + 0.5 * alpha * (now.factors**2).sum()
+        parts = [(gradient_F + alpha * now.factors).ravel(), [noise, delta]]
+        parts += [[level]] * tasks.has_intercept
+        parts += [T * now.proportions - shares.sum(axis=1)] * (K > 1)
+        return float(value) / T, np.concatenate(parts) / T
+
+    logs = np.log([model.noise, max(model.delta, TINY)])
+    level = [np.log(max(model.level, TINY))] * tasks.has_intercept
+    start = np.concatenate([model.factors.ravel(), logs, level, np.log(model.proportions) if K > 1 else []])
+    bounds = [(None, None)] * (K * d * r) + [LOG_BOUNDS] * (len(logs) + len(level))
+    bounds += [(None, None)] * (len(start) - len(bounds))
+    options = {"maxiter": max_iter, "maxcor": 20, "ftol": 1e-7, "gtol": 1e-5}
+    result = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return unpack(result.x)
+
+
+def _with_mean(tasks: RotatedTasks, model: LowRank) -> LowRank:
+    """Estimate the mean of one component under b ~ N(0, γI), and γ by MacKay's update; the level is not shrunk."""
+    d = tasks.n_features
+    D, _, B, inverses, *_ = _solve(tasks, model.loadings(), model.delta, model.noise)
+    weighted = tasks.X / D[:, :, None]
+    # Σ XᵀS⁻¹X and Σ XᵀS⁻¹y with S⁻¹ = D⁻¹ − B M⁻¹ Bᵀ
+    left = tasks.X.reshape(-1, d).T @ weighted.reshape(-1, d)
+    C = np.matmul(tasks.X.transpose(0, 2, 1), B)
+    roots = np.matmul(C, np.linalg.cholesky(inverses)).transpose(1, 0, 2).reshape(d, -1)
+    left -= roots @ roots.T
+    images = np.matmul(inverses, np.matmul(tasks.y[:, None, :], B).transpose(0, 2, 1))
+    right = np.einsum("tmd,tm->d", weighted, tasks.y) - np.matmul(C, images)[:, :, 0].sum(axis=0)
+    shrunk, variance = d - tasks.has_intercept, model.mean_variance
+    mean = np.zeros(d)
+    for _ in range(30):
+        precision = np.zeros(d)
+        precision[:shrunk] = 1.0 / variance
+        covariance = np.linalg.inv(left + np.diag(precision))
+        mean = covariance @ right
+        n_used = shrunk - np.trace(covariance[:shrunk, :shrunk]) / variance
+        updated = float(np.clip(mean[:shrunk] @ mean[:shrunk] / max(n_used, 1e-9), 1e-8, 1e6))
+        done, variance = abs(np.log(updated / variance)) < 0.01, updated
+        if done:
+            break
+    return replace(model, mean=mean, mean_variance=variance)
+
+
+def fit_without_factors(tasks: RotatedTasks) -> LowRank:
+    """Fit the model of rank zero."""
+    d, n_rows = tasks.n_features, max(float((tasks.n_rest + tasks.y.shape[1]).sum()), 1.0)
+    square = max(float(((tasks.y**2).sum() + tasks.rest.sum()) / n_rows), TINY)
+    per_unit = max(float(tasks.spread.sum() / n_rows), TINY)
+    level = 0.1 * square if tasks.has_intercept else 0.0
+    model = LowRank(
+        np.zeros((1, d, 0)), np.ones(1), level, 0.3 * square / per_unit, 0.7 * square, np.zeros(d),
+        0.1 * square / per_unit,
+    )  # fmt: skip
+    for _ in range(3):
+        model = maximise_evidence(tasks, _with_mean(tasks, model), 0.0, 30)
+    return model
+
+
+def add_factor(tasks: RotatedTasks, model: LowRank, delta: float) -> LowRank:
+    """Return the fit with one more factor; ``delta`` is δ of the fit without factors."""
+    r, centred = model.rank + 1, tasks.less(model.mean)
+    direction = _steepest(centred, model)
+    sizes = np.sqrt(np.array(SIZES) * delta * tasks.n_features / r)
+    starts = [
+        replace(model, factors=np.concatenate([model.factors, size * direction[None]], axis=2))
+        for size in sizes
+    ]
+    best = max(starts, key=lambda start: float(log_evidence(tasks, start).sum()))
+    best = maximise_evidence(tasks, best, PENALTY * r / delta, STEPS)
+    return _with_mean(tasks, replace(best, delta=max(best.delta, SMALLEST * delta)))
+
+
+def _steepest(tasks: RotatedTasks, model: LowRank) -> Array:
+    """Return the direction (d, 1) of W in which the evidence rises most: the top eigenvector of Σ Xᵀ(aaᵀ − S⁻¹)X."""
+    d = tasks.n_features
+    D, _, B, inverses, _, a, _ = _solve(tasks, model.loadings(), model.delta, model.noise)
+    images = np.matmul(a[:, None, :], tasks.X)[:, 0]
+    rows = (tasks.X / np.sqrt(D)[:, :, None]).reshape(-1, d)
+    roots = np.matmul(np.matmul(tasks.X.transpose(0, 2, 1), B), np.linalg.cholesky(inverses))
+    roots = roots.transpose(1, 0, 2).reshape(d, -1)
+    slope = images.T @ images - rows.T @ rows + roots @ roots.T
+    return np.asarray(np.linalg.eigh(slope)[1][:, -1:])
+
+
+def recalibrate(
+    held_out: Sequence[RotatedTasks], models: Sequence[LowRank], start: Calibration
+) -> Calibration:
+    """Return (c, δ, σ²) of highest evidence of the held-out tasks under c FFᵀ + δI, with one model for each fold."""
+    pairs = [(tasks.less(model.mean), model) for tasks, model in zip(held_out, models, strict=True)]
+    projected = [
+        [_project(tasks, model.loadings(k)) for k in range(len(model.factors))] for tasks, model in pairs
+    ]
+    n_tasks = sum(len(tasks) for tasks in held_out)
+
+    def loss(logs: Array) -> float:
+        c, delta, noise = np.exp(logs)
+        total = 0.0
+        for (tasks, model), parts in zip(pairs, projected, strict=True):
+            scale = np.ones(parts[0].shape[2])
+            scale[: model.rank] = np.sqrt(c)
+            joint = [_solve_projected(tasks, A * scale, delta, noise).log_evidence for A in parts]
+            total += float(logsumexp(np.log(model.proportions)[:, None] + joint, axis=0).sum())
+        return -total / n_tasks
+
+    x = np.log(start)
+    simplex = np.array([x, *(x + step for step in np.diag([0.3, 0.7, 0.2]))])
+    options = {"maxiter": 50, "xatol": 0.02, "fatol": 2e-4, "initial_simplex": simplex}
+    c, delta, noise = np.exp(minimize(loss, x, method="Nelder-Mead", options=options).x)
+    return float(c), float(delta), float(noise)
+
+
+def fit_low_rank(tasks: RotatedTasks, rank: int) -> LowRank:
+    """Fit one component of a given rank."""
+    model = fit_without_factors(tasks)
+    delta = model.delta
+    for _ in range(rank):
+        model = add_factor(tasks, model, delta)
+    if rank:
+        model = _with_mean(tasks, maximise_evidence(tasks, model, PENALTY * rank / delta, LAST_STEPS))
+    return model
+
+
+class RankPath(NamedTuple):
+    """The selected rank, its calibration, and the calibrated model of each fold."""
+
+    rank: int
+    calibration: Calibration
+    models: list[LowRank]
+
+
+def select_rank(train: Sequence[RotatedTasks], held_out: Sequence[RotatedTasks], max_rank: int) -> RankPath:
+    """Select the rank by the evidence of held-out tasks after recalibration; ``train`` and ``held_out`` have an entry per fold.
+
+    The search ends `PATIENCE` ranks after the best.
+    """
+    models = [fit_without_factors(tasks) for tasks in train]
+    deltas = [model.delta for model in models]
+    calibration = (1.0, models[0].delta, models[0].noise)
+    best, highest = RankPath(0, calibration, models), -np.inf
+    for rank in range(max_rank + 1):
+        if rank:
+            models = [add_factor(*parts) for parts in zip(train, models, deltas, strict=True)]
+        calibration = recalibrate(held_out, models, calibration)
+        calibrated = [model.scaled(calibration) for model in models]
+        pairs = zip(held_out, calibrated, strict=True)
+        evidence = float(np.mean(np.concatenate([log_evidence(*pair) for pair in pairs])))
+        if evidence > highest:
+            best, highest = RankPath(rank, calibration, calibrated), evidence
+        elif rank >= best.rank + PATIENCE:
+            break
+    return best
+
+
+def scores_of(tasks: RotatedTasks, model: LowRank) -> Moments:
+    """Return the tasks as regressions on the scores of one component, with noise variance one."""
+    centred = tasks.less(model.mean)
+    solved = _solve(centred, model.loadings(), model.delta, model.noise)
+    gram = np.matmul(solved.A.transpose(0, 2, 1), solved.B)
+    cross = np.matmul(centred.y[:, None, :], solved.B)[:, 0]
+    square = (centred.y**2 / solved.D).sum(axis=1) + tasks.rest / model.noise
+    return Moments(gram, cross, square, tasks.n_rest + tasks.y.shape[1])
+
+
+def fit_low_rank_mixture(
+    tasks: RotatedTasks, single: LowRank, n_components: int, rank: int, seed: list[int]
+) -> LowRank:
+    """Fit K components of a given rank, from a mixture of the scores of the model ``single`` of one component.
+
+    The scores have few dimensions, so that their mixture is cheap, and components of all ranks can start from it.
+    """
+    scores = scores_of(tasks, single)
+    q = scores.n_features
+    start = Mixture(np.ones(1), np.zeros((1, q)), np.eye(q)[None], 1.0)
+    reduced = fit_mixture(scores, start, n_components, seed=seed, learn_mean=False)
+    return lift(tasks, single, reduced, rank)
+
+
+def lift(tasks: RotatedTasks, single: LowRank, reduced: Mixture, rank: int) -> LowRank:
+    """Return the penalised fit of components of a given rank that starts from a mixture of the scores."""
+    values, vectors = reduced.eigen
+    leading = vectors[:, :, -rank:] * np.sqrt(np.maximum(values[:, None, -rank:], 0.0))
+    start = replace(single, factors=single.loadings() @ leading, proportions=reduced.proportions)
+    delta = fit_without_factors(tasks).delta
+    return maximise_evidence(tasks, start, PENALTY * rank / delta, LAST_STEPS)
