@@ -30,6 +30,8 @@ SELECTION_TRAIN, SELECTION_HELD_OUT = 2000, 1000
 LARGEST_WORK = 4e9
 #: Up to this number of columns second moments are always used; the work is then due to many tasks.
 FEW_COLUMNS = 64
+#: With more columns the covariance is diagonal or of low rank.
+WIDE = 41
 #: Rows with a smaller fraction of non-zero entries are stored sparse and not centred.
 SPARSE = 0.25
 #: Multiples of τ that are tried; 1 comes first, so that it wins ties.
@@ -94,6 +96,11 @@ class TrainingData:
         """Return whether several hundred steps of T d³ operations would take hours."""
         d = self.tasks.n_features + self.settings.fit_intercept
         return d > FEW_COLUMNS and len(self) * d**3 > LARGEST_WORK
+
+    @property
+    def is_wide(self) -> bool:
+        """Return whether an unrestricted covariance would have too many parameters."""
+        return self.tasks.n_features + self.settings.fit_intercept > WIDE
 
     @cached_property
     def scaling(self) -> Scaling:

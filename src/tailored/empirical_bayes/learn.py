@@ -155,7 +155,11 @@ def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None
     stage.begin("fit to all tasks")
     with single_threaded_blas():
         fitter = StructureFitter.of(
-            data.statistics, data.seed(Draw.STRUCTURE_STARTS), selection.side, data.n_linear
+            data.statistics,
+            data.seed(Draw.STRUCTURE_STARTS),
+            selection.side,
+            data.n_linear,
+            data.settings.fit_intercept,
         )
         if len(data) >= MANY_TASKS:
             # With few tasks a new start is cheap, and a fold may have missed a component.

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from .._utils.progress import Stages
 from .._utils.threads import single_threaded_blas
 from ..gaussian.em import em, fit_mixed_model
+from ..gaussian.low_rank import LowRankSearch, RotatedTasks
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import Tasks
 from ..gaussian.side import SIDE_PENALTIES, SideFit, SideStructure, fit_side, side_structures
@@ -30,6 +31,7 @@ from ..gaussian.structures import (
     StructureFitter,
     all_structures,
     simple_structures,
+    structures_of_many_columns,
     varying_structures,
 )
 from ..tasks.episodes import Episodes
@@ -47,6 +49,8 @@ LEAST_GAIN = 1e-3
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
 #: Smallest number of training tasks per component, and the largest number of tasks to select the number on.
 TASKS_PER_COMPONENT, COUNTING_TASKS = 10, 1200
+#: Largest number of factors of a low-rank covariance, and the smallest number of training tasks per factor.
+MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
 #: Smallest number of held-out tasks for a comparison with baselines.
 LEAST_COMPARED = 10
 #: A column is unusual if it is this many times as large in one task as in the median task.
@@ -118,6 +122,8 @@ def select(data: TrainingData, stage: Stages) -> Selection:
                 chains = varying_structures(data.settings.varying, few=len(data) < FEW_TASKS)
             elif len(data) < FEW_TASKS:
                 chains = [[_best_ridge(data)], *simple_structures(data.settings.fit_intercept)]
+            elif data.is_wide:
+                chains = structures_of_many_columns()
             else:
                 stage.begin("number of components")
                 n_components, learn_mean = count_components(data, side)
@@ -134,6 +140,8 @@ def select(data: TrainingData, stage: Stages) -> Selection:
     by_chain = (zip(*scored[i : i + n], strict=True) for i in range(0, len(scored), n))
     candidates = [_join(of_folds) for of_chain in by_chain for of_folds in of_chain]
     few = 1 < len(data) < FEW_TASKS
+    if len(data) >= FEW_TASKS and data.settings.varying is None:
+        candidates += _low_rank(data, folds)
     if not few:
         candidates += _rescaled(data, folds, candidates)
     results += [
@@ -160,13 +168,42 @@ def _join(of_folds: Sequence[Candidate]) -> Candidate:
     )
 
 
+def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
+    """Return the best low-rank covariance, and the best mixture of them if it is better."""
+    has_intercept = data.settings.fit_intercept
+    train, held_out = [], []
+    for fold in folds:
+        rest, side = fold.held_out, fold.fitter.side
+        if side is not None:
+            assert rest.side is not None
+            rest = rest.shifted(rest.side @ side.T)
+        train.append(RotatedTasks.of(fold.fitter.tasks, has_intercept))
+        held_out.append(RotatedTasks.of(rest, has_intercept))
+    most = min(MOST_FACTORS, len(train[0]) // TASKS_PER_FACTOR, data.statistics.n_features // 2)
+    out = []
+    with single_threaded_blas():
+        for selected in LowRankSearch(train, held_out, data.seed(Draw.COMPONENT_STARTS))(most):
+            structure = Structure(
+                "low rank",
+                selected.n_components,
+                learn_mean=True,
+                n_factors=selected.n_factors,
+                rank=selected.rank,
+                calibration=selected.calibration,
+            )
+            pairs = zip(folds, selected.models, strict=True)
+            fits = ((fold, replace(model.mixture(), side=fold.fitter.side)) for fold, model in pairs)
+            out.append(_join([_score(data, fold, structure, fit, 1.0) for fold, fit in fits]))
+    return out
+
+
 def _rescaled(data: TrainingData, folds: list[FoldState], candidates: list[Candidate]) -> list[Candidate]:
     """Return the two candidates that may be selected, with other multiples of their τ."""
     out = []
     for finalist in {id(c): c for c in (_most_likely(candidates), _most_accurate(candidates))}.values():
         structure = finalist.structure
-        # The ridge of independent tasks is itself a scale of τ, and a zero τ has no scale.
-        if structure.kind == "independent" or structure.covariance == "none":
+        # Independent tasks and low rank have their own scales of τ, and a zero τ has none.
+        if structure.kind in ("independent", "low rank") or structure.covariance == "none":
             continue
         for scale in SCALES[1:]:
             pairs = zip(folds, finalist.fits, strict=True)
@@ -259,7 +296,9 @@ def _side_evidence(data: TrainingData, fold: Fold, options: list[SideStructure])
 
 def _fitter(data: TrainingData, fold: Fold, side: SideStructure | None) -> StructureFitter:
     seed = data.seed(Draw.STRUCTURE_STARTS, fold.number)
-    return StructureFitter.of(data.statistics.take(fold.train), seed, side, data.n_linear)
+    return StructureFitter.of(
+        data.statistics.take(fold.train), seed, side, data.n_linear, data.settings.fit_intercept
+    )
 
 
 def _prepare(

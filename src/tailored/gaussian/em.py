@@ -6,7 +6,7 @@ constant fraction of the remaining distance, which is small where tasks carry li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -78,7 +78,7 @@ def em(
     shrinkage: Shrinkage | None = None,
     pseudo_tasks: float = 1.0,
     gate_penalty: float | None = None,
-    diagonal: bool = False,
+    restrict: Callable[[Array], Array] | None = None,
     accelerate: bool = False,
 ) -> EMResult:
     """Maximise the evidence of the tasks from ``start``.
@@ -97,8 +97,8 @@ def em(
         Added to the count of each component, so that none vanishes.
     gate_penalty : float, optional
         Learn mixing weights from the side information with this penalty; only for tasks in memory.
-    diagonal : bool
-        Keep the W_k diagonal.
+    restrict : callable, optional
+        Restricts the W_k of a step, as `keep_diagonal` does.
     accelerate : bool
         Use Anderson acceleration (without mixing weights); combinations that lower the evidence are rejected.
     """
@@ -115,8 +115,8 @@ def em(
         step = maximise(totals, mixture, summed.sums, learn_mean, shrinkage, pseudo_tasks)
         if gate_penalty is not None:
             step = replace(step, gates=_update_gates(source, mixture, summed, gate_penalty))
-        if diagonal:
-            step = replace(step, covariances=step.covariances * np.eye(source.n_features))
+        if restrict is not None:
+            step = replace(step, covariances=restrict(step.covariances))
         previous, n_iter = current, n_iter + 1
         # After a few steps most tasks have a share in few components.
         skip = n_iter % FULL_EVERY != 0 and mixture.n_components > 1
@@ -284,7 +284,7 @@ def fit_mixed_model(
         A start of EM that replaces the pooled fit.
     """
     options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "learn_mean": learn_mean}
-    options.update(diagonal=covariance != "full", accelerate=True)
+    options.update(restrict=None if covariance == "full" else keep_diagonal, accelerate=True)
     if start is not None and covariance != "none":
         return em(source, start, **options).mixture
     totals, d = source.totals(), source.n_features
@@ -337,6 +337,20 @@ def settle(tasks: Tasks, model: Mixture, **options: Any) -> Mixture:
             return moved
         model = em(tasks, moved, accelerate=True, **options).mixture
     return most_likely_mean(tasks, model)
+
+
+def keep_diagonal(covariances: Array) -> Array:
+    """Return the diagonals of the covariances, as matrices."""
+    return covariances * np.eye(covariances.shape[1])
+
+
+def restrict_rank(covariances: Array, rank: int) -> Array:
+    """Return the most likely low-rank covariances plus a multiple of I, as in probabilistic principal components."""
+    values, vectors = np.linalg.eigh(covariances)
+    rest = values.shape[1] - rank
+    if rest > 0:
+        values[:, :rest] = values[:, :rest].mean(axis=1, keepdims=True)
+    return np.matmul(vectors * values[:, None, :], vectors.transpose(0, 2, 1))
 
 
 def factor_target(W: Array, rank: int) -> Array:

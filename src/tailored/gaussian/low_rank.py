@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,12 @@ SMALLEST = 1e-6
 #: Smallest variance, and bounds of the logarithms of variances; data are scaled to unit size.
 TINY, LOG_BOUNDS = 1e-8, (-18.0, 8.0)
 
+#: Numbers of components, starts of the mixture of scores, and the smallest number of training tasks per component.
+COMPONENTS, SCORE_STARTS, TASKS_PER_COMPONENT = (2, 3, 4, 6, 8), 8, 20
+
 #: c, δ and σ² of `recalibrate`.
 Calibration = tuple[float, float, float]
+Seed = Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -99,10 +103,6 @@ class RotatedTasks:
     @property
     def n_features(self) -> int:
         return self.X.shape[2]
-
-    def take(self, index: NDArray[np.intp]) -> RotatedTasks:
-        arrays = (self.X, self.y, self.spread, self.rest, self.n_rest)
-        return RotatedTasks(*(array[index] for array in arrays), self.has_intercept)
 
     def less(self, mean: Array) -> RotatedTasks:
         """Return the tasks with targets y − Xb."""
@@ -264,7 +264,7 @@ def maximise_evidence(tasks: RotatedTasks, model: LowRank, alpha: float, max_ite
             noise += now.noise * float(gradient_D.sum())
             delta += now.delta * float((gradient_D * tasks.spread).sum())
         value = -evidence.sum() + 0.5 * alpha * (now.factors**2).sum()
-        parts = [(gradient_F + alpha * now.factors).ravel(), [noise, delta]]
+        parts: list[Any] = [(gradient_F + alpha * now.factors).ravel(), [noise, delta]]
         parts += [[level]] * tasks.has_intercept
         parts += [T * now.proportions - shares.sum(axis=1)] * (K > 1)
         return float(value) / T, np.concatenate(parts) / T
@@ -374,49 +374,26 @@ def recalibrate(
     return float(c), float(delta), float(noise)
 
 
-def fit_low_rank(tasks: RotatedTasks, rank: int) -> LowRank:
-    """Fit one component of a given rank."""
+def fit_low_rank(
+    tasks: RotatedTasks, n_factors: int, n_components: int = 1, rank: int = 0, *, seed: Seed = ()
+) -> LowRank:
+    """Fit one component with a given number of factors; from it, fit several components of a given rank."""
     model = fit_without_factors(tasks)
     delta = model.delta
-    for _ in range(rank):
+    for _ in range(n_factors):
         model = add_factor(tasks, model, delta)
-    if rank:
-        model = _with_mean(tasks, maximise_evidence(tasks, model, PENALTY * rank / delta, LAST_STEPS))
+    if n_components > 1:
+        mixture = _mixture_of_scores(scores(tasks, model), n_components, seed)
+        return fit_components(tasks, model, mixture, rank)
+    if n_factors:
+        model = _with_mean(tasks, maximise_evidence(tasks, model, PENALTY * n_factors / delta, LAST_STEPS))
     return model
 
 
-class RankPath(NamedTuple):
-    """The selected rank, its calibration, and the calibrated model of each fold."""
-
-    rank: int
-    calibration: Calibration
-    models: list[LowRank]
+# --- several components ----------------------------------------------------------------------------------------
 
 
-def select_rank(train: Sequence[RotatedTasks], held_out: Sequence[RotatedTasks], max_rank: int) -> RankPath:
-    """Select the rank by the evidence of held-out tasks after recalibration; ``train`` and ``held_out`` have an entry per fold.
-
-    The search ends `PATIENCE` ranks after the best.
-    """
-    models = [fit_without_factors(tasks) for tasks in train]
-    deltas = [model.delta for model in models]
-    calibration = (1.0, models[0].delta, models[0].noise)
-    best, highest = RankPath(0, calibration, models), -np.inf
-    for rank in range(max_rank + 1):
-        if rank:
-            models = [add_factor(*parts) for parts in zip(train, models, deltas, strict=True)]
-        calibration = recalibrate(held_out, models, calibration)
-        calibrated = [model.scaled(calibration) for model in models]
-        pairs = zip(held_out, calibrated, strict=True)
-        evidence = float(np.mean(np.concatenate([log_evidence(*pair) for pair in pairs])))
-        if evidence > highest:
-            best, highest = RankPath(rank, calibration, calibrated), evidence
-        elif rank >= best.rank + PATIENCE:
-            break
-    return best
-
-
-def scores_of(tasks: RotatedTasks, model: LowRank) -> Moments:
+def scores(tasks: RotatedTasks, model: LowRank) -> Moments:
     """Return the tasks as regressions on the scores of one component, with noise variance one."""
     centred = tasks.less(model.mean)
     solved = _solve(centred, model.loadings(), model.delta, model.noise)
@@ -426,24 +403,124 @@ def scores_of(tasks: RotatedTasks, model: LowRank) -> Moments:
     return Moments(gram, cross, square, tasks.n_rest + tasks.y.shape[1])
 
 
-def fit_low_rank_mixture(
-    tasks: RotatedTasks, single: LowRank, n_components: int, rank: int, seed: list[int]
-) -> LowRank:
-    """Fit K components of a given rank, from a mixture of the scores of the model ``single`` of one component.
-
-    The scores have few dimensions, so that their mixture is cheap, and components of all ranks can start from it.
-    """
-    scores = scores_of(tasks, single)
-    q = scores.n_features
-    start = Mixture(np.ones(1), np.zeros((1, q)), np.eye(q)[None], 1.0)
-    reduced = fit_mixture(scores, start, n_components, seed=seed, learn_mean=False)
-    return lift(tasks, single, reduced, rank)
+def _mixture_of_scores(tasks: Moments, n_components: int, seed: Seed) -> Mixture:
+    """Return a mixture of the scores with zero means, from their standard normal distribution."""
+    q = tasks.n_features
+    single = Mixture(np.ones(1), np.zeros((1, q)), np.eye(q)[None], 1.0)
+    if n_components == 1:
+        return single
+    options: dict[str, Any] = {"learn_mean": False, "n_starts": SCORE_STARTS}
+    return fit_mixture(tasks, single, n_components, seed=list(seed), **options)
 
 
-def lift(tasks: RotatedTasks, single: LowRank, reduced: Mixture, rank: int) -> LowRank:
-    """Return the penalised fit of components of a given rank that starts from a mixture of the scores."""
-    values, vectors = reduced.eigen
+def fit_components(tasks: RotatedTasks, single: LowRank, mixture: Mixture, rank: int) -> LowRank:
+    """Fit components of a given rank from a mixture of the scores of one component."""
+    q = single.rank
+    values, vectors = np.linalg.eigh(mixture.covariances[:, :q, :q])
     leading = vectors[:, :, -rank:] * np.sqrt(np.maximum(values[:, None, -rank:], 0.0))
-    start = replace(single, factors=single.loadings() @ leading, proportions=reduced.proportions)
+    start = replace(single, factors=single.factors @ leading, proportions=mixture.proportions)
     delta = fit_without_factors(tasks).delta
     return maximise_evidence(tasks, start, PENALTY * rank / delta, LAST_STEPS)
+
+
+# --- selection on held-out tasks -------------------------------------------------------------------------------
+
+
+class Selected(NamedTuple):
+    """The selected arguments of `fit_low_rank`, the calibration, and the calibrated model and its evidence in each fold."""
+
+    n_factors: int
+    n_components: int
+    rank: int
+    calibration: Calibration
+    models: list[LowRank]
+    evidence: Array
+
+
+class LowRankSearch:
+    """Search for the numbers of factors and components, by the evidence of held-out tasks after recalibration.
+
+    ``train`` and ``held_out`` have an entry for each fold.  One component is grown by a factor at a time, until `PATIENCE`
+    factors in a row have not raised the evidence.  The number of components is selected in the space of the scores, where
+    mixtures are cheap; then the rank of the components.
+    """
+
+    def __init__(self, train: Sequence[RotatedTasks], held_out: Sequence[RotatedTasks], seed: Seed) -> None:
+        self.train, self.held_out, self.seed = train, held_out, seed
+
+    def __call__(self, max_factors: int) -> list[Selected]:
+        """Return the best single component, and the best mixture if any has a higher evidence."""
+        single, models = self._select_factors(max_factors)
+        n_components, mixtures = self._count_components(models)
+        if n_components == 1:
+            return [single]
+        mixture = self._select_component_rank(single, models, mixtures)
+        better = mixture.evidence.mean() > single.evidence.mean()
+        return [single, mixture] if better else [single]
+
+    def _evaluate(
+        self, models: list[LowRank], start: Calibration, n_factors: int, n_components: int = 1, rank: int = 0
+    ) -> Selected:
+        calibration = recalibrate(self.held_out, models, start)
+        calibrated = [model.scaled(calibration) for model in models]
+        pairs = zip(self.held_out, calibrated, strict=True)
+        evidence = np.concatenate([log_evidence(*pair) for pair in pairs])
+        return Selected(n_factors, n_components, rank, calibration, calibrated, evidence)
+
+    def _select_factors(self, max_factors: int) -> tuple[Selected, list[LowRank]]:
+        """Return the best number of factors, and its models before calibration."""
+        models = [fit_without_factors(tasks) for tasks in self.train]
+        deltas = [model.delta for model in models]
+        best = self._evaluate(models, (1.0, models[0].delta, models[0].noise), 0)
+        best_models, calibration = models, best.calibration
+        for rank in range(1, max_factors + 1):
+            models = [add_factor(*parts) for parts in zip(self.train, models, deltas, strict=True)]
+            candidate = self._evaluate(models, calibration, rank)
+            calibration = candidate.calibration
+            if candidate.evidence.mean() > best.evidence.mean():
+                best, best_models = candidate, models
+            elif rank >= best.n_factors + PATIENCE:
+                break
+        return best, best_models
+
+    def _count_components(self, models: list[LowRank]) -> tuple[int, list[Mixture]]:
+        """Return the number of components of the scores, by their held-out evidence, and their mixture in each fold."""
+        pairs = zip(self.train, self.held_out, models, strict=True)
+        folds = [(scores(train, model), scores(held_out, model)) for train, held_out, model in pairs]
+        best: tuple[int, list[Mixture]] = (1, [])
+        evidence, n_failures = np.zeros(0), 0
+        for K in (1, *COMPONENTS):
+            if models[0].rank < 2 or len(folds[0][0]) < TASKS_PER_COMPONENT * K or n_failures == PATIENCE:
+                break
+            mixtures = [_mixture_of_scores(train, K, self.seed) for train, _ in folds]
+            parts = [
+                held_out.posterior(m).log_evidence for (_, held_out), m in zip(folds, mixtures, strict=True)
+            ]
+            gain = np.concatenate(parts) - (evidence if K > 1 else 0.0)
+            n_failures += 1
+            if K == 1 or gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)):
+                best, evidence, n_failures = (K, mixtures), np.concatenate(parts), 0
+        return best
+
+    def _select_component_rank(
+        self, single: Selected, models: list[LowRank], mixtures: list[Mixture]
+    ) -> Selected:
+        """Return the best rank of the components, from an equal share of the factors up or down."""
+        K, q = mixtures[0].n_components, single.n_factors
+
+        def fit(rank: int) -> Selected:
+            parts = zip(self.train, models, mixtures, strict=True)
+            fits = [fit_components(*some, rank) for some in parts]
+            return self._evaluate(fits, single.calibration, q, K, rank)
+
+        best = fit(max(1, round(q / K)))
+        for step in (1, -1):
+            first = best.rank
+            while 1 <= best.rank + step <= q:
+                candidate = fit(best.rank + step)
+                if candidate.evidence.mean() <= best.evidence.mean():
+                    break
+                best = candidate
+            if best.rank != first:
+                break
+        return best

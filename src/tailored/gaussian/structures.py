@@ -14,12 +14,15 @@ from .em import (
     em,
     factor_target,
     fit_mixed_model,
+    keep_diagonal,
     maximise,
     most_likely_mean,
     noise_floor,
+    restrict_rank,
     settle,
     truncate,
 )
+from .low_rank import Calibration, RotatedTasks, fit_low_rank
 from .mixture import Mixture
 from .moments import Sums, Totals
 from .rows import Tasks
@@ -47,6 +50,8 @@ DIAGONAL = ("diagonal", "intercept", "none")
 REFINING_STEPS = 20
 #: Thresholds below which eigenvalues of W are dropped, relative to the largest.
 TRUNCATIONS = (0.0, 0.01, 0.05)
+#: Largest number of tasks that low rank is fitted to before EM on all tasks.
+LOW_RANK_TASKS = 4000
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,9 @@ class Structure:
 
     Attributes
     ----------
-    kind : {"independent", "mixed model", "mixture"}
-        Independent: W = ``ridge`` σ² I, b = 0.  Mixed model: one Gaussian.  Mixture: several.
+    kind : {"independent", "mixed model", "mixture", "low rank"}
+        Independent: W = ``ridge`` σ² I, b = 0.  Mixed model: one Gaussian.  Mixture: several.  Low rank: one or several
+        Gaussians with a few factors each (`tailored.gaussian.low_rank`).
     n_components : int
     covariance : {"full", "diagonal", "intercept", "none"}
         Structure of W in a mixed model.
@@ -66,7 +72,12 @@ class Structure:
         Whether b is learned or zero.
     ridge : float or None
     n_factors, pseudo_tasks
-        Shrink W to ``n_factors`` common factors plus a diagonal, with the weight of ``pseudo_tasks`` tasks.
+        Shrink W to ``n_factors`` common factors plus a diagonal, with the weight of ``pseudo_tasks`` tasks.  Low rank:
+        the number of factors of one component.
+    rank : int
+        Number of factors of each component of several with low rank.
+    calibration : tuple of float or None
+        c, δ and σ² of low rank, from held-out tasks.
     truncation : float
         Smallest eigenvalue of W that is kept, relative to the largest.
     varying : tuple of int or None
@@ -83,13 +94,22 @@ class Structure:
     pseudo_tasks: float = 0.0
     truncation: float = 0.0
     varying: tuple[int, ...] | None = None
+    rank: int = 0
+    calibration: Calibration | None = None
 
     @property
     def plain(self) -> Structure | None:
         """The mixed model from which the fit of this structure starts, if any."""
-        if self.kind == "independent" or self.covariance != "full":
+        if self.kind in ("independent", "low rank") or self.covariance != "full":
             return None
         return Structure("mixed model", learn_mean=self.learn_mean, varying=self.varying)
+
+    def restrict(self, covariances: Array) -> Array:
+        """Return the covariances (K, d, d) of an M-step, restricted to this structure."""
+        if self.kind == "low rank":
+            # One more factor than in `low_rank`, for the level of the constant column.
+            return restrict_rank(covariances, (self.rank or self.n_factors or 0) + 1)
+        return keep_diagonal(covariances) if self.covariance in DIAGONAL else covariances
 
     def n_parameters(self, d: int) -> int:
         """Return the number of parameters without the noise: mean, variances and covariances, or the ridge."""
@@ -103,8 +123,9 @@ class Structure:
         """Return the attributes that differ from their defaults."""
         values = asdict(self)
         values["structure"] = values.pop("covariance")
+        del values["calibration"]
         described = {name: value for name, value in values.items() if value not in (None, 0.0, "full")}
-        if self.pseudo_tasks:
+        if self.pseudo_tasks or self.kind == "low rank":
             described["n_factors"] = self.n_factors
         return described
 
@@ -128,7 +149,7 @@ def all_structures(
     """Return all structures, simplest first, in chains whose members start from the one before."""
     single = Structure("mixed model", learn_mean=learn_mean)
     out = [
-        [Structure("independent", ridge=ridge) for ridge in RIDGES],
+        _ridges(),
         *simple_structures(has_intercept)[:-1],
         [replace(single, truncation=threshold) for threshold in TRUNCATIONS],
         *_shrunk_chains(single, FACTORS),
@@ -144,6 +165,16 @@ def all_structures(
             ]
         )
     return out
+
+
+def structures_of_many_columns() -> list[list[Structure]]:
+    """Return the structures without a covariance of all columns; low rank is added by the selection."""
+    single = Structure("mixed model", learn_mean=True)
+    return [_ridges(), [replace(single, covariance="none")], [replace(single, covariance="diagonal")]]
+
+
+def _ridges() -> list[Structure]:
+    return [Structure("independent", ridge=ridge) for ridge in RIDGES]
 
 
 def varying_structures(varying: tuple[int, ...], *, few: bool) -> list[list[Structure]]:
@@ -181,6 +212,8 @@ class StructureFitter:
         Results without Γ, filled on demand.
     starts : dict
         Fits to some of the tasks, used as starts.
+    has_intercept : bool
+        Whether the last column is constant.
     """
 
     tasks: Tasks
@@ -188,17 +221,23 @@ class StructureFitter:
     side: Array | None = None
     fitted: dict[Structure, Mixture] = field(default_factory=dict)
     starts: dict[Structure, Mixture] = field(default_factory=dict)
+    has_intercept: bool = False
 
     @classmethod
     def of(
-        cls, tasks: Tasks, seed: list[int], side: SideStructure | None = None, n_linear: int = 0
+        cls,
+        tasks: Tasks,
+        seed: list[int],
+        side: SideStructure | None = None,
+        n_linear: int = 0,
+        has_intercept: bool = False,
     ) -> StructureFitter:
         """Return a fitter for tasks; with a structure ``side``, fit the effects of side information first."""
         if side is None:
-            return cls(tasks, seed)
+            return cls(tasks, seed, has_intercept=has_intercept)
         assert tasks.side is not None
         Gamma = fit_side_path(tasks, side, n_linear).Gamma
-        return cls(tasks.shifted(tasks.side @ Gamma.T), seed, Gamma)
+        return cls(tasks.shifted(tasks.side @ Gamma.T), seed, Gamma, has_intercept=has_intercept)
 
     def fit(self, structure: Structure) -> Mixture:
         """Return the model of the tasks; W of a mixed model is corrected for the degrees of freedom of the mean."""
@@ -225,8 +264,8 @@ class StructureFitter:
         if structure.pseudo_tasks:
             model = most_likely_mean(self.tasks, model)  # close to that of the plain model
         else:
-            diagonal, max_iter = structure.covariance in DIAGONAL, self.steps(few=100, many=40)
-            model = settle(self.tasks, model, diagonal=diagonal, max_iter=max_iter, tol=1e-9)
+            max_iter = self.steps(few=100, many=40)
+            model = settle(self.tasks, model, restrict=structure.restrict, max_iter=max_iter, tol=1e-9)
         inside = np.isin(np.arange(self.tasks.n_features), structure.varying or ())
         return replace(model, covariances=model.covariances * np.outer(inside, inside))
 
@@ -235,6 +274,8 @@ class StructureFitter:
         options: dict[str, Any] = {"learn_mean": structure.learn_mean}
         if structure.kind == "independent":
             return self._independent(structure)
+        if structure.kind == "low rank":
+            return self._low_rank(structure)
         if structure.gate_penalty:
             start = self._without_side(replace(structure, gate_penalty=0.0))
             return em(
@@ -278,6 +319,22 @@ class StructureFitter:
         noise = max(quadratic / tasks.n_rows, noise_floor(tasks.totals()))
         return replace(unit, covariances=noise * unit.covariances, noise=noise)
 
+    def _low_rank(self, structure: Structure) -> Mixture:
+        assert structure.n_factors is not None
+        assert structure.calibration is not None
+        T, some = len(self.tasks), self.tasks
+        if T > LOW_RANK_TASKS:
+            some = some.take(np.sort(np.random.default_rng(self.seed).permutation(T)[:LOW_RANK_TASKS]))
+        model = fit_low_rank(
+            RotatedTasks.of(some, self.has_intercept),
+            structure.n_factors,
+            structure.n_components,
+            structure.rank,
+            seed=self.seed,
+        )
+        mixture = model.scaled(structure.calibration).mixture()
+        return mixture if T <= LOW_RANK_TASKS else refine(self.tasks, structure, mixture)
+
     def _shrunk(self, structure: Structure) -> Mixture:
         """Run EM from the next weaker shrinkage, or from the plain mixed model."""
         assert structure.plain is not None
@@ -318,9 +375,10 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
         source,
         model,
         max_iter=REFINING_STEPS,
-        accelerate=True,
+        # A combination of low-rank covariances has a higher rank.
+        accelerate=structure.kind != "low rank",
         learn_mean=structure.learn_mean,
-        diagonal=structure.covariance in DIAGONAL,
+        restrict=structure.restrict,
         shrinkage=_shrinkage(structure, model),
     ).mixture
 
@@ -328,9 +386,7 @@ def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
 def m_step(structure: Structure, model: Mixture, totals: Totals, sums: Sums) -> Mixture:
     """Return one M-step of the EM of `refine`."""
     step = maximise(totals, model, sums, structure.learn_mean, _shrinkage(structure, model))
-    if structure.covariance in DIAGONAL:
-        step = replace(step, covariances=step.covariances * np.eye(step.means.shape[1]))
-    return step
+    return replace(step, covariances=structure.restrict(step.covariances))
 
 
 def _shrinkage(structure: Structure, model: Mixture) -> Shrinkage | None:

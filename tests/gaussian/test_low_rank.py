@@ -1,0 +1,157 @@
+"""Low-rank covariances: against dense algebra, and on environments with a known subspace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.gaussian import low_rank
+from tailored.gaussian.em import restrict_rank
+from tailored.gaussian.low_rank import LowRank, LowRankSearch, RotatedTasks
+from tailored.gaussian.moments import Moments
+from tailored.gaussian.rows import TaskRows
+from tests.reference import mixture_posterior
+
+
+def unequal_tasks(n_tasks=14, n_features=5, seed=0):
+    """Return tasks of zero to nine rows, whose last column is constant, in both layouts."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, 10, n_tasks)
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    X = rng.standard_normal((starts[-1], n_features))
+    X[:, -1] = 1.0
+    rows = TaskRows(X, rng.standard_normal(len(X)), starts)
+    return rows, Moments(rows.gram, rows.cross, rows.square, rows.sizes)
+
+
+def two_components(n_features=5, seed=1):
+    rng = np.random.default_rng(seed)
+    F = rng.standard_normal((2, n_features, 2))
+    return LowRank(F, np.array([0.3, 0.7]), 0.4, 0.2, 0.5, rng.standard_normal(n_features), 1.0)
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+def test_the_evidence_is_that_of_the_dense_posterior(layout):
+    tasks, model = unequal_tasks(), two_components()
+    rows = tasks[0]
+    mixture = model.mixture()
+    expected = [
+        mixture_posterior(
+            rows.X[a:b], rows.y[a:b], mixture.proportions, mixture.means, mixture.covariances, mixture.noise
+        ).log_evidence
+        for a, b in zip(rows.starts[:-1], rows.starts[1:], strict=True)
+    ]
+    evidence = low_rank.log_evidence(RotatedTasks.of(tasks[layout], True), model)
+    np.testing.assert_allclose(evidence, expected, atol=1e-9)
+
+
+def test_the_optimum_is_stationary():
+    tasks, alpha = RotatedTasks.of(unequal_tasks(60)[0], True), 3.0
+    start = two_components()
+    best = low_rank.maximise_evidence(tasks, start, alpha, 2000)
+
+    def objective(model):
+        return low_rank.log_evidence(tasks, model).sum() - 0.5 * alpha * (model.factors**2).sum()
+
+    assert objective(best) > objective(start) + 1.0
+    step = 1e-4
+    for change in (
+        lambda m, e: replace(m, factors=m.factors + e * np.random.default_rng(2).standard_normal((2, 5, 2))),
+        lambda m, e: replace(m, delta=m.delta * np.exp(e)),
+        lambda m, e: replace(m, noise=m.noise * np.exp(e)),
+        lambda m, e: replace(m, level=m.level * np.exp(e)),
+        lambda m, e: replace(m, proportions=softmax(np.log(m.proportions) + np.array([e, 0.0]))),
+    ):
+        slope = (objective(change(best, step)) - objective(change(best, -step))) / (2 * step)
+        assert abs(slope) < 0.02 * len(tasks)
+
+
+def test_the_mean_is_that_of_generalised_least_squares():
+    rows = unequal_tasks(40)[0]
+    model = replace(two_components(), factors=two_components().factors[:1], proportions=np.ones(1))
+    found = low_rank._with_mean(RotatedTasks.of(rows, True), model)
+    W = model.mixture().covariances[0]
+    left, right = np.diag([1.0 / found.mean_variance] * 4 + [0.0]), np.zeros(5)
+    for a, b in zip(rows.starts[:-1], rows.starts[1:], strict=True):
+        X, y = rows.X[a:b], rows.y[a:b]
+        V = X @ W @ X.T + model.noise * np.eye(b - a)
+        left, right = left + X.T @ np.linalg.solve(V, X), right + X.T @ np.linalg.solve(V, y)
+    # The mean was computed with the variance before its last change of less than 1 %.
+    np.testing.assert_allclose(found.mean, np.linalg.solve(left, right), rtol=0.02, atol=0.002)
+
+
+def test_restricting_the_rank_is_most_likely():
+    rng = np.random.default_rng(3)
+    root = rng.standard_normal((1, 6, 8))
+    S = root @ root.transpose(0, 2, 1)
+    W = restrict_rank(S, 2)
+    values = np.linalg.eigvalsh(W[0])
+    np.testing.assert_allclose(values[:4], values[0])
+
+    def loss(W):
+        return np.linalg.slogdet(W)[1] + np.trace(np.linalg.solve(W, S[0]))
+
+    F, delta = np.linalg.eigh(W[0])[1][:, 4:] * np.sqrt(values[4:] - values[0]), values[0]
+    np.testing.assert_allclose(F @ F.T + delta * np.eye(6), W[0])
+    for _ in range(20):
+        other = F + 0.05 * rng.standard_normal(F.shape)
+        other_delta = delta * np.exp(0.1 * rng.standard_normal())
+        assert loss(other @ other.T + other_delta * np.eye(6)) > loss(W[0])
+
+
+def subspace_tasks(n_tasks, n_features, bases, n_rows, seed, noise=0.3):
+    """Return tasks whose weights lie in the span of one of the bases."""
+    rng = np.random.default_rng(seed)
+    label = rng.integers(len(bases), size=n_tasks)
+    weights = np.stack([bases[k] @ rng.standard_normal(bases[k].shape[1]) for k in label])
+    X = rng.standard_normal((n_tasks, n_rows, n_features))
+    y = np.einsum("tnd,td->tn", X, weights) + noise * rng.standard_normal((n_tasks, n_rows))
+    return X, y, weights
+
+
+def rotated(X, y):
+    T, n, d = X.shape
+    return RotatedTasks.of(TaskRows(X.reshape(-1, d), y.ravel(), np.arange(T + 1) * n), False)
+
+
+def test_the_rank_and_the_subspace_are_found():
+    basis = np.linalg.qr(np.random.default_rng(4).standard_normal((20, 2)))[0]
+    X, y, _ = subspace_tasks(120, 20, [basis], 8, 5)
+    selected = LowRankSearch([rotated(X[:90], y[:90])], [rotated(X[90:], y[90:])], [0])(6)
+    assert len(selected) == 1
+    assert selected[0].n_factors == 2
+    directions = np.linalg.qr(selected[0].models[0].factors[0])[0]
+    assert np.linalg.svd(basis.T @ directions)[1].min() > 0.98
+
+
+def test_clusters_of_subspaces_are_found():
+    Q = np.linalg.qr(np.random.default_rng(6).standard_normal((16, 4)))[0]
+    bases = [Q[:, :2], Q[:, 2:]]
+    X, y, _ = subspace_tasks(300, 16, bases, 10, 7)
+    single, mixture = LowRankSearch([rotated(X[:220], y[:220])], [rotated(X[220:], y[220:])], [0])(8)
+    assert single.n_factors == 4
+    assert (mixture.n_components, mixture.rank) == (2, 2)
+    spans = [np.linalg.qr(F)[0] for F in mixture.models[0].factors]
+    overlap = [[np.linalg.svd(basis.T @ span)[1].min() for span in spans] for basis in bases]
+    assert np.max(overlap, axis=1).min() > 0.95
+    assert np.min(overlap, axis=1).max() < 0.5
+
+
+def test_many_columns_are_learned_by_the_default_learner():
+    d, rng = 45, np.random.default_rng(8)
+    basis = np.linalg.qr(rng.standard_normal((d, 2)))[0]
+    X, y, weights = subspace_tasks(110, d, [basis], 12, 9)
+    train = TaskSet.from_tasks(zip(X[:80], y[:80] + 5.0, strict=True))
+    new = TaskSet.from_tasks(zip(X[80:], y[80:] + 5.0, strict=True))
+    learner = EmpiricalBayesLearner(random_state=0).fit(train)
+    assert learner.structure_["kind"] == "low rank"
+    assert learner.structure_["n_factors"] == 2
+    error = np.linalg.norm(learner.adapt_many(new).coef_ - weights[80:], axis=1).mean()
+    # The posterior mean with a known subspace.
+    exact = [basis @ np.linalg.solve(basis.T @ x.T @ x @ basis + 0.09 * np.eye(2), basis.T @ x.T @ v)
+             for x, v in zip(X[80:], y[80:], strict=True)]  # fmt: skip
+    assert error < 1.5 * np.linalg.norm(exact - weights[80:], axis=1).mean()
