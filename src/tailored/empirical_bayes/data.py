@@ -24,6 +24,8 @@ Index = NDArray[np.intp]
 MANY_TASKS = 500
 #: With many columns, each occurs in few tasks, so up to this number of tasks there are this many folds.
 MANY_WIDE_TASKS, WIDE_FOLDS = 2000, 3
+#: With many columns and more tasks, only `WIDE_FOLDS` folds are used.
+FOLDED_TASKS = 200
 #: Largest numbers of training and held-out tasks for selection.
 SELECTION_TRAIN, SELECTION_HELD_OUT = 2000, 1000
 #: Largest number of operations of a step of EM on second moments of all columns.
@@ -32,6 +34,8 @@ LARGEST_WORK = 4e9
 FEW_COLUMNS = 64
 #: With more columns the covariance is diagonal or of low rank.
 WIDE = 41
+#: Up to this number of columns, rows that are mostly non-zero are stored dense.
+DENSE_COLUMNS = 500
 #: Rows with a smaller fraction of non-zero entries are stored sparse and not centred.
 SPARSE = 0.25
 #: Multiples of τ that are tried; 1 comes first, so that it wins ties.
@@ -95,7 +99,9 @@ class TrainingData:
     def has_many_columns(self) -> bool:
         """Return whether several hundred steps of T d³ operations would take hours."""
         d = self.tasks.n_features + self.settings.fit_intercept
-        return d > FEW_COLUMNS and len(self) * d**3 > LARGEST_WORK
+        if d <= FEW_COLUMNS or len(self) * d**3 <= LARGEST_WORK:
+            return False
+        return d > DENSE_COLUMNS or _is_mostly_zero(self.tasks)
 
     @property
     def is_wide(self) -> bool:
@@ -148,7 +154,8 @@ class TrainingData:
         order = np.random.default_rng(self.seed(Draw.FOLDS)).permutation(T)
         fold = np.arange(T) % n_folds
         if T < MANY_TASKS or (self.has_many_columns and T < MANY_WIDE_TASKS):
-            n_used = n_folds if T < MANY_TASKS else min(n_folds, WIDE_FOLDS)
+            few_used = T >= MANY_TASKS or (self.is_wide and T >= FOLDED_TASKS)
+            n_used = min(n_folds, WIDE_FOLDS) if few_used else n_folds
             return [Fold(i, np.sort(order[fold != i]), np.sort(order[fold == i])) for i in range(n_used)]
         train, held_out = order[fold != 0][:SELECTION_TRAIN], order[fold == 0][:SELECTION_HELD_OUT]
         return [Fold(0, np.sort(train), np.sort(held_out))]

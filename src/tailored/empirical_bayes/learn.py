@@ -171,8 +171,10 @@ def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None
         model = fitted.scaled(best.scale)
     stage.begin("prior mean")
     fits: list[Mixture] = best.fits
-    # A single task has no held-out tasks.
-    learned = fit_shifts(data, model, fits, stage) if len(data) > 1 else FittedShifts([], [], [])
+    # A single task has no held-out tasks; with many columns a shift would have too many parameters.
+    learned = FittedShifts([], [[] for _ in data.folds if len(data) > 1], [])
+    if len(data) > 1 and not data.is_wide:
+        learned = fit_shifts(data, model, fits, stage)
     shifts = learned.shifts
     prior = mixture_prior(data.scaling, data.side, model, shifts, data.settings.clip)
     stage.begin("intervals")

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
+from .em import em
 from .mixture import Mixture
 from .moments import Moments
 from .rows import TaskRows, Tasks
@@ -43,6 +44,9 @@ TINY, LOG_BOUNDS = 1e-8, (-18.0, 8.0)
 
 #: Numbers of components, starts of the mixture of scores, and the smallest number of training tasks per component.
 COMPONENTS, SCORE_STARTS, TASKS_PER_COMPONENT = (2, 3, 4, 6, 8), 8, 20
+
+#: Number of standard errors by which more components must raise the evidence.
+SIGNIFICANT = 1.5
 
 #: c, δ and σ² of `recalibrate`.
 Calibration = tuple[float, float, float]
@@ -408,7 +412,7 @@ def _mixture_of_scores(tasks: Moments, n_components: int, seed: Seed) -> Mixture
     q = tasks.n_features
     single = Mixture(np.ones(1), np.zeros((1, q)), np.eye(q)[None], 1.0)
     if n_components == 1:
-        return single
+        return em(tasks, single, max_iter=20, learn_mean=False).mixture
     options: dict[str, Any] = {"learn_mean": False, "n_starts": SCORE_STARTS}
     return fit_mixture(tasks, single, n_components, seed=list(seed), **options)
 
@@ -451,10 +455,10 @@ class LowRankSearch:
     def __call__(self, max_factors: int) -> list[Selected]:
         """Return the best single component, and the best mixture if any has a higher evidence."""
         single, models = self._select_factors(max_factors)
-        n_components, mixtures = self._count_components(models)
+        n_components = self._count_components(models)
         if n_components == 1:
             return [single]
-        mixture = self._select_component_rank(single, models, mixtures)
+        mixture = self._select_component_rank(single, models, n_components)
         better = mixture.evidence.mean() > single.evidence.mean()
         return [single, mixture] if better else [single]
 
@@ -483,30 +487,25 @@ class LowRankSearch:
                 break
         return best, best_models
 
-    def _count_components(self, models: list[LowRank]) -> tuple[int, list[Mixture]]:
-        """Return the number of components of the scores, by their held-out evidence, and their mixture in each fold."""
-        pairs = zip(self.train, self.held_out, models, strict=True)
-        folds = [(scores(train, model), scores(held_out, model)) for train, held_out, model in pairs]
-        best: tuple[int, list[Mixture]] = (1, [])
-        evidence, n_failures = np.zeros(0), 0
+    def _count_components(self, models: list[LowRank]) -> int:
+        """Return the number of components of the scores, by the evidence of the held-out tasks of the first fold."""
+        train, held_out = scores(self.train[0], models[0]), scores(self.held_out[0], models[0])
+        best, evidence, n_failures = 1, np.zeros(0), 0
         for K in (1, *COMPONENTS):
-            if models[0].rank < 2 or len(folds[0][0]) < TASKS_PER_COMPONENT * K or n_failures == PATIENCE:
+            if models[0].rank < 2 or len(train) < TASKS_PER_COMPONENT * K or n_failures == PATIENCE:
                 break
-            mixtures = [_mixture_of_scores(train, K, self.seed) for train, _ in folds]
-            parts = [
-                held_out.posterior(m).log_evidence for (_, held_out), m in zip(folds, mixtures, strict=True)
-            ]
-            gain = np.concatenate(parts) - (evidence if K > 1 else 0.0)
-            n_failures += 1
-            if K == 1 or gain.mean() > 2.0 * gain.std() / np.sqrt(len(gain)):
-                best, evidence, n_failures = (K, mixtures), np.concatenate(parts), 0
+            mixture = _mixture_of_scores(train, K, self.seed)
+            now, n_failures = held_out.posterior(mixture).log_evidence, n_failures + 1
+            gain = now - evidence if K > 1 else now
+            if K == 1 or gain.mean() > SIGNIFICANT * gain.std() / np.sqrt(len(gain)):
+                best, evidence, n_failures = K, now, 0
         return best
 
-    def _select_component_rank(
-        self, single: Selected, models: list[LowRank], mixtures: list[Mixture]
-    ) -> Selected:
-        """Return the best rank of the components, from an equal share of the factors up or down."""
-        K, q = mixtures[0].n_components, single.n_factors
+    def _select_component_rank(self, single: Selected, models: list[LowRank], K: int) -> Selected:
+        """Return the best rank of the K components, from an equal share of the factors up or down."""
+        q = single.n_factors
+        pairs = zip(self.train, models, strict=True)
+        mixtures = [_mixture_of_scores(scores(tasks, model), K, self.seed) for tasks, model in pairs]
 
         def fit(rank: int) -> Selected:
             parts = zip(self.train, models, mixtures, strict=True)
