@@ -140,7 +140,7 @@ def select(data: TrainingData, stage: Stages) -> Selection:
     by_chain = (zip(*scored[i : i + n], strict=True) for i in range(0, len(scored), n))
     candidates = [_join(of_folds) for of_chain in by_chain for of_folds in of_chain]
     few = 1 < len(data) < FEW_TASKS
-    if len(data) >= FEW_TASKS and data.settings.varying is None:
+    if len(data) >= FEW_TASKS and data.is_wide and data.settings.varying is None:
         candidates += _low_rank(data, folds)
     if not few:
         candidates += _rescaled(data, folds, candidates)
