@@ -25,6 +25,7 @@ from tailored.empirical_bayes.selection import (
     likely_cause,
 )
 from tailored.exceptions import UnhelpfulWarning
+from tailored.gaussian import side
 from tailored.gaussian.structures import (
     FEW_PSEUDO_TASKS,
     Structure,
@@ -231,8 +232,9 @@ def test_components_are_counted_as_they_will_be_used(monkeypatch):
         return errors(data, board, mixture)
 
     monkeypatch.setattr(selection, "_errors", watched)
+    monkeypatch.setattr(side, "LEAST_GAIN", -np.inf)  # all side information is relevant
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
-    tasks = make_clusters(90, n_clusters=2, n_rows=20, n_features=4, rank=1, hint=0.9, random_state=0)
+    tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=0.8, random_state=0)
     data = data_of(tasks)
     data = replace(data, side=EmpiricalBayesLearner()._side_features(tasks))
     selection.count_components(data, None)
