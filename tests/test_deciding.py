@@ -25,8 +25,7 @@ from tailored.empirical_bayes.selection import (
     likely_cause,
 )
 from tailored.exceptions import UnhelpfulWarning
-from tailored.gaussian.moments import Moments
-from tailored.gaussian.side import SIDE_PENALTIES, SideStructure, fit_side, fit_side_path
+from tailored.gaussian import side
 from tailored.gaussian.structures import (
     FEW_PSEUDO_TASKS,
     Structure,
@@ -35,7 +34,6 @@ from tailored.gaussian.structures import (
     simple_structures,
 )
 from tailored.losses import Absolute, EpsilonInsensitive, Pinball, Squared
-from tailored.tasks.rows import Scaling
 
 
 def tasks_of(weights, n_rows, noise, seed, level=0.0):
@@ -128,44 +126,6 @@ def test_the_conditional_bias_needs_tasks_that_can_tell():
 # ------------------------------------------------------------------------------------ the description
 
 
-def test_what_a_penalty_is_worth():
-    """λ (1 + σ²/(nW)) tasks: with a level of each task and nothing else, Γ is a shrunk regression of task means."""
-    rng = np.random.default_rng(0)
-    T, n, penalty = 40, 3, 10.0
-    v = rng.normal(size=(T, 1))
-    v -= v.mean()
-    y = 2.0 * v + rng.normal(size=(T, 1)) + 0.8 * rng.normal(size=(T, n))
-    tasks = TaskSet.from_tasks([(np.ones((n, 1)), row) for row in y])
-    statistics = Moments.of(tasks, Scaling.raw(1), v)
-    for form in (SideStructure(penalty), SideStructure(penalty, intercept_only=True)):
-        fit = fit_side(statistics, form, 1, max_iter=20000, tol=1e-10)
-        W, noise = fit.rest.covariances[0, 0, 0], fit.rest.noise
-        worth = penalty * (1.0 + noise / (n * W))
-        plain = float(v[:, 0] @ y.mean(axis=1)) / float(v[:, 0] @ v[:, 0])
-        assert fit.Gamma[0, 0] == pytest.approx(plain * T / (T + worth), rel=1e-5)
-
-
-@pytest.mark.parametrize("intercept_only", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_the_path_ends_where_patience_would(intercept_only):
-    """From strong to weak penalties, a few steps reach what thousands reach from nothing."""
-    assert list(SIDE_PENALTIES) == sorted(SIDE_PENALTIES, reverse=True)
-    rng = np.random.default_rng(1)
-    T, n, d = 40, 3, 3
-    v = rng.normal(size=(T, 2))
-    Gamma = np.zeros((d, 2)) if intercept_only else rng.normal(size=(d, 2))
-    Gamma[-1] = [2.0, -1.0]
-    entries = []
-    for s in v:
-        X = np.column_stack([rng.normal(size=(n, d - 1)), np.ones(n)])
-        entries.append((X, X @ (Gamma @ s + 0.5 * rng.normal(size=d)) + rng.normal(size=n)))
-    statistics = Moments.of(TaskSet.from_tasks(entries), Scaling.raw(d), v)
-    form = SideStructure(SIDE_PENALTIES[-1], intercept_only)
-    slow = fit_side(statistics, form, 2, max_iter=20000, tol=1e-9).Gamma
-    quick, cold = fit_side_path(statistics, form, 2).Gamma, fit_side(statistics, form, 2).Gamma
-    assert np.abs(quick - slow).max() < 0.03 * np.abs(slow).max()
-    assert np.abs(quick - slow).max() < 1.05 * np.abs(cold - slow).max()
-
-
 def test_a_weak_effect_on_the_intercept_is_kept():
     """Of a size that is no chance for the likelihood, although held-out tasks alone could hardly tell."""
     kept = 0
@@ -177,8 +137,7 @@ def test_a_weak_effect_on_the_intercept_is_kept():
         learner = few_folds()
         data = data_of(TaskSet(X, y, groups, side_info=dict(enumerate(side))), n_folds=2)
         data = replace(data, side=learner._side_features(data.tasks))
-        chosen, _ = selection._select_side(data, lambda jobs: [f(*a, **k) for f, a, k in jobs])
-        kept += chosen is not None
+        kept += selection._select_side(data) is not None
     assert kept >= 3
 
 
@@ -273,6 +232,7 @@ def test_components_are_counted_as_they_will_be_used(monkeypatch):
         return errors(data, board, mixture)
 
     monkeypatch.setattr(selection, "_errors", watched)
+    monkeypatch.setattr(side, "LEAST_GAIN", -np.inf)  # all side information is relevant
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
     tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=0.8, random_state=0)
     data = data_of(tasks)

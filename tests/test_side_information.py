@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.linalg import block_diag
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
@@ -15,24 +16,26 @@ from tailored.empirical_bayes.data import significant
 from tailored.empirical_bayes.selection import Candidate, decide
 from tailored.feature_maps import MeanEmbedding, SideVector
 from tailored.feature_maps.side_features import DEGREE, KNOTS, LEAST_VALUES, Curve, SideFeatures
+from tailored.gaussian import side as side_module
 from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.moments import Moments
-from tailored.gaussian.side import (
-    SIDE_PENALTIES,
-    SideFit,
-    SideStructure,
-    _intercepts,
-    fit_side,
-    fit_side_path,
-    side_structures,
-)
+from tailored.gaussian.rows import TaskRows, statistics_of
+from tailored.gaussian.side import Effect, Group, SideStructure, fit_side, gate_penalties, select_side
 from tailored.gaussian.structures import Structure, StructureFitter
 from tailored.tasks.rows import Scaling
 
 D, Q = 3, 2
 
 
-def tiny(seed=0, T=25, n=4, level=0.0, intercept_only=False):
+#: Each feature is a group of its own.
+GROUPS = [Group(j, False, np.array([j]), np.eye(1)) for j in range(Q)]
+
+
+def effects(relevance=1.0, *, intercept_only=False, columns=range(Q)):
+    return SideStructure(tuple(Effect(j, False, intercept_only, relevance) for j in columns))
+
+
+def tiny(seed=0, T=25, n=4, level=0.0, intercept_only=False, layout=Moments):
     """Rows whose last column is constant, and features whose mean over the tasks is ``level``."""
     rng = np.random.default_rng(seed)
     Gamma = rng.normal(size=(D, Q))
@@ -46,26 +49,8 @@ def tiny(seed=0, T=25, n=4, level=0.0, intercept_only=False):
         X = np.column_stack([rng.normal(size=(n, D - 1)), np.ones(n)])
         y = X @ (np.arange(D) + Gamma @ s + L @ rng.normal(size=D)) + 0.4 * rng.normal(size=n)
         rows.append((X, y, s))
-    statistics = Moments.of(TaskSet.from_tasks(rows), Scaling.raw(D), v)
+    statistics = layout.of(TaskSet.from_tasks(rows), Scaling.raw(D), v)
     return statistics, rows, Gamma
-
-
-def by_least_squares(rows, W, noise, penalty, used, intercept_only):
-    """b and Γ that minimise Σ (y − X(b + Γv))ᵀ (XWXᵀ + σ²I)⁻¹ (..) + penalty tr ΓᵀW⁻¹Γ, by one large system."""
-    d = len(W)
-    A, right = np.zeros((d * (1 + used),) * 2), np.zeros(d * (1 + used))
-    for X, y, s in rows:
-        Z = np.hstack([X, *(X * value for value in s[:used])])
-        V = np.linalg.inv(X @ W @ X.T + noise * np.eye(len(y)))
-        A += Z.T @ V @ Z
-        right += Z.T @ V @ y
-    A[d:, d:] += penalty * np.kron(np.eye(used), np.linalg.inv(W))
-    free = np.ones(len(A), dtype=bool)
-    if intercept_only:
-        free[d:] = np.tile(np.arange(d) == d - 1, used)
-    out = np.zeros(len(A))
-    out[free] = np.linalg.solve(A[np.ix_(free, free)], right[free])
-    return out[:d], out[d:].reshape(used, d).T
 
 
 def log_likelihood(rows, b, Gamma, W, noise):
@@ -75,44 +60,45 @@ def log_likelihood(rows, b, Gamma, W, noise):
     )
 
 
-# ------------------------------------------------------------------------------------------- Γ by EM
+# ------------------------------------------------------------------------------------------- fits of Γ
 
 
+@pytest.mark.parametrize("layout", [Moments, TaskRows])
 @pytest.mark.parametrize("level", [0.0, 0.7])
-@pytest.mark.parametrize("penalty", [1.0, 30.0])
 @pytest.mark.parametrize("intercept_only", [False, True])
-def test_where_em_ends_is_generalised_least_squares(intercept_only, penalty, level):
-    """Given W and σ², Γ and b are those of the penalised likelihood; features need not be centred for it."""
-    statistics, rows, _ = tiny(level=level, intercept_only=intercept_only)
-    fit = fit_side(statistics, SideStructure(penalty, intercept_only), Q, max_iter=5000, tol=1e-9)
+def test_effects_are_generalised_least_squares_with_their_prior(intercept_only, level, layout):
+    """Given W and σ², b and Γ maximise the likelihood times the prior of Γ; features need not be centred for it."""
+    statistics, rows, _ = tiny(level=level, intercept_only=intercept_only, layout=layout)
+    relevance = 0.02
+    fit = fit_side(statistics, effects(relevance, intercept_only=intercept_only), GROUPS, max_iter=5)
     W, noise = fit.rest.covariances[0], fit.rest.noise
-    pull = penalty * np.mean(statistics.side**2)
-    b, Gamma = by_least_squares(rows, W, noise, pull, Q, intercept_only)
-    np.testing.assert_allclose(fit.Gamma, Gamma, atol=1e-6)
-    np.testing.assert_allclose(fit.rest.means[0], b, atol=1e-6)
-    if intercept_only:
-        assert not fit.Gamma[:-1].any()
-    # the same by direct minimisation, to be sure of the one large system
-    precision, covariances = np.linalg.inv(W), [X @ W @ X.T + noise * np.eye(len(y)) for X, y, _ in rows]
-    inverses = [np.linalg.inv(V) for V in covariances]
+    plain = fit_mixed_model(statistics, max_iter=30, tol=1e-6).covariances[0]
+    squares = np.mean(statistics.side**2, axis=0)
+    inverses = [np.linalg.inv(X @ W @ X.T + noise * np.eye(len(y))) for X, y, _ in rows]
 
     def objective(flat):
         b, moved = flat[:D], np.zeros((D, Q))
         moved[-1 if intercept_only else slice(None)] = flat[D:].reshape(-1, Q)
         left = [y - X @ (b + moved @ s) for X, y, s in rows]
-        return sum(e @ P @ e for e, P in zip(left, inverses, strict=True)) + pull * np.trace(
-            moved.T @ precision @ moved
-        )
+        value = sum(e @ P @ e for e, P in zip(left, inverses, strict=True))
+        if intercept_only:
+            return value + (moved[-1] ** 2 @ squares) / (relevance * plain[-1, -1])
+        return value + np.trace((moved * squares).T @ np.linalg.solve(plain, moved)) / relevance
 
     start = np.zeros(D + (1 if intercept_only else D) * Q)
     found = minimize(objective, start, method="BFGS", options={"gtol": 1e-5}).x
-    np.testing.assert_allclose(found[D:].reshape(-1, Q), Gamma[-1:] if intercept_only else Gamma, atol=1e-4)
+    Gamma = fit.Gamma[-1:] if intercept_only else fit.Gamma
+    np.testing.assert_allclose(found[D:].reshape(-1, Q), Gamma, atol=1e-4)
+    np.testing.assert_allclose(found[:D], fit.rest.means[0], atol=1e-4)
+    assert Gamma.any()
+    if intercept_only:
+        assert not fit.Gamma[:-1].any()
 
 
 def test_where_em_ends_the_variances_are_most_likely():
-    """W and σ² are those of the likelihood given Γ: the penalty on Γ has no say in them."""
+    """W and σ² are those of the likelihood given Γ: the prior of Γ has no say in them."""
     statistics, rows, _ = tiny(T=40)
-    fit = fit_side(statistics, SideStructure(5.0), Q, max_iter=5000, tol=1e-9)
+    fit = fit_side(statistics, effects(0.1), GROUPS, max_iter=5000, tol=1e-9)
     b, W, noise = fit.rest.means[0], fit.rest.covariances[0], fit.rest.noise
     best = log_likelihood(rows, b, fit.Gamma, W, noise)
     rng = np.random.default_rng(0)
@@ -127,80 +113,125 @@ def test_where_em_ends_the_variances_are_most_likely():
     assert log_likelihood(rows, b, fit.Gamma, W, 0.98 * noise) < best
 
 
-def test_model_of_a_fit_explains_the_tasks_as_they_are():
-    statistics, rows, _ = tiny()
-    fit = fit_side(statistics, SideStructure(1.0), Q)
-    expected = log_likelihood(rows, fit.rest.means[0], fit.Gamma, fit.rest.covariances[0], fit.rest.noise)
-    assert statistics.posterior(fit.model).log_evidence.sum() == pytest.approx(expected, rel=1e-8)
-    plain = fit_mixed_model(statistics)
-    assert expected > statistics.posterior(plain).log_evidence.sum() + 5.0
-
-
-def test_intercepts_are_regressed_given_the_other_weights():
-    """argmin over γ of Σ (δ − eγᵀv)ᵀ W⁻¹ (δ − eγᵀv) is a regression of δ_e − W_eo W_oo⁻¹ δ_o on v."""
-    rng = np.random.default_rng(0)
-    L = rng.normal(size=(4, 4))
-    W, deviations, v = L @ L.T + 0.1 * np.eye(4), rng.normal(size=(30, 4)), rng.normal(size=(30, 2))
-    P = np.linalg.inv(W)
-    np.testing.assert_allclose(
-        _intercepts(deviations, W), deviations @ P[:, -1] / P[-1, -1], rtol=1e-5, atol=1e-6
-    )
-
-    def objective(gamma):
-        left = deviations.copy()
-        left[:, -1] -= v @ gamma
-        return np.einsum("ti,ij,tj->", left, P, left)
-
-    found = minimize(objective, np.zeros(2), options={"gtol": 1e-8}).x
-    expected = np.linalg.lstsq(v, _intercepts(deviations, W), rcond=None)[0]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    # an intercept alone has nothing to be regressed on; weights that do not vary say nothing
-    np.testing.assert_array_equal(_intercepts(deviations[:, -1:], np.eye(1)), deviations[:, -1])
-    alone = np.diag([0.0, 0.0, 0.0, 2.0])
-    np.testing.assert_allclose(_intercepts(deviations, alone), deviations[:, -1])
-
-
-def test_a_penalty_shrinks_and_another_start_changes_nothing():
+def test_relevance_decides_how_much_is_shrunk():
     statistics, _, Gamma = tiny(T=60, n=8)
-    options = {"max_iter": 3000, "tol": 1e-8}
-    sizes, fit = [], None
-    for penalty in (1e-3, 1.0, 100.0, 1e6):
-        fit = fit_side(statistics, SideStructure(penalty), Q, fit, **options)
-        cold = fit_side(statistics, SideStructure(penalty), Q, **options)
-        np.testing.assert_allclose(fit.Gamma, cold.Gamma, atol=1e-4)
-        sizes.append(np.linalg.norm(fit.Gamma))
-        if penalty == 1e-3:
-            np.testing.assert_allclose(fit.Gamma, Gamma, atol=0.5)
-    assert (np.diff(sizes) < 0).all()
-    assert sizes[-1] < 1e-3
+    fits = [fit_side(statistics, effects(g), GROUPS, max_iter=200).Gamma for g in (1e-8, 1e-3, 0.1, 100.0)]
+    sizes = [np.linalg.norm(fit) for fit in fits]
+    assert (np.diff(sizes) > 0).all()
+    assert sizes[0] < 1e-3
+    np.testing.assert_allclose(fits[-1], Gamma, atol=0.5)
+    assert not fit_side(statistics, effects(columns=[1]), GROUPS).Gamma[:, 0].any()
 
 
-def test_linear_forms_leave_the_curved_features_alone():
-    statistics, _, _ = tiny()
-    assert not fit_side(statistics, SideStructure(1.0), 1).Gamma[:, 1:].any()
-    curved = fit_side(statistics, SideStructure(1.0, curved=True), 1)
-    assert curved.Gamma[:, 1:].any()
-    # from a fit of another form: what this one may not move is put back
-    again = fit_side(
-        statistics, SideStructure(1.0, intercept_only=True), 1, SideFit(curved.Gamma, curved.rest)
-    )
-    assert not again.Gamma[:, 1:].any()
-    assert not again.Gamma[:-1].any()
+def test_many_tasks_are_fitted_from_some_and_estimated_from_all(monkeypatch):
+    statistics, _, _ = tiny(T=90, n=6)
+    whole = fit_side(statistics, effects(0.5), GROUPS)
+    monkeypatch.setattr(side_module, "MOST_TASKS", 45)
+    some = fit_side(statistics, effects(0.5), GROUPS)
+    half = fit_side(statistics.take(slice(None, None, 2)), effects(0.5), GROUPS)
+    assert some.rest.noise == pytest.approx(half.rest.noise, rel=1e-3)
+    assert np.abs(some.Gamma - whole.Gamma).max() < 0.3 * np.abs(half.Gamma - whole.Gamma).max()
 
 
-def test_forms_come_simplest_first():
-    forms = side_structures(True, True)
-    n = len(SIDE_PENALTIES)
-    assert [(f.curved, f.intercept_only) for f in forms[::n]] == [
-        (False, True),
-        (False, False),
-        (True, True),
-        (True, False),
+# ------------------------------------------------------------------------------------ which are relevant
+
+
+@pytest.mark.parametrize("layout", [Moments, TaskRows])
+@pytest.mark.parametrize("intercept_only", [False, True])
+def test_the_gain_of_a_group_is_that_of_the_evidence(monkeypatch, intercept_only, layout):
+    """The evidence of all rows at once, dense: b has a wide prior, and effects add to the covariance of y."""
+    monkeypatch.setattr(side_module, "FLAT", 1e-3)
+    statistics, rows, _ = tiny(T=8, layout=layout)
+    both = Group(0, True, np.arange(2), np.array([[1.0, 0.3], [0.0, 0.5]]))
+    groups = [*GROUPS, both]
+    model = fit_mixed_model(statistics, max_iter=3)
+    structure = [Effect(1, False, False, 0.3), Effect(0, True, intercept_only)]
+    kept, candidate = side_module._terms(statistics, groups, structure, model.covariances[0])
+    [(gain, found)] = side_module._gains(statistics, model, [kept], [candidate])
+
+    X = block_diag(*(X for X, _, _ in rows))
+    y, T = np.concatenate([y for _, y, _ in rows]), len(rows)
+    W, noise = model.covariances[0], model.noise
+    V = X @ np.kron(np.eye(T), W) @ X.T + noise * np.eye(len(y))
+    ones = np.kron(np.ones((T, 1)), np.eye(D))
+    information = ones.T @ X.T @ np.linalg.solve(V, X @ ones)
+    V = V + X @ ones @ ones.T @ X.T * D / (1e-3 * np.trace(information))
+
+    def covariance(term, relevance):
+        u = statistics.side[:, term.features] @ term.R
+        return relevance * X @ np.kron(u @ u.T, term.L @ term.L.T) @ X.T
+
+    u = statistics.side @ both.root
+    assert np.mean((u**2).sum(axis=1)) * np.sum(candidate.R**2) == pytest.approx(np.sum(both.root**2))
+    expected = W if not intercept_only else np.diag([0.0, 0.0, W[-1, -1]])
+    np.testing.assert_allclose(candidate.L @ candidate.L.T, expected, atol=1e-8)
+    V = V + covariance(kept, 0.3)
+    zero = np.zeros(len(y))
+    without = multivariate_normal.logpdf(y, zero, V)
+    gains = [
+        multivariate_normal.logpdf(y, zero, V + covariance(candidate, g)) - without
+        for g in side_module.RELEVANCES
     ]
-    assert {f.penalty for f in forms[:n]} == set(SIDE_PENALTIES)
-    assert all(not f.intercept_only for f in side_structures(False, True))
-    assert all(not f.curved for f in side_structures(True, False))
-    assert len(side_structures(False, False)) == n
+    assert gain == pytest.approx(max(gains), abs=1e-6)
+    assert found.effect.relevance == side_module.RELEVANCES[np.argmax(gains)]
+
+
+def circle_with_noise(n_noise=4, seed=0, units=1.0, permuted=False):
+    """Tasks on a circle, and standard normal columns; the statistics, groups, features and tasks."""
+    tasks = make_circle(120, n_features=3, n_rows=8, random_state=seed)
+    rng = np.random.default_rng(seed)
+    place = tasks.side_info.astype(float)
+    if permuted:
+        place = place[rng.permutation(len(place))]
+    side = np.hstack([rng.normal(size=(120, n_noise)), place])
+    side = side * units ** np.arange(1 + n_noise) + units
+    tasks = TaskSet.from_arrays(tasks.X * units, tasks.y, tasks.offsets, tasks.labels, side)
+    features = SideFeatures.fit(SideVector(), tasks)
+    v = features(tasks)
+    return statistics_of(tasks, Scaling.of(tasks, True, centre=True), v), features.groups(v)
+
+
+def test_noise_is_dropped_and_the_place_on_the_circle_kept():
+    found = select_side(*circle_with_noise(), has_intercept=True)
+    assert found.describe() == {"columns": [4], "curved": [4], "effect on": "all weights"}
+    assert select_side(*circle_with_noise(permuted=True), has_intercept=True) is None
+
+
+def test_relevance_does_not_depend_on_units():
+    statistics, groups = circle_with_noise()
+    others = circle_with_noise(units=37.0)
+    found, other = (select_side(s, g, has_intercept=True) for s, g in ((statistics, groups), others))
+    assert found == other
+    for one, two in zip(found.effects, other.effects, strict=True):
+        assert one.relevance == pytest.approx(two.relevance, rel=1e-5)
+    effect, same = (fit.side @ fit_side(fit, found, g).Gamma.T for fit, g in ((statistics, groups), others))
+    np.testing.assert_allclose(same, effect, atol=1e-5 * np.abs(effect).max())
+
+
+def test_only_coefficients_that_vary_have_effects():
+    statistics, _, _ = tiny(T=60, n=8)
+    found = select_side(statistics, GROUPS, has_intercept=True, varying=(1, 2))
+    assert found is not None
+    Gamma = fit_side(statistics, found, GROUPS).Gamma
+    assert Gamma[1].any()
+    assert not Gamma[0].any()
+    only = select_side(statistics, GROUPS, has_intercept=True, varying=(2,))
+    assert only.describe()["effect on"] == "intercept"
+    assert all(not e.intercept_only for e in select_side(statistics, GROUPS, has_intercept=False).effects)
+
+
+def test_relevant_features_of_mixing_weights():
+    rng = np.random.default_rng(0)
+    component = rng.integers(3, size=90)
+    hint = np.where(rng.random(90) < 0.7, component, rng.integers(3, size=90))
+    side = np.hstack([rng.normal(size=(90, 5)), np.eye(3)[hint]])
+    groups = [Group(j, False, np.array([j]), np.eye(1)) for j in range(5)]
+    groups.append(Group(5, False, np.arange(5, 8), np.eye(3)))
+    shares = 0.1 / 3 + 0.9 * np.eye(3)[component]
+    penalties = gate_penalties(side, groups, shares, 4.0)
+    # as if the three relevant features were all
+    np.testing.assert_allclose(penalties, [np.inf] * 5 + [4.0 * 3 / 8] * 3)
+    assert np.isinf(gate_penalties(side, groups, shares[rng.permutation(90)], 4.0)).all()
 
 
 # ----------------------------------------------------------------------------------------- features
@@ -326,7 +357,7 @@ def test_the_circle_is_found(monkeypatch):
     both, truth = make_circle(500, n_features=4, n_rows=10, random_state=0, return_truth=True)
     train, test = both[:200], both[200:]
     learner = few_folds().fit(train)
-    assert learner.side_structure_["curved"]
+    assert learner.side_structure_["curved"] == [0]
     assert learner.side_structure_["effect on"] == "all weights"
     support, query = test.support_query(3, random_state=0)
     oracle = CurveOracle(truth.mean, truth.spread, truth.noise).task_errors(support, query).mean()
@@ -384,9 +415,9 @@ def test_a_description_without_meaning_moves_nothing():
 
 def test_a_fitter_takes_the_description_off_first():
     statistics, rows, _ = tiny(T=40)
-    fitter = StructureFitter.of(statistics, [0], SideStructure(1.0), Q)
+    fitter = StructureFitter.of(statistics, [0], effects(), GROUPS)
     model = fitter.most_likely(Structure("mixed model", learn_mean=True))
-    np.testing.assert_array_equal(model.side, fit_side_path(statistics, SideStructure(1.0), Q).Gamma)
+    np.testing.assert_array_equal(model.side, fit_side(statistics, effects(), GROUPS).Gamma)
     expected = log_likelihood(rows, model.means[0], model.side, model.covariances[0], model.noise)
     assert statistics.posterior(model).log_evidence.sum() == pytest.approx(expected, rel=1e-8)
     # tasks that share nothing have no description to share

@@ -17,7 +17,7 @@ from tailored.gaussian.em import fit_mixed_model
 from tailored.gaussian.errors import mean_covariance, task_estimates
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.gaussian.side import SideStructure
+from tailored.gaussian.side import Effect, SideFit, Term
 from tailored.summaries.tables import Table
 from tailored.summaries.training import TrainingSummary
 from tailored.tasks.rows import Scaling
@@ -77,24 +77,26 @@ def test_mean_covariance_is_that_of_generalised_least_squares():
 
 @pytest.mark.parametrize("intercept_only", [False, True])
 def test_covariance_of_side_effects_with_their_prior(intercept_only):
-    """A penalised Γ is a random one: the mixed model's equations for b and Γ together, written out."""
+    """Γ is random: the mixed model's equations for b and Γ together, written out."""
     tasks, _ = draw(25, side=2)
     S = tasks.side_info.astype(float)
     statistics = Moments.of(tasks, Scaling.raw(1, True), S)
-    model, form = replace(MODEL, side=np.zeros((2, 2))), SideStructure(3.0, intercept_only)
-    found = mean_covariance(model, statistics, learn_mean=True, side=form, n_linear=2)
+    model, L = replace(MODEL, side=np.zeros((2, 2))), np.array([[0.8, 0.0], [0.3, 0.5]])
+    L = L[:, :1] * [[0.0], [1.0]] if intercept_only else L
+    terms = [Term(Effect(j, False, intercept_only, 0.2), np.array([j]), L, 0.5 * np.eye(1)) for j in range(2)]
+    found = mean_covariance(model, statistics, learn_mean=True, side=SideFit(model.side, model, terms))
     W, information = MODEL.covariances[0], 0.0
     for (X, _), s in zip(blocks(tasks), S, strict=True):
         D = X @ np.hstack([np.eye(2), s[0] * np.eye(2), s[1] * np.eye(2)])
         information = information + D.T @ np.linalg.inv(X @ W @ X.T + 0.4 * np.eye(len(X))) @ D
-    pull = 3.0 * np.mean(S**2)
     prior = np.zeros((6, 6))
-    prior[2:4, 2:4] = prior[4:, 4:] = pull * np.linalg.inv(W)
+    if intercept_only:
+        prior[3, 3] = prior[5, 5] = 1.0 / (0.2 * 0.25 * L[1, 0] ** 2)
+    else:
+        prior[2:4, 2:4] = prior[4:, 4:] = np.linalg.inv(0.2 * 0.25 * L @ L.T)
     kept = [0, 1, 3, 5] if intercept_only else range(6)
     want = np.linalg.inv((information + prior)[np.ix_(kept, kept)])
     np.testing.assert_allclose(found.covariance, want, rtol=1e-6)
-    # The prior of an intercept alone is what the other weights leave open.
-    assert np.linalg.inv(W)[1, 1] == pytest.approx(1.0 / (W[1, 1] - W[0, 1] ** 2 / W[0, 0]))
 
 
 def test_no_standard_error_for_an_unidentified_column():

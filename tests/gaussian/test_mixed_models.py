@@ -12,10 +12,11 @@ from tailored import TaskSet
 from tailored.datasets import make_clusters
 from tailored.empirical_bayes.query_bias import QueryBias, smoothed
 from tailored.feature_maps.posterior import TaskSummary
+from tailored.gaussian import side
 from tailored.gaussian.em import NOISE_FLOOR, Shrinkage, em, factor_target, fit_mixed_model, truncate
 from tailored.gaussian.mixture import Mixture, Want
 from tailored.gaussian.moments import Moments
-from tailored.gaussian.side import SideStructure, fit_side
+from tailored.gaussian.side import Effect, Group, SideStructure, fit_side
 from tailored.gaussian.starts import fit_mixture
 from tailored.gaussian.structures import (
     FACTORS,
@@ -186,12 +187,12 @@ def test_side_information_in_the_mean():
     for name in ("gram", "cross", "square", "sizes", "side"):
         found = getattr(statistics.shifted(shift), name)
         np.testing.assert_allclose(found, getattr(expected, name), atol=1e-9)
-    found = fit_side(statistics, SideStructure(1.0), 2)
+    groups = [Group(j, False, np.array([j]), np.eye(1)) for j in range(2)]
+    structure = SideStructure((Effect(0), Effect(1)))
+    found = fit_side(statistics, structure, groups)
     np.testing.assert_allclose(found.Gamma, Gamma, atol=0.15)
     np.testing.assert_allclose(found.rest.covariances[0], 0.1 * np.eye(3), atol=0.1)
-    np.testing.assert_array_equal(found.model.side, found.Gamma)
-    assert np.abs(fit_side(statistics, SideStructure(1e6), 2).Gamma).max() < 0.01
-    fitter = StructureFitter.of(statistics, [0], SideStructure(1.0), 2)
+    fitter = StructureFitter.of(statistics, [0], structure, groups)
     model = fitter.fit(Structure("mixed model", learn_mean=True))
     assert np.trace(model.covariances[0]) < 0.6
     assert fitter.fit(Structure("independent", ridge=1.0)).side is None
@@ -250,12 +251,14 @@ def test_interpolating_and_degenerate_tasks_stay_finite(structure):
 
 @pytest.mark.parametrize("has_side", [False, True])
 @pytest.mark.parametrize("has_intercept", [False, True])
-def test_every_form_can_be_fitted(has_intercept, has_side):
+def test_every_form_can_be_fitted(has_intercept, has_side, monkeypatch):
     tasks = make_clusters(30, n_clusters=2, n_rows=12, n_features=4, rank=1, random_state=0)
     units = Scaling.of(tasks, has_intercept, centre=True)
-    side = np.random.default_rng(0).normal(size=(30, 2)) if has_side else None
-    statistics, d = Moments.of(tasks, units, side), 4 + has_intercept
-    fitter = StructureFitter(statistics, [0])
+    v = np.random.default_rng(0).normal(size=(30, 2)) if has_side else None
+    statistics, d = Moments.of(tasks, units, v), 4 + has_intercept
+    groups = [Group(0, False, np.arange(2), np.eye(2))] if has_side else []
+    monkeypatch.setattr(side, "LEAST_GAIN", -np.inf)  # every group is relevant
+    fitter = StructureFitter(statistics, [0], groups=groups)
     forms = [
         form
         for chain in all_structures(2, True, has_intercept=has_intercept, has_side=has_side)

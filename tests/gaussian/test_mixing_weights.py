@@ -14,6 +14,7 @@ from tailored.empirical_bayes import selection
 from tailored.gaussian.em import CONSTANT_PENALTY, constant_gates, em, fit_gates, fit_mixed_model
 from tailored.gaussian.mixture import Mixture, Want, log_gates
 from tailored.gaussian.moments import Moments
+from tailored.gaussian.side import Group
 from tailored.gaussian.starts import fit_mixture
 from tailored.gaussian.structures import Structure, StructureFitter
 from tailored.tasks.rows import Scaling
@@ -199,7 +200,7 @@ def errors(mixture, tasks, n_support):
 def test_gates_use_what_a_description_says():
     both = two_clusters(240, 0.9, seed=3)
     train, test = both[:120], both[120:]
-    fitter = StructureFitter(statistics_of(train), [0])
+    fitter = StructureFitter(statistics_of(train), [0], groups=[Group(0, False, np.arange(2), np.eye(2))])
     form = Structure("mixture", 2)
     without = fitter.fit(form)
     gated = fitter.fit(replace(form, gate_penalty=1.0))
@@ -215,7 +216,7 @@ def test_gates_use_what_a_description_says():
 def test_an_uninformative_description_costs_nothing():
     both = two_clusters(240, 0.0, seed=4)
     train, test = both[:120], both[120:]
-    fitter = StructureFitter(statistics_of(train), [0])
+    fitter = StructureFitter(statistics_of(train), [0], groups=[Group(0, False, np.arange(2), np.eye(2))])
     form = Structure("mixture", 2)
     without, gated = fitter.fit(form), fitter.fit(replace(form, gate_penalty=10.0))
     for n_support in (1, 3, 8):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .._utils.records import cached_property
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.rows import Tasks, statistics_of
+from ..gaussian.side import Group
 from ..losses import Loss
 from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import Rows, Scaling, clipped, predictions, task_means
@@ -56,6 +57,7 @@ class Draw(IntEnum):
     INTERVAL_ROWS = 6
     SHARED_REGRESSOR = 7
     SUMMARY_TASKS = 8
+    SIDE_TASKS = 9
 
 
 @dataclass(frozen=True)
@@ -133,10 +135,13 @@ class TrainingData:
         """Return whether the model may use the side features; features of rows would fit their noise."""
         return self.side is not None and self.side.from_side_info
 
-    @property
-    def n_linear(self) -> int:
-        """Number of side features without the nonlinear ones."""
-        return 0 if self.side is None else self.side.n_linear
+    @cached_property
+    def groups(self) -> list[Group]:
+        """Groups of side features that are relevant together."""
+        if not self.has_side:
+            return []
+        assert self.side is not None
+        return self.side.groups(self.side(self.tasks))
 
     def seed(self, purpose: Draw, number: int = 0) -> list[int]:
         return [self.settings.seed, purpose, number]

@@ -23,7 +23,7 @@ from .._utils.threads import single_threaded_blas
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.em import Source
 from ..gaussian.mixture import Mixture
-from ..gaussian.side import SideStructure
+from ..gaussian.side import Effect, SideStructure
 from ..gaussian.structures import StructureFitter, all_structures, refine, varying_structures
 from ..priors.base import Prior
 from ..priors.intervals import calibrate
@@ -158,7 +158,7 @@ def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None
             data.statistics,
             data.seed(Draw.STRUCTURE_STARTS),
             selection.side,
-            data.n_linear,
+            data.groups,
             data.settings.fit_intercept,
         )
         if len(data) >= MANY_TASKS:
@@ -233,7 +233,7 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None] | None) -> Le
         prior,
         best.structure,
         best.scale,
-        SideStructure(best.penalty, curved=True) if best.penalty else None,
+        _all_effects(data, best.penalty) if best.penalty else None,
         None,
         best.errors,
         float(np.nanmean(best.errors)),
@@ -243,6 +243,11 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None] | None) -> Le
         basic_summary(data, best.errors, task_means),
         warning=warning,
     )
+
+
+def _all_effects(data: TrainingData, penalty: float) -> SideStructure:
+    """Return the effects of all side features on factors, which have one penalty."""
+    return SideStructure(tuple(Effect(g.column, g.curved, relevance=1.0 / penalty) for g in data.groups))
 
 
 def mixture_prior(

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from .._utils.progress import Stages
 from .._utils.threads import single_threaded_blas
-from ..gaussian.em import em, fit_mixed_model
+from ..gaussian.em import fit_mixed_model
 from ..gaussian.low_rank import LowRankSearch, RotatedTasks
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import Tasks
-from ..gaussian.side import SIDE_PENALTIES, SideFit, SideStructure, fit_side, side_structures
+from ..gaussian.side import MOST_TASKS, SideStructure, select_side
 from ..gaussian.starts import fit_mixture
 from ..gaussian.structures import (
     GATE_PENALTIES,
@@ -41,8 +41,6 @@ Array = NDArray[np.float64]
 
 #: With fewer tasks none is held out: structures are compared by AIC.
 FEW_TASKS = 40
-#: Gain in the log evidence of all held-out tasks that an effect of side information on the intercept must have.
-LEAST_EVIDENCE = 0.5
 #: More components must lower the held-out error by this fraction.
 LEAST_GAIN = 1e-3
 #: Numbers of components; the search ends after two in a row without a gain.
@@ -111,13 +109,12 @@ def select(data: TrainingData, stage: Stages) -> Selection:
     with single_threaded_blas():
         parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem", return_as="generator")
         side: SideStructure | None = None
-        results: list[dict[str, Any]] = []
         if len(data) == 1:
             # A single task cannot inform about others.
             chains = all_structures(1, False)[:1]
         else:
             stage.begin("side information")
-            side, results = _select_side(data, parallel)
+            side = _select_side(data)
             if data.settings.varying is not None:
                 chains = varying_structures(data.settings.varying, few=len(data) < FEW_TASKS)
             elif len(data) < FEW_TASKS:
@@ -144,7 +141,7 @@ def select(data: TrainingData, stage: Stages) -> Selection:
         candidates += _low_rank(data, folds)
     if not few:
         candidates += _rescaled(data, folds, candidates)
-    results += [
+    results: list[dict[str, Any]] = [
         {**c.structure.describe(), "scale": c.scale, "error": c.error, "evidence": c.mean_evidence}
         for c in candidates
     ]
@@ -228,7 +225,7 @@ def decide(candidates: list[Candidate]) -> Candidate:
 
 def decide_by_aic(data: TrainingData, candidates: list[Candidate], side: SideStructure | None) -> Candidate:
     """Return the candidate with the lowest AIC of a fit to all tasks."""
-    fitter = StructureFitter.of(data.statistics, data.seed(Draw.STRUCTURE_STARTS), side, data.n_linear)
+    fitter = StructureFitter.of(data.statistics, data.seed(Draw.STRUCTURE_STARTS), side, data.groups)
     d = data.statistics.n_features
 
     def aic(candidate: Candidate) -> float:
@@ -249,55 +246,23 @@ def _best_ridge(data: TrainingData) -> Structure:
         return max(structures, key=lambda s: data.statistics.posterior(fitter.fit(s)).log_evidence.sum())
 
 
-def _select_side(data: TrainingData, parallel: Any) -> tuple[SideStructure | None, list[dict[str, Any]]]:
-    """Select the effects of side information in a plain mixed model, by the evidence of held-out tasks.
+def _select_side(data: TrainingData) -> SideStructure | None:
+    """Select the effects of side information in a plain mixed model, on a sample if there are many tasks.
 
     Features of the rows are not used: Γ would fit the noise of the rows.
     """
     if not data.has_side:
-        return None, []
-    assert data.side is not None
-    has_curves = data.n_linear < len(data.side.mean)
-    options = side_structures(data.settings.fit_intercept, has_curves, data.settings.varying)
-    by_fold = list(parallel(joblib.delayed(_side_evidence)(data, fold, options) for fold in data.folds))
-    evidence = [np.concatenate(of_folds) for of_folds in zip(*by_fold, strict=True)]
-    results: list[dict[str, Any]] = []
-    for option, values in zip([None, *options], evidence, strict=True):
-        described = {"penalty": None} if option is None else option.describe()
-        mean = float(np.mean(values))
-        results.append({"kind": "side information", **described, "error": -mean, "evidence": mean})
-    # Effects on the intercept are expected and shrunk where they are small, so a small gain suffices.  Later options have
-    # more parameters and must exceed the best so far by a standard error.
-    best = 0
-    for first in range(1, len(evidence), len(SIDE_PENALTIES)):
-        group = range(first, first + len(SIDE_PENALTIES))
-        likely = max(group, key=lambda i: float(np.mean(evidence[i])))
-        gain = evidence[likely] - evidence[best]
-        simplest = first == 1 and options[0].intercept_only
-        least = LEAST_EVIDENCE / len(gain) if simplest else gain.std() / np.sqrt(len(gain))
-        if gain.mean() > least:
-            best = likely
-    return (options[best - 1] if best else None), results
-
-
-def _side_evidence(data: TrainingData, fold: Fold, options: list[SideStructure]) -> list[Array]:
-    """Return the log evidence of the held-out tasks without side information and with each option."""
-    assert data.side is not None
-    with single_threaded_blas():
-        train, held_out = (data.statistics.take(part) for part in (fold.train, fold.held_out))
-        plain = fit_mixed_model(train, max_iter=30, tol=1e-6, varying=data.settings.varying)
-        fit = SideFit(np.zeros((train.n_features, len(data.side.mean))), plain)
-        out = [held_out.posterior(plain).log_evidence]
-        for option in options:
-            fit = fit_side(train, option, data.n_linear, fit)
-            out.append(held_out.posterior(fit.model).log_evidence)
-        return out
+        return None
+    order = np.random.default_rng(data.seed(Draw.SIDE_TASKS)).permutation(len(data))
+    tasks = data.statistics.take(np.sort(order[:MOST_TASKS]))
+    options: dict[str, Any] = {"has_intercept": data.settings.fit_intercept, "varying": data.settings.varying}
+    return select_side(tasks, data.groups, **options)
 
 
 def _fitter(data: TrainingData, fold: Fold, side: SideStructure | None) -> StructureFitter:
     seed = data.seed(Draw.STRUCTURE_STARTS, fold.number)
     return StructureFitter.of(
-        data.statistics.take(fold.train), seed, side, data.n_linear, data.settings.fit_intercept
+        data.statistics.take(fold.train), seed, side, data.groups, data.settings.fit_intercept
     )
 
 
@@ -367,9 +332,7 @@ def count_components(data: TrainingData, side: SideStructure | None) -> tuple[in
         seed = data.seed(Draw.COMPONENT_STARTS, K)
         mixture = fit_mixture(fitter.tasks, singles[learn_mean], K, seed=seed, **short)
         if data.has_side:
-            mixture = em(
-                fitter.tasks, mixture, gate_penalty=GATE_PENALTIES[0], max_iter=5, learn_mean=learn_mean
-            ).mixture
+            mixture = fitter.with_gates(mixture, GATE_PENALTIES[0], max_iter=5, learn_mean=learn_mean)
         return evaluate(mixture)
 
     def is_better(new_evidence: Array, new_error: float) -> bool:

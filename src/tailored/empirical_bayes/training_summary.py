@@ -49,8 +49,7 @@ def training_summary(
         model,
         data.statistics if sample is None else data.statistics.take(sample),
         learn_mean=structure.learn_mean,
-        side=selection.side if structure.kind != "independent" else None,
-        n_linear=data.n_linear,
+        side=fitter.side_fit if structure.kind != "independent" else None,
         repeated=1.0 if sample is None else len(data) / len(sample),
         times=n_tasks / len(data),
     )

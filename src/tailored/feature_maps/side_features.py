@@ -9,6 +9,7 @@ from scipy.interpolate import BSpline
 
 from .._utils.records import Record
 from .._utils.validation import check_divisor, check_shape
+from ..gaussian.side import Group
 from ..tasks.rows import LIMIT
 from ..tasks.task_set import TaskSet
 from .base import Array, FeatureMap
@@ -16,6 +17,10 @@ from .side_info import SideVector
 
 #: Number of knots of a spline, at quantiles of the training tasks, and its degree.
 KNOTS, DEGREE = 7, 3
+#: A tail is long if it is twice as far from the median as this quantile.
+TAIL = 0.05
+#: Squared correlation above which the smoothest function of a spline is the linear feature.
+NEARLY_LINEAR = 0.9
 #: Least number of distinct values of a column with a spline.
 LEAST_VALUES = 8
 
@@ -46,7 +51,10 @@ class Curve(Record):
     @classmethod
     def fit(cls, values: Array, column: int) -> Curve | None:
         """Place the knots; return None for a feature with too few distinct values."""
-        inner = np.unique(np.quantile(values, np.linspace(0.0, 1.0, KNOTS)))
+        low, middle, high = np.quantile(values, [TAIL, 0.5, 1.0 - TAIL])
+        # A long tail is left out: it would stretch the spline.
+        inside = np.clip(values, 2.0 * low - middle, 2.0 * high - middle)
+        inner = np.unique(np.quantile(inside, np.linspace(0.0, 1.0, KNOTS)))
         if len(np.unique(values)) < LEAST_VALUES or len(inner) < 4:
             return None
         return cls(column, np.concatenate([[inner[0]] * DEGREE, inner, [inner[-1]] * DEGREE]))
@@ -59,6 +67,12 @@ class Curve(Record):
         inside = np.clip(features[:, self.column], self.knots[0], self.knots[-1])
         # The basis functions add up to one, so the first is redundant.
         return BSpline.design_matrix(inside, self.knots, DEGREE).toarray()[:, 1:]
+
+    @property
+    def roughness(self) -> Array:
+        """Return the sum of squared second differences of the coefficients, as a matrix (Eilers and Marx, 1996)."""
+        second = np.diff(np.eye(self.n_features + 1), n=2, axis=0)[:, 1:]
+        return second.T @ second
 
 
 @dataclass(frozen=True)
@@ -109,6 +123,30 @@ class SideFeatures(Record):
         encoder = self.encoder
         linear = encoder.origins if isinstance(encoder, SideVector) else list(range(self.n_linear))
         return linear + [linear[curve.column] for curve in self.curves for _ in range(curve.n_features)]
+
+    def groups(self, features: Array) -> list[Group]:
+        """Return the groups of features that are relevant together, with their priors, for v(s) (T, q) of training tasks.
+
+        Each column of the side information has a group of linear features, also of several indicators, and one for each
+        spline: its functions of unit variance, from smooth to rough (Demmler and Reinsch, 1975).  The first is left out where
+        it is nearly the linear feature; it is not where the spline leaves out a long tail.
+        """
+        origins = np.array(self.origins)
+        linear = [np.flatnonzero(origins[: self.n_linear] == c) for c in np.unique(origins)]
+        out = [Group(int(origins[at[0]]), False, at, np.eye(len(at))) for at in linear]
+        first = self.n_linear
+        for curve in self.curves:
+            at = np.arange(first, first + curve.n_features)
+            size = self.deviation[at]
+            values, vectors = np.linalg.eigh(features[:, at].T @ features[:, at] / len(features))
+            present = values > 1e-8 * values[-1]
+            root = vectors[:, present] / np.sqrt(values[present])
+            rough, rotation = np.linalg.eigh(root.T @ (curve.roughness / np.outer(size, size)) @ root)
+            basis = root @ rotation * np.sqrt(rough[1] / np.maximum(rough, rough[1]))
+            straight = np.corrcoef(features[:, at] @ basis[:, 0], features[:, curve.column])[0, 1] ** 2
+            out.append(Group(int(origins[at[0]]), True, at, basis[:, int(straight > NEARLY_LINEAR) :]))
+            first += curve.n_features
+        return out
 
     @classmethod
     def fit(cls, encoder: FeatureMap, tasks: TaskSet) -> SideFeatures:

@@ -6,7 +6,7 @@ constant fraction of the remaining distance, which is small where tasks carry li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -77,7 +77,7 @@ def em(
     learn_mean: bool = True,
     shrinkage: Shrinkage | None = None,
     pseudo_tasks: float = 1.0,
-    gate_penalty: float | None = None,
+    gate_penalty: float | Array | None = None,
     restrict: Callable[[Array], Array] | None = None,
     accelerate: bool = False,
 ) -> EMResult:
@@ -95,8 +95,8 @@ def em(
     shrinkage : Shrinkage, optional
     pseudo_tasks : float
         Added to the count of each component, so that none vanishes.
-    gate_penalty : float, optional
-        Learn mixing weights from the side information with this penalty; only for tasks in memory.
+    gate_penalty : float or array (q,), optional
+        Learn mixing weights from the side information with these penalties; only for tasks in memory.
     restrict : callable, optional
         Restricts the W_k of a step, as `keep_diagonal` does.
     accelerate : bool
@@ -173,25 +173,32 @@ def constant_gates(mixture: Mixture, side: Array) -> Array:
     return gates
 
 
-def fit_gates(side: Array, shares: Array, penalty: float, start: Array) -> Array:
-    """Return the M-step of the mixing weights: penalised multinomial logistic regression by L-BFGS from ``start``."""
+def fit_gates(side: Array, shares: Array, penalty: float | Array, start: Array) -> Array:
+    """Return the M-step of the mixing weights: penalised multinomial logistic regression by L-BFGS from ``start``.
+
+    Features with an infinite penalty are left out.
+    """
     T, K = shares.shape
-    features = np.hstack([np.ones((T, 1)), side])
-    ridge = np.full(features.shape[1], penalty / T)
-    ridge[0] = CONSTANT_PENALTY / T
+    ridge = np.append(CONSTANT_PENALTY, np.broadcast_to(penalty, side.shape[1])) / T
+    used = np.isfinite(ridge)
+    ridge, some = ridge[used], side[:, used[1:]]
+    features = np.hstack([np.ones((T, 1)), some])
 
     def objective(flat: Array) -> tuple[float, Array]:
         gates = flat.reshape(K, -1)
-        log_pi = log_gates(gates, side)
+        log_pi = log_gates(gates, some)
         gradient = (np.exp(log_pi) - shares).T @ features / T + ridge * gates
         value = -float((shares * log_pi).sum()) / T + 0.5 * float((ridge * gates * gates).sum())
         return value, gradient.ravel()
 
-    result = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 30})
-    return np.asarray(result.x).reshape(K, -1)
+    options = {"maxiter": 30}
+    result = minimize(objective, start[:, used].ravel(), jac=True, method="L-BFGS-B", options=options)
+    out = np.zeros_like(start)
+    out[:, used] = result.x.reshape(K, -1)
+    return out
 
 
-def _update_gates(source: Source, mixture: Mixture, summed: Summed, penalty: float) -> Array:
+def _update_gates(source: Source, mixture: Mixture, summed: Summed, penalty: float | Array) -> Array:
     assert isinstance(source, Moments | TaskRows)
     assert source.side is not None
     gates = constant_gates(mixture, source.side) if mixture.gates is None else mixture.gates
@@ -308,6 +315,20 @@ def fit_mixed_model(
     return em(source, Mixture(np.ones(1), b[None], np.diag(diagonal)[None], half), **options).mixture
 
 
+def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Array]]:
+    """Yield, for batches of tasks, XᵀV⁻¹X (T, d, d) and XᵀV⁻¹y (T, d) with V = σ²I + XWXᵀ, for one component."""
+    size = max(1, BATCH_FLOATS // tasks.n_features**2)
+    for start in range(0, len(tasks), size):
+        part = slice(start, start + size)
+        some = tasks.take(part)
+        without_side = replace(model, side=None)
+        # σ² XᵀV⁻¹X = G R
+        covariances = some.posterior(without_side, Want(covariances=True)).covariances
+        R = influence(some, model, covariances) / model.noise
+        A = np.matmul(some.gram, R)
+        yield part, 0.5 * (A + A.transpose(0, 2, 1)), np.einsum("tji,tj->ti", R, some.cross)
+
+
 def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
     """Return the model of one component with the generalised least squares estimate of its mean, given W and σ².
 
@@ -316,13 +337,9 @@ def most_likely_mean(tasks: Tasks, model: Mixture) -> Mixture:
     """
     d = tasks.n_features
     left, right = np.zeros((d, d)), np.zeros(d)
-    size = max(1, BATCH_FLOATS // d**2)
-    for start in range(0, len(tasks), size):
-        some = tasks.take(slice(start, start + size))
-        # σ² XᵀV⁻¹X = G R
-        R = influence(some, model, some.posterior(model, Want(covariances=True)).covariances)
-        left += np.matmul(some.gram, R).sum(axis=0)
-        right += np.einsum("tji,tj->i", R, some.cross)
+    for _, A, a in precisions(tasks, model):
+        left += A.sum(axis=0)
+        right += a.sum(axis=0)
     # Collinear columns have no unique solution: take the smallest.
     scale = float(np.trace(left)) / d or 1.0
     mean = np.linalg.lstsq(left / scale, right / scale, rcond=1e-10)[0]

@@ -20,18 +20,14 @@ from .._utils.validation import check_shape
 from .mixture import Mixture, Want
 from .moments import influence
 from .rows import Tasks
-from .side import SideStructure
+from .side import SideFit, normal_equations
 
 Array = NDArray[np.float64]
 
 #: Largest number of entries of (b, Γ) whose errors are computed jointly; with more, Γ is treated as known.
 MOST_TOGETHER = 400
-#: Floats of d x d matrices that are formed at a time.
-BATCH_FLOATS = 4_000_000
 #: Directions with less information than this fraction of the largest have no standard error.
 UNKNOWN = 1e-10
-#: Largest precision of the prior of Γ.
-LARGEST_PRECISION = 1e100
 
 
 @dataclass(frozen=True)
@@ -86,38 +82,45 @@ def mean_covariance(
     tasks: Tasks,
     *,
     learn_mean: bool,
-    side: SideStructure | None = None,
-    n_linear: int = 0,
+    side: SideFit | None = None,
     repeated: float = 1.0,
     times: float = 1.0,
 ) -> MeanCovariance | None:
     """Return the covariance of b and Γ as estimated from ``repeated`` times as many tasks; None if neither was.
 
-    b was estimated from ``times`` as many tasks again (`tailored.gaussian.structures.refine` keeps Γ).  The penalty on Γ acts
-    as a prior (`fit_side`), so the error of a Γ that is shrunk to zero is its prior standard deviation.
+    b was estimated from ``times`` as many tasks again (`tailored.gaussian.structures.refine` keeps Γ).  The error of a Γ
+    that is shrunk to zero is its prior standard deviation.
     """
     model, d = as_one(model), tasks.n_features
-    u = np.ones((len(tasks), 1))
-    if side is not None and model.side is not None and tasks.side is not None:
-        v = tasks.side[:, : tasks.side.shape[1] if side.curved else n_linear]
-        if d * (1 + v.shape[1]) <= MOST_TOGETHER:
-            u = np.hstack([u, v])
-    column, row = (index.ravel() for index in np.indices((u.shape[1], d)))
-    estimated = np.full(len(row), True) if learn_mean else column > 0
-    if side is not None and side.intercept_only:
-        estimated &= (column == 0) | (row == d - 1)
-    if not estimated.any():
+    terms = [] if side is None or model.side is None else side.terms
+    features = np.unique(np.concatenate([np.zeros(0, np.intp), *(term.features for term in terms)]))
+    if d * (1 + len(features)) > MOST_TOGETHER:
+        terms, features = [], features[:0]
+    # The parameters are b and those of the terms, which are standard normal before the tasks are observed.
+    information = repeated * normal_equations(tasks, model, terms)[0]
+    information[d:, d:] += np.eye(len(information) - d)
+    first = 0 if learn_mean else d
+    if first == len(information):
         return None
-    information = repeated * _information(model, tasks, u)[np.ix_(estimated, estimated)]
-    row, column = row[estimated], column[estimated]
-    if u.shape[1] > 1:
-        assert side is not None
-        weight = side.penalty * (float(np.mean(u[:, 1:] ** 2)) or 1.0)
-        information += weight * _prior_precision(model.covariances[0], row, column)
+    covariance = _inverse(information[first:, first:])
+    # Their map to the entries of (b, Γ), and the entries that depend on any.
+    entries = np.zeros((1 + len(features), d, len(information)))
+    entries[0, :, :d] = np.eye(d)
+    at = d
+    for term in terms:
+        block = np.sqrt(term.effect.relevance) * np.kron(term.R, term.L).reshape(len(term.R), d, term.size)
+        entries[1 + np.searchsorted(features, term.features), :, at : at + term.size] += block
+        at += term.size
+    entries = entries[:, :, first:]
+    column, row = np.nonzero(entries.any(axis=2))
+    chosen = entries[column, row]
+    unknown = chosen @ np.isnan(np.diag(covariance)) != 0
+    covariance = chosen @ np.nan_to_num(covariance) @ chosen.T
+    covariance[unknown] = covariance[:, unknown] = np.nan
     # The further tasks inform about b alone.
     of_mean = (column == 0).astype(float)
-    covariance = _inverse(information) / times ** (0.5 * (of_mean[:, None] + of_mean))
-    return MeanCovariance(row, column, covariance)
+    covariance = covariance / times ** (0.5 * (of_mean[:, None] + of_mean))
+    return MeanCovariance(row, np.append(0, 1 + features)[column], covariance)
 
 
 def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = None) -> tuple[Array, Array]:
@@ -131,33 +134,6 @@ def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = N
     R = influence(tasks, model, expected.covariances)
     errors = mean.at(tasks.n_features, tasks.side, len(tasks))
     return expected.mean, np.asarray(expected.covariances + R @ errors @ R.transpose(0, 2, 1))
-
-
-def _information(model: Mixture, tasks: Tasks, u: Array) -> Array:
-    """Return Σ_t (u uᵀ) ⊗ XᵀV⁻¹X, (q d, q d), with XᵀV⁻¹X = XᵀX R / σ²."""
-    T, d, q = len(tasks), tasks.n_features, u.shape[1]
-    total = np.zeros((q * q, d * d))
-    size = max(1, BATCH_FLOATS // max(d * d, q * q))
-    for start in range(0, T, size):
-        some, w = tasks.take(slice(start, start + size)), u[start : start + size]
-        covariances = some.posterior(model, Want(covariances=True)).covariances
-        precision = np.matmul(some.gram, influence(some, model, covariances)) / model.noise
-        precision = 0.5 * (precision + precision.transpose(0, 2, 1))
-        outer = (w[:, :, None] * w[:, None, :]).reshape(len(some), -1)
-        total += outer.T @ precision.reshape(len(some), -1)
-    return total.reshape(q, q, d, d).transpose(0, 2, 1, 3).reshape(q * d, q * d)
-
-
-def _prior_precision(W: Array, row: NDArray[np.intp], column: NDArray[np.intp]) -> Array:
-    """Return W⁻¹ ⊗ I for the entries of Γ, and zero for those of b.
-
-    For the intercept alone, the entry of W⁻¹ is the inverse of its variance given the other coefficients.
-    """
-    inverse = np.linalg.inv(W + 1e-9 * max(np.trace(W) / len(W), 1e-300) * np.eye(len(W)))
-    together = (column[:, None] == column) & (column > 0)
-    # Where tasks do not differ at all, Γ is zero with certainty.
-    inverse = np.clip(np.nan_to_num(inverse), -LARGEST_PRECISION, LARGEST_PRECISION)
-    return np.where(together, inverse[np.ix_(row, row)], 0.0)
 
 
 def _inverse(information: Array) -> Array:

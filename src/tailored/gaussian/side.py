@@ -1,141 +1,331 @@
-"""Linear effects of side information on the prior mean: ``b(s) = b + Γ v(s)``."""
+"""Effects of side information on the prior mean, ``b(s) = b + Γ v(s)``, and the features that have one.
+
+The features v(s) come in groups: those of a column of the side information, and those of its spline.  An effect of a group
+has the prior ``Γ = √γ L Z Rᵀ`` with standard normal Z.  LLᵀ is the covariance of the coefficients without side information
+(or the variance of the intercept alone), so that units do not matter, and R makes a spline smooth.
+
+An effect is kept if, at the best relevance γ, it raises the log evidence enough, with b and the other kept effects integrated
+out.  This score test takes an eigenvalue problem of the size of Z.  γ of the kept effects follows by MacKay's update
+(Bayesian interpolation, 1992).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 
-from .em import fit_mixed_model, maximise, most_likely_mean
-from .mixture import Mixture, Want
+from .em import fit_mixed_model, maximise, precisions
+from .mixture import Mixture
 from .rows import Tasks
 
 Array = NDArray[np.float64]
 
-#: Penalties on Γ, strongest first, so that each fit starts from a smaller Γ.  A penalty λ is equivalent to
-#: λ (1 + σ²/(nW)) tasks with Γ = 0.
-SIDE_PENALTIES = (100.0, 10.0, 1.0, 0.1)
+#: Relevances γ at which the gain of an effect is evaluated.
+RELEVANCES = np.geomspace(1e-4, 4.0, 24)
+#: Gain in log evidence that an effect must have, beyond the logarithm of the number of groups.
+LEAST_GAIN = 1.0
+#: Rounds of score tests, and the steps of EM after each.
+ROUNDS, STEPS = 3, 10
+#: Largest number of parameters of one effect, and of all together.
+LARGEST_EFFECT, LARGEST_TOTAL = 400, 1000
+#: Largest number of tasks that W and the relevances are learned from.
+MOST_TASKS = 3000
+#: Precision of b relative to the information about it; it decides directions without information.
+FLAT = 1e-9
+
+
+class Group(NamedTuple):
+    """Features that are kept or dropped together.
+
+    Attributes
+    ----------
+    column : int
+        Column of the side information.
+    curved : bool
+        Whether these are the nonlinear features.
+    features : array (k,)
+        Positions in v(s).
+    root : array (k, m)
+        R, up to a factor.
+    """
+
+    column: int
+    curved: bool
+    features: NDArray[np.intp]
+    root: Array
+
+
+@dataclass(frozen=True)
+class Effect:
+    """An effect of the linear or curved features of a column, on the intercept only or on all coefficients; γ."""
+
+    column: int
+    curved: bool = False
+    intercept_only: bool = False
+    relevance: float = field(default=1.0, compare=False)
 
 
 @dataclass(frozen=True)
 class SideStructure:
-    """Structure of the effects of side information.
+    """The kept effects.
 
-    Attributes
-    ----------
-    penalty : float
-    intercept_only : bool
-        Whether only the intercept depends on the side information, or all coefficients.
-    curved : bool
-        Whether all features are used, or only the first ``n_linear``, without the nonlinear ones.
-    varying : tuple of int, optional
-        Coefficients that differ between tasks, by default all; the others have no effects.
+    ``varying`` are the coefficients that differ between tasks, by default all; the others have no effects.
     """
 
-    penalty: float
-    intercept_only: bool = False
-    curved: bool = False
+    effects: tuple[Effect, ...]
     varying: tuple[int, ...] | None = None
 
     def describe(self) -> dict[str, Any]:
-        effect = "intercept" if self.intercept_only else "all weights"
-        return {"penalty": self.penalty, "effect on": effect, "curved": self.curved}
+        """Return the columns with an effect, those with a nonlinear one, and what they have an effect on."""
+        only = all(effect.intercept_only for effect in self.effects)
+        return {
+            "columns": sorted({effect.column for effect in self.effects}),
+            "curved": sorted({effect.column for effect in self.effects if effect.curved}),
+            "effect on": "intercept" if only else "all weights",
+        }
 
 
-def side_structures(
-    has_intercept: bool, has_curves: bool, varying: tuple[int, ...] | None = None
-) -> list[SideStructure]:
-    """Return all structures, simplest first."""
-    effects = (True, False) if has_intercept else (False,)
-    if has_intercept and varying is not None and len(varying) == 1:
-        effects = (True,)  # only the intercept differs between tasks
-    shapes = (False, True) if has_curves else (False,)
-    return [
-        SideStructure(penalty, effect, shape, varying)
-        for shape in shapes
-        for effect in effects
-        for penalty in SIDE_PENALTIES
-    ]
+class Term(NamedTuple):
+    """An effect with its features and its prior: L (d, p) and R (k, m); Z has p m entries."""
+
+    effect: Effect
+    features: NDArray[np.intp]
+    L: Array
+    R: Array
+
+    @property
+    def size(self) -> int:
+        return self.L.shape[1] * self.R.shape[1]
 
 
 @dataclass(frozen=True)
 class SideFit:
-    """Γ (d, q), and the mixed model of the targets less Γ v(s)."""
+    """Γ (d, q), the mixed model of the targets less Γ v(s), and the terms of Γ."""
 
     Gamma: Array
     rest: Mixture
+    terms: list[Term]
 
-    @property
-    def model(self) -> Mixture:
-        return replace(self.rest, side=self.Gamma)
+
+class _Posterior(NamedTuple):
+    """Mean and covariance of (b, z), where z are the standard normal parameters of the terms."""
+
+    mean: Array
+    covariance: Array
+
+
+def select_side(
+    tasks: Tasks, groups: Sequence[Group], *, has_intercept: bool, varying: tuple[int, ...] | None = None
+) -> SideStructure | None:
+    """Return the effects that raise the evidence of the tasks; None if none does."""
+    model = _plain_model(tasks, varying)
+    kinds = [True] * has_intercept
+    if not has_intercept or model.covariances[0, :-1].any():
+        kinds.append(False)  # otherwise only the intercept differs between tasks
+    effects = [
+        Effect(g.column, g.curved, only)
+        for g in groups
+        if g.root.shape[1] <= LARGEST_EFFECT
+        for only in kinds
+    ]
+    candidates = [term for term in _terms(tasks, groups, effects, model.covariances[0]) if term.L.any()]
+    least, kept = _least_gain(groups), list[Term]()
+    for _ in range(ROUNDS):
+        known = {term.effect for term in kept}
+        others = [term for term in candidates if term.effect not in known]
+        found = [pair for pair in _gains(tasks, model, kept, others) if pair[0] > least]
+        new: dict[tuple[int, bool], Term] = {}
+        # Effects of a group on the intercept and on all coefficients are alternatives; the first is simpler.
+        for _, term in sorted(found, key=lambda pair: -pair[0] - LEAST_GAIN * pair[1].effect.intercept_only):
+            key = term.effect.column, term.effect.curved
+            if key not in new and sum(t.size for t in (*kept, *new.values(), term)) <= LARGEST_TOTAL:
+                new[key] = term
+        if not new:
+            break
+        fit = _fit(tasks, model, [*kept, *new.values()], max_iter=STEPS, learn=True)
+        model, kept = fit.rest, fit.terms
+    for term in kept[::-1]:
+        rest = [other for other in kept if other is not term]
+        if _gains(tasks, model, rest, [term])[0][0] < least:
+            kept = rest
+    if not kept:
+        return None
+    kept = _fit(tasks, model, kept, max_iter=STEPS, learn=True).terms
+    return SideStructure(tuple(term.effect for term in kept), varying)
 
 
 def fit_side(
-    tasks: Tasks,
-    structure: SideStructure,
-    n_linear: int,
-    start: SideFit | None = None,
-    *,
-    max_iter: int = 60,
-    tol: float = 1e-4,
+    tasks: Tasks, structure: SideStructure, groups: Sequence[Group], *, max_iter: int = 30, tol: float = 1e-3
 ) -> SideFit:
-    """Fit the mixed model ``w ~ N(b + Γ v(s), W)`` by EM, from the fit of another structure if given.
+    """Fit the mixed model ``w ~ N(b + Γ v(s), W)`` with the relevances of ``structure``.
 
-    The M-step regresses the posterior means of the coefficients on v(s), with the prior Γ ~ N(0, W ⊗ I / penalty).  Γ and W
-    are learned together: differences that side information explains must not count as random effects.
-
-    At the fixed point, b and Γ maximise the penalised likelihood given W and σ², and these the likelihood given Γ.  The
-    penalty does not enter W, which it would widen by λΓΓᵀ.
+    (b, Γ) given W and σ² are the generalised least squares estimates with the prior of Γ.  W and σ² follow by EM, from some of
+    the tasks if there are many.
     """
-    side = tasks.side
-    assert side is not None
-    used = side.shape[1] if structure.curved else n_linear
-    v = side[:, :used]
-    per_task = float(np.mean(v * v)) or 1.0
-    regression = np.linalg.solve(v.T @ v + structure.penalty * per_task * np.eye(used), v.T)
-    Gamma = np.zeros((tasks.n_features, side.shape[1]))
-    fixed = np.zeros(tasks.n_features, dtype=bool)
-    if structure.varying is not None:
-        fixed = ~np.isin(np.arange(tasks.n_features), structure.varying)
-    if start is None:
-        model = fit_mixed_model(tasks, max_iter=30, varying=structure.varying)
-    else:
-        model = start.rest
-        Gamma[:, :used] = start.Gamma[:, :used]
-        if structure.intercept_only:
-            Gamma[:-1] = 0.0
-    totals = tasks.totals()
-    for _ in range(max_iter):
-        rest = tasks.shifted(side @ Gamma.T)
-        expected = rest.posterior(model, Want(means=True, sums=True))
-        deviations = expected.means[:, 0] - model.means[0] + side @ Gamma.T
-        model = maximise(totals, model, expected.sums)
-        if fixed.any():
-            model = most_likely_mean(rest, model)
-        previous, Gamma = Gamma, np.zeros_like(Gamma)
-        if structure.intercept_only:
-            Gamma[-1, :used] = regression @ _intercepts(deviations, model.covariances[0])
-        else:
-            Gamma[:, :used] = (regression @ deviations).T
-        Gamma[fixed] = 0.0
-        if np.abs(Gamma - previous).max() < tol * max(np.abs(Gamma).max(), tol):
+    some = tasks.take(slice(None, None, 1 + (len(tasks) - 1) // MOST_TASKS))
+    plain = _plain_model(some, structure.varying)
+    terms = _terms(tasks, groups, structure.effects, plain.covariances[0])
+    fit = _fit(some, plain, terms, max_iter=max_iter, tol=tol)
+    return fit if len(some) == len(tasks) else _fit(tasks, fit.rest, terms, max_iter=0)
+
+
+def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty: float) -> Array:
+    """Return penalties (q,) on mixing weights: infinite for features that are not relevant by the score test.
+
+    The information about the logits is the covariance of the responsibilities ``shares`` (T, K): rows that leave the
+    component in doubt carry less (Louis, 1982).  Features are divided by the root of their number; ``penalty`` is for the
+    relevant ones divided by the root of theirs.
+    """
+    deviations = shares - shares.mean(axis=0)
+    of_shares, directions = np.linalg.eigh(deviations.T @ deviations / len(shares))
+    relevant: dict[bool, list[int]] = {False: [], True: []}
+    for group in groups:
+        values = side[:, group.features] @ _unit_root(side, group)
+        values = values - values.mean(axis=0)
+        of_values, rotation = np.linalg.eigh(values.T @ values)
+        scores = rotation.T @ (values.T @ deviations) @ directions
+        if _best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())[0] > _least_gain(groups):
+            relevant[group.curved] += group.features.tolist()
+    penalties = np.full(side.shape[1], np.inf)
+    for curved, features in relevant.items():
+        n = sum(len(group.features) for group in groups if group.curved == curved)
+        penalties[features] = penalty * len(features) / max(n, 1)
+    return penalties
+
+
+def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
+    """Return the information about (b, z) from the tasks and its product with the estimate, without the prior of z."""
+    u, d = _design(tasks, terms), tasks.n_features
+    left, right = np.zeros((u.shape[1] * d, u.shape[1] * d)), np.zeros((u.shape[1], d))
+    for part, A, a in precisions(tasks, model):
+        left += _information(u[part], u[part], A)
+        right += u[part].T @ a
+    roots = _roots(terms, d)
+    return roots.T @ left @ roots, roots.T @ right.ravel()
+
+
+def _plain_model(tasks: Tasks, varying: tuple[int, ...] | None) -> Mixture:
+    return fit_mixed_model(tasks, max_iter=30, tol=1e-6, varying=varying)
+
+
+def _least_gain(groups: Sequence[Group]) -> float:
+    return float(np.log(max(len(groups), 1))) + LEAST_GAIN
+
+
+def _unit_root(side: Array, group: Group) -> Array:
+    """Return R, with which v(s) R has mean square norm one."""
+    values = side[:, group.features] @ group.root
+    return np.asarray(group.root / (np.sqrt(np.mean(np.sum(values**2, axis=1))) or 1.0))
+
+
+def _terms(tasks: Tasks, groups: Sequence[Group], effects: Sequence[Effect], W: Array) -> list[Term]:
+    """Return the terms of effects; W is the covariance of the coefficients without side information."""
+    assert tasks.side is not None
+    values, vectors = np.linalg.eigh(W)
+    every = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1]
+    every = np.where(np.diag(W)[:, None] > 0, every[:, values[::-1] > 1e-9 * values[-1]], 0.0)
+    intercept = np.eye(len(W))[:, -1:] * np.sqrt(W[-1, -1])
+    by_key, out = {(group.column, group.curved): group for group in groups}, []
+    for effect in effects:
+        group = by_key[effect.column, effect.curved]
+        L, R = intercept if effect.intercept_only else every, _unit_root(tasks.side, group)
+        # With many columns or features, only the leading directions.
+        out.append(Term(effect, group.features, L[:, : max(LARGEST_EFFECT // R.shape[1], 1)], R))
+    return out
+
+
+def _fit(
+    tasks: Tasks,
+    model: Mixture,
+    terms: list[Term],
+    *,
+    max_iter: int,
+    tol: float = 0.0,
+    learn: bool = False,
+) -> SideFit:
+    """Alternate between (b, Γ), W and σ², and with ``learn`` the relevances."""
+    assert tasks.side is not None
+    totals, d = tasks.totals(), tasks.n_features
+    Gamma = np.zeros((d, tasks.side.shape[1]))
+    for step in range(max_iter + 1):
+        posterior = _solve(tasks, model, terms)
+        previous, Gamma, first, updated = Gamma, np.zeros_like(Gamma), d, []
+        for term in terms:
+            part = slice(first, first + term.size)
+            z, gamma, first = posterior.mean[part], term.effect.relevance, part.stop
+            Z = z.reshape(term.R.shape[1], -1).T
+            Gamma[:, term.features] += np.sqrt(gamma) * term.L @ Z @ term.R.T
+            known = term.size - np.trace(posterior.covariance[part, part])
+            gamma *= float(np.clip(z @ z / max(known, 1e-9), 1e-3, 1e3))
+            updated.append(term._replace(effect=replace(term.effect, relevance=gamma)))
+        model = replace(model, means=posterior.mean[None, :d])
+        if step == max_iter or (tol and np.abs(Gamma - previous).max() <= tol * np.abs(Gamma).max()):
             break
-    return SideFit(Gamma, model)
+        expected = tasks.shifted(tasks.side @ Gamma.T).sums(model)
+        model = maximise(totals, model, expected.sums, learn_mean=False)
+        terms = updated if learn else terms
+    return SideFit(Gamma, model, terms)
 
 
-def fit_side_path(tasks: Tasks, structure: SideStructure, n_linear: int) -> SideFit:
-    """Call `fit_side` with decreasing penalties: EM takes many steps to a large Γ from zero."""
-    fit: SideFit | None = None
-    for penalty in SIDE_PENALTIES:
-        if penalty > structure.penalty:
-            fit = fit_side(tasks, replace(structure, penalty=penalty), n_linear, fit)
-    return fit_side(tasks, structure, n_linear, fit)
+def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> _Posterior:
+    """Return the posterior of b, with a flat prior, and of the parameters of the terms."""
+    left, right = normal_equations(tasks, model, terms)
+    d = tasks.n_features
+    prior = np.ones(len(left))
+    prior[:d] = FLAT * (np.trace(left[:d, :d]) / d or 1.0)
+    covariance = np.asarray(np.linalg.inv(left + np.diag(prior)), dtype=np.float64)
+    return _Posterior(covariance @ right, covariance)
 
 
-def _intercepts(deviations: Array, W: Array) -> Array:
-    """Return the deviations of the intercepts less their expectation given the other coefficients under N(0, W)."""
-    others = W[:-1, :-1] + 1e-9 * (np.trace(W) / len(W)) * np.eye(len(W) - 1)
-    slope = np.linalg.lstsq(others, W[:-1, -1], rcond=1e-10)[0] if len(others) else np.zeros(0)
-    return np.asarray(deviations[:, -1] - deviations[:, :-1] @ slope)
+def _gains(
+    tasks: Tasks, model: Mixture, kept: Sequence[Term], candidates: Sequence[Term]
+) -> list[tuple[float, Term]]:
+    """Return the gain of each candidate at its best relevance, with b and the kept terms integrated out."""
+    d, u, posterior = tasks.n_features, _design(tasks, kept), _solve(tasks, model, kept)
+    parts = list(precisions(tasks, model))
+    A, a = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
+    roots, out = _roots(kept, d), []
+    for term in candidates:
+        v = _design(tasks, [term])[:, 1:]
+        root = np.kron(np.eye(v.shape[1]), term.L)
+        cross = root.T @ _information(v, u, A) @ roots
+        information = root.T @ _information(v, v, A) @ root - cross @ posterior.covariance @ cross.T
+        e, directions = np.linalg.eigh(information)
+        gain, gamma = _best_gain(e, directions.T @ (root.T @ (v.T @ a).ravel() - cross @ posterior.mean))
+        out.append((gain, term._replace(effect=replace(term.effect, relevance=gamma))))
+    return out
+
+
+def _best_gain(e: Array, q: Array) -> tuple[float, float]:
+    """Return the largest gain in log evidence by parameters of variance γ, and its γ.
+
+    e are the eigenvalues of the information about the parameters and q the score at zero in their directions.  The gain is
+    ½ Σ [γq²/(1 + γe) − log(1 + γe)].
+    """
+    grown = 1.0 + RELEVANCES[:, None] * np.maximum(e, 0.0)
+    gains = 0.5 * (RELEVANCES[:, None] * q * q / grown - np.log(grown)).sum(axis=1)
+    best = int(gains.argmax())
+    return float(gains[best]), float(RELEVANCES[best])
+
+
+def _design(tasks: Tasks, terms: Sequence[Term]) -> Array:
+    """Return u = (1, v(s) R of each term) of the tasks, (T, 1 + Σ m)."""
+    side = np.zeros((len(tasks), 0)) if tasks.side is None else tasks.side
+    return np.hstack([np.ones((len(tasks), 1)), *(side[:, term.features] @ term.R for term in terms)])
+
+
+def _information(u: Array, v: Array, A: Array) -> Array:
+    """Return Σ uvᵀ ⊗ A over tasks."""
+    products = np.einsum("ti,tj,tab->iajb", u, v, A, optimize=True)
+    return products.reshape(u.shape[1] * A.shape[1], -1)
+
+
+def _roots(terms: Sequence[Term], d: int) -> Array:
+    """Return the map from (b, z) to the coefficients of u."""
+    blocks = (np.sqrt(t.effect.relevance) * np.kron(np.eye(t.R.shape[1]), t.L) for t in terms)
+    return np.asarray(block_diag(np.eye(d), *blocks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from .low_rank import Calibration, RotatedTasks, fit_low_rank
 from .mixture import Mixture
 from .moments import Sums, Totals
 from .rows import Tasks
-from .side import SideStructure, fit_side_path
+from .side import Group, SideFit, SideStructure, fit_side, gate_penalties
 from .starts import COMPONENT_SHRINKAGE, continue_mixture, fit_mixture
 
 Array = NDArray[np.float64]
@@ -206,8 +207,10 @@ class StructureFitter:
         Scaled to mean square one, with targets less the effects of ``side``.
     seed : list of int
         Seed of the starts of mixtures.
-    side : array (d, q), optional
-        Γ, which all structures but "independent" share.
+    side_fit : SideFit, optional
+        The effects of side information, which all structures but "independent" share.
+    groups : sequence of Group
+        The groups of side features.
     fitted : dict
         Results without Γ, filled on demand.
     starts : dict
@@ -218,7 +221,8 @@ class StructureFitter:
 
     tasks: Tasks
     seed: list[int]
-    side: Array | None = None
+    side_fit: SideFit | None = None
+    groups: Sequence[Group] = ()
     fitted: dict[Structure, Mixture] = field(default_factory=dict)
     starts: dict[Structure, Mixture] = field(default_factory=dict)
     has_intercept: bool = False
@@ -229,15 +233,21 @@ class StructureFitter:
         tasks: Tasks,
         seed: list[int],
         side: SideStructure | None = None,
-        n_linear: int = 0,
+        groups: Sequence[Group] = (),
         has_intercept: bool = False,
     ) -> StructureFitter:
         """Return a fitter for tasks; with a structure ``side``, fit the effects of side information first."""
         if side is None:
-            return cls(tasks, seed, has_intercept=has_intercept)
+            return cls(tasks, seed, groups=groups, has_intercept=has_intercept)
         assert tasks.side is not None
-        Gamma = fit_side_path(tasks, side, n_linear).Gamma
-        return cls(tasks.shifted(tasks.side @ Gamma.T), seed, Gamma, has_intercept=has_intercept)
+        fit = fit_side(tasks, side, groups)
+        rest = tasks.shifted(tasks.side @ fit.Gamma.T)
+        return cls(rest, seed, fit, groups, has_intercept=has_intercept)
+
+    @property
+    def side(self) -> Array | None:
+        """Γ (d, q)."""
+        return None if self.side_fit is None else self.side_fit.Gamma
 
     def fit(self, structure: Structure) -> Mixture:
         """Return the model of the tasks; W of a mixed model is corrected for the degrees of freedom of the mean."""
@@ -278,9 +288,7 @@ class StructureFitter:
             return self._low_rank(structure)
         if structure.gate_penalty:
             start = self._without_side(replace(structure, gate_penalty=0.0))
-            return em(
-                tasks, start, max_iter=GATE_STEPS, gate_penalty=structure.gate_penalty, **options
-            ).mixture
+            return self.with_gates(start, structure.gate_penalty, max_iter=GATE_STEPS, **options)
         if structure.truncation:
             # EM keeps the range of W, so this refits the remaining directions.
             start = truncate(self._without_side(replace(structure, truncation=0.0)), structure.truncation)
@@ -304,6 +312,15 @@ class StructureFitter:
             start=known,
             **options,
         )
+
+    def with_gates(self, start: Mixture, penalty: float, **options: Any) -> Mixture:
+        """Learn mixing weights that depend on the relevant side information, if any."""
+        assert self.tasks.side is not None
+        shares = self.tasks.posterior(start).shares
+        penalties = gate_penalties(self.tasks.side, self.groups, shares, penalty)
+        if not np.isfinite(penalties).any():
+            return start
+        return em(self.tasks, start, gate_penalty=penalties, **options).mixture
 
     def _independent(self, structure: Structure) -> Mixture:
         tasks, d = self.tasks, self.tasks.n_features

@@ -100,8 +100,8 @@ class EmpiricalBayesLearner(MetaLearner):
     scale_ : float
         Multiple of τ that was selected on held-out tasks; it is part of the prior.
     side_structure_ : dict or None
-        The effect of the side information on b(s): on the intercept or on all coefficients, linear or not, and its
-        penalty; None without effect.
+        The columns of the side information that shift b(s), those with a nonlinear effect, and whether only the
+        intercept depends on them; None without effect.
     bias_penalty_ : float or None
         Penalty of the mean shift that was learned on query rows; None without shift.
     common_ : regressor or None

@@ -107,7 +107,7 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
         caption += "; ".join(f"{name}: {text}" for name, text in _BASELINES.items() if name in errors) + "."
     tables["errors"] = errors_table(errors, "Error on held-out tasks", caption)
     present = {name: table for name, table in tables.items() if table is not None}
-    return Summary(_title(learner, training), _sentences(learner, training), present)
+    return Summary(_title(learner, training), _sentences(learner, description), present)
 
 
 def _title(learner: Any, training: TrainingSummary | None) -> str:
@@ -377,6 +377,9 @@ def errors_table(errors: Mapping[str, Array], title: str, caption: str) -> Table
 
 # ---------------------------------------------------------------- sentences
 
+#: Largest number of columns that a sentence names.
+MOST_NAMED = 10
+
 _STRUCTURES = {
     "none": "One linear regression for all tasks",
     "intercept": "Linear mixed model with a random intercept",
@@ -415,29 +418,34 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
     return text + "."
 
 
-def describe_side(side_form: Mapping[str, Any] | None, form: Mapping[str, Any]) -> str:
-    """Return a sentence about the use of the side information."""
+def describe_side(side_form: Mapping[str, Any] | None, form: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return a sentence about the use of the side information; ``names`` are those of its columns."""
     if side_form is None:
         if form.get("gate_penalty"):
             return "Side information affects the mixing weights only."
-        return "Side information is not used: it did not lower the validation error."
-    coefficients = "the intercept" if side_form.get("effect on") == "intercept" else "every coefficient"
-    shape = "nonlinearly" if side_form.get("curved") else "linearly"
-    return f"Side information shifts {coefficients} {shape} (penalty {side_form['penalty']:g})."
+        return "Side information is not used: no column of it explains differences between the tasks."
+    coefficients = "the intercept" if side_form["effect on"] == "intercept" else "the coefficients"
+    columns = [
+        (names[j] if j < len(names) else f"s{j}") + " (nonlinear)" * (j in side_form["curved"])
+        for j in side_form["columns"][:MOST_NAMED]
+    ]
+    others = len(side_form["columns"]) - len(columns)
+    text = ", ".join(columns) + (f" and {others} others" if others else "")
+    return f"Columns of the side information that shift {coefficients}: {text}."
 
 
-def _sentences(learner: Any, training: TrainingSummary | None) -> tuple[str, ...]:
+def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
     """Return sentences about the selected model."""
     structure: dict[str, Any] | None = getattr(learner, "structure_", None)
     if structure is None:
         return (f"The documentation of {type(learner).__name__} describes its prior.",)
-    sentences = []
+    sentences, training = [], description.training
     if learner.common_ is not None:
         name = type(learner.common_).__name__
         sentences.append(f"{name} is the shared regressor; the numbers below describe the residuals.")
     sentences.append(describe_structure(structure, coefficient_names(learner)))
     if learner.prior_.reads_side_info and learner.n_side_info_in_:
-        sentences.append(describe_side(learner.side_structure_, structure))
+        sentences.append(describe_side(learner.side_structure_, structure, description.side_columns))
     if learner.scale_ != 1.0:
         times = f"{learner.scale_:g} times the (co)variances below"
         sentences.append(f"Predictions use {times}, which lowers the validation error.")
