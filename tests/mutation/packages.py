@@ -55,7 +55,6 @@ PACKAGES = {
             "tests/gaussian/test_factors.py",
             "tests/gaussian/test_acceleration.py",
             "tests/gaussian/test_mixed_models.py",
-            "tests/test_one_task.py",
             "tests/test_summary.py",
         ),
     ),

@@ -291,7 +291,7 @@ def fit_mixed_model(
         A start of EM that replaces the pooled fit.
     """
     options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "learn_mean": learn_mean}
-    options.update(restrict=None if covariance == "full" else keep_diagonal, accelerate=True)
+    options.update(restrict=RESTRICTIONS[covariance], accelerate=True)
     if start is not None and covariance != "none":
         return em(source, start, **options).mixture
     totals, d = source.totals(), source.n_features
@@ -359,6 +359,15 @@ def settle(tasks: Tasks, model: Mixture, **options: Any) -> Mixture:
 def keep_diagonal(covariances: Array) -> Array:
     """Return the diagonals of the covariances, as matrices."""
     return covariances * np.eye(covariances.shape[1])
+
+
+#: How W is restricted after an M-step, for each covariance of a mixed model.
+RESTRICTIONS: dict[str, Callable[[Array], Array] | None] = {
+    "full": None,
+    "diagonal": keep_diagonal,
+    "intercept": keep_diagonal,
+    "none": keep_diagonal,
+}
 
 
 def restrict_rank(covariances: Array, rank: int) -> Array:

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .em import (
+    RESTRICTIONS,
     Shrinkage,
     Source,
     em,
     factor_target,
     fit_mixed_model,
-    keep_diagonal,
     maximise,
     most_likely_mean,
     noise_floor,
@@ -45,8 +45,6 @@ FEW = 50
 WIDE_STEPS = 3
 #: Penalties on mixing weights, and the steps of EM that learn them.
 GATE_PENALTIES, GATE_STEPS = (1.0, 10.0), 20
-#: Covariances without correlations.
-DIAGONAL = ("diagonal", "intercept", "none")
 #: Steps of EM over all tasks, from a model that was fitted to a sample.
 REFINING_STEPS = 20
 #: Thresholds below which eigenvalues of W are dropped, relative to the largest.
@@ -110,7 +108,8 @@ class Structure:
         if self.kind == "low rank":
             # One more factor than in `low_rank`, for the level of the constant column.
             return restrict_rank(covariances, (self.rank or self.n_factors or 0) + 1)
-        return keep_diagonal(covariances) if self.covariance in DIAGONAL else covariances
+        restriction = RESTRICTIONS[self.covariance]
+        return covariances if restriction is None else restriction(covariances)
 
     def n_parameters(self, d: int) -> int:
         """Return the number of parameters without the noise: mean, variances and covariances, or the ridge."""
