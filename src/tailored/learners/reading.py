@@ -32,9 +32,8 @@ def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) 
     with numbers_of("X"):
         options |= {"accept_sparse": "csr", "dtype": np.float64}
         if isinstance(y, str):
-            return validate_data(
-                estimator, X, reset=False, ensure_min_samples=0, ensure_min_features=0, **options
-            )
+            options |= {"ensure_min_samples": 0, "ensure_min_features": 0}
+            return validate_data(estimator, X, reset=False, **options)
         return validate_data(estimator, X, targets_in_objects(y), y_numeric=True, **options)
 
 
@@ -57,9 +56,7 @@ def read_tasks(
 ) -> TaskSet:
     """Return the tasks, checked against the features of ``fit``; ``reset`` starts a new fit."""
     if isinstance(X, TaskScan):
-        raise TypeError(
-            "X: only EmpiricalBayesLearner.fit takes a scan. Read its rows with TaskSet.from_frame."
-        )
+        raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
     if isinstance(X, TaskSet):
         has_them = "a TaskSet has its own {name}; pass arrays or a TaskSet"
         refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info)
@@ -146,9 +143,7 @@ def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
 def refuse_side_info(learner: Any) -> None:
     """Raise ValueError if a learner that was fitted without side information gets some."""
     if not learner.n_side_info_in_:
-        raise ValueError(
-            "side_info: this learner was fitted without side information; fit it with side_info, or leave it out here"
-        )
+        raise ValueError("side_info: this learner was fitted without side information; leave it out here")
 
 
 def align_side_info(learner: Any, tasks: TaskSet) -> TaskSet:
@@ -187,25 +182,12 @@ def _clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Scaling)
 
     scikit-learn's validation costs more than adapting to the task.
     """
-    clean = (
-        type(X) is np.ndarray
-        and type(y) is np.ndarray
-        and X.dtype == y.dtype == np.float64
-        and X.ndim == 2
-        and X.shape == (len(y), n_features)
-        and y.ndim == 1
-        and len(y) > 0
-    )
-    if side_info is not None:
-        clean = (
-            clean
-            and type(side_info) is np.ndarray
-            and side_info.ndim == 1
-            and side_info.dtype == np.float64
-            and side_info.size > 0
-            and bool(np.vdot(side_info, side_info) <= LIMIT**2)
-        )
-    if not (clean and units.holds(X, y)):
+    arrays = (X, y) if side_info is None else (X, y, side_info)
+    if not all(type(a) is np.ndarray and a.dtype == np.float64 and a.ndim and len(a) for a in arrays):
+        return None
+    if y.ndim != 1 or X.shape != (len(y), n_features) or not units.holds(X, y):
+        return None
+    if side_info is not None and (side_info.ndim != 1 or not np.vdot(side_info, side_info) <= LIMIT**2):
         return None
     # Views: a TaskSet makes its arrays read-only, and these belong to the user.
     X, y = np.ascontiguousarray(X)[:], np.ascontiguousarray(y)[:]
@@ -248,10 +230,8 @@ def repeat_rows(tasks: TaskSet, sample_weight: Any, groups: Any, *, from_rows: b
     bad = ~(np.isfinite(values) & (values >= 0) & (values == np.round(values)))
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(
-            f"sample_weight: row {row} has {values[row]:g}, but weights are frequencies: integers >= 0. Round them, or "
-            "leave them out."
-        )
+        advice = "weights are frequencies: integers >= 0. Round them, or leave them out."
+        raise ValueError(f"sample_weight: row {row} has {values[row]:g}, but {advice}")
     if not values.any():
         raise ValueError("sample_weight: all weights are zero; at least one must be positive")
     order = np.arange(len(values))
@@ -280,9 +260,7 @@ def _check_weights(tasks: TaskSet, sample_weight: Any) -> NDArray[np.float64]:
     refuse_masked("sample_weight", sample_weight)
     values = np.array(sample_weight, dtype=float)
     if values.shape != tasks.y.shape:
-        raise ValueError(
-            f"sample_weight: expected {len(tasks.y)} weights, one per row, got shape {values.shape}"
-        )
+        raise ValueError(f"sample_weight: expected {len(tasks.y)} weights, got shape {values.shape}")
     return values
 
 
@@ -321,10 +299,8 @@ def read_tensors(
 ) -> TensorTasks:
     """Check tensors of rows; unless ``reset``, they must have the columns of `fit`."""
     if getattr(learner, "device", None) is None:
-        raise ValueError(
-            f"X: got a tensor, but {type(learner).__name__} computes on the CPU. Pass an array, or use "
-            "EmpiricalBayesLearner(device='cuda')."
-        )
+        advice = "Pass an array, or use EmpiricalBayesLearner(device='cuda')."
+        raise ValueError(f"X: got a tensor, but {type(learner).__name__} computes on the CPU. {advice}")
     if y is None or groups is None:
         raise ValueError("y, groups: missing; a tensor X needs both as tensors")
     tasks = TensorTasks.from_tensors(X, y, groups, side_info, check_device(learner.device))
@@ -346,9 +322,8 @@ def read_table(
     The frame ``name`` is "query", which has no targets, or "support".
     """
     if isinstance(data, TaskSet):
-        refuse_other_arguments(
-            "a TaskSet has its own side_info; leave it out, or pass a frame", side_info=side_info
-        )
+        has_it = "a TaskSet has its own side_info; leave it out, or pass a frame"
+        refuse_other_arguments(has_it, side_info=side_info)
         return data, np.arange(len(data.y))
     if task is None:
         raise ValueError(f"task: the learner was not fitted on a frame; name the label column of {name}")
@@ -363,16 +338,14 @@ def read_table(
     else:
         columns = other_columns(frame.columns, (*as_columns(task), target, *side))
         if len(columns) != n_features:
-            raise ValueError(
-                f"{name}: expected {n_features} feature columns as in fit, got {len(columns)}: {name_some(columns, 12)}"
-            )
+            given = f"{len(columns)}: {name_some(columns, 12)}"
+            raise ValueError(f"{name}: expected {n_features} feature columns as in fit, got {given}")
     target = None if name == "query" else target
     require_columns(frame, name, [*as_columns(task), *([] if target is None else [target]), *columns, *side])
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
-    rows = LongTable(
-        data, task, target, columns if encoding is None else None, side_info, side or None, encoding
-    ).read()
+    columns = columns if encoding is None else None
+    rows = LongTable(data, task, target, columns, side_info, side or None, encoding).read()
     return TaskSet.from_grouped(*rows), np.argsort(rows.grouping.codes, kind="stable")
 
 
@@ -383,7 +356,6 @@ def prediction_table(predicted: Predicted, query: Any, order: NDArray[np.intp], 
         return prediction_frame(columns, query, order, as_columns(task))
     dtype = [("task", query.labels.dtype), *((column, np.float64) for column in columns)]
     table = np.empty(len(query.y), dtype=dtype)
-    table["task"] = np.repeat(query.labels, query.sizes)
-    for column, values in columns.items():
+    for column, values in (("task", np.repeat(query.labels, query.sizes)), *columns.items()):
         table[column] = values
     return table
