@@ -449,7 +449,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         observed = None
         if support is not None:
             if target is None and not isinstance(support, TaskSet):
-                raise ValueError("target: the learner was not fitted on a frame; name the column of support")
+                raise ValueError("target: fit did not get a frame; name the target column of support")
             observed = read_table(self, support, "support", labels, target)[0]
             observed = observed if len(observed) or isinstance(support, TaskSet) else None
         for each in (tasks, observed):

@@ -409,7 +409,7 @@ class EmpiricalBayesLearner(MetaLearner):
         if self.fit_intercept:
             found.add(self.n_features_in_)
         if not found:
-            raise ValueError("varying: nothing varies; name a column, or set fit_intercept=True")
+            raise ValueError("varying: nothing varies without an intercept; name a column")
         return tuple(sorted(found))
 
     def _column_positions(self, column: Any) -> list[int]:

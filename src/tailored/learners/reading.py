@@ -344,8 +344,8 @@ def read_table(
     require_columns(frame, name, [*as_columns(task), *([] if target is None else [target]), *columns, *side])
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
-    columns = columns if encoding is None else None
-    rows = LongTable(data, task, target, columns, side_info, side or None, encoding).read()
+    features = columns if encoding is None else None
+    rows = LongTable(data, task, target, features, side_info, side or None, encoding).read()
     return TaskSet.from_grouped(*rows), np.argsort(rows.grouping.codes, kind="stable")
 
 

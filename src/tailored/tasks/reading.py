@@ -113,16 +113,12 @@ def group_labels(labels: np.ndarray) -> Grouping:
             numbers = (known.setdefault(label, len(known)) for label in native(labels))
             codes = np.fromiter(numbers, np.int64, len(labels))
         except TypeError as error:
-            raise TypeError(
-                f"groups must hold hashable labels, such as integers or strings: {error}."
-            ) from None
+            raise TypeError(f"groups must hold hashable labels, such as strings: {error}.") from None
         grouping = Grouping(codes, label_array(list(known)), _first_rows(codes, len(known)))
     if grouping.labels.dtype.kind not in "biuU":
         for label, row in zip(native(grouping.labels), grouping.first, strict=True):
             if _is_incomplete(label):
-                raise ValueError(
-                    f"groups has a missing label ({label!r}) in row {row}. Name every row's task."
-                )
+                raise ValueError(f"groups has a missing label ({label!r}) in row {row}. Name each task.")
     return grouping
 
 
@@ -203,11 +199,6 @@ def _numbers(labels: np.ndarray) -> Keys:
         return labels.astype(np.uint64 if kind == "u" else np.int64).view(np.uint64)
     if kind in "mM":
         return labels.astype(f"{kind}8[ns]").view(np.uint64)
-    if kind == "f":
-        values = labels.astype(np.float64)
-        whole = (values == np.round(values)) & (np.abs(values) < 2.0**63)
-        integers = np.where(whole, values, 0.0).astype(np.int64).view(np.uint64)
-        return np.where(whole, integers, values.view(np.uint64))
     return np.fromiter((_number(label) for label in native(labels)), dtype=np.uint64, count=len(labels))
 
 
@@ -249,9 +240,8 @@ def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> S
         # The label 0 was not given by the user, so the index of the frame is ignored.
         frame = read_frame(side_info, "side_info")
         if len(frame) != 1:
-            raise ValueError(
-                f"side_info has {len(frame)} rows for one task without a label. Pass its own row."
-            )
+            rows = f"side_info has {len(frame)} rows"
+            raise ValueError(f"{rows} for one task without a label. Pass its own row.")
         return _from_frame(frame, [0], labels)
     if is_series(side_info) and not has_labels:
         return _from_mapping({0: _by_index(side_info)}, labels)
@@ -533,10 +523,8 @@ class LongTable:
             if self.features is not None and list(self.features) != names:
                 raise ValueError("features: the encoding names the features; leave features out.")
             return names
-        features = self.features
-        if features is None:
-            features = other_columns(data.columns, (*roles, *side_names))
-        return check_columns(data, "features", features, roles)
+        others = other_columns(data.columns, (*roles, *side_names))
+        return check_columns(data, "features", others if self.features is None else self.features, roles)
 
     def _read_side_info(
         self, data: Frame, side_names: list[str], grouping: Grouping
@@ -608,7 +596,7 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
         elif n_pairs == n_tasks:
             relation = f"above {task}: each task has one of its {n_values} values"
             advice = (
-                f"use features of these groups as side information (side_columns=) instead of {column.name!r}"
+                f"use features of its groups as side information (side_columns=) instead of {column.name!r}"
             )
         else:
             relation = f"crossed with {task}: each of its {n_values} values appears in {n_pairs / n_values:.3g} tasks on average"
@@ -631,9 +619,7 @@ def prediction_frame(
     """
     for label in task:
         if label in columns:
-            raise ValueError(
-                f"task: the column {label!r} has the name of a column of predictions; rename it."
-            )
+            raise ValueError(f"task: {label!r} is also the name of a column of predictions; rename it.")
     frame = read_frame(query, "query")
     series = []
     for name, values in columns.items():

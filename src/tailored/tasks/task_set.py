@@ -161,18 +161,10 @@ class TaskSet(Fitted):
         return cls.from_grouped(*table.read())
 
     @classmethod
-    def from_grouped(
-        cls,
-        X: Any,
-        y: np.ndarray,
-        grouping: Grouping,
-        side: SideInfo,
-        names: np.ndarray | None,
-        encoding: Encoding | None = None,
-    ) -> Self:
-        """Make a task set from rows whose tasks are known, in any order; values are checked."""
+    def from_grouped(cls, *table: Any) -> Self:
+        """Make a task set from the parts of `TaskRows`, in any order of the rows; values are checked."""
         self = cls.__new__(cls)
-        self._collect(X, y, grouping, side, names, encoding)
+        self._collect(*table)
         return self
 
     @classmethod
@@ -192,17 +184,13 @@ class TaskSet(Fitted):
         rows, targets, sides, names = (list(part) for part in zip(*parts, strict=True))
         for key, X, columns in zip(keys, rows, names, strict=True):
             if X.shape[1] != rows[0].shape[1]:
-                raise ValueError(
-                    f"X of task {key!r} has {X.shape[1]} features, and of task {keys[0]!r} "
-                    f"{rows[0].shape[1]}. All tasks need the same features."
-                )
+                expected = f"and of task {keys[0]!r} {rows[0].shape[1]}. All tasks need the same features."
+                raise ValueError(f"X of task {key!r} has {X.shape[1]} features, {expected}")
             if not _equal(columns, names[0]):
                 raise ValueError(f"X of task {key!r} has other column names than X of task {keys[0]!r}.")
         without = [key for key, side in zip(keys, sides, strict=True) if side is None]
         if without and len(without) < len(keys):
-            raise ValueError(
-                f"side information is missing for task {name_some(without)}: give it to all or none."
-            )
+            raise ValueError(f"side_info is missing for task {name_some(without)}: give it to all or none.")
         side = SideInfo() if without else side_from_rows(sides, keys)
         side_names = [getattr(entry, "side_names", None) for entry in entries]
         if side.names is None and all(each == side_names[0] for each in side_names):
@@ -378,13 +366,7 @@ class TaskSet(Fitted):
         """Return tasks start .. stop-1, as views."""
         offsets = self.offsets[start : stop + 1]
         rows = slice(offsets[0], offsets[-1])
-        return self.replace(
-            X=self.X[rows],
-            y=self.y[rows],
-            offsets=offsets - offsets[0],
-            labels=self.labels[start:stop],
-            side_info=None if self.side_info is None else self.side_info[start:stop],
-        )
+        return self._with(rows, offsets - offsets[0], slice(start, stop))
 
     def _take(self, index: np.ndarray) -> Self:
         ascending = np.sort(index)
@@ -392,14 +374,13 @@ class TaskSet(Fitted):
         if len(repeated):
             label = native(self.labels[repeated])[0]
             raise ValueError(f"task {label!r} is taken twice: the labels of a TaskSet are distinct.")
-        rows, offsets = rows_of_tasks(self.offsets, index)
-        return self.replace(
-            X=self.X[rows],
-            y=self.y[rows],
-            offsets=offsets,
-            labels=self.labels[index],
-            side_info=None if self.side_info is None else self.side_info[index],
-        )
+        return self._with(*rows_of_tasks(self.offsets, index), index)
+
+    def _with(self, rows: Any, offsets: np.ndarray, index: Any) -> Self:
+        """Return the tasks at these positions; `rows` are theirs."""
+        side = None if self.side_info is None else self.side_info[index]
+        changes = {"X": self.X[rows], "y": self.y[rows], "offsets": offsets}
+        return self.replace(**changes, labels=self.labels[index], side_info=side)
 
     def index_of(self, labels: Any) -> np.ndarray:
         """Return the positions of labels (a list, an array, or a single one), always as a 1-D array."""
@@ -443,19 +424,11 @@ class TaskSet(Fitted):
         side, names = query.side_info, query.side_names
         if side is None and self.side_info is not None:
             if is_new.any():
-                raise ValueError(
-                    f"side_info: task {name_some(native(query.labels[is_new]))} of query has no support rows, and so no "
-                    "side information; pass side information with the query."
-                )
+                absent = f"task {name_some(native(query.labels[is_new]))} of query has no support rows"
+                raise ValueError(f"side_info: {absent}, and so no side information; pass it with the query.")
             side, names = self.side_info[at], self.side_names
-        return self.replace(
-            X=self.X[rows],
-            y=self.y[rows],
-            offsets=offsets,
-            labels=query.labels,
-            side_info=side,
-            side_names=names,
-        )
+        changes = {"offsets": offsets, "labels": query.labels, "side_info": side, "side_names": names}
+        return self.replace(X=self.X[rows], y=self.y[rows], **changes)
 
     def positions_of_tasks(self, query: TaskSet) -> NDArray[np.int64]:
         """Return the position in this set of each task of `query`, −1 if absent; at least one must be present."""
@@ -552,12 +525,9 @@ class TaskSet(Fitted):
         order = np.argsort(np.repeat(task, joined.sizes), kind="stable")
         for j, column in enumerate(() if side is None else side.T):
             check_constant(column, grouping, repr(joined.side_names[j]) if joined.side_names else str(j))
-        return joined.replace(
-            X=joined.X[order],
-            y=joined.y[order],
-            offsets=offsets_of(np.bincount(task, weights=joined.sizes)),
-            side_info=None if side is None else side[grouping.first],
-        )
+        offsets = offsets_of(np.bincount(task, weights=joined.sizes))
+        side = None if side is None else side[grouping.first]
+        return joined.replace(X=joined.X[order], y=joined.y[order], offsets=offsets, side_info=side)
 
     @classmethod
     def _joined(cls, sets: list[TaskSet], labels: np.ndarray) -> Self:
@@ -664,9 +634,7 @@ def _task_counts(sizes: Any, n_tasks: int) -> list[int]:
     """Return numbers of tasks for `split`; fractions are rounded by the largest remainder method."""
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:
-        raise ValueError(
-            f"sizes must be a list of numbers or fractions of tasks, as [0.8, 0.2]; got {sizes!r}."
-        )
+        raise ValueError(f"sizes must be a list of numbers or fractions, as [0.8, 0.2]; got {sizes!r}.")
     if all(is_integer(v) for v in values):
         counts = [check_int(f"sizes[{i}]", v) for i, v in enumerate(values)]
         if sum(counts) > n_tasks:
