@@ -313,16 +313,18 @@ class EmpiricalBayesLearner(MetaLearner):
         ordered = together = tasks.in_label_order(seed)
         if validation is not None:
             together = TaskSet.concat([ordered, validation.in_label_order(seed)], relabel=True)
+        # Quantiles are the median plus calibrated standard deviations.
+        loss = self.loss_ if quantile is None else Absolute()
+        sampling, varying = self._support_sampling(), self._varying_positions(together)
         settings = Settings(
-            # Quantiles are the median plus calibrated standard deviations.
-            self.loss_ if quantile is None else Absolute(),
+            loss,
             bool(self.fit_intercept),
             clip,
             seed,
             self.n_jobs,
-            self._support_sampling(),
+            sampling,
             self.device,
-            self._varying_positions(together),
+            varying,
             self._n_folds,
         )
         running = self._stream.running if continues else None
@@ -451,7 +453,7 @@ def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: i
     """Raise ValueError or warn if there are too few held-out tasks for a quantile."""
     if calibration is None:
         advice = "pass more tasks, or use ConditionalLearner or TaskRegressor with this loss"
-        raise ValueError(f"loss: quantiles are calibrated on at least two held-out tasks with rows; {advice}")
+        raise ValueError(f"loss: quantiles are calibrated on held-out tasks, of at least two tasks; {advice}")
     if not calibration.supports_quantile(quantile):
         message = f"loss: {n_tasks} tasks are too few to calibrate {100.0 * quantile:g} % quantiles; "
         message += "the extreme scores of held-out tasks are used"

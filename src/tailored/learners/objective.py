@@ -66,16 +66,14 @@ class PaperLearner(MetaLearner):
     ) -> RepresentationPrior:
         """Return the prior with H = 0, C = C₀ and b = 0."""
         C0 = self._initial_representation()
+        settings: Any = {"loss": self.loss_, "inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
         return RepresentationPrior(
             scaling=Scaling.raw(self.n_features_in_, self.fit_intercept),
             conditioning=Constant(C0, n_side),
             bias=Bias.zero(bias, len(C0), n_side),
             feature_map=feature_map,
             clip=clip,
-            loss=self.loss_,
-            inner=self.inner,
-            tol=self.tol,
-            max_iter=self.max_iter,
+            **settings,
         )
 
     def _initial_representation(self) -> Array:

@@ -68,26 +68,20 @@ def read_tasks(
         tasks = TaskSet(read[0], y, groups, side_info).replace(feature_names=read[1])
     else:
         if reset and (columns := columns_to_encode(X)):
-            raise ValueError(
-                f"X: column {name_some(columns)} holds strings, categories or dates. TaskSet.from_frame encodes them, and "
-                "fit takes the TaskSet; or encode them as numbers."
-            )
+            advice = "TaskSet.from_frame encodes them, and fit takes the TaskSet; or encode them as numbers."
+            raise ValueError(f"X: column {name_some(columns)} holds strings, categories or dates. {advice}")
         options = {"ensure_all_finite": False, "ensure_min_features": min_features}
         X, y = validated(learner, X, y, reset=reset, **options)
         if reset and groups is None and len(X.shape) == 2 and X.shape[0] > 1:
-            warnings.warn(
-                f"groups is None, so all {X.shape[0]} rows are one task; pass groups= with a label for each row (in "
-                "cross-validation: sklearn.set_config(enable_metadata_routing=True) and "
-                "params={'groups': ...})",
-                SingleTaskWarning,
-                stacklevel=outside(),
-            )
+            routing = "sklearn.set_config(enable_metadata_routing=True) and params={'groups': ...}"
+            advice = f"pass groups= with a label for each row (in cross-validation: {routing})"
+            message = f"groups is None, so all {X.shape[0]} rows are one task; {advice}"
+            warnings.warn(message, SingleTaskWarning, stacklevel=outside())
         tasks = TaskSet(X, y, groups, side_info)
     if reset and tasks.n_features < max(min_features, 1 - learner.fit_intercept):
-        raise ValueError(
-            f"X has {tasks.n_features} feature(s) (shape={tasks.X.shape}) while a minimum of 1 is required. Tasks without "
-            "features need EmpiricalBayesLearner with fit_intercept=True."
-        )
+        found = f"X has {tasks.n_features} feature(s) (shape={tasks.X.shape})"
+        needed = "Tasks without features need EmpiricalBayesLearner with fit_intercept=True."
+        raise ValueError(f"{found} while a minimum of 1 is required. {needed}")
     _check_targets(tasks, learner.loss_)
     return tasks if reset else align_side_info(learner, tasks)
 
@@ -129,15 +123,11 @@ def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
         if difference is not None:
             raise ValueError(f"X: {difference}{hint}")
     if tasks.n_features != learner.n_features_in_:
-        raise ValueError(
-            f"X has {tasks.n_features} features, but {type(learner).__name__} is expecting "
-            f"{learner.n_features_in_} features as input{hint}"
-        )
+        expected = f"{type(learner).__name__} is expecting {learner.n_features_in_} features as input{hint}"
+        raise ValueError(f"X has {tasks.n_features} features, but {expected}")
     if names is not None and known is not None and list(names) != list(known):
-        raise ValueError(
-            "The feature names should match those that were passed during fit: expected "
-            f"{list(known)}, got {list(names)}{hint}"
-        )
+        found = f"expected {list(known)}, got {list(names)}{hint}"
+        raise ValueError(f"The feature names should match those that were passed during fit: {found}")
 
 
 def refuse_side_info(learner: Any) -> None:
@@ -212,12 +202,9 @@ def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
     n = len(batch)
     counted = n > 1 and batch.labels.dtype.kind == "i" and np.array_equal(batch.labels, np.arange(n))
     if counted and before.contains(batch).all() and np.array_equal(before.sample.labels[:n], batch.labels):
-        warnings.warn(
-            f"partial_fit: tasks 0 to {n - 1} occurred before, and their new rows were added to the earlier ones. If they are "
-            "other tasks, label them: TaskSet.from_tasks(tasks, labels=...)",
-            UserWarning,
-            stacklevel=outside(),
-        )
+        added = f"tasks 0 to {n - 1} occurred before, and their new rows were added to the earlier ones"
+        advice = "If they are other tasks, label them: TaskSet.from_tasks(tasks, labels=...)"
+        warnings.warn(f"partial_fit: {added}. {advice}", UserWarning, stacklevel=outside())
 
 
 def repeat_rows(tasks: TaskSet, sample_weight: Any, groups: Any, *, from_rows: bool) -> TaskSet:
@@ -260,7 +247,7 @@ def _check_weights(tasks: TaskSet, sample_weight: Any) -> NDArray[np.float64]:
     refuse_masked("sample_weight", sample_weight)
     values = np.array(sample_weight, dtype=float)
     if values.shape != tasks.y.shape:
-        raise ValueError(f"sample_weight: expected {len(tasks.y)} weights, got shape {values.shape}")
+        raise ValueError(f"sample_weight: expected {len(tasks.y)} weights, one per row, got {values.shape}")
     return values
 
 

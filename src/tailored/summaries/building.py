@@ -53,17 +53,12 @@ class ModelDescription:
         assert self.prior.mixture is not None
         return self.prior.mixture.scaled(1.0 / self.scale)
 
-    @cached_property
-    def moments(self) -> tuple[Array, Array]:
-        """Mean and covariance of the coefficients over all tasks, in scaled units."""
-        return self.mixture.moments()
-
     @property
     def variance_between_tasks(self) -> float | None:
         """Variance of the random effects at a row, averaged over rows, for scaled targets; None if it is unknown."""
         if self.training is None or self.training.row_moment is None:
             return None
-        return max(float(np.sum(self.moments[1] * self.training.row_moment)), 0.0)
+        return max(float(np.sum(self.mixture.moments()[1] * self.training.row_moment)), 0.0)
 
 
 def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | None = None) -> Summary:
@@ -127,9 +122,9 @@ def prior_mean_table(description: ModelDescription) -> Table:
 def effects_table(description: ModelDescription) -> Table:
     """Tabulate fixed effects and random-effect standard deviations."""
     units, training, d = description.prior.scaling, description.training, len(description.columns)
-    (centre, covariance), errors = description.moments, np.full(d, np.nan)
-    mean = None if training is None else training.mean
+    (centre, covariance), errors = description.mixture.moments(), np.full(d, np.nan)
     # A mean that was fixed at zero has no standard error.
+    mean = None if training is None else training.mean
     estimated = mean is not None and bool((mean.column == 0).any())
     if mean is not None and estimated:
         errors = units.raw_deviations(mean.of(d, 0))
@@ -167,7 +162,7 @@ def effects_table(description: ModelDescription) -> Table:
 def correlations_table(description: ModelDescription) -> Table | None:
     """Tabulate the correlations of the random effects: as a matrix, or the largest ones."""
     units = description.prior.scaling
-    covariance = units.raw_representation(description.moments[1])
+    covariance = units.raw_representation(description.mixture.moments()[1])
     deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
     # Whether a coefficient varies must not depend on the unit of its column.
     relevance = deviation * units.columns
@@ -202,15 +197,14 @@ def correlations_table(description: ModelDescription) -> Table | None:
 
 def noise_table(description: ModelDescription) -> Table:
     """Tabulate the standard deviation of the noise and of the differences between tasks."""
-    sources, variances = ["noise"], [description.mixture.noise]
+    variances = {"noise": description.mixture.noise}
     caption = "noise: residuals of the rows around the model of their task"
     if (between := description.variance_between_tasks) is not None:
-        sources.append("between tasks")
-        variances.append(between)
+        variances["between tasks"] = between
         caption += "; between tasks: difference of the tasks' models to the prior mean, root mean square "
         caption += "over rows"
-    deviations = description.prior.scaling.target * np.sqrt(variances)
-    columns = {"source": sources, "standard deviation": deviations.tolist()}
+    deviations = description.prior.scaling.target * np.sqrt(list(variances.values()))
+    columns = {"source": list(variances), "standard deviation": deviations.tolist()}
     return Table("Noise and differences between tasks", columns, caption + ".")
 
 
@@ -219,7 +213,7 @@ def component_tables(description: ModelDescription) -> dict[str, Table]:
     mixture, units, training = description.mixture, description.prior.scaling, description.training
     if mixture.n_components == 1:
         return {}
-    mean, covariance = description.moments
+    mean, covariance = mixture.moments()
     total = np.maximum(units.raw_deviations(covariance), 1e-300)
     centre, means = units.raw_weights(mean.copy()), units.raw_weights(mixture.means.copy())
     deviations, (K, d) = units.raw_deviations(mixture.covariances), means.shape
@@ -256,16 +250,13 @@ def component_tables(description: ModelDescription) -> dict[str, Table]:
 
 def _differences(names: list[str], shifts: Array, ratios: Array) -> str:
     """Name up to three coefficients in which a component differs most from all tasks."""
-    candidates = [
-        (abs(z), f"{name} {'higher' if z > 0 else 'lower'} ({z:+.1f})")
-        for name, z in zip(names, shifts, strict=True)
-        if abs(z) > MIN_SHIFT
-    ]
-    candidates += [
-        (abs(np.log(ratio)), f"{name} {'wider' if ratio > 1 else 'narrower'} ({ratio:.1f}x)")
-        for name, ratio in zip(names, ratios, strict=True)
-        if ratio > MIN_RATIO or 0 < ratio < 1.0 / MIN_RATIO
-    ]
+    candidates = []
+    for name, z, ratio in zip(names, shifts, ratios, strict=True):
+        if abs(z) > MIN_SHIFT:
+            candidates.append((abs(z), f"{name} {'higher' if z > 0 else 'lower'} ({z:+.1f})"))
+        if ratio > MIN_RATIO or 0 < ratio < 1.0 / MIN_RATIO:
+            text = f"{name} {'wider' if ratio > 1 else 'narrower'} ({ratio:.1f}x)"
+            candidates.append((abs(np.log(ratio)), text))
     text = ""
     for _, part in sorted(candidates, key=lambda pair: -pair[0])[:3]:
         longer = f"{text}, {part}" if text else part
@@ -422,10 +413,8 @@ def _sentences(learner: Any, training: TrainingSummary | None) -> tuple[str, ...
         sentences.append("A part of the prior mean was learned on query rows; it is not in the tables below.")
     n_seen = getattr(learner, "n_tasks_seen_", 0)
     if training is not None and n_seen > training.n_tasks:
-        sentences.append(
-            f"The stream has {n_seen:,} tasks so far; standard errors and held-out errors are those of the last "
-            f"selection, on {training.n_tasks:,} tasks."
-        )
+        errors = "standard errors and held-out errors are those of the last selection"
+        sentences.append(f"The stream has {n_seen:,} tasks so far; {errors}, on {training.n_tasks:,} tasks.")
     return tuple(sentences)
 
 

@@ -298,10 +298,9 @@ def check_constant(values: np.ndarray, grouping: Grouping, title: str) -> None:
         return
     here, there = native(values[list(rows)])
     label = native(grouping.labels)[grouping.codes[rows[0]]]
-    raise ValueError(
-        f"side information must be constant within a task, but column {title} of task {label!r} has the "
-        f"values {there!r} and {here!r}. Pass one row per task, in a mapping {{label: row}}."
-    )
+    found = f"column {title} of task {label!r} has the values {there!r} and {here!r}"
+    advice = "Pass one row per task, in a mapping {label: row}."
+    raise ValueError(f"side information must be constant within a task, but {found}. {advice}")
 
 
 def side_column(column: Column) -> np.ndarray:
@@ -324,10 +323,8 @@ def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
         names = list(rows[0])
         for label, row in zip(labels, rows, strict=True):
             if set(row) != set(names):
-                raise ValueError(
-                    f"side information of task {label!r} has the keys {list(row)}, and of task {labels[0]!r} "
-                    f"the keys {names}. Give every task the same keys."
-                )
+                expected = f"and of task {labels[0]!r} the keys {names}. Give every task the same keys."
+                raise ValueError(f"side information of task {label!r} has the keys {list(row)}, {expected}")
         cells = [[row[name] for name in names] for row in rows]
     else:
         cells = [_cells(row, label) for row, label in zip(rows, labels, strict=True)]
@@ -377,19 +374,15 @@ def _cells(row: Any, label: Any) -> list[Any]:
             return values.tolist() if values.dtype.kind == "O" else list(values)
     elif not isinstance(row, Mapping) and np.ndim(row) == 0:
         return [row]
-    raise TypeError(
-        f"side information of task {label!r} must be a number, a 1-D vector or, for all tasks, a dict "
-        f"of named values; got {type(row).__name__}."
-    )
+    expected = "a number, a 1-D vector or, for all tasks, a dict of named values"
+    raise TypeError(f"side information of task {label!r} must be {expected}; got {type(row).__name__}.")
 
 
 def _check_widths(widths: list[int], labels: list[Any]) -> None:
     for label, width in zip(labels, widths, strict=True):
         if width != widths[0]:
-            raise ValueError(
-                f"side information of task {label!r} has {width} values, and of task {labels[0]!r} "
-                f"{widths[0]}. Give every task the same number."
-            )
+            expected = f"and of task {labels[0]!r} {widths[0]}. Give every task the same number."
+            raise ValueError(f"side information of task {label!r} has {width} values, {expected}")
 
 
 def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]) -> SideInfo:
@@ -400,10 +393,9 @@ def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]
     for j, column in enumerate(columns):
         if column.dtype == np.float64 and (too_large := np.abs(column) > MAX_VALUE).any():
             t = int(np.argmax(too_large))
-            raise ValueError(
-                f"side_info has an infinite or very large value ({column.tolist()[t]!r}) for task {labels[t]!r}, "
-                f"column {_title(j, names)}. Use a smaller unit, or NaN for a missing value."
-            )
+            value = f"({column.tolist()[t]!r}) for task {labels[t]!r}, column {_title(j, names)}"
+            advice = "Use a smaller unit, or NaN for a missing value."
+            raise ValueError(f"side_info has an infinite or very large value {value}. {advice}")
     return SideInfo(np.column_stack(columns), names)
 
 
@@ -601,13 +593,12 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
         else:
             relation = f"crossed with {task}: each of its {n_values} values appears in {n_pairs / n_values:.3g} tasks on average"
             advice = f"use {column.name!r} as the task instead, if new groups are of this kind"
-        warnings.warn(
+        message = (
             f"column {column.name!r} looks like a second grouping, {relation}. The model has random effects for "
             f"tasks only; other columns are fixed effects or numbers. You can {advice}, or leave the column out of "
-            "`features`. For crossed random effects use a mixed-model package such as lme4.",
-            SecondGroupingWarning,
-            stacklevel=outside(),
+            "`features`. For crossed random effects use a mixed-model package such as lme4."
         )
+        warnings.warn(message, SecondGroupingWarning, stacklevel=outside())
 
 
 def prediction_frame(

@@ -195,15 +195,8 @@ class TaskSet(Fitted):
         side_names = [getattr(entry, "side_names", None) for entry in entries]
         if side.names is None and all(each == side_names[0] for each in side_names):
             side = side._replace(names=side_names[0])
-        return cls.from_arrays(
-            _stack(rows),
-            np.concatenate(targets),
-            offsets_of([len(y) for y in targets]),
-            unique,
-            side.values,
-            side.names,
-            names[0],
-        )
+        X, y, offsets = _stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
+        return cls.from_arrays(X, y, offsets, unique, side.values, side.names, names[0])
 
     @classmethod
     def from_arrays(
@@ -390,10 +383,9 @@ class TaskSet(Fitted):
         wanted = read_labels([labels] if single else labels, "labels")
         positions = positions_of(wanted, self.labels)
         if (positions < 0).any():
-            raise ValueError(
-                f"labels holds {name_some(native(wanted[positions < 0]))}, which are not labels of this set; it has "
-                f"labels such as {name_some(native(self.labels), 3)}."
-            )
+            unknown, known = name_some(native(wanted[positions < 0])), name_some(native(self.labels), 3)
+            reason = f"which are not labels of this set; it has labels such as {known}"
+            raise ValueError(f"labels holds {unknown}, {reason}.")
         return positions
 
     def with_rows(self, mask: np.ndarray, sizes: np.ndarray) -> Self:
@@ -434,11 +426,10 @@ class TaskSet(Fitted):
         """Return the position in this set of each task of `query`, −1 if absent; at least one must be present."""
         at = positions_of(query.labels, self.labels)
         if len(query) and len(self) and (at < 0).all():
-            raise ValueError(
-                f"support: none of its tasks is in query (support has {name_some(native(self.labels), 3)}, query "
-                f"{name_some(native(query.labels), 3)}); labels match as in Python, so 7 is not '7'. Without support "
-                "rows, pass support=None."
-            )
+            mine, theirs = (name_some(native(each.labels), 3) for each in (self, query))
+            labels = f"(support has {mine}, query {theirs}); labels match as in Python, so 7 is not '7'"
+            advice = "Without support rows, pass support=None."
+            raise ValueError(f"support: none of its tasks is in query {labels}. {advice}")
         return at
 
     # ------------------------------------------------------------------ splits
@@ -538,16 +529,10 @@ class TaskSet(Fitted):
             tables = [each.side_info for each in sets if each.side_info is not None]
             has_objects = any(table.dtype == object for table in tables)
             side = np.concatenate([table.astype(object) if has_objects else table for table in tables])
-        return cls.from_arrays(
-            _stack([each.X for each in sets]),
-            np.concatenate([each.y for each in sets]),
-            offsets_of(np.concatenate([each.sizes for each in sets])),
-            labels,
-            side,
-            first.side_names,
-            first.feature_names,
-            first.encoding if all(each.encoding == first.encoding for each in sets) else None,
-        )
+        X, y = _stack([each.X for each in sets]), np.concatenate([each.y for each in sets])
+        offsets = offsets_of(np.concatenate([each.sizes for each in sets]))
+        encoding = first.encoding if all(each.encoding == first.encoding for each in sets) else None
+        return cls.from_arrays(X, y, offsets, labels, side, first.side_names, first.feature_names, encoding)
 
 
 def no_tasks(n_features: int) -> TaskSet:
@@ -566,10 +551,8 @@ def check_same_columns(sets: Sequence[TaskSet]) -> TaskSet:
                 raise ValueError(f"sets[{i}] has {name} {theirs}, and sets[0] has {mine}: they must agree.")
         widths = [None if each.side_info is None else each.side_info.shape[1] for each in (first, other)]
         if widths[0] != widths[1]:
-            raise ValueError(
-                f"side_info has {widths[1] or 'no'} columns in sets[{i}] and {widths[0] or 'no'} in "
-                "sets[0]: give it to all or none, with the same columns."
-            )
+            found = f"{widths[1] or 'no'} columns in sets[{i}] and {widths[0] or 'no'} in sets[0]"
+            raise ValueError(f"side_info has {found}: give it to all or none, with the same columns.")
     return first
 
 
