@@ -288,11 +288,12 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
     """Scan the tasks of a large table in batches."""
     from ..sources.scan import scan
 
+    batches = "a file of 1 GB or more is read in batches"
     if side_info is not None:
         advice = "Join the side information to its rows, and name the columns with --side-columns."
-        raise UsageError(f"--side-info: a file of 1 GB or more is read in batches. {advice}")
+        raise UsageError(f"--side-info: {batches}. {advice}")
     if missing != "error":
-        raise UsageError("--missing: a file of 1 GB or more must be complete. Filter its rows first.")
+        raise UsageError(f"--missing: {batches} and must be complete. Filter its rows first.")
     source, task, target = open_large(data, "data", columns.labels), columns.labels[0], columns.target
     return scan(source, task=task, target=target, features=columns.features, side_columns=columns.side)
 

@@ -401,13 +401,13 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _varying_positions(self, tasks: TaskSet) -> tuple[int, ...] | None:
         """Return the positions of coefficients that vary, including the intercept; None to select them."""
-        if self.varying is None:
+        if (varying := self.varying) is None:
             return None
-        if isinstance(self.varying, str) or not hasattr(self.varying, "__iter__"):
-            raise TypeError(f"varying: expected a list of columns, got {self.varying!r}; put it in a list")
+        if isinstance(varying, str) or not hasattr(varying, "__iter__"):
+            raise TypeError(f"varying: expected a list of columns, got {varying!r}; write [{varying!r}]")
         if len(tasks) < 2:
             raise ValueError("varying: needs at least two tasks, got 1; pass more tasks, or leave it out")
-        found = {position for column in self.varying for position in self._column_positions(column)}
+        found = {position for column in varying for position in self._column_positions(column)}
         if self.fit_intercept:
             found.add(self.n_features_in_)
         if not found:

@@ -610,7 +610,7 @@ def prediction_frame(
     """
     for label in task:
         if label in columns:
-            raise ValueError(f"task: {label!r} is also the name of a column of predictions; rename it.")
+            raise ValueError(f"task: the column {label!r} has the name of a column of predictions; rename it")
     frame = read_frame(query, "query")
     series = []
     for name, values in columns.items():
