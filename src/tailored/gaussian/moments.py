@@ -14,6 +14,7 @@ and ``Σ r E(u)``, and then scratch vectors.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import pairwise
@@ -94,24 +95,14 @@ class Totals:
 class Sums:
     """Sums over tasks that a step of EM needs, under K components with means b_k.
 
-    Attributes
-    ----------
-    log_evidence : float
-    counts : array (K,)
-        Sums of the responsibilities.
-    first : array (K, d)
-        Σ_t r_tk E(w − b_k).
-    second : array (K, d, d)
-        Σ_t r_tk E(w − b_k)(w − b_k)ᵀ; about the means, because sums about zero would cancel.
-    residual : float
-        Σ_tk r_tk E‖y − Xw‖².
+    Second moments are about the means, because sums about zero would cancel.
     """
 
     log_evidence: float
-    counts: Array
-    first: Array
-    second: Array
-    residual: float
+    counts: Array  # (K,) sums of the responsibilities
+    first: Array  # (K, d) Σ_t r_tk E(w − b_k)
+    second: Array  # (K, d, d) Σ_t r_tk E(w − b_k)(w − b_k)ᵀ
+    residual: float  # Σ_tk r_tk E‖y − Xw‖²
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -141,25 +132,12 @@ EVIDENCE = Want()
 
 
 class Expected(NamedTuple):
-    """Posterior of T tasks under a mixture.  Parts that were not requested have length 0.
+    """Posterior of T tasks under a mixture.  Parts that were not requested have length 0."""
 
-    Attributes
-    ----------
-    log_evidence : array (T,)
-        log p(y).
-    shares : array (T, K)
-        Responsibilities r_k.
-    means : array (T, K, d)
-        E(w | y, k), with the effect of side information.
-    covariances : array (T, d, d)
-        The covariance within components, Σ_k r_k Cov(w | y, k).
-    sums : Sums
-    """
-
-    log_evidence: Array
-    shares: Array
-    means: Array
-    covariances: Array
+    log_evidence: Array  # (T,) log p(y)
+    shares: Array  # (T, K) responsibilities r_k
+    means: Array  # (T, K, d) E(w | y, k), with the effect of side information
+    covariances: Array  # (T, d, d) within components, Σ_k r_k Cov(w | y, k)
     sums: Sums
 
     @property
@@ -175,44 +153,49 @@ class Expected(NamedTuple):
         return self.covariances
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Sufficient statistics of T tasks under ``y = Xw + Gaussian noise``.
+class TaskStatistics(ABC):
+    """Statistics of T tasks in memory: `Moments`, or `TaskRows` for tasks with few rows and many columns."""
 
-    Attributes
-    ----------
-    gram : array (T, d, d)
-        XᵀX.
-    cross : array (T, d)
-        Xᵀy.
-    square : array (T,)
-        yᵀy.
-    sizes : array (T,)
-        Numbers of rows, as floats.
-    side : array (T, q), optional
-        Features v(s) of the side information.
-    n_threads : int
-        Threads of a pass over the tasks; results are bitwise the same for any number.
-    """
-
-    gram: Array
-    cross: Array
-    square: Array
-    sizes: Array
-    side: Array | None = None
-    n_threads: int = 1
+    sizes: Any
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     @property
-    def n_features(self) -> int:
-        return self.cross.shape[1]
-
-    @property
     def n_rows(self) -> float:
         """Rows of all tasks, at least 1 because callers divide by it."""
         return max(float(self.sizes.sum()), 1.0)
+
+    @abstractmethod
+    def posterior(
+        self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
+    ) -> Expected:
+        """Return the posterior of each task under a mixture.
+
+        ``among`` (T, K) restricts tasks to some of the components; the evidence under the others counts as zero.
+        """
+
+    def sums(self, model: Mixture, shares: Array | None = None) -> Summed:
+        """Return the sums of a step of EM; tasks skip components with negligible earlier ``shares``."""
+        found = self.posterior(model, Want(sums=True), None if shares is None else shares > NEGLIGIBLE)
+        return Summed(found.sums, found.shares)
+
+
+@dataclass(frozen=True)
+class Moments(TaskStatistics):
+    """Sufficient statistics of T tasks under ``y = Xw + Gaussian noise``."""
+
+    gram: Array  # (T, d, d) XᵀX
+    cross: Array  # (T, d) Xᵀy
+    square: Array  # (T,) yᵀy
+    sizes: Array  # (T,) numbers of rows
+    side: Array | None = None  # (T, q) features v(s) of the side information
+    #: Threads of a pass over the tasks; results are bitwise the same for any number.
+    n_threads: int = 1
+
+    @property
+    def n_features(self) -> int:
+        return self.cross.shape[1]
 
     @classmethod
     def of(cls, tasks: TaskSet, units: Scaling, side: Array | None = None) -> Moments:
@@ -241,14 +224,10 @@ class Moments:
             start = stop
         return cls(gram, cross, square, tasks.sizes.astype(float), side)
 
-    def posterior(self, model: Mixture, want: Want = EVIDENCE, among: Any = None) -> Expected:
-        return posterior(self, model, want=want, among=among)
-
-    def sums(self, model: Mixture, shares: Array | None = None) -> Summed:
-        """Return the sums of a step of EM; tasks skip components with negligible earlier ``shares``."""
-        among = None if shares is None else shares > NEGLIGIBLE
-        found = posterior(self, model, want=Want(sums=True), among=among)
-        return Summed(found.sums, found.shares)
+    def posterior(
+        self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
+    ) -> Expected:
+        return posterior(self, model, want, among)
 
     def totals(self) -> Totals:
         n_rows, square = float(self.sizes.sum()), float(self.square.sum())
@@ -292,13 +271,8 @@ def log_priors(model: Mixture, side: Array | None, n_tasks: int, among: NDArray[
     return joint
 
 
-def posterior(
-    tasks: Moments, model: Mixture, *, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
-) -> Expected:
-    """Return the posterior of each task under a mixture.
-
-    ``among`` (T, K) restricts tasks to some of the components; the evidence under the others counts as zero.
-    """
+def posterior(tasks: Moments, model: Mixture, want: Want, among: NDArray[np.bool_] | None) -> Expected:
+    """Return the posterior of each task; see `TaskStatistics.posterior`."""
     T, (K, d) = len(tasks), model.means.shape
     effects = model.effects(tasks.side)
     rest = tasks if effects is None else tasks.shifted(effects)

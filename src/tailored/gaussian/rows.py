@@ -17,17 +17,16 @@ from numpy.typing import NDArray
 
 from .._utils.records import cached_property
 from ..tasks.rows import Rows, Scaling, predictions, segment_sums
-from ..tasks.task_set import TaskSet
+from ..tasks.task_set import TaskSet, rows_of_tasks
 from .kernels import invert_all
 from .mixture import Mixture
 from .moments import (
     COMPILED_COLUMNS,
     EVIDENCE,
-    NEGLIGIBLE,
     Expected,
     Moments,
-    Summed,
     Sums,
+    TaskStatistics,
     Totals,
     Want,
     log_priors,
@@ -48,46 +47,25 @@ class _Stack(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TaskRows:
-    """Rows of T tasks.
+class TaskRows(TaskStatistics):
+    """Rows of T tasks.  Sites are the same for all components or one per component; they replace y and the noise."""
 
-    Attributes
-    ----------
-    X, y : arrays (N, d), (N,)
-    starts : array (T + 1,)
-        First row of each task, and N.
-    side : array (T, q), optional
-        Features v(s) of the side information.
-    precisions, linear_terms : arrays (N,) or (K, N), optional
-        Sites λ and h, the same for all components or one per component; they replace y and the noise.
-    n_threads : int
-        Unused here; see `Moments`.
-    """
-
-    X: Array
-    y: Array
-    starts: NDArray[np.int64]
-    side: Array | None = None
-    precisions: Array | None = None
-    linear_terms: Array | None = None
-    n_threads: int = 1
+    X: Array  # (N, d)
+    y: Array  # (N,)
+    starts: NDArray[np.int64]  # (T + 1,) first row of each task, and N
+    side: Array | None = None  # (T, q) features v(s) of the side information
+    precisions: Array | None = None  # (N,) or (K, N) λ of the sites
+    linear_terms: Array | None = None  # (N,) or (K, N) h of the sites
+    n_threads: int = 1  # unused here; see `Moments`
 
     @classmethod
     def of(cls, tasks: TaskSet, units: Scaling, side: Array | None = None) -> TaskRows:
         """Return the scaled rows of tasks."""
         return cls(units.dense(tasks.X), units.targets(tasks.y), tasks.offsets, side)
 
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
     @property
     def n_features(self) -> int:
         return self.X.shape[1]
-
-    @property
-    def n_rows(self) -> float:
-        """Rows of all tasks, at least 1 because callers divide by it."""
-        return max(float(len(self.y)), 1.0)
 
     @property
     def rows(self) -> Rows:
@@ -95,6 +73,7 @@ class TaskRows:
 
     @cached_property
     def sizes(self) -> Array:
+        """Numbers of rows, (T,)."""
         return np.diff(self.starts).astype(float)
 
     @cached_property
@@ -131,13 +110,7 @@ class TaskRows:
     def posterior(
         self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
     ) -> Expected:
-        return posterior(self, model, want=want, among=among)
-
-    def sums(self, model: Mixture, shares: Array | None = None) -> Summed:
-        """Return the sums of a step of EM; tasks skip components with negligible earlier ``shares``."""
-        among = None if shares is None else shares > NEGLIGIBLE
-        found = posterior(self, model, want=Want(sums=True), among=among)
-        return Summed(found.sums, found.shares)
+        return posterior(self, model, want, among)
 
     def totals(self) -> Totals:
         square = float(self.y @ self.y)
@@ -145,10 +118,7 @@ class TaskRows:
 
     def take(self, index: NDArray[np.intp] | slice) -> TaskRows:
         """Return the tasks at these positions."""
-        index = np.arange(len(self))[index]
-        sizes = np.diff(self.starts)[index]
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        at = np.arange(starts[-1]) + np.repeat(self.starts[index] - starts[:-1], sizes)
+        at, starts = rows_of_tasks(self.starts, np.arange(len(self))[index])
         side = None if self.side is None else self.side[index]
         precisions = None if self.precisions is None else self.precisions[..., at]
         terms = None if self.linear_terms is None else self.linear_terms[..., at]
@@ -156,8 +126,7 @@ class TaskRows:
 
     def shifted(self, weights: Array) -> TaskRows:
         """Return the tasks with targets ``y − Xw``, for the weights (T, d) of each task."""
-        shift = predictions(self.rows, weights)
-        return replace(self, y=self.y - shift)
+        return replace(self, y=self.y - predictions(self.rows, weights))
 
     def squared_residuals(self, weights: Array) -> Array:
         """Return ‖y − Xw‖² of each task, (T,), for one w (d,) or one per task (T, d)."""
@@ -186,13 +155,10 @@ class _Solved(NamedTuple):
     log_evidence: Array
 
 
-def posterior(
-    tasks: TaskRows, model: Mixture, *, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
-) -> Expected:
-    """Return the posterior of each task under a mixture.
+def posterior(tasks: TaskRows, model: Mixture, want: Want, among: NDArray[np.bool_] | None) -> Expected:
+    """Return the posterior of each task; see `TaskStatistics.posterior`.
 
-    ``among`` (T, K) restricts tasks to some of the components; the evidence under the others counts as zero.  With
-    sites, the log evidence excludes their normalising constants, and sums treat y as targets.
+    With sites, the log evidence excludes their normalising constants, and sums treat y as targets.
     """
     T, (K, d) = len(tasks), model.means.shape
     effects = model.effects(tasks.side)

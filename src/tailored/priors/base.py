@@ -47,29 +47,19 @@ class Predicted(NamedTuple):
 class Posterior(Record):
     """The posterior of T adapted tasks.  Their support rows are no longer needed.
 
-    Attributes
-    ----------
-    weights : array (T, d)
-        Posterior means in the user's units, the intercept last where there is one.
-    n_rows : array (T,)
-        Numbers of support rows.
-    squares : array (T,)
-        Sums of squared residuals of the support rows, in the scaling of the prior; empty if they were not computed.
-    covariances : array (T, d, d)
-        Posterior covariances of the weights in the scaling of the prior and in units of the noise variance; for a
-        `FactorPrior` those of the factor scores, (T, q, q); empty if they were not computed.
-    shared_inputs : array (T, k)
-        Encoded side information that the shared regressor reads; k is 0 without one.
-    folds : array (T,)
-        Number of the shared regressor that was not fitted to the task; -1 is the one fitted to all training tasks.
+    ``squares`` and ``covariances`` are in the scaling of the prior, and empty if they were not computed.
     """
 
-    weights: Array
-    n_rows: NDArray[np.int64]
-    squares: Array
-    covariances: Array
-    shared_inputs: Array
-    folds: Index
+    weights: Array  # (T, d) posterior means in the user's units, the intercept last where there is one
+    n_rows: NDArray[np.int64]  # (T,) numbers of support rows
+    squares: Array  # (T,) sums of squared residuals of the support rows
+    covariances: (
+        Array  # (T, d, d) in units of the noise variance; (T, q, q) of the factor scores for a `FactorPrior`
+    )
+    shared_inputs: (
+        Array  # (T, k) encoded side information that the shared regressor reads; k is 0 without one
+    )
+    folds: Index  # (T,) the shared regressor that was not fitted to the task; -1 is the one fitted to all
 
     def restore(self) -> None:
         n = len(self.weights)
@@ -93,10 +83,8 @@ class Posterior(Record):
 
     def take(self, index: Index) -> Posterior:
         """Return the tasks at these positions."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Posterior(
-            **{k: v[index] if len(v) == len(self) else v for k, v in values.items()},
-        )
+        values = (getattr(self, field.name) for field in fields(self))
+        return Posterior(*(v[index] if len(v) == len(self) else v for v in values))
 
     @classmethod
     def join(cls, parts: Sequence[Posterior]) -> Posterior:
@@ -110,24 +98,15 @@ class Posterior(Record):
 class ReducedRows(Record):
     """Rows of one task that are sufficient for its posterior and for adding further rows.
 
-    Attributes
-    ----------
-    X, y : arrays (m, d), (m,)
-        Rows in the scaling of the prior, with residuals of the shared regressor as targets: the task's own rows, or at
-        most d + 1 rows with the same second moments.
-    n_rows : int
-        Number of the task's own rows.
-    side : array (1, q)
-        Features of the side information; q is 0 without any.
-    shared_inputs : array (1, k)
-        See `Posterior`.
+    They are in the scaling of the prior, with residuals of the shared regressor as targets: the task's own rows, or at
+    most d + 1 rows with the same second moments.
     """
 
-    X: Array
-    y: Array
-    n_rows: int
-    side: Array
-    shared_inputs: Array
+    X: Array  # (m, d)
+    y: Array  # (m,)
+    n_rows: int  # number of the task's own rows
+    side: Array  # (1, q) features of the side information; q is 0 without any
+    shared_inputs: Array  # (1, k) see `Posterior`
 
     def restore(self) -> None:
         check_shape("X", self.X, None, None)
@@ -147,25 +126,15 @@ class Prior(Record, ABC):
     """A learned prior ``s -> (τ(s), b(s))`` of the weights of a task with side information s.
 
     A snapshot: learning on makes a new one.
-
-    Attributes
-    ----------
-    scaling : Scaling
-        Shift and scale of columns and targets.  τ, b and calibration refer to scaled data.
-    clip : (low, high) or None
-        Range of the predictions.
-    calibration : Calibration or None
-        Scores of held-out tasks from which intervals are computed.
-    quantile : float or None
-        Quantile of the targets to predict, by adding the calibrated number of standard deviations; None predicts the mean.
-    regressor : SharedRegressor or None
-        Model of all tasks.  The prior is that of tasks with its residuals as targets.
     """
 
+    #: Shift and scale of columns and targets.  τ, b and calibration refer to scaled data.
     scaling: Scaling
-    clip: tuple[float, float] | None = None
-    calibration: Calibration | None = None
+    clip: tuple[float, float] | None = None  # range of the predictions
+    calibration: Calibration | None = None  # scores of held-out tasks from which intervals are computed
+    #: Quantile of the targets to predict, by adding the calibrated number of standard deviations; None: the mean.
     quantile: float | None = None
+    #: Model of all tasks.  The prior is that of tasks with its residuals as targets.
     regressor: SharedRegressor | None = None
 
     #: Floats of (d, d) matrices of the tasks in one block.
@@ -321,10 +290,7 @@ class Prior(Record, ABC):
         return self.posterior(support, covariances=covariances)
 
     def representation(self, tasks: Support, columns: Any = None, *, raw: bool = False) -> Array:
-        """Return τ(s) of each task, (T, c, c), at some of the weights.
-
-        ``raw`` is for the user's units.
-        """
+        """Return τ(s) of each task, (T, c, c), at some of the weights; ``raw`` is for the user's units."""
         return self._represent(self.residual_tasks(tasks), self._change(columns, raw))
 
     def _change(self, columns: Any, raw: bool) -> Array:
@@ -376,7 +342,10 @@ class Prior(Record, ABC):
 
     def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors:
         """Return the errors of the query rows after adapting to the support rows, for calibration."""
-        residual = self._query_residuals(support, query)
+        residual = query.y
+        if self.regressor is not None:
+            inputs = np.repeat(self.regressor.encode(support), query.sizes, axis=0)
+            residual = residual - self.regressor.predict(query.X, inputs)
         errors, variances = np.empty(len(query.y)), np.empty(len(query.y))
         squares = np.empty(len(query))
 
@@ -392,12 +361,6 @@ class Prior(Record, ABC):
         each_block(self, len(query), work, n_jobs)
         task = np.repeat(np.arange(len(query)), query.sizes)
         return Errors(errors, variances, task, squares, support.sizes)
-
-    def _query_residuals(self, support: TaskSet, query: TaskSet) -> Array:
-        if self.regressor is None:
-            return query.y
-        inputs = np.repeat(self.regressor.encode(support), query.sizes, axis=0)
-        return np.asarray(query.y - self.regressor.predict(query.X, inputs))
 
 
 # ---------------------------------------------------------------------- many tasks
@@ -444,11 +407,7 @@ def adapt_tasks(
 
 
 def predict_blocks(
-    prior: Prior,
-    support: TaskSet,
-    query: TaskSet,
-    coverage: float | None = None,
-    n_jobs: int | None = None,
+    prior: Prior, support: TaskSet, query: TaskSet, coverage: float | None = None, n_jobs: int | None = None
 ) -> Predicted:
     """Predict the query rows of tasks after adapting to the support rows of the same tasks, in the same order."""
     out = Predicted(*(np.empty(len(query.y)) for _ in Predicted._fields))

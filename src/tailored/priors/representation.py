@@ -33,30 +33,18 @@ class RepresentationPrior(Prior):
     """``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀`` for features φ = Φ(s).
 
     A task with n rows is solved under ``θ = n^p τ(s)`` with prior mean b(s).  The paper has p = 0.  The form of a Gaussian
-    prior (`Prior.paper_form`) has p = 1, because the within-task objective is a mean over rows.
-
-    Attributes
-    ----------
-    conditioning : Conditioning
-        τ as a function of φ.
-    bias : Bias
-        b as a function of φ.
-    feature_map : FeatureMap or None
-        Φ; None where neither depends on the task.
-    loss, inner, tol, max_iter
-        Loss and within-task algorithm; see `TaskRegressor`.
-    size_exponent : int
-        p.
+    prior (`Prior.paper_form`) has p = 1, because the within-task objective is a mean over rows.  Loss and within-task
+    algorithm are those of `TaskRegressor`.
     """
 
-    conditioning: Conditioning
-    bias: Bias
-    feature_map: FeatureMap | None = None
+    conditioning: Conditioning  # τ as a function of φ
+    bias: Bias  # b as a function of φ
+    feature_map: FeatureMap | None = None  # Φ; None where neither depends on the task
     loss: Loss = field(default_factory=Absolute)
     inner: str = "exact"
     tol: float = 1e-8
     max_iter: int = 1000
-    size_exponent: int = 0
+    size_exponent: int = 0  # p
 
     block_floats = BATCH_FLOATS
     parallel_blocks = False
@@ -212,12 +200,7 @@ class RepresentationPrior(Prior):
 
 
 class PriorFeatures(FeatureMap):
-    """Features of a Gaussian prior in the form of the paper: ``φ = (√r, b(s))``, without √r for one component.
-
-    Parameters
-    ----------
-    prior : MixturePrior or FactorPrior
-    """
+    """Features of a `MixturePrior` or `FactorPrior` in the form of the paper: φ = (√r, b(s)), or b(s) for one component."""
 
     def __init__(self, prior: Any) -> None:
         self.prior = prior
