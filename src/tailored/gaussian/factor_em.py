@@ -231,11 +231,9 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
     sums.side_score += known.T @ deviations
     sums.side_square += known.T @ known
     if rows.one_hot:
-        _add_columns(
-            *(rows.X.indices, rows.X.data, left, rows.starts, loadings, intercept),
-            *(model.variances + model.noise, scores, covariances),
-            *(sums.precision, sums.gradient, sums.count, sums.square),
-        )
+        x = rows.X.indices, rows.X.data, left, rows.starts
+        total = sums.precision, sums.gradient, sums.count, sums.square
+        _add_columns(x, loadings, intercept, model.variances + model.noise, scores, covariances, total)
     r = model.rank
     for t, (used, X, B, G, e) in enumerate(blocks):
         z, C, D = scores[t], covariances[t], model.variances[used]
@@ -265,24 +263,13 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
 
 @njit(cache=True)
 def _add_columns(
-    column: Any,
-    value: Any,
-    left: Any,
-    starts: Any,
-    loadings: Any,
-    intercept: Any,
-    noises: Any,
-    scores: Any,
-    covariances: Any,
-    precision: Any,
-    gradient: Any,
-    count: Any,
-    square: Any,
+    rows: Any, loadings: Any, intercept: Any, noises: Any, scores: Any, covariances: Any, sums: Any
 ) -> None:
     """Add one-hot rows to the sums of their columns, in place, given the posterior of the scores.
 
-    ``square`` are squared residuals without the uncertainty of the columns.
+    The sums of squares are those of residuals without the uncertainty of the columns.
     """
+    (column, value, left, starts), (precision, gradient, count, square) = rows, sums
     q, r = loadings.shape[1], gradient.shape[1] - 1
     g, image = np.empty(q), np.empty(q)
     for t in range(len(starts) - 1):
@@ -408,9 +395,5 @@ def _column_prior(model: FactorModel, seen: NDArray[np.bool_]) -> FactorModel:
     columns, covariances = model.columns.copy(), model.column_covariances.copy()
     columns[~seen], covariances[~seen] = mean, covariance
     return replace(
-        model,
-        columns=columns,
-        column_covariances=covariances,
-        column_mean=mean,
-        column_covariance=covariance,
+        model, columns=columns, column_covariances=covariances, column_mean=mean, column_covariance=covariance
     )

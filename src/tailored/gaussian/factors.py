@@ -175,16 +175,13 @@ def add_rows(
     """
     if rows.one_hot:
         x = rows.X.indices, rows.X.data, left, rows.starts
-        _add_one_hot(*x, loadings, constant, diagonal + noise, column_covariances, *systems)
+        _add_one_hot(x, loadings, constant, diagonal + noise, column_covariances, tuple(systems))
         return []
     blocks, r = [], column_covariances.shape[1] - 1
     for t, (used, X) in enumerate(rows.blocks):
         A = (X * diagonal[used]) @ X.T + noise * np.eye(len(X))
-        B, G, e = (
-            np.asarray(np.linalg.inv(A), dtype=np.float64),
-            X @ loadings[used] + constant,
-            left[rows.starts[t] : rows.starts[t + 1]],
-        )
+        B = np.asarray(np.linalg.inv(A), dtype=np.float64)
+        G, e = X @ loadings[used] + constant, left[rows.starts[t] : rows.starts[t + 1]]
         systems.precision[t] += G.T @ B @ G
         systems.right[t] += G.T @ B @ e
         systems.constant[t] += e @ B @ e + float(np.linalg.slogdet(2.0 * np.pi * A)[1])
@@ -233,19 +230,10 @@ def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Exp
 
 @njit(cache=True)
 def _add_one_hot(
-    column: Any,
-    value: Any,
-    left: Any,
-    starts: Any,
-    loadings: Any,
-    constant: Any,
-    noises: Any,
-    column_covariances: Any,
-    precision: Any,
-    right: Any,
-    total: Any,
+    rows: Any, loadings: Any, constant: Any, noises: Any, column_covariances: Any, systems: Any
 ) -> None:
     """Add one-hot rows with noise variances (d,) to the systems of their tasks, in place."""
+    (column, value, left, starts), (precision, right, total) = rows, systems
     q = loadings.shape[1]
     r = column_covariances.shape[1] - 1 if len(column_covariances) else 0
     g = np.empty(q)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from .._utils.records import Record, cached_property
 from .._utils.validation import check_cone, check_divisor, check_shape
@@ -33,9 +34,7 @@ def lower_triangle(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
 
 def log_gates(gates: Array, side: Array) -> Array:
     """Return the log mixing weights (T, K), ``π_k(s) ∝ exp(a_k + <A_k, v(s)>)``, for gates (a, A) (K, 1 + q)."""
-    logits = gates[:, 0] + side @ gates[:, 1:].T
-    largest = logits.max(axis=1, keepdims=True)
-    return np.asarray(logits - largest - np.log(np.exp(logits - largest).sum(axis=1, keepdims=True)))
+    return np.asarray(log_softmax(gates[:, 0] + side @ gates[:, 1:].T, axis=1))
 
 
 class Want(NamedTuple):

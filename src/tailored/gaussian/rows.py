@@ -211,7 +211,7 @@ def _solve(
         if tasks.precisions is None:
             shared[c] = XW, *invert_all(kernel + model.noise * np.eye(n), model.noise)
         else:
-            scale = np.sqrt(np.atleast_2d(tasks.precisions)[k if per_component else 0][stack.at])
+            scale = np.sqrt(_of_component(tasks.precisions, k)[stack.at])
             systems = scale[:, :, None] * kernel * scale[:, None, :] + np.eye(n)
             inverses, log_determinants = invert_all(systems, 1.0)
             shared[c] = XW, scale[:, :, None] * inverses * scale[:, None, :], log_determinants
@@ -223,14 +223,16 @@ def _solve(
         quadratic = np.maximum(np.einsum("tn,tn->t", left, a), 0.0)
         return _Solved(XW, inverses, a, -0.5 * (log_determinants + quadratic + n * np.log(2.0 * np.pi)))
     assert tasks.linear_terms is not None
-    precision = np.atleast_2d(tasks.precisions)[k if per_component else 0][stack.at]
-    terms = np.atleast_2d(tasks.linear_terms)
-    term = terms[k if len(terms) > 1 else 0][stack.at]
+    precision, term = (_of_component(part, k)[stack.at] for part in (tasks.precisions, tasks.linear_terms))
     left = term - precision * fitted
     image = np.einsum("tid,tjd,tj->ti", XW, X, left)
     a = left - np.matmul(inverses, image[:, :, None])[:, :, 0]
     fit = np.einsum("tn,tn->t", term - 0.5 * precision * fitted, fitted)
     return _Solved(XW, inverses, a, fit + 0.5 * (np.einsum("tn,tn->t", image, a) - log_determinants))
+
+
+def _of_component(sites: Array, k: int) -> Array:
+    return sites[k] if sites.ndim == 2 else sites
 
 
 def _sums(

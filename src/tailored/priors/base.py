@@ -63,10 +63,10 @@ class Posterior(Record):
 
     def restore(self) -> None:
         n = len(self.weights)
-        check_shape("weights", self.weights, n, None)
+        for name in ("weights", "shared_inputs"):
+            check_shape(name, getattr(self, name), n, None)
         for name in ("n_rows", "folds"):
             check_shape(name, getattr(self, name), n)
-        check_shape("shared_inputs", self.shared_inputs, n, None)
         check_shape("squares", self.squares, n if len(self.squares) else 0)
         check_shape("covariances", self.covariances, len(self.squares), None, None)
         if (self.n_rows < 0).any() or (self.squares < 0).any():
@@ -215,8 +215,6 @@ class Prior(Record, ABC):
             "device=None"
         )
 
-    # ------------------------------------------------------------------ to be defined
-
     @abstractmethod
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         """Return weights (T, d) in the scaling of the prior, and covariances if wanted, of residual tasks."""
@@ -231,16 +229,11 @@ class Prior(Record, ABC):
 
     @abstractmethod
     def paper_form(self) -> Any:
-        """Return the same prior as a `RepresentationPrior`, for display and tests.
-
-        ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀``.
-        """
+        """Return the same prior as a `RepresentationPrior`, for display and tests."""
 
     @abstractmethod
     def certificate(self, support: Support) -> tuple[float, int]:
         """Return a bound on the distance of one task's objective from its minimum (scaled), and the iterations."""
-
-    # ------------------------------------------------------------------ adapting
 
     def posterior(
         self,
@@ -250,10 +243,7 @@ class Prior(Record, ABC):
         folds: Index | None = None,
         n_jobs: int | None = None,
     ) -> Posterior:
-        """Adapt to tasks in one block; `adapt_tasks` takes any number of them.
-
-        ``folds`` are those of `Posterior`, for training tasks.
-        """
+        """Adapt to tasks in one block (`adapt_tasks`: to any number); ``folds`` of training tasks are as in `Posterior`."""
         inputs, at = np.zeros((len(tasks), 0)), np.full(len(tasks), -1, dtype=np.intp)
         residual = tasks
         if self.regressor is not None:
@@ -275,13 +265,11 @@ class Prior(Record, ABC):
     def extend(self, support: Support, X: Any, y: Array) -> Support:
         """Return the support with further rows, in the user's units."""
         assert isinstance(support, TaskSet)
-        old = support.X
-        stacked = (
-            sparse.vstack([old, sparse.csr_array(X)], format="csr")
-            if support.is_sparse
-            else np.concatenate([old, dense(X)])
-        )
         targets = np.concatenate([support.y, y])
+        if support.is_sparse:
+            stacked = sparse.vstack([support.X, sparse.csr_array(X)], format="csr")
+        else:
+            stacked = np.concatenate([support.X, dense(X)])
         return support.replace(X=stacked, y=targets, offsets=np.array([0, len(targets)]))
 
     def adapt(self, support: Support, *, covariances: bool) -> Posterior:
@@ -329,15 +317,11 @@ class Prior(Record, ABC):
             return tasks
         return self.regressor.residual_tasks(tasks)
 
-    # ------------------------------------------------------------------ predicting
-
     def variances(self, posterior: Posterior, X: Any, task: Index) -> Array:
         """Return the variance of ``<x, w>`` at rows of the tasks at these positions, in units of the noise variance."""
-        out = np.empty(X.shape[0])
-        shift, scale = self.scaling.change[:2]
-        row_variances(
-            frozen(dense(X)), frozen(task, np.intp), shift, scale, frozen(posterior.covariances), out
-        )
+        out, (shift, scale) = np.empty(X.shape[0]), self.scaling.change[:2]
+        rows = frozen(dense(X)), frozen(task, np.intp)
+        row_variances(*rows, shift, scale, frozen(posterior.covariances), out)
         return out
 
     def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors:
@@ -363,26 +347,20 @@ class Prior(Record, ABC):
         return Errors(errors, variances, task, squares, support.sizes)
 
 
-# ---------------------------------------------------------------------- many tasks
-
-
 def each_block(prior: Prior, n_tasks: int, work: Callable[[int, int], None], n_jobs: int | None) -> None:
     """Call ``work(start, stop)`` on blocks of tasks; the blocks do not depend on the number of threads."""
     size = max(1, prior.block_floats // prior.n_weights**2)
-    edges = [*range(0, n_tasks, size), n_tasks]
-
-    def work_on(first: int) -> None:
-        for start, stop in pairwise(edges[first : first + BLOCKS_PER_JOB + 1]):
-            work(start, stop)
-
-    firsts = range(0, len(edges) - 1, BLOCKS_PER_JOB)
-    n_threads = min(effective_n_jobs(n_jobs), len(firsts)) if prior.parallel_blocks else 1
+    blocks = list(pairwise([*range(0, n_tasks, size), n_tasks]))
+    n_threads = (
+        min(effective_n_jobs(n_jobs), -(-len(blocks) // BLOCKS_PER_JOB)) if prior.parallel_blocks else 1
+    )
     with single_threaded_blas():
         if n_threads > 1:
-            Parallel(n_jobs=n_threads, require="sharedmem")(delayed(work_on)(first) for first in firsts)
+            pool = Parallel(n_jobs=n_threads, require="sharedmem", batch_size=BLOCKS_PER_JOB)
+            pool(delayed(work)(*block) for block in blocks)
         else:
-            for first in firsts:
-                work_on(first)
+            for block in blocks:
+                work(*block)
 
 
 def adapt_tasks(
@@ -499,9 +477,6 @@ def warn_not_calibrated(coverage: float | None) -> None:
         UserWarning,
         stacklevel=outside(),
     )
-
-
-# ---------------------------------------------------------------------- rows
 
 
 def products(X: Any, weights: Array, task: Index, fit_intercept: bool) -> Array:

@@ -162,16 +162,14 @@ def calibrate(
     pairs = [(tasks, prior) for tasks, prior in held_out if len(tasks)]
     sizes = np.concatenate([tasks.sizes for tasks, _ in pairs])
     n_repeats = 1 if sampling.in_order else max(1, min(MAX_REPEATS, ENOUGH_TASKS // len(sizes)))
-    levels = []
-    for n_support in support_sizes(sizes, sampling):
-        collected = []
-        for i, (tasks, prior) in enumerate(pairs):
-            episodes = sampling.query_all(tasks, n_support, [*seed, i], n_repeats)
-            collected.append(prior.query_errors(episodes.support, episodes.query, n_jobs))
-        levels.append((n_support, collected))
-    if not sum(len(found.errors) for found in levels[-1][1]):
-        return None
-    return calibration_of(levels, n_repeats)
+
+    def errors(n_support: int, i: int) -> Errors:
+        tasks, prior = pairs[i]
+        episodes = sampling.query_all(tasks, n_support, [*seed, i], n_repeats)
+        return prior.query_errors(episodes.support, episodes.query, n_jobs)
+
+    levels = [(n, [errors(n, i) for i in range(len(pairs))]) for n in support_sizes(sizes, sampling)]
+    return calibration_of(levels, n_repeats) if any(len(found.errors) for found in levels[-1][1]) else None
 
 
 def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -> Calibration:

@@ -135,8 +135,6 @@ class MixturePrior(Prior):
         n_rows = np.array([float(tasks.n_rows)])
         return Moments((X.T @ X)[None], (y @ X)[None], np.array([y @ y]), n_rows, side)
 
-    # ------------------------------------------------------------------ posterior
-
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         return self._solve_statistics(self.statistics(tasks), covariances)[1:]
 
@@ -150,8 +148,6 @@ class MixturePrior(Prior):
             weights = weights + _times(influence(statistics, model, expected.covariances), shift)
         found = expected.mixture_covariance(1.0 / model.noise) if covariances else np.zeros((0, 0, 0))
         return expected.shares, weights, found
-
-    # ------------------------------------------------------------------ one task
 
     def support(self, task: TaskSet) -> Support:
         if self.needs_rows:
@@ -200,8 +196,6 @@ class MixturePrior(Prior):
         # With u = Xᵀ(y − Xw) the dual is −½ uᵀτu + .., and its distance from the objective is this square.
         missed = gram @ (b + tau @ (cross - gram @ w) - w)
         return 0.5 * max(float(missed @ tau @ missed), 0.0) / max(statistics.sizes[0], 1.0), 1
-
-    # ------------------------------------------------------------------ τ(s) and b(s)
 
     def _taus(self, r: Array) -> Array:
         return np.asarray(np.tensordot(r, self.model.covariances / self.model.noise, 1))
