@@ -21,8 +21,8 @@ from scipy import sparse
 from .._utils.records import Record, cached_property
 from ..tasks.rows import Scaling, dense, segment_sums, sparse_products
 from ..tasks.task_set import TaskSet, rows_of_tasks
-from .mixture import Want
-from .moments import EVIDENCE, Expected, Sums
+from .mixture import EVIDENCE, Want
+from .moments import NO_SUMS, Expected
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -224,7 +224,7 @@ def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Exp
         np.ones((T, 1)),
         means[: T if want.means else 0, None],
         covariances[: T if want.covariances else 0],
-        Sums.empty(d),
+        NO_SUMS,
     )
 
 

@@ -45,6 +45,9 @@ class Want(NamedTuple):
     sums: bool = False
 
 
+EVIDENCE = Want()
+
+
 class Components(NamedTuple):
     """The J distinct covariances of a mixture as posteriors read them.
 

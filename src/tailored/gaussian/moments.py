@@ -16,7 +16,6 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -29,7 +28,7 @@ from ..tasks.rows import BATCH_FLOATS, Scaling, dense, frozen
 from ..tasks.task_set import TaskSet
 from . import kernels as vectors
 from .kernels import ENTRY, LANES, PART, empty_workspace, keep_separate, second_moments
-from .mixture import Components, Mixture, Want, lower_triangle
+from .mixture import EVIDENCE, Components, Mixture, Want, lower_triangle
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -92,11 +91,9 @@ class Sums:
         """Return the sums of ``factor`` times as many tasks like these."""
         return Sums(*(factor * getattr(self, f.name) for f in fields(self)))
 
-    @classmethod
-    @cache
-    def empty(cls, d: int) -> Sums:
-        """Return the value of sums that were not requested."""
-        return cls(0.0, np.zeros(0), np.zeros((0, d)), np.zeros((0, d, d)), 0.0)
+
+#: The value of sums that were not requested.
+NO_SUMS = Sums(0.0, np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0, 0)), 0.0)
 
 
 class Summed(NamedTuple):
@@ -107,9 +104,6 @@ class Summed(NamedTuple):
 
     sums: Sums
     shares: Any = None
-
-
-EVIDENCE = Want()
 
 
 class Expected(NamedTuple):
@@ -208,7 +202,36 @@ class Moments(TaskStatistics):
     def posterior(
         self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
     ) -> Expected:
-        return posterior(self, model, want, among)
+        T, (K, d) = len(self), model.means.shape
+        effects = model.effects(self.side)
+        rest = self if effects is None else self.shifted(effects)
+        shares, log_evidence = log_priors(model, self.side, T, among), np.empty(T)
+        means = np.empty((T if want.means else 0, K, d))
+        covariances = np.zeros((T if want.covariances else 0, d, d))
+        blocks = self.blocks()
+        n_packed, summed = d * (d + 1) // 2, K if want.sums else 0
+        first, second = np.empty((len(blocks), summed, d)), np.empty((len(blocks), summed, n_packed))
+        quadratics = np.zeros((len(blocks), summed))
+
+        def run(i: int, part: slice) -> None:
+            # Flat arguments: Numba takes several microseconds longer to dispatch on tuples.
+            _pass(
+                *(np.ascontiguousarray(array[part]) for array in (rest.gram, rest.cross, rest.square)),
+                *(rest.sizes[part], model.means, *model.components, model.noise),
+                *(array[part] for array in (shares, log_evidence, means, covariances)),
+                *(first[i], second[i], quadratics[i]),
+                *_workspace(model.components, min(T, CHUNK), K, d),
+            )
+
+        in_threads(run, list(enumerate(blocks)), self.n_threads)
+        if effects is not None and want.means:
+            means += effects[:, None]
+        sums = NO_SUMS
+        if want.sums:
+            # In the order of the blocks, whichever thread finished first.
+            parts = [array.sum(axis=0) for array in (first, second, quadratics)]
+            sums = _sums(model.components, float(log_evidence.sum()), shares.sum(axis=0), *parts)
+        return Expected(log_evidence, shares, means, covariances, sums)
 
     def totals(self) -> Totals:
         n_rows, square = float(self.sizes.sum()), float(self.square.sum())
@@ -250,38 +273,6 @@ def log_priors(model: Mixture, side: Array | None, n_tasks: int, among: NDArray[
     if among is not None:
         joint[~among] = -np.inf
     return joint
-
-
-def posterior(tasks: Moments, model: Mixture, want: Want, among: NDArray[np.bool_] | None) -> Expected:
-    """Return the posterior of each task; see `TaskStatistics.posterior`."""
-    T, (K, d) = len(tasks), model.means.shape
-    effects = model.effects(tasks.side)
-    rest = tasks if effects is None else tasks.shifted(effects)
-    shares, log_evidence = log_priors(model, tasks.side, T, among), np.empty(T)
-    means = np.empty((T if want.means else 0, K, d))
-    covariances = np.zeros((T if want.covariances else 0, d, d))
-    blocks = tasks.blocks()
-    n_packed, summed = d * (d + 1) // 2, K if want.sums else 0
-    first, second = np.empty((len(blocks), summed, d)), np.empty((len(blocks), summed, n_packed))
-    quadratics = np.zeros((len(blocks), summed))
-
-    def run(i: int, part: slice) -> None:
-        arrays = rest.gram, rest.cross, rest.square, rest.sizes
-        statistics = tuple(np.ascontiguousarray(array[part]) for array in arrays)
-        out = shares[part], log_evidence[part], means[part], covariances[part]
-        workspace = _workspace(model.components, min(T, CHUNK), K, d)
-        totals = first[i], second[i], quadratics[i]
-        _pass(statistics, model.means, model.components, model.noise, out, totals, workspace)
-
-    in_threads(run, list(enumerate(blocks)), tasks.n_threads)
-    if effects is not None and want.means:
-        means += effects[:, None]
-    sums = Sums.empty(d)
-    if want.sums:
-        # In the order of the blocks, whichever thread finished first.
-        parts = [array.sum(axis=0) for array in (first, second, quadratics)]
-        sums = _sums(model.components, float(log_evidence.sum()), shares.sum(axis=0), *parts)
-    return Expected(log_evidence, shares, means, covariances, sums)
 
 
 def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
@@ -369,7 +360,28 @@ def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[In
 
 @njit(**ENTRY)
 def _pass(
-    statistics: Any, b: Array, components: Components, noise: float, out: Any, sums: Any, workspace: Any
+    gram: Array,
+    cross: Array,
+    square: Array,
+    sizes: Array,
+    b: Array,
+    roots: Array,
+    ranks: Index,
+    precisions: Array,
+    floors: Array,
+    log_determinants: Array,
+    of: Index,
+    noise: float,
+    joint: Array,
+    log_evidence: Array,
+    means: Array,
+    covariances: Array,
+    first: Array,
+    second: Array,
+    quadratics: Array,
+    tasks: Index,
+    n_tasks: Index,
+    work: Array,
 ) -> None:
     """Write the posterior of T tasks.
 
@@ -378,11 +390,6 @@ def _pass(
     zero on entry, are written where they have length T; ``first`` (K, d), packed ``second`` and ``quadratics`` (K,) where
     they have length K: Σ_t r E(u), Σ_t r E(uuᵀ) and Σ_t r (‖y − Xm‖² + uᵀPu at the mean + pσ²).
     """
-    gram, cross, square, sizes = statistics
-    roots, ranks, precisions, floors, log_determinants, of = components
-    joint, log_evidence, means, covariances = out
-    first, second, quadratics = sums
-    tasks, n_tasks, work = workspace
     K, d = b.shape
     J, chunk = tasks.shape
     n_packed, n_groups = d * (d + 1) // 2, chunk // LANES

@@ -19,18 +19,8 @@ from .._utils.records import cached_property
 from ..tasks.rows import Rows, Scaling, predictions, segment_sums
 from ..tasks.task_set import TaskSet, rows_of_tasks
 from .kernels import invert_all
-from .mixture import Mixture
-from .moments import (
-    COMPILED_COLUMNS,
-    EVIDENCE,
-    Expected,
-    Moments,
-    Sums,
-    TaskStatistics,
-    Totals,
-    Want,
-    log_priors,
-)
+from .mixture import EVIDENCE, Mixture, Want
+from .moments import COMPILED_COLUMNS, NO_SUMS, Expected, Moments, Sums, TaskStatistics, Totals, log_priors
 
 Array = NDArray[np.float64]
 
@@ -110,7 +100,38 @@ class TaskRows(TaskStatistics):
     def posterior(
         self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
     ) -> Expected:
-        return posterior(self, model, want, among)
+        """See `TaskStatistics`.  With sites, the log evidence excludes their constants, and sums treat y as targets."""
+        T, (K, d) = len(self), model.means.shape
+        effects = model.effects(self.side)
+        joint = log_priors(model, self.side, T, among)
+        means = np.empty((T if want.means else 0, K, d))
+        covariances = np.zeros((T if want.covariances else 0, d, d))
+        solved = {}
+        for s, stack in enumerate(self.stacks):
+            shared: dict[int, tuple[Array, Array, Array]] = {}
+            for k, c in enumerate(model.components.of):
+                mean = model.means[k] if effects is None else model.means[k] + effects[stack.tasks]
+                found = _solve(self, stack, model, k, mean, shared, int(c))
+                joint[stack.tasks, k] += found.log_evidence
+                if want.means:
+                    means[stack.tasks, k] = mean + np.matmul(found.a[:, None, :], found.XW)[:, 0]
+                if want.covariances or want.sums:
+                    solved[s, k] = found
+        largest = joint.max(axis=1, keepdims=True)
+        log_evidence = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
+        shares = np.exp(joint - log_evidence)
+        if want.covariances:
+            W = np.broadcast_to(model.covariances, (K, d, d))
+            covariances += np.tensordot(shares, W, 1)
+            for (s, k), found in solved.items():
+                at = self.stacks[s].tasks
+                inverses = shares[at, k, None, None] * found.inverses
+                covariances[at] -= np.matmul(found.XW.transpose(0, 2, 1), np.matmul(inverses, found.XW))
+            covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
+        sums = NO_SUMS
+        if want.sums:
+            sums = _sums(self.stacks, solved, model, shares, float(log_evidence.sum()))
+        return Expected(log_evidence[:, 0], shares, means, covariances, sums)
 
     def totals(self) -> Totals:
         square = float(self.y @ self.y)
@@ -153,44 +174,6 @@ class _Solved(NamedTuple):
     inverses: Array
     a: Array
     log_evidence: Array
-
-
-def posterior(tasks: TaskRows, model: Mixture, want: Want, among: NDArray[np.bool_] | None) -> Expected:
-    """Return the posterior of each task; see `TaskStatistics.posterior`.
-
-    With sites, the log evidence excludes their normalising constants, and sums treat y as targets.
-    """
-    T, (K, d) = len(tasks), model.means.shape
-    effects = model.effects(tasks.side)
-    joint = log_priors(model, tasks.side, T, among)
-    means = np.empty((T if want.means else 0, K, d))
-    covariances = np.zeros((T if want.covariances else 0, d, d))
-    solved = {}
-    for s, stack in enumerate(tasks.stacks):
-        shared: dict[int, tuple[Array, Array, Array]] = {}
-        for k, c in enumerate(model.components.of):
-            mean = model.means[k] if effects is None else model.means[k] + effects[stack.tasks]
-            found = _solve(tasks, stack, model, k, mean, shared, int(c))
-            joint[stack.tasks, k] += found.log_evidence
-            if want.means:
-                means[stack.tasks, k] = mean + np.matmul(found.a[:, None, :], found.XW)[:, 0]
-            if want.covariances or want.sums:
-                solved[s, k] = found
-    largest = joint.max(axis=1, keepdims=True)
-    log_evidence = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
-    shares = np.exp(joint - log_evidence)
-    if want.covariances:
-        W = np.broadcast_to(model.covariances, (K, d, d))
-        covariances += np.tensordot(shares, W, 1)
-        for (s, k), found in solved.items():
-            at = tasks.stacks[s].tasks
-            inverses = shares[at, k, None, None] * found.inverses
-            covariances[at] -= np.matmul(found.XW.transpose(0, 2, 1), np.matmul(inverses, found.XW))
-        covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
-    sums = Sums.empty(d)
-    if want.sums:
-        sums = _sums(tasks.stacks, solved, model, shares, float(log_evidence.sum()))
-    return Expected(log_evidence[:, 0], shares, means, covariances, sums)
 
 
 def _solve(
