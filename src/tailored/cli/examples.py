@@ -98,18 +98,11 @@ def run_demo(
         errors[name] = method.fit(train).task_errors(test_support, test_query)
     weights = np.repeat(truth.weights[n_train:], test_query.sizes, axis=0)
     noise = test_query.y - np.einsum("nd,nd->n", test_query.X, weights)
-    share = _subspace_share(learner, test_support, truth.clusters[n_train:], truth.bases)
-    return DemoResult(errors, float(np.abs(noise).mean()), share)
-
-
-def _subspace_share(learner: Any, tasks: Any, clusters: Any, bases: Any) -> Any:
-    import numpy as np
-
-    d = tasks.n_features
-    taus = learner.representation(tasks)[:, :d, :d]  # without the intercept
-    inside = np.einsum("jdr,tde,jer->tj", bases, taus, bases)
-    share = inside / np.trace(taus, axis1=1, axis2=2)[:, None]
-    return np.array([share[clusters == i].mean(axis=0) for i in range(len(bases))])
+    taus = learner.representation(test_support)[:, :-1, :-1]  # without the intercept
+    inside = np.einsum("jdr,tde,jer->tj", truth.bases, taus, truth.bases)
+    share, clusters = inside / np.trace(taus, axis1=1, axis2=2)[:, None], truth.clusters[n_train:]
+    shares = np.array([share[clusters == i].mean(axis=0) for i in range(n_clusters)])
+    return DemoResult(errors, float(np.abs(noise).mean()), shares)
 
 
 def draw_demo(result: DemoResult) -> Any:

@@ -15,10 +15,7 @@ LENK = Source(
     name="lenk",
     file="lenk_data.mat",
     # The survey has no home page; this copy is part of the public code of a paper on the same data.
-    url=(
-        "https://raw.githubusercontent.com/prolearner/onlineLTL/"
-        "fd12f3a3fc5aac798ee1fab9282f54d6e3981de2/lenk_data.mat"
-    ),
+    url="https://raw.githubusercontent.com/prolearner/onlineLTL/fd12f3a3fc5aac798ee1fab9282f54d6e3981de2/lenk_data.mat",
     sha256="e6cc1029fa15ba8135dfca0f6a4bfa75599b4d43fe77224ce6b07bf9cdeb3e0b",
     size=10469,
     licence="None is stated; it circulates with the code of several multi-task papers. Cite its authors.",

@@ -436,7 +436,7 @@ class EmpiricalBayesLearner(MetaLearner):
         """Open the source of a scan; without a ``checkpoint`` its folder is deleted at the end."""
         if scan.table.dask_frame is not None:
             if checkpoint is not None:
-                raise ValueError("checkpoint: statistics of a Dask dataframe are not stored; leave it out")
+                raise ValueError("checkpoint: statistics of a Dask dataframe stay on its cluster; omit it")
             yield DaskSource(scan, seed)
             return
         n_threads = joblib.effective_n_jobs(self.n_jobs)

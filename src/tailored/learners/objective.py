@@ -65,26 +65,22 @@ class PaperLearner(MetaLearner):
         n_side: int = 0,
     ) -> RepresentationPrior:
         """Return the prior with H = 0, C = C₀ and b = 0."""
-        C0 = self._initial_representation()
+        d, C0 = self.n_features_in_ + bool(self.fit_intercept), self.initial_representation
+        if C0 is not None and np.ndim(C0) == 0 and not 0 <= C0 < np.inf:
+            raise ValueError(f"initial_representation: a number must be finite and >= 0, got {C0!r}")
+        if C0 is None or np.ndim(C0) == 0:
+            C0 = (1.0 if C0 is None else float(C0)) * np.eye(d)
+        else:
+            C0 = check_psd(C0, "initial_representation", d)
         settings: Any = {"loss": self.loss_, "inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
         return RepresentationPrior(
             scaling=Scaling.raw(self.n_features_in_, self.fit_intercept),
             conditioning=Constant(C0, n_side),
-            bias=Bias.zero(bias, len(C0), n_side),
+            bias=Bias.zero(bias, d, n_side),
             feature_map=feature_map,
             clip=clip,
             **settings,
         )
-
-    def _initial_representation(self) -> Array:
-        value, d = self.initial_representation, self.n_features_in_ + bool(self.fit_intercept)
-        if value is None:
-            return np.eye(d)
-        if np.ndim(value) == 0:
-            if not np.isfinite(value) or value < 0:
-                raise ValueError(f"initial_representation: a number must be finite and >= 0, got {value!r}")
-            return float(value) * np.eye(d)
-        return check_psd(value, "initial_representation", d)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

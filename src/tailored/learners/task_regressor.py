@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_is_fitted
@@ -45,6 +46,7 @@ def check_calibration(prior: Prior, method: str) -> None:
         raise ValueError(f"{method}: the learner has no calibration; {advice}")
 
 
+@dataclass(eq=False, repr=False)
 class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     """Linear model of one task under a given representation.
 
@@ -80,40 +82,29 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     n_iter_ : int
     """
 
-    coef_: Array
-    intercept_: float
-    n_features_in_: int
-    feature_names_in_: NDArray[Any]
-    clip_: tuple[float, float] | None
-    _prior: Prior
-    _posterior: Posterior
-    #: Rows that the model was adapted to; None after `fit`.
-    _support: Support | None = None
-    #: How the tables of the learner that adapted this model are encoded.
-    _encoding: Encoding | None = None
-    #: Dual gap and number of iterations.
-    _certificate: tuple[float, int] | None = None
+    representation: Any = None
+    bias: Any = None
+    _: KW_ONLY
+    loss: Any = "absolute"
+    inner: str = "exact"
+    fit_intercept: bool = False
+    tol: float = 1e-8
+    max_iter: int = 1000
+    clip: Any = None
 
-    def __init__(
-        self,
-        representation: ArrayLike | None = None,
-        bias: ArrayLike | None = None,
-        *,
-        loss: Any = "absolute",
-        inner: str = "exact",
-        fit_intercept: bool = False,
-        tol: float = 1e-8,
-        max_iter: int = 1000,
-        clip: Any = None,
-    ) -> None:
-        self.representation = representation
-        self.bias = bias
-        self.loss = loss
-        self.inner = inner
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
-        self.clip = clip
+    coef_: Array = field(init=False)
+    intercept_: float = field(init=False)
+    n_features_in_: int = field(init=False)
+    feature_names_in_: NDArray[Any] = field(init=False)
+    clip_: tuple[float, float] | None = field(init=False)
+    _prior: Prior = field(init=False)
+    _posterior: Posterior = field(init=False)
+    #: Rows that the model was adapted to; None after `fit`.
+    _support: Support | None = field(init=False, default=None)
+    #: How the tables of the learner that adapted this model are encoded.
+    _encoding: Encoding | None = field(init=False, default=None)
+    #: Dual gap and number of iterations.
+    _certificate: tuple[float, int] | None = field(init=False, default=None)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

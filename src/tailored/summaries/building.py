@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ..gaussian.mixture import Mixture
 from ..priors.base import Prior
-from ..tasks.episodes import SupportSampling
 from ..tasks.task_set import TaskSet
 from .baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN, baseline_errors
 from .effects import INTERCEPT, coefficient_names
@@ -72,7 +71,11 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
     columns, scale = coefficient_names(learner), getattr(learner, "scale_", 1.0)
     description = ModelDescription(prior, training, columns, [str(name) for name in side_names], scale)
     if prior.mixture is None:
-        tables: dict[str, Table | None] = {"effects": prior_mean_table(description)}
+        centre = prior.mean_at_centre()
+        effects = prior.scaling.raw_weights(np.full(len(columns), np.nan) if centre is None else centre)
+        values = {"column": columns, "fixed effect": effects.tolist()}
+        table = Table("Fixed effects", values, "fixed effect: prior mean of the coefficient.")
+        tables: dict[str, Table | None] = {"effects": table}
     else:
         tables = {
             "effects": effects_table(description),
@@ -83,7 +86,11 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
         }
     if split is None:
         errors = {} if training is None else training.errors
-        evaluated_on = f"tasks held out in fit, each with {describe_support(sampling)}"
+        share = "25 to 75 %" if sampling.in_order else "75 %"
+        if sampling.support is not None:
+            share = " to ".join(dict.fromkeys(map(format_share, sampling.support)))
+        which = "first" if sampling.in_order else "random"
+        evaluated_on = f"tasks held out in fit, each with {share} of its rows as support ({which})"
         if errors:
             evaluated_on += "; the model was selected on the same tasks, so its error is slightly optimistic"
     else:
@@ -108,15 +115,6 @@ def _title(learner: Any, training: TrainingSummary | None) -> str:
     tasks = f"{training.n_tasks:,} tasks" + (f" ({columns['task']})" if columns["task"] is not None else "")
     rows = f"{training.n_rows:,} rows" + (f" of {columns['target']}" if columns["target"] is not None else "")
     return f"{name}: {tasks}, {rows}, {features}"
-
-
-def prior_mean_table(description: ModelDescription) -> Table:
-    """Tabulate the prior mean of a prior without a mixture."""
-    centre = description.prior.mean_at_centre()
-    centre = np.full(len(description.columns), np.nan) if centre is None else centre
-    effects = description.prior.scaling.raw_weights(centre).tolist()
-    columns = {"column": description.columns, "fixed effect": effects}
-    return Table("Fixed effects", columns, "fixed effect: prior mean of the coefficient.")
 
 
 def effects_table(description: ModelDescription) -> Table:
@@ -316,9 +314,7 @@ def _side_effects_table(description: ModelDescription, names: list[str]) -> Tabl
     columns = {title: list(values) for title, values in zip(titles, zip(*rows, strict=True), strict=True)}
     caption = "effect: change of the coefficient per unit of the side information; std. error: as above, "
     caption += "with the penalty as a Gaussian prior."
-    order = np.argsort(
-        [-abs(effect) / max(error, 1e-300) for _, _, effect, error in rows], kind="stable"
-    ).tolist()
+    order = sorted(range(len(rows)), key=lambda i: -abs(rows[i][2]) / max(rows[i][3], 1e-300))
     return Table("Effects of the side information", columns, caption, order=order)
 
 
@@ -386,9 +382,10 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
 def describe_side(side_form: Mapping[str, Any] | None, form: Mapping[str, Any]) -> str:
     """Return a sentence about the use of the side information."""
     if side_form is None:
-        if form.get("gate_penalty"):
-            return "Side information affects the mixing weights only."
-        return "Side information is not used: it did not lower the validation error."
+        not_used = "is not used: it did not lower the validation error"
+        return (
+            f"Side information {'affects the mixing weights only' if form.get('gate_penalty') else not_used}."
+        )
     coefficients = "the intercept" if side_form.get("effect on") == "intercept" else "every coefficient"
     shape = "nonlinearly" if side_form.get("curved") else "linearly"
     return f"Side information shifts {coefficients} {shape} (penalty {side_form['penalty']:g})."
@@ -416,15 +413,6 @@ def _sentences(learner: Any, training: TrainingSummary | None) -> tuple[str, ...
         errors = "standard errors and held-out errors are those of the last selection"
         sentences.append(f"The stream has {n_seen:,} tasks so far; {errors}, on {training.n_tasks:,} tasks.")
     return tuple(sentences)
-
-
-def describe_support(arrival: SupportSampling) -> str:
-    """Return which rows of a task are support rows."""
-    share = "25 to 75 %" if arrival.in_order else "75 %"
-    if arrival.support is not None:
-        low, high = (format_share(end) for end in arrival.support)
-        share = low if low == high else f"{low} to {high}"
-    return f"{share} of its rows as support ({'first' if arrival.in_order else 'random'})"
 
 
 def format_share(share: float | int) -> str:
