@@ -9,7 +9,7 @@ from tailored.datasets import make_clusters
 from tailored.gaussian.mixture import Want
 from tailored.gaussian.moments import Moments
 from tailored.losses import Squared
-from tailored.priors.mean_shifts import MeanShift, interpolation
+from tailored.priors.mixture import MeanShift, interpolation
 from tailored.representation.blocks import BlockDiagonal
 from tailored.representation.dense import Constant
 from tailored.solvers import ProjectedSGD

@@ -22,8 +22,7 @@ from tailored.gaussian.starts import fit_mixture
 from tailored.learners.task_regressor import TaskRegressor
 from tailored.priors.base import adapt_tasks, predict_blocks
 from tailored.priors.intervals import Calibration
-from tailored.priors.mean_shifts import MeanShift, interpolation
-from tailored.priors.mixture import MixturePrior
+from tailored.priors.mixture import MeanShift, MixturePrior, interpolation
 from tailored.representation.blocks import BlockDiagonal
 from tailored.tasks.rows import Scaling
 

@@ -52,15 +52,11 @@ def demo(
     Example: tailored demo --out demo
     """
     with report_errors():
-        result = run_demo(
-            n_train=tasks, seed=seed, n_jobs=jobs, announce=lambda name: note(f"fitting {name}")
-        )
+        options: Any = {"seed": seed, "n_jobs": jobs, "announce": lambda name: note(f"fitting {name}")}
+        result = run_demo(n_train=tasks, **options)
         n_test = len(result.errors[OURS])
-        shown = make_table(
-            f"Six clusters, {tasks} training tasks, {n_test} new tasks, seed {seed}",
-            ["method"],
-            ["mean absolute error", "± s.e."],
-        )
+        title = f"Six clusters, {tasks} training tasks, {n_test} new tasks, seed {seed}"
+        shown = make_table(title, ["method"], ["mean absolute error", "± s.e."])
         for name, mean, error in result.rows():
             shown.add_row(name, f"{mean:.4f}", f"{error:.4f}")
         console.print(shown)
@@ -102,18 +98,11 @@ def run_demo(
         errors[name] = method.fit(train).task_errors(test_support, test_query)
     weights = np.repeat(truth.weights[n_train:], test_query.sizes, axis=0)
     noise = test_query.y - np.einsum("nd,nd->n", test_query.X, weights)
-    share = _subspace_share(learner, test_support, truth.clusters[n_train:], truth.bases)
-    return DemoResult(errors, float(np.abs(noise).mean()), share)
-
-
-def _subspace_share(learner: Any, tasks: Any, clusters: Any, bases: Any) -> Any:
-    import numpy as np
-
-    d = tasks.n_features
-    taus = learner.representation(tasks)[:, :d, :d]  # without the intercept
-    inside = np.einsum("jdr,tde,jer->tj", bases, taus, bases)
-    share = inside / np.trace(taus, axis1=1, axis2=2)[:, None]
-    return np.array([share[clusters == i].mean(axis=0) for i in range(len(bases))])
+    taus = learner.representation(test_support)[:, :-1, :-1]  # without the intercept
+    inside = np.einsum("jdr,tde,jer->tj", truth.bases, taus, truth.bases)
+    share, clusters = inside / np.trace(taus, axis1=1, axis2=2)[:, None], truth.clusters[n_train:]
+    shares = np.array([share[clusters == i].mean(axis=0) for i in range(n_clusters)])
+    return DemoResult(errors, float(np.abs(noise).mean()), shares)
 
 
 def draw_demo(result: DemoResult) -> Any:
@@ -122,9 +111,8 @@ def draw_demo(result: DemoResult) -> Any:
 
     from ..displays.base import pyplot
 
-    figure, (left, right) = pyplot().subplots(
-        1, 2, figsize=(9.5, 3.4), width_ratios=[1.35, 1], layout="constrained"
-    )
+    layout: Any = {"figsize": (9.5, 3.4), "width_ratios": [1.35, 1], "layout": "constrained"}
+    figure, (left, right) = pyplot().subplots(1, 2, **layout)
     names, means, errors = zip(*result.rows(), strict=True)
     positions = np.arange(len(names))[::-1]
     left.errorbar(means, positions, xerr=2 * np.array(errors), fmt="o", color="#0072b2", capsize=3)
@@ -166,12 +154,9 @@ def datasets() -> None:
         home = get_data_home()
         for source in SOURCES.values():
             state = "downloaded" if (home / source.file).exists() else "not downloaded yet"
-            console.print(
-                f"[bold]{source.name}[/bold]  {source.file}, {source.size / 1e6:.2g} MB", highlight=False
-            )
-            say(f"  source   {source.url}")
-            say(f"  licence  {source.licence}")
-            say(f"  cite     {source.citation}")
+            size = f"{source.size / 1e6:.2g} MB"
+            console.print(f"[bold]{source.name}[/bold]  {source.file}, {size}", highlight=False)
+            say(f"  source   {source.url}\n  licence  {source.licence}\n  cite     {source.citation}")
             say(f"  cache    {home / source.file} ({state})")
         folder = os.environ.get("TAILORED_DATA")
         state = f"set to {folder}; its files are used and nothing is downloaded" if folder else "not set"

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import typer
@@ -30,9 +30,8 @@ from .tables import (
 if TYPE_CHECKING:
     from ..evaluation import Evaluation
 
-Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Model file written by `tailored fit`.", show_default=False)
-]
+_MODEL = "Model file written by `tailored fit`."
+Model = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL, show_default=False)]
 _DATA = "CSV or parquet file with one row per observation; - reads standard input."
 Data = Annotated[str, typer.Argument(metavar="DATA", help=_DATA, show_default=False)]
 _TASK = "Column with the task of each row."
@@ -69,6 +68,7 @@ _SUPPORT = (
 Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
 _INCOMPLETE = "Rows with a missing feature: error (stop) or drop (leave their prediction empty)."
 _OUT = "CSV or parquet file to write; - writes to standard output."
+_ERRORS = "CSV or parquet file for the errors."
 _FITTED_TO = "Table that the model was fitted to, or another one with its columns."
 
 
@@ -141,7 +141,8 @@ def predict(
     New tasks are predicted from their support rows and side information; without both, from the prior.
     """
     with report_user_errors(missing):
-        predictor = Predictor.load(model, trust_regressor, support, side_info, coverage, missing)
+        learner = _load(model, trust_regressor)
+        predictor = Predictor.of(learner, support, side_info, coverage, missing)
         if out != STANDARD and not as_json:
             check_output(out)
         tables = predictor.predict_file(data)
@@ -169,9 +170,7 @@ def evaluate(
     coverage: Coverage = 0.9,
     seed: Annotated[int, typer.Option(help="Seed of the folds and of the support rows.")] = 0,
     jobs: Jobs = -1,
-    out: Annotated[
-        str | None, typer.Option("--out", "-o", help="CSV or parquet file for the errors.")
-    ] = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", help=_ERRORS)] = None,
     as_json: Json = False,
 ) -> None:
     """Cross-validate over whole tasks: errors by number of support rows, compared with baselines.
@@ -273,47 +272,30 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
     from ..tasks.task_set import TaskSet
 
     if side_info is not None and columns.side is not None:
-        raise UsageError(
-            "--side-columns: side information also comes from --side-info. Give only one of them."
-        )
+        raise UsageError("--side-columns: side information also comes from --side-info. Give only one.")
     _check_missing(missing)
     labels = TaskLabels(getattr(like, "task_labels_", None))
     table = read_table(data, "data", columns.labels)
     columns.check(table, data)
     table = labels.convert(table, columns.labels, "data")
     side = None if side_info is None else _read_by_task(labels, side_info, columns.labels, "--side-info")
-    return TaskSet.from_frame(
-        table,
-        task=columns.task,
-        target=columns.target,
-        features=columns.features if like is None else None,
-        side_info=side,
-        side_columns=columns.side,
-        encoding=None if like is None else like.encoding_,
-        missing=missing,
-    )
+    options: dict[str, Any] = {"side_info": side, "side_columns": columns.side, "missing": missing}
+    options |= {"features": columns.features} if like is None else {"encoding": like.encoding_}
+    return TaskSet.from_frame(table, task=columns.task, target=columns.target, **options)
 
 
 def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str) -> Any:
     """Scan the tasks of a large table in batches."""
     from ..sources.scan import scan
 
+    batches = "a file of 1 GB or more is read in batches"
     if side_info is not None:
-        raise UsageError(
-            "--side-info: a file of 1 GB or more is read in batches. Join the side information to its rows, and name the "
-            "columns with --side-columns."
-        )
+        advice = "Join the side information to its rows, and name the columns with --side-columns."
+        raise UsageError(f"--side-info: {batches}. {advice}")
     if missing != "error":
-        raise UsageError(
-            "--missing: a file of 1 GB or more is read in batches and must be complete. Filter its rows first."
-        )
-    return scan(
-        open_large(data, "data", columns.labels),
-        task=columns.labels[0],
-        target=columns.target,
-        features=columns.features,
-        side_columns=columns.side,
-    )
+        raise UsageError(f"--missing: {batches} and must be complete. Filter its rows first.")
+    source, task, target = open_large(data, "data", columns.labels), columns.labels[0], columns.target
+    return scan(source, task=task, target=target, features=columns.features, side_columns=columns.side)
 
 
 def _read_by_task(labels: TaskLabels, path: str, names: list[str], option: str) -> Any:
@@ -331,10 +313,8 @@ def _check_missing(missing: str) -> None:
 def _learner(columns: Columns, common: bool, first_rows: bool, n_jobs: int) -> Any:
     from ..learners.empirical_bayes import EmpiricalBayesLearner
 
-    order = "first" if first_rows else "random"
-    return EmpiricalBayesLearner(
-        common="auto" if common else None, varying=columns.varying, order=order, n_jobs=n_jobs
-    )
+    shared, order = "auto" if common else None, "first" if first_rows else "random"
+    return EmpiricalBayesLearner(common=shared, varying=columns.varying, order=order, n_jobs=n_jobs)
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -345,9 +325,7 @@ def _integers(text: str) -> list[int]:
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
-        raise UsageError(
-            f"--rows: expected comma-separated integers, such as 0,5,10; got {text!r}."
-        ) from None
+        raise UsageError(f"--rows: expected comma-separated integers, as 0,5,10; got {text!r}.") from None
 
 
 def _print_evaluation(result: Evaluation, target: str) -> None:
@@ -398,18 +376,11 @@ class Predictor(NamedTuple):
     drop: bool
 
     @classmethod
-    def load(
-        cls,
-        path: str,
-        trust_regressor: bool,
-        support: str | None,
-        side_info: str | None,
-        coverage: float,
-        missing: str,
-    ) -> Predictor:
-        """Load the model, and read the tables of support rows and side information."""
+    def of(
+        cls, learner: Any, support: str | None, side_info: str | None, coverage: float, missing: str
+    ) -> Self:
+        """Read the tables of support rows and side information."""
         _check_missing(missing)
-        learner = _load(path, trust_regressor)
         task = learner.columns_in_["task"]
         columns = [task] if isinstance(task, str) else list(task)
         labels = TaskLabels(getattr(learner, "task_labels_", None))
@@ -433,9 +404,8 @@ class Predictor(NamedTuple):
         complete = self._is_complete(table) if self.drop else None
         query = table if complete is None else table.filter(complete)
         support = self._support_of(query) if in_batches else self.support
-        predicted = self.learner.predict_tasks(
-            query, support, coverage=self.coverage, side_info=self.side_info
-        )
+        options = {"coverage": self.coverage, "side_info": self.side_info}
+        predicted = self.learner.predict_tasks(query, support, **options)
         result = table.drop_columns([name for name in PREDICTED if name in table.column_names])
         for name in PREDICTED:
             values = predicted[name].combine_chunks()

@@ -42,10 +42,8 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> Any:
             table = csv.read_csv(source, parse_options=parse, convert_options=convert)
             table = _null_missing_strings(table, labels)
     except (ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(
-            f"{option}: {name} cannot be read ({reason}). Give a CSV file in UTF-8 with a header, or a parquet file."
-        ) from error
+        wrong = f"{option}: {name} cannot be read ({str(error).splitlines()[0]})"
+        raise UsageError(f"{wrong}. Give a CSV file in UTF-8 with a header, or a parquet file.") from error
     if not table.num_columns or not table.num_rows:
         raise UsageError(f"{option}: {name} has no rows below its header.")
     return table
@@ -108,8 +106,8 @@ def check_columns(table: Any, names: Iterable[str], option: str, path: str) -> N
         if name in columns:
             continue
         similar = difflib.get_close_matches(name, columns, 1)
-        known = f"Columns: {', '.join(map(repr, columns[:12]))}."
-        hint = f"Did you mean {similar[0]!r}?" if similar else known
+        hint = f"Columns: {', '.join(map(repr, columns[:12]))}."
+        hint = f"Did you mean {similar[0]!r}?" if similar else hint
         source = "standard input" if path == STANDARD else path
         raise UsageError(f"{option}: {source} has no column {name!r}. {hint}")
 
@@ -210,6 +208,7 @@ def print_json_lines(tables: Iterable[Any]) -> None:
 
 #: Kinds of labels, by the kind of NumPy's dtypes.
 _KINDS = {"i": "integers", "u": "integers", "f": "numbers", "U": "strings"}
+_SAME_WAY = "Write labels in the same way in all tables."
 #: An integer, or an integer that a program converted to float because other values were missing.
 _INTEGER = re.compile(r"(0|-?[1-9]\d{0,17})(\.0+)?")
 
@@ -256,20 +255,19 @@ class TaskLabels:
             padded = [label for label in self.known if label.lstrip("0") == str(integer)]
             if text in self.known or not padded:
                 return text
-            raise UsageError(
-                f"{option}: the task {text!r} in column {name!r} is written {padded[0]!r} elsewhere. Write labels in the same "
-                "way in all tables. A spreadsheet drops leading zeros of columns that are not text."
+            elsewhere = (
+                f"the task {text!r} in column {name!r} is written {padded[0]!r} elsewhere. {_SAME_WAY}"
             )
+            zeros = "A spreadsheet drops leading zeros of columns that are not text."
+            raise UsageError(f"{option}: {elsewhere} {zeros}")
         if self.kind == "integers" and integer is not None:
             return integer
         if self.kind == "numbers":
             with suppress(TypeError, ValueError):
                 return float(value)
         example = f", such as {next(iter(self.known))!r}" if self.known else ""
-        raise UsageError(
-            f"{option}: the other labels are {self.kind}{example}, but {value!r} in column {name!r} is not. Write labels in the "
-            "same way in all tables."
-        )
+        others = f"the other labels are {self.kind}{example}, but {value!r} in column {name!r} is not"
+        raise UsageError(f"{option}: {others}. {_SAME_WAY}")
 
 
 def _kind_of(values: list[Any]) -> str:

@@ -46,12 +46,8 @@ class Source:
 
     Attributes
     ----------
-    name, file, url, licence, citation : str
-        Name of the data set; name and official address of the published file.
-    sha256 : str
-        Digest of the published file.  Nothing is downloaded without verification.
-    size : int
-        Size in bytes.
+    name, file, url, sha256, size, licence, citation
+        Name of the data set; name, official address, digest and size in bytes of the published file.
     folders : tuple of str
         Sub-folders of a local data folder that are searched, besides the folder itself.
     layouts : tuple of tuples of str
@@ -97,10 +93,9 @@ def fetch(source: Source, home: Path, *, download: bool = True, progress: bool =
     if download:
         return _download(source, home, progress)
     if target.is_file():
-        raise ChecksumError(
-            f"{target} is not the published {source.file}: its SHA-256 is {sha256_of(target)}, expected {source.sha256}. "
-            "Delete it, or allow the download."
-        )
+        digests = f"its SHA-256 is {sha256_of(target)}, expected {source.sha256}"
+        message = f"{target} is not the published {source.file}: {digests}."
+        raise ChecksumError(f"{message} Delete it, or allow the download.")
     raise FileNotFoundError(f"{target} is missing and download=False. {_by_hand(source, target)}")
 
 
@@ -114,9 +109,8 @@ def _download(source: Source, home: Path, progress: bool) -> Path:
         try:
             home.mkdir(parents=True, exist_ok=True)
             # pooch verifies the digest before it moves the file into place.
-            pooch.retrieve(
-                url, f"sha256:{source.sha256}", fname=source.file, path=home, downloader=downloader
-            )
+            options = {"fname": source.file, "path": home, "downloader": downloader}
+            pooch.retrieve(url, f"sha256:{source.sha256}", **options)
             return target
         except RequestException as error:
             status = getattr(error.response, "status_code", None)
@@ -126,23 +120,18 @@ def _download(source: Source, home: Path, progress: bool) -> Path:
             refused = True
             failures.append(f"{url}: {error}")
         except OSError as error:
-            raise DownloadError(
-                f"cannot store {target}: {error.strerror or error}. Pass another folder as data_home= or "
-                f"{HOME_VARIABLE}."
-            ) from error
-    raise (ChecksumError if refused else DownloadError)(
-        f"{source.file} could not be downloaded. {' '.join(failures)} {_by_hand(source, target)}"
-    )
+            advice = f"Pass another folder as data_home= or {HOME_VARIABLE}."
+            raise DownloadError(f"cannot store {target}: {error.strerror or error}. {advice}") from error
+    message = f"{source.file} could not be downloaded. {' '.join(failures)} {_by_hand(source, target)}"
+    raise ChecksumError(message) if refused else DownloadError(message)
 
 
 def _pooch() -> ModuleType:
     try:
         import pooch
     except ImportError as error:
-        raise ImportError(
-            "downloading needs pooch: pip install 'tailored[data]', "
-            f"or give a local file with path= or {DATA_VARIABLE}"
-        ) from error
+        advice = f"pip install 'tailored[data]', or give a local file with path= or {DATA_VARIABLE}"
+        raise ImportError(f"downloading needs pooch: {advice}") from error
     return pooch
 
 
@@ -209,18 +198,15 @@ def _from_file(source: Source, file: Path) -> Located:
     if zipfile.is_zipfile(file):
         return Located(file, read_archive(file, source))
     if file.suffix.lower() == ".zip":
-        raise DamagedFileError(
-            f"{file} is not a complete zip archive. It may be truncated. "
-            f"The official one is {source.url} ({source.size} bytes)."
-        )
+        official = f"The official one is {source.url} ({source.size} bytes)."
+        raise DamagedFileError(f"{file} is not a complete zip archive. It may be truncated. {official}")
     if all(len(layout) == 1 for layout in source.layouts):
         # A data set of one file may have any name; the loader judges the content.
         return Located(file, {file.name: read_whole(file)})
     if any(file.name in layout for layout in source.layouts):
         return _from_folder(source, file.parent, "path=")
-    raise DamagedFileError(
-        f"{file} is not a file of the {source.name} data: give {source.file}, or a folder with {source.expected_files}."
-    )
+    expected = f"give {source.file}, or a folder with {source.expected_files}"
+    raise DamagedFileError(f"{file} is not a file of the {source.name} data: {expected}.")
 
 
 def read_archive(file: Path, source: Source) -> dict[str, bytes]:
@@ -241,9 +227,8 @@ def read_archive(file: Path, source: Source) -> dict[str, bytes]:
         for layout in source.layouts:
             if all(name in by_name for name in layout):
                 return {name: read(by_name[name]) for name in layout}
-    raise DamagedFileError(
-        f"{file} does not contain {source.expected_files}; its members: {', '.join(members[:8]) or 'none'}. {again}"
-    )
+    listed = ", ".join(members[:8]) or "none"
+    raise DamagedFileError(f"{file} does not contain {source.expected_files}; its members: {listed}. {again}")
 
 
 def gunzip(content: bytes, where: str) -> bytes:
@@ -266,9 +251,8 @@ def read_whole(file: Path) -> bytes:
 
 def too_large(what: str, size: str, way_out: str, limit: int = 0) -> DamagedFileError:
     """Return the error for a file that is too large."""
-    return DamagedFileError(
-        f"{what} is refused: it has {size}, and the limit is {limit or MOST_BYTES}. {way_out}"
-    )
+    limit = limit or MOST_BYTES
+    return DamagedFileError(f"{what} is refused: it has {size}, and the limit is {limit}. {way_out}")
 
 
 def _or_damaged(what: str, way_out: str, read: Callable[[], Result]) -> Result:

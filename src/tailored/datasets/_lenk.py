@@ -15,10 +15,7 @@ LENK = Source(
     name="lenk",
     file="lenk_data.mat",
     # The survey has no home page; this copy is part of the public code of a paper on the same data.
-    url=(
-        "https://raw.githubusercontent.com/prolearner/onlineLTL/"
-        "fd12f3a3fc5aac798ee1fab9282f54d6e3981de2/lenk_data.mat"
-    ),
+    url="https://raw.githubusercontent.com/prolearner/onlineLTL/fd12f3a3fc5aac798ee1fab9282f54d6e3981de2/lenk_data.mat",
     sha256="e6cc1029fa15ba8135dfca0f6a4bfa75599b4d43fe77224ce6b07bf9cdeb3e0b",
     size=10469,
     licence="None is stated; it circulates with the code of several multi-task papers. Cite its authors.",
@@ -32,21 +29,8 @@ LENK = Source(
 )
 
 #: Names of the columns.
-CHARACTERISTICS = [
-    "telephone hot line",
-    "memory",
-    "screen size",
-    "CPU speed",
-    "hard disk",
-    "CD-ROM",
-    "cache",
-    "colour",
-    "availability",
-    "warranty",
-    "software",
-    "guarantee",
-    "price",
-]
+CHARACTERISTICS = ["telephone hot line", "memory", "screen size", "CPU speed", "hard disk", "CD-ROM", "cache"]
+CHARACTERISTICS += ["colour", "availability", "warranty", "software", "guarantee", "price"]
 N_TRAIN, N_TEST = 16, 4
 #: Largest file that is read; the published one has 10,469 bytes.
 MOST_BYTES = 200_000
@@ -92,9 +76,8 @@ def fetch_lenk(
     if add_constant:
         X, names = np.column_stack([X, np.ones(len(X))]), [*names, "constant"]
     tasks = TaskSet(X, rows[:, -1], np.repeat(np.arange(people), N_TRAIN + N_TEST))
-    return files.bunch(
-        LENK, tasks, ABOUT, feature_names=names, target_range=(0.0, 10.0), n_train_rows=N_TRAIN
-    )
+    more = {"feature_names": names, "target_range": (0.0, 10.0), "n_train_rows": N_TRAIN}
+    return files.bunch(LENK, tasks, ABOUT, **more)
 
 
 def _read(files: Located) -> list[np.ndarray]:
@@ -110,22 +93,18 @@ def _read(files: Located) -> list[np.ndarray]:
         variables = loadmat(io.BytesIO(content))
     except Exception as error:
         # SciPy's reader fails in many ways on other files: ValueError, TypeError, struct and zlib errors.
-        raise DamagedFileError(
-            f"{where} is not a readable MATLAB file ({error}); it should be {LENK.url}"
-        ) from error
+        message = f"{where} is not a readable MATLAB file ({error}); it should be {LENK.url}"
+        raise DamagedFileError(message) from error
     width = len(CHARACTERISTICS) + 2
     parts = []
     for variable, n_rows in (("Traindata", N_TRAIN), ("Testdata", N_TEST)):
         part = variables.get(variable, np.zeros(0))
         if part.ndim != 2 or part.shape[1] != width or not len(part) or len(part) % n_rows:
             found = f"shape {part.shape}" if variable in variables else "none"
-            raise DamagedFileError(
-                f"{where}: expected a variable {variable} with {n_rows} rows per person and {width} columns, got {found}"
-            )
+            expected = f"a variable {variable} with {n_rows} rows per person and {width} columns"
+            raise DamagedFileError(f"{where}: expected {expected}, got {found}")
         if not (part[:, 0] == 1).all():
-            raise DamagedFileError(
-                f"{where}: the first column should be the constant 1; is this the survey's file?"
-            )
+            raise DamagedFileError(f"{where}: the first column should be the constant 1; is this the survey?")
         parts.append(part.reshape(-1, n_rows, width))
     if len(parts[0]) != len(parts[1]):
         raise DamagedFileError(f"{where}: Traindata has {len(parts[0])} people, Testdata {len(parts[1])}")

@@ -6,10 +6,8 @@ import csv
 import io
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,87 +24,45 @@ FOLDER = "multilevel"
 MISSING = frozenset({"", "NA", "NaN"})
 
 
-@dataclass(frozen=True)
-class MultilevelTable:
-    """A file and the roles of its columns.
+#: Categorical columns whose categories look like numbers.
+CODED = ("denomina",)
 
-    ``coded`` are categorical columns whose categories look like numbers.
-    """
+
+class MultilevelTable(NamedTuple):
+    """A file and the roles of its columns."""
 
     file: str
     package: str
     about: str
     task: str
     target: str
-    columns: tuple[str, ...]
-    side_info: tuple[str, ...] = ()
-    coded: tuple[str, ...] = ()
+    columns: list[str]
+    side_info: list[str]
 
 
+_ABOUT = {
+    "sleepstudy": "reaction times of 18 people over ten days of sleep deprivation (Belenky et al., 2003)",
+    "Oxboys": "heights of 26 boys of Oxford at nine ages (Goldstein, 1987)",
+    "Exam": "examination scores of pupils of 65 schools of inner London (Goldstein et al., 1993)",
+    "Early": "cognitive scores of 103 infants in a study of early childhood intervention, at three ages",
+    "bdf": "language scores of pupils of 131 Dutch schools (Snijders and Bosker, 1999)",
+    "Hsb82": "mathematics scores of pupils of 160 schools, High School and Beyond 1982 (Bryk and Raudenbush, 1992)",
+    "egsingle": "mathematics scores of 1,721 children over the years of primary school (US Sustaining Effects study)",
+}
+#: Package, task, target, features, and side information.
+_ROLES = {
+    "sleepstudy": ("lme4", "Subject", "Reaction", "Days", ""),
+    "Oxboys": ("nlme", "Subject", "height", "age", ""),
+    "Exam": ("mlmRev", "school", "normexam", "standLRT sex vr", "schavg schgend"),
+    "Early": ("mlmRev", "id", "cog", "age", "trt"),
+    "bdf": ("nlme", "schoolNR", "langPOST", "IQ.verb sex ses langPRET", "schoolSES denomina"),
+    "Hsb82": ("mlmRev", "school", "mAch", "minrty sx cses", "meanses sector"),
+    "egsingle": ("mlmRev", "childid", "math", "year grade", "female black hispanic lowinc mobility"),
+}
 #: The sets by name; `load_multilevel` ignores case.
-MULTILEVEL: dict[str, MultilevelTable] = {
-    "sleepstudy": MultilevelTable(
-        "sleepstudy.csv",
-        "lme4",
-        "reaction times of 18 people over ten days of sleep deprivation (Belenky et al., 2003)",
-        "Subject",
-        "Reaction",
-        ("Days",),
-    ),
-    "oxboys": MultilevelTable(
-        "Oxboys.csv",
-        "nlme",
-        "heights of 26 boys of Oxford at nine ages (Goldstein, 1987)",
-        "Subject",
-        "height",
-        ("age",),
-    ),
-    "exam": MultilevelTable(
-        "Exam.csv",
-        "mlmRev",
-        "examination scores of pupils of 65 schools of inner London (Goldstein et al., 1993)",
-        "school",
-        "normexam",
-        ("standLRT", "sex", "vr"),
-        ("schavg", "schgend"),
-    ),
-    "early": MultilevelTable(
-        "Early.csv",
-        "mlmRev",
-        "cognitive scores of 103 infants in a study of early childhood intervention, at three ages",
-        "id",
-        "cog",
-        ("age",),
-        ("trt",),
-    ),
-    "bdf": MultilevelTable(
-        "bdf.csv",
-        "nlme",
-        "language scores of pupils of 131 Dutch schools (Snijders and Bosker, 1999)",
-        "schoolNR",
-        "langPOST",
-        ("IQ.verb", "sex", "ses", "langPRET"),
-        ("schoolSES", "denomina"),
-        coded=("denomina",),
-    ),
-    "hsb82": MultilevelTable(
-        "Hsb82.csv",
-        "mlmRev",
-        "mathematics scores of pupils of 160 schools, High School and Beyond 1982 (Bryk and Raudenbush, 1992)",
-        "school",
-        "mAch",
-        ("minrty", "sx", "cses"),
-        ("meanses", "sector"),
-    ),
-    "egsingle": MultilevelTable(
-        "egsingle.csv",
-        "mlmRev",
-        "mathematics scores of 1,721 children over the years of primary school (US Sustaining Effects study)",
-        "childid",
-        "math",
-        ("year", "grade"),
-        ("female", "black", "hispanic", "lowinc", "mobility"),
-    ),
+MULTILEVEL = {
+    name.lower(): MultilevelTable(f"{name}.csv", package, _ABOUT[name], task, target, x.split(), side.split())
+    for name, (package, task, target, x, side) in _ROLES.items()
 }
 
 
@@ -136,9 +92,9 @@ def load_multilevel(name: str, path: PathLike | None = None) -> Bunch:
     layout = MULTILEVEL[check_choice("name", str(name).lower(), MULTILEVEL)]
     file = _find(layout, path)
     table = _read(layout, file)
-    X, names = _encode(table, layout.columns, layout)
+    X, names = _encode(table, layout.columns)
     y = _numbers(table[layout.target], layout.target, file)
-    side, side_names = _encode(table, layout.side_info, layout) if layout.side_info else (None, None)
+    side, side_names = _encode(table, layout.side_info) if layout.side_info else (None, None)
     tasks = TaskSet(X, y, table[layout.task], side_info=side)
     return Bunch(
         tasks=tasks.replace(side_names=side_names, feature_names=np.array(names, dtype=object)),
@@ -161,9 +117,7 @@ def _find(layout: MultilevelTable, path: PathLike | None) -> Path:
         "It is never downloaded."
     )
     if not given:
-        raise FileNotFoundError(
-            f"{layout.file} is read from a local folder, and no folder was given. {advice}"
-        )
+        raise FileNotFoundError(f"{layout.file} is read from a local folder; no folder was given. {advice}")
     place = Path(given).expanduser()
     for file in (place, place / layout.file, place / FOLDER / layout.file):
         if file.is_file():
@@ -180,9 +134,8 @@ def _read(layout: MultilevelTable, file: Path) -> dict[str, list[str]]:
         # A short line has None for its last columns.
         rows = [] if missing else [[(row[name] or "").strip() for name in columns] for row in reader]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DamagedFileError(
-            f"{file} is not a table separated by commas ({error}); is it {layout.file}?"
-        ) from error
+        message = f"{file} is not a table separated by commas ({error}); is it {layout.file}?"
+        raise DamagedFileError(message) from error
     if missing:
         raise DamagedFileError(f"{file} does not have the column {', '.join(missing)}; is it {layout.file}?")
     rows = [row for row in rows if not MISSING.intersection(row)]
@@ -191,13 +144,11 @@ def _read(layout: MultilevelTable, file: Path) -> dict[str, list[str]]:
     return dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _encode(
-    table: dict[str, list[str]], names: Sequence[str], layout: MultilevelTable
-) -> tuple[NDArray[np.float64], list[str]]:
+def _encode(table: dict[str, list[str]], names: list[str]) -> tuple[NDArray[np.float64], list[str]]:
     """Return columns and their names; categories become indicators of all but the first."""
     columns: dict[str, NDArray[Any]] = {}
     for name in names:
-        if name not in layout.coded and all(map(_is_number, table[name])):
+        if name not in CODED and all(map(_is_number, table[name])):
             columns[name] = np.array(table[name], dtype=float)
         else:
             values = np.array(table[name])

@@ -54,12 +54,7 @@ JESTER = Source(
         "filtering algorithm. Information Retrieval 4(2), 133-151."
     ),
     folders=("jester",),
-    layouts=(
-        ("jester-data-1.xls",),
-        ("jester-data-1.csv.gz",),
-        ("jester-data-1.csv",),
-        ("jester-5k.csv.gz",),
-    ),
+    layouts=tuple((f"jester-{name}",) for name in ("data-1.xls", "data-1.csv.gz", "data-1.csv", "5k.csv.gz")),
 )
 
 
@@ -110,9 +105,8 @@ def fetch_movielens(
     for name, ids, known in (("u.user", labels, people), ("u.item", item_ids.tolist(), titles)):
         missing = next((i for i in ids if i not in known), None)
         if missing is not None:
-            raise DamagedFileError(
-                f"{files.origin}: {name} does not describe id {missing}, which occurs in u.data; the file is incomplete"
-            )
+            lacks = f"{name} does not describe id {missing}, which occurs in u.data"
+            raise DamagedFileError(f"{files.origin}: {lacks}; the file is incomplete")
     return files.bunch(
         MOVIELENS,
         TaskSet(X, y, users, side_info={label: people[label] for label in labels}),
@@ -240,9 +234,8 @@ def _read_ratings(content: bytes, where: str) -> np.ndarray:
     """Return users, items and ratings, (3, n)."""
     table = _table(content, where, np.int64, "\t", "whole numbers separated by tabs")
     if table.shape[1] != 4:
-        raise DamagedFileError(
-            f"{where} should have 4 columns (user, item, rating, time), it has {table.shape[1]}"
-        )
+        columns = "4 columns (user, item, rating, time)"
+        raise DamagedFileError(f"{where} should have {columns}, it has {table.shape[1]}")
     outside = (table[:, 2] < 1) | (table[:, 2] > 5)
     if outside.any():
         row = int(np.argmax(outside))
@@ -285,18 +278,15 @@ def _read_jester(files: Located) -> np.ndarray:
         content = gunzip(content, where) if content[:2] == b"\x1f\x8b" else content
         table = _table(content, where, float, ",", "numbers separated by commas")
     if table.ndim != 2 or table.shape[1] != N_JOKES + 1 or not len(table):
-        raise DamagedFileError(
-            f"{where} should have {N_JOKES + 1} columns, the number of ratings and {N_JOKES} ratings; "
-            f"its shape is {table.shape}"
-        )
+        expected = f"{N_JOKES + 1} columns, the number of ratings and {N_JOKES} ratings"
+        raise DamagedFileError(f"{where} should have {expected}; its shape is {table.shape}")
     ratings = table[:, 1:]
     bad = ~((np.abs(ratings) <= EXTREME) | (ratings == NOT_RATED))
     if bad.any():
         row, joke = np.argwhere(bad)[0]
-        raise DamagedFileError(
-            f"{where}: row {row + 1} rates joke {joke + 1} with {ratings[row, joke]:g}; "
-            f"ratings lie between -10 and 10, and {NOT_RATED:g} means not rated"
-        )
+        rating = f"row {row + 1} rates joke {joke + 1} with {ratings[row, joke]:g}"
+        scale = f"ratings lie between -10 and 10, and {NOT_RATED:g} means not rated"
+        raise DamagedFileError(f"{where}: {rating}; {scale}")
     return ratings
 
 
@@ -304,10 +294,8 @@ def _read_xls(content: bytes, where: str) -> np.ndarray:
     try:
         import xlrd
     except ImportError as error:
-        raise ImportError(
-            f"reading {where} needs xlrd: pip install 'tailored[data]', "
-            "or give a CSV file of the same layout with path="
-        ) from error
+        advice = "pip install 'tailored[data]', or give a CSV file of the same layout with path="
+        raise ImportError(f"reading {where} needs xlrd: {advice}") from error
     try:
         # Without a log file xlrd prints to standard output.
         book = xlrd.open_workbook(file_contents=content, on_demand=True, logfile=io.StringIO())
@@ -315,9 +303,8 @@ def _read_xls(content: bytes, where: str) -> np.ndarray:
         rows: list[list[Any]] = [sheet.row_values(i) for i in range(sheet.nrows)]
     except Exception as error:
         # xlrd raises struct, index and assertion errors for damaged files, besides its own.
-        raise DamagedFileError(
-            f"{where} is not a readable Excel file ({error!r}); the official one is in {JESTER.url}"
-        ) from error
+        message = f"{where} is not a readable Excel file ({error!r}); the official one is in {JESTER.url}"
+        raise DamagedFileError(message) from error
     for number, row in enumerate(rows, start=1):
         for column, value in enumerate(row, start=1):
             if not isinstance(value, float):

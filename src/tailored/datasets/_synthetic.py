@@ -238,10 +238,8 @@ def make_circle(
     ((600, 10), (30, 1), (30, 10))
     """
     n_tasks, d = check_int("n_tasks", n_tasks), check_int("n_features", n_features, minimum=2)
-    radius, spread, noise = (
-        check_nonnegative(name, value)
-        for name, value in (("radius", radius), ("spread", spread), ("noise", noise))
-    )
+    radius, spread = check_nonnegative("radius", radius), check_nonnegative("spread", spread)
+    noise = check_nonnegative("noise", noise)
     check_choice("curve", curve, CURVES)
     for_plane, for_tasks, for_rows = streams(random_state, 3)
 

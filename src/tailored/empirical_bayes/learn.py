@@ -27,8 +27,7 @@ from ..gaussian.side import Effect, SideStructure
 from ..gaussian.structures import StructureFitter, all_structures, refine, varying_structures
 from ..priors.base import Prior
 from ..priors.intervals import calibrate
-from ..priors.mean_shifts import MeanShift
-from ..priors.mixture import MixturePrior
+from ..priors.mixture import MeanShift, MixturePrior
 from ..priors.shared_regressor import OutOfFold, fit_shared_regressor
 from ..summaries.training import OWN, TrainingSummary
 from ..tasks.rows import Scaling

@@ -6,7 +6,7 @@ linear in B, so learning B is a convex problem.  It can improve on the Gaussian 
 median instead of the mean where targets are skewed.
 
 The effect of a shift depends on the number of support rows, so one B is learned for each of a few support sizes
-(`tailored.priors.mean_shifts` interpolates).  Its penalty is selected on held-out tasks.
+(`tailored.priors.mixture.mean_shifts` interpolates).  Its penalty is selected on held-out tasks.
 """
 
 from __future__ import annotations

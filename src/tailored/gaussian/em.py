@@ -276,19 +276,11 @@ def fit_mixed_model(
     varying: Sequence[int] | None = None,
     start: Mixture | None = None,
 ) -> Mixture:
-    """Fit the linear mixed model (K = 1) by accelerated EM from a pooled fit.
+    """Fit the linear mixed model (K = 1) by accelerated EM from a pooled fit, or from ``start``.
 
-    Parameters
-    ----------
-    learn_mean : bool
-        False keeps b at zero.
-    covariance : {"full", "diagonal", "intercept", "none"}
-        W is unrestricted, diagonal, non-zero for the last coefficient only, or zero.
-    varying : sequence of int, optional
-        Coefficients that differ between tasks, by default all; W is zero for the others, and EM leaves their means at
-        those of the pooled fit (see `settle`).
-    start : Mixture, optional
-        A start of EM that replaces the pooled fit.
+    ``covariance`` is "full", "diagonal", "intercept" (W is zero but for the last coefficient) or "none".  ``learn_mean=False``
+    keeps b at zero.  W is also zero for coefficients that are not in ``varying`` (None: all are); EM leaves their means at
+    those of the pooled fit (see `settle`).
     """
     options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "learn_mean": learn_mean}
     options.update(restrict=RESTRICTIONS[covariance], accelerate=True)

@@ -32,20 +32,11 @@ UNKNOWN = 1e-10
 
 @dataclass(frozen=True)
 class MeanCovariance(Record):
-    """Covariance of the errors of p entries of (b, Γ); NaN where the tasks carry no information.
+    """Covariance of the errors of p entries of (b, Γ); NaN where the tasks carry no information."""
 
-    Attributes
-    ----------
-    row : array (p,)
-        The coefficient of each entry.
-    column : array (p,)
-        0 for b, and 1 + f for feature f of the side information.
-    covariance : array (p, p)
-    """
-
-    row: NDArray[np.intp]
-    column: NDArray[np.intp]
-    covariance: Annotated[Array, MAY_BE_NAN]
+    row: NDArray[np.intp]  # (p,) the coefficient of each entry
+    column: NDArray[np.intp]  # (p,) 0 for b, and 1 + f for feature f of the side information
+    covariance: Annotated[Array, MAY_BE_NAN]  # (p, p)
 
     def __post_init__(self) -> None:
         p = len(self.row)

@@ -33,34 +33,18 @@ SMALLEST_EIGENVALUE = 1e-9
 
 @dataclass(frozen=True)
 class FactorModel:
-    """Parameters, and the posterior of the columns.
+    """Parameters, and the posterior of the columns.  The scores (z, u) have length q = r, or r + 1 with an intercept."""
 
-    Attributes
-    ----------
-    columns, column_covariances : arrays (d, 1 + r), (d, 1 + r, 1 + r)
-        Posterior means and covariances of (b_j, f_j).
-    column_mean, column_covariance : arrays (1 + r,), (1 + r, 1 + r)
-        m and Λ.
-    variances : array (d,)
-        D.
-    noise, typical_noise : float
-        σ², and the noise variance of a column without rows.
-    score_mean, score_covariance : arrays (q,), (q, q)
-        μ and S of (z, u); q is r, or r + 1 with an intercept.
-    effect : array (p, q)
-        A.
-    """
-
-    columns: Array
-    column_covariances: Array
-    column_mean: Array
-    column_covariance: Array
-    variances: Array
-    noise: float
-    typical_noise: float
-    score_mean: Array
-    score_covariance: Array
-    effect: Array
+    columns: Array  # (d, 1 + r) posterior means of (b_j, f_j)
+    column_covariances: Array  # (d, 1 + r, 1 + r) their posterior covariances
+    column_mean: Array  # (1 + r,) m
+    column_covariance: Array  # (1 + r, 1 + r) Λ
+    variances: Array  # (d,) D
+    noise: float  # σ²
+    typical_noise: float  # noise variance of a column without rows
+    score_mean: Array  # (q,) μ
+    score_covariance: Array  # (q, q) S
+    effect: Array  # (p, q) A
 
     @property
     def rank(self) -> int:
@@ -152,35 +136,21 @@ class FactorModel:
 class FactorSums:
     """Sums over tasks that a step of EM needs.
 
-    Attributes
-    ----------
-    precision, gradient : arrays (d, 1 + r, 1 + r), (d, 1 + r)
-        The precision that rows add to (b_j, f_j), and the gradient of the expected log-likelihood.
-    curvature : array (d, 1 + r, 1 + r)
-        A bound of ``precision`` that allows all columns to move at once; the same for one-hot rows.
-    count, square : arrays (d,)
-        Tasks that use a column; squared residuals of its rows (one-hot), or second moments of δ.
-    residual, n_rows : float
-        Second moment of ε, and the number of rows; zero for one-hot rows.
-    score_square : array (q, q)
-        Second moments of the scores about μ.
-    side_score, side_square : arrays (1 + p, q), (1 + p, 1 + p)
-        Σ (1, v) (score − μ)ᵀ and Σ (1, v) (1, v)ᵀ.
-    log_evidence : float
-        Of the rows; the bound is this less the divergence of the columns from their prior.
+    ``curvature`` is a bound of ``precision`` that allows all columns to move at once; for one-hot rows it is the same.
+    ``residual`` and ``n_rows`` are zero for one-hot rows.
     """
 
-    precision: Array
-    gradient: Array
-    curvature: Array
-    count: Array
-    square: Array
-    residual: float
-    n_rows: float
-    score_square: Array
-    side_score: Array
-    side_square: Array
-    log_evidence: float
+    precision: Array  # (d, 1 + r, 1 + r) precision that rows add to (b_j, f_j)
+    gradient: Array  # (d, 1 + r) gradient of the expected log-likelihood
+    curvature: Array  # (d, 1 + r, 1 + r)
+    count: Array  # (d,) tasks that use a column
+    square: Array  # (d,) squared residuals of the rows of a column (one-hot), or second moments of δ
+    residual: float  # second moment of ε
+    n_rows: float  # number of rows
+    score_square: Array  # (q, q) second moments of the scores about μ
+    side_score: Array  # (1 + p, q) Σ (1, v) (score − μ)ᵀ
+    side_square: Array  # (1 + p, 1 + p) Σ (1, v) (1, v)ᵀ
+    log_evidence: float  # of the rows
 
     @classmethod
     def zero(cls, model: FactorModel) -> FactorSums:
@@ -261,11 +231,9 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
     sums.side_score += known.T @ deviations
     sums.side_square += known.T @ known
     if rows.one_hot:
-        _add_columns(
-            *(rows.X.indices, rows.X.data, left, rows.starts, loadings, intercept),
-            *(model.variances + model.noise, scores, covariances),
-            *(sums.precision, sums.gradient, sums.count, sums.square),
-        )
+        x = rows.X.indices, rows.X.data, left, rows.starts
+        total = sums.precision, sums.gradient, sums.count, sums.square
+        _add_columns(x, loadings, intercept, model.variances + model.noise, scores, covariances, total)
     r = model.rank
     for t, (used, X, B, G, e) in enumerate(blocks):
         z, C, D = scores[t], covariances[t], model.variances[used]
@@ -295,24 +263,13 @@ def _add_tasks(model: FactorModel, rows: FactorRows, sums: FactorSums) -> None:
 
 @njit(cache=True)
 def _add_columns(
-    column: Any,
-    value: Any,
-    left: Any,
-    starts: Any,
-    loadings: Any,
-    intercept: Any,
-    noises: Any,
-    scores: Any,
-    covariances: Any,
-    precision: Any,
-    gradient: Any,
-    count: Any,
-    square: Any,
+    rows: Any, loadings: Any, intercept: Any, noises: Any, scores: Any, covariances: Any, sums: Any
 ) -> None:
     """Add one-hot rows to the sums of their columns, in place, given the posterior of the scores.
 
-    ``square`` are squared residuals without the uncertainty of the columns.
+    The sums of squares are those of residuals without the uncertainty of the columns.
     """
+    (column, value, left, starts), (precision, gradient, count, square) = rows, sums
     q, r = loadings.shape[1], gradient.shape[1] - 1
     g, image = np.empty(q), np.empty(q)
     for t in range(len(starts) - 1):
@@ -438,9 +395,5 @@ def _column_prior(model: FactorModel, seen: NDArray[np.bool_]) -> FactorModel:
     columns, covariances = model.columns.copy(), model.column_covariances.copy()
     columns[~seen], covariances[~seen] = mean, covariance
     return replace(
-        model,
-        columns=columns,
-        column_covariances=covariances,
-        column_mean=mean,
-        column_covariance=covariance,
+        model, columns=columns, column_covariances=covariances, column_mean=mean, column_covariance=covariance
     )

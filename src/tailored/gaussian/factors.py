@@ -20,9 +20,9 @@ from scipy import sparse
 
 from .._utils.records import Record, cached_property
 from ..tasks.rows import Scaling, dense, segment_sums, sparse_products
-from ..tasks.task_set import TaskSet
-from .mixture import Want
-from .moments import EVIDENCE, Expected, Sums
+from ..tasks.task_set import TaskSet, rows_of_tasks
+from .mixture import EVIDENCE, Want
+from .moments import NO_SUMS, Expected
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -40,22 +40,12 @@ def scaled_rows(X: Any, units: Scaling) -> sparse.csr_array:
 
 @dataclass(frozen=True)
 class FactorRows:
-    """Stored entries of the rows of T tasks, without the constant column.
+    """Stored entries of the rows of T tasks, without the constant column."""
 
-    Attributes
-    ----------
-    X : CSR array (N, d)
-    y : array (N,)
-    starts : array (T + 1,)
-        First row of each task, and N.
-    side : array (T, p)
-        Features v(s) of the side information; p may be 0.
-    """
-
-    X: sparse.csr_array
-    y: Array
-    starts: NDArray[np.int64]
-    side: Array
+    X: sparse.csr_array  # (N, d)
+    y: Array  # (N,)
+    starts: NDArray[np.int64]  # (T + 1,) first row of each task, and N
+    side: Array  # (T, p) features v(s) of the side information; p may be 0
 
     @classmethod
     def of(cls, tasks: TaskSet, units: Scaling, side: Array | None = None) -> FactorRows:
@@ -76,10 +66,7 @@ class FactorRows:
 
     def take(self, index: Index | slice) -> FactorRows:
         """Return the tasks at these positions."""
-        index = np.arange(len(self))[index]
-        sizes = np.diff(self.starts)[index]
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        rows = np.arange(starts[-1]) + np.repeat(self.starts[index] - starts[:-1], sizes)
+        rows, starts = rows_of_tasks(self.starts, np.arange(len(self))[index])
         return FactorRows(self.X[rows], self.y[rows], starts, self.side[index])
 
     @cached_property
@@ -114,23 +101,13 @@ class FactorRows:
 
 @dataclass(frozen=True)
 class Factors(Record):
-    """Parameters of the module docstring; the constant column is the last where there is an intercept.
+    """Parameters of the module docstring; the constant column is the last where there is an intercept."""
 
-    Attributes
-    ----------
-    mean, factors, diagonal : arrays (d,), (d, q), (d,)
-        b, F and D.
-    noise : float
-        σ².
-    effect : array (d, p)
-        Γ.
-    """
-
-    mean: Array
-    factors: Array
-    diagonal: Array
-    noise: float
-    effect: Array
+    mean: Array  # (d,) b
+    factors: Array  # (d, q) F
+    diagonal: Array  # (d,) D
+    noise: float  # σ²
+    effect: Array  # (d, p) Γ
 
 
 def row_means(X: sparse.csr_array, task: Index, weights: Array) -> Array:
@@ -171,23 +148,13 @@ class Systems(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rows of a task that are not one-hot.
+    """Rows of a task that are not one-hot."""
 
-    Attributes
-    ----------
-    used, X : arrays (m,), (n, m)
-        Columns that the task uses, and its rows at them.
-    inverse : array (n, n)
-        ``(XDXᵀ + σ²I)⁻¹``.
-    loadings, left : arrays (n, q), (n,)
-        The coefficients of the scores in each row, and y − X b.
-    """
-
-    used: Index
-    X: Array
-    inverse: Array
-    loadings: Array
-    left: Array
+    used: Index  # (m,) columns that the task uses
+    X: Array  # (n, m) its rows at them
+    inverse: Array  # (n, n) (XDXᵀ + σ²I)⁻¹
+    loadings: Array  # (n, q) the coefficients of the scores in each row
+    left: Array  # (n,) y − X b
 
 
 def add_rows(
@@ -208,16 +175,13 @@ def add_rows(
     """
     if rows.one_hot:
         x = rows.X.indices, rows.X.data, left, rows.starts
-        _add_one_hot(*x, loadings, constant, diagonal + noise, column_covariances, *systems)
+        _add_one_hot(x, loadings, constant, diagonal + noise, column_covariances, tuple(systems))
         return []
     blocks, r = [], column_covariances.shape[1] - 1
     for t, (used, X) in enumerate(rows.blocks):
         A = (X * diagonal[used]) @ X.T + noise * np.eye(len(X))
-        B, G, e = (
-            np.asarray(np.linalg.inv(A), dtype=np.float64),
-            X @ loadings[used] + constant,
-            left[rows.starts[t] : rows.starts[t + 1]],
-        )
+        B = np.asarray(np.linalg.inv(A), dtype=np.float64)
+        G, e = X @ loadings[used] + constant, left[rows.starts[t] : rows.starts[t + 1]]
         systems.precision[t] += G.T @ B @ G
         systems.right[t] += G.T @ B @ e
         systems.constant[t] += e @ B @ e + float(np.linalg.slogdet(2.0 * np.pi * A)[1])
@@ -260,25 +224,16 @@ def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Exp
         np.ones((T, 1)),
         means[: T if want.means else 0, None],
         covariances[: T if want.covariances else 0],
-        Sums.empty(d),
+        NO_SUMS,
     )
 
 
 @njit(cache=True)
 def _add_one_hot(
-    column: Any,
-    value: Any,
-    left: Any,
-    starts: Any,
-    loadings: Any,
-    constant: Any,
-    noises: Any,
-    column_covariances: Any,
-    precision: Any,
-    right: Any,
-    total: Any,
+    rows: Any, loadings: Any, constant: Any, noises: Any, column_covariances: Any, systems: Any
 ) -> None:
     """Add one-hot rows with noise variances (d,) to the systems of their tasks, in place."""
+    (column, value, left, starts), (precision, right, total) = rows, systems
     q = loadings.shape[1]
     r = column_covariances.shape[1] - 1 if len(column_covariances) else 0
     g = np.empty(q)

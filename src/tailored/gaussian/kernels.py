@@ -105,14 +105,23 @@ def subtract_four(typing: Any, work: Any, o: Any, u: Any, v0: Any, v1: Any, v2: 
     return types.void(work, *(_NUMBER,) * 7), _subtract_products(4)
 
 
+def _broadcast(builder: Any, value: Any) -> Any:
+    row = builder.insert_element(ir.Constant(_ROW, ir.Undefined), value, ir.IntType(32)(0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(row, row, zeros)
+
+
 def _rowwise(compute: Callable[[Any, Any, Any], Any]) -> Any:
-    """Generate ``work[o] = compute(builder, work[o], work[u])``."""
+    """Generate ``work[o] = compute(builder, work[o], other)``; ``other`` is a scalar, or a vector at a position."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        work, *positions = args
-        places = [_at(context, builder, signature.args[0], work, i) for i in positions]
-        rows = [builder.load(place, align=8) for place in places]
-        builder.store(compute(builder, *rows), places[0], align=8)
+        work, o, other = args
+        place = _at(context, builder, signature.args[0], work, o)
+        if other.type == ir.DoubleType():
+            right = _broadcast(builder, other)
+        else:
+            right = builder.load(_at(context, builder, signature.args[0], work, other), align=8)
+        builder.store(compute(builder, builder.load(place, align=8), right), place, align=8)
         return context.get_dummy_value()
 
     return generate
@@ -130,35 +139,16 @@ def copy(typing: Any, work: Any, o: Any, u: Any) -> Any:
     return types.void(work, _NUMBER, _NUMBER), _rowwise(lambda builder, a, b: b)
 
 
-def _broadcast(builder: Any, value: Any) -> Any:
-    row = builder.insert_element(ir.Constant(_ROW, ir.Undefined), value, ir.IntType(32)(0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(row, row, zeros)
-
-
 @_inline
 def fill(typing: Any, work: Any, o: Any, value: Any) -> Any:
     """``work[o] = value``, a scalar."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _at(context, builder, signature.args[0], *args[:2])
-        builder.store(_broadcast(builder, args[2]), place, align=8)
-        return context.get_dummy_value()
-
-    return types.void(work, _NUMBER, types.float64), generate
+    return types.void(work, _NUMBER, types.float64), _rowwise(lambda builder, a, b: b)
 
 
 @_inline
 def add(typing: Any, work: Any, o: Any, value: Any) -> Any:
     """``work[o] += value``, a scalar."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        place = _at(context, builder, signature.args[0], *args[:2])
-        row = builder.load(place, align=8)
-        builder.store(builder.fadd(row, _broadcast(builder, args[2])), place, align=8)
-        return context.get_dummy_value()
-
-    return types.void(work, _NUMBER, types.float64), generate
+    return types.void(work, _NUMBER, types.float64), _rowwise(lambda builder, a, b: builder.fadd(a, b))
 
 
 @_inline

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from .._utils.records import Record, cached_property
 from .._utils.validation import check_cone, check_divisor, check_shape
@@ -33,9 +34,7 @@ def lower_triangle(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
 
 def log_gates(gates: Array, side: Array) -> Array:
     """Return the log mixing weights (T, K), ``π_k(s) ∝ exp(a_k + <A_k, v(s)>)``, for gates (a, A) (K, 1 + q)."""
-    logits = gates[:, 0] + side @ gates[:, 1:].T
-    largest = logits.max(axis=1, keepdims=True)
-    return np.asarray(logits - largest - np.log(np.exp(logits - largest).sum(axis=1, keepdims=True)))
+    return np.asarray(log_softmax(gates[:, 0] + side @ gates[:, 1:].T, axis=1))
 
 
 class Want(NamedTuple):
@@ -46,61 +45,38 @@ class Want(NamedTuple):
     sums: bool = False
 
 
+EVIDENCE = Want()
+
+
 class Components(NamedTuple):
     """The J distinct covariances of a mixture as posteriors read them.
 
     A component is described in coordinates u with ``w = b + L u``.  Where W has full rank, u are the coefficients
     themselves; otherwise L is a root of W with ``ranks[j]`` columns.
-
-    Attributes
-    ----------
-    roots : array (J, d, d)
-        The first ``ranks[j]`` rows are the columns of L; zero where the rank is full.
-    ranks : array (J,)
-    precisions : array (J, d (d + 1) / 2)
-        P = σ² Cov(u)⁻¹, packed.
-    floors : array (J, d)
-        Squared pivots of the Cholesky factor of P.
-    log_determinants : array (J,)
-        log |W| where the rank is full, otherwise zero.
-    of : array (K,)
-        The covariance of each component.
     """
 
-    roots: Array
-    ranks: NDArray[np.int64]
-    precisions: Array
-    floors: Array
-    log_determinants: Array
-    of: NDArray[np.int64]
+    roots: Array  # (J, d, d) the first ranks[j] rows are the columns of L; zero where the rank is full
+    ranks: NDArray[np.int64]  # (J,)
+    precisions: Array  # (J, d (d + 1) / 2) P = σ² Cov(u)⁻¹, packed
+    floors: Array  # (J, d) squared pivots of the Cholesky factor of P
+    log_determinants: Array  # (J,) log |W| where the rank is full, otherwise zero
+    of: NDArray[np.int64]  # (K,) the covariance of each component
 
 
 @dataclass(frozen=True)
 class Mixture(Record):
     """Parameters of the mixture.
 
-    Attributes
-    ----------
-    proportions : array (K,)
-        π, where there are no mixing weights.
-    means : array (K, d)
-        b.
-    covariances : array (K, d, d) or (1, d, d)
-        W; a single one is shared by all components, whose posteriors then share one factorisation.
-    noise : float
-        σ².
-    side : array (d, q), optional
-        Γ.
-    gates : array (K, 1 + q), optional
-        Coefficients of the mixing weights, constants first; they replace the proportions.
+    A single covariance is shared by all components, whose posteriors then share one factorisation.  Mixing weights
+    replace the proportions.
     """
 
-    proportions: Array
-    means: Array
-    covariances: Array
-    noise: float
-    side: Array | None = None
-    gates: Array | None = None
+    proportions: Array  # (K,) π
+    means: Array  # (K, d) b
+    covariances: Array  # (K, d, d) or (1, d, d) W
+    noise: float  # σ²
+    side: Array | None = None  # (d, q) Γ
+    gates: Array | None = None  # (K, 1 + q) coefficients of the mixing weights, constants first
 
     def __post_init__(self) -> None:
         K, d = self.means.shape

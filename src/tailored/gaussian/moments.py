@@ -14,8 +14,8 @@ and ``Σ r E(u)``, and then scratch vectors.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -26,33 +26,14 @@ from numpy.typing import NDArray
 from .._utils.threads import in_threads
 from ..tasks.rows import BATCH_FLOATS, Scaling, dense, frozen
 from ..tasks.task_set import TaskSet
-from .kernels import (
-    ENTRY,
-    LANES,
-    PART,
-    add,
-    clear,
-    copy,
-    empty_workspace,
-    factorise,
-    fill,
-    gather,
-    invert,
-    keep_separate,
-    multiply,
-    second_moments,
-    solve_backwards,
-    substitute,
-    subtract,
-    subtract_each,
-    subtract_multiple,
-    subtract_squares,
-    sum_over_lanes,
-)
-from .mixture import Components, Mixture, Want, lower_triangle
+from . import kernels as vectors
+from .kernels import ENTRY, LANES, PART, empty_workspace, keep_separate, second_moments
+from .mixture import EVIDENCE, Components, Mixture, Want, lower_triangle
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+#: Positions of tasks (J, chunk), and the covariance, the first position and the number of tasks of a group.
+Group = tuple[Index, int, int, int]
 
 #: Responsibilities up to this are left out of sums.
 NEGLIGIBLE = 1e-6
@@ -94,24 +75,14 @@ class Totals:
 class Sums:
     """Sums over tasks that a step of EM needs, under K components with means b_k.
 
-    Attributes
-    ----------
-    log_evidence : float
-    counts : array (K,)
-        Sums of the responsibilities.
-    first : array (K, d)
-        Σ_t r_tk E(w − b_k).
-    second : array (K, d, d)
-        Σ_t r_tk E(w − b_k)(w − b_k)ᵀ; about the means, because sums about zero would cancel.
-    residual : float
-        Σ_tk r_tk E‖y − Xw‖².
+    Second moments are about the means, because sums about zero would cancel.
     """
 
     log_evidence: float
-    counts: Array
-    first: Array
-    second: Array
-    residual: float
+    counts: Array  # (K,) sums of the responsibilities
+    first: Array  # (K, d) Σ_t r_tk E(w − b_k)
+    second: Array  # (K, d, d) Σ_t r_tk E(w − b_k)(w − b_k)ᵀ
+    residual: float  # Σ_tk r_tk E‖y − Xw‖²
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -120,11 +91,9 @@ class Sums:
         """Return the sums of ``factor`` times as many tasks like these."""
         return Sums(*(factor * getattr(self, f.name) for f in fields(self)))
 
-    @classmethod
-    @cache
-    def empty(cls, d: int) -> Sums:
-        """Return the value of sums that were not requested."""
-        return cls(0.0, np.zeros(0), np.zeros((0, d)), np.zeros((0, d, d)), 0.0)
+
+#: The value of sums that were not requested.
+NO_SUMS = Sums(0.0, np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0, 0)), 0.0)
 
 
 class Summed(NamedTuple):
@@ -137,29 +106,13 @@ class Summed(NamedTuple):
     shares: Any = None
 
 
-EVIDENCE = Want()
-
-
 class Expected(NamedTuple):
-    """Posterior of T tasks under a mixture.  Parts that were not requested have length 0.
+    """Posterior of T tasks under a mixture.  Parts that were not requested have length 0."""
 
-    Attributes
-    ----------
-    log_evidence : array (T,)
-        log p(y).
-    shares : array (T, K)
-        Responsibilities r_k.
-    means : array (T, K, d)
-        E(w | y, k), with the effect of side information.
-    covariances : array (T, d, d)
-        The covariance within components, Σ_k r_k Cov(w | y, k).
-    sums : Sums
-    """
-
-    log_evidence: Array
-    shares: Array
-    means: Array
-    covariances: Array
+    log_evidence: Array  # (T,) log p(y)
+    shares: Array  # (T, K) responsibilities r_k
+    means: Array  # (T, K, d) E(w | y, k), with the effect of side information
+    covariances: Array  # (T, d, d) within components, Σ_k r_k Cov(w | y, k)
     sums: Sums
 
     @property
@@ -175,44 +128,49 @@ class Expected(NamedTuple):
         return self.covariances
 
 
-@dataclass(frozen=True)
-class Moments:
-    """Sufficient statistics of T tasks under ``y = Xw + Gaussian noise``.
+class TaskStatistics(ABC):
+    """Statistics of T tasks in memory: `Moments`, or `TaskRows` for tasks with few rows and many columns."""
 
-    Attributes
-    ----------
-    gram : array (T, d, d)
-        XᵀX.
-    cross : array (T, d)
-        Xᵀy.
-    square : array (T,)
-        yᵀy.
-    sizes : array (T,)
-        Numbers of rows, as floats.
-    side : array (T, q), optional
-        Features v(s) of the side information.
-    n_threads : int
-        Threads of a pass over the tasks; results are bitwise the same for any number.
-    """
-
-    gram: Array
-    cross: Array
-    square: Array
-    sizes: Array
-    side: Array | None = None
-    n_threads: int = 1
+    sizes: Any
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     @property
-    def n_features(self) -> int:
-        return self.cross.shape[1]
-
-    @property
     def n_rows(self) -> float:
         """Rows of all tasks, at least 1 because callers divide by it."""
         return max(float(self.sizes.sum()), 1.0)
+
+    @abstractmethod
+    def posterior(
+        self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
+    ) -> Expected:
+        """Return the posterior of each task under a mixture.
+
+        ``among`` (T, K) restricts tasks to some of the components; the evidence under the others counts as zero.
+        """
+
+    def sums(self, model: Mixture, shares: Array | None = None) -> Summed:
+        """Return the sums of a step of EM; tasks skip components with negligible earlier ``shares``."""
+        found = self.posterior(model, Want(sums=True), None if shares is None else shares > NEGLIGIBLE)
+        return Summed(found.sums, found.shares)
+
+
+@dataclass(frozen=True)
+class Moments(TaskStatistics):
+    """Sufficient statistics of T tasks under ``y = Xw + Gaussian noise``."""
+
+    gram: Array  # (T, d, d) XᵀX
+    cross: Array  # (T, d) Xᵀy
+    square: Array  # (T,) yᵀy
+    sizes: Array  # (T,) numbers of rows
+    side: Array | None = None  # (T, q) features v(s) of the side information
+    #: Threads of a pass over the tasks; results are bitwise the same for any number.
+    n_threads: int = 1
+
+    @property
+    def n_features(self) -> int:
+        return self.cross.shape[1]
 
     @classmethod
     def of(cls, tasks: TaskSet, units: Scaling, side: Array | None = None) -> Moments:
@@ -241,14 +199,39 @@ class Moments:
             start = stop
         return cls(gram, cross, square, tasks.sizes.astype(float), side)
 
-    def posterior(self, model: Mixture, want: Want = EVIDENCE, among: Any = None) -> Expected:
-        return posterior(self, model, want=want, among=among)
+    def posterior(
+        self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
+    ) -> Expected:
+        T, (K, d) = len(self), model.means.shape
+        effects = model.effects(self.side)
+        rest = self if effects is None else self.shifted(effects)
+        shares, log_evidence = log_priors(model, self.side, T, among), np.empty(T)
+        means = np.empty((T if want.means else 0, K, d))
+        covariances = np.zeros((T if want.covariances else 0, d, d))
+        blocks = self.blocks()
+        n_packed, summed = d * (d + 1) // 2, K if want.sums else 0
+        first, second = np.empty((len(blocks), summed, d)), np.empty((len(blocks), summed, n_packed))
+        quadratics = np.zeros((len(blocks), summed))
 
-    def sums(self, model: Mixture, shares: Array | None = None) -> Summed:
-        """Return the sums of a step of EM; tasks skip components with negligible earlier ``shares``."""
-        among = None if shares is None else shares > NEGLIGIBLE
-        found = posterior(self, model, want=Want(sums=True), among=among)
-        return Summed(found.sums, found.shares)
+        def run(i: int, part: slice) -> None:
+            # Flat arguments: Numba takes several microseconds longer to dispatch on tuples.
+            _pass(
+                *(np.ascontiguousarray(array[part]) for array in (rest.gram, rest.cross, rest.square)),
+                *(rest.sizes[part], model.means, *model.components, model.noise),
+                *(array[part] for array in (shares, log_evidence, means, covariances)),
+                *(first[i], second[i], quadratics[i]),
+                *_workspace(model.components, min(T, CHUNK), K, d),
+            )
+
+        in_threads(run, list(enumerate(blocks)), self.n_threads)
+        if effects is not None and want.means:
+            means += effects[:, None]
+        sums = NO_SUMS
+        if want.sums:
+            # In the order of the blocks, whichever thread finished first.
+            parts = [array.sum(axis=0) for array in (first, second, quadratics)]
+            sums = _sums(model.components, float(log_evidence.sum()), shares.sum(axis=0), *parts)
+        return Expected(log_evidence, shares, means, covariances, sums)
 
     def totals(self) -> Totals:
         n_rows, square = float(self.sizes.sum()), float(self.square.sum())
@@ -290,44 +273,6 @@ def log_priors(model: Mixture, side: Array | None, n_tasks: int, among: NDArray[
     if among is not None:
         joint[~among] = -np.inf
     return joint
-
-
-def posterior(
-    tasks: Moments, model: Mixture, *, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
-) -> Expected:
-    """Return the posterior of each task under a mixture.
-
-    ``among`` (T, K) restricts tasks to some of the components; the evidence under the others counts as zero.
-    """
-    T, (K, d) = len(tasks), model.means.shape
-    effects = model.effects(tasks.side)
-    rest = tasks if effects is None else tasks.shifted(effects)
-    shares, log_evidence = log_priors(model, tasks.side, T, among), np.empty(T)
-    means = np.empty((T if want.means else 0, K, d))
-    covariances = np.zeros((T if want.covariances else 0, d, d))
-    blocks = tasks.blocks()
-    n_packed, summed = d * (d + 1) // 2, K if want.sums else 0
-    first, second = np.empty((len(blocks), summed, d)), np.empty((len(blocks), summed, n_packed))
-    quadratics = np.zeros((len(blocks), summed))
-
-    def run(i: int, part: slice) -> None:
-        _pass(
-            *(np.ascontiguousarray(array[part]) for array in (rest.gram, rest.cross, rest.square)),
-            *(rest.sizes[part], model.means, *model.components, model.noise),
-            *(array[part] for array in (shares, log_evidence, means, covariances)),
-            *(first[i], second[i], quadratics[i]),
-            *_workspace(model.components, min(T, CHUNK), K, d),
-        )
-
-    in_threads(run, list(enumerate(blocks)), tasks.n_threads)
-    if effects is not None and want.means:
-        means += effects[:, None]
-    sums = Sums.empty(d)
-    if want.sums:
-        # In the order of the blocks, whichever thread finished first.
-        parts = [array.sum(axis=0) for array in (first, second, quadratics)]
-        sums = _sums(model.components, float(log_evidence.sum()), shares.sum(axis=0), *parts)
-    return Expected(log_evidence, shares, means, covariances, sums)
 
 
 def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
@@ -455,7 +400,7 @@ def _pass(
     floor = L + d * d
     log_pivots = floor + d
     free = log_pivots + 2
-    clear(work, totals, scratch - totals)
+    vectors.clear(work, totals, scratch - totals)
     for begin in range(0, len(cross), chunk):
         end = min(begin + chunk, len(cross))
         for c in range(J):
@@ -471,17 +416,17 @@ def _pass(
                     _load_gram(gram, tasks, c * chunk + g, d, work, free)
                 loaded = n_tasks[c] == end - begin
                 _load_component(roots, floors, c, p, work, L, floor)
+                group = tasks, c, g, min(LANES, n_tasks[c] - g)
                 _project(work, d, p, L, free, A, free + d * d + d)
                 for o in range(p * (p + 1) // 2):
-                    add(work, A + o, precisions[c, o])
-                factorise(work, A, p, floor, log_pivots)
+                    vectors.add(work, A + o, precisions[c, o])
+                vectors.factorise(work, A, p, floor, log_pivots)
                 for k in range(K):
                     if of[k] == c:
                         z = solutions + (k * n_groups + g // LANES) * (d + 1)
-                        _solve(cross, square, tasks, c * chunk + g, b, k, p, work, scratch, A, z)
-                        n = min(LANES, n_tasks[c] - g)
-                        constant = log_determinants[c]
-                        _weigh(sizes, p, constant, noise, tasks, c, g, n, joint, k, work, z + d, log_pivots)
+                        _solve(cross, square, group, b[k], p, work, scratch, A, z)
+                        constant = (sizes, p, log_determinants[c], noise)
+                        _weigh(constant, group, joint, k, work, z + d, log_pivots)
         _normalise(joint, log_evidence, begin, end)
         for c in range(J):
             p = ranks[c]
@@ -489,21 +434,19 @@ def _pass(
                 _load_component(roots, floors, c, p, work, L, floor)
             for g in range(0, n_tasks[c], LANES):
                 A = (c * n_groups + g // LANES) * n_packed
-                n = min(LANES, n_tasks[c] - g)
+                group = tasks, c, g, min(LANES, n_tasks[c] - g)
                 for k in range(K):
                     if of[k] == c:
                         z = solutions + (k * n_groups + g // LANES) * (d + 1)
                         if len(means):
-                            _write_means(b, k, c, p, tasks, g, n, work, A, z, L, free, means)
-                        if len(second) and _share(
-                            joint, noise, p, tasks, c, k, g, n, work, z + d, free, quadratics
-                        ):
+                            _write_means(b, k, p, group, work, A, z, L, free, means)
+                        if len(second) and _share(joint, noise, p, group, k, work, z + d, free, quadratics):
                             _add_moments(d, p, work, A, z, free, totals + k * (n_packed + d))
                 if len(covariances):
-                    _add_covariances(joint, of, noise, p, tasks, c, g, n, work, A, L, free, covariances)
+                    _add_covariances(joint, of, noise, p, group, work, A, L, free, covariances)
     for k in range(len(second)):
-        sum_over_lanes(work, totals + k * (n_packed + d), -1.0, k, second)
-        sum_over_lanes(work, totals + k * (n_packed + d) + n_packed, 1.0, k, first)
+        vectors.sum_over_lanes(work, totals + k * (n_packed + d), -1.0, k, second)
+        vectors.sum_over_lanes(work, totals + k * (n_packed + d) + n_packed, 1.0, k, first)
 
 
 @njit(**PART)
@@ -528,10 +471,10 @@ def _load_component(roots: Array, floors: Array, c: int, p: int, work: Array, L:
     keep_separate()
     d = roots.shape[1]
     for i in range(p):
-        fill(work, floor + i, floors[c, i])
+        vectors.fill(work, floor + i, floors[c, i])
         if p < d:
             for j in range(d):
-                fill(work, L + i * d + j, roots[c, i, j])
+                vectors.fill(work, L + i * d + j, roots[c, i, j])
 
 
 @njit(**PART)
@@ -540,8 +483,8 @@ def _load_gram(gram: Array, tasks: Index, first: int, d: int, work: Array, G: in
     keep_separate()
     for i in range(d):
         for j in range(i + 1):
-            gather(work, G + i * d + j, gram, d * d, i * d + j, tasks, first)
-            copy(work, G + j * d + i, G + i * d + j)
+            vectors.gather(work, G + i * d + j, gram, d * d, i * d + j, tasks, first)
+            vectors.copy(work, G + j * d + i, G + i * d + j)
 
 
 @njit(**PART)
@@ -549,75 +492,55 @@ def _project(work: Array, d: int, p: int, L: int, G: int, A: int, scratch: int) 
     """Write ``L G Lᵀ`` for L (p, d) and G (d, d), or G where p = d, packed to A."""
     keep_separate()
     if p < d:
-        clear(work, scratch, p * d)
-        clear(work, A, p * (p + 1) // 2)
+        vectors.clear(work, scratch, p * d)
+        vectors.clear(work, A, p * (p + 1) // 2)
     for i in range(p):
         if p < d:
-            subtract_each(work, scratch + i * d, d, L + i * d, G, d)
-            subtract_each(work, A, i + 1, L + i * d, scratch, d)
+            vectors.subtract_each(work, scratch + i * d, d, L + i * d, G, d)
+            vectors.subtract_each(work, A, i + 1, L + i * d, scratch, d)
         else:
             for j in range(i + 1):
-                copy(work, A + j, G + i * d + j)
+                vectors.copy(work, A + j, G + i * d + j)
         A += i + 1
 
 
 @njit(**PART)
 def _solve(
-    cross: Array,
-    square: Array,
-    tasks: Index,
-    first: int,
-    b: Array,
-    k: int,
-    p: int,
-    work: Array,
-    scratch: int,
-    A: int,
-    z: int,
+    cross: Array, square: Array, group: Group, b: Array, p: int, work: Array, mean: int, A: int, z: int
 ) -> None:
     """Write ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` of eight tasks, and ``‖y − Xb‖² − ‖z‖²`` after it.
 
-    ``scratch`` has room for b; L, floors and log pivots follow it, and then G.
+    ``mean`` has room for b; L, floors and log pivots follow it, and then G.
     """
     keep_separate()
-    d = cross.shape[1]
-    L, G, left = scratch + d, scratch + d + d * d + d + 2, z + d
+    d, (tasks, c, first, _) = cross.shape[1], group
+    first += c * tasks.shape[1]
+    L, G, left = mean + d, mean + d + d * d + d + 2, z + d
     x = z if p == d else G + d * d
     for i in range(d):
-        fill(work, scratch + i, b[k, i])
-        gather(work, x + i, cross, d, i, tasks, first)
-    gather(work, left, square, 1, 0, tasks, first)
-    subtract(work, left, scratch, x, d)
-    subtract_each(work, x, d, scratch, G, d)
-    subtract(work, left, scratch, x, d)
+        vectors.fill(work, mean + i, b[i])
+        vectors.gather(work, x + i, cross, d, i, tasks, first)
+    vectors.gather(work, left, square, 1, 0, tasks, first)
+    vectors.subtract(work, left, mean, x, d)
+    vectors.subtract_each(work, x, d, mean, G, d)
+    vectors.subtract(work, left, mean, x, d)
     if p < d:
-        clear(work, z, p)
-        subtract_each(work, z, p, x, L, d)
-        fill(work, x, -1.0)
+        vectors.clear(work, z, p)
+        vectors.subtract_each(work, z, p, x, L, d)
+        vectors.fill(work, x, -1.0)
         for i in range(p):
-            multiply(work, z + i, x)
-    substitute(work, A, p, p, z)
-    subtract(work, left, z, z, p)
+            vectors.multiply(work, z + i, x)
+    vectors.substitute(work, A, p, p, z)
+    vectors.subtract(work, left, z, z, p)
 
 
 @njit(**PART)
 def _weigh(
-    sizes: Array,
-    p: int,
-    constant: float,
-    noise: float,
-    tasks: Index,
-    c: int,
-    first: int,
-    n: int,
-    joint: Array,
-    k: int,
-    work: Array,
-    left: int,
-    log_pivots: int,
+    constant: Any, group: Group, joint: Array, k: int, work: Array, left: int, log_pivots: int
 ) -> None:
-    """Add the log evidence of the n tasks of a group to ``joint``."""
+    """Add the log evidence of the n tasks of a group to ``joint``, given (sizes, p, log |W|, σ²)."""
     keep_separate()
+    (sizes, p, log_determinant, noise), (tasks, c, first, n) = constant, group
     log_noise = np.log(noise)
     for lane in range(n):
         t = tasks[c, first + lane]
@@ -627,7 +550,7 @@ def _weigh(
         joint[t, k] -= 0.5 * (
             (sizes[t] - p) * log_noise
             + 2.0 * work[log_pivots, lane]
-            + constant
+            + log_determinant
             + work[left, lane] / noise
             + sizes[t] * _LOG_2_PI
         )
@@ -657,33 +580,21 @@ def _normalise(joint: Array, log_evidence: Array, begin: int, end: int) -> None:
 
 @njit(**PART)
 def _write_means(
-    b: Array,
-    k: int,
-    c: int,
-    p: int,
-    tasks: Index,
-    first: int,
-    n: int,
-    work: Array,
-    A: int,
-    z: int,
-    L: int,
-    out: int,
-    means: Array,
+    b: Array, k: int, p: int, group: Group, work: Array, A: int, z: int, L: int, out: int, means: Array
 ) -> None:
     """Write ``b + L F⁻ᵀz`` of the n tasks of a group."""
     keep_separate()
-    d = b.shape[1]
+    d, (tasks, c, first, n) = b.shape[1], group
     u = out + d
     for i in range(p):
-        copy(work, u + i, z + i)
-    solve_backwards(work, A, p, u)
+        vectors.copy(work, u + i, z + i)
+    vectors.solve_backwards(work, A, p, u)
     o, sign = u, 1.0
     if p < d:
         o, sign = out, -1.0
-        clear(work, out, d)
+        vectors.clear(work, out, d)
         for i in range(p):
-            subtract_multiple(work, out, u + i, L + i * d, d)
+            vectors.subtract_multiple(work, out, u + i, L + i * d, d)
     for lane in range(n):
         t = tasks[c, first + lane]
         for j in range(d):
@@ -692,30 +603,20 @@ def _write_means(
 
 @njit(**PART)
 def _share(
-    joint: Array,
-    noise: float,
-    p: int,
-    tasks: Index,
-    c: int,
-    k: int,
-    first: int,
-    n: int,
-    work: Array,
-    left: int,
-    weights: int,
-    quadratics: Array,
+    joint: Array, noise: float, p: int, group: Group, k: int, work: Array, left: int, roots: int, sums: Array
 ) -> bool:
-    """Write the roots of rσ² and of r, add to ``quadratics``, and return whether any r is worth adding."""
+    """Write the roots of rσ² and of r, add quadratic forms to ``sums``, and return whether any r is worth adding."""
     keep_separate()
-    fill(work, weights, 0.0)
-    fill(work, weights + 1, 0.0)
+    tasks, c, first, n = group
+    vectors.fill(work, roots, 0.0)
+    vectors.fill(work, roots + 1, 0.0)
     any_weight = False
     for lane in range(n):
         r = joint[tasks[c, first + lane], k]
         if not r <= NEGLIGIBLE:
-            work[weights, lane] = np.sqrt(r * noise)
-            work[weights + 1, lane] = np.sqrt(r)
-            quadratics[k] += r * (work[left, lane] + p * noise)
+            work[roots, lane] = np.sqrt(r * noise)
+            work[roots + 1, lane] = np.sqrt(r)
+            sums[k] += r * (work[left, lane] + p * noise)
             any_weight = True
     return any_weight
 
@@ -726,16 +627,16 @@ def _add_moments(d: int, p: int, work: Array, A: int, z: int, weights: int, tota
     keep_separate()
     n_packed, u = d * (d + 1) // 2, weights + 2
     inverse = column = u + d
-    invert(work, A, p, inverse)
-    clear(work, u, p)
+    vectors.invert(work, A, p, inverse)
+    vectors.clear(work, u, p)
     for i in range(p):
-        subtract(work, u + i, z + i, column, p - i)
-        multiply(work, u + i, weights + 1)
-        subtract(work, total + n_packed + i, u + i, weights + 1, 1)
+        vectors.subtract(work, u + i, z + i, column, p - i)
+        vectors.multiply(work, u + i, weights + 1)
+        vectors.subtract(work, total + n_packed + i, u + i, weights + 1, 1)
         column += p - i
     for o in range(inverse, column):
-        multiply(work, o, weights)
-    subtract_squares(work, inverse, u, p, total)
+        vectors.multiply(work, o, weights)
+    vectors.subtract_squares(work, inverse, u, p, total)
 
 
 @njit(**PART)
@@ -744,36 +645,33 @@ def _add_covariances(
     of: Index,
     noise: float,
     p: int,
-    tasks: Index,
-    c: int,
-    first: int,
-    n: int,
+    group: Group,
     work: Array,
     A: int,
     L: int,
-    weights: int,
-    covariances: Array,
+    free: int,
+    out: Array,
 ) -> None:
     """Add ``r σ² L A⁻¹ Lᵀ`` of the n tasks of a group, r being the share of all components with covariance c."""
     keep_separate()
-    d = covariances.shape[1]
+    d, weights, (tasks, c, first, n) = out.shape[1], free, group
     n_packed, zeros = d * (d + 1) // 2, weights + 1
     inverse = zeros + d
     packed, image = inverse + n_packed, inverse + 2 * n_packed
-    fill(work, weights, 0.0)
+    vectors.fill(work, weights, 0.0)
     for lane in range(n):
         r = 0.0
         for k in range(len(of)):
             if of[k] == c:
                 r += joint[tasks[c, first + lane], k]
         work[weights, lane] = np.sqrt(r * noise)
-    invert(work, A, p, inverse)
+    vectors.invert(work, A, p, inverse)
     for o in range(inverse, inverse + p * (p + 1) // 2):
-        multiply(work, o, weights)
-    clear(work, packed, n_packed)
+        vectors.multiply(work, o, weights)
+    vectors.clear(work, packed, n_packed)
     if p == d:
-        clear(work, zeros, d)
-        subtract_squares(work, inverse, zeros, d, packed)
+        vectors.clear(work, zeros, d)
+        vectors.subtract_squares(work, inverse, zeros, d, packed)
     else:
         _subtract_squared_images(work, inverse, p, L, d, image, packed)
     for lane in range(n):
@@ -781,10 +679,10 @@ def _add_covariances(
         o = packed
         for i in range(d):
             for j in range(i):
-                covariances[t, i, j] -= work[o, lane]
-                covariances[t, j, i] = covariances[t, i, j]
+                out[t, i, j] -= work[o, lane]
+                out[t, j, i] = out[t, i, j]
                 o += 1
-            covariances[t, i, i] -= work[o, lane]
+            out[t, i, i] -= work[o, lane]
             o += 1
 
 
@@ -792,14 +690,14 @@ def _add_covariances(
 def _subtract_squared_images(work: Array, J: int, p: int, L: int, d: int, image: int, total: int) -> None:
     """Subtract the packed ``(JL)ᵀ(JL)`` from ``total``, for J from `invert` and L (p, d)."""
     keep_separate()
-    clear(work, image, p * d)
+    vectors.clear(work, image, p * d)
     for j in range(p):
         for i in range(j, p):
-            subtract_multiple(work, image + i * d, J, L + j * d, d)
+            vectors.subtract_multiple(work, image + i * d, J, L + j * d, d)
             J += 1
     for _ in range(p):
         o = total
         for a in range(d):
-            subtract_multiple(work, o, image + a, image, a + 1)
+            vectors.subtract_multiple(work, o, image + a, image, a + 1)
             o += a + 1
         image += d

@@ -17,21 +17,10 @@ from numpy.typing import NDArray
 
 from .._utils.records import cached_property
 from ..tasks.rows import Rows, Scaling, predictions, segment_sums
-from ..tasks.task_set import TaskSet
+from ..tasks.task_set import TaskSet, rows_of_tasks
 from .kernels import invert_all
-from .mixture import Mixture
-from .moments import (
-    COMPILED_COLUMNS,
-    EVIDENCE,
-    NEGLIGIBLE,
-    Expected,
-    Moments,
-    Summed,
-    Sums,
-    Totals,
-    Want,
-    log_priors,
-)
+from .mixture import EVIDENCE, Mixture, Want
+from .moments import COMPILED_COLUMNS, NO_SUMS, Expected, Moments, Sums, TaskStatistics, Totals, log_priors
 
 Array = NDArray[np.float64]
 
@@ -48,46 +37,25 @@ class _Stack(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TaskRows:
-    """Rows of T tasks.
+class TaskRows(TaskStatistics):
+    """Rows of T tasks.  Sites are the same for all components or one per component; they replace y and the noise."""
 
-    Attributes
-    ----------
-    X, y : arrays (N, d), (N,)
-    starts : array (T + 1,)
-        First row of each task, and N.
-    side : array (T, q), optional
-        Features v(s) of the side information.
-    precisions, linear_terms : arrays (N,) or (K, N), optional
-        Sites λ and h, the same for all components or one per component; they replace y and the noise.
-    n_threads : int
-        Unused here; see `Moments`.
-    """
-
-    X: Array
-    y: Array
-    starts: NDArray[np.int64]
-    side: Array | None = None
-    precisions: Array | None = None
-    linear_terms: Array | None = None
-    n_threads: int = 1
+    X: Array  # (N, d)
+    y: Array  # (N,)
+    starts: NDArray[np.int64]  # (T + 1,) first row of each task, and N
+    side: Array | None = None  # (T, q) features v(s) of the side information
+    precisions: Array | None = None  # (N,) or (K, N) λ of the sites
+    linear_terms: Array | None = None  # (N,) or (K, N) h of the sites
+    n_threads: int = 1  # unused here; see `Moments`
 
     @classmethod
     def of(cls, tasks: TaskSet, units: Scaling, side: Array | None = None) -> TaskRows:
         """Return the scaled rows of tasks."""
         return cls(units.dense(tasks.X), units.targets(tasks.y), tasks.offsets, side)
 
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
     @property
     def n_features(self) -> int:
         return self.X.shape[1]
-
-    @property
-    def n_rows(self) -> float:
-        """Rows of all tasks, at least 1 because callers divide by it."""
-        return max(float(len(self.y)), 1.0)
 
     @property
     def rows(self) -> Rows:
@@ -95,6 +63,7 @@ class TaskRows:
 
     @cached_property
     def sizes(self) -> Array:
+        """Numbers of rows, (T,)."""
         return np.diff(self.starts).astype(float)
 
     @cached_property
@@ -131,13 +100,38 @@ class TaskRows:
     def posterior(
         self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
     ) -> Expected:
-        return posterior(self, model, want=want, among=among)
-
-    def sums(self, model: Mixture, shares: Array | None = None) -> Summed:
-        """Return the sums of a step of EM; tasks skip components with negligible earlier ``shares``."""
-        among = None if shares is None else shares > NEGLIGIBLE
-        found = posterior(self, model, want=Want(sums=True), among=among)
-        return Summed(found.sums, found.shares)
+        """See `TaskStatistics`.  With sites, the log evidence excludes their constants, and sums treat y as targets."""
+        T, (K, d) = len(self), model.means.shape
+        effects = model.effects(self.side)
+        joint = log_priors(model, self.side, T, among)
+        means = np.empty((T if want.means else 0, K, d))
+        covariances = np.zeros((T if want.covariances else 0, d, d))
+        solved = {}
+        for s, stack in enumerate(self.stacks):
+            shared: dict[int, tuple[Array, Array, Array]] = {}
+            for k, c in enumerate(model.components.of):
+                mean = model.means[k] if effects is None else model.means[k] + effects[stack.tasks]
+                found = _solve(self, stack, model, k, mean, shared, int(c))
+                joint[stack.tasks, k] += found.log_evidence
+                if want.means:
+                    means[stack.tasks, k] = mean + np.matmul(found.a[:, None, :], found.XW)[:, 0]
+                if want.covariances or want.sums:
+                    solved[s, k] = found
+        largest = joint.max(axis=1, keepdims=True)
+        log_evidence = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
+        shares = np.exp(joint - log_evidence)
+        if want.covariances:
+            W = np.broadcast_to(model.covariances, (K, d, d))
+            covariances += np.tensordot(shares, W, 1)
+            for (s, k), found in solved.items():
+                at = self.stacks[s].tasks
+                inverses = shares[at, k, None, None] * found.inverses
+                covariances[at] -= np.matmul(found.XW.transpose(0, 2, 1), np.matmul(inverses, found.XW))
+            covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
+        sums = NO_SUMS
+        if want.sums:
+            sums = _sums(self.stacks, solved, model, shares, float(log_evidence.sum()))
+        return Expected(log_evidence[:, 0], shares, means, covariances, sums)
 
     def totals(self) -> Totals:
         square = float(self.y @ self.y)
@@ -145,10 +139,7 @@ class TaskRows:
 
     def take(self, index: NDArray[np.intp] | slice) -> TaskRows:
         """Return the tasks at these positions."""
-        index = np.arange(len(self))[index]
-        sizes = np.diff(self.starts)[index]
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        at = np.arange(starts[-1]) + np.repeat(self.starts[index] - starts[:-1], sizes)
+        at, starts = rows_of_tasks(self.starts, np.arange(len(self))[index])
         side = None if self.side is None else self.side[index]
         precisions = None if self.precisions is None else self.precisions[..., at]
         terms = None if self.linear_terms is None else self.linear_terms[..., at]
@@ -156,8 +147,7 @@ class TaskRows:
 
     def shifted(self, weights: Array) -> TaskRows:
         """Return the tasks with targets ``y − Xw``, for the weights (T, d) of each task."""
-        shift = predictions(self.rows, weights)
-        return replace(self, y=self.y - shift)
+        return replace(self, y=self.y - predictions(self.rows, weights))
 
     def squared_residuals(self, weights: Array) -> Array:
         """Return ‖y − Xw‖² of each task, (T,), for one w (d,) or one per task (T, d)."""
@@ -186,47 +176,6 @@ class _Solved(NamedTuple):
     log_evidence: Array
 
 
-def posterior(
-    tasks: TaskRows, model: Mixture, *, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
-) -> Expected:
-    """Return the posterior of each task under a mixture.
-
-    ``among`` (T, K) restricts tasks to some of the components; the evidence under the others counts as zero.  With
-    sites, the log evidence excludes their normalising constants, and sums treat y as targets.
-    """
-    T, (K, d) = len(tasks), model.means.shape
-    effects = model.effects(tasks.side)
-    joint = log_priors(model, tasks.side, T, among)
-    means = np.empty((T if want.means else 0, K, d))
-    covariances = np.zeros((T if want.covariances else 0, d, d))
-    solved = {}
-    for s, stack in enumerate(tasks.stacks):
-        shared: dict[int, tuple[Array, Array, Array]] = {}
-        for k, c in enumerate(model.components.of):
-            mean = model.means[k] if effects is None else model.means[k] + effects[stack.tasks]
-            found = _solve(tasks, stack, model, k, mean, shared, int(c))
-            joint[stack.tasks, k] += found.log_evidence
-            if want.means:
-                means[stack.tasks, k] = mean + np.matmul(found.a[:, None, :], found.XW)[:, 0]
-            if want.covariances or want.sums:
-                solved[s, k] = found
-    largest = joint.max(axis=1, keepdims=True)
-    log_evidence = largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True))
-    shares = np.exp(joint - log_evidence)
-    if want.covariances:
-        W = np.broadcast_to(model.covariances, (K, d, d))
-        covariances += np.tensordot(shares, W, 1)
-        for (s, k), found in solved.items():
-            at = tasks.stacks[s].tasks
-            inverses = shares[at, k, None, None] * found.inverses
-            covariances[at] -= np.matmul(found.XW.transpose(0, 2, 1), np.matmul(inverses, found.XW))
-        covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
-    sums = Sums.empty(d)
-    if want.sums:
-        sums = _sums(tasks.stacks, solved, model, shares, float(log_evidence.sum()))
-    return Expected(log_evidence[:, 0], shares, means, covariances, sums)
-
-
 def _solve(
     tasks: TaskRows,
     stack: _Stack,
@@ -245,7 +194,7 @@ def _solve(
         if tasks.precisions is None:
             shared[c] = XW, *invert_all(kernel + model.noise * np.eye(n), model.noise)
         else:
-            scale = np.sqrt(np.atleast_2d(tasks.precisions)[k if per_component else 0][stack.at])
+            scale = np.sqrt(_of_component(tasks.precisions, k)[stack.at])
             systems = scale[:, :, None] * kernel * scale[:, None, :] + np.eye(n)
             inverses, log_determinants = invert_all(systems, 1.0)
             shared[c] = XW, scale[:, :, None] * inverses * scale[:, None, :], log_determinants
@@ -257,14 +206,16 @@ def _solve(
         quadratic = np.maximum(np.einsum("tn,tn->t", left, a), 0.0)
         return _Solved(XW, inverses, a, -0.5 * (log_determinants + quadratic + n * np.log(2.0 * np.pi)))
     assert tasks.linear_terms is not None
-    precision = np.atleast_2d(tasks.precisions)[k if per_component else 0][stack.at]
-    terms = np.atleast_2d(tasks.linear_terms)
-    term = terms[k if len(terms) > 1 else 0][stack.at]
+    precision, term = (_of_component(part, k)[stack.at] for part in (tasks.precisions, tasks.linear_terms))
     left = term - precision * fitted
     image = np.einsum("tid,tjd,tj->ti", XW, X, left)
     a = left - np.matmul(inverses, image[:, :, None])[:, :, 0]
     fit = np.einsum("tn,tn->t", term - 0.5 * precision * fitted, fitted)
     return _Solved(XW, inverses, a, fit + 0.5 * (np.einsum("tn,tn->t", image, a) - log_determinants))
+
+
+def _of_component(sites: Array, k: int) -> Array:
+    return sites[k] if sites.ndim == 2 else sites
 
 
 def _sums(

@@ -33,17 +33,8 @@ def fit_mixture(
 ) -> Mixture:
     """Fit K components: run EM shortly from several starts, and to the end from the best.
 
-    Parameters
-    ----------
-    single : Mixture
-        The mixed model of the same tasks (K = 1).
-    seed : list of int
-        Seed of the k-means centres.
-    n_starts : int
-        Starts that group tasks by the line through their coefficients; one more groups by direction, and one by the
-        side information where there is any.
-    short_iter, max_iter : int
-        Steps of EM before and after the choice.
+    ``single`` is the mixed model of the same tasks (K = 1).  ``n_starts`` starts group tasks by the line through their
+    coefficients; one more groups by direction, and one by the side information where there is any.
     """
     options = _options(single, learn_mean)
     # All starts share the E-step of the single model and differ in how they group the tasks.

@@ -21,20 +21,13 @@ RATE = 0.6
 
 @dataclass(frozen=True)
 class Stepwise:
-    """The state of stepwise EM.
-
-    Attributes
-    ----------
-    structure : Structure
-    last : Mixture
-        The current iterate; Γ and mixing weights stay fixed.
-    average : Mixture
-        The average of the iterates, with larger weights for later ones; this is the model to use.
-    """
+    """The state of stepwise EM.  Γ and mixing weights stay fixed."""
 
     structure: Structure
-    last: Mixture
-    average: Mixture
+    last: Mixture  # the current iterate
+    average: (
+        Mixture  # the average of the iterates, with larger weights for later ones; this is the model to use
+    )
 
     @classmethod
     def of(cls, structure: Structure, model: Mixture) -> Stepwise:

@@ -38,8 +38,7 @@ class AdaptedTasks:
         feature_names: Any = None,
         encoding: Encoding | None = None,
     ) -> None:
-        self.labels = labels
-        self.weights_ = weights
+        self.labels, self.weights_ = labels, weights
         self._prior, self._tasks = prior, tasks
         self._feature_names, self._encoding = feature_names, encoding
         self._posterior: Posterior | None = None
@@ -81,9 +80,9 @@ class AdaptedTasks:
     def _predicted(self, query: TaskSet, coverage: float | None) -> Predicted:
         tasks = self._support()
         if not isinstance(query, TaskSet):
+            kind = type(query).__name__
             raise TypeError(
-                f"query: expected a TaskSet, got {type(query).__name__}; predict_tasks(query, support) of the learner takes "
-                "data frames"
+                f"query: expected a TaskSet, got {kind}; predict_tasks of the learner takes frames"
             )
         if query.n_features != tasks.n_features:
             raise ValueError(f"query: expected {tasks.n_features} columns, got {query.n_features}")
@@ -99,7 +98,5 @@ class AdaptedTasks:
 
     def _support(self) -> TaskSet:
         if self._tasks is None:
-            raise TypeError(
-                "query: tasks on a device have coef_ and intercept_ only; adapt to a TaskSet instead"
-            )
+            raise TypeError("query: tasks on a device have coef_ and intercept_ only; adapt to a TaskSet")
         return self._tasks

@@ -207,17 +207,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 raise ValueError(f"{name}: is missing")
         prior, d = self.prior_, self.n_features_in_ + self.prior_.fit_intercept
         if bool(self.fit_intercept) != prior.fit_intercept:
-            raise ValueError(
-                f"fit_intercept: is {self.fit_intercept}, but the learner was fitted with {prior.fit_intercept}; fit again"
-            )
+            raise ValueError(f"fit_intercept: the learner was fitted with {prior.fit_intercept}; fit again")
         check_shape("prior_.scaling.columns", prior.scaling.columns, d)
         if hasattr(self, "feature_names_in_"):
             check_shape("feature_names_in_", self.feature_names_in_, self.n_features_in_)
-        check_int("n_side_info_in_", self.n_side_info_in_, 0)
-        names = self.columns_in_.get("side_info")
-        if set(self.columns_in_) != {"task", "target", "side_info"} or (
-            names is not None and len(names) != self.n_side_info_in_
-        ):
+        n_side = check_int("n_side_info_in_", self.n_side_info_in_, 0)
+        keys, names = set(self.columns_in_), self.columns_in_.get("side_info")
+        if keys != {"task", "target", "side_info"} or (names is not None and len(names) != n_side):
             raise ValueError("columns_in_: must have task, target and the names of the side information")
         if hasattr(self, "task_labels_") != hasattr(self, "task_posterior_"):
             raise ValueError("task_labels_: labels and posterior of tasks must come together")
@@ -241,41 +237,31 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                     delattr(self, name)
             yield
 
-    def _check_loss(self) -> None:
-        self.loss_ = get_loss(self.loss)
-
     def _read(
         self, X: Any, y: Any = None, groups: Any = None, side_info: Any = None, *, reset: bool = False
     ) -> TaskSet:
         tasks = read_tasks(self, X, y, groups, side_info, reset=reset, min_features=self._min_features)
         if hasattr(self, "prior_"):
-            self._check_new(tasks)
+            self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
         elif self._in_user_units:
             Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         if reset:
             if not len(tasks.y):
                 raise ValueError("X: none of the tasks has a row; pass tasks with rows")
             self.n_side_info_in_ = 0 if tasks.side_info is None else tasks.side_info.shape[1]
-            read = tasks.encoding
-            if read is not None:
+            self.columns_in_ = {"task": None, "target": None, "side_info": tasks.side_names}
+            if (read := tasks.encoding) is not None:
                 self.encoding_ = read
-            task, target = (None, None) if read is None else (read.task, read.target)
-            self.columns_in_ = {"task": task, "target": target, "side_info": tasks.side_names}
+                self.columns_in_ |= {"task": read.task, "target": read.target}
         return tasks
 
     def _read_held_out(self, validation: TaskSet) -> TaskSet:
         """Read validation tasks that the user gave."""
         tasks = self._read(validation)
         if not len(tasks.y):
-            raise ValueError(
-                "validation: none of its tasks has a row to predict; pass tasks with rows, or leave it out"
-            )
+            raise ValueError("validation: none of its tasks has a row; pass tasks with rows, or leave it out")
         # They are joined with the training tasks, so they need the same names.
         return tasks.replace(side_names=self.columns_in_["side_info"], feature_names=self._feature_names)
-
-    def _check_new(self, tasks: TaskSet) -> None:
-        """Raise ValueError for rows that are too large for the scale of `fit`."""
-        self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
 
     def _clip(self, y: Array) -> tuple[float, float] | None:
         """Return the range of argument ``clip``; "train" is the range of all targets since the last `fit`."""
@@ -294,16 +280,15 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         fresh = not hasattr(self, "_stream")
         if fresh and hasattr(self, "prior_"):
             raise ValueError(
-                "partial_fit: a loaded learner cannot continue a stream. Pickle it instead, or fit a new one."
+                "partial_fit: a loaded learner cannot continue a stream. Pickle it, or fit again."
             )
         return fresh
 
     def _remember(self, tasks: TaskSet, folds: NDArray[np.intp] | None = None) -> None:
         """Store the posterior of the tasks for `predict`; ``folds`` are those of training tasks, see `Posterior`."""
         prior = self.prior_
-        keep = prior.quantile is not None or (
-            prior.calibration is not None and len(tasks) * prior.covariance_shape[0] ** 2 <= MAX_COVARIANCES
-        )
+        fits = len(tasks) * prior.covariance_shape[0] ** 2 <= MAX_COVARIANCES
+        keep = prior.quantile is not None or (prior.calibration is not None and fits)
         self.task_labels_ = tasks.labels
         self.task_posterior_ = adapt_tasks(prior, tasks, covariances=keep, folds=folds, n_jobs=self.n_jobs)
 
@@ -381,10 +366,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         if not hasattr(self, "task_posterior_"):
-            raise ValueError(
-                "groups: this learner was fitted to more tasks than it stores; predict_tasks(query, support=rows) adapts "
-                "to the rows of any task"
-            )
+            fitted = "this learner was fitted to more tasks than it stores"
+            raise ValueError(f"groups: {fitted}; predict_tasks(query, support=rows) adapts to any task")
         if side_info is not None:
             refuse_side_info(self)
         X, names = encoded_rows(self, X)
@@ -393,9 +376,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         self.prior_.scaling.check(X, names=self._feature_names)
         if groups is None:
             if len(self.task_labels_) != 1:
+                advice = (
+                    "pass the label of each row's task, or use adapt(X_few, y_few).predict(X) for a new task"
+                )
                 raise ValueError(
-                    f"groups: the learner was fitted to {len(self.task_labels_)} tasks; pass the label of each row's task, or "
-                    "use adapt(X_few, y_few).predict(X) for a new task"
+                    f"groups: the learner was fitted to {len(self.task_labels_)} tasks; {advice}"
                 )
             labels = np.repeat(self.task_labels_, X.shape[0])
         else:
@@ -408,14 +393,12 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             if side_info is None and self.n_side_info_in_:
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
             empty, task = tasks_without_rows(X, labels, new, side_info)
-            empty = align_side_info(self, empty)
-            self._check_new(empty)
-            covariances = needs_covariances(self.prior_, None)
+            empty, covariances = align_side_info(self, empty), needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             prediction[new] = predict(self.prior_, posterior, X[new], task).prediction
         if not new.all():
-            known = predict(self.prior_, self.task_posterior_, X[~new], positions[~new])
-            prediction[~new] = known.prediction
+            known = self.task_posterior_
+            prediction[~new] = predict(self.prior_, known, X[~new], positions[~new]).prediction
         return prediction
 
     def predict_tasks(
@@ -466,9 +449,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         observed = None
         if support is not None:
             if target is None and not isinstance(support, TaskSet):
-                raise ValueError(
-                    "target: the learner was not fitted on a frame; name the target column of support"
-                )
+                raise ValueError("target: fit did not get a frame; name the target column of support")
             observed = read_table(self, support, "support", labels, target)[0]
             observed = observed if len(observed) or isinstance(support, TaskSet) else None
         for each in (tasks, observed):
@@ -476,7 +457,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 check_names(self, each)
         if not len(order):
             return prediction_table(Predicted(*np.zeros((4, 0))), query, order, labels)
-        self._check_new(tasks)
+        self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
         positions = self._positions(tasks, observed)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
         parts = []
@@ -488,10 +469,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             if self.n_side_info_in_ and adapted.side_info is None:
                 names = self.columns_in_["side_info"]
                 columns = f" with the columns {name_some(names, 12)}" if names else ""
-                raise ValueError(
-                    f"side_info: the learner was fitted with side information{columns}; pass side_info=, or frames or "
-                    "task sets that have it"
-                )
+                fitted = f"the learner was fitted with side information{columns}"
+                raise ValueError(f"side_info: {fitted}; pass side_info=, or frames or task sets that have it")
             parts.append(predict_blocks(self.prior_, self._read(adapted), some, coverage, self.n_jobs))
         found = parts[0]
         if len(parts) == 2:
@@ -501,39 +480,29 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def _positions(self, tasks: TaskSet, support: TaskSet | None) -> NDArray[np.intp]:
         """Return positions of tasks among the training tasks; -1 for new tasks and for those with support rows."""
-        none = np.full(len(tasks), -1, dtype=np.intp)
         if not hasattr(self, "task_posterior_"):
-            return none
+            return np.full(len(tasks), -1, dtype=np.intp)
         positions = positions_of(tasks.labels, self.task_labels_)
         if support is not None:
-            positions = np.where(support.positions_of_tasks(tasks) < 0, positions, none)
+            positions = np.where(support.positions_of_tasks(tasks) < 0, positions, -1)
         numbered = all(
             labels.dtype.kind in "iu" and np.array_equal(np.sort(labels), np.arange(len(labels)))
             for labels in (tasks.labels, self.task_labels_)
         )
         if (positions >= 0).any() and len(tasks) != len(self.task_labels_) and numbered:
-            warnings.warn(
-                f"query: labels 0 to {len(tasks) - 1} also occur in the training data, so these tasks are treated as known. "
-                "Relabel them if they are new.",
-                UserWarning,
-                stacklevel=outside(),
-            )
+            labels = f"query: labels 0 to {len(tasks) - 1} also occur in the training data"
+            message = f"{labels}, so these tasks are treated as known. Relabel them if they are new."
+            warnings.warn(message, UserWarning, stacklevel=outside())
         return positions
 
-    def _predict_known(
-        self, tasks: TaskSet, positions: NDArray[np.intp], coverage: float | None
-    ) -> Predicted:
+    def _predict_known(self, tasks: TaskSet, positions: Any, coverage: float | None) -> Predicted:
         """Predict rows of training tasks at these positions."""
         if needs_covariances(self.prior_, coverage) and not self.task_posterior_.has_covariances:
-            warnings.warn(
-                f"coverage: no intervals for {len(tasks)} training tasks: their posterior covariances were not stored. Pass "
-                "their rows as support.",
-                UserWarning,
-                stacklevel=outside(),
-            )
-        return predict(
-            self.prior_, self.task_posterior_, tasks.X, np.repeat(positions, tasks.sizes), coverage
-        )
+            reason = "their posterior covariances were not stored. Pass their rows as support."
+            message = f"coverage: no intervals for {len(tasks)} training tasks: {reason}"
+            warnings.warn(message, UserWarning, stacklevel=outside())
+        task = np.repeat(positions, tasks.sizes)
+        return predict(self.prior_, self.task_posterior_, tasks.X, task, coverage)
 
     # ------------------------------------------------------------------ evaluating
 
@@ -544,10 +513,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def _sampling(self, n_support: Any, order: str | None) -> SupportSampling:
         """Return the arguments as a sampling; None stands for what the user expects of new tasks."""
         expected = self._support_sampling()
-        return SupportSampling.of(
-            expected.support if n_support is None else n_support,
-            ORDERS[expected.in_order] if order is None else order,
-        )
+        n_support = expected.support if n_support is None else n_support
+        return SupportSampling.of(n_support, ORDERS[expected.in_order] if order is None else order)
 
     def _split(self, tasks: TaskSet, n_support: Any, order: str | None, rng: Any) -> tuple[TaskSet, TaskSet]:
         """Split tasks into support and query rows."""
@@ -619,9 +586,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             weights = self._split(weighted, n_support, order, same_rng)[1].y
         prediction = predict_blocks(self.prior_, support, query, None, self.n_jobs).prediction
         if len(query.y) < 2:
-            raise ValueError(
-                f"X: R² needs at least two query rows, got {len(query.y)}; pass more rows, or a smaller n_support"
-            )
+            raise ValueError(f"X: R² needs at least two query rows, got {len(query.y)}; pass more rows")
         # R² does not depend on the scale, and squares of unscaled targets may overflow.
         scaling = self.prior_.scaling
         return float(r2_score(scaling.targets(query.y), scaling.targets(prediction), sample_weight=weights))

@@ -23,7 +23,7 @@ from ..exceptions import UnhelpfulWarning
 from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
-from ..losses import Absolute, BoxLoss, MarginLoss, Pinball
+from ..losses import Absolute, BoxLoss, MarginLoss, Pinball, get_loss
 from ..priors.intervals import Calibration
 from ..priors.shared_regressor import OutOfFold, check_regressor, default_regressor
 from ..sources.base import Reader, Statistics, TaskSource
@@ -281,9 +281,7 @@ class EmpiricalBayesLearner(MetaLearner):
         self._stream = replace(stream, sample=source.reservoir)
         ordered = sample.in_label_order(seed)
 
-        def all_tasks(
-            scaling: Scaling, side: SideFeatures | None, shared: OutOfFold | None = None
-        ) -> Statistics:
+        def all_tasks(scaling: Scaling, side: Any, shared: OutOfFold | None = None) -> Statistics:
             def residuals(tasks: TaskSet) -> TaskSet:
                 # Tasks of the sample get the regressor that was fitted without them.
                 assert shared is not None
@@ -293,10 +291,8 @@ class EmpiricalBayesLearner(MetaLearner):
 
         clip = self._clip(np.array(source.target_range))
         learned, _ = self._learn(sample, held_out, clip, source_in=all_tasks)
-        n_tasks = learned.training_summary.n_tasks + (0 if held_out is None else len(held_out))
-        self.n_tasks_seen_ = n_tasks
-        running = RunningModel.of(learned)
-        self._stream = replace(self._stream, n_tasks=n_tasks, n_selected=n_tasks, running=running)
+        n = self.n_tasks_seen_ = learned.training_summary.n_tasks + len(held_out or ())
+        self._stream = replace(self._stream, n_tasks=n, n_selected=n, running=RunningModel.of(learned))
         source.close()
 
     def _learn(
@@ -317,16 +313,18 @@ class EmpiricalBayesLearner(MetaLearner):
         ordered = together = tasks.in_label_order(seed)
         if validation is not None:
             together = TaskSet.concat([ordered, validation.in_label_order(seed)], relabel=True)
+        # Quantiles are the median plus calibrated standard deviations.
+        loss = self.loss_ if quantile is None else Absolute()
+        sampling, varying = self._support_sampling(), self._varying_positions(together)
         settings = Settings(
-            # Quantiles are the median plus calibrated standard deviations.
-            self.loss_ if quantile is None else Absolute(),
+            loss,
             bool(self.fit_intercept),
             clip,
             seed,
             self.n_jobs,
-            self._support_sampling(),
+            sampling,
             self.device,
-            self._varying_positions(together),
+            varying,
             self._n_folds,
         )
         running = self._stream.running if continues else None
@@ -373,22 +371,21 @@ class EmpiricalBayesLearner(MetaLearner):
     # ------------------------------------------------------------------ arguments
 
     def _check_parameters(self) -> None:
-        self._check_loss()
+        self.loss_ = get_loss(self.loss)
         if self.device is not None:
             check_device(self.device)
             if self.common is not None:
-                raise ValueError(
-                    "device: a shared regressor runs on the CPU; use device=None, or common=None"
-                )
+                raise ValueError("device: a shared regressor runs on the CPU; use device=None or common=None")
         self._support_sampling()
         if isinstance(self.common, str):
             check_choice("common", self.common, ("auto",))
         elif self.common is not None:
             check_regressor(self.common)
         if not isinstance(self.loss_, BoxLoss) or isinstance(self.loss_, MarginLoss):
+            name = self.loss_.name
             raise ValueError(
-                f"loss: EmpiricalBayesLearner does not support the {self.loss_.name} loss, because its model of the targets "
-                f"is Gaussian; use ConditionalLearner(loss={self.loss_.name!r}), or a loss such as 'absolute' or 'squared'"
+                f"loss: EmpiricalBayesLearner does not support the {name} loss, because its model of the targets is "
+                f"Gaussian; use ConditionalLearner(loss={name!r}), or a loss such as 'absolute' or 'squared'"
             )
 
     def _support_sampling(self) -> SupportSampling:
@@ -404,21 +401,17 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _varying_positions(self, tasks: TaskSet) -> tuple[int, ...] | None:
         """Return the positions of coefficients that vary, including the intercept; None to select them."""
-        if self.varying is None:
+        if (varying := self.varying) is None:
             return None
-        if isinstance(self.varying, str) or not hasattr(self.varying, "__iter__"):
-            raise TypeError(
-                f"varying: expected a list of columns, got {self.varying!r}; write [{self.varying!r}]"
-            )
+        if isinstance(varying, str) or not hasattr(varying, "__iter__"):
+            raise TypeError(f"varying: expected a list of columns, got {varying!r}; write [{varying!r}]")
         if len(tasks) < 2:
             raise ValueError("varying: needs at least two tasks, got 1; pass more tasks, or leave it out")
-        found = {position for column in self.varying for position in self._column_positions(column)}
+        found = {position for column in varying for position in self._column_positions(column)}
         if self.fit_intercept:
             found.add(self.n_features_in_)
         if not found:
-            raise ValueError(
-                "varying: nothing varies without an intercept; name a column, or fit_intercept=True"
-            )
+            raise ValueError("varying: nothing varies without an intercept; name a column")
         return tuple(sorted(found))
 
     def _column_positions(self, column: Any) -> list[int]:
@@ -429,10 +422,9 @@ class EmpiricalBayesLearner(MetaLearner):
             return [int(column)]
         if names is None:
             raise ValueError(f"varying: columns have no names here; give the position of {column!r}")
+        found = [j for j, name in enumerate(names) if name == column]
         if self.encoding_ is not None:
             found = self.encoding_.positions(column)
-        else:
-            found = [j for j, name in enumerate(names) if name == column]
         if not found:
             raise ValueError(f"varying: there is no column {column!r}; there are {name_some(names, 12)}")
         return found
@@ -444,17 +436,13 @@ class EmpiricalBayesLearner(MetaLearner):
         """Open the source of a scan; without a ``checkpoint`` its folder is deleted at the end."""
         if scan.table.dask_frame is not None:
             if checkpoint is not None:
-                raise ValueError(
-                    "checkpoint: statistics of a Dask dataframe stay on its cluster and are not stored; leave out checkpoint"
-                )
+                raise ValueError("checkpoint: statistics of a Dask dataframe stay on its cluster; omit it")
             yield DaskSource(scan, seed)
             return
         n_threads = joblib.effective_n_jobs(self.n_jobs)
         if checkpoint is not None:
-            settings = {
-                k: v for k, v in self.get_params(deep=False).items() if k not in ("n_jobs", "progress")
-            }
-            settings["validation"] = digest_tasks(validation)
+            settings = {**self.get_params(deep=False), "validation": digest_tasks(validation)}
+            del settings["n_jobs"], settings["progress"]
             yield DiskSource(scan, Path(checkpoint), seed=seed, settings=settings, n_threads=n_threads)
             return
         with tempfile.TemporaryDirectory(prefix="tailored-") as folder:
@@ -464,14 +452,9 @@ class EmpiricalBayesLearner(MetaLearner):
 def _check_quantile(quantile: float, calibration: Calibration | None, n_tasks: int) -> None:
     """Raise ValueError or warn if there are too few held-out tasks for a quantile."""
     if calibration is None:
-        raise ValueError(
-            "loss: quantiles are calibrated on held-out tasks, which needs at least two tasks with rows; pass more tasks, "
-            "or use ConditionalLearner or TaskRegressor with this loss"
-        )
+        advice = "pass more tasks, or use ConditionalLearner or TaskRegressor with this loss"
+        raise ValueError(f"loss: quantiles are calibrated on held-out tasks, of at least two tasks; {advice}")
     if not calibration.supports_quantile(quantile):
-        warnings.warn(
-            f"loss: {n_tasks} tasks are too few to calibrate {100.0 * quantile:g} % quantiles; the extreme scores of held-out "
-            "tasks are used",
-            UserWarning,
-            stacklevel=outside(),
-        )
+        message = f"loss: {n_tasks} tasks are too few to calibrate {100.0 * quantile:g} % quantiles; "
+        message += "the extreme scores of held-out tasks are used"
+        warnings.warn(message, UserWarning, stacklevel=outside())

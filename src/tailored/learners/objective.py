@@ -14,6 +14,7 @@ from .._utils.progress import progress_bar
 from .._utils.validation import check_choice, check_fraction, check_int, check_positive, check_psd
 from ..feature_maps import FeatureMap, get_feature_map
 from ..feature_maps.base import check_features
+from ..losses import get_loss
 from ..priors.representation import RepresentationPrior
 from ..representation.base import Conditioning
 from ..representation.bias import BIASES, Bias
@@ -51,7 +52,7 @@ class PaperLearner(MetaLearner):
 
     def _check_within(self) -> None:
         """Check the arguments of the within-task algorithm."""
-        self._check_loss()
+        self.loss_ = get_loss(self.loss)
         check_positive("tol", self.tol)
         check_int("max_iter", self.max_iter)
         check_choice("inner", self.inner, solving.WITHIN)
@@ -64,28 +65,22 @@ class PaperLearner(MetaLearner):
         n_side: int = 0,
     ) -> RepresentationPrior:
         """Return the prior with H = 0, C = C₀ and b = 0."""
-        C0 = self._initial_representation()
+        d, C0 = self.n_features_in_ + bool(self.fit_intercept), self.initial_representation
+        if C0 is not None and np.ndim(C0) == 0 and not 0 <= C0 < np.inf:
+            raise ValueError(f"initial_representation: a number must be finite and >= 0, got {C0!r}")
+        if C0 is None or np.ndim(C0) == 0:
+            C0 = (1.0 if C0 is None else float(C0)) * np.eye(d)
+        else:
+            C0 = check_psd(C0, "initial_representation", d)
+        settings: Any = {"loss": self.loss_, "inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
         return RepresentationPrior(
             scaling=Scaling.raw(self.n_features_in_, self.fit_intercept),
             conditioning=Constant(C0, n_side),
-            bias=Bias.zero(bias, len(C0), n_side),
+            bias=Bias.zero(bias, d, n_side),
             feature_map=feature_map,
             clip=clip,
-            loss=self.loss_,
-            inner=self.inner,
-            tol=self.tol,
-            max_iter=self.max_iter,
+            **settings,
         )
-
-    def _initial_representation(self) -> Array:
-        value, d = self.initial_representation, self.n_features_in_ + bool(self.fit_intercept)
-        if value is None:
-            return np.eye(d)
-        if np.ndim(value) == 0:
-            if not np.isfinite(value) or value < 0:
-                raise ValueError(f"initial_representation: a number must be finite and >= 0, got {value!r}")
-            return float(value) * np.eye(d)
-        return check_psd(value, "initial_representation", d)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -162,9 +157,8 @@ def _supports_partial_fit(learner: ObjectiveLearner) -> bool:
     except (TypeError, ValueError):
         return True  # the call itself raises the error
     if not solver.streams:
-        raise AttributeError(
-            f"partial_fit: {type(solver).__name__} needs all tasks at once; use solver='projected'"
-        )
+        name = type(solver).__name__
+        raise AttributeError(f"partial_fit: {name} needs all tasks at once; use solver='projected'")
     return True
 
 
@@ -247,10 +241,9 @@ class ObjectiveLearner(PaperLearner):
         solver = self._check_parameters()
         tasks = self._read(X, y, groups, side_info, reset=reset)
         if reset:
-            seed, needed = self._seed(), solver.needs_held_out
-            stream = Stream(
-                seed, HeldOutPool(self.validation_fraction, self.support, seed) if needed else None
-            )
+            seed = self._seed()
+            pool = HeldOutPool(self.validation_fraction, self.support, seed)
+            stream = Stream(seed, pool if solver.needs_held_out else None)
         else:
             stream = self._stream
         held_out = None if validation is None else self._read_held_out(validation)
@@ -296,10 +289,8 @@ class ObjectiveLearner(PaperLearner):
         """Return the stream with its held-out tasks, and the training tasks."""
         if validation is not None:
             if stream.pool is None:
-                raise ValueError(
-                    "validation: this solver selects nothing on validation tasks. Leave them out, or use a solver that "
-                    "does, such as ProjectedSGD(step='search')"
-                )
+                advice = "Leave them out, or use a solver that does, such as ProjectedSGD(step='search')"
+                raise ValueError(f"validation: this solver selects nothing on validation tasks. {advice}")
             return replace(stream, pool=stream.pool.add(validation)), tasks
         if stream.pool is None:
             return stream, tasks
@@ -344,8 +335,7 @@ class ObjectiveLearner(PaperLearner):
         if batch.query is None or number == 0:
             return batch
         positions = range(stream.n_train - len(train), stream.n_train)
-        key = (stream.seed, REDRAWN_ROWS, number)
-        support, query = split_rows(train, positions, self.support, key)
+        support, query = split_rows(train, positions, self.support, (stream.seed, REDRAWN_ROWS, number))
         phis = self._features(stream.feature_map, support)
         return replace(batch, support=self._rows(support), query=self._rows(query), phis=phis)
 
@@ -385,13 +375,9 @@ class ObjectiveLearner(PaperLearner):
         if self.lipschitz is not None:
             check_positive("lipschitz", self.lipschitz)
         if self.objective == "query" and self.inner != "exact":
-            raise ValueError(
-                "inner: the query objective differentiates the exact solution; use inner='exact'"
-            )
+            raise ValueError("inner: the query objective needs the exact solution; use inner='exact'")
         if self.bias == "conditional" and self.feature_map is None:
-            raise ValueError(
-                "bias: 'conditional' needs a feature map; use ConditionalLearner, or bias='shared'"
-            )
+            raise ValueError("bias: 'conditional' needs a feature map; use ConditionalLearner or 'shared'")
         solver = get_solver(self.solver)
         solver.check(inner=self.inner, rank=self.rank, conditional=self.feature_map is not None)
         return solver

@@ -32,9 +32,8 @@ def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) 
     with numbers_of("X"):
         options |= {"accept_sparse": "csr", "dtype": np.float64}
         if isinstance(y, str):
-            return validate_data(
-                estimator, X, reset=False, ensure_min_samples=0, ensure_min_features=0, **options
-            )
+            options |= {"ensure_min_samples": 0, "ensure_min_features": 0}
+            return validate_data(estimator, X, reset=False, **options)
         return validate_data(estimator, X, targets_in_objects(y), y_numeric=True, **options)
 
 
@@ -57,9 +56,7 @@ def read_tasks(
 ) -> TaskSet:
     """Return the tasks, checked against the features of ``fit``; ``reset`` starts a new fit."""
     if isinstance(X, TaskScan):
-        raise TypeError(
-            "X: only EmpiricalBayesLearner.fit takes a scan. Read its rows with TaskSet.from_frame."
-        )
+        raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
     if isinstance(X, TaskSet):
         has_them = "a TaskSet has its own {name}; pass arrays or a TaskSet"
         refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info)
@@ -71,26 +68,20 @@ def read_tasks(
         tasks = TaskSet(read[0], y, groups, side_info).replace(feature_names=read[1])
     else:
         if reset and (columns := columns_to_encode(X)):
-            raise ValueError(
-                f"X: column {name_some(columns)} holds strings, categories or dates. TaskSet.from_frame encodes them, and "
-                "fit takes the TaskSet; or encode them as numbers."
-            )
+            advice = "TaskSet.from_frame encodes them, and fit takes the TaskSet; or encode them as numbers."
+            raise ValueError(f"X: column {name_some(columns)} holds strings, categories or dates. {advice}")
         options = {"ensure_all_finite": False, "ensure_min_features": min_features}
         X, y = validated(learner, X, y, reset=reset, **options)
         if reset and groups is None and len(X.shape) == 2 and X.shape[0] > 1:
-            warnings.warn(
-                f"groups is None, so all {X.shape[0]} rows are one task; pass groups= with a label for each row (in "
-                "cross-validation: sklearn.set_config(enable_metadata_routing=True) and "
-                "params={'groups': ...})",
-                SingleTaskWarning,
-                stacklevel=outside(),
-            )
+            routing = "sklearn.set_config(enable_metadata_routing=True) and params={'groups': ...}"
+            advice = f"pass groups= with a label for each row (in cross-validation: {routing})"
+            message = f"groups is None, so all {X.shape[0]} rows are one task; {advice}"
+            warnings.warn(message, SingleTaskWarning, stacklevel=outside())
         tasks = TaskSet(X, y, groups, side_info)
     if reset and tasks.n_features < max(min_features, 1 - learner.fit_intercept):
-        raise ValueError(
-            f"X has {tasks.n_features} feature(s) (shape={tasks.X.shape}) while a minimum of 1 is required. Tasks without "
-            "features need EmpiricalBayesLearner with fit_intercept=True."
-        )
+        found = f"X has {tasks.n_features} feature(s) (shape={tasks.X.shape})"
+        needed = "Tasks without features need EmpiricalBayesLearner with fit_intercept=True."
+        raise ValueError(f"{found} while a minimum of 1 is required. {needed}")
     _check_targets(tasks, learner.loss_)
     return tasks if reset else align_side_info(learner, tasks)
 
@@ -132,23 +123,17 @@ def check_names(learner: Any, tasks: TaskSet, *, reset: bool = False) -> None:
         if difference is not None:
             raise ValueError(f"X: {difference}{hint}")
     if tasks.n_features != learner.n_features_in_:
-        raise ValueError(
-            f"X has {tasks.n_features} features, but {type(learner).__name__} is expecting "
-            f"{learner.n_features_in_} features as input{hint}"
-        )
+        expected = f"{type(learner).__name__} is expecting {learner.n_features_in_} features as input{hint}"
+        raise ValueError(f"X has {tasks.n_features} features, but {expected}")
     if names is not None and known is not None and list(names) != list(known):
-        raise ValueError(
-            "The feature names should match those that were passed during fit: expected "
-            f"{list(known)}, got {list(names)}{hint}"
-        )
+        found = f"expected {list(known)}, got {list(names)}{hint}"
+        raise ValueError(f"The feature names should match those that were passed during fit: {found}")
 
 
 def refuse_side_info(learner: Any) -> None:
     """Raise ValueError if a learner that was fitted without side information gets some."""
     if not learner.n_side_info_in_:
-        raise ValueError(
-            "side_info: this learner was fitted without side information; fit it with side_info, or leave it out here"
-        )
+        raise ValueError("side_info: this learner was fitted without side information; leave it out here")
 
 
 def align_side_info(learner: Any, tasks: TaskSet) -> TaskSet:
@@ -187,25 +172,12 @@ def _clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Scaling)
 
     scikit-learn's validation costs more than adapting to the task.
     """
-    clean = (
-        type(X) is np.ndarray
-        and type(y) is np.ndarray
-        and X.dtype == y.dtype == np.float64
-        and X.ndim == 2
-        and X.shape == (len(y), n_features)
-        and y.ndim == 1
-        and len(y) > 0
-    )
-    if side_info is not None:
-        clean = (
-            clean
-            and type(side_info) is np.ndarray
-            and side_info.ndim == 1
-            and side_info.dtype == np.float64
-            and side_info.size > 0
-            and bool(np.vdot(side_info, side_info) <= LIMIT**2)
-        )
-    if not (clean and units.holds(X, y)):
+    arrays = (X, y) if side_info is None else (X, y, side_info)
+    if not all(type(a) is np.ndarray and a.dtype == np.float64 and a.ndim and len(a) for a in arrays):
+        return None
+    if y.ndim != 1 or X.shape != (len(y), n_features) or not units.holds(X, y):
+        return None
+    if side_info is not None and (side_info.ndim != 1 or not np.vdot(side_info, side_info) <= LIMIT**2):
         return None
     # Views: a TaskSet makes its arrays read-only, and these belong to the user.
     X, y = np.ascontiguousarray(X)[:], np.ascontiguousarray(y)[:]
@@ -230,12 +202,9 @@ def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
     n = len(batch)
     counted = n > 1 and batch.labels.dtype.kind == "i" and np.array_equal(batch.labels, np.arange(n))
     if counted and before.contains(batch).all() and np.array_equal(before.sample.labels[:n], batch.labels):
-        warnings.warn(
-            f"partial_fit: tasks 0 to {n - 1} occurred before, and their new rows were added to the earlier ones. If they are "
-            "other tasks, label them: TaskSet.from_tasks(tasks, labels=...)",
-            UserWarning,
-            stacklevel=outside(),
-        )
+        added = f"tasks 0 to {n - 1} occurred before, and their new rows were added to the earlier ones"
+        advice = "If they are other tasks, label them: TaskSet.from_tasks(tasks, labels=...)"
+        warnings.warn(f"partial_fit: {added}. {advice}", UserWarning, stacklevel=outside())
 
 
 def repeat_rows(tasks: TaskSet, sample_weight: Any, groups: Any, *, from_rows: bool) -> TaskSet:
@@ -248,10 +217,8 @@ def repeat_rows(tasks: TaskSet, sample_weight: Any, groups: Any, *, from_rows: b
     bad = ~(np.isfinite(values) & (values >= 0) & (values == np.round(values)))
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(
-            f"sample_weight: row {row} has {values[row]:g}, but weights are frequencies: integers >= 0. Round them, or "
-            "leave them out."
-        )
+        advice = "weights are frequencies: integers >= 0. Round them, or leave them out."
+        raise ValueError(f"sample_weight: row {row} has {values[row]:g}, but {advice}")
     if not values.any():
         raise ValueError("sample_weight: all weights are zero; at least one must be positive")
     order = np.arange(len(values))
@@ -280,9 +247,7 @@ def _check_weights(tasks: TaskSet, sample_weight: Any) -> NDArray[np.float64]:
     refuse_masked("sample_weight", sample_weight)
     values = np.array(sample_weight, dtype=float)
     if values.shape != tasks.y.shape:
-        raise ValueError(
-            f"sample_weight: expected {len(tasks.y)} weights, one per row, got shape {values.shape}"
-        )
+        raise ValueError(f"sample_weight: expected {len(tasks.y)} weights, one per row, got {values.shape}")
     return values
 
 
@@ -321,10 +286,8 @@ def read_tensors(
 ) -> TensorTasks:
     """Check tensors of rows; unless ``reset``, they must have the columns of `fit`."""
     if getattr(learner, "device", None) is None:
-        raise ValueError(
-            f"X: got a tensor, but {type(learner).__name__} computes on the CPU. Pass an array, or use "
-            "EmpiricalBayesLearner(device='cuda')."
-        )
+        advice = "Pass an array, or use EmpiricalBayesLearner(device='cuda')."
+        raise ValueError(f"X: got a tensor, but {type(learner).__name__} computes on the CPU. {advice}")
     if y is None or groups is None:
         raise ValueError("y, groups: missing; a tensor X needs both as tensors")
     tasks = TensorTasks.from_tensors(X, y, groups, side_info, check_device(learner.device))
@@ -346,9 +309,8 @@ def read_table(
     The frame ``name`` is "query", which has no targets, or "support".
     """
     if isinstance(data, TaskSet):
-        refuse_other_arguments(
-            "a TaskSet has its own side_info; leave it out, or pass a frame", side_info=side_info
-        )
+        has_it = "a TaskSet has its own side_info; leave it out, or pass a frame"
+        refuse_other_arguments(has_it, side_info=side_info)
         return data, np.arange(len(data.y))
     if task is None:
         raise ValueError(f"task: the learner was not fitted on a frame; name the label column of {name}")
@@ -363,16 +325,14 @@ def read_table(
     else:
         columns = other_columns(frame.columns, (*as_columns(task), target, *side))
         if len(columns) != n_features:
-            raise ValueError(
-                f"{name}: expected {n_features} feature columns as in fit, got {len(columns)}: {name_some(columns, 12)}"
-            )
+            given = f"{len(columns)}: {name_some(columns, 12)}"
+            raise ValueError(f"{name}: expected {n_features} feature columns as in fit, got {given}")
     target = None if name == "query" else target
     require_columns(frame, name, [*as_columns(task), *([] if target is None else [target]), *columns, *side])
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
-    rows = LongTable(
-        data, task, target, columns if encoding is None else None, side_info, side or None, encoding
-    ).read()
+    features = columns if encoding is None else None
+    rows = LongTable(data, task, target, features, side_info, side or None, encoding).read()
     return TaskSet.from_grouped(*rows), np.argsort(rows.grouping.codes, kind="stable")
 
 
@@ -383,7 +343,6 @@ def prediction_table(predicted: Predicted, query: Any, order: NDArray[np.intp], 
         return prediction_frame(columns, query, order, as_columns(task))
     dtype = [("task", query.labels.dtype), *((column, np.float64) for column in columns)]
     table = np.empty(len(query.y), dtype=dtype)
-    table["task"] = np.repeat(query.labels, query.sizes)
-    for column, values in columns.items():
+    for column, values in (("task", np.repeat(query.labels, query.sizes)), *columns.items()):
         table[column] = values
     return table

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_is_fitted
@@ -41,12 +42,11 @@ Array = NDArray[np.float64]
 def check_calibration(prior: Prior, method: str) -> None:
     """Raise ValueError if a method needs a calibration that the prior does not have."""
     if prior.calibration is None:
-        raise ValueError(
-            f"{method}: the learner has no calibration; call its calibrate_intervals(tasks) with tasks it was not fitted "
-            "to, and adapt again (EmpiricalBayesLearner is calibrated by fit, from two tasks on)"
-        )
+        advice = "call its calibrate_intervals(tasks) with tasks it was not fitted to, and adapt again"
+        raise ValueError(f"{method}: the learner has no calibration; {advice}")
 
 
+@dataclass(eq=False, repr=False)
 class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     """Linear model of one task under a given representation.
 
@@ -82,40 +82,29 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     n_iter_ : int
     """
 
-    coef_: Array
-    intercept_: float
-    n_features_in_: int
-    feature_names_in_: NDArray[Any]
-    clip_: tuple[float, float] | None
-    _prior: Prior
-    _posterior: Posterior
-    #: Rows that the model was adapted to; None after `fit`.
-    _support: Support | None = None
-    #: How the tables of the learner that adapted this model are encoded.
-    _encoding: Encoding | None = None
-    #: Dual gap and number of iterations.
-    _certificate: tuple[float, int] | None = None
+    representation: Any = None
+    bias: Any = None
+    _: KW_ONLY
+    loss: Any = "absolute"
+    inner: str = "exact"
+    fit_intercept: bool = False
+    tol: float = 1e-8
+    max_iter: int = 1000
+    clip: Any = None
 
-    def __init__(
-        self,
-        representation: ArrayLike | None = None,
-        bias: ArrayLike | None = None,
-        *,
-        loss: Any = "absolute",
-        inner: str = "exact",
-        fit_intercept: bool = False,
-        tol: float = 1e-8,
-        max_iter: int = 1000,
-        clip: Any = None,
-    ) -> None:
-        self.representation = representation
-        self.bias = bias
-        self.loss = loss
-        self.inner = inner
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
-        self.clip = clip
+    coef_: Array = field(init=False)
+    intercept_: float = field(init=False)
+    n_features_in_: int = field(init=False)
+    feature_names_in_: NDArray[Any] = field(init=False)
+    clip_: tuple[float, float] | None = field(init=False)
+    _prior: Prior = field(init=False)
+    _posterior: Posterior = field(init=False)
+    #: Rows that the model was adapted to; None after `fit`.
+    _support: Support | None = field(init=False, default=None)
+    #: How the tables of the learner that adapted this model are encoded.
+    _encoding: Encoding | None = field(init=False, default=None)
+    #: Dual gap and number of iterations.
+    _certificate: tuple[float, int] | None = field(init=False, default=None)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -170,10 +159,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "coef_")
         if self._support is None:
-            raise ValueError(
-                "update: this model was fitted by fit, which does not keep rows; call fit with all rows, or use adapt of "
-                "a meta-learner, whose models can be updated"
-            )
+            advice = "call fit with all rows, or use adapt of a meta-learner, whose models can be updated"
+            raise ValueError(f"update: this model was fitted by fit, which does not keep rows; {advice}")
         X = self._inputs(X)
         y = check_target(y, X.shape[0])
         check_finite(y, "y")
@@ -222,13 +209,11 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         self._store(Posterior(weights, n_rows, np.zeros(0), nothing, np.zeros((1, 0)), np.full(1, -1)))
 
     def _store(self, posterior: Posterior) -> None:
-        weights = posterior.weights[0]
-        self._posterior = posterior
-        if self.fit_intercept:
-            self.coef_, self.intercept_ = weights[:-1], float(weights[-1])
-        else:
-            self.coef_, self.intercept_ = weights, 0.0
-        self.n_features_in_ = len(self.coef_)
+        self._posterior, weights = posterior, posterior.weights[0]
+        has_intercept = bool(self.fit_intercept)
+        self.n_features_in_ = len(weights) - has_intercept
+        self.coef_ = weights[: self.n_features_in_]
+        self.intercept_ = float(weights[-1]) if has_intercept else 0.0
 
     # ------------------------------------------------------------------ fitted attributes
 
@@ -282,10 +267,10 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             options = {"ensure_min_samples": 0, "ensure_min_features": 0}
             with numbers_of("X"):
                 X = check_array(X, dtype=np.float64, input_name="X", **options)
-            if X.shape[1] != self.n_features_in_:
+            d, name = self.n_features_in_, type(self).__name__
+            if X.shape[1] != d:
                 raise ValueError(
-                    f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
-                    "features as input"
+                    f"X has {X.shape[1]} features, but {name} is expecting {d} features as input"
                 )
         self._prior.scaling.check(X, names=getattr(self, "feature_names_in_", None))
         return X

@@ -47,36 +47,26 @@ class Predicted(NamedTuple):
 class Posterior(Record):
     """The posterior of T adapted tasks.  Their support rows are no longer needed.
 
-    Attributes
-    ----------
-    weights : array (T, d)
-        Posterior means in the user's units, the intercept last where there is one.
-    n_rows : array (T,)
-        Numbers of support rows.
-    squares : array (T,)
-        Sums of squared residuals of the support rows, in the scaling of the prior; empty if they were not computed.
-    covariances : array (T, d, d)
-        Posterior covariances of the weights in the scaling of the prior and in units of the noise variance; for a
-        `FactorPrior` those of the factor scores, (T, q, q); empty if they were not computed.
-    shared_inputs : array (T, k)
-        Encoded side information that the shared regressor reads; k is 0 without one.
-    folds : array (T,)
-        Number of the shared regressor that was not fitted to the task; -1 is the one fitted to all training tasks.
+    ``squares`` and ``covariances`` are in the scaling of the prior, and empty if they were not computed.
     """
 
-    weights: Array
-    n_rows: NDArray[np.int64]
-    squares: Array
-    covariances: Array
-    shared_inputs: Array
-    folds: Index
+    weights: Array  # (T, d) posterior means in the user's units, the intercept last where there is one
+    n_rows: NDArray[np.int64]  # (T,) numbers of support rows
+    squares: Array  # (T,) sums of squared residuals of the support rows
+    covariances: (
+        Array  # (T, d, d) in units of the noise variance; (T, q, q) of the factor scores for a `FactorPrior`
+    )
+    shared_inputs: (
+        Array  # (T, k) encoded side information that the shared regressor reads; k is 0 without one
+    )
+    folds: Index  # (T,) the shared regressor that was not fitted to the task; -1 is the one fitted to all
 
     def restore(self) -> None:
         n = len(self.weights)
-        check_shape("weights", self.weights, n, None)
+        for name in ("weights", "shared_inputs"):
+            check_shape(name, getattr(self, name), n, None)
         for name in ("n_rows", "folds"):
             check_shape(name, getattr(self, name), n)
-        check_shape("shared_inputs", self.shared_inputs, n, None)
         check_shape("squares", self.squares, n if len(self.squares) else 0)
         check_shape("covariances", self.covariances, len(self.squares), None, None)
         if (self.n_rows < 0).any() or (self.squares < 0).any():
@@ -93,10 +83,8 @@ class Posterior(Record):
 
     def take(self, index: Index) -> Posterior:
         """Return the tasks at these positions."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Posterior(
-            **{k: v[index] if len(v) == len(self) else v for k, v in values.items()},
-        )
+        values = (getattr(self, field.name) for field in fields(self))
+        return Posterior(*(v[index] if len(v) == len(self) else v for v in values))
 
     @classmethod
     def join(cls, parts: Sequence[Posterior]) -> Posterior:
@@ -110,24 +98,15 @@ class Posterior(Record):
 class ReducedRows(Record):
     """Rows of one task that are sufficient for its posterior and for adding further rows.
 
-    Attributes
-    ----------
-    X, y : arrays (m, d), (m,)
-        Rows in the scaling of the prior, with residuals of the shared regressor as targets: the task's own rows, or at
-        most d + 1 rows with the same second moments.
-    n_rows : int
-        Number of the task's own rows.
-    side : array (1, q)
-        Features of the side information; q is 0 without any.
-    shared_inputs : array (1, k)
-        See `Posterior`.
+    They are in the scaling of the prior, with residuals of the shared regressor as targets: the task's own rows, or at
+    most d + 1 rows with the same second moments.
     """
 
-    X: Array
-    y: Array
-    n_rows: int
-    side: Array
-    shared_inputs: Array
+    X: Array  # (m, d)
+    y: Array  # (m,)
+    n_rows: int  # number of the task's own rows
+    side: Array  # (1, q) features of the side information; q is 0 without any
+    shared_inputs: Array  # (1, k) see `Posterior`
 
     def restore(self) -> None:
         check_shape("X", self.X, None, None)
@@ -147,25 +126,15 @@ class Prior(Record, ABC):
     """A learned prior ``s -> (τ(s), b(s))`` of the weights of a task with side information s.
 
     A snapshot: learning on makes a new one.
-
-    Attributes
-    ----------
-    scaling : Scaling
-        Shift and scale of columns and targets.  τ, b and calibration refer to scaled data.
-    clip : (low, high) or None
-        Range of the predictions.
-    calibration : Calibration or None
-        Scores of held-out tasks from which intervals are computed.
-    quantile : float or None
-        Quantile of the targets to predict, by adding the calibrated number of standard deviations; None predicts the mean.
-    regressor : SharedRegressor or None
-        Model of all tasks.  The prior is that of tasks with its residuals as targets.
     """
 
+    #: Shift and scale of columns and targets.  τ, b and calibration refer to scaled data.
     scaling: Scaling
-    clip: tuple[float, float] | None = None
-    calibration: Calibration | None = None
+    clip: tuple[float, float] | None = None  # range of the predictions
+    calibration: Calibration | None = None  # scores of held-out tasks from which intervals are computed
+    #: Quantile of the targets to predict, by adding the calibrated number of standard deviations; None: the mean.
     quantile: float | None = None
+    #: Model of all tasks.  The prior is that of tasks with its residuals as targets.
     regressor: SharedRegressor | None = None
 
     #: Floats of (d, d) matrices of the tasks in one block.
@@ -246,8 +215,6 @@ class Prior(Record, ABC):
             "device=None"
         )
 
-    # ------------------------------------------------------------------ to be defined
-
     @abstractmethod
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         """Return weights (T, d) in the scaling of the prior, and covariances if wanted, of residual tasks."""
@@ -262,16 +229,11 @@ class Prior(Record, ABC):
 
     @abstractmethod
     def paper_form(self) -> Any:
-        """Return the same prior as a `RepresentationPrior`, for display and tests.
-
-        ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀``.
-        """
+        """Return the same prior as a `RepresentationPrior`, for display and tests."""
 
     @abstractmethod
     def certificate(self, support: Support) -> tuple[float, int]:
         """Return a bound on the distance of one task's objective from its minimum (scaled), and the iterations."""
-
-    # ------------------------------------------------------------------ adapting
 
     def posterior(
         self,
@@ -281,10 +243,7 @@ class Prior(Record, ABC):
         folds: Index | None = None,
         n_jobs: int | None = None,
     ) -> Posterior:
-        """Adapt to tasks in one block; `adapt_tasks` takes any number of them.
-
-        ``folds`` are those of `Posterior`, for training tasks.
-        """
+        """Adapt to tasks in one block (`adapt_tasks`: to any number); ``folds`` of training tasks are as in `Posterior`."""
         inputs, at = np.zeros((len(tasks), 0)), np.full(len(tasks), -1, dtype=np.intp)
         residual = tasks
         if self.regressor is not None:
@@ -306,13 +265,11 @@ class Prior(Record, ABC):
     def extend(self, support: Support, X: Any, y: Array) -> Support:
         """Return the support with further rows, in the user's units."""
         assert isinstance(support, TaskSet)
-        old = support.X
-        stacked = (
-            sparse.vstack([old, sparse.csr_array(X)], format="csr")
-            if support.is_sparse
-            else np.concatenate([old, dense(X)])
-        )
         targets = np.concatenate([support.y, y])
+        if support.is_sparse:
+            stacked = sparse.vstack([support.X, sparse.csr_array(X)], format="csr")
+        else:
+            stacked = np.concatenate([support.X, dense(X)])
         return support.replace(X=stacked, y=targets, offsets=np.array([0, len(targets)]))
 
     def adapt(self, support: Support, *, covariances: bool) -> Posterior:
@@ -321,10 +278,7 @@ class Prior(Record, ABC):
         return self.posterior(support, covariances=covariances)
 
     def representation(self, tasks: Support, columns: Any = None, *, raw: bool = False) -> Array:
-        """Return τ(s) of each task, (T, c, c), at some of the weights.
-
-        ``raw`` is for the user's units.
-        """
+        """Return τ(s) of each task, (T, c, c), at some of the weights; ``raw`` is for the user's units."""
         return self._represent(self.residual_tasks(tasks), self._change(columns, raw))
 
     def _change(self, columns: Any, raw: bool) -> Array:
@@ -363,20 +317,19 @@ class Prior(Record, ABC):
             return tasks
         return self.regressor.residual_tasks(tasks)
 
-    # ------------------------------------------------------------------ predicting
-
     def variances(self, posterior: Posterior, X: Any, task: Index) -> Array:
         """Return the variance of ``<x, w>`` at rows of the tasks at these positions, in units of the noise variance."""
-        out = np.empty(X.shape[0])
-        shift, scale = self.scaling.change[:2]
-        row_variances(
-            frozen(dense(X)), frozen(task, np.intp), shift, scale, frozen(posterior.covariances), out
-        )
+        out, (shift, scale) = np.empty(X.shape[0]), self.scaling.change[:2]
+        rows = frozen(dense(X)), frozen(task, np.intp)
+        row_variances(*rows, shift, scale, frozen(posterior.covariances), out)
         return out
 
     def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors:
         """Return the errors of the query rows after adapting to the support rows, for calibration."""
-        residual = self._query_residuals(support, query)
+        residual = query.y
+        if self.regressor is not None:
+            inputs = np.repeat(self.regressor.encode(support), query.sizes, axis=0)
+            residual = residual - self.regressor.predict(query.X, inputs)
         errors, variances = np.empty(len(query.y)), np.empty(len(query.y))
         squares = np.empty(len(query))
 
@@ -393,33 +346,21 @@ class Prior(Record, ABC):
         task = np.repeat(np.arange(len(query)), query.sizes)
         return Errors(errors, variances, task, squares, support.sizes)
 
-    def _query_residuals(self, support: TaskSet, query: TaskSet) -> Array:
-        if self.regressor is None:
-            return query.y
-        inputs = np.repeat(self.regressor.encode(support), query.sizes, axis=0)
-        return np.asarray(query.y - self.regressor.predict(query.X, inputs))
-
-
-# ---------------------------------------------------------------------- many tasks
-
 
 def each_block(prior: Prior, n_tasks: int, work: Callable[[int, int], None], n_jobs: int | None) -> None:
     """Call ``work(start, stop)`` on blocks of tasks; the blocks do not depend on the number of threads."""
     size = max(1, prior.block_floats // prior.n_weights**2)
-    edges = [*range(0, n_tasks, size), n_tasks]
-
-    def work_on(first: int) -> None:
-        for start, stop in pairwise(edges[first : first + BLOCKS_PER_JOB + 1]):
-            work(start, stop)
-
-    firsts = range(0, len(edges) - 1, BLOCKS_PER_JOB)
-    n_threads = min(effective_n_jobs(n_jobs), len(firsts)) if prior.parallel_blocks else 1
+    blocks = list(pairwise([*range(0, n_tasks, size), n_tasks]))
+    n_threads = (
+        min(effective_n_jobs(n_jobs), -(-len(blocks) // BLOCKS_PER_JOB)) if prior.parallel_blocks else 1
+    )
     with single_threaded_blas():
         if n_threads > 1:
-            Parallel(n_jobs=n_threads, require="sharedmem")(delayed(work_on)(first) for first in firsts)
+            pool = Parallel(n_jobs=n_threads, require="sharedmem", batch_size=BLOCKS_PER_JOB)
+            pool(delayed(work)(*block) for block in blocks)
         else:
-            for first in firsts:
-                work_on(first)
+            for block in blocks:
+                work(*block)
 
 
 def adapt_tasks(
@@ -444,11 +385,7 @@ def adapt_tasks(
 
 
 def predict_blocks(
-    prior: Prior,
-    support: TaskSet,
-    query: TaskSet,
-    coverage: float | None = None,
-    n_jobs: int | None = None,
+    prior: Prior, support: TaskSet, query: TaskSet, coverage: float | None = None, n_jobs: int | None = None
 ) -> Predicted:
     """Predict the query rows of tasks after adapting to the support rows of the same tasks, in the same order."""
     out = Predicted(*(np.empty(len(query.y)) for _ in Predicted._fields))
@@ -540,9 +477,6 @@ def warn_not_calibrated(coverage: float | None) -> None:
         UserWarning,
         stacklevel=outside(),
     )
-
-
-# ---------------------------------------------------------------------- rows
 
 
 def products(X: Any, weights: Array, task: Index, fit_intercept: bool) -> Array:

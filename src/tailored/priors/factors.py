@@ -26,17 +26,10 @@ class FactorPrior(Prior):
 
     The variance of a prediction counts the deviation of a column from the factors as unknown, even after the task has
     used the column.
-
-    Attributes
-    ----------
-    model : Factors
-        F, D, b₀ and Γ in units of the noise variance.
-    side : SideFeatures or None
-        v.
     """
 
-    model: Factors
-    side: SideFeatures | None = None
+    model: Factors  # F, D, b₀ and Γ in units of the noise variance
+    side: SideFeatures | None = None  # v
 
     block_floats = 1 << 62
 

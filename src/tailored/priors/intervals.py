@@ -42,21 +42,14 @@ def noise_variances(squares: Any, n_rows: Any, noise: float) -> Any:
 class Calibration(Record):
     """Scores of held-out tasks at several numbers of support rows.
 
-    Attributes
-    ----------
-    rows : array (L,)
-        The numbers of support rows, increasing.
-    scores, weights : lists of L arrays
-        Sorted scores (target minus prediction, divided by the implied standard deviation).  The weights of one level and
-        half a task more add up to one.
-    noise : float
-        Mean squared error, which stabilises `noise_variances`.
+    A score is target minus prediction, divided by the implied standard deviation.  The weights of one level and half a
+    task more add up to one.
     """
 
-    rows: Array
-    scores: list[Array]
-    weights: list[Array]
-    noise: float
+    rows: Array  # (L,) the numbers of support rows, increasing
+    scores: list[Array]  # L arrays, sorted
+    weights: list[Array]  # L arrays
+    noise: float  # mean squared error, which stabilises `noise_variances`
 
     def __post_init__(self) -> None:
         check_shape("rows", self.rows, None)
@@ -134,18 +127,13 @@ class Calibration(Record):
 
 
 class Errors(NamedTuple):
-    """Errors of query rows after adapting T tasks, in the scaling of the prior.
+    """Errors of query rows after adapting T tasks, in the scaling of the prior."""
 
-    ``errors`` and ``variances`` (N,) are target minus prediction, and the variance of the prediction in units of the
-    noise variance.  ``task`` (N,) are the positions of the rows' tasks; ``squares`` and ``n_rows`` (T,) are the sums of
-    squared residuals of the support rows and their numbers.
-    """
-
-    errors: Array
-    variances: Array
-    task: NDArray[np.intp]
-    squares: Array
-    n_rows: NDArray[np.int64]
+    errors: Array  # (N,) target minus prediction
+    variances: Array  # (N,) variance of the prediction in units of the noise variance
+    task: NDArray[np.intp]  # (N,) positions of the rows' tasks
+    squares: Array  # (T,) sums of squared residuals of the support rows
+    n_rows: NDArray[np.int64]  # (T,) numbers of support rows
 
     def scores(self, noise: float) -> Array:
         """Return the errors divided by the standard deviations that the posterior implies."""
@@ -174,16 +162,14 @@ def calibrate(
     pairs = [(tasks, prior) for tasks, prior in held_out if len(tasks)]
     sizes = np.concatenate([tasks.sizes for tasks, _ in pairs])
     n_repeats = 1 if sampling.in_order else max(1, min(MAX_REPEATS, ENOUGH_TASKS // len(sizes)))
-    levels = []
-    for n_support in support_sizes(sizes, sampling):
-        collected = []
-        for i, (tasks, prior) in enumerate(pairs):
-            episodes = sampling.query_all(tasks, n_support, [*seed, i], n_repeats)
-            collected.append(prior.query_errors(episodes.support, episodes.query, n_jobs))
-        levels.append((n_support, collected))
-    if not sum(len(found.errors) for found in levels[-1][1]):
-        return None
-    return calibration_of(levels, n_repeats)
+
+    def errors(n_support: int, i: int) -> Errors:
+        tasks, prior = pairs[i]
+        episodes = sampling.query_all(tasks, n_support, [*seed, i], n_repeats)
+        return prior.query_errors(episodes.support, episodes.query, n_jobs)
+
+    levels = [(n, [errors(n, i) for i in range(len(pairs))]) for n in support_sizes(sizes, sampling)]
+    return calibration_of(levels, n_repeats) if any(len(found.errors) for found in levels[-1][1]) else None
 
 
 def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -> Calibration:

@@ -2,26 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from .._utils.records import Record
 from .._utils.validation import check_shape
 from ..feature_maps.base import check_features
+from ..feature_maps.posterior import TaskSummary
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import Moments, influence
 from ..gaussian.rows import Tasks, statistics_of
 from ..tasks.task_set import TaskSet
 from .base import Array, Posterior, Prior, ReducedRows, Support
-from .mean_shifts import MeanShift, mean_shifts
-from .on_device import weights_on_device
 from .representation import RepresentationPrior
 
 #: More support rows than this, in numbers of columns, are replaced by a triangle with the same second moments.
 MOST_ROWS = 8
+
+
+@dataclass(frozen=True)
+class MeanShift(Record):
+    """The shift ``B (1, ψ(s))`` of the prior mean of tasks with about ``rows`` support rows.
+
+    A shift of the prior mean moves the weights of a task without rows fully, and those of a task with many rows hardly at
+    all.  One linear map is therefore learned for each of a few support sizes, and interpolated between them.
+    """
+
+    rows: float
+    B: Array | None = None  # (d, 1 + m); None for no shift
+    summary: TaskSummary | None = None  # computes the summary ψ(s), (m,), of a task's rows; None for no shift
+
+    def check_shapes(self, d: int, q: int) -> None:
+        """Raise ValueError unless this shifts d weights, given q features of side information."""
+        if (self.B is None) != (self.summary is None):
+            raise ValueError("B: a shift needs both B and summary")
+        if self.B is not None and self.summary is not None:
+            self.summary.check_shapes(d, q)
+            check_shape("B", self.B, d, 1 + len(self.summary.mean))
+
+
+def mean_shifts(shifts: Sequence[MeanShift], statistics: Tasks, weights: Array) -> Array | None:
+    """Return the shift of each task's prior mean, (T, d), given its weights without shifts; None if all are zero."""
+    if all(shift.B is None for shift in shifts):
+        return None
+    total = None
+    for shift, height in zip(shifts, interpolation(shifts, statistics.sizes), strict=True):
+        if shift.B is None or not height.any():
+            continue
+        assert shift.summary is not None
+        psi = shift.summary(statistics, weights)
+        added = height[:, None] * (shift.B[:, 0] + psi @ shift.B[:, 1:].T)
+        total = added if total is None else total + added
+    return total
+
+
+def interpolation(shifts: Sequence[MeanShift], sizes: Array) -> Array:
+    """Return the factors (L, T) of the shifts in a linear interpolation in log(1 + n)."""
+    knots = np.log1p([shift.rows for shift in shifts])
+    return np.array([np.interp(np.log1p(sizes), knots, tip) for tip in np.eye(len(knots))])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,19 +74,11 @@ class MixturePrior(Prior):
     ``τ(s) = Σ_k r_k W_k / σ²`` for the responsibilities r of the components given the task's rows and side information.
     The weights are the posterior mean of the mixture.  b(s) is the prior mean for which they are also the solution under
     τ(s): ``b = w + τ (XᵀXw − Xᵀy)``.  For one component this is its mean.
-
-    Attributes
-    ----------
-    model : Mixture
-    side : SideFeatures or None
-        Features v(s) of the side information, or of the rows.
-    shifts : tuple of MeanShift
-        By increasing number of support rows.
     """
 
     model: Mixture
-    side: SideFeatures | None = None
-    shifts: tuple[MeanShift, ...] = ()
+    side: SideFeatures | None = None  # features v(s) of the side information, or of the rows
+    shifts: tuple[MeanShift, ...] = ()  # by increasing number of support rows
 
     def restore(self) -> None:
         super().restore()
@@ -82,6 +117,8 @@ class MixturePrior(Prior):
         return not self.needs_rows
 
     def weights_on_device(self, tasks: Any) -> Any:
+        from .on_device import weights_on_device  # it imports this module
+
         return weights_on_device(self, tasks)
 
     def side_features(self, tasks: TaskSet) -> Array | None:
@@ -98,8 +135,6 @@ class MixturePrior(Prior):
         n_rows = np.array([float(tasks.n_rows)])
         return Moments((X.T @ X)[None], (y @ X)[None], np.array([y @ y]), n_rows, side)
 
-    # ------------------------------------------------------------------ posterior
-
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         return self._solve_statistics(self.statistics(tasks), covariances)[1:]
 
@@ -113,8 +148,6 @@ class MixturePrior(Prior):
             weights = weights + _times(influence(statistics, model, expected.covariances), shift)
         found = expected.mixture_covariance(1.0 / model.noise) if covariances else np.zeros((0, 0, 0))
         return expected.shares, weights, found
-
-    # ------------------------------------------------------------------ one task
 
     def support(self, task: TaskSet) -> Support:
         if self.needs_rows:
@@ -163,8 +196,6 @@ class MixturePrior(Prior):
         # With u = Xᵀ(y − Xw) the dual is −½ uᵀτu + .., and its distance from the objective is this square.
         missed = gram @ (b + tau @ (cross - gram @ w) - w)
         return 0.5 * max(float(missed @ tau @ missed), 0.0) / max(statistics.sizes[0], 1.0), 1
-
-    # ------------------------------------------------------------------ τ(s) and b(s)
 
     def _taus(self, r: Array) -> Array:
         return np.asarray(np.tensordot(r, self.model.covariances / self.model.noise, 1))

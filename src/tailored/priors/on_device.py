@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,39 +10,39 @@ import numpy as np
 from ..feature_maps.posterior import NOISE_ROWS, TaskSummary
 from ..sources.cuda.moments import CudaMoments
 from ..sources.cuda.tensors import TensorTasks
-from .mean_shifts import interpolation
+from .mixture import MixturePrior, interpolation
 
 #: Number of tasks that are adapted together.
 BLOCK_TASKS = 1 << 20
 
 
-def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
+def weights_on_device(prior: MixturePrior, tasks: TensorTasks) -> Any:
     """Return weights (T, d) in the user's units, the intercept last where there is one."""
     import torch
 
     if prior.needs_rows:
         raise ValueError("device: features of a task's rows are computed on the CPU; use device=None")
-    parts = []
-    for start in range(0, len(tasks), BLOCK_TASKS):
-        parts.append(_raw(prior, _weights(prior, tasks.slice(start, start + BLOCK_TASKS))))
+    starts = range(0, len(tasks), BLOCK_TASKS)
+    parts = [_raw(prior, _weights(prior, tasks.slice(start, start + BLOCK_TASKS))) for start in starts]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _weights(prior: Any, tasks: TensorTasks) -> Any:
+def _weights(prior: MixturePrior, tasks: TensorTasks) -> Any:
     import torch
 
-    mixture = prior.model
     side = None if tasks.side_tasks is None else prior.side_features(tasks.side_tasks)
     statistics = CudaMoments.of(tasks, prior.scaling, side)
-    posterior = statistics.posterior(mixture)
+    posterior = statistics.posterior(prior.model)
     weights = torch.einsum("tk,tkd->td", posterior.shares, posterior.means)
     if all(shift.B is None for shift in prior.shifts):
         return weights
     shift = _mean_shifts(prior, weights, *statistics.dense(), statistics.sizes)
-    return weights + statistics.shift_effect(mixture, posterior.shares, shift)
+    # A shift δ of the prior means gives δ plus the posterior means for the targets y − Xδ.  Responsibilities are kept.
+    shifted = replace(statistics, products=statistics.products.double()).shifted(shift)
+    return shift + torch.einsum("tk,tkd->td", posterior.shares, shifted.posterior(prior.model).means)
 
 
-def _mean_shifts(prior: Any, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
+def _mean_shifts(prior: MixturePrior, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
     """Return the shifts of the prior means, (T, D), as `mean_shifts` does."""
     import torch
 
@@ -75,7 +76,7 @@ def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, s
     return (parts - tensor(summary.mean)) / summary.norm
 
 
-def _raw(prior: Any, weights: Any) -> Any:
+def _raw(prior: MixturePrior, weights: Any) -> Any:
     """Return weights of the raw columns, as `Scaling.raw_weights` does."""
     import torch
 

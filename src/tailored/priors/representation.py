@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -33,30 +33,18 @@ class RepresentationPrior(Prior):
     """``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀`` for features φ = Φ(s).
 
     A task with n rows is solved under ``θ = n^p τ(s)`` with prior mean b(s).  The paper has p = 0.  The form of a Gaussian
-    prior (`Prior.paper_form`) has p = 1, because the within-task objective is a mean over rows.
-
-    Attributes
-    ----------
-    conditioning : Conditioning
-        τ as a function of φ.
-    bias : Bias
-        b as a function of φ.
-    feature_map : FeatureMap or None
-        Φ; None where neither depends on the task.
-    loss, inner, tol, max_iter
-        Loss and within-task algorithm; see `TaskRegressor`.
-    size_exponent : int
-        p.
+    prior (`Prior.paper_form`) has p = 1, because the within-task objective is a mean over rows.  Loss and within-task
+    algorithm are those of `TaskRegressor`.
     """
 
-    conditioning: Conditioning
-    bias: Bias
-    feature_map: FeatureMap | None = None
+    conditioning: Conditioning  # τ as a function of φ
+    bias: Bias  # b as a function of φ
+    feature_map: FeatureMap | None = None  # Φ; None where neither depends on the task
     loss: Loss = field(default_factory=Absolute)
     inner: str = "exact"
     tol: float = 1e-8
     max_iter: int = 1000
-    size_exponent: int = 0
+    size_exponent: int = 0  # p
 
     block_floats = BATCH_FLOATS
     parallel_blocks = False
@@ -99,11 +87,7 @@ class RepresentationPrior(Prior):
         else:
             conditioning = Constant(tau[0], d)
         return cls(
-            scaling=prior.scaling,
-            clip=prior.clip,
-            calibration=prior.calibration,
-            quantile=prior.quantile,
-            regressor=prior.regressor,
+            **{each.name: getattr(prior, each.name) for each in fields(Prior)},
             conditioning=conditioning,
             bias=Bias("conditional", np.zeros(d), np.hstack([np.zeros((d, K)), np.eye(d)])),
             # The tasks that features are computed from have residuals as targets already.
@@ -141,8 +125,6 @@ class RepresentationPrior(Prior):
     def paper_form(self) -> RepresentationPrior:
         return self
 
-    # ------------------------------------------------------------------ posterior
-
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         rows, phis = self.scaling.rows(tasks), self.features(tasks)
         weights = self.solve(rows, phis, n_jobs, tasks.labels)
@@ -157,18 +139,16 @@ class RepresentationPrior(Prior):
     ) -> Array:
         """Return weights (T, d) of scaled rows with the given features, by the within-task algorithm."""
         means = self.bias.evaluate(phis) if self.bias.moves else None
-        options: dict[str, Any] = {"inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
         factors = self.size_factors(rows.sizes)
         if not rows.is_sparse:
             thetas = self.conditioning.evaluate(phis)
             solution = solving.solve_many(
                 *rows,
                 thetas * factors[:, None, None] if self.size_exponent else thetas,
-                self.loss,
                 offset=None if means is None else predictions(rows, means),
                 n_jobs=n_jobs,
                 labels=labels,
-                **options,
+                **self.task_settings,
             )
             return solution.coef if means is None else solution.coef + means
         out = np.zeros((len(phis), self.conditioning.n_features))
@@ -180,7 +160,7 @@ class RepresentationPrior(Prior):
                 offset = None if means is None else one.X @ means[t, columns]
                 theta = factors[t] * self.conditioning(phis[t], columns)
                 label = None if names is None else names[t]
-                solved = solving.solve(one.X, one.y, theta, self.loss, offset=offset, label=label, **options)
+                solved = solving.solve(one.X, one.y, theta, offset=offset, label=label, **self.task_settings)
                 direction = _dual_direction(solved, one.X, self.inner)
                 out[t] = factors[t] * self.conditioning.multiply(phis[t], columns, direction)
                 # For large columns the product above keeps rounding only.
@@ -198,26 +178,13 @@ class RepresentationPrior(Prior):
         with warnings.catch_warnings():
             # The first solution has warned.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            solution = solving.solve(
-                X,
-                y,
-                theta,
-                self.loss,
-                inner=self.inner,
-                offset=X @ self.bias(phi) if self.bias.moves else None,
-                tol=self.tol,
-                max_iter=self.max_iter,
-            )
+            offset = X @ self.bias(phi) if self.bias.moves else None
+            solution = solving.solve(X, y, theta, offset=offset, **self.task_settings)
         return solution.gap, solution.n_iter
 
 
 class PriorFeatures(FeatureMap):
-    """Features of a Gaussian prior in the form of the paper: ``φ = (√r, b(s))``, without √r for one component.
-
-    Parameters
-    ----------
-    prior : MixturePrior or FactorPrior
-    """
+    """Features of a `MixturePrior` or `FactorPrior` in the form of the paper: φ = (√r, b(s)), or b(s) for one component."""
 
     def __init__(self, prior: Any) -> None:
         self.prior = prior

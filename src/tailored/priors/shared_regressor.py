@@ -37,21 +37,11 @@ MAX_DENSE = 100_000_000
 
 @dataclass(frozen=True)
 class SharedRegressor(Record):
-    """A fitted regressor of the columns of a row and the encoded side information of its task.
+    """A fitted regressor of the columns of a row and the encoded side information of its task."""
 
-    Attributes
-    ----------
-    regressor : object
-        Fitted to all training tasks; has a ``predict``.
-    folds : tuple of objects
-        The same regressor, fitted without the tasks of each fold.
-    encoder : SideVector or None
-        Encodes the side information; None where it is not read.
-    """
-
-    regressor: Any
-    folds: tuple[Any, ...] = ()
-    encoder: SideVector | None = None
+    regressor: Any  # fitted to all training tasks; has a ``predict``
+    folds: tuple[Any, ...] = ()  # the same regressor, fitted without the tasks of each fold
+    encoder: SideVector | None = None  # encodes the side information; None where it is not read
 
     def encode(self, tasks: TaskSet) -> Array:
         """Return the encoded side information of each task, (T, k); k is 0 where it is not read."""

@@ -30,8 +30,7 @@ def baseline_predictions(
     """
     own = np.where(support.sizes > 0, task_means(support.y, support.offsets), training.target_mean)
     by_method = {TASK_MEAN: np.repeat(own, query.sizes)}
-    models: dict[str, Mixture] = {}
-    d = prior.n_weights
+    models, d = dict[str, Mixture](), prior.n_weights
     if training.ridge is not None:
         models[RIDGE] = Mixture(np.ones(1), np.zeros((1, d)), training.ridge * np.eye(d)[None], 1.0)
     if training.mixed_model is not None and prior.mixture is not None:
@@ -43,10 +42,8 @@ def baseline_predictions(
     statistics = statistics_of(support, prior.scaling, side)
     rows = prior.scaling.rows(query)
     for name, baseline in models.items():
-        raw = prior.scaling.raw_predictions(
-            predictions(rows, statistics.posterior(baseline, Want(means=True)).mean)
-        )
-        by_method[name] = clipped(raw, prior.clip)
+        means = statistics.posterior(baseline, Want(means=True)).mean
+        by_method[name] = clipped(prior.scaling.raw_predictions(predictions(rows, means)), prior.clip)
     return by_method
 
 

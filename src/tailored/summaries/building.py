@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from ..gaussian.mixture import Mixture
 from ..priors.base import Prior
-from ..tasks.episodes import SupportSampling
-from ..tasks.rows import Scaling
 from ..tasks.task_set import TaskSet
 from .baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN, baseline_errors
 from .effects import INTERCEPT, coefficient_names
@@ -46,11 +44,7 @@ class ModelDescription:
     training: TrainingSummary | None
     columns: list[str]
     side_columns: list[str]
-    scale: float = 1.0
-
-    @property
-    def units(self) -> Scaling:
-        return self.prior.scaling
+    scale: float
 
     @cached_property
     def mixture(self) -> Mixture:
@@ -58,17 +52,12 @@ class ModelDescription:
         assert self.prior.mixture is not None
         return self.prior.mixture.scaled(1.0 / self.scale)
 
-    @cached_property
-    def moments(self) -> tuple[Array, Array]:
-        """Mean and covariance of the coefficients over all tasks, in scaled units."""
-        return self.mixture.moments()
-
     @property
     def variance_between_tasks(self) -> float | None:
         """Variance of the random effects at a row, averaged over rows, for scaled targets; None if it is unknown."""
         if self.training is None or self.training.row_moment is None:
             return None
-        return max(float(np.sum(self.moments[1] * self.training.row_moment)), 0.0)
+        return max(float(np.sum(self.mixture.moments()[1] * self.training.row_moment)), 0.0)
 
 
 def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | None = None) -> Summary:
@@ -82,7 +71,11 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
     columns, scale = coefficient_names(learner), getattr(learner, "scale_", 1.0)
     description = ModelDescription(prior, training, columns, [str(name) for name in side_names], scale)
     if prior.mixture is None:
-        tables: dict[str, Table | None] = {"effects": prior_mean_table(description)}
+        centre = prior.mean_at_centre()
+        effects = prior.scaling.raw_weights(np.full(len(columns), np.nan) if centre is None else centre)
+        values = {"column": columns, "fixed effect": effects.tolist()}
+        table = Table("Fixed effects", values, "fixed effect: prior mean of the coefficient.")
+        tables: dict[str, Table | None] = {"effects": table}
     else:
         tables = {
             "effects": effects_table(description),
@@ -93,7 +86,11 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
         }
     if split is None:
         errors = {} if training is None else training.errors
-        evaluated_on = f"tasks held out in fit, each with {describe_support(sampling)}"
+        share = "25 to 75 %" if sampling.in_order else "75 %"
+        if sampling.support is not None:
+            share = " to ".join(dict.fromkeys(map(format_share, sampling.support)))
+        which = "first" if sampling.in_order else "random"
+        evaluated_on = f"tasks held out in fit, each with {share} of its rows as support ({which})"
         if errors:
             evaluated_on += "; the model was selected on the same tasks, so its error is slightly optimistic"
     else:
@@ -120,23 +117,12 @@ def _title(learner: Any, training: TrainingSummary | None) -> str:
     return f"{name}: {tasks}, {rows}, {features}"
 
 
-def prior_mean_table(description: ModelDescription) -> Table:
-    """Tabulate the prior mean of a prior without a mixture."""
-    centre = description.prior.mean_at_centre()
-    constant = np.full(len(description.columns), np.nan) if centre is None else centre
-    columns = {
-        "column": description.columns,
-        "fixed effect": description.units.raw_weights(constant).tolist(),
-    }
-    return Table("Fixed effects", columns, "fixed effect: prior mean of the coefficient.")
-
-
 def effects_table(description: ModelDescription) -> Table:
     """Tabulate fixed effects and random-effect standard deviations."""
-    units, training, d = description.units, description.training, len(description.columns)
-    centre, covariance = description.moments
-    errors, mean = np.full(d, np.nan), None if training is None else training.mean
+    units, training, d = description.prior.scaling, description.training, len(description.columns)
+    (centre, covariance), errors = description.mixture.moments(), np.full(d, np.nan)
     # A mean that was fixed at zero has no standard error.
+    mean = None if training is None else training.mean
     estimated = mean is not None and bool((mean.column == 0).any())
     if mean is not None and estimated:
         errors = units.raw_deviations(mean.of(d, 0))
@@ -152,12 +138,10 @@ def effects_table(description: ModelDescription) -> Table:
         f"fixed effect: mean coefficient of the tasks{at_mean}. std. error: generalised least squares under the estimated "
         "covariances. random-effect std: standard deviation of the tasks' coefficients around that mean"
     )
-    percent = []
     if training is not None and training.side is not None and description.mixture.side is not None:
         explained = training.side.coefficient_std[0]
         total = np.hypot(explained, deviations)
         columns["R² of side info"] = (np.divide(explained, total, np.zeros(d), where=total > 0) ** 2).tolist()
-        percent.append("R² of side info")
         caption += (
             ", given the side information. R² of side info: fraction of the coefficient's variance between tasks that the "
             "side information explains"
@@ -165,20 +149,18 @@ def effects_table(description: ModelDescription) -> Table:
     if not estimated:
         caption += ". There are no standard errors because the fixed effects were not estimated"
     elif np.isnan(errors).any():
-        caption += (
-            ". No std. error: the rows identify the fixed effect only together with those of other columns"
-        )
-    order = None
-    if d > MAX_ROWS:
-        # Scaled columns have comparable sizes, so scaled coefficients say which ones matter.
-        order = np.argsort(-(centre**2 + np.diagonal(covariance)), kind="stable").tolist()
+        caption += ". No std. error: the rows identify the fixed effect only together with those of "
+        caption += "other columns"
+    # Scaled columns have comparable sizes, so scaled coefficients say which ones matter.
+    order = np.argsort(-(centre**2 + np.diagonal(covariance)), kind="stable").tolist()
+    percent, order = ["R² of side info"], order if d > MAX_ROWS else None
     return Table("Fixed effects and random-effect std", columns, caption + ".", percent, order=order)
 
 
 def correlations_table(description: ModelDescription) -> Table | None:
     """Tabulate the correlations of the random effects: as a matrix, or the largest ones."""
-    units = description.units
-    covariance = units.raw_representation(description.moments[1])
+    units = description.prior.scaling
+    covariance = units.raw_representation(description.mixture.moments()[1])
     deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
     # Whether a coefficient varies must not depend on the unit of its column.
     relevance = deviation * units.columns
@@ -193,9 +175,8 @@ def correlations_table(description: ModelDescription) -> Table | None:
     if len(names) > MATRIX_COLUMNS:
         caption += ", largest first"
     if INTERCEPT in names and units.shift.any():
-        caption += (
-            "; the intercept is the prediction where all features are zero, which may be far from the data"
-        )
+        caption += "; the intercept is the prediction where all features are zero, which may be far "
+        caption += "from the data"
     title = "Correlations of the random effects"
     if len(names) <= MATRIX_COLUMNS:
         np.fill_diagonal(correlations, 1.0)
@@ -214,33 +195,28 @@ def correlations_table(description: ModelDescription) -> Table | None:
 
 def noise_table(description: ModelDescription) -> Table:
     """Tabulate the standard deviation of the noise and of the differences between tasks."""
-    sources, variances = ["noise"], [description.mixture.noise]
+    variances = {"noise": description.mixture.noise}
     caption = "noise: residuals of the rows around the model of their task"
     if (between := description.variance_between_tasks) is not None:
-        sources.append("between tasks")
-        variances.append(between)
-        caption += (
-            "; between tasks: difference of the tasks' models to the prior mean, root mean square over rows"
-        )
-    deviations = (description.units.target * np.sqrt(variances)).tolist()
-    columns = {"source": sources, "standard deviation": deviations}
+        variances["between tasks"] = between
+        caption += "; between tasks: difference of the tasks' models to the prior mean, root mean square "
+        caption += "over rows"
+    deviations = description.prior.scaling.target * np.sqrt(list(variances.values()))
+    columns = {"source": list(variances), "standard deviation": deviations.tolist()}
     return Table("Noise and differences between tasks", columns, caption + ".")
 
 
 def component_tables(description: ModelDescription) -> dict[str, Table]:
     """Tabulate the proportions of the components, their largest differences, and their coefficients."""
-    mixture, units, training = description.mixture, description.units, description.training
+    mixture, units, training = description.mixture, description.prior.scaling, description.training
     if mixture.n_components == 1:
         return {}
-    mean, covariance = description.moments
+    mean, covariance = mixture.moments()
     total = np.maximum(units.raw_deviations(covariance), 1e-300)
-    centre = units.raw_weights(mean.copy())
-    means = units.raw_weights(mixture.means.copy())
-    deviations = units.raw_deviations(mixture.covariances)
-    K, d = means.shape
-    numbers = list(range(1, K + 1))
+    centre, means = units.raw_weights(mean.copy()), units.raw_weights(mixture.means.copy())
+    deviations, (K, d) = units.raw_deviations(mixture.covariances), means.shape
     columns: dict[str, Any] = {
-        "component": numbers,
+        "component": list(range(1, K + 1)),
         "proportion": mixture.proportions.tolist(),
         "main differences": [
             _differences(description.columns, (mean - centre) / total, std / total)
@@ -256,14 +232,13 @@ def component_tables(description: ModelDescription) -> dict[str, Table]:
         "random-effect std; wider, narrower: random-effect std of the component, divided by that of all tasks."
     )
     coefficients = {
-        "component": np.repeat(numbers, d).tolist(),
+        "component": np.repeat(columns["component"], d).tolist(),
         "column": list(description.columns) * K,
         "mean coefficient": means.ravel().tolist(),
         "random-effect std": deviations.ravel().tolist(),
     }
-    about = (
-        "mean coefficient: of the component's tasks; random-effect std: their standard deviation around it."
-    )
+    about = "mean coefficient: of the component's tasks; random-effect std: their standard deviation "
+    about += "around it."
     n_printed = 0 if K * d > MAX_ROWS else K * d
     return {
         "components": Table("Components", columns, caption, ["proportion"], sentences=["main differences"]),
@@ -273,19 +248,15 @@ def component_tables(description: ModelDescription) -> dict[str, Table]:
 
 def _differences(names: list[str], shifts: Array, ratios: Array) -> str:
     """Name up to three coefficients in which a component differs most from all tasks."""
-    candidates = [
-        (abs(z), f"{name} {'higher' if z > 0 else 'lower'} ({z:+.1f})")
-        for name, z in zip(names, shifts, strict=True)
-        if abs(z) > MIN_SHIFT
-    ]
-    candidates += [
-        (abs(np.log(ratio)), f"{name} {'wider' if ratio > 1 else 'narrower'} ({ratio:.1f}x)")
-        for name, ratio in zip(names, ratios, strict=True)
-        if ratio > MIN_RATIO or 0 < ratio < 1.0 / MIN_RATIO
-    ]
-    candidates.sort(key=lambda pair: -pair[0])
+    candidates = []
+    for name, z, ratio in zip(names, shifts, ratios, strict=True):
+        if abs(z) > MIN_SHIFT:
+            candidates.append((abs(z), f"{name} {'higher' if z > 0 else 'lower'} ({z:+.1f})"))
+        if ratio > MIN_RATIO or 0 < ratio < 1.0 / MIN_RATIO:
+            text = f"{name} {'wider' if ratio > 1 else 'narrower'} ({ratio:.1f}x)"
+            candidates.append((abs(np.log(ratio)), text))
     text = ""
-    for _, part in candidates[:3]:
+    for _, part in sorted(candidates, key=lambda pair: -pair[0])[:3]:
         longer = f"{text}, {part}" if text else part
         if not text or len(longer) <= SENTENCE_WIDTH:
             text = longer
@@ -297,28 +268,26 @@ def side_tables(description: ModelDescription) -> dict[str, Table]:
     training, between = description.training, description.variance_between_tasks
     if training is None or training.side is None or between is None:
         return {}
-    side, mixture = training.side, description.mixture
-    m = len(side.row_variance) - 1
-    names = description.side_columns
-    names = names if len(names) == m else [f"s{j}" for j in range(m)]
-    r2 = side.row_variance / max(description.units.target**2 * between + side.row_variance[0], 1e-300)
+    side, mixture, names = training.side, description.mixture, description.side_columns
+    if len(names) != len(side.row_variance) - 1:
+        names = [f"s{j}" for j in range(len(side.row_variance) - 1)]
+    total = description.prior.scaling.target**2 * between + side.row_variance[0]
+    r2 = side.row_variance / max(total, 1e-300)
     columns: dict[str, Any] = {"side information": ["all", *names]}
-    captions, percent = [], []
+    captions = []
     if mixture.side is not None:
         columns["R²"] = r2.tolist()
-        percent.append("R²")
         captions.append(
             "R²: fraction of the variance between the tasks' predictions that the side information explains, averaged over "
             "rows; for correlated columns the fractions need not add up"
         )
     if mixture.gates is not None:
         columns["entropy reduction"] = side.entropy_reduction.tolist()
-        percent.append("entropy reduction")
         captions.append(
             "entropy reduction: fraction of the uncertainty about a task's component that it removes before any row is observed"
         )
     order = [0, *(1 + np.argsort(-np.maximum(r2, side.entropy_reduction)[1:], kind="stable")).tolist()]
-    caption = ". ".join(captions) + "."
+    caption, percent = ". ".join(captions) + ".", ["R²", "entropy reduction"]
     tables = {"side_information": Table("Side information", columns, caption, percent, order=order)}
     effects = _side_effects_table(description, names)
     return tables if effects is None else {**tables, "side_effects": effects}
@@ -326,7 +295,7 @@ def side_tables(description: ModelDescription) -> dict[str, Table]:
 
 def _side_effects_table(description: ModelDescription, names: list[str]) -> Table | None:
     """Tabulate the effects of linear side information on the coefficients; None if splines or categories are used."""
-    features, effects, units = description.prior.side, description.mixture.side, description.units
+    features, effects, units = description.prior.side, description.mixture.side, description.prior.scaling
     mean = None if description.training is None else description.training.mean
     if mean is None or features is None or effects is None or not features.is_plain:
         return None
@@ -343,12 +312,9 @@ def _side_effects_table(description: ModelDescription, names: list[str]) -> Tabl
         return None
     titles = "side information", "coefficient", "effect", "std. error"
     columns = {title: list(values) for title, values in zip(titles, zip(*rows, strict=True), strict=True)}
-    ratio = [abs(effect) / max(error, 1e-300) for _, _, effect, error in rows]
-    caption = (
-        "effect: change of the coefficient per unit of the side information; std. error: as above, with the penalty as a "
-        "Gaussian prior."
-    )
-    order = np.argsort(-np.array(ratio), kind="stable").tolist()
+    caption = "effect: change of the coefficient per unit of the side information; std. error: as above, "
+    caption += "with the penalty as a Gaussian prior."
+    order = sorted(range(len(rows)), key=lambda i: -abs(rows[i][2]) / max(rows[i][3], 1e-300))
     return Table("Effects of the side information", columns, caption, order=order)
 
 
@@ -357,21 +323,20 @@ def errors_table(errors: Mapping[str, Array], title: str, caption: str) -> Table
     own = errors.get(OWN)
     if own is None or not np.isfinite(own).any():
         return None
-    rows: list[tuple[float, str, float, float]] = []
+    rows: list[tuple[str, float, float, float]] = []
     for name, values in errors.items():
         difference = values - own
-        difference = difference[np.isfinite(difference)]
-        n, mean, std_error = len(difference), float("nan"), float("nan")
-        if name != OWN and n:
-            mean = float(difference.mean())
-        if name != OWN and n > 1:
-            # Squares of large errors would overflow.
-            size = float(np.abs(difference).max()) or 1.0
-            std_error = size * float((difference / size).std(ddof=1) / np.sqrt(n))
-        rows.append((float(np.nanmean(values)), name, mean, std_error))
-    rows.sort(key=lambda row: (row[1] != OWN, row[0]))
-    mean_errors, names, differences, std_errors = (list(column) for column in zip(*rows, strict=True))
-    columns = {"method": names, "error": mean_errors, "difference": differences, "std. error": std_errors}
+        difference = difference[np.isfinite(difference)] if name != OWN else np.zeros(0)
+        mean = float(difference.mean()) if len(difference) else np.nan
+        # Squares of large errors would overflow.
+        size = float(np.abs(difference).max(initial=0.0)) or 1.0
+        std_error = np.nan
+        if len(difference) > 1:
+            std_error = size * float((difference / size).std(ddof=1) / np.sqrt(len(difference)))
+        rows.append((name, float(np.nanmean(values)), mean, std_error))
+    rows.sort(key=lambda row: (row[0] != OWN, row[1]))
+    titles = "method", "error", "difference", "std. error"
+    columns = {title: list(values) for title, values in zip(titles, zip(*rows, strict=True), strict=True)}
     return Table(title, columns, caption)
 
 
@@ -395,6 +360,10 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
         return "Ridge regression for each task alone: pooling the tasks did not lower the validation error."
     if kind == "factors plus diagonal":
         return f"Low-rank plus diagonal prior (for many columns): {form['rank']} factors."
+    if kind == "low rank":
+        if form["n_components"] > 1:
+            return f"Mixture of {form['n_components']} linear mixed models with {form['rank']} common factors each."
+        return f"Linear mixed model whose coefficients vary in {form['n_factors']} directions (low rank)."
     if kind == "mixture":
         text = f"Mixture of {form['n_components']} linear mixed models"
         if form.get("gate_penalty"):
@@ -412,9 +381,8 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
         plural = "s" * (form["pseudo_tasks"] != 1)
         text += f"; random-effect correlations are shrunk towards {towards} (weight: {form['pseudo_tasks']:g} pseudo-task{plural})"
     if not form.get("learn_mean") and len(names) > 1:
-        text += (
-            "; the fixed effects of the features are zero, because they did not lower the validation error"
-        )
+        text += "; the fixed effects of the features are zero, because they did not lower the validation "
+        text += "error"
     return text + "."
 
 
@@ -447,27 +415,15 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
     if learner.prior_.reads_side_info and learner.n_side_info_in_:
         sentences.append(describe_side(learner.side_structure_, structure, description.side_columns))
     if learner.scale_ != 1.0:
-        times = f"{learner.scale_:g} times the (co)variances below"
-        sentences.append(f"Predictions use {times}, which lowers the validation error.")
+        times = f"{learner.scale_:g} times the (co)variances below, which lowers the validation error"
+        sentences.append(f"Predictions use {times}.")
     if learner.bias_penalty_ is not None:
         sentences.append("A part of the prior mean was learned on query rows; it is not in the tables below.")
     n_seen = getattr(learner, "n_tasks_seen_", 0)
     if training is not None and n_seen > training.n_tasks:
-        sentences.append(
-            f"The stream has {n_seen:,} tasks so far; standard errors and held-out errors are those of the last "
-            f"selection, on {training.n_tasks:,} tasks."
-        )
+        errors = "standard errors and held-out errors are those of the last selection"
+        sentences.append(f"The stream has {n_seen:,} tasks so far; {errors}, on {training.n_tasks:,} tasks.")
     return tuple(sentences)
-
-
-def describe_support(arrival: SupportSampling) -> str:
-    """Return which rows of a task are support rows."""
-    which = "first" if arrival.in_order else "random"
-    if arrival.support is None:
-        fraction = "25 to 75 %" if arrival.in_order else "75 %"
-        return f"{fraction} of its rows as support ({which})"
-    low, high = (format_share(end) for end in arrival.support)
-    return f"{low if low == high else f'{low} to {high}'} of its rows as support ({which})"
 
 
 def format_share(share: float | int) -> str:

@@ -29,9 +29,7 @@ class Table:
     caption: str = ""
     percent: Sequence[str] = ()  # columns with fractions that are printed as percentages
     n_printed: int = MAX_ROWS  # number of rows that are printed; a table with 0 is not printed at all
-    order: Sequence[int] | None = (
-        None  # rows by decreasing importance, of which the first n_printed are printed
-    )
+    order: Sequence[int] | None = None  # rows by decreasing importance, if not all are printed
     sentences: Sequence[str] = ()  # columns that hold sentences, which may be wider than names
 
     def __len__(self) -> int:
@@ -40,15 +38,16 @@ class Table:
     @property
     def frame(self) -> Any:
         """Return all rows as a frame."""
-        return as_frame({name: _as_array(values) for name, values in self.columns.items()})
+        # Strings as objects, so that a frame does not truncate them.
+        has_strings = {name: any(isinstance(v, str) for v in values) for name, values in self.columns.items()}
+        return as_frame(
+            {name: np.array(v, object if has_strings[name] else None) for name, v in self.columns.items()}
+        )
 
     def _printed(self) -> tuple[list[list[str]], str]:
         """Return the printed cells by column, and the text below the table."""
-        rows = list(range(len(self))) if self.order is None else list(self.order)
-        rows = sorted(rows[: self.n_printed])
-        cells = [
-            [_cell(values[i], name in self.percent) for i in rows] for name, values in self.columns.items()
-        ]
+        rows = sorted((range(len(self)) if self.order is None else self.order)[: self.n_printed])
+        cells = [[_cell(v[i], name in self.percent) for i in rows] for name, v in self.columns.items()]
         hidden, text = len(self) - len(rows), self.caption
         if hidden > 0:
             text += f" {hidden:,} more rows are in the frame" + ("." if self.order is None else "; the largest are shown.")  # fmt: skip
@@ -73,10 +72,9 @@ class Table:
         head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
         rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in zip(*cells, strict=True))
         body = "".join(f"<tr>{row}</tr>" for row in rows)
-        below = f"<p><small>{escape(text)}</small></p>" if text else ""
-        return (
-            f"<h4>{escape(self.title)}</h4><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-            + below
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"<h4>{escape(self.title)}</h4>{table}" + (
+            f"<p><small>{escape(text)}</small></p>" if text else ""
         )
 
 
@@ -112,9 +110,7 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Return text and numbers for JSON; unknown numbers are None."""
         tables = {
-            name: {
-                column: [_json_value(value) for value in values] for column, values in table.columns.items()
-            }
+            name: {column: [_json_value(v) for v in values] for column, values in table.columns.items()}
             for name, table in self.tables.items()
         }
         captions = {name: table.caption for name, table in self.tables.items() if table.caption}
@@ -156,10 +152,10 @@ def format_number(value: float) -> str:
     """Format a number with four significant digits, without an exponent between 1e-4 and 1e6."""
     if math.isnan(value):
         return ""
-    if value == 0 or 1e-4 <= abs(value) < 1e6:
-        text = f"{value:.4g}"
-        return text if "e" not in text else f"{value:,.0f}"
-    return f"{value:.3g}"
+    if value != 0 and not 1e-4 <= abs(value) < 1e6:
+        return f"{value:.3g}"
+    text = f"{value:.4g}"
+    return text if "e" not in text else f"{value:,.0f}"
 
 
 def _cell(value: Any, percent: bool) -> str:
@@ -174,15 +170,8 @@ def _cell(value: Any, percent: bool) -> str:
     return f"{100.0 * value:.1f} %" if abs(value) < 0.0995 else f"{100.0 * value:.0f} %"
 
 
-def _as_array(values: Sequence[Any]) -> Any:
-    """Return an array; of objects if there are strings, so that a frame does not truncate them."""
-    has_strings = any(isinstance(value, str) for value in values)
-    return np.array(values, dtype=object) if has_strings else np.asarray(values)
-
-
 def _json_value(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
+    value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 

@@ -57,9 +57,7 @@ class TrainingSummary(Record):
     row_moment: Array | None = None  # mean of xxᵀ over rows, for scaled rows
     mean: MeanCovariance | None = None  # covariance of the estimation error of b and Γ
     mixed_model: Mixture | None = None  # with full covariance, fitted to the same tasks
-    ridge: float | None = (
-        None  # τ = ridge · I of the ridge regression per task with the smallest validation error
-    )
+    ridge: float | None = None  # τ = ridge · I of the best ridge regression per task
     side: SideSummary | None = None
 
     def __post_init__(self) -> None:
@@ -80,10 +78,7 @@ def summarise_side(
     row_moment: Array,
     table: Array | None,
 ) -> SideSummary:
-    """Summarise the contribution of the side information.
-
-    ``side`` (T, q) are its features, ``table`` (T, m) is the side information itself if it is numeric.
-    """
+    """Summarise the contribution of the side information: its features (T, q), and itself (T, m) if it is numeric."""
     columns = np.asarray(features.origins)
     d, m = model.means.shape[1], int(columns.max(initial=-1)) + 1
     coefficient_std, row_variance, reduction = np.zeros((1 + m, d)), np.zeros(1 + m), np.zeros(1 + m)

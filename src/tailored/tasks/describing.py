@@ -56,15 +56,14 @@ class Description:
     @classmethod
     def of(cls, tasks: Any) -> Description:
         encoding, sizes = tasks.encoding, tasks.sizes if len(tasks) else np.zeros(1)
+        columns = (*_features(tasks), *_side_info(tasks))
         return cls(
             n_tasks=len(tasks),
             n_rows=len(tasks.y),
             rows_per_task={name: float(getattr(np, name)(sizes)) for name in ("min", "median", "max")},
             task="" if encoding is None else " × ".join(encoding.task_columns),
             target="" if encoding is None else encoding.target or "",
-            columns=[
-                dict(zip(_HEADER, entry, strict=True)) for entry in (*_features(tasks), *_side_info(tasks))
-            ],
+            columns=[dict(zip(_HEADER, column, strict=True)) for column in columns],
             dropped={} if encoding is None else dict(encoding.dropped),
             notes=_notes(tasks),
         )
@@ -100,12 +99,9 @@ class Description:
             for column in shown:
                 name = column["column"]
                 name = name if len(name) <= width else name[: width - 1] + "…"
-                lines += textwrap.wrap(
-                    column["read as"] or "-",
-                    WIDTH,
-                    initial_indent=f"{name:{width}}  {column['role']:9}  {column['kind']:11}  ",
-                    subsequent_indent=" " * (width + 26),
-                )
+                start = f"{name:{width}}  {column['role']:9}  {column['kind']:11}  "
+                text = column["read as"] or "-"
+                lines += textwrap.wrap(text, WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
         if len(self.columns) > MAX_LISTED:
             lines.append(f"... and {len(self.columns) - MAX_LISTED} more")
         for note in self.notes:
@@ -161,24 +157,18 @@ def _notes(tasks: Any) -> list[str]:
         if is_constant.any():
             notes.append(f"constant in all rows, so without effect: {list_some(names[is_constant])}")
         if is_fixed.any() and (tasks.sizes > 1).any():
-            notes.append(
-                f"constant within every task: {list_some(names[is_fixed])}; consider side_columns or side_info for "
-                "features of tasks"
-            )
+            advice = "consider side_columns or side_info for features of tasks"
+            notes.append(f"constant within every task: {list_some(names[is_fixed])}; {advice}")
     if tasks.encoding is not None and len(tasks.encoding.task_columns) > 1:
         columns = tasks.encoding.task_columns
-        notes.append(
-            f"each combination of {' and '.join(columns)} is one task; similarity between tasks with the same "
-            f"{columns[0]} is not modelled"
-        )
+        ignored = f"similarity between tasks with the same {columns[0]} is not modelled"
+        notes.append(f"each combination of {' and '.join(columns)} is one task; {ignored}")
     return notes
 
 
 def _range(values: Any) -> str:
     values = values.toarray() if sp.issparse(values) else values
-    if not values.size:
-        return "-"
-    return f"{_number(values.min())} to {_number(values.max())}"
+    return f"{_number(values.min())} to {_number(values.max())}" if values.size else "-"
 
 
 def _number(value: float) -> str:

@@ -45,10 +45,7 @@ TaskColumns = str | tuple[str, ...]
 Declared = Mapping[str, tuple[str, tuple[str, ...]]]
 
 _DAY = 86_400.0 * 1e6  # in microseconds
-_ISO = re.compile(
-    r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?",
-    re.ASCII,
-)
+_ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII)
 _NUMBER = int | float | np.number
 
 
@@ -118,9 +115,8 @@ class ColumnEncoding(Record):
             if days is None:
                 _check_categories(categories, len(codes), title)
         if days is not None:
-            return cls(
-                name, "date", origin=float(np.floor(np.nanmin(days))) if np.isfinite(days).any() else 0.0
-            )
+            first = np.floor(np.nanmin(days)) if np.isfinite(days).any() else 0.0
+            return cls(name, "date", origin=float(first))
         if not categories:
             return cls(name, kind)
         values, _ = cls(name, kind, categories).read(column, title)
@@ -138,17 +134,13 @@ class ColumnEncoding(Record):
             if kind == "categorical":
                 days = _days_of_strings(*_coded(column))
             if days is None:
-                raise ValueError(
-                    f"{title} held dates in the training table and is {column.dtype} now. Use dates, or strings "
-                    "such as 2026-01-31."
-                )
+                now = f"is {column.dtype} now. Use dates, or strings such as 2026-01-31."
+                raise ValueError(f"{title} held dates in the training table and {now}")
             return (days - self.origin)[:, None], []
         codes, distinct = _coded(column)
         if column.dtype.is_numeric() and not set(self.categories) & set(distinct):
-            raise ValueError(
-                f"{title} held categories ({name_some(self.categories, 3)}) in the training table and holds "
-                "numbers now."
-            )
+            categories = f"categories ({name_some(self.categories, 3)})"
+            raise ValueError(f"{title} held {categories} in the training table and holds numbers now.")
         # One row per category, then that of unknown categories and that of missing values.
         n, k = len(self.categories), len(self.names)
         known = np.eye(n)[:, 1:] if self.kind == "categorical" else np.array(self.scores)[:, None]
@@ -166,10 +158,8 @@ class ColumnEncoding(Record):
         if self.kind == "date":
             day = _day_of(value)
             if day is None:
-                raise ValueError(
-                    f"side_info: column {self.name!r} held dates in training and has {value!r} now. Use a date, "
-                    "or a string such as 2026-01-31."
-                )
+                now = f"has {value!r} now. Use a date, or a string such as 2026-01-31."
+                raise ValueError(f"side_info: column {self.name!r} held dates in training and {now}")
             return day - self.origin, True
         if _text(value) in self.categories:
             return self.scores[self.categories.index(_text(value))], True
@@ -181,9 +171,8 @@ class ColumnEncoding(Record):
         if kinds <= {"number", "boolean"}:
             return self if self.kind == other.kind else ColumnEncoding(self.name)
         if len(kinds) > 1 or (self.kind == "ordered" and self.categories != other.categories):
-            raise ValueError(
-                f"column {self.name!r} is {self.text()} in one part of the table and {other.text()} in another."
-            )
+            texts = f"{self.text()} in one part of the table and {other.text()} in another"
+            raise ValueError(f"column {self.name!r} is {texts}.")
         if self.kind == "date":
             return replace(self, origin=min(self.origin, other.origin))
         share = m / max(n + m, 1)
@@ -260,9 +249,8 @@ class Encoding(Record):
         encoding = cls(task, target, tuple(columns))
         repeated = [name for name, count in Counter(encoding.feature_names).items() if count > 1]
         if repeated:
-            raise ValueError(
-                f"features: the name {repeated[0]!r} of an indicator is also the name of another column. Rename it."
-            )
+            name = f"the name {repeated[0]!r} of an indicator"
+            raise ValueError(f"features: {name} is also the name of another column. Rename it.")
         advice = "Encode it as numbers, or list the columns to use in `features`."
         return encoding, encoding.encode_features(frame, advice=advice)
 
@@ -293,10 +281,9 @@ class Encoding(Record):
         columns = [column.name for column in (*self.features, *self.side_info)]
         unused = other_columns(frame.columns, (*columns, self.target, *self.task_columns))
         if unused:
-            raise ValueError(
-                f"X: the frame has the column {name_some(unused)}, which was not a feature in training; the "
-                f"features are {name_some([column.name for column in self.features], 12)}. Drop it."
-            )
+            known = f"the features are {name_some([column.name for column in self.features], 12)}. Drop it."
+            column = f"the column {name_some(unused)}, which was not a feature in training"
+            raise ValueError(f"X: the frame has {column}; {known}")
         check_finite(values, "X", columns=self.feature_names)
         return values
 
@@ -330,20 +317,14 @@ class Encoding(Record):
         coded = {column.name: column for column in self.side_info if column.kind in ("ordered", "date")}
         if values is None or not coded:
             return SideInfo(values, names)
-        in_order = (
-            [column.name for column in self.side_info] if values.shape[1] == len(self.side_info) else []
-        )
+        in_order = [column.name for column in self.side_info]
+        columns = names or (in_order if len(in_order) == values.shape[1] else [])
         table = values.astype(object)
-        for j, column in enumerate(map(coded.get, names or in_order)):
+        for j, column in enumerate(map(coded.get, columns)):
             if column is not None:
-                pairs = [column.side_value(value) for value in values[:, j]]
-                unknown = {
-                    str(value): None
-                    for value, (_, known) in zip(values[:, j], pairs, strict=True)
-                    if not known
-                }
+                table[:, j], known = zip(*map(column.side_value, values[:, j]), strict=True)
+                unknown = dict.fromkeys(map(str, values[~np.array(known), j]))
                 warn_unknown(unknown, column, "it is replaced by the mean of the training tasks")
-                table[:, j] = [number for number, _ in pairs]
         numeric = all(isinstance(value, _NUMBER) for value in table.ravel())
         return SideInfo(table.astype(np.float64) if numeric else table, names)
 
@@ -512,12 +493,9 @@ def _check_categories(categories: tuple[str, ...], n_rows: int, title: str) -> N
 def warn_unknown(unknown: Iterable[str], column: ColumnEncoding, treatment: str) -> None:
     """Warn about categories that the training table did not have."""
     if categories := list(unknown):
-        warnings.warn(
-            f"column {column.name!r}: {name_some(categories, 3)} did not appear in training, where it held "
-            f"{name_some(column.categories, 3)}; {treatment}",
-            UnknownCategoryWarning,
-            stacklevel=outside(),
-        )
+        known = f"where it held {name_some(column.categories, 3)}"
+        message = f"{name_some(categories, 3)} did not appear in training, {known}; {treatment}"
+        warnings.warn(f"column {column.name!r}: {message}", UnknownCategoryWarning, stacklevel=outside())
 
 
 def list_some(names: Iterable[str], limit: int = 4) -> str:

@@ -33,17 +33,12 @@ class Episodes(NamedTuple):
 class SupportSampling:
     """Which rows of a new task are observed before others are predicted, and how many.
 
-    Attributes
-    ----------
-    support : (low, high) or None
-        The range of the number of support rows (int) or of their fraction of the task's rows (float). None:
-        all but one part in `ROTATIONS` of random rows, or a quarter to three quarters of the first rows.
-    in_order : bool
-        Whether the support rows are the first ones; random rows otherwise.
+    ``support`` is the range of the number of support rows (int), or of their fraction of the task's rows (float). None:
+    all but one part in `ROTATIONS` of random rows, or a quarter to three quarters of the first rows.
     """
 
     support: tuple[Share, Share] | None = None
-    in_order: bool = False
+    in_order: bool = False  # whether the support rows are the first ones
 
     @classmethod
     def of(cls, support: Any = None, order: str = "random") -> SupportSampling:
@@ -52,9 +47,7 @@ class SupportSampling:
         if support is None or (isinstance(support, str) and support == "auto"):
             return cls(None, in_order)
         if isinstance(support, str) or np.ndim(support) > 1:
-            raise ValueError(
-                f"n_support: expected a number or fraction of rows, or a pair of these; got {support!r}"
-            )
+            raise ValueError(f"n_support: expected a number or fraction of rows, or a pair; got {support!r}")
         ends = list(support) if np.ndim(support) else [support, support]
         if len(ends) != 2:
             raise ValueError(f"n_support: a range is a pair (low, high), got {support!r}")
@@ -189,7 +182,6 @@ def _join(tasks: TaskSet, episodes: list[Episodes]) -> Episodes:
     if not filled:
         # No task has rows: episodes without query rows.
         return Episodes(tasks, tasks, np.arange(len(tasks)))
-    support, query, task = zip(*filled, strict=True)
-    return Episodes(
-        TaskSet.concat(support, relabel=True), TaskSet.concat(query, relabel=True), np.concatenate(task)
-    )
+    supports, queries, task = zip(*filled, strict=True)
+    support, query = (TaskSet.concat(sets, relabel=True) for sets in (supports, queries))
+    return Episodes(support, query, np.concatenate(task))

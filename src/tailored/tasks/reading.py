@@ -113,16 +113,12 @@ def group_labels(labels: np.ndarray) -> Grouping:
             numbers = (known.setdefault(label, len(known)) for label in native(labels))
             codes = np.fromiter(numbers, np.int64, len(labels))
         except TypeError as error:
-            raise TypeError(
-                f"groups must hold hashable labels, such as integers or strings: {error}."
-            ) from None
+            raise TypeError(f"groups must hold hashable labels, such as strings: {error}.") from None
         grouping = Grouping(codes, label_array(list(known)), _first_rows(codes, len(known)))
     if grouping.labels.dtype.kind not in "biuU":
         for label, row in zip(native(grouping.labels), grouping.first, strict=True):
             if _is_incomplete(label):
-                raise ValueError(
-                    f"groups has a missing label ({label!r}) in row {row}. Name every row's task."
-                )
+                raise ValueError(f"groups has a missing label ({label!r}) in row {row}. Name each task.")
     return grouping
 
 
@@ -203,11 +199,6 @@ def _numbers(labels: np.ndarray) -> Keys:
         return labels.astype(np.uint64 if kind == "u" else np.int64).view(np.uint64)
     if kind in "mM":
         return labels.astype(f"{kind}8[ns]").view(np.uint64)
-    if kind == "f":
-        values = labels.astype(np.float64)
-        whole = (values == np.round(values)) & (np.abs(values) < 2.0**63)
-        integers = np.where(whole, values, 0.0).astype(np.int64).view(np.uint64)
-        return np.where(whole, integers, values.view(np.uint64))
     return np.fromiter((_number(label) for label in native(labels)), dtype=np.uint64, count=len(labels))
 
 
@@ -249,9 +240,8 @@ def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> S
         # The label 0 was not given by the user, so the index of the frame is ignored.
         frame = read_frame(side_info, "side_info")
         if len(frame) != 1:
-            raise ValueError(
-                f"side_info has {len(frame)} rows for one task without a label. Pass its own row."
-            )
+            rows = f"side_info has {len(frame)} rows"
+            raise ValueError(f"{rows} for one task without a label. Pass its own row.")
         return _from_frame(frame, [0], labels)
     if is_series(side_info) and not has_labels:
         return _from_mapping({0: _by_index(side_info)}, labels)
@@ -308,10 +298,9 @@ def check_constant(values: np.ndarray, grouping: Grouping, title: str) -> None:
         return
     here, there = native(values[list(rows)])
     label = native(grouping.labels)[grouping.codes[rows[0]]]
-    raise ValueError(
-        f"side information must be constant within a task, but column {title} of task {label!r} has the "
-        f"values {there!r} and {here!r}. Pass one row per task, in a mapping {{label: row}}."
-    )
+    found = f"column {title} of task {label!r} has the values {there!r} and {here!r}"
+    advice = "Pass one row per task, in a mapping {label: row}."
+    raise ValueError(f"side information must be constant within a task, but {found}. {advice}")
 
 
 def side_column(column: Column) -> np.ndarray:
@@ -334,10 +323,8 @@ def side_from_rows(rows: list[Any], labels: list[Any]) -> SideInfo:
         names = list(rows[0])
         for label, row in zip(labels, rows, strict=True):
             if set(row) != set(names):
-                raise ValueError(
-                    f"side information of task {label!r} has the keys {list(row)}, and of task {labels[0]!r} "
-                    f"the keys {names}. Give every task the same keys."
-                )
+                expected = f"and of task {labels[0]!r} the keys {names}. Give every task the same keys."
+                raise ValueError(f"side information of task {label!r} has the keys {list(row)}, {expected}")
         cells = [[row[name] for name in names] for row in rows]
     else:
         cells = [_cells(row, label) for row, label in zip(rows, labels, strict=True)]
@@ -387,19 +374,15 @@ def _cells(row: Any, label: Any) -> list[Any]:
             return values.tolist() if values.dtype.kind == "O" else list(values)
     elif not isinstance(row, Mapping) and np.ndim(row) == 0:
         return [row]
-    raise TypeError(
-        f"side information of task {label!r} must be a number, a 1-D vector or, for all tasks, a dict "
-        f"of named values; got {type(row).__name__}."
-    )
+    expected = "a number, a 1-D vector or, for all tasks, a dict of named values"
+    raise TypeError(f"side information of task {label!r} must be {expected}; got {type(row).__name__}.")
 
 
 def _check_widths(widths: list[int], labels: list[Any]) -> None:
     for label, width in zip(labels, widths, strict=True):
         if width != widths[0]:
-            raise ValueError(
-                f"side information of task {label!r} has {width} values, and of task {labels[0]!r} "
-                f"{widths[0]}. Give every task the same number."
-            )
+            expected = f"and of task {labels[0]!r} {widths[0]}. Give every task the same number."
+            raise ValueError(f"side information of task {label!r} has {width} values, {expected}")
 
 
 def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]) -> SideInfo:
@@ -410,10 +393,9 @@ def _table(columns: list[np.ndarray], names: list[str] | None, labels: list[Any]
     for j, column in enumerate(columns):
         if column.dtype == np.float64 and (too_large := np.abs(column) > MAX_VALUE).any():
             t = int(np.argmax(too_large))
-            raise ValueError(
-                f"side_info has an infinite or very large value ({column.tolist()[t]!r}) for task {labels[t]!r}, "
-                f"column {_title(j, names)}. Use a smaller unit, or NaN for a missing value."
-            )
+            value = f"({column.tolist()[t]!r}) for task {labels[t]!r}, column {_title(j, names)}"
+            advice = "Use a smaller unit, or NaN for a missing value."
+            raise ValueError(f"side_info has an infinite or very large value {value}. {advice}")
     return SideInfo(np.column_stack(columns), names)
 
 
@@ -533,10 +515,8 @@ class LongTable:
             if self.features is not None and list(self.features) != names:
                 raise ValueError("features: the encoding names the features; leave features out.")
             return names
-        features = self.features
-        if features is None:
-            features = other_columns(data.columns, (*roles, *side_names))
-        return check_columns(data, "features", features, roles)
+        others = other_columns(data.columns, (*roles, *side_names))
+        return check_columns(data, "features", others if self.features is None else self.features, roles)
 
     def _read_side_info(
         self, data: Frame, side_names: list[str], grouping: Grouping
@@ -608,18 +588,17 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
         elif n_pairs == n_tasks:
             relation = f"above {task}: each task has one of its {n_values} values"
             advice = (
-                f"use features of these groups as side information (side_columns=) instead of {column.name!r}"
+                f"use features of its groups as side information (side_columns=) instead of {column.name!r}"
             )
         else:
             relation = f"crossed with {task}: each of its {n_values} values appears in {n_pairs / n_values:.3g} tasks on average"
             advice = f"use {column.name!r} as the task instead, if new groups are of this kind"
-        warnings.warn(
+        message = (
             f"column {column.name!r} looks like a second grouping, {relation}. The model has random effects for "
             f"tasks only; other columns are fixed effects or numbers. You can {advice}, or leave the column out of "
-            "`features`. For crossed random effects use a mixed-model package such as lme4.",
-            SecondGroupingWarning,
-            stacklevel=outside(),
+            "`features`. For crossed random effects use a mixed-model package such as lme4."
         )
+        warnings.warn(message, SecondGroupingWarning, stacklevel=outside())
 
 
 def prediction_frame(
@@ -631,9 +610,7 @@ def prediction_frame(
     """
     for label in task:
         if label in columns:
-            raise ValueError(
-                f"task: the column {label!r} has the name of a column of predictions; rename it."
-            )
+            raise ValueError(f"task: the column {label!r} has the name of a column of predictions; rename it")
     frame = read_frame(query, "query")
     series = []
     for name, values in columns.items():

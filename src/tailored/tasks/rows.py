@@ -33,11 +33,10 @@ class Rows(NamedTuple):
     def of(cls, tasks: TaskSet, fit_intercept: bool = False) -> Self:
         """Return the rows of a task set, with a constant column for the intercept."""
         X = tasks.X
-        if fit_intercept:
-            if tasks.is_sparse:
-                X = sparse.hstack([X, np.ones((X.shape[0], 1))], format="csr")
-            else:
-                X = with_constant(X)
+        if fit_intercept and tasks.is_sparse:
+            X = sparse.hstack([X, np.ones((X.shape[0], 1))], format="csr")
+        elif fit_intercept:
+            X = with_constant(X)
         return cls(X, tasks.y, tasks.offsets)
 
     @property
@@ -148,8 +147,7 @@ def task_means(values: Array, offsets: NDArray[np.int64]) -> Array:
 
 def mean_error(losses: Array, offsets: NDArray[np.int64]) -> float:
     """Return the mean over tasks of the mean loss of their rows; infinity instead of NaN, or without rows."""
-    means = task_means(losses, offsets)
-    means = means[np.diff(offsets) > 0]
+    means = task_means(losses, offsets)[np.diff(offsets) > 0]
     error = float(means.mean()) if len(means) else np.inf
     return error if np.isfinite(error) else np.inf
 
@@ -168,13 +166,8 @@ LEAST_SCALE, MAX_SCALE = 1e-70, 1e70
 class Scaling(Record):
     """Shift and scale of the columns and of the targets, and whether there is a constant column.
 
-    Attributes
-    ----------
-    columns, shift : arrays (d,)
-        The scaled rows are ``(x − shift) / columns``. The constant column is last, with the values 1 and 0.
-    target, target_shift : float
-        The scaled targets are ``(y − target_shift) / target``.
-    fit_intercept : bool
+    The scaled rows are ``(x − shift) / columns``, the scaled targets ``(y − target_shift) / target``. The constant column
+    is last, with the scale 1 and the shift 0.
     """
 
     columns: Array
@@ -284,12 +277,8 @@ class Scaling(Record):
 
     @cached_property
     def is_raw(self) -> bool:
-        return (
-            self.target == 1.0
-            and self.target_shift == 0.0
-            and bool((self.columns == 1.0).all())
-            and not self.shift.any()
-        )
+        is_shifted = self.target_shift != 0.0 or self.shift.any()
+        return not is_shifted and self.target == 1.0 and bool((self.columns == 1.0).all())
 
     @cached_property
     def change(self) -> tuple[Array, Array, float, float]:
@@ -384,16 +373,13 @@ def _largest(X: Any) -> Array:
     return np.asarray(np.maximum(X.max(axis=0), -X.min(axis=0)))
 
 
-def _check_limit(
-    name: str, values: Array, limits: Array, names: Sequence[Any] | NDArray[Any] | None = None
-) -> None:
+def _check_limit(name: str, values: Array, limits: Array, names: Any = None) -> None:
     """Raise ValueError if a value (d,) exceeds its limit, or is not finite."""
     beyond = ~(values <= limits)
     if not beyond.any():
         return
     j = int(np.argmax(beyond))
     title = "the targets have" if name == "y" else f"column {j if names is None else repr(names[j])} has"
-    raise ValueError(
-        f"{name}: {title} values too large for this model ({values[j]:.3g}, limit {limits[j]:.3g}). Use the same units "
-        "as in fit, rescale the data, or drop those rows."
-    )
+    sizes = f"({values[j]:.3g}, limit {limits[j]:.3g})"
+    advice = "Use the same units as in fit, rescale the data, or drop those rows."
+    raise ValueError(f"{name}: {title} values too large for this model {sizes}. {advice}")

@@ -161,18 +161,10 @@ class TaskSet(Fitted):
         return cls.from_grouped(*table.read())
 
     @classmethod
-    def from_grouped(
-        cls,
-        X: Any,
-        y: np.ndarray,
-        grouping: Grouping,
-        side: SideInfo,
-        names: np.ndarray | None,
-        encoding: Encoding | None = None,
-    ) -> Self:
-        """Make a task set from rows whose tasks are known, in any order; values are checked."""
+    def from_grouped(cls, *table: Any) -> Self:
+        """Make a task set from the parts of `TaskRows`, in any order of the rows; values are checked."""
         self = cls.__new__(cls)
-        self._collect(X, y, grouping, side, names, encoding)
+        self._collect(*table)
         return self
 
     @classmethod
@@ -192,30 +184,19 @@ class TaskSet(Fitted):
         rows, targets, sides, names = (list(part) for part in zip(*parts, strict=True))
         for key, X, columns in zip(keys, rows, names, strict=True):
             if X.shape[1] != rows[0].shape[1]:
-                raise ValueError(
-                    f"X of task {key!r} has {X.shape[1]} features, and of task {keys[0]!r} "
-                    f"{rows[0].shape[1]}. All tasks need the same features."
-                )
+                expected = f"and of task {keys[0]!r} {rows[0].shape[1]}. All tasks need the same features."
+                raise ValueError(f"X of task {key!r} has {X.shape[1]} features, {expected}")
             if not _equal(columns, names[0]):
                 raise ValueError(f"X of task {key!r} has other column names than X of task {keys[0]!r}.")
         without = [key for key, side in zip(keys, sides, strict=True) if side is None]
         if without and len(without) < len(keys):
-            raise ValueError(
-                f"side information is missing for task {name_some(without)}: give it to all or none."
-            )
+            raise ValueError(f"side_info is missing for task {name_some(without)}: give it to all or none.")
         side = SideInfo() if without else side_from_rows(sides, keys)
         side_names = [getattr(entry, "side_names", None) for entry in entries]
         if side.names is None and all(each == side_names[0] for each in side_names):
             side = side._replace(names=side_names[0])
-        return cls.from_arrays(
-            _stack(rows),
-            np.concatenate(targets),
-            offsets_of([len(y) for y in targets]),
-            unique,
-            side.values,
-            side.names,
-            names[0],
-        )
+        X, y, offsets = _stack(rows), np.concatenate(targets), offsets_of([len(y) for y in targets])
+        return cls.from_arrays(X, y, offsets, unique, side.values, side.names, names[0])
 
     @classmethod
     def from_arrays(
@@ -378,13 +359,7 @@ class TaskSet(Fitted):
         """Return tasks start .. stop-1, as views."""
         offsets = self.offsets[start : stop + 1]
         rows = slice(offsets[0], offsets[-1])
-        return self.replace(
-            X=self.X[rows],
-            y=self.y[rows],
-            offsets=offsets - offsets[0],
-            labels=self.labels[start:stop],
-            side_info=None if self.side_info is None else self.side_info[start:stop],
-        )
+        return self._with(rows, offsets - offsets[0], slice(start, stop))
 
     def _take(self, index: np.ndarray) -> Self:
         ascending = np.sort(index)
@@ -392,14 +367,13 @@ class TaskSet(Fitted):
         if len(repeated):
             label = native(self.labels[repeated])[0]
             raise ValueError(f"task {label!r} is taken twice: the labels of a TaskSet are distinct.")
-        rows, offsets = rows_of_tasks(self.offsets, index)
-        return self.replace(
-            X=self.X[rows],
-            y=self.y[rows],
-            offsets=offsets,
-            labels=self.labels[index],
-            side_info=None if self.side_info is None else self.side_info[index],
-        )
+        return self._with(*rows_of_tasks(self.offsets, index), index)
+
+    def _with(self, rows: Any, offsets: np.ndarray, index: Any) -> Self:
+        """Return the tasks at these positions; `rows` are theirs."""
+        side = None if self.side_info is None else self.side_info[index]
+        changes = {"X": self.X[rows], "y": self.y[rows], "offsets": offsets}
+        return self.replace(**changes, labels=self.labels[index], side_info=side)
 
     def index_of(self, labels: Any) -> np.ndarray:
         """Return the positions of labels (a list, an array, or a single one), always as a 1-D array."""
@@ -409,10 +383,9 @@ class TaskSet(Fitted):
         wanted = read_labels([labels] if single else labels, "labels")
         positions = positions_of(wanted, self.labels)
         if (positions < 0).any():
-            raise ValueError(
-                f"labels holds {name_some(native(wanted[positions < 0]))}, which are not labels of this set; it has "
-                f"labels such as {name_some(native(self.labels), 3)}."
-            )
+            unknown, known = name_some(native(wanted[positions < 0])), name_some(native(self.labels), 3)
+            reason = f"which are not labels of this set; it has labels such as {known}"
+            raise ValueError(f"labels holds {unknown}, {reason}.")
         return positions
 
     def with_rows(self, mask: np.ndarray, sizes: np.ndarray) -> Self:
@@ -443,29 +416,20 @@ class TaskSet(Fitted):
         side, names = query.side_info, query.side_names
         if side is None and self.side_info is not None:
             if is_new.any():
-                raise ValueError(
-                    f"side_info: task {name_some(native(query.labels[is_new]))} of query has no support rows, and so no "
-                    "side information; pass side information with the query."
-                )
+                absent = f"task {name_some(native(query.labels[is_new]))} of query has no support rows"
+                raise ValueError(f"side_info: {absent}, and so no side information; pass it with the query.")
             side, names = self.side_info[at], self.side_names
-        return self.replace(
-            X=self.X[rows],
-            y=self.y[rows],
-            offsets=offsets,
-            labels=query.labels,
-            side_info=side,
-            side_names=names,
-        )
+        changes = {"offsets": offsets, "labels": query.labels, "side_info": side, "side_names": names}
+        return self.replace(X=self.X[rows], y=self.y[rows], **changes)
 
     def positions_of_tasks(self, query: TaskSet) -> NDArray[np.int64]:
         """Return the position in this set of each task of `query`, −1 if absent; at least one must be present."""
         at = positions_of(query.labels, self.labels)
         if len(query) and len(self) and (at < 0).all():
-            raise ValueError(
-                f"support: none of its tasks is in query (support has {name_some(native(self.labels), 3)}, query "
-                f"{name_some(native(query.labels), 3)}); labels match as in Python, so 7 is not '7'. Without support "
-                "rows, pass support=None."
-            )
+            mine, theirs = (name_some(native(each.labels), 3) for each in (self, query))
+            labels = f"(support has {mine}, query {theirs}); labels match as in Python, so 7 is not '7'"
+            advice = "Without support rows, pass support=None."
+            raise ValueError(f"support: none of its tasks is in query {labels}. {advice}")
         return at
 
     # ------------------------------------------------------------------ splits
@@ -552,12 +516,9 @@ class TaskSet(Fitted):
         order = np.argsort(np.repeat(task, joined.sizes), kind="stable")
         for j, column in enumerate(() if side is None else side.T):
             check_constant(column, grouping, repr(joined.side_names[j]) if joined.side_names else str(j))
-        return joined.replace(
-            X=joined.X[order],
-            y=joined.y[order],
-            offsets=offsets_of(np.bincount(task, weights=joined.sizes)),
-            side_info=None if side is None else side[grouping.first],
-        )
+        offsets = offsets_of(np.bincount(task, weights=joined.sizes))
+        side = None if side is None else side[grouping.first]
+        return joined.replace(X=joined.X[order], y=joined.y[order], offsets=offsets, side_info=side)
 
     @classmethod
     def _joined(cls, sets: list[TaskSet], labels: np.ndarray) -> Self:
@@ -568,16 +529,10 @@ class TaskSet(Fitted):
             tables = [each.side_info for each in sets if each.side_info is not None]
             has_objects = any(table.dtype == object for table in tables)
             side = np.concatenate([table.astype(object) if has_objects else table for table in tables])
-        return cls.from_arrays(
-            _stack([each.X for each in sets]),
-            np.concatenate([each.y for each in sets]),
-            offsets_of(np.concatenate([each.sizes for each in sets])),
-            labels,
-            side,
-            first.side_names,
-            first.feature_names,
-            first.encoding if all(each.encoding == first.encoding for each in sets) else None,
-        )
+        X, y = _stack([each.X for each in sets]), np.concatenate([each.y for each in sets])
+        offsets = offsets_of(np.concatenate([each.sizes for each in sets]))
+        encoding = first.encoding if all(each.encoding == first.encoding for each in sets) else None
+        return cls.from_arrays(X, y, offsets, labels, side, first.side_names, first.feature_names, encoding)
 
 
 def no_tasks(n_features: int) -> TaskSet:
@@ -596,10 +551,8 @@ def check_same_columns(sets: Sequence[TaskSet]) -> TaskSet:
                 raise ValueError(f"sets[{i}] has {name} {theirs}, and sets[0] has {mine}: they must agree.")
         widths = [None if each.side_info is None else each.side_info.shape[1] for each in (first, other)]
         if widths[0] != widths[1]:
-            raise ValueError(
-                f"side_info has {widths[1] or 'no'} columns in sets[{i}] and {widths[0] or 'no'} in "
-                "sets[0]: give it to all or none, with the same columns."
-            )
+            found = f"{widths[1] or 'no'} columns in sets[{i}] and {widths[0] or 'no'} in sets[0]"
+            raise ValueError(f"side_info has {found}: give it to all or none, with the same columns.")
     return first
 
 
@@ -664,9 +617,7 @@ def _task_counts(sizes: Any, n_tasks: int) -> list[int]:
     """Return numbers of tasks for `split`; fractions are rounded by the largest remainder method."""
     values = list(sizes) if np.ndim(sizes) == 1 else []
     if not values:
-        raise ValueError(
-            f"sizes must be a list of numbers or fractions of tasks, as [0.8, 0.2]; got {sizes!r}."
-        )
+        raise ValueError(f"sizes must be a list of numbers or fractions, as [0.8, 0.2]; got {sizes!r}.")
     if all(is_integer(v) for v in values):
         counts = [check_int(f"sizes[{i}]", v) for i, v in enumerate(values)]
         if sum(counts) > n_tasks:

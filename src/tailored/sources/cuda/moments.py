@@ -205,8 +205,13 @@ class CudaMoments:
 
         if model.side is None:
             return self
-        d = self.n_features
-        effect = torch.tensor(model.side, device=self.side.device) @ self.side.T
+        return self.shifted(self.side @ torch.tensor(model.side, device=self.side.device).T)
+
+    def shifted(self, weights: Any) -> CudaMoments:
+        """Return the statistics with targets ``y − Xw``, for the weights (T, D) of each task."""
+        import torch
+
+        d, effect = self.n_features, weights.T
         products = self.products.clone()
         position = _positions(d + 1)
         cross = products[position[d, :d]].double()
@@ -219,21 +224,6 @@ class CudaMoments:
         ).to(products.dtype)
         products[position[d, :d]] = residual.to(products.dtype)
         return replace(self, products=products)
-
-    def shift_effect(self, model: Mixture, shares: Any, shift: Any) -> Any:
-        """Return the effect of a shift δ (T, D) of the prior means on the posterior means.
-
-        It is ``Σ_k r_k (I + W_k XᵀX/σ²)⁻¹ δ``, with the responsibilities ``shares`` (T, K).
-        """
-        import torch
-
-        identity = torch.eye(self.n_features, dtype=torch.float64, device=self.sizes.device)
-        gram, effect = self.dense()[0], torch.zeros_like(shift)
-        for c, W in enumerate(model.covariances):
-            system = identity + torch.tensor(W / model.noise, device=self.sizes.device) @ gram
-            share = shares[:, np.flatnonzero(model.components.of == c).tolist()].sum(dim=1)
-            effect += share[:, None] * torch.linalg.solve(system, shift)
-        return effect
 
     def dense(self) -> tuple[Any, Any, Any]:
         """Return XᵀX (T, D, D), Xᵀy (T, D) and yᵀy (T,) in double precision."""
