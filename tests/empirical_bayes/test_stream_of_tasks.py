@@ -57,7 +57,7 @@ def test_stepwise_em_ends_near_em_on_all_tasks():
     wide = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)
     start = em(few, wide, max_iter=300, tol=1e-10).mixture
     best = em(everything, start, max_iter=300, tol=1e-10).mixture
-    stream = Stepwise.of(form, start)
+    stream = Stepwise(form, start, start)
     for first in range(60, 4000, 60):
         stream = stream.advance(everything.take(np.arange(first, min(first + 60, 4000))), first)
 

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.feature_maps.posterior import TaskSummary
 from tailored.gaussian.em import em
-from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.mixture import Mixture, Want
 from tailored.gaussian.moments import Moments
+from tailored.priors.base import adapt_tasks
+from tailored.priors.mixture import MeanShift, MixturePrior
 from tailored.sources.cuda.kernels import Layout
 from tailored.sources.cuda.moments import CudaMoments, _component, _congruence, _unpack
 from tailored.sources.cuda.tensors import TensorTasks, check_device, is_tensor
@@ -191,6 +194,19 @@ def test_tensors_in_give_tensors_out(side):
         learner.adapt_many(X * float("nan"), y, groups=groups, side_info=described)
     with pytest.raises(ValueError, match="on cpu"):
         learner.adapt_many(X.cpu(), y, groups=groups, side_info=described)
+
+
+@on_a_gpu
+@pytest.mark.parametrize(("K", "rank"), [(1, None), (3, None), (3, 2)])
+def test_shifted_weights_are_those_of_the_cpu(K, rank):
+    tasks, model = ragged(200, 4), mixture(5, K, rank=rank)
+    prior = MixturePrior(scaling=Scaling.of(tasks, True), model=model)
+    statistics = prior.statistics(tasks)
+    summary = TaskSummary.fit(model, statistics, statistics.posterior(model, Want(means=True)).mean)
+    B = np.random.default_rng(1).normal(size=(2, 5, 1 + len(summary.mean)))
+    prior = replace(prior, shifts=(MeanShift(0.0, B[0], summary), MeanShift(6.0, B[1], summary)))
+    found = prior.weights_on_device(TensorTasks.from_tasks(tasks, "cuda")).cpu().numpy()
+    np.testing.assert_allclose(found, adapt_tasks(prior, tasks).weights, rtol=1e-8, atol=1e-10)
 
 
 @on_a_gpu

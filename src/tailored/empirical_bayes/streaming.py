@@ -49,7 +49,7 @@ class RunningModel:
         assert learned.model is not None
         # Errors of held-out tasks are not needed any more.
         shifts = tuple(replace(shift, errors=np.zeros(0)) for shift in learned.shifts)
-        model = Stepwise.of(learned.structure, learned.model)
+        model = Stepwise(learned.structure, learned.model, learned.model)
         return cls(model, learned.side, learned.scale, shifts, prior.scaling, prior.side)
 
     def is_superseded_by(self, earlier: RunningModel, unseen: TaskSet) -> bool:

@@ -12,7 +12,7 @@ that cannot overshoot.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -170,19 +170,8 @@ class FactorSums:
         return FactorSums(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
 
-class FactorSource(Protocol):
-    """Rows on a device."""
-
-    @property
-    def n_rows(self) -> int: ...
-
-    def sums(self, model: FactorModel) -> FactorSums: ...
-
-
-def fit_factors(
-    rows: FactorRows | FactorSource, model: FactorModel, penalty: float = 0.0, *, max_iter: int = 60
-) -> FactorModel:
-    """Run EM from a model until the bound hardly rises."""
+def fit_factors(rows: Any, model: FactorModel, penalty: float = 0.0, *, max_iter: int = 60) -> FactorModel:
+    """Run EM from a model until the bound hardly rises; ``rows`` are `FactorRows` or `CudaFactorRows`."""
     last, n_small = -np.inf, 0
     for i in range(max_iter):
         sums = factor_sums(model, rows) if isinstance(rows, FactorRows) else rows.sums(model)

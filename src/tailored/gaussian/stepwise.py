@@ -29,11 +29,6 @@ class Stepwise:
         Mixture  # the average of the iterates, with larger weights for later ones; this is the model to use
     )
 
-    @classmethod
-    def of(cls, structure: Structure, model: Mixture) -> Stepwise:
-        """Start from a model that was fitted to the tasks so far."""
-        return cls(structure, model, model)
-
     def advance(self, batch: Tasks, n_before: int) -> Stepwise:
         """Return the state after a batch of tasks that follows ``n_before`` tasks."""
         m = len(batch)

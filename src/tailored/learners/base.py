@@ -237,6 +237,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                     delattr(self, name)
             yield
 
+    def _check_loss(self) -> None:
+        self.loss_ = get_loss(self.loss)
+
     def _read(
         self, X: Any, y: Any = None, groups: Any = None, side_info: Any = None, *, reset: bool = False
     ) -> TaskSet:

@@ -23,7 +23,7 @@ from ..exceptions import UnhelpfulWarning
 from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
-from ..losses import Absolute, BoxLoss, MarginLoss, Pinball, get_loss
+from ..losses import Absolute, BoxLoss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared_regressor import OutOfFold, check_regressor, default_regressor
 from ..sources.base import Reader, Statistics, TaskSource
@@ -371,7 +371,7 @@ class EmpiricalBayesLearner(MetaLearner):
     # ------------------------------------------------------------------ arguments
 
     def _check_parameters(self) -> None:
-        self.loss_ = get_loss(self.loss)
+        self._check_loss()
         if self.device is not None:
             check_device(self.device)
             if self.common is not None:

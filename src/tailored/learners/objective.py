@@ -14,7 +14,6 @@ from .._utils.progress import progress_bar
 from .._utils.validation import check_choice, check_fraction, check_int, check_positive, check_psd
 from ..feature_maps import FeatureMap, get_feature_map
 from ..feature_maps.base import check_features
-from ..losses import get_loss
 from ..priors.representation import RepresentationPrior
 from ..representation.base import Conditioning
 from ..representation.bias import BIASES, Bias
@@ -52,7 +51,7 @@ class PaperLearner(MetaLearner):
 
     def _check_within(self) -> None:
         """Check the arguments of the within-task algorithm."""
-        self.loss_ = get_loss(self.loss)
+        self._check_loss()
         check_positive("tol", self.tol)
         check_int("max_iter", self.max_iter)
         check_choice("inner", self.inner, solving.WITHIN)

@@ -111,8 +111,8 @@ class ReducedRows(Record):
     def restore(self) -> None:
         check_shape("X", self.X, None, None)
         check_shape("y", self.y, len(self.X))
-        check_shape("side", self.side, 1, None)
-        check_shape("shared_inputs", self.shared_inputs, 1, None)
+        for name in ("side", "shared_inputs"):
+            check_shape(name, getattr(self, name), 1, None)
         if len(self.y) > self.n_rows:
             raise ValueError(f"n_rows: is {self.n_rows}, but there are {len(self.y)} rows")
 
@@ -236,12 +236,7 @@ class Prior(Record, ABC):
         """Return a bound on the distance of one task's objective from its minimum (scaled), and the iterations."""
 
     def posterior(
-        self,
-        tasks: TaskSet,
-        *,
-        covariances: bool = True,
-        folds: Index | None = None,
-        n_jobs: int | None = None,
+        self, tasks: TaskSet, covariances: bool = True, folds: Index | None = None, n_jobs: int | None = None
     ) -> Posterior:
         """Adapt to tasks in one block (`adapt_tasks`: to any number); ``folds`` of training tasks are as in `Posterior`."""
         inputs, at = np.zeros((len(tasks), 0)), np.full(len(tasks), -1, dtype=np.intp)
@@ -351,9 +346,8 @@ def each_block(prior: Prior, n_tasks: int, work: Callable[[int, int], None], n_j
     """Call ``work(start, stop)`` on blocks of tasks; the blocks do not depend on the number of threads."""
     size = max(1, prior.block_floats // prior.n_weights**2)
     blocks = list(pairwise([*range(0, n_tasks, size), n_tasks]))
-    n_threads = (
-        min(effective_n_jobs(n_jobs), -(-len(blocks) // BLOCKS_PER_JOB)) if prior.parallel_blocks else 1
-    )
+    n_batches = -(-len(blocks) // BLOCKS_PER_JOB)
+    n_threads = min(effective_n_jobs(n_jobs), n_batches) if prior.parallel_blocks else 1
     with single_threaded_blas():
         if n_threads > 1:
             pool = Parallel(n_jobs=n_threads, require="sharedmem", batch_size=BLOCKS_PER_JOB)
@@ -390,74 +384,66 @@ def predict_blocks(
     """Predict the query rows of tasks after adapting to the support rows of the same tasks, in the same order."""
     out = Predicted(*(np.empty(len(query.y)) for _ in Predicted._fields))
     covariances = needs_covariances(prior, coverage)
-    too_few: list[int] = []
+    multiples = _multiples(prior, support.sizes, coverage) if covariances else np.zeros((len(support), 0))
 
     def work(start: int, stop: int) -> None:
         posterior = prior.posterior(support[start:stop], covariances=covariances, n_jobs=n_jobs)
         rows, task = _rows_of_block(query, start, stop)
-        block, calibrated = _predict(prior, posterior, query.X[rows], task, coverage)
+        block = predict(prior, posterior, query.X[rows], task, coverage, multiples[start:stop])
         for column, values in zip(out, block, strict=True):
             column[rows] = values
-        if not calibrated:
-            too_few.append(start)
 
     each_block(prior, len(query), work, n_jobs)
-    if too_few:
-        warn_not_calibrated(coverage)
     return out
 
 
 def needs_covariances(prior: Prior, coverage: float | None) -> bool:
     """Return whether predictions need posterior covariances."""
-    return prior.quantile is not None or (coverage is not None and prior.calibration is not None)
+    return prior.calibration is not None and (prior.quantile is not None or coverage is not None)
 
 
 def predict(
-    prior: Prior, posterior: Posterior, X: Any, task: Index, coverage: float | None = None
+    prior: Prior,
+    posterior: Posterior,
+    X: Any,
+    task: Index,
+    coverage: float | None = None,
+    multiples: Array | None = None,
 ) -> Predicted:
     """Predict rows X (n, ..) of the tasks at the positions ``task`` (n,) of the posterior.
 
-    Without a calibration or without covariances there are no intervals.
+    Without a calibration or without covariances there are no intervals.  ``multiples`` are those of `_multiples`, if they
+    were computed before.
     """
-    predicted, calibrated = _predict(prior, posterior, X, task, coverage)
-    if not calibrated:
-        warn_not_calibrated(coverage)
-    return predicted
-
-
-def _predict(
-    prior: Prior, posterior: Posterior, X: Any, task: Index, coverage: float | None
-) -> tuple[Predicted, bool]:
-    """Predict rows, and return whether there were enough held-out tasks for the intervals."""
     centre = products(X, posterior.weights, task, prior.fit_intercept)
     if prior.regressor is not None:
         centre += prior.regressor.predict(X, posterior.shared_inputs[task], posterior.folds[task])
     unknown = np.full(len(centre), np.nan)
     calibration = prior.calibration
     if calibration is None or not needs_covariances(prior, coverage) or not posterior.has_covariances:
-        return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown), True
+        return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown)
     own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise)[task]
     variances = np.maximum(prior.variances(posterior, X, task), 0.0)
     std = prior.scaling.target * np.sqrt(own * (1.0 + variances))
-    multiples, calibrated = _multiples(prior, calibration, posterior.n_rows, coverage)
+    multiples = _multiples(prior, posterior.n_rows, coverage) if multiples is None else multiples
     lower, upper, deviation, quantile = multiples[task].T
     prediction = clipped(centre + quantile * std, prior.clip)
     if coverage is None:
-        return Predicted(prediction, unknown, unknown, unknown), True
+        return Predicted(prediction, unknown, unknown, unknown)
     # Calibration uses unclipped predictions, so the ends are clipped only now.
     lower, upper = (clipped(centre + end * std, prior.clip) for end in (lower, upper))
-    return Predicted(prediction, lower, upper, deviation * std), calibrated
+    return Predicted(prediction, lower, upper, deviation * std)
 
 
-def _multiples(
-    prior: Prior, calibration: Calibration, sizes: NDArray[np.int64], coverage: float | None
-) -> tuple[Array, bool]:
+def _multiples(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> Array:
     """Return numbers of standard deviations (T, 4): lower end, upper end, std and quantile of each task.
 
-    The second result is whether there were enough held-out tasks to calibrate the ends.
+    Warn if too few tasks were held out to calibrate the ends.
     """
+    calibration, calibrated = prior.calibration, True
+    assert calibration is not None
     counts, which = np.unique(sizes, return_inverse=True)
-    table, calibrated = np.zeros((len(counts), 4)), True
+    table = np.zeros((len(counts), 4))
     for row, n in zip(table, counts.tolist(), strict=True):
         if prior.quantile is not None:
             row[3] = calibration.quantile(n, prior.quantile)
@@ -466,17 +452,10 @@ def _multiples(
             if not np.isfinite(ends).all():
                 ends, calibrated = calibration.model_interval(n, coverage), False
             row[:3] = *ends, calibration.deviation(n)
-    return table[which.ravel()], calibrated
-
-
-def warn_not_calibrated(coverage: float | None) -> None:
-    """Warn that intervals come from the model alone."""
-    assert coverage is not None
-    warnings.warn(
-        f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals; these are the model's own",
-        UserWarning,
-        stacklevel=outside(),
-    )
+    if coverage is not None and not calibrated:
+        message = f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals; "
+        warnings.warn(message + "these are the model's own", UserWarning, stacklevel=outside())
+    return table[which.ravel()]
 
 
 def products(X: Any, weights: Array, task: Index, fit_intercept: bool) -> Array:

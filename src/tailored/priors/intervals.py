@@ -6,8 +6,7 @@ population, so the quantiles of its scores are those of the held-out tasks, what
 
 Tasks are exchangeable, rows are not.  Every task therefore has the same total weight (hierarchical conformal
 prediction: Lee, Barber and Willett, 2023; Dunn, Wasserman and Ramdas, 2018).  A lower bound on the coverage would add one
-unknown task beyond each end of the interval.  The unknown task lies beyond one end only: half of it is added at each end.
-The coverage is then met on average, where the bound would exceed it by several percent for a few dozen tasks.
+unknown task beyond each end of the interval.  Half of it is added at each end, so that coverage is met on average.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,9 @@ from .._utils.records import Record, cached_property
 from .._utils.validation import check_divisor, check_shape
 from ..tasks.episodes import LEAST_QUERY, SupportSampling
 from ..tasks.task_set import TaskSet
+
+if TYPE_CHECKING:
+    from .base import Prior
 
 Array = NDArray[np.float64]
 
@@ -141,14 +143,8 @@ class Errors(NamedTuple):
         return np.asarray(self.errors / np.sqrt(own * (1.0 + self.variances)))
 
 
-class Adapts(Protocol):
-    """The part of a `Prior` that calibration uses."""
-
-    def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors: ...
-
-
 def calibrate(
-    held_out: Iterable[tuple[TaskSet, Adapts]],
+    held_out: Iterable[tuple[TaskSet, Prior]],
     seed: list[int],
     sampling: SupportSampling,
     n_jobs: int | None = None,

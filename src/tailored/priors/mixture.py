@@ -177,12 +177,9 @@ class MixturePrior(Prior):
     def adapt(self, support: Support, *, covariances: bool) -> Posterior:
         if isinstance(support, TaskSet):
             return super().adapt(support, covariances=covariances)
-        statistics = self.statistics(support)
-        _, weights, covariance = self._solve_statistics(statistics, covariances)
-        squares = np.zeros(0)
-        if covariances:
-            errors = support.y - support.X @ weights[0]
-            squares = np.array([errors @ errors])
+        _, weights, covariance = self._solve_statistics(self.statistics(support), covariances)
+        errors = support.y - support.X @ weights[0]
+        squares = np.array([errors @ errors]) if covariances else np.zeros(0)
         raw = self.scaling.raw_weights(weights)
         sizes, folds = np.array([support.n_rows]), np.full(1, -1, dtype=np.intp)
         return Posterior(raw, sizes, squares, covariance, support.shared_inputs, folds)
@@ -223,8 +220,7 @@ class MixturePrior(Prior):
             assert statistics.side is not None
             b += statistics.side @ model.side.T
         if self.shifts:
-            first = statistics.posterior(model, Want(means=True)).mean
-            shift = mean_shifts(self.shifts, statistics, first)
+            shift = mean_shifts(self.shifts, statistics, statistics.posterior(model, Want(means=True)).mean)
             b = b if shift is None else b + shift
         return b
 

@@ -10,6 +10,7 @@ import numpy as np
 from ..feature_maps.posterior import NOISE_ROWS, TaskSummary
 from ..sources.cuda.moments import CudaMoments
 from ..sources.cuda.tensors import TensorTasks
+from ..tasks.rows import Scaling
 from .mixture import MixturePrior, interpolation
 
 #: Number of tasks that are adapted together.
@@ -23,7 +24,9 @@ def weights_on_device(prior: MixturePrior, tasks: TensorTasks) -> Any:
     if prior.needs_rows:
         raise ValueError("device: features of a task's rows are computed on the CPU; use device=None")
     starts = range(0, len(tasks), BLOCK_TASKS)
-    parts = [_raw(prior, _weights(prior, tasks.slice(start, start + BLOCK_TASKS))) for start in starts]
+    parts = [
+        _raw(prior.scaling, _weights(prior, tasks.slice(start, start + BLOCK_TASKS))) for start in starts
+    ]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -42,16 +45,19 @@ def _weights(prior: MixturePrior, tasks: TensorTasks) -> Any:
     return shift + torch.einsum("tk,tkd->td", posterior.shares, shifted.posterior(prior.model).means)
 
 
-def _mean_shifts(prior: MixturePrior, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
-    """Return the shifts of the prior means, (T, D), as `mean_shifts` does."""
+def _tensor(value: Any, like: Any) -> Any:
     import torch
 
-    total = torch.zeros_like(w)
-    heights = torch.from_numpy(interpolation(prior.shifts, sizes.cpu().numpy())).to(w.device)
+    return torch.tensor(np.asarray(value), dtype=torch.float64, device=like.device)
+
+
+def _mean_shifts(prior: MixturePrior, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
+    """Return the shifts of the prior means, (T, D), as `mean_shifts` does."""
+    total = 0.0 * w
+    heights = _tensor(interpolation(prior.shifts, sizes.cpu().numpy()), w)
     for shift, height in zip(prior.shifts, heights, strict=True):
         if shift.B is not None and shift.summary is not None:
-            psi = _summary(shift.summary, w, gram, cross, square, sizes)
-            B = torch.tensor(shift.B, device=w.device)
+            psi, B = _summary(shift.summary, w, gram, cross, square, sizes), _tensor(shift.B, w)
             total += height[:, None] * (B[:, 0] + psi @ B[:, 1:].T)
     return total
 
@@ -60,31 +66,24 @@ def _summary(summary: TaskSummary, w: Any, gram: Any, cross: Any, square: Any, s
     """Return ψ(s) as `TaskSummary` does."""
     import torch
 
-    def tensor(value: Any) -> Any:
-        return torch.as_tensor(np.array(value), dtype=torch.float64, device=w.device)
-
     def squared_residuals(weights: Any) -> Any:
         fitted = (gram @ weights[..., None])[..., 0]
         return torch.clamp(square + ((fitted - 2.0 * cross) * weights).sum(dim=1), min=0.0)
 
-    centre = tensor(summary.centre)
+    centre = _tensor(summary.centre, w)
     own, common = squared_residuals(w), squared_residuals(centre.expand_as(w))
     noises = torch.stack([own + NOISE_ROWS * summary.noise, common + NOISE_ROWS * summary.spread], dim=1)
     levels = torch.log(noises / (sizes + NOISE_ROWS)[:, None])
-    levels = (levels - tensor(summary.noise_mean)) / tensor(summary.noise_deviation)
-    parts = torch.cat([(w - centre) @ tensor(summary.axes), levels], dim=1)
-    return (parts - tensor(summary.mean)) / summary.norm
+    levels = (levels - _tensor(summary.noise_mean, w)) / _tensor(summary.noise_deviation, w)
+    parts = torch.cat([(w - centre) @ _tensor(summary.axes, w), levels], dim=1)
+    return (parts - _tensor(summary.mean, w)) / summary.norm
 
 
-def _raw(prior: MixturePrior, weights: Any) -> Any:
+def _raw(scaling: Scaling, weights: Any) -> Any:
     """Return weights of the raw columns, as `Scaling.raw_weights` does."""
-    import torch
-
-    scaling = prior.scaling
     if scaling.is_raw:
         return weights
-    out = weights * torch.from_numpy(scaling.weights).to(weights.device)
+    out = weights * _tensor(scaling.weights, weights)
     if scaling.fit_intercept:
-        shift = torch.from_numpy(np.array(scaling.shift[:-1])).to(weights.device)
-        out[:, -1] += scaling.target_shift - out[:, :-1] @ shift
+        out[:, -1] += scaling.target_shift - out[:, :-1] @ _tensor(scaling.shift[:-1], weights)
     return out
