@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,6 @@ from .._utils.records import Record, cached_property
 from .._utils.validation import check_divisor, check_shape
 from ..tasks.episodes import LEAST_QUERY, SupportSampling
 from ..tasks.task_set import TaskSet
-
-if TYPE_CHECKING:
-    from .base import Prior
 
 Array = NDArray[np.float64]
 
@@ -144,7 +141,7 @@ class Errors(NamedTuple):
 
 
 def calibrate(
-    held_out: Iterable[tuple[TaskSet, Prior]],
+    held_out: Iterable[tuple[TaskSet, Any]],
     seed: list[int],
     sampling: SupportSampling,
     n_jobs: int | None = None,

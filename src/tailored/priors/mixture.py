@@ -117,9 +117,12 @@ class MixturePrior(Prior):
         return not self.needs_rows
 
     def weights_on_device(self, tasks: Any) -> Any:
-        from .on_device import weights_on_device  # it imports this module
+        from .on_device import weights_on_device  # only where there is a device
 
         return weights_on_device(self, tasks)
+
+    def shift_factors(self, sizes: Array) -> Array:
+        return interpolation(self.shifts, sizes)
 
     def side_features(self, tasks: TaskSet) -> Array | None:
         """Return v(s) of every task, (T, q)."""

@@ -11,14 +11,13 @@ from ..feature_maps.posterior import NOISE_ROWS, TaskSummary
 from ..sources.cuda.moments import CudaMoments
 from ..sources.cuda.tensors import TensorTasks
 from ..tasks.rows import Scaling
-from .mixture import MixturePrior, interpolation
 
 #: Number of tasks that are adapted together.
 BLOCK_TASKS = 1 << 20
 
 
-def weights_on_device(prior: MixturePrior, tasks: TensorTasks) -> Any:
-    """Return weights (T, d) in the user's units, the intercept last where there is one."""
+def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
+    """Return weights (T, d) in the user's units, the intercept last where there is one; ``prior`` is a `MixturePrior`."""
     import torch
 
     if prior.needs_rows:
@@ -30,7 +29,7 @@ def weights_on_device(prior: MixturePrior, tasks: TensorTasks) -> Any:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _weights(prior: MixturePrior, tasks: TensorTasks) -> Any:
+def _weights(prior: Any, tasks: TensorTasks) -> Any:
     import torch
 
     side = None if tasks.side_tasks is None else prior.side_features(tasks.side_tasks)
@@ -51,10 +50,10 @@ def _tensor(value: Any, like: Any) -> Any:
     return torch.tensor(np.asarray(value), dtype=torch.float64, device=like.device)
 
 
-def _mean_shifts(prior: MixturePrior, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
+def _mean_shifts(prior: Any, w: Any, gram: Any, cross: Any, square: Any, sizes: Any) -> Any:
     """Return the shifts of the prior means, (T, D), as `mean_shifts` does."""
     total = 0.0 * w
-    heights = _tensor(interpolation(prior.shifts, sizes.cpu().numpy()), w)
+    heights = _tensor(prior.shift_factors(sizes.cpu().numpy()), w)
     for shift, height in zip(prior.shifts, heights, strict=True):
         if shift.B is not None and shift.summary is not None:
             psi, B = _summary(shift.summary, w, gram, cross, square, sizes), _tensor(shift.B, w)
