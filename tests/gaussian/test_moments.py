@@ -57,7 +57,7 @@ def test_refining_on_all_tasks_explains_them_better(form):
         mixture = Mixture(np.ones(1), mixture.means[1:2], W[None], mixture.noise)
     sample = statistics.take(np.arange(60))
     diagonal = form.covariance == "diagonal"
-    start = em(sample, mixture, max_iter=30, diagonal=diagonal).mixture
+    start = em(sample, mixture, max_iter=30, restrict=form.restrict).mixture
     found = refine(statistics, form, start)
     before, after = (statistics.posterior(model).log_evidence.sum() for model in (start, found))
     assert after > before + 1.0
