@@ -258,8 +258,14 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     def _inputs(self, X: Any) -> Any:
         """Return rows checked against those of `fit`; columns of tables are found by name."""
+        d, scaling = self.n_features_in_, self._prior.scaling
         if self._encoding is not None:
             X = self._encoding.encode_rows(X)
+        elif self._support is not None and type(X) is np.ndarray and X.dtype == np.float64:
+            # scikit-learn's validation costs more than the prediction of a few rows.
+            is_valid = len(X.shape) == 2 and X.shape[1] == d and len(X) > 0 and scaling.holds(X)
+            if is_valid:
+                return X
         if self._support is None or type(X) is not np.ndarray:
             X = validated(self, X)
         else:
@@ -267,12 +273,12 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             options = {"ensure_min_samples": 0, "ensure_min_features": 0}
             with numbers_of("X"):
                 X = check_array(X, dtype=np.float64, input_name="X", **options)
-            d, name = self.n_features_in_, type(self).__name__
+            name = type(self).__name__
             if X.shape[1] != d:
                 raise ValueError(
                     f"X has {X.shape[1]} features, but {name} is expecting {d} features as input"
                 )
-        self._prior.scaling.check(X, names=getattr(self, "feature_names_in_", None))
+        scaling.check(X, names=getattr(self, "feature_names_in_", None))
         return X
 
     def predict(self, X: Any) -> Array:

@@ -290,10 +290,13 @@ class Scaling(Record):
     def dense(self, X: Any) -> Array:
         """Return scaled rows as a dense array, with the constant column."""
         X = dense(X)
-        if not self.is_raw:
-            d = X.shape[1]
-            X = (X - self.shift[:d]) / self.columns[:d]
-        return with_constant(X) if self.fit_intercept else X
+        if self.is_raw:
+            return with_constant(X) if self.fit_intercept else X
+        d = X.shape[1]
+        out = np.ones((len(X), d + self.fit_intercept))
+        np.subtract(X, self.shift[:d], out=out[:, :d])
+        out[:, :d] /= self.columns[:d]
+        return out
 
     def targets(self, y: Array) -> Array:
         """Return scaled targets."""
