@@ -39,6 +39,7 @@ class Copy:
     """A copy of the tree, in which one mutant stands at a time, with Numba's cache of the tree without any."""
 
     def __init__(self, folder: Path, tests: Path):
+        folder = folder.resolve()  # tests run in another folder
         self.folder, self.cache = folder, folder.parent / "numba"
         self.cache.mkdir(parents=True, exist_ok=True)
         for name in ("src", "benchmarks", "docs"):
