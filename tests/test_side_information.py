@@ -96,7 +96,7 @@ def test_effects_are_generalised_least_squares_with_their_prior(intercept_only, 
 
 
 def test_where_em_ends_the_variances_are_most_likely():
-    """W and σ² are those of the likelihood given Γ: the prior of Γ has no say in them."""
+    """W and σ² maximise the likelihood given Γ; they do not depend on the prior of Γ."""
     statistics, rows, _ = tiny(T=40)
     fit = fit_side(statistics, effects(0.1), GROUPS, max_iter=5000, tol=1e-9)
     b, W, noise = fit.rest.means[0], fit.rest.covariances[0], fit.rest.noise

@@ -198,7 +198,7 @@ def test_columns_in_other_units(target):
 
 
 def test_more_tasks_in_other_units():
-    """From some tasks on the form is chosen on held-out tasks; units have no say in that either."""
+    """With enough tasks the structure is selected on held-out tasks; that does not depend on units either."""
     x, y, groups = draw(seed=4, T=42, n=5, d=2)
     shift, factor, columns = 1e4 * y.std(), -20.0, np.array([1e5, 1e-5])
     first = EmpiricalBayesLearner().fit(x, y, groups=groups)
