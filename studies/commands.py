@@ -51,21 +51,8 @@ def reproduce(
     ] = True,
 ) -> None:
     """Run the paper's experiments: every seed, method and step size; write a table and draw the figures."""
-    command = [
-        *("python", "-m", "studies", "reproduce", *experiments),
-        *_given("--seeds", seeds),
-        *_given("--step-sizes", step_sizes),
-        *(part for name in method or [] for part in ("--method", name)),
-        *_given("--rank", rank),
-        *_given("--jobs", None if jobs == -1 else jobs),
-        *(["--quick"] if quick else []),
-        *_given("--out", out),
-        *_given("--data", data),
-        *([] if figures else ["--no-figures"]),
-        "--resume",
-    ]
     overrides = {"seeds": seeds, "step_sizes": step_sizes, "methods": method, "rank": rank}
-    with explained(resume_command=shlex.join(command)):
+    with explained(_this_command(*([] if resume else ["--resume"]))):
         from .reproduction.config import select_configs
 
         configs = select_configs(experiments, quick=quick, **overrides)
@@ -145,12 +132,13 @@ def benchmark(
 ) -> None:
     """Compare the learners with what a practitioner would use, on the same tasks."""
     # Finished trials are reused, so that the same command goes on.
-    with explained(resume_command=shlex.join(["python", "-m", "studies", *sys.argv[1:]])):
+    with explained(_this_command()):
+        from .benchmark import polls
         from .benchmark.methods import METHODS
         from .benchmark.run import run_benchmark
         from .benchmark.suites import SUITES, seeds_of
-        from .benchmark.tables import summarise, write_tables
-        from .files import make_folder
+        from .benchmark.tables import summarise, to_csv, write_tables
+        from .files import make_folder, write_text
 
         if show_list:
             for name, suite in SUITES.items():
@@ -174,6 +162,8 @@ def benchmark(
             only_finished=only_finished,
         )
         _print_lines(summarise(results), f"Mean absolute error on new tasks, seeds from {first_seed}")
+        if "polls" in suites and not only_finished and polls.missing(None) is None:
+            write_text(out / "polls.csv", to_csv(*polls.stability_table(first_seed)))
         for path in write_tables(results, out):
             say(f"written: {path}")
 
@@ -196,8 +186,8 @@ def explained(resume_command: str | None = None) -> Iterator[None]:
             raise typer.Exit(1) from error
 
 
-def _given(option: str, value: object) -> list[str]:
-    return [] if value is None else [option, str(value)]
+def _this_command(*options: str) -> str:
+    return shlex.join(["python", "-m", "studies", *sys.argv[1:], *options])
 
 
 def _run(configs: list[Any], out: Path, data: Path | None, jobs: int, resume: bool) -> None:

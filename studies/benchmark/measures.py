@@ -7,18 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tailored.losses import Pinball
 from tailored.tasks.rows import mean_error
 from tailored.tasks.task_set import TaskSet
 
-from .methods import QUANTILE, QUANTILE_LEVEL, Array, predictions
+from .methods import Array, predictions
 from .splits import Split
 
 #: Support rows that intervals are judged with besides those that they are calibrated at, where so many are given, and
 #: the coverage that is asked for.
 INTERVAL_ROWS, COVERAGE = (0, 5), 0.9
-#: Support rows that quantiles are judged with (None: all).
-QUANTILE_ROWS = (5, None)
 #: Intervals are judged at a number of rows that at least so many new tasks have.
 FEWEST_TASKS = 5
 
@@ -33,16 +30,24 @@ def cold_errors(method: Any, split: Split, rows: tuple[int, ...], seed: int) -> 
     return {str(n): error(predictions(method, split.given(n, seed), split.query), split.query) for n in rows}
 
 
+def weight_error(method: Any, split: Split) -> float | None:
+    """Mean over the new tasks of ‖ŵ − w‖; None where the true weights are not known."""
+    if split.weights is None:
+        return None
+    found = method.adapt_many(split.support)
+    return float(np.linalg.norm(getattr(found, "coef_", found) - split.weights, axis=1).mean())
+
+
 def calibrated_rows(method: Any) -> list[int]:
     """The numbers of rows that the method's intervals are calibrated at; none where it gives no intervals."""
     calibration = getattr(method, "calibration_", None)
     return [] if calibration is None else sorted({round(float(n)) for n in calibration.rows})
 
 
-def coverage(method: Any, split: Split, seed: int) -> dict[str, tuple[float, float]]:
+def coverage(method: Any, split: Split, rows: tuple[int, ...], seed: int) -> dict[str, tuple[float, float]]:
     """Share of query rows inside their intervals and mean width: means over tasks, by the number of support rows."""
     calibrated = calibrated_rows(method)
-    extra = [n for n in INTERVAL_ROWS if n <= split.support.sizes.min()]
+    extra = [n for n in (*INTERVAL_ROWS, *rows) if n <= split.support.sizes.min()]
     levels = {str(n): split.with_exactly(n, seed) for n in sorted({*extra, *calibrated[:-1]})}
     # The largest number depends on how long the training tasks happen to be.
     levels["most"] = split.with_exactly(calibrated[-1], seed)
@@ -63,25 +68,3 @@ def _intervals(method: Any, support: TaskSet, query: TaskSet, share: float) -> t
         warnings.filterwarnings("ignore", message="coverage: too few tasks", category=UserWarning)
         found = method.predict_tasks(query, support, coverage=share)
     return np.asarray(found["lower"]), np.asarray(found["upper"])
-
-
-def quantiles(method: Any, name: str, split: Split, seed: int) -> dict[str, tuple[float, float]]:
-    """Share of query rows at or below the quantile, and pinball loss: means over tasks, by the number of rows.
-
-    The quantile is what the method predicts if it was asked for one, else the upper end of the interval that
-    leaves as much above it.
-    """
-    out = {}
-    for n in QUANTILE_ROWS:
-        support = split.given(n, seed)
-        if name == QUANTILE:
-            found = predictions(method, support, split.query)
-        else:
-            share = 2.0 * QUANTILE_LEVEL - 1.0
-            found = _intervals(method, support, split.query, share)[1]
-        y, offsets = split.query.y, split.query.offsets
-        out["all" if n is None else str(n)] = (
-            mean_error((y <= found).astype(float), offsets),
-            mean_error(Pinball(QUANTILE_LEVEL).value(found, y), offsets),
-        )
-    return out

@@ -16,7 +16,6 @@ from tailored.baselines import MixedModel
 from tailored.learners.base import MetaLearner
 from tailored.learners.empirical_bayes import EmpiricalBayesLearner
 from tailored.learners.objective import ConditionalLearner, IndependentLearner, UnconditionalLearner
-from tailored.losses import Pinball
 from tailored.tasks import rows
 from tailored.tasks.task_set import TaskSet
 
@@ -30,7 +29,8 @@ Array = NDArray[np.float64]
 WITH_INTERCEPT = "mixed model + intercept"
 #: What this library recommends, and its variants.
 OURS, COMMON, IN_ORDER = "tailored", "tailored + common", "tailored in order"
-QUANTILE, QUANTILE_LEVEL = "tailored quantile", 0.9
+#: Where the error of the weights is measured: posterior means.
+MEANS = "tailored means"
 #: The paper's.
 INDEPENDENT, UNTAILORED, ALGORITHM_1 = (
     "independent",
@@ -66,9 +66,12 @@ class Known:
             raise ValueError("oracle: the environment of this data set is not known")
         return self
 
-    def predict_rows(self, support: TaskSet, query: TaskSet) -> Array:
+    def adapt_many(self, support: TaskSet) -> Array:
         assert self.oracle is not None
-        weights = self.oracle.adapt_many(support)
+        return self.oracle.adapt_many(support)
+
+    def predict_rows(self, support: TaskSet, query: TaskSet) -> Array:
+        weights = self.adapt_many(support)
         return rows.predictions(rows.Rows.of(query, weights.shape[1] > query.n_features), weights)
 
 
@@ -86,13 +89,12 @@ def _before(name: str, kind: Callable[..., Any], **options: Any) -> Method:
     )
 
 
-def _ours(most_seeds: int | None = None, **options: Any) -> Method:
+def _ours(**options: Any) -> Method:
     shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
     return Method(
         lambda split: EmpiricalBayesLearner(**options),
         f"`EmpiricalBayesLearner({shown})`",
         is_asked=bool(options),
-        most_seeds=most_seeds,
     )
 
 
@@ -124,24 +126,9 @@ METHODS: dict[str, Method] = {
     OURS: _ours(),
     COMMON: _ours(common="auto"),
     IN_ORDER: Method(_in_order, '`EmpiricalBayesLearner(order="first", n_support=...)`', is_asked=True),
-    QUANTILE: _ours(10, loss=Pinball(QUANTILE_LEVEL)),
+    MEANS: _ours(loss="squared"),
     ORACLE: Method(lambda split: Known(split.oracle), "Bayes oracle, knows the environment", is_asked=True),
 }
-
-
-def label(name: str) -> str:
-    """What tables call a method."""
-    return METHODS[name].label
-
-
-def is_baseline(name: str) -> bool:
-    """Whether the method is one that existed before this library."""
-    return METHODS[name].is_baseline
-
-
-def missing_program(name: str) -> str | None:
-    """What is not installed that the method needs, in words; None where it can run."""
-    return METHODS[name].missing()
 
 
 def predictions(method: Any, support: TaskSet, query: TaskSet) -> Array:

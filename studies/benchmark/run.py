@@ -19,11 +19,11 @@ from tailored._utils.validation import check_choice
 from ..files import make_folder, write_atomically
 from ..parallel import in_any_order
 from . import measures
-from .methods import METHODS, OURS, QUANTILE, missing_program, predictions
+from .methods import METHODS, OURS, PAIRED, predictions
 from .suites import SUITES
 
 #: Methods of the figure.
-CURVE_METHODS = ("ridge per task", "mixed model", OURS)
+CURVE_METHODS = ("ridge per task", "mixed model", PAIRED, OURS)
 
 #: Seeds of the splits: the same for every data set, or by data set.
 Seeds = Sequence[int] | Mapping[str, Sequence[int]]
@@ -61,8 +61,8 @@ class TrialResult:
     row_rmse: float | None = None
     #: The numbers of rows that the intervals are calibrated at.
     calibrated: list[int] = field(default_factory=list)
-    #: Share of query rows at or below the 90 % quantile, and its pinball loss.
-    quantile: dict[str, tuple[float, float]] = field(default_factory=dict)
+    #: Mean over tasks of ‖ŵ − w‖, after adapting on all support rows; None if the true weights are not known.
+    weight_error: float | None = None
 
 
 class Finished(list[tuple[Trial, TrialResult]]):
@@ -85,10 +85,8 @@ def run_trial(trial: Trial, data: str | None = None) -> TrialResult:
         predicted = predictions(method, split.support, split.query)
         cold = measures.cold_errors(method, split, suite.cold_rows, trial.seed)
         calibrated = measures.calibrated_rows(method)
-        covered = measures.coverage(method, split, trial.seed) if calibrated else {}
-        quantile = {}
-        if QUANTILE in suite.also and trial.method in (OURS, QUANTILE):
-            quantile = measures.quantiles(method, trial.method, split, trial.seed)
+        known_rows = suite.cold_rows if split.oracle else ()
+        covered = measures.coverage(method, split, known_rows, trial.seed) if calibrated else {}
     clipped = None
     if split.target_range is not None:
         clipped = measures.error(np.clip(predicted, *split.target_range), split.query)
@@ -102,7 +100,7 @@ def run_trial(trial: Trial, data: str | None = None) -> TrialResult:
         float(np.abs(left).mean()),
         float(np.sqrt(np.square(left).mean())),
         calibrated,
-        quantile,
+        measures.weight_error(method, split),
     )
 
 
@@ -143,16 +141,7 @@ def run_benchmark(
     """Run what is not there yet; finished trials are kept in ``out`` and reused.
 
     A data set without its local files, or a method without its program, is left out: the reason is printed on
-    standard error and kept in ``skipped`` of the result.  What was finished elsewhere is shown all the same.
-
-    Parameters
-    ----------
-    suites, methods : names in `SUITES` and `METHODS`
-    seeds : of the splits, one sequence for all data sets or a mapping from data sets to theirs (`seeds_of`)
-    out : Path
-        Folder of the finished trials, one JSON file each.
-    data : folder with the data sets instead of downloads
-    only_finished : run nothing
+    standard error and kept in ``skipped`` of the result.  ``only_finished`` runs nothing.
     """
     for name in suites:
         check_choice("data set", name, SUITES)
@@ -185,7 +174,7 @@ def _cannot_run(trials: Sequence[Trial], data: str | None) -> dict[str, str]:
     """Why, by data set and method, some of these trials cannot be run here."""
     reasons = {suite: SUITES[suite].missing(data) for suite in dict.fromkeys(trial.suite for trial in trials)}
     there = [trial for trial in trials if reasons[trial.suite] is None]
-    reasons |= {name: missing_program(name) for name in dict.fromkeys(trial.method for trial in there)}
+    reasons |= {name: METHODS[name].missing() for name in dict.fromkeys(trial.method for trial in there)}
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tailored import datasets
 from tailored.tasks.task_set import TaskSet
 
-from ..theory.bayes import BayesOracle, ClusterOracle, CurveOracle
+from ..theory.bayes import BayesOracle, ClusterOracle, CurveOracle, SubspaceOracle
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Split:
     #: Arguments of the learner that say how rows of new tasks arrive, if they do not arrive at random.
     arrival: Mapping[str, Any] = field(default_factory=dict)
     oracle: BayesOracle | None = None
+    #: The true weights (T, d) of the new tasks, where the error of weights is measured.
+    weights: NDArray[np.float64] | None = None
 
     @property
     def in_order(self) -> bool:
@@ -77,8 +80,13 @@ def clusters(n_clusters: int, **options: Any) -> Load:
 N_NEW = 400
 
 
-def with_oracle(make: Callable[..., Any], n_train: int, n_rows: int, n_given: int, **options: Any) -> Load:
-    """Tasks of `make_clusters` with a hint or of `make_circle`, with ``n_rows`` rows, of which new tasks give ``n_given``."""
+def with_oracle(
+    make: Callable[..., Any], n_train: int, n_rows: int, n_given: int, n_noise: int = 0, **options: Any
+) -> Load:
+    """Tasks of `make_clusters` with a hint or of `make_circle`, with ``n_rows`` rows, of which new tasks give ``n_given``.
+
+    ``n_noise`` standard normal columns are appended to the side information.
+    """
 
     def load(seed: int, data: str | None) -> Split:
         tasks, truth = make(n_train + N_NEW, n_rows=n_rows, random_state=seed, return_truth=True, **options)
@@ -87,9 +95,39 @@ def with_oracle(make: Callable[..., Any], n_train: int, n_rows: int, n_given: in
             oracle = ClusterOracle(truth.bases, truth.noise, truth.hint)
         else:
             oracle = CurveOracle(truth.mean, truth.spread, truth.noise)
+        if n_noise:
+            noise = np.random.default_rng([seed, 2]).standard_normal((len(tasks), n_noise))
+            tasks = tasks.replace(
+                side_info=np.hstack([np.asarray(tasks.side_info), noise]), side_names=None, encoding=None
+            )
         new = tasks[n_train:]
         support, query = new.support_query(n_given, shuffle=False)
         return Split(tasks[:n_train], support, query, new=new, oracle=oracle)
+
+    return load
+
+
+def subspaces(n_train: int, d: int, rank: int, n_rows: int, n_clusters: int = 1) -> Load:
+    """Tasks with w = P u, u ~ N(0, I / rank) and one of orthogonal bases P; inputs and noise are standard normal.
+
+    One cluster is the shared subspace of Tripuraneni, Jin and Jordan.  New tasks have ten query rows more.
+    """
+
+    def load(seed: int, data: str | None) -> Split:
+        rng = np.random.default_rng(seed)
+        frame = np.linalg.qr(rng.standard_normal((d, n_clusters * rank)))[0]
+        bases = frame.T.reshape(n_clusters, rank, d).transpose(0, 2, 1)
+        n_tasks, n_all = n_train + N_NEW, n_rows + 10
+        own = bases[rng.integers(n_clusters, size=n_tasks)]
+        weights = np.einsum("tdr,tr->td", own, rng.standard_normal((n_tasks, rank)) / np.sqrt(rank))
+        X = rng.standard_normal((n_tasks, n_all, d))
+        y = np.einsum("tnd,td->tn", X, weights) + rng.standard_normal((n_tasks, n_all))
+        tasks = TaskSet(X.reshape(-1, d), y.ravel(), np.repeat(np.arange(n_tasks), n_all))
+        support, query = tasks.support_query(n_rows, shuffle=False)
+        oracle = SubspaceOracle(bases, 1.0)
+        return Split(
+            support[:n_train], support[n_train:], query[n_train:], oracle=oracle, weights=weights[n_train:]
+        )
 
     return load
 

@@ -7,8 +7,18 @@ from dataclasses import dataclass
 
 from tailored import datasets
 
-from . import splits
-from .methods import ALGORITHM_1, COMMON, IN_ORDER, ORACLE, OURS, QUANTILE, UNTAILORED, WITH_INTERCEPT
+from . import polls, splits
+from .methods import (
+    ALGORITHM_1,
+    COMMON,
+    IN_ORDER,
+    MEANS,
+    METHODS,
+    ORACLE,
+    OURS,
+    UNTAILORED,
+    WITH_INTERCEPT,
+)
 
 #: Support rows of the cold-start curve, unless a data set has its own.
 COLD_ROWS = (0, 1, 2, 5, 10)
@@ -36,8 +46,8 @@ class Suite:
 
     @property
     def recommended(self) -> str:
-        """The learner that a user would take, who knows how rows come."""
-        return IN_ORDER if self.in_time else OURS
+        """The learner that a user would take, who knows how rows come and what is measured."""
+        return next((name for name in (IN_ORDER, MEANS) if name in self.also), OURS)
 
 
 def seeds_of(suite: str, first: int, n_splits: int | None = None) -> range:
@@ -60,9 +70,7 @@ _TOO_SLOW = (UNTAILORED, ALGORITHM_1)
 _WITHOUT_LEVEL = ("mixed model", *_RATINGS_ONLY)
 
 
-def _multilevel(
-    name: str, n_train: int, n_given: int, *, in_time: bool = False, also: tuple[str, ...] = ()
-) -> Suite:
+def _multilevel(name: str, n_train: int, n_given: int, *, in_time: bool = False) -> Suite:
     def missing(data: str | None) -> str | None:
         try:
             datasets.load_multilevel(name, path=data)
@@ -76,27 +84,33 @@ def _multilevel(
         n_train,
         splits.multilevel(name, n_given, in_time=in_time),
         (*_WITHOUT_LEVEL, *(_TOO_SLOW if n_train > 1000 else ())),
-        (IN_ORDER if in_time else COMMON, *also),
+        (IN_ORDER if in_time else COMMON,),
         missing,
         n_splits=30,
         is_multilevel=True,
     )
 
 
-def _known(description: str, n_train: int, load: splits.Load, rows: tuple[int, ...]) -> Suite:
-    """An environment with an oracle, at these numbers of rows."""
-    return Suite(description, n_train, load, _NO_RATINGS, (ORACLE,), cold_rows=rows)
+def _known(
+    description: str, n_train: int, load: splits.Load, rows: tuple[int, ...], only: str | None = None
+) -> Suite:
+    """An environment with an oracle, at these numbers of rows; ``only`` names the one method to compare it with."""
+    others = _NO_RATINGS if only is None else tuple(set(METHODS) - {only})
+    return Suite(description, n_train, load, others, (ORACLE, *((only,) if only else ())), cold_rows=rows)
+
+
+def _subspaces(n_train: int, d: int, rank: int, n_rows: int, n_clusters: int = 1) -> Suite:
+    """Weights in unknown subspaces, where the error of the weights is measured."""
+    what = "a shared subspace" if n_clusters == 1 else f"{n_clusters} orthogonal subspaces"
+    about = f"weights in {what} of rank {rank}, d = {d}, {n_train:,} tasks; {n_rows} rows given"
+    return _known(about, n_train, splits.subspaces(n_train, d, rank, n_rows, n_clusters), (n_rows,), MEANS)
 
 
 #: Names on the command line.
 SUITES: dict[str, Suite] = {
     "clusters-1": Suite("one cluster: conditioning must not hurt", 800, splits.clusters(1), _NO_RATINGS),
-    "clusters-2": Suite(
-        "the paper's two clusters, d = 20", 800, splits.clusters(2), _NO_RATINGS, (QUANTILE,)
-    ),
-    "clusters-6": Suite(
-        "the paper's six clusters, d = 20", 800, splits.clusters(6), _NO_RATINGS, (QUANTILE,)
-    ),
+    "clusters-2": Suite("the paper's two clusters, d = 20", 800, splits.clusters(2), _NO_RATINGS),
+    "clusters-6": Suite("the paper's six clusters, d = 20", 800, splits.clusters(6), _NO_RATINGS),
     "hint": _known(
         "six clusters, d = 20, and a hint that is right 75 % of the time; 8 rows given",
         600,
@@ -127,6 +141,25 @@ SUITES: dict[str, Suite] = {
         splits.with_oracle(datasets.make_circle, 400, 20, 3, curve="quadratic"),
         (0, 1, 3),
     ),
+    **{
+        f"circle-noise-{n}": _known(
+            f"circle with {n} columns of noise in the side information, {n_train} tasks; 3 rows given",
+            n_train,
+            splits.with_oracle(datasets.make_circle, n_train, 20, 3, n),
+            (3,),
+            OURS,
+        )
+        for n, n_train in ((3, 150), (20, 400), (50, 400))
+    },
+    "hint-noise-50": _known(
+        "hint with 50 columns of noise in the side information; 8 rows given",
+        600,
+        splits.with_oracle(datasets.make_clusters, 600, 40, 8, 50, n_clusters=6, hint=0.7),
+        (1, 3, 8),
+        OURS,
+    ),
+    **{f"subspace-{n}": _subspaces(n, 100, 5, 25) for n in (100, 400, 1600, 6400)},
+    "subspaces-3": _subspaces(600, 60, 3, 20, 3),
     "lenk": Suite("computer survey, 140 / 30 random people", 140, splits.lenk, _NO_RATINGS),
     "movielens": Suite(
         "20 most rated movies, 300 / 100 users",
@@ -139,15 +172,21 @@ SUITES: dict[str, Suite] = {
         350,
         splits.ratings(datasets.fetch_jester, 350, 100),
         _FEW_COLUMNS,
-        (QUANTILE,),
     ),
     "sleepstudy": _multilevel("sleepstudy", 13, 4),
     "oxboys": _multilevel("oxboys", 20, 3),
     "exam": _multilevel("exam", 49, 8),
     "early": _multilevel("early", 78, 1),
     "bdf": _multilevel("bdf", 99, 6),
-    "hsb82": _multilevel("hsb82", 120, 8, also=(QUANTILE,)),
+    "hsb82": _multilevel("hsb82", 120, 8),
     "egsingle": _multilevel("egsingle", 1291, 2),
+    "polls": Suite(
+        "polls of 57 states, 43 to learn from; 5 rows given",
+        43,
+        polls.load,
+        tuple(set(METHODS) - {OURS}),
+        missing=polls.missing,
+    ),
     # The same in the order of time: what comes later is predicted from what came first.
     "sleepstudy-time": _multilevel("sleepstudy", 13, 4, in_time=True),
     "oxboys-time": _multilevel("oxboys", 20, 3, in_time=True),

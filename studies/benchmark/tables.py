@@ -12,10 +12,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..figures.benchmark import BenchmarkDisplay, Curve
+from ..figures.benchmark import BenchmarkDisplay
 from ..files import save_figure, write_text
-from .methods import ALGORITHM_1, COMMON, IN_ORDER, METHODS, ORACLE, OURS, PAIRED, QUANTILE, is_baseline
-from .run import CURVE_METHODS, Trial, TrialResult
+from .methods import (
+    ALGORITHM_1,
+    COMMON,
+    IN_ORDER,
+    MEANS,
+    METHODS,
+    ORACLE,
+    OURS,
+    PAIRED,
+)
+from .run import CURVE_METHODS, Trial, TrialResult, applies
 from .suites import SUITES
 
 Results = Sequence[tuple[Trial, TrialResult]]
@@ -31,7 +40,6 @@ def write_tables(results: Results, out: Path) -> list[Path]:
         "lme4": lme4_table(results),
         "oracle": oracle_table(results),
         "intervals": intervals_table(results),
-        "quantiles": quantiles_table(results),
         "rows": rows_table(results),
     }
     files = []
@@ -80,26 +88,29 @@ class Mean(NamedTuple):
 class Change(NamedTuple):
     """Geometric mean of the ratios of errors on the same seeds, minus one, in percent.
 
-    ``error`` is its standard error and ``upper`` its one-sided 95 % limit from Student's t over the log ratios; both
-    are NaN for a single seed.
+    ``error`` is its standard error, ``upper`` its one-sided 95 % limit from Student's t over the log ratios, and ``t``
+    the statistic; all are NaN for a single seed.  ``overlap`` is the number of new groups per training group where
+    splits share groups (Nadeau and Bengio's corrected t), else zero.
     """
 
     n: int
     value: float
     error: float
     upper: float
+    t: float
 
     @classmethod
-    def of(cls, ours: Iterable[float], theirs: Iterable[float]) -> Change:
+    def of(cls, ours: Iterable[float], theirs: Iterable[float], overlap: float = 0.0) -> Change:
         from scipy import stats
 
         logs = np.log(np.array(list(ours))) - np.log(np.array(list(theirs)))
         ratio, n = float(np.exp(logs.mean())), len(logs)
         if n < 2:
-            return cls(n, 100.0 * (ratio - 1.0), float("nan"), float("nan"))
-        error = float(logs.std(ddof=1) / np.sqrt(n))
+            return cls(n, 100.0 * (ratio - 1.0), *(float("nan"),) * 3)
+        error = float(logs.std(ddof=1) * np.sqrt(1.0 / n + overlap))
         upper = ratio * float(np.exp(stats.t.ppf(0.95, n - 1) * error))
-        return cls(n, 100.0 * (ratio - 1.0), 100.0 * ratio * error, 100.0 * (upper - 1.0))
+        t = float(logs.mean() / error) if error > 0 else float("nan")
+        return cls(n, 100.0 * (ratio - 1.0), 100.0 * ratio * error, 100.0 * (upper - 1.0), t)
 
 
 def of(results: Results, suite: str, method: str) -> dict[int, TrialResult]:
@@ -127,10 +138,10 @@ def _seconds(results: Iterable[TrialResult]) -> float:
 def trials_table(results: Results) -> Table:
     """One line per data set, method, seed and number of support rows."""
     head = ["data_set", "method", "seed", "support", "error", "clipped", "seconds", "coverage"]
-    head += ["width", "row_error", "row_rmse", "below_quantile", "pinball"]
+    head += ["width", "row_error", "row_rmse"]
     lines: list[list[Any]] = []
     for trial, result in results:
-        for rows in dict.fromkeys(["all", *result.cold, *result.coverage, *result.quantile]):
+        for rows in dict.fromkeys(["all", *result.cold, *result.coverage]):
             whole = rows == "all"
             numbers = [
                 result.error if whole else result.cold.get(rows),
@@ -139,7 +150,6 @@ def trials_table(results: Results) -> Table:
                 *result.coverage.get(rows, (None, None)),
                 result.row_error if whole else None,
                 result.row_rmse if whole else None,
-                *result.quantile.get(rows, (None, None)),
             ]
             lines.append([trial.suite, trial.method, trial.seed, rows, *numbers])
     return head, lines
@@ -195,7 +205,7 @@ def summarise(results: Results, *, clipped: bool = False) -> list[Line]:
 
 def _best_baseline(methods: dict[str, dict[int, float]]) -> str:
     """Return the baseline with the lowest error on the seeds that all baselines have; some take fewer."""
-    baselines = {m: by_seed for m, by_seed in methods.items() if is_baseline(m)}
+    baselines = {m: by_seed for m, by_seed in methods.items() if METHODS[m].is_baseline}
     if not baselines:
         return ""
     shared = set.intersection(*(set(by_seed) for by_seed in baselines.values()))
@@ -240,25 +250,19 @@ def compare(results: Results, suite: str, method: str, other: str) -> tuple[Chan
     ours, theirs = pairs(of(results, suite, method), of(results, suite, other))
     if not ours or any(one.row_rmse is None for one in (*ours, *theirs)):
         return None
-    errors = Change.of((one.error for one in ours), (one.error for one in theirs))
-    return errors, Change.of((one.row_rmse or 0.0 for one in ours), (one.row_rmse or 0.0 for one in theirs))
+    n_train = SUITES[suite].n_train
+    overlap = max(5.0, n_train / 3.0) / n_train  # a quarter of the groups is new, at least five
+    errors = Change.of((one.error for one in ours), (one.error for one in theirs), overlap)
+    rmse = Change.of((one.row_rmse or 0.0 for one in ours), (one.row_rmse or 0.0 for one in theirs), overlap)
+    return errors, rmse
 
 
 def lme4_table(results: Results) -> Table:
     """Errors on the multilevel sets against lme4, with the coverage of the intervals."""
-    head = [
-        "data_set",
-        "groups",
-        "method",
-        "splits",
-        "mae_percent",
-        "mae_upper",
-        "rmse_percent",
-        "rmse_upper",
-    ]
-    head += ["coverage", "coverage_error", "fit_seconds", "lme4_seconds"]
+    head = ["data_set", "groups", "method", "splits", "mae_percent", "mae_upper", "mae_t", "rmse_percent"]
+    head += ["rmse_upper", "rmse_t", "coverage", "coverage_error", "fit_seconds", "lme4_seconds"]
     lines: list[list[Any]] = []
-    others = [m for m in METHODS if is_baseline(m) and m != PAIRED]
+    others = [m for m in METHODS if METHODS[m].is_baseline and m != PAIRED]
     for suite in (s for s in _suites(results) if SUITES[s].is_multilevel):
         for method in (OURS, IN_ORDER, COMMON, *others):
             found = compare(results, suite, method, PAIRED)
@@ -268,26 +272,32 @@ def lme4_table(results: Results) -> Table:
             ours, theirs = pairs(of(results, suite, method), of(results, suite, PAIRED))
             inside = [one.coverage["all"][0] for one in ours if "all" in one.coverage]
             covered = Mean.of(inside) if inside else (None, None)
-            ratios = [error.value, error.upper, rmse.value, rmse.upper]
+            ratios = [error.value, error.upper, error.t, rmse.value, rmse.upper, rmse.t]
             times = [_seconds(ours), _seconds(theirs)]
             lines.append([suite, SUITES[suite].n_train, method, error.n, *ratios, *covered, *times])
     return head, lines
 
 
 def oracle_table(results: Results) -> Table:
-    """Errors where the environment is known, against the oracle that knows it."""
-    head = ["data_set", "rows", "method", "seeds", "oracle_mae", "mae", "above_percent", "above_error"]
+    """Errors where the environment is known, against the oracle that knows it; of the weights where they are known."""
+    head = ["data_set", "rows", "method", "seeds", "measure", "oracle_error", "error", "error_error"]
+    head += ["above_percent", "above_error", "coverage", "coverage_error", "fit_seconds"]
     lines: list[list[Any]] = []
     for suite in _suites(results):
         known = of(results, suite, ORACLE)
         for rows in sorted(SUITES[suite].cold_rows, reverse=True) if known else ():
-            for method in (OURS, "mixed model", ALGORITHM_1):
+            for method in (OURS, MEANS, "mixed model", ALGORITHM_1):
                 ours, theirs = pairs(of(results, suite, method), known)
                 if ours:
-                    mine, best = ([one.cold[str(rows)] for one in some] for some in (ours, theirs))
+                    measure = "MAE" if ours[0].weight_error is None else "weights"
+                    mine, best = (
+                        [one.weight_error or one.cold[str(rows)] for one in some] for some in (ours, theirs)
+                    )
                     above = Change.of(mine, best)
-                    means = [Mean.of(best).value, Mean.of(mine).value]
-                    lines.append([suite, rows, method, above.n, *means, above.value, above.error])
+                    inside = [one.coverage[str(rows)][0] for one in ours if str(rows) in one.coverage]
+                    numbers = [Mean.of(best).value, *Mean.of(mine), above.value, above.error]
+                    covered = Mean.of(inside) if inside else (None, None)
+                    lines.append([suite, rows, method, above.n, measure, *numbers, *covered, _seconds(ours)])
     return head, lines
 
 
@@ -306,21 +316,6 @@ def intervals_table(results: Results) -> Table:
     return head, lines
 
 
-def quantiles_table(results: Results) -> Table:
-    """Rows below the 90 % quantile, and its pinball loss against that of the end of the 80 % interval."""
-    head = ["data_set", "rows", "seeds", "below", "below_error", "interval_below", "interval_below_error"]
-    head += ["pinball", "interval_pinball", "change_percent", "change_error"]
-    lines: list[list[Any]] = []
-    for suite in _suites(results):
-        ours, theirs = pairs(of(results, suite, QUANTILE), of(results, suite, OURS))
-        for level in ours[0].quantile if ours and theirs[0].quantile else {}:
-            a, b = (np.array([one.quantile[level] for one in some]).T for some in (ours, theirs))
-            change = Change.of(a[1], b[1])
-            losses = [float(a[1].mean()), float(b[1].mean()), change.value, change.error]
-            lines.append([suite, level, len(ours), *Mean.of(a[0]), *Mean.of(b[0]), *losses])
-    return head, lines
-
-
 def rows_table(results: Results) -> Table:
     """Mean errors of every method by the number of support rows."""
     lines: list[list[Any]] = []
@@ -334,12 +329,9 @@ def rows_table(results: Results) -> Table:
 
 def curves_display(results: Results) -> BenchmarkDisplay:
     """Return the mean errors of the methods of the figure by the number of support rows."""
-    curves: dict[str, dict[str, Curve]] = {}
-    for suite in _suites(results):
-        for method in CURVE_METHODS:
-            cold = [one.cold for one in of(results, suite, method).values() if one.cold]
-            if cold:
-                means = [float(np.mean([one[rows] for one in cold])) for rows in cold[0]]
-                curve = np.array([int(rows) for rows in cold[0]]), np.array(means)
-                curves.setdefault(suite, {})[method] = curve
+    points: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
+    for suite, method, rows, error in rows_table(results)[1]:
+        if method in CURVE_METHODS and applies(CURVE_METHODS[0], suite) and not SUITES[suite].in_time:
+            points[suite][method].append((int(rows), error))
+    curves = {s: {m: np.array(own).T for m, own in by.items()} for s, by in points.items()}
     return BenchmarkDisplay(curves, CURVE_METHODS)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-Curve = tuple[NDArray[np.int64], Array]
 
 
 @dataclass(frozen=True)
@@ -19,13 +18,13 @@ class BenchmarkDisplay:
 
     Attributes
     ----------
-    curves : dict of str to dict of str to (ndarray, ndarray)
-        Positions and mean errors, by data set and method.
+    curves : dict of str to dict of str to ndarray of shape (2, n)
+        Numbers of rows and mean errors, by data set and method.
     methods : sequence of str
-        Up to three methods to draw.  The first may be off by a factor: it does not decide the limits.
+        Up to four methods to draw.  The first may be off by a factor: it does not decide the limits.
     """
 
-    curves: Mapping[str, Mapping[str, Curve]]
+    curves: Mapping[str, Mapping[str, Array]]
     methods: Sequence[str]
 
     def plot(self) -> Any:
@@ -49,8 +48,8 @@ class BenchmarkDisplay:
         axes.flat[0].legend(handles.values(), handles.keys(), fontsize=8, frameon=False, loc="upper right")
         return figure
 
-    def _plot_panel(self, ax: Any, by_method: Mapping[str, Curve]) -> None:
-        looks = ((":", "0.6"), ("--", "0.35"), ("-", "tab:blue"))
+    def _plot_panel(self, ax: Any, by_method: Mapping[str, Array]) -> None:
+        looks = ((":", "0.6"), ("--", "0.35"), ("-.", "tab:orange"), ("-", "tab:blue"))
         for method, (dash, color) in zip(self.methods, looks, strict=False):
             if method in by_method:
                 ax.plot(*by_method[method], dash, color=color, marker="o", markersize=4, label=method)
@@ -59,4 +58,5 @@ class BenchmarkDisplay:
             low, high = float(np.min(np.concatenate(compared))), float(np.max(np.concatenate(compared)))
             if high > low:
                 ax.set_ylim(low - 0.1 * (high - low), high + 0.6 * (high - low))
+        ax.xaxis.get_major_locator().set_params(integer=True)
         ax.spines[["top", "right"]].set_visible(False)

@@ -90,8 +90,8 @@ class ClusterOracle(BayesOracle):
     noise : float
         Standard deviation of the Gaussian noise, above zero.
     hint : float in [0, 1], optional
-        Side information is the indicator (m,) of a cluster: with this probability the task's own, else
-        that of a uniformly random one.  None: side information is not looked at.
+        Side information starts with the indicator (m,) of a cluster: with this probability the task's own,
+        else that of a uniformly random one.  None: side information is not looked at.
     """
 
     bases: Array
@@ -119,7 +119,9 @@ class ClusterOracle(BayesOracle):
         m = len(self.bases)
         if self.hint is None:
             return np.full((len(tasks), m), 1.0 / m)
-        side = np.zeros((len(tasks), 0)) if tasks.side_info is None else np.asarray(tasks.side_info, float)
+        side = np.zeros((len(tasks), 0))
+        if tasks.side_info is not None:
+            side = np.asarray(tasks.side_info, float)[:, :m]
         if side.shape[1] != m or not (np.sort(side, axis=1) == np.eye(m)[-1]).all():
             raise ValueError(
                 f"side_info: hint={self.hint} needs the indicator of one of {m} clusters for each task, "
@@ -142,6 +144,22 @@ class ClusterOracle(BayesOracle):
                 "tm,mdr,tmr->td", responsibilities[batch], self.bases, u, optimize=True
             )
         return responsibilities, weights
+
+
+@dataclass(frozen=True)
+class SubspaceOracle(BayesOracle):
+    """Bayes oracle of weights ``w = P_j u`` with ``u ~ N(0, I / r)`` and equally likely clusters j."""
+
+    bases: Array  # the ``P_j``, (m, d, r)
+    noise: float  # standard deviation
+
+    def adapt_many(self, tasks: TaskSet) -> Array:
+        gram, moment = _statistics(tasks, self.bases, self.noise)
+        r = gram.shape[-1]
+        precision = gram + r * np.eye(r)
+        u = np.linalg.solve(precision, moment[..., None])[..., 0]
+        log_evidence = 0.5 * ((moment * u).sum(axis=-1) - np.linalg.slogdet(precision)[1])
+        return np.einsum("tm,mdr,tmr->td", softmax(log_evidence, axis=1), self.bases, u, optimize=True)
 
 
 def _statistics(tasks: TaskSet, bases: Array, noise: float) -> tuple[Array, Array]:
@@ -230,7 +248,7 @@ class CurveOracle(BayesOracle):
     Parameters
     ----------
     mean : callable
-        Prior mean (T, d) of the weights at side information (T, q): `CircleTruth.mean`.
+        Prior mean (T, d) of the weights at the first column (T, 1) of the side information: `CircleTruth.mean`.
     spread, noise : float
         Standard deviation of the weights around the curve, and of the noise (above zero).
     """
@@ -246,7 +264,7 @@ class CurveOracle(BayesOracle):
     def adapt_many(self, tasks: TaskSet) -> Array:
         if tasks.side_info is None:
             raise ValueError("side_info: these tasks have none, and the curve is indexed by it.")
-        prior = np.asarray(self.mean(np.asarray(tasks.side_info, dtype=float)), dtype=float)
+        prior = np.asarray(self.mean(np.asarray(tasks.side_info, dtype=float)[:, :1]), dtype=float)
         XX, Xy = _sums(tasks)
         system = XX * self.spread**2 + self.noise**2 * np.eye(tasks.n_features)
         right = self.spread**2 * (Xy - np.einsum("tij,tj->ti", XX, prior))

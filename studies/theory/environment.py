@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tailored._utils.records import cached_property
 from tailored._utils.validation import check_choice, check_int, check_nonnegative, check_positive
+from tailored.datasets._synthetic import on_sphere
 from tailored.losses import get_loss
 from tailored.tasks.task_set import Task, TaskSet
 from tailored.theory._linalg import Array, check_covariance, check_probabilities, power, spectrum
@@ -231,12 +232,6 @@ class Environment:
         labels, offsets = np.arange(n_tasks), n * np.arange(n_tasks + 1)
         tasks = TaskSet.from_arrays(X.reshape(-1, self.d), y.ravel(), offsets, labels, side)
         return Sample(tasks, weights, clusters)
-
-
-def on_sphere(rng: np.random.Generator, n: int, d: int) -> Array:
-    """n points, uniform on the unit sphere of R^d."""
-    points = rng.standard_normal((n, d))
-    return points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
 def _orthogonal_bases(rng: np.random.Generator, m: int, d: int, rank: int) -> Array:

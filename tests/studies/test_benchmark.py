@@ -121,7 +121,8 @@ def test_ratios_pair_the_splits(monkeypatch):
     logs = np.log([1 / 1.1, 1.2 / 1.35, 0.9])
     assert error.n == 3
     assert error.value == pytest.approx(100 * np.exp(logs.mean()) - 100)
-    margin = 2.919986 * logs.std(ddof=1) / np.sqrt(3)  # Student's t with two degrees of freedom, 95 %
+    # Student's t with two degrees of freedom, 95 %; five new groups for nine of training.
+    margin = 2.919986 * logs.std(ddof=1) * np.sqrt(1 / 3 + 5 / 9)
     assert error.upper == pytest.approx(100 * np.exp(logs.mean() + margin) - 100, rel=1e-5)
     assert rmse.value == pytest.approx(100 * np.exp(np.log([2 / 2.1, 2 / 1.9, 1.9 / 1.8]).mean()) - 100)
     _, (line,) = lme4_table(results)
@@ -208,7 +209,7 @@ def test_command_writes_tables_and_figures(tiny, tmp_path):
     ]
     stored = json.loads((tmp_path / "out" / "cells" / "tiny_task-mean_200_all.json").read_text())
     scores = ["error", "seconds", "clipped", "cold", "coverage", "row_error", "row_rmse"]
-    assert list(stored) == [*scores, "calibrated", "quantile"]
+    assert list(stored) == [*scores, "calibrated", "weight_error"]
     assert f"{stored['error']:.6g}" in (tmp_path / "out" / "trials.csv").read_text()
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {
