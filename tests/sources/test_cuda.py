@@ -18,6 +18,7 @@ from tailored.sources.cuda.moments import CudaMoments, _component, _congruence, 
 from tailored.sources.cuda.tensors import TensorTasks, check_device, is_tensor
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
+from tests.sources.test_sources import low_rank_frame
 
 
 def present() -> bool:
@@ -234,27 +235,33 @@ def test_sums_of_the_factor_model_are_those_of_the_cpu(rank, has_intercept):
 
 
 @on_a_gpu
-def test_a_fit_on_the_device_is_that_of_the_cpu(monkeypatch):
+@pytest.mark.parametrize("low_rank", [False, True])
+def test_a_fit_on_the_device_is_that_of_the_cpu(low_rank, monkeypatch):
     import torch
 
-    from tailored.learners import empirical_bayes as empirical_bayes
+    from tailored.empirical_bayes import data
 
     tasks = ragged(400, 4)
+    if low_rank:
+        columns = {"task": "user", "target": "y", "side_columns": ["age", "other"]}
+        tasks = TaskSet.from_frame(low_rank_frame(300), **columns)
+        monkeypatch.setattr(data, "WIDE", 7)
     kept = tasks[tasks.sizes > 0]
     # A sample of 150 tasks, refined on all of them: here from their rows, there on the device.
     monkeypatch.setattr(Reservoir.__init__, "__defaults__", (150, *Reservoir.__init__.__defaults__[1:]))
-    monkeypatch.setattr(empirical_bayes, "SAMPLE_TASKS", 150)
-    monkeypatch.setattr(empirical_bayes, "LARGEST_STATISTICS", 0)
     here = EmpiricalBayesLearner().fit(kept)
     there = EmpiricalBayesLearner(device="cuda").fit(kept)
     assert here.structure_ == there.structure_
+    assert (here.structure_["kind"] == "low rank") == low_rank
+    assert here.side_structure_ == there.side_structure_
     assert here.n_tasks_seen_ == there.n_tasks_seen_ == len(kept)
+    np.testing.assert_allclose(there.prior_.model.covariances, here.prior_.model.covariances, atol=1e-8)
     np.testing.assert_allclose(
         there.adapt_many(kept).weights_, here.adapt_many(kept).weights_, rtol=1e-4, atol=1e-5
     )
     X, y = (torch.tensor(part, device="cuda") for part in (kept.X, kept.y))
     groups = torch.tensor(np.repeat(kept.labels, kept.sizes), device="cuda")
-    tensors = EmpiricalBayesLearner(device="cuda").fit(X, y, groups=groups)
+    tensors = EmpiricalBayesLearner(device="cuda").fit(X, y, groups=groups, side_info=kept.side_info)
     np.testing.assert_allclose(
         tensors.adapt_many(kept).weights_, there.adapt_many(kept).weights_, rtol=1e-6, atol=1e-8
     )

@@ -5,7 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tailored import TaskSet, scan
+from tailored import EmpiricalBayesLearner, TaskSet, scan
+from tailored.empirical_bayes import data, selection
+from tailored.gaussian import moments, rows
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.sources import dask as dask_source
@@ -85,3 +87,47 @@ def test_sources_agree(make, subtract, frame, monkeypatch, tmp_path):
     # Negligible shares are left out of the second sums.
     np.testing.assert_allclose(second.sums.counts, first.sums.counts, atol=1e-3)
     source.close()
+
+
+def low_rank_frame(n_tasks, n_features=7, n_rows=6, seed=0):
+    """Return rows whose coefficients have two directions and follow one of two columns of the side information."""
+    rng = np.random.default_rng(seed)
+    B = np.linalg.qr(rng.standard_normal((n_features, 2)))[0]
+    user, age = np.repeat(np.arange(n_tasks), n_rows), rng.standard_normal((n_tasks, 2))
+    w = (2.0 * rng.standard_normal((n_tasks, 2)) + 2.0 * age[:, :1] * [1.0, -1.0]) @ B.T
+    X = rng.standard_normal((len(user), n_features))
+    frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(n_features)])
+    y = np.sum(X * w[user], axis=1) + 0.3 * rng.standard_normal(len(user))
+    return frame.assign(y=y, user=user, age=age[user, 0], other=age[user, 1])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(("size", "compiled"), [(5000, True), (60, False)])
+def test_low_rank_and_relevance_are_the_same_from_all_sources(size, compiled, monkeypatch):
+    """With fewer tasks than a sample contains, and with more; from second moments, and from rows."""
+    dd = pytest.importorskip("dask.dataframe", reason="needs Dask")
+    monkeypatch.setattr(data, "WIDE", 7)
+    monkeypatch.setattr(selection, "MOST_FACTORS", 2)
+    monkeypatch.setattr(EmpiricalBayesLearner, "_n_folds", 2)
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (size, *Reservoir.__init__.__defaults__[1:]))
+    for module in (rows, moments):
+        monkeypatch.setattr(module, "COMPILED_COLUMNS", 64 if compiled else 6)
+    monkeypatch.setattr(rows, "ROWS_PER_COLUMN", 0.5 if compiled else 2.0)
+    frame, columns = low_rank_frame(90), {**COLUMNS, "side_columns": ["age", "other"]}
+    tasks = TaskSet.from_frame(frame, **columns)
+    expected = EmpiricalBayesLearner(loss="squared").fit(tasks)
+    assert expected.structure_["kind"] == "low rank"
+    assert expected.side_structure_["columns"] == [0]
+    assert expected.predict(frame[list(tasks.feature_names)], groups=frame["user"]).shape == (len(frame),)
+    stream = EmpiricalBayesLearner(loss="squared").partial_fit(tasks)
+    dask_frame = dd.from_pandas(frame, npartitions=3, sort=False)
+    others = [
+        stream,
+        *(EmpiricalBayesLearner(loss="squared").fit(scan(f, **columns)) for f in (frame, dask_frame)),
+    ]
+    for other in others:
+        assert other.structure_ == expected.structure_
+        assert other.n_tasks_seen_ == 90
+        for name in ("means", "covariances", "side", "noise"):
+            found, value = (getattr(learner.prior_.model, name) for learner in (other, expected))
+            np.testing.assert_allclose(found, value, atol=1e-8)

@@ -99,11 +99,7 @@ class TrainingData:
 
     @property
     def has_many_columns(self) -> bool:
-        """Return whether several hundred steps of T d³ operations would take hours."""
-        d = self.tasks.n_features + self.settings.fit_intercept
-        if d <= FEW_COLUMNS or len(self) * d**3 <= LARGEST_WORK:
-            return False
-        return d > DENSE_COLUMNS or _is_mostly_zero(self.tasks)
+        return has_many_columns(self.tasks, self.tasks.n_features + self.settings.fit_intercept)
 
     @property
     def is_wide(self) -> bool:
@@ -190,6 +186,13 @@ class TrainingData:
         means = task_means(support.y, support.offsets)
         prediction = np.repeat(np.where(support.sizes > 0, means, overall), query.sizes)
         return self.errors(episodes, prediction, n_tasks)
+
+
+def has_many_columns(tasks: TaskSet, d: int) -> bool:
+    """Return whether several hundred steps of T d³ operations would take hours."""
+    if d <= FEW_COLUMNS or len(tasks) * d**3 <= LARGEST_WORK:
+        return False
+    return d > DENSE_COLUMNS or _is_mostly_zero(tasks)
 
 
 def known_mean(errors: Array) -> float:

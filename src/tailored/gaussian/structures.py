@@ -49,8 +49,6 @@ GATE_PENALTIES, GATE_STEPS = (1.0, 10.0), 20
 REFINING_STEPS = 20
 #: Thresholds below which eigenvalues of W are dropped, relative to the largest.
 TRUNCATIONS = (0.0, 0.01, 0.05)
-#: Largest number of tasks that low rank is fitted to before EM on all tasks.
-LOW_RANK_TASKS = 4000
 
 
 @dataclass(frozen=True)
@@ -338,18 +336,14 @@ class StructureFitter:
     def _low_rank(self, structure: Structure) -> Mixture:
         assert structure.n_factors is not None
         assert structure.calibration is not None
-        T, some = len(self.tasks), self.tasks
-        if T > LOW_RANK_TASKS:
-            some = some.take(np.sort(np.random.default_rng(self.seed).permutation(T)[:LOW_RANK_TASKS]))
         model = fit_low_rank(
-            RotatedTasks.of(some, self.has_intercept),
+            RotatedTasks.of(self.tasks, self.has_intercept),
             structure.n_factors,
             structure.n_components,
             structure.rank,
             seed=self.seed,
         )
-        mixture = model.scaled(structure.calibration).mixture()
-        return mixture if T <= LOW_RANK_TASKS else refine(self.tasks, structure, mixture)
+        return model.scaled(structure.calibration).mixture()
 
     def _shrunk(self, structure: Structure) -> Mixture:
         """Run EM from the next weaker shrinkage, or from the plain mixed model."""

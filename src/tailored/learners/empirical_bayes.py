@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_choice, is_integer, name_some, outside
-from ..empirical_bayes.data import Settings, TrainingData
+from ..empirical_bayes.data import Settings, TrainingData, has_many_columns
 from ..empirical_bayes.learn import Learned, learn, learn_with_regressor
 from ..empirical_bayes.streaming import RunningModel, Stream
 from ..exceptions import UnhelpfulWarning
@@ -32,7 +32,6 @@ from ..sources.cuda.tensors import TensorTasks, check_device, is_tensor
 from ..sources.dask import DaskSource
 from ..sources.disk import DiskSource, digest_tasks
 from ..sources.memory import MemorySource
-from ..sources.reservoir import SAMPLE_TASKS
 from ..sources.scan import TaskScan
 from ..tasks.episodes import SupportSampling
 from ..tasks.reading import positions_of
@@ -198,14 +197,7 @@ class EmpiricalBayesLearner(MetaLearner):
             tasks = self._read(X, y, groups, side_info, reset=True)
             if sample_weight is not None:
                 tasks = repeat_rows(tasks, sample_weight, groups, from_rows=not isinstance(X, TaskSet))
-            d = tasks.n_features + bool(self.fit_intercept)
-            if d <= COMPILED_COLUMNS and self.device is not None and len(tasks) > SAMPLE_TASKS:
-                tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
-                self._fit_source(DeviceSource(tensors, seed, tasks), seed, validation)
-            elif d <= COMPILED_COLUMNS and len(tasks) * d * d > LARGEST_STATISTICS:
-                self._fit_source(MemorySource(tasks, seed), seed, validation)
-            else:
-                self._fit_tasks(tasks, seed, validation)
+            self._fit_tasks(tasks, seed, validation)
         return self
 
     def partial_fit(
@@ -243,10 +235,17 @@ class EmpiricalBayesLearner(MetaLearner):
         return self
 
     def _fit_tasks(self, tasks: TaskSet, seed: int, validation: TaskSet | None) -> None:
-        """Learn from tasks in memory, and start a stream with them."""
-        held_out = None if validation is None else self._read_held_out(validation)
-        if held_out is not None and len(tasks.y):
-            Scaling.of(tasks, self.fit_intercept).check(held_out.X, held_out.y, names=tasks.feature_names)
+        """Learn from tasks in memory, and start a stream with them; more tasks than a sample contains are a source."""
+        d = tasks.n_features + bool(self.fit_intercept)
+        source: TaskSource = MemorySource(tasks, seed, joblib.effective_n_jobs(self.n_jobs))
+        sample, is_small = source.reservoir, len(tasks) * d * d <= LARGEST_STATISTICS
+        if not sample.is_whole and not has_many_columns(sample.sample, d):
+            if self.device is not None and d <= COMPILED_COLUMNS:
+                tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
+                source, is_small = DeviceSource(tensors, seed, tasks), False
+            self._fit_source(source, seed, validation, known=tasks if is_small else None)
+            return
+        held_out = self._check_held_out(tasks, validation)
         self._stream, _ = Stream.begin(seed).take(tasks, held_out)
         learned, known = self._learn(tasks, held_out, self._clip(tasks.y))
         self._store(learned, positions_of(tasks.labels, known.labels), tasks)
@@ -270,13 +269,25 @@ class EmpiricalBayesLearner(MetaLearner):
         self.n_tasks_seen_ = self._stream.n_tasks
         self._remember(tasks)
 
-    def _fit_source(self, source: TaskSource, seed: int, validation: TaskSet | None) -> None:
-        """Learn from the sample of a source, then fit the selected model to all tasks, whose posterior is not stored."""
+    def _check_held_out(self, tasks: TaskSet, validation: TaskSet | None) -> TaskSet | None:
+        """Return the validation tasks, whose numbers must not overflow in the scaling of the training tasks."""
+        held_out = None if validation is None else self._read_held_out(validation)
+        if held_out is not None and len(tasks.y):
+            Scaling.of(tasks, self.fit_intercept).check(held_out.X, held_out.y, names=tasks.feature_names)
+        return held_out
+
+    def _fit_source(
+        self, source: TaskSource, seed: int, validation: TaskSet | None, known: TaskSet | None = None
+    ) -> None:
+        """Learn from the sample of a source, then fit the selected model to all tasks.
+
+        Only the posterior of the tasks ``known`` is stored, which are all tasks of the source or None.
+        """
         sample = self._read(source.reservoir.sample, reset=True)
         if source.reservoir.is_whole:
             self._fit_tasks(sample, seed, validation)
             return
-        held_out = None if validation is None else self._read_held_out(validation)
+        held_out = self._check_held_out(sample, validation)
         stream, _ = Stream.begin(seed).take(sample, held_out)
         self._stream = replace(stream, sample=source.reservoir)
         ordered = sample.in_label_order(seed)
@@ -294,6 +305,9 @@ class EmpiricalBayesLearner(MetaLearner):
         n = self.n_tasks_seen_ = learned.training_summary.n_tasks + len(held_out or ())
         self._stream = replace(self._stream, n_tasks=n, n_selected=n, running=RunningModel.of(learned))
         source.close()
+        if known is not None:
+            shared, positions = learned.shared, positions_of(known.labels, ordered.labels)
+            self._remember(known, None if shared is None else shared.folds_of(positions))
 
     def _learn(
         self,

@@ -1,4 +1,4 @@
-"""Tasks in memory whose statistics would not fit into memory: compute them block by block at each EM step."""
+"""Tasks in memory, more than a sample contains.  Statistics that would not fit are computed again at each step of EM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .._utils.records import cached_property
 from ..gaussian.mixture import Mixture
-from ..gaussian.moments import Summed, Totals
+from ..gaussian.moments import LARGEST_STATISTICS, Summed, Totals
 from ..gaussian.rows import Tasks, statistics_of
 from ..tasks.reading import label_keys
 from ..tasks.rows import Scaling
@@ -36,12 +36,12 @@ class RowBlock:
         return len(self.scaling.columns)
 
     def totals(self) -> Totals:
-        return self._statistics().totals()
+        return self.statistics().totals()
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
-        return self._statistics().sums(model, shares)
+        return self.statistics().sums(model, shares)
 
-    def _statistics(self) -> Tasks:
+    def statistics(self) -> Tasks:
         return statistics_of(self.tasks[self.index], self.scaling, self.side)
 
 
@@ -51,6 +51,7 @@ class MemorySource:
 
     tasks: TaskSet
     seed: int
+    n_threads: int = 1
 
     @cached_property
     def reservoir(self) -> Reservoir:
@@ -62,13 +63,17 @@ class MemorySource:
 
     def statistics(self, read: Reader) -> Statistics:
         """Return blocks of tasks, sorted by the hash of their labels."""
-        size = max(1, BLOCK_FLOATS // len(read.scaling.columns) ** 2)
+        d = len(read.scaling.columns)
+        size = max(1, BLOCK_FLOATS // d**2)
         order = np.argsort(label_keys(self.tasks.labels, self.seed), kind="stable")
         index = [order[start : start + size] for start in range(0, len(order), size)]
         tasks = self._residual_tasks(read, size)
         side = [None if read.side is None else read.side(self.tasks[block]) for block in index]
         # Each block copies its rows when it is summed: sorting all rows at once would take their memory twice.
-        return Blocks([RowBlock(tasks, block, read.scaling, v) for block, v in zip(index, side, strict=True)])
+        blocks = [RowBlock(tasks, block, read.scaling, v) for block, v in zip(index, side, strict=True)]
+        if len(tasks) * d * d <= LARGEST_STATISTICS:
+            return Blocks([block.statistics() for block in blocks], self.n_threads)
+        return Blocks(blocks, self.n_threads)
 
     def _residual_tasks(self, read: Reader, size: int) -> TaskSet:
         if read.residuals is None:
