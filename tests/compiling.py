@@ -12,9 +12,12 @@ from scipy import sparse
 def compile_kernels():
     """Call every kernel that Python calls, by the functions of the library that use it."""
     from tailored import EmpiricalBayesLearner
+    from tailored.gaussian.em import fit_mixed_model
     from tailored.gaussian.factor_em import FactorModel, factor_sums
     from tailored.gaussian.factors import FactorRows
     from tailored.gaussian.kernels import invert_all
+    from tailored.gaussian.responses import RESPONSES
+    from tailored.gaussian.sites import ResponseRows
     from tailored.losses import get_loss
     from tailored.representation.exact import tridiagonal_values
     from tailored.within.solving import WITHIN, solve
@@ -29,6 +32,8 @@ def compile_kernels():
             for inner in WITHIN:
                 solve(X[:4], np.sign(y[:4]), np.eye(2), get_loss(loss), inner=inner)
     invert_all(np.eye(2)[None], 0.0)
+    binary = ResponseRows(X, (y > 0) * 1.0, starts, RESPONSES["bernoulli"](), np.zeros(24), np.ones(24))
+    fit_mixed_model(binary, max_iter=1)
     one_hot = sparse.csr_array(np.eye(4)[np.arange(24) % 4])
     model = FactorModel.start(4, 1, has_intercept=True, n_side=0, seed=[0])
     factor_sums(model, FactorRows(one_hot, y, starts, np.empty((6, 0))))

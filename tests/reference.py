@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
+import scipy.special
+import scipy.stats
 
 # --- losses -------------------------------------------------------------------------------------------------
 
@@ -464,3 +466,39 @@ def mixture_posterior(X, y, proportions, means, covariances, noise):
     mean = sum(r[k] * m[k] for k in range(len(r)))
     covariance = sum(r[k] * (C[k] + np.outer(m[k] - mean, m[k] - mean)) for k in range(len(r)))
     return MixturePosterior(float(log_evidence), r, m, C, mean, covariance)
+
+
+# --- other responses ----------------------------------------------------------------------------------------
+
+
+def response_log_likelihood(name, y, f, dispersion=None):
+    """log p(y | f) of a target: logit link for "bernoulli", log link for counts."""
+    if name == "bernoulli":
+        return scipy.stats.bernoulli.logpmf(y, scipy.special.expit(f))
+    if name == "poisson":
+        return scipy.stats.poisson.logpmf(y, np.exp(f))
+    return scipy.stats.nbinom.logpmf(y, 1.0 / dispersion, 1.0 / (1.0 + dispersion * np.exp(f)))
+
+
+def response_posterior(X, y, name, b, W, *, dispersion=None, offset=0.0, weights=1.0, n_draws=None):
+    """log p(y), E(w | y) and Cov(w | y) under w ~ N(b, W), on a grid over W's range; from draws of the prior if n_draws."""
+    values, vectors = np.linalg.eigh(W)
+    kept = values > 1e-9
+    L = vectors[:, kept] * np.sqrt(values[kept])
+    p = L.shape[1]
+    if n_draws:
+        u, log_weights = np.random.default_rng(0).normal(size=(n_draws, p)), np.zeros(n_draws)
+    else:
+        axis = np.linspace(-8.0, 8.0, (1, 3001, 301, 61)[p])
+        u = np.stack([g.ravel() for g in np.meshgrid(*[axis] * p)], axis=1) if p else np.zeros((1, 0))
+        log_weights = -0.5 * (u**2).sum(axis=1)
+    joint = log_weights - scipy.special.logsumexp(log_weights)
+    w = b + u @ L.T
+    for x, target, shift, power in zip(
+        X, y, np.broadcast_to(offset, len(y)), np.broadcast_to(weights, len(y)), strict=True
+    ):
+        joint = joint + power * response_log_likelihood(name, target, w @ x + shift, dispersion)
+    log_evidence = scipy.special.logsumexp(joint)
+    r = np.exp(joint - log_evidence)
+    mean = r @ w
+    return log_evidence, mean, (r[:, None] * (w - mean)).T @ (w - mean)

@@ -17,6 +17,8 @@ from scipy.optimize import minimize
 from .mixture import Mixture, Want, log_gates
 from .moments import NEGLIGIBLE, Moments, Summed, Sums, Totals, influence
 from .rows import TaskRows, Tasks
+from .scoring import Scoring
+from .sites import ResponseRows
 
 Array = NDArray[np.float64]
 
@@ -102,6 +104,9 @@ def em(
     accelerate : bool
         Use Anderson acceleration (without mixing weights); combinations that lower the evidence are rejected.
     """
+    if isinstance(source, ResponseRows) and start.n_components == 1:
+        diagonal = restrict is not None and not np.triu(restrict(np.ones_like(start.covariances))[0], 1).any()
+        return EMResult(*Scoring(source, learn_mean, diagonal, shrinkage)(start, max_iter))
     totals = source.totals()
     mixture, previous, n_iter = start, -np.inf, 0
     n_tasks = max(totals.n_tasks, 1)
@@ -309,6 +314,9 @@ def fit_mixed_model(
 
 def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Array]]:
     """Yield, for batches of tasks, XᵀV⁻¹X (T, d, d) and XᵀV⁻¹y (T, d) with V = σ²I + XWXᵀ, for one component."""
+    if isinstance(tasks, ResponseRows):
+        yield slice(None), *tasks.information(model)
+        return
     size = max(1, BATCH_FLOATS // tasks.n_features**2)
     for start in range(0, len(tasks), size):
         part = slice(start, start + size)

@@ -1,0 +1,132 @@
+"""Maximum likelihood for one component and targets that are not Gaussian, by scoring steps.
+
+EM needs hundreds of steps where rows carry little information.  Here the parameters of a step are relative to the current
+model, ``b + Lβ`` and ``L (I + Δ)`` with a lower triangular Δ, so that the score of a task is E(u) and E(uuᵀ) − I (Fisher's
+identity).  The information is the sum of the outer products of the scores of tasks, damped as by Levenberg and Marquardt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..tasks.rows import segment_sums
+from .mixture import Mixture
+from .sites import ResponseRows, root_of
+
+Array = NDArray[np.float64]
+
+#: Number of tasks that a fit starts on.
+SAMPLE = 8000
+#: Largest entries of a step: of Δ, and of β in standard deviations of the coefficients.
+LARGEST_STEP, LARGEST_MOVE = 0.7, 2.0
+#: First damping, its factors after a step up and after one down, and the largest.
+DAMPING, LESS, MORE, MOST = 0.03, 0.2, 6.0, 1e4
+#: Expected gains in log evidence below this end the fit; it is about a tenth of a standard error.
+LEAST_GAIN = 0.005
+#: Difference of the logarithm of a dispersion, for its score.
+DIFFERENCE = 0.05
+#: Largest root mean square of a random part of f; separated targets have no maximum of the likelihood.
+LARGEST_SCALE = 50.0
+
+
+class _Point(NamedTuple):
+    """A model with its log evidence, the same with the logarithm of the prior of W, gradient and information."""
+
+    model: Mixture
+    root: Array
+    log_evidence: float
+    value: float
+    gradient: Array
+    information: Array
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Scoring steps for tasks.  ``shrinkage`` is that of `tailored.gaussian.em`.
+
+    W keeps its range.  Means of coefficients without variance are learned with the others.
+    """
+
+    tasks: ResponseRows
+    learn_mean: bool = True
+    diagonal: bool = False
+    shrinkage: Any = None
+
+    def __call__(self, start: Mixture, max_iter: int) -> tuple[Mixture, float, int]:
+        """Return the model of highest evidence, its log evidence per task, and the number of steps."""
+        T, n_steps, damping = len(self.tasks), 0, DAMPING
+        if T > 2 * SAMPLE:
+            some = self.tasks.take(slice(None, None, T // SAMPLE))
+            start, _, n_steps = replace(self, tasks=some)(start, max_iter)
+        point = self._evaluate(replace(start, noise=self.tasks.response.noise(start.noise)))
+        for _ in range(max_iter):
+            gain, moved = self._step(point, damping)
+            if gain < LEAST_GAIN or damping > MOST:
+                break
+            new, n_steps = self._evaluate(moved), n_steps + 1
+            is_better = new.value >= point.value
+            point, damping = (new, LESS * damping) if is_better else (point, MORE * damping)
+        return point.model, point.log_evidence / max(T, 1), n_steps
+
+    def _evaluate(self, model: Mixture) -> _Point:
+        tasks, root = self.tasks, root_of(model, 0)
+        d, p = root.shape
+        fixed = self.learn_mean and p < d
+        found = tasks.directions(model.means[0], root, model.noise, slopes=fixed)
+        i, j = self._entries(p)
+        squares = found.covariances[:, i, j] + found.means[:, i] * found.means[:, j] - (i == j)
+        scores = [found.means[:, : p if self.learn_mean and not fixed else 0], squares]
+        if fixed:
+            scores[0] = segment_sums(found.slopes[:, None] * tasks.X, tasks.starts)
+        if tasks.response.has_dispersion:
+            ends = (
+                tasks.directions(model.means[0], root, model.noise * np.exp(h)).log_evidence
+                for h in (DIFFERENCE, -DIFFERENCE)
+            )
+            scores.append(((next(ends) - next(ends)) / (2.0 * DIFFERENCE))[:, None])
+        each = np.hstack(scores)
+        gradient, information = each.sum(axis=0), each.T @ each
+        value = log_evidence = float(found.log_evidence.sum())
+        if self.shrinkage is not None and p:
+            # As pseudo-tasks with known coefficients.
+            n, inverse = self.shrinkage.n_tasks, np.linalg.pinv(root)
+            target = inverse @ self.shrinkage.target @ inverse.T
+            at = slice(scores[0].shape[1], scores[0].shape[1] + len(i))
+            gradient[at] += n * (target[i, j] - (i == j))
+            information[at, at] += n * np.diag(1.0 + (i == j))
+            value -= 0.5 * n * float(np.trace(target) + np.linalg.slogdet(root.T @ root)[1])
+        return _Point(model, root, log_evidence, value, gradient, information)
+
+    def _entries(self, p: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return rows and columns of the entries of Δ."""
+        return (np.arange(p), np.arange(p)) if self.diagonal else np.tril_indices(p)
+
+    def _step(self, point: _Point, damping: float) -> tuple[float, Mixture]:
+        """Return the expected gain of an undamped step, and the model after a damped one."""
+        model, root, p = point.model, point.root, point.root.shape[1]
+        sizes = np.diag(point.information)
+        used = sizes > 1e-12 * max(sizes.max(initial=0.0), 1e-300)
+        H, g = point.information[np.ix_(used, used)], point.gradient[used]
+        if not used.any():
+            return 0.0, model
+        gain = 0.5 * float(g @ np.linalg.lstsq(H + 1e-9 * np.diag(np.diag(H)), g, rcond=None)[0])
+        step = np.zeros(len(used))
+        step[used] = np.linalg.solve(H + damping * np.diag(np.diag(H)), g)
+        i, j = self._entries(p)
+        n_means = len(step) - len(i) - self.tasks.response.has_dispersion
+        moves, entries, rest = np.split(step, [n_means, n_means + len(i)])
+        move = root @ moves if n_means == p else moves
+        largest = max(np.abs(entries).max(initial=0.0), np.abs(rest).max(initial=0.0)) / LARGEST_STEP
+        largest = max(largest, np.abs(moves).max(initial=0.0) / LARGEST_MOVE, 1.0)
+        change = np.eye(p)
+        change[i, j] = np.where(i == j, np.exp(entries / largest), entries / largest)
+        new = root @ change
+        if p and np.abs(new).max() > LARGEST_SCALE:
+            new *= LARGEST_SCALE / np.abs(new).max()
+        mean = model.means[0] + (move / largest if n_means else 0.0)
+        noise = model.noise * float(np.exp(rest.sum() / largest))
+        return gain, replace(model, means=mean[None], covariances=(new @ new.T)[None], noise=noise)

@@ -1,0 +1,591 @@
+"""Rows of tasks whose targets are not Gaussian, and the posterior of their coefficients.
+
+With ``f = <x, w>`` the log-likelihood of a row is ``y f − h(f)`` plus a constant (`tailored.gaussian.responses`), concave in f.
+Under a component, w = b + Lu with standard normal u.  For every task:
+
+1. Expectation propagation (Minka, 2001) replaces each row by a *site* ``exp(ν a − ½ τ a²)`` of ``a = <x, Lu>``, whose
+   product with the prior is a Gaussian.  One row at a time, moments of the exact row with the other sites are matched.
+2. With at most `MOST_DIRECTIONS` columns of L, Gauss-Hermite nodes are placed by this Gaussian and weighted by the exact
+   likelihood and prior (Naylor and Smith, 1982), which gives evidence, mean and covariance.  Expectation propagation alone
+   underestimates large variances of small tasks by about 10 %.  With more columns its own evidence and moments are used.
+
+Evidence and moments under the components then have the same meaning as for Gaussian targets, so EM, mixtures and mixing
+weights do not depend on the response.  The noise variance of the model is 1, or the dispersion of a negative binomial response.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from .._utils.records import cached_property
+from .._utils.threads import in_threads
+from ..tasks.rows import Rows, Scaling, frozen, predictions, segment_sums
+from ..tasks.task_set import TaskSet, rows_of_tasks
+from .kernels import ENTRY, PART, keep_separate, second_moments
+from .mixture import EVIDENCE, RANK_TOLERANCE, Mixture, Want
+from .moments import NO_SUMS, Expected, Sums, TaskStatistics, Totals, log_priors
+from .responses import BERNOULLI, POISSON, Response
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+#: Largest number of columns of L for quadrature, and the nodes along each, the direction with the largest variance last.
+MOST_DIRECTIONS = 3
+NODES = ((), (21,), (9, 15), (5, 5, 9))
+#: Nodes of the moments of one row, tolerance and sweeps of expectation propagation: to place nodes, and as the result.
+PLACING = 7, 0.1, 10
+FINAL = 15, 1e-5, 100
+#: Exponents are limited so that products of a few exponentials are finite.
+LARGEST_EXPONENT, LARGEST_FACTOR = 690.0, 170.0
+#: Likelihood ratios are limited, so that logarithms are only needed every few rows.
+LARGEST_RATIO, ROWS_PER_LOG = 1e30, 8
+#: Tasks that one thread handles at a time.
+BLOCK = 4096
+#: Rows with a smaller prior variance of f have no site, and precisions of sites are at least this multiple of it.
+LEAST = 1e-12
+
+
+class Directions(NamedTuple):
+    """Posterior of u under one component."""
+
+    log_evidence: Array  # (T,)
+    means: Array  # (T, p)
+    covariances: Array  # (T, p, p)
+    precisions: Array  # (N,) τ
+    slopes: Array  # (N,) E(∂ log p(y | f) / ∂f); length 0 if they were not requested
+
+
+@dataclass(frozen=True)
+class ResponseRows(TaskStatistics):
+    """Rows of T tasks with targets of another response; see `TaskStatistics`."""
+
+    X: Array  # (N, d)
+    y: Array  # (N,)
+    starts: Index  # (T + 1,) first row of each task, and N
+    response: Response
+    offset: Array  # (N,) added to f, the logarithm of an exposure for example
+    weights: Array  # (N,) powers of the likelihood
+    side: Array | None = None  # (T, q) features v(s) of the side information
+    n_threads: int = 1
+
+    @classmethod
+    def of(
+        cls, tasks: TaskSet, units: Scaling, response: Response, side: Array | None = None
+    ) -> ResponseRows:
+        """Return the scaled rows of tasks; targets are not scaled."""
+        n = len(tasks.y)
+        return cls(units.dense(tasks.X), tasks.y, tasks.offsets, response, np.zeros(n), np.ones(n), side)
+
+    @property
+    def n_features(self) -> int:
+        return self.X.shape[1]
+
+    @cached_property
+    def sizes(self) -> Array:
+        """Numbers of rows, (T,)."""
+        return np.diff(self.starts).astype(float)
+
+    def take(self, index: NDArray[np.intp] | slice) -> ResponseRows:
+        """Return the tasks at these positions."""
+        at, starts = rows_of_tasks(self.starts, np.arange(len(self))[index])
+        X, y, offset, weights = (part[at] for part in (self.X, self.y, self.offset, self.weights))
+        side = None if self.side is None else self.side[index]
+        return ResponseRows(X, y, starts, self.response, offset, weights, side, self.n_threads)
+
+    def shifted(self, weights: Array) -> ResponseRows:
+        """Return the tasks for the remaining coefficients, given a part (T, d) of them."""
+        return replace(self, offset=self.offset + predictions(Rows(self.X, self.y, self.starts), weights))
+
+    def totals(self) -> Totals:
+        """Return the least squares problem of one fit to all rows: its weights and working targets at the maximum."""
+        b, noise = self.pooled
+        f = self.X @ b + self.offset
+        slope, curvature = self.response.derivatives(self.y, f, noise)
+        weights = self.weights * curvature
+        working = self.weights * slope + weights * (self.X @ b)
+        gram, cross, n = self.X.T @ (weights[:, None] * self.X), working @ self.X, float(len(self.y))
+        # The mean squared residual is the noise of the model.
+        return Totals(len(self), n, n * noise + float(cross @ b), cross, gram)
+
+    @cached_property
+    def pooled(self) -> tuple[Array, float]:
+        """The coefficients (d,) and the dispersion of one fit to all rows."""
+        return self.response.pooled_fit(self.X, self.y, self.offset, self.weights)
+
+    @cached_property
+    def gram(self) -> Array:
+        """XᵀX of each task, weighted as in `totals`, (T, d, d)."""
+        b, noise = self.pooled
+        curvature = self.response.derivatives(self.y, self.X @ b + self.offset, noise)[1]
+        return self._grams(self.weights * curvature)
+
+    def _grams(self, weights: Array) -> Array:
+        """Return the weighted second moments of the rows of each task, (T, d, d)."""
+        T, d = len(self), self.n_features
+        gram, rows = np.empty((T, d, d)), frozen(np.sqrt(weights)[:, None] * self.X)
+        nothing = np.empty((T, d)), np.empty(T)
+        unit = frozen(np.zeros(d)), frozen(np.ones(d)), 0.0, 1.0
+        second_moments(rows, frozen(self.y), frozen(self.starts, np.int64), *unit, gram, *nothing)
+        return gram
+
+    def information(self, model: Mixture) -> tuple[Array, Array]:
+        """Return the information A (T, d, d) about the prior mean of each task under one component, and a (T, d).
+
+        Near the prior mean b + Γ v(s) of the model, a − A b is the score; A is that of the sites.
+        """
+        root, effects = root_of(model, 0), model.effects(self.side)
+        rest = self if effects is None else self.shifted(effects)
+        found = rest.directions(model.means[0], root, model.noise, slopes=True)
+        P = self._grams(found.precisions)
+        PL = P @ root
+        A = P - PL @ np.linalg.solve(np.eye(root.shape[1]) + root.T @ PL, PL.transpose(0, 2, 1))
+        b = model.means[0] + (0.0 if effects is None else effects)
+        score = segment_sums(found.slopes[:, None] * self.X, self.starts)
+        return A, score + np.matmul(A, np.broadcast_to(b, score.shape)[:, :, None])[:, :, 0]
+
+    def posterior(
+        self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
+    ) -> Expected:
+        T, (K, d) = len(self), model.means.shape
+        effects = model.effects(self.side)
+        rest = self if effects is None else self.shifted(effects)
+        joint = log_priors(model, self.side, T, among)
+        deviations, within = np.zeros((T, K, d)), []
+        for k in range(K):
+            root = root_of(model, k)
+            found = rest.directions(model.means[k], root, model.noise, joint[:, k] > -np.inf)
+            joint[:, k] += found.log_evidence
+            deviations[:, k] = found.means @ root.T
+            within.append((root, found.covariances))
+        largest = joint.max(axis=1, keepdims=True)
+        log_evidence = (largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True)))[:, 0]
+        shares = np.exp(joint - log_evidence[:, None])
+        covariances = np.zeros((T if want.covariances else 0, d, d))
+        if want.covariances:
+            for k, (root, C) in enumerate(within):
+                covariances += root @ (shares[:, k, None, None] * C) @ root.T
+        sums = NO_SUMS
+        if want.sums:
+            first = np.einsum("tk,tkd->kd", shares, deviations)
+            second = np.stack(
+                [(v * r[:, None]).T @ v for v, r in zip(deviations.transpose(1, 0, 2), shares.T, strict=True)]
+            )
+            for k, (root, C) in enumerate(within):
+                second[k] += root @ np.tensordot(shares[:, k], C, 1) @ root.T
+            # The noise variance of the next model is that of this one.
+            residual = self.response.noise(model.noise) * float(len(self.y))
+            sums = Sums(float(log_evidence.sum()), shares.sum(axis=0), first, second, residual)
+        means = np.zeros((0, K, d))
+        if want.means:
+            means = model.means + deviations
+            means += 0.0 if effects is None else effects[:, None]
+        return Expected(log_evidence, shares, means, covariances, sums)
+
+    def directions(
+        self,
+        b: Array,
+        root: Array,
+        noise: float,
+        used: NDArray[np.bool_] | None = None,
+        *,
+        slopes: bool = False,
+    ) -> Directions:
+        """Return the posterior of u, w = b + Lu with L = ``root`` (d, p), of the tasks that are ``used``."""
+        T, N, p = len(self), len(self.y), root.shape[1]
+        rows = np.ascontiguousarray(self.X @ root)
+        f = self.X @ b + self.offset
+        used = np.ones(T, np.bool_) if used is None else used
+        found = Directions(
+            np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p)), np.zeros(N), np.zeros(N if slopes else 0)
+        )
+        linear = np.zeros(N)
+        is_exact = p <= MOST_DIRECTIONS
+        n_nodes, tol, max_sweeps = PLACING if is_exact else FINAL
+        nodes = *one_direction(n_nodes), *grid(NODES[p] if is_exact else ())
+        shape = 1.0 / noise
+        data = rows, f, self.y, self.weights, self.starts, used
+
+        def run(first: int, last: int) -> None:
+            _pass(first, last, *data, self.response.code, shape, *nodes, tol, max_sweeps, linear, *found)
+
+        blocks = [(start, min(start + BLOCK, T)) for start in range(0, T, BLOCK)]
+        in_threads(run, blocks, self.n_threads)
+        constants = segment_sums(self.weights * self.response.constants(self.y, noise), self.starts)
+        return found._replace(log_evidence=found.log_evidence + constants)
+
+
+def root_of(model: Mixture, k: int) -> Array:
+    """Return L (d, p) with LLᵀ = W_k; its columns have increasing length."""
+    c = model.components.of[k]
+    values, vectors = model.eigen[0][c], model.eigen[1][c]
+    kept = values > RANK_TOLERANCE * max(values[-1], np.finfo(float).tiny)
+    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+
+
+@cache
+def one_direction(n_nodes: int) -> tuple[Array, Array]:
+    """Return nodes for the standard normal density, and log weights of an integral without this density."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
+    return frozen(nodes), frozen(np.log(weights / weights.sum()) + 0.5 * nodes**2)
+
+
+@cache
+def grid(numbers: tuple[int, ...]) -> tuple[Index, Array, Array, Array]:
+    """Return the numbers of nodes (p,), their positions on each axis (p, m), all nodes (J, p), and log weights (J,)."""
+    p, most = len(numbers), max(numbers, default=1)
+    axes, nodes, weights = np.zeros((p, most)), np.zeros((1, 0)), np.zeros(1)
+    for k, n in enumerate(numbers):
+        axes[k, :n], logs = one_direction(n)
+        nodes = np.hstack([np.tile(nodes, (n, 1)), np.repeat(axes[k, :n], len(nodes))[:, None]])
+        weights = (logs[:, None] + weights).ravel()
+    return frozen(np.array(numbers, np.int64), np.int64), frozen(axes), frozen(nodes), frozen(weights)
+
+
+# --- the compiled pass -------------------------------------------------------------------------------------------
+
+
+@njit(**PART)
+def _exponential(f: float) -> float:
+    return np.exp(min(max(f, -LARGEST_EXPONENT), LARGEST_EXPONENT))
+
+
+@njit(**PART)
+def _value(code: int, shape: float, y: float, E: float) -> float:
+    """Return h of a row at E = exp(f); ``shape`` is 1 / dispersion."""
+    if code == POISSON:
+        return E
+    return np.log1p(E) if code == BERNOULLI else (y + shape) * np.log1p(E / shape)
+
+
+@njit(**PART)
+def _slopes(code: int, shape: float, y: float, E: float) -> tuple[float, float]:
+    """Return h' and h'' of a row at E = exp(f)."""
+    if code == POISSON:
+        return E, E
+    factor, p = (1.0, E / (1.0 + E)) if code == BERNOULLI else (y + shape, E / (shape + E))
+    return factor * p, factor * p * (1.0 - p)
+
+
+@njit(**PART)
+def _tilted(
+    code: int, shape: float, y: float, v: float, mean: float, variance: float, nodes: Array, logs: Array
+) -> tuple[float, float, float]:
+    """Return log ∫ p(y | f)ᵛ N(f; mean, variance) df, and mean and variance of the normalised integrand.
+
+    Nodes are placed at the mode and scaled by the curvature there.  The mode is between the mean and a step of steepest
+    ascent from it, because the likelihood is log-concave.
+    """
+    keep_separate()
+    f, low, high = mean, 0.0, 0.0
+    curvature = 0.0
+    for step in range(100):
+        slope, curvature = _slopes(code, shape, y, _exponential(f))
+        slope = v * (y - slope) - (f - mean) / variance
+        curvature = v * curvature + 1.0 / variance
+        if step == 0:
+            end = mean + variance * slope
+            low, high = min(mean, end), max(mean, end)
+        elif slope > 0.0:
+            low = f
+        else:
+            high = f
+        new = f + slope / curvature
+        if step == 0 and code != BERNOULLI:
+            # The mode is close to log y where the count is informative.
+            k = v * (y + 0.5) * (1.0 if code == POISSON else shape / (shape + y))
+            new = (mean / variance + k * np.log(y + 0.5)) / (1.0 / variance + k)
+        # Newton steps from the right of the mode of a count have length one.
+        if not low < new < high or step % 4 == 3:
+            new = 0.5 * (low + high)
+        if (new - f) ** 2 * curvature < 0.0025:
+            break
+        f = new
+    scale = 1.0 / np.sqrt(curvature)
+    top = v * (y * f - _value(code, shape, y, _exponential(f))) - 0.5 * (f - mean) ** 2 / variance
+    total, first, second = 0.0, 0.0, 0.0
+    for j in range(len(nodes)):
+        x = f + scale * nodes[j]
+        h = _value(code, shape, y, _exponential(x))
+        weight = np.exp(v * (y * x - h) - 0.5 * (x - mean) ** 2 / variance - top + logs[j])
+        total += weight
+        first += weight * nodes[j]
+        second += weight * nodes[j] ** 2
+    first /= total
+    second = second / total - first * first
+    return top + np.log(total * scale / np.sqrt(variance)), f + scale * first, scale * scale * second
+
+
+@njit(**PART)
+def _gaussian(
+    rows: Array,
+    tau: Array,
+    linear: Array,
+    first: int,
+    last: int,
+    mean: Array,
+    S: Array,
+    C: Array,
+    work: Array,
+) -> float:
+    """Write mean and covariance S of the prior times the sites, and the upper triangular C with S = CCᵀ; return log |S|."""
+    keep_separate()
+    p = len(mean)
+    for a in range(p):
+        work[p, a] = 0.0
+        for b in range(a + 1):
+            work[a, b] = 1.0 if a == b else 0.0
+    for i in range(first, last):
+        for a in range(p):
+            work[p, a] += linear[i] * rows[i, a]
+            scaled = tau[i] * rows[i, a]
+            for b in range(a + 1):
+                work[a, b] += scaled * rows[i, b]
+    log_determinant = 0.0
+    for a in range(p):
+        for b in range(a + 1):
+            total = work[a, b]
+            for c in range(b):
+                total -= work[a, c] * work[b, c]
+            work[a, b] = np.sqrt(total) if a == b else total / work[b, b]
+        log_determinant -= 2.0 * np.log(work[a, a])
+    # C is the transposed inverse of the factor.
+    for a in range(p):
+        C[a, a] = 1.0 / work[a, a]
+        for b in range(a):
+            total = 0.0
+            for c in range(b, a):
+                total += work[a, c] * C[b, c]
+            C[b, a], C[a, b] = -total / work[a, a], 0.0
+    for a in range(p):
+        for b in range(a + 1):
+            total = 0.0
+            for c in range(a, p):
+                total += C[a, c] * C[b, c]
+            S[a, b] = S[b, a] = total
+    for a in range(p):
+        mean[a] = 0.0
+        for b in range(p):
+            mean[a] += S[a, b] * work[p, b]
+    return log_determinant
+
+
+@njit(**PART)
+def _propagate(
+    code: int,
+    shape: float,
+    data: tuple[Array, Array, Array, Array],
+    first: int,
+    last: int,
+    nodes: Array,
+    logs: Array,
+    sites: tuple[Array, Array],
+    mean: Array,
+    S: Array,
+    g: Array,
+    tol: float,
+) -> tuple[float, float]:
+    """Update the sites of a task one after another, with mean and S; return the largest change and Σ log constants."""
+    keep_separate()
+    (rows, f, y, v), (tau, linear), p = data, sites, len(mean)
+    largest, constants = 0.0, 0.0
+    for i in range(first, last):
+        s, m = 0.0, 0.0
+        for a in range(p):
+            g[a] = 0.0
+            for b in range(p):
+                g[a] += S[a, b] * rows[i, b]
+            s += g[a] * rows[i, a]
+            m += mean[a] * rows[i, a]
+        if s < LEAST:
+            constants += v[i] * (y[i] * f[i] - _value(code, shape, y[i], _exponential(f[i])))
+            continue
+        rest = max(1.0 - tau[i] * s, 1e-6)
+        variance, cavity = s / rest, (m - s * linear[i]) / rest
+        log_z, new_mean, new_variance = _tilted(code, shape, y[i], v[i], f[i] + cavity, variance, nodes, logs)
+        new_mean -= f[i]
+        constants += log_z - 0.5 * (m * m / s - cavity * cavity / variance + np.log(rest))
+        if tol == 0.0:
+            continue
+        more = max(1.0 / new_variance - 1.0 / variance, LEAST / variance) - tau[i]
+        shift = new_mean / new_variance - cavity / variance - linear[i]
+        tau[i] += more
+        linear[i] += shift
+        change, grown = shift - more * m, 1.0 + more * s
+        largest = max(largest, abs(more) * s, abs(change) * np.sqrt(s))
+        for a in range(p):
+            mean[a] += change / grown * g[a]
+            for b in range(p):
+                S[a, b] -= more / grown * g[a] * g[b]
+    return largest, constants
+
+
+@njit(**PART)
+def _exponentials(x: Array, centre: float, numbers: Index, axes: Array, C: Array, E: Array) -> None:
+    """Write exp(f) of a row at all nodes; f is a sum over the axes, so that few exponentials are needed."""
+    keep_separate()
+    E[0], n = np.exp(min(max(centre, -LARGEST_FACTOR), LARGEST_FACTOR)), 1
+    for k in range(len(numbers)):
+        slope, m = 0.0, numbers[k]
+        for a in range(k + 1):
+            slope += x[a] * C[a, k]
+        for j in range(m - 1, -1, -1):
+            factor = np.exp(min(max(slope * axes[k, j], -LARGEST_FACTOR), LARGEST_FACTOR))
+            for o in range(n):
+                E[j * n + o] = E[o] * factor
+        n *= m
+
+
+@njit(**PART)
+def _integrate(
+    code: int,
+    shape: float,
+    data: tuple[Array, Array, Array, Array],
+    first: int,
+    last: int,
+    grid: tuple[Index, Array, Array, Array],
+    mean: Array,
+    S: Array,
+    C: Array,
+    work: Array,
+    slopes: Array,
+) -> float:
+    """Return the log evidence by quadrature at nodes mean + Cz, and write mean and covariance S of u, and slopes."""
+    keep_separate()
+    (rows, f, y, v), (numbers, axes, nodes, logs) = data, grid
+    p, J = len(mean), len(logs)
+    # h summed over rows at each node, products of rows without a logarithm so far, and exp(f) of one row.
+    h, product, E = work[0], work[1], work[2]
+    for j in range(J):
+        h[j], product[j] = 0.0, 1.0
+    constant, linear = 0.0, np.zeros(p)
+    for i in range(first, last):
+        centre = f[i]
+        for a in range(p):
+            centre += rows[i, a] * mean[a]
+            linear[a] += v[i] * y[i] * rows[i, a]
+        constant += v[i] * y[i] * f[i]
+        _exponentials(rows[i], centre, numbers, axes, C, E)
+        if code == BERNOULLI and v[i] == 1.0:
+            for j in range(J):
+                product[j] *= 1.0 + min(E[j], LARGEST_RATIO)
+            if (i - first) % ROWS_PER_LOG == ROWS_PER_LOG - 1 or i == last - 1:
+                for j in range(J):
+                    h[j] += np.log(product[j])
+                    product[j] = 1.0
+        elif code == POISSON:
+            for j in range(J):
+                h[j] += v[i] * E[j]
+        else:
+            for j in range(J):
+                h[j] += v[i] * _value(code, shape, y[i], E[j])
+    largest = -np.inf
+    for j in range(J):
+        value = logs[j] - h[j] - np.log(product[j])
+        for a in range(p):
+            u = mean[a]
+            for b in range(a, p):
+                u += C[a, b] * nodes[j, b]
+            value += linear[a] * u - 0.5 * u * u
+        h[j] = value
+        largest = max(largest, value)
+    total = 0.0
+    for j in range(J):
+        h[j] = np.exp(h[j] - largest)
+        total += h[j]
+    log_evidence = constant + largest + np.log(total)
+    moments, z = np.zeros((p, p)), np.zeros(p)
+    for j in range(J):
+        h[j] /= total
+        for a in range(p):
+            z[a] += h[j] * nodes[j, a]
+            for b in range(a + 1):
+                moments[a, b] += h[j] * nodes[j, a] * nodes[j, b]
+    if len(slopes):
+        for i in range(first, last):
+            centre = f[i]
+            for a in range(p):
+                centre += rows[i, a] * mean[a]
+            _exponentials(rows[i], centre, numbers, axes, C, E)
+            expected = 0.0
+            for j in range(J):
+                expected += h[j] * _slopes(code, shape, y[i], E[j])[0]
+            slopes[i] = v[i] * (y[i] - expected)
+    for a in range(p):
+        log_evidence += np.log(C[a, a])
+        for b in range(a, p):
+            mean[a] += C[a, b] * z[b]
+        for b in range(a + 1):
+            moments[a, b] -= z[a] * z[b]
+            moments[b, a] = moments[a, b]
+    for a in range(p):
+        for b in range(p):
+            total = 0.0
+            for c in range(a, p):
+                for e in range(b, p):
+                    total += C[a, c] * moments[c, e] * C[b, e]
+            S[a, b] = total
+    return log_evidence
+
+
+@njit(**ENTRY)
+def _pass(
+    begin: int,
+    end: int,
+    rows: Array,
+    f: Array,
+    y: Array,
+    v: Array,
+    starts: Index,
+    used: NDArray[np.bool_],
+    code: int,
+    shape: float,
+    nodes: Array,
+    logs: Array,
+    numbers: Index,
+    axes: Array,
+    grid_nodes: Array,
+    grid_logs: Array,
+    tol: float,
+    max_sweeps: int,
+    linear: Array,
+    log_evidence: Array,
+    means: Array,
+    covariances: Array,
+    tau: Array,
+    slopes: Array,
+) -> None:
+    """Write the posterior of the tasks ``begin`` to ``end - 1``; see `ResponseRows.directions`."""
+    p = rows.shape[1]
+    data, sites, grid = (rows, f, y, v), (tau, linear), (numbers, axes, grid_nodes, grid_logs)
+    is_exact = p == len(numbers)
+    C, work, wide = np.zeros((p, p)), np.zeros((p + 2, p)), np.zeros((3, len(grid_logs)))
+    for t in range(begin, end):
+        if not used[t]:
+            continue
+        first, last, mean, S = starts[t], starts[t + 1], means[t], covariances[t]
+        _gaussian(rows, tau, linear, first, last, mean, S, C, work)
+        for _ in range(max_sweeps if p else 0):
+            change = _propagate(code, shape, data, first, last, nodes, logs, sites, mean, S, work[p], tol)[0]
+            if change < tol:
+                break
+        log_determinant = _gaussian(rows, tau, linear, first, last, mean, S, C, work)
+        if is_exact:
+            log_evidence[t] = _integrate(code, shape, data, first, last, grid, mean, S, C, wide, slopes)
+            continue
+        total = 0.5 * log_determinant
+        for i in range(first, last):
+            m = 0.0
+            for a in range(p):
+                m += rows[i, a] * mean[a]
+            total += 0.5 * linear[i] * m
+            if len(slopes):
+                slopes[i] = linear[i] - tau[i] * m
+        log_evidence[t] = (
+            total + _propagate(code, shape, data, first, last, nodes, logs, sites, mean, S, work[p], 0.0)[1]
+        )

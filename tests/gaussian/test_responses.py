@@ -1,0 +1,217 @@
+"""Binary and count responses: posteriors, fits and predictions, compared with brute-force integration."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from tailored.gaussian.em import em, fit_mixed_model, most_likely_mean, precisions
+from tailored.gaussian.mixture import Mixture
+from tailored.gaussian.moments import Want
+from tailored.gaussian.responses import RESPONSES
+from tailored.gaussian.sites import ResponseRows
+from tests.reference import response_log_likelihood, response_posterior
+
+ALL = Want(means=True, covariances=True, sums=True)
+DISPERSION = 0.4
+
+
+def draw(name, f, rng):
+    """Return targets with the linear predictors f."""
+    if name == "bernoulli":
+        return (rng.random(len(f)) < scipy.special.expit(f)).astype(float)
+    mean = np.exp(f)
+    return rng.poisson(mean if name == "poisson" else mean * rng.gamma(1 / DISPERSION, DISPERSION, len(f)))
+
+
+def environment(name, roots, sizes, *, means=None, seed=0, constant=True):
+    """Return rows of tasks whose coefficients have the covariances LLᵀ of ``roots`` (K, d, p)."""
+    rng, d = np.random.default_rng(seed), roots.shape[1]
+    means = np.zeros(roots.shape[:2]) if means is None else means
+    X, T = rng.normal(size=(sum(sizes), d)), len(sizes)
+    X[:, -1] = 1.0 if constant else X[:, -1]
+    component = rng.integers(len(roots), size=T)
+    w = means[component] + np.einsum("tdp,tp->td", roots[component], rng.normal(size=(T, roots.shape[2])))
+    y = draw(name, np.einsum("nd,nd->n", X, np.repeat(w, sizes, axis=0)), rng).astype(float)
+    starts = np.append(0, np.cumsum(sizes))
+    rows = ResponseRows(X, y, starts, RESPONSES[name](), np.zeros(len(y)), np.ones(len(y)))
+    covariances = roots @ roots.transpose(0, 2, 1)
+    return rows, Mixture(np.full(len(roots), 1 / len(roots)), means, covariances, DISPERSION)
+
+
+def reference(rows, t, b, W, **options):
+    at = slice(rows.starts[t], rows.starts[t + 1])
+    options |= {"dispersion": DISPERSION, "offset": rows.offset[at], "weights": rows.weights[at]}
+    return response_posterior(rows.X[at], rows.y[at], rows.response.name, b, W, **options)
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+@pytest.mark.parametrize("p", [0, 1, 2, 3])
+def test_posterior_is_that_of_a_grid(name, p):
+    # In three dimensions W is singular for p < 3; the first task has no rows.
+    roots = np.random.default_rng(p).normal(size=(1, 3, p)) * (1.0 if name == "bernoulli" else 0.5)
+    rows, model = environment(name, roots, [0, 1, 3, 9], means=np.array([[0.5, -0.3, 0.2]]))
+    rng = np.random.default_rng(1)
+    rows = replace(rows, offset=rng.normal(size=13), weights=rng.choice([0.5, 1.0, 2.0], size=13))
+    found = rows.posterior(model, ALL)
+    for t in range(len(rows)):
+        log_evidence, mean, covariance = reference(rows, t, model.means[0], model.covariances[0])
+        assert found.log_evidence[t] == pytest.approx(log_evidence, abs=4e-3)
+        np.testing.assert_allclose(found.mean[t], mean, atol=5e-3)
+        np.testing.assert_allclose(found.covariances[t], covariance, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_posterior_of_many_directions_is_close_to_importance_sampling(name):
+    roots = 0.4 * np.random.default_rng(3).normal(size=(1, 5, 5))
+    rows, model = environment(name, roots, [6] * 3)
+    found = rows.posterior(model, ALL)
+    for t in range(len(rows)):
+        log_evidence, mean, covariance = reference(
+            rows, t, model.means[0], model.covariances[0], n_draws=100_000
+        )
+        assert found.log_evidence[t] == pytest.approx(log_evidence, abs=0.03)
+        np.testing.assert_allclose(found.mean[t], mean, atol=0.03)
+        np.testing.assert_allclose(found.covariances[t], covariance, atol=0.05)
+
+
+def test_large_counts_and_misfitted_rows_are_finite():
+    y = np.array([0.0, 900.0, 1e6, 3.0])
+    rows = ResponseRows(
+        np.ones((4, 1)), y, np.array([0, 1, 2, 4]), RESPONSES["poisson"](), np.zeros(4), np.ones(4)
+    )
+    found = rows.posterior(Mixture(np.ones(1), np.full((1, 1), 40.0), np.full((1, 1, 1), 9.0), 1.0), ALL)
+    assert np.isfinite(found.log_evidence).all()
+    # 900 events determine the log rate to 1 / 30.
+    assert found.means[1, 0, 0] == pytest.approx(np.log(900.0), abs=0.02)
+    assert found.covariances[1, 0, 0] == pytest.approx(1 / 900, rel=0.02)
+
+
+def test_components_are_weighted_by_their_evidence():
+    roots, means = np.array([[[0.5]], [[1.5]]]), np.array([[2.0], [-1.0]])
+    rows, model = environment("bernoulli", roots, [4] * 5, means=means)
+    side = np.random.default_rng(0).normal(size=(5, 1))
+    model = replace(model, side=np.array([[0.7]]), gates=np.array([[0.0, 1.0], [0.3, -1.0]]))
+    found = replace(rows, side=side).posterior(model, ALL)
+    for t, v in enumerate(side[:, 0]):
+        each = [reference(rows, t, model.means[k] + 0.7 * v, model.covariances[k]) for k in range(2)]
+        joint = np.array([one[0] for one in each]) + scipy.special.log_softmax([v, 0.3 - v])
+        assert found.log_evidence[t] == pytest.approx(scipy.special.logsumexp(joint), abs=1e-5)
+        np.testing.assert_allclose(found.shares[t], scipy.special.softmax(joint), atol=1e-5)
+        np.testing.assert_allclose(found.means[t], [one[1] for one in each], atol=1e-4)
+    second = sum(r * (C + (m - b) ** 2) for r, C, m, b in _of_component(rows, side, model, found, 0))
+    assert found.sums.second[0, 0, 0] == pytest.approx(second, rel=1e-4)
+    # A component that is skipped has no share.
+    among = np.repeat([[False, True]], 5, axis=0)
+    assert (replace(rows, side=side).posterior(model, ALL, among).shares == [0.0, 1.0]).all()
+
+
+def _of_component(rows, side, model, found, k):
+    for t, v in enumerate(side[:, 0]):
+        b = model.means[k] + 0.7 * v
+        _, mean, covariance = reference(rows, t, b, model.covariances[k])
+        yield found.shares[t, k], covariance[0, 0], mean[0], b[0]
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_information_is_the_derivative_of_the_evidence(name):
+    rows, model = environment(name, 0.6 * np.eye(3)[None, :, 1:], [5] * 40, means=np.array([[0.3, 0.1, 0.2]]))
+
+    def evidence(b):
+        return rows.posterior(replace(model, means=b[None])).log_evidence.sum()
+
+    (_, A, a), b, h = next(precisions(rows, model)), model.means[0], 1e-4
+    score = (a - A @ b).sum(axis=0)
+    slopes = [(evidence(b + h * e) - evidence(b - h * e)) / (2 * h) for e in np.eye(3)]
+    np.testing.assert_allclose(score, slopes, rtol=1e-3, atol=1e-3)
+    # Newton's steps lead to the maximum, also of the first coefficient, which does not vary.
+    for _ in range(6):
+        model = most_likely_mean(rows, model)
+    (_, A, a) = next(precisions(rows, model))
+    assert np.abs((a - A @ model.means[0]).sum(axis=0)).max() < 1e-3
+
+
+def exact_evidence(rows, b, sigma):
+    """The log evidence of tasks with one constant column, from the sums of their targets."""
+    z = np.linspace(-9.0, 9.0, 1501)
+    log_weights = -0.5 * z**2 - scipy.special.logsumexp(-0.5 * z**2)
+    successes = np.add.reduceat(rows.y, rows.starts[:-1]).astype(int)
+    (n,) = np.unique(rows.sizes)
+    f = b + sigma * z
+    of_sum = [
+        scipy.special.logsumexp(log_weights + s * f - n * np.logaddexp(0.0, f)) for s in range(int(n) + 1)
+    ]
+    return np.array(of_sum)[successes].sum()
+
+
+@pytest.mark.parametrize("sigma", [4.0, 1.0])
+def test_variance_of_intercepts_is_the_maximum_of_the_exact_likelihood(sigma):
+    rows, _ = environment("bernoulli", np.full((1, 1, 1), sigma), [6] * 2000, seed=int(sigma))
+    model = fit_mixed_model(rows)
+    found = model.means[0, 0], np.sqrt(model.covariances[0, 0, 0])
+    best = scipy.optimize.minimize(
+        lambda p: -exact_evidence(rows, p[0], np.exp(p[1])), [0.0, np.log(sigma)], method="Nelder-Mead"
+    ).x
+    assert found[1] == pytest.approx(np.exp(best[1]), rel=2e-3)
+    assert found[0] == pytest.approx(best[0], abs=0.01)
+
+
+def test_fit_learns_a_dispersion_and_fixed_effects():
+    roots = np.array([[[0.0], [0.7]]])
+    rows, model = environment("negative_binomial", roots, [8] * 300, means=np.array([[0.4, 1.0]]))
+    found = fit_mixed_model(rows, covariance="intercept")
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        other = replace(
+            found,
+            means=found.means + 0.05 * rng.normal(size=(1, 2)),
+            covariances=found.covariances * rng.uniform(0.85, 1.15),
+            noise=found.noise * rng.uniform(0.85, 1.15),
+        )
+        assert rows.posterior(other).log_evidence.sum() < rows.posterior(found).log_evidence.sum()
+    assert found.noise == pytest.approx(DISPERSION, rel=0.2)
+    np.testing.assert_allclose(found.means, model.means, atol=0.12)
+
+
+def test_scoring_of_a_sample_of_tasks_ends_at_the_maximum_of_all(monkeypatch):
+    rows, _ = environment("bernoulli", np.eye(2)[None], [5] * 400)
+    whole = fit_mixed_model(rows)
+    monkeypatch.setattr("tailored.gaussian.scoring.SAMPLE", 50)
+    sampled = fit_mixed_model(rows)
+    np.testing.assert_allclose(sampled.covariances, whole.covariances, atol=0.03)
+
+
+def test_em_of_a_mixture_raises_the_evidence():
+    means = np.array([[2.5], [-2.5]])
+    rows, model = environment("bernoulli", np.full((2, 1, 1), 0.3), [6] * 150, means=means)
+    start = replace(model, means=np.array([[0.5], [-0.5]]), noise=1.0)
+    values = [em(rows, start, max_iter=n, pseudo_tasks=0.0).log_evidence for n in (0, 1, 2, 10)]
+    assert (np.diff(values) > 0).all()
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_response_has_the_likelihood_and_the_mean_of_scipy(name):
+    response, y = RESPONSES[name](), np.array([0.0, 1.0, 1.0])
+    f = np.array([-1.0, 0.5, 2.0])
+    expected = response_log_likelihood(name, y, f, DISPERSION)
+    np.testing.assert_allclose(response.log_likelihood(y, f, DISPERSION), expected)
+    slope, curvature = response.derivatives(y, f, DISPERSION)
+    values = [response.log_likelihood(y, f + h, DISPERSION) for h in (-1e-4, 0.0, 1e-4)]
+    np.testing.assert_allclose(slope, (values[2] - values[0]) / 2e-4, atol=1e-6)
+    np.testing.assert_allclose(curvature, -(values[2] - 2 * values[1] + values[0]) / 1e-8, atol=1e-5)
+    # The mean for a normal linear predictor, from a fine grid.
+    z = np.linspace(-9.0, 9.0, 4001)
+    density = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
+    for variance in (0.01, 1.0, 30.0) if name == "bernoulli" else (0.01, 1.0):
+        averaged = [response.mean(m + np.sqrt(variance) * z) @ density for m in f]
+        np.testing.assert_allclose(response.mean(f, np.full(3, variance)), averaged, rtol=1e-6)
+
+
+def test_targets_outside_the_domain_are_errors():
+    with pytest.raises(ValueError, match="must be 0 or 1, but y contains 2"):
+        RESPONSES["bernoulli"]().check_targets(np.array([0.0, 2.0]))
+    for bad in (-1.0, 0.5):
+        with pytest.raises(ValueError, match=f"counts 0, 1, 2, .., but y contains {bad:g}"):
+            RESPONSES["poisson"]().check_targets(np.array([0.0, bad]))
