@@ -57,7 +57,7 @@ def bias_model(train, support, query):
 
 
 def ours(train, support, query, ends, n_jobs):
-    learner = EmpiricalBayesLearner(clip=ends, n_jobs=n_jobs).fit(train)
+    learner = EmpiricalBayesLearner(loss="absolute", clip=ends, n_jobs=n_jobs).fit(train)
     print(f"    chosen: {learner.structure_}, description: {learner.side_structure_}", flush=True)
     cold = learner.predict_tasks(query, coverage=None)["prediction"]
     table = learner.predict_tasks(query, support)

@@ -111,7 +111,7 @@ def _shuffled(tasks, seed):
 @pytest.fixture(scope="module")
 def forecasts():
     train, new = _walks(60, 0), _walks(300, 1)
-    return EmpiricalBayesLearner(n_support=4, order="first").fit(train), train, new
+    return EmpiricalBayesLearner(loss="absolute", n_support=4, order="first").fit(train), train, new
 
 
 def _coverage(learner, new, n_rows):
@@ -134,7 +134,8 @@ def test_rows_without_an_order_are_as_good_as_random(forecasts):
     _, train, new = forecasts
     train, new = _shuffled(train, 2), _shuffled(new, 3)
     given, random = (
-        EmpiricalBayesLearner(n_support=4, order=order).fit(train) for order in ("first", "random")
+        EmpiricalBayesLearner(loss="absolute", n_support=4, order=order).fit(train)
+        for order in ("first", "random")
     )
     errors = [learner.task_errors(new, order="first") for learner in (given, random)]
     difference = errors[0] - errors[1]

@@ -232,7 +232,7 @@ def test_evaluate(folder, monkeypatch):
     options = ("--rows", "0,5", "--folds", 2, "--jobs", 1, "--side-info", folder / "schools.csv")
     done = run("evaluate", folder / "pupils.csv", *ROLES, *options, "-o", folder / "errors.csv")
     text = " ".join(done.stdout.split())
-    assert "Mean absolute error of score on 20 held-out tasks, by number of support rows" in text
+    assert "Mean squared error of score on 20 held-out tasks, by number of support rows" in text
     assert "coverage of the 90 % intervals" in text
     # Without a terminal, stages are log lines on standard error.
     assert len([line for line in done.stderr.splitlines() if "1 of 2, ridge per task" in line]) == 1
@@ -242,17 +242,38 @@ def test_evaluate(folder, monkeypatch):
     errors, calls = np.ones((1, 2, 3)), []
 
     def evaluate(tasks, methods, **options):
-        calls.append(options)
+        calls.append({**options, "fitted for": methods["tailored"].loss})
         covered = np.full((1, 2), np.nan)
         return Evaluation(("tailored",), (0, 5), errors, covered, covered, np.arange(3), 9, "absolute", 0.9)
 
     monkeypatch.setattr("tailored.evaluation.evaluate", evaluate)
     done = run(
-        "evaluate", folder / "pupils.csv", *ROLES, "--rows", "0,5", "--seed", 3, "--first-rows", "--json"
+        "evaluate",
+        folder / "pupils.csv",
+        *ROLES,
+        "--rows",
+        "0,5",
+        "--seed",
+        3,
+        "--first-rows",
+        "--loss",
+        "absolute",
+        "--json",
     )
     result = json.loads(done.stdout)
     assert (result["n_tasks"], result["n_query"], len(result["errors"])) == (3, 9, 2)
     assert (calls[0]["supports"], calls[0]["random_state"], calls[0]["order"]) == ([0, 5], 3, "first")
+    assert calls[0]["loss"] == calls[0]["fitted for"] == "absolute"
+
+
+def test_loss(folder):
+    out = folder / "a"
+    for loss, kind in ((), "means"), (("--loss", "absolute"), "medians"):
+        text = run("fit", folder / "pupils.csv", *ROLES, *loss, "-o", out, "--jobs", 1).stdout
+        assert f"Predictions are {kind} of the target." in text
+        assert tailored.load(out).loss == (loss or ("", "squared"))[1]
+    done = run("fit", folder / "pupils.csv", *ROLES, "--loss", "median", code=2)
+    assert "--loss: expected squared or absolute, got 'median'." in done.stderr
 
 
 def test_a_common_regressor_is_read_only_if_it_is_trusted(folder, tmp_path):

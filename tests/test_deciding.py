@@ -87,7 +87,7 @@ def test_few_tasks_that_share_nothing_are_left_alone():
     weights = rng.normal(size=(60, 5))
     tasks = tasks_of(weights, 12, 0.5, 4, level=rng.normal(size=60))
     train, new = tasks[:20], tasks[20:]
-    learner = EmpiricalBayesLearner().fit(train)
+    learner = EmpiricalBayesLearner(loss="absolute").fit(train)
     assert learner.structure_["kind"] == "independent"
     support, query = new.support_query(8, random_state=0)
     alone = RidgePerTask().fit(train)
@@ -109,7 +109,7 @@ def test_noise_is_predicted_by_its_mean(T):
     tasks = tasks_of(np.zeros((T + 60, 6)), 6, 1.0, 5, level=30.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnhelpfulWarning)
-        learner = EmpiricalBayesLearner().fit(tasks[:T])
+        learner = EmpiricalBayesLearner(loss="absolute").fit(tasks[:T])
     support, query = tasks[T:].support_query(3, random_state=0)
     errors = learner.task_errors(support, query).mean()
     assert errors < 1.04 * np.abs(query.y - tasks[:T].y.mean()).mean()

@@ -55,6 +55,14 @@ def test_every_loss_is_a_case():
 
 
 @losses
+def test_errors_in_tables(loss):
+    """They are the values, except for the half of the squared loss."""
+    y = targets(loss, np.random.default_rng(0), 3)
+    expected = (y - 0.4) ** 2 if loss.name == "squared" else loss.value(0.4, y)
+    np.testing.assert_array_equal(loss.error(0.4, y), expected)
+
+
+@losses
 def test_values_of_the_definition(loss):
     rng = np.random.default_rng(0)
     p, y = rng.normal(scale=3.0, size=200), targets(loss, rng, 200)

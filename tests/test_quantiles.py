@@ -37,7 +37,7 @@ def learned():
 
 @pytest.fixture(scope="module")
 def plain():
-    return EmpiricalBayesLearner().fit(TRAIN)
+    return EmpiricalBayesLearner(loss="absolute").fit(TRAIN)
 
 
 @pytest.mark.parametrize("q", [0.05, 0.5, 0.9])

@@ -356,7 +356,7 @@ def test_the_circle_is_found(monkeypatch):
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
     both, truth = make_circle(500, n_features=4, n_rows=10, random_state=0, return_truth=True)
     train, test = both[:200], both[200:]
-    learner = few_folds().fit(train)
+    learner = few_folds(loss="absolute").fit(train)
     assert learner.side_structure_["curved"] == [0]
     assert learner.side_structure_["effect on"] == "all weights"
     support, query = test.support_query(3, random_state=0)

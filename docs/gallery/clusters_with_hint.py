@@ -16,8 +16,8 @@ from tailored.datasets import make_clusters
 tasks = make_clusters(450, n_clusters=6, n_rows=40, hint=0.7, random_state=0)
 train, new = tasks[:350], tasks[350:]
 methods = {
-    "tailored, with the hint": EmpiricalBayesLearner().fit(train),
-    "tailored, without": EmpiricalBayesLearner(feature_map="posterior").fit(train),
+    "tailored, with the hint": EmpiricalBayesLearner(loss="absolute").fit(train),
+    "tailored, without": EmpiricalBayesLearner(loss="absolute", feature_map="posterior").fit(train),
     "one mixed model": MixedModel().fit(train),
 }
 given = [0, 1, 2, 4, 8, 16, 30]

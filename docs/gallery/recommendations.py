@@ -19,8 +19,10 @@ users = TaskSet(ratings.X, ratings.y, np.repeat(ratings.labels, ratings.sizes), 
 train, new = users.split([0.7, 0.3], random_state=0)
 ratings_of = [train.y[train.X[:, j] > 0] for j in range(20)]
 methods = {
-    "tailored": EmpiricalBayesLearner(clip=(1, 5)).fit(train),
-    "tailored, age and sex ignored": EmpiricalBayesLearner(clip=(1, 5), feature_map="posterior").fit(train),
+    "tailored": EmpiricalBayesLearner(loss="absolute", clip=(1, 5)).fit(train),
+    "tailored, age and sex ignored": EmpiricalBayesLearner(
+        loss="absolute", clip=(1, 5), feature_map="posterior"
+    ).fit(train),
 }
 given = [0, 1, 2, 4, 8]
 pool, query = new.support_query(8, random_state=0)

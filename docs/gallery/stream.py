@@ -16,13 +16,13 @@ tasks = make_clusters(500, n_clusters=4, n_features=10, rank=1, n_rows=12, rando
 stream, new = tasks[:400], tasks[400:]
 support, query = new.support_query(4, random_state=0)
 
-meta = EmpiricalBayesLearner()
+meta = EmpiricalBayesLearner(loss="absolute")
 seen, errors = [], []
 for start in range(0, 400, 50):
     meta.partial_fit(stream[start : start + 50])
     seen.append(start + 50)
     errors.append(meta.task_errors(support, query).mean())
-at_once = EmpiricalBayesLearner().fit(stream).task_errors(support, query).mean()
+at_once = EmpiricalBayesLearner(loss="absolute").fit(stream).task_errors(support, query).mean()
 
 figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 ax.plot(seen, errors, "o-", label="stream, in batches of 50")

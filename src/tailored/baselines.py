@@ -110,7 +110,7 @@ class Baseline(BaseEstimator):
 
     def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: Any = "absolute") -> Array:
         """Return the mean loss of each task on its ``query`` rows, given its rows in ``tasks``."""
-        return task_means(get_loss(loss).value(self.predict_rows(tasks, query), query.y), query.offsets)
+        return task_means(get_loss(loss).error(self.predict_rows(tasks, query), query.y), query.offsets)
 
     def _check_new(self, tasks: TaskSet, name: str) -> None:
         """Raise for tasks that do not have the features of `fit`."""

@@ -36,9 +36,12 @@ SUPPORTS = (0, 1, 2, 5, 10, 20, 50)
 ENOUGH = 0.5
 
 
-def usual_methods() -> dict[str, Any]:
-    """Return `EmpiricalBayesLearner` and the baselines, by their names in tables."""
-    return {"tailored": EmpiricalBayesLearner(), **{name: kind() for name, kind in BASELINES.items()}}
+def usual_methods(loss: Any = "squared") -> dict[str, Any]:
+    """Return `EmpiricalBayesLearner` with this loss and the baselines, by their names in tables."""
+    return {
+        "tailored": EmpiricalBayesLearner(loss=loss),
+        **{name: kind() for name, kind in BASELINES.items()},
+    }
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def evaluate(
     supports: Sequence[int] | None = None,
     n_folds: int = 5,
     order: str = "random",
-    loss: Any = "absolute",
+    loss: Any = "squared",
     coverage: float = 0.9,
     random_state: int = 0,
     progress: bool = False,
@@ -127,8 +130,9 @@ def evaluate(
     n_folds : int, default=5
     order : {"random", "first"}, default="random"
         Whether the support rows are random rows, or the first rows of a task.
-    loss : str or Loss, default="absolute"
-        Loss that is averaged over the rows of a task.
+    loss : str or Loss, default="squared"
+        Loss whose error is averaged over the rows of a task: "squared" is the mean squared error, "absolute" the mean
+        absolute error.  The default learner is fitted with the same loss; give it to your own ones as well.
     coverage : float, default=0.9
         Nominal coverage of the prediction intervals.
     random_state : int, default=0
@@ -140,7 +144,7 @@ def evaluate(
     check_choice("order", order, ORDERS)
     check_fraction("coverage", coverage)
     measure = get_loss(loss)
-    methods = usual_methods() if methods is None else dict(methods)
+    methods = usual_methods(loss) if methods is None else dict(methods)
     # Folds and rows are drawn by position, and the order of tasks must not matter.
     by_label = np.argsort(label_keys(tasks.labels, random_state), kind="stable")
     tasks = tasks[by_label]
@@ -172,7 +176,7 @@ def evaluate(
                     if n_support < pool.sizes.max(initial=0):
                         support, _ = pool.support_query(n_support, **draws)
                     prediction, lower, upper = _predict(fitted, support, query, coverage)
-                    errors[i, j, held_out] = task_means(measure.value(prediction, query.y), query.offsets)
+                    errors[i, j, held_out] = task_means(measure.error(prediction, query.y), query.offsets)
                     inside = ((query.y >= lower) & (query.y <= upper)).astype(float)
                     inside[np.isnan(lower)] = np.nan
                     covered[i, j, held_out] = task_means(inside, query.offsets)
@@ -187,7 +191,7 @@ def evaluate(
         widths[:, :, evaluated].mean(axis=2),
         tasks.labels[evaluated],
         n_query,
-        loss if isinstance(loss, str) else type(measure).__name__,
+        measure.name,
         float(coverage),
     )
 

@@ -63,6 +63,10 @@ class Loss(Stored, ABC):
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         """Return l(p, y)."""
 
+    def error(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        """Return the error that tables show: l(p, y), or (p - y)^2 for the squared loss."""
+        return self.value(p, y)
+
     @abstractmethod
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         """Return a subgradient of l(., y) at p; at a kink the admissible value nearest to 0."""
@@ -257,6 +261,10 @@ class Squared(BoxLoss):
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return 0.5 * _residual(p, y) ** 2
 
+    def error(self, p: ArrayLike, y: ArrayLike) -> Floats:
+        # The half belongs to the within-task problem.  Users expect the squared error.
+        return _residual(p, y) ** 2
+
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return _residual(p, y)
 
@@ -317,6 +325,11 @@ class Hinge(MarginLoss, _PiecewiseLinear):
 LOSSES: dict[str, type[Loss]] = {
     loss.name: loss for loss in (Absolute, Pinball, EpsilonInsensitive, Huber, Squared, Logistic, Hinge)
 }
+
+
+def error_name(loss: str) -> str:
+    """Return what tables call the error of the loss with this name, e.g. "squared error"."""
+    return f"{loss.replace('_', '-')} {'error' if loss in ('absolute', 'squared') else 'loss'}"
 
 
 def get_loss(loss: str | Loss | tuple[str, Mapping[str, Any]]) -> Loss:

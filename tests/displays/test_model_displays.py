@@ -182,10 +182,10 @@ def test_errors_by_number_of_support_rows(schools):
     given, asked = tasks.support_query(0.75, random_state=0)
     level = tasks.y.mean()
     np.testing.assert_allclose(
-        found.errors["task mean"][0], [np.abs(task.y - level).mean() for task in asked]
+        found.errors["task mean"][0], [((task.y - level) ** 2).mean() for task in asked]
     )
     few = given.support_query(2, random_state=0)[0]
-    want = [np.abs(task.y - some.y.mean()).mean() for task, some in zip(asked, few, strict=True)]
+    want = [((task.y - some.y.mean()) ** 2).mean() for task, some in zip(asked, few, strict=True)]
     np.testing.assert_allclose(found.errors["task mean"][1], want)
     own = learner.task_errors(few, asked)
     np.testing.assert_allclose(found.errors["this learner"][1], own)

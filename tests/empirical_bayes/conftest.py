@@ -25,7 +25,7 @@ def mixture(clusters):
 def skewed():
     """A learner of one component whose prior mean was moved on query rows."""
     tasks = skewed_tasks(2, n_tasks=65)
-    learner = EmpiricalBayesLearner().fit(tasks)
+    learner = EmpiricalBayesLearner(loss="absolute").fit(tasks)
     assert learner.n_components_ == 1
     assert learner.bias_penalty_ is not None
     return tasks, learner

@@ -19,7 +19,7 @@ def test_conditioning_helps_where_it_should():
     tasks = make_clusters(140, n_clusters=2, n_rows=40, n_features=6, random_state=0)
     support, query = tasks.support_query(15, random_state=0)
     train, new, asked = support[:80], support[80:], query[80:]
-    learner = few_folds(n_folds=4).fit(train)
+    learner = few_folds(loss="absolute", n_folds=4).fit(train)
     error = learner.task_errors(new, asked).mean()
     # subspaces of rank one: a component for each, or one for each sign
     assert learner.n_components_ in (2, 4)
@@ -30,7 +30,7 @@ def test_conditioning_helps_where_it_should():
 def test_it_degrades_to_its_simpler_forms():
     one = make_clusters(150, n_clusters=1, n_rows=40, n_features=6, rank=2, random_state=3)
     support, query = one.support_query(20, random_state=0)
-    learner = few_folds(n_folds=4).fit(support[:80])
+    learner = few_folds(loss="absolute", n_folds=4).fit(support[:80])
     error = learner.task_errors(support[80:], query[80:]).mean()
     assert (
         error
@@ -49,7 +49,7 @@ def test_it_degrades_to_its_simpler_forms():
         (False, 1.01),
         (True, 1.04),
     ):  # an intercept that nobody needs is learned, too
-        learner = few_folds(fit_intercept=fit_intercept).fit(support[:30])
+        learner = few_folds(loss="absolute", fit_intercept=fit_intercept).fit(support[:30])
         assert learner.task_errors(support[30:], query[30:]).mean() < most * alone
 
 
@@ -102,6 +102,17 @@ def test_quantiles():
         assert below.mean() == pytest.approx(quantile, abs=0.1)
 
 
+def test_means_of_counts():
+    """Gamma-Poisson counts: with no rows, the mean prediction is the mean count (the median is much lower)."""
+    rng = np.random.default_rng(31)
+    X, groups = rng.normal(size=(6000, 2)), np.repeat(np.arange(1000), 6)
+    rates = rng.gamma(0.5, 14.0, 1000)[groups] * np.exp(0.3 * X[:, 0] - 0.2 * X[:, 1])
+    y = rng.poisson(rates).astype(float)
+    prior = few_folds().fit(X, y, groups=groups).adapt()
+    assert prior.predict(X).mean() == pytest.approx(y.mean(), rel=0.03)
+    assert np.median(y) < 0.6 * y.mean()
+
+
 def test_skewed_noise_asks_for_the_median():
     """The conditional bias: the absolute loss wants the median where the Gaussian model gives the mean."""
     rng = np.random.default_rng(9)
@@ -111,7 +122,7 @@ def test_skewed_noise_asks_for_the_median():
         entries.append((np.ones((8, 1)), y))
     tasks = TaskSet.from_tasks(entries)
     support, query = tasks.support_query(4, random_state=0)
-    learner = EmpiricalBayesLearner().fit(tasks[:200])
+    learner = EmpiricalBayesLearner(loss="absolute").fit(tasks[:200])
     assert learner.bias_penalty_ in PENALTIES
     error = learner.task_errors(support[200:], query[200:]).mean()
     assert (
@@ -159,7 +170,7 @@ def test_other_features_join(few_steps):
         ),
         ("mean", tasks, MeanEmbedding().transform(tasks)),
     ):
-        learner = few_folds(spec).fit(some)
+        learner = few_folds(spec, loss="absolute").fit(some)
         assert np.isfinite(learner.adapt_many(tasks).weights_).all()
         side = learner.prior_.side
         assert not side.from_side_info

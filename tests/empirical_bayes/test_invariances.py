@@ -33,7 +33,7 @@ def test_units_do_not_matter():
     a = few_folds(n_folds=4).fit(tasks)
     b = few_folds(n_folds=4).fit(tasks.X * columns + levels, target * tasks.y + level, groups=groups)
     assert a.structure_ == b.structure_
-    np.testing.assert_allclose(b.validation_error_, target * a.validation_error_, rtol=1e-6)
+    np.testing.assert_allclose(b.validation_error_, target**2 * a.validation_error_, rtol=1e-6)
     slopes = b.task_weights_[:, :-1] * columns / target
     np.testing.assert_allclose(slopes, a.task_weights_[:, :-1], atol=1e-5)
     intercepts = (b.task_weights_[:, -1] + b.task_weights_[:, :-1] @ levels - level) / target

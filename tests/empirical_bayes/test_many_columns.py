@@ -37,7 +37,7 @@ def ratings(seed: int = 0, rank: int = 2, n_tasks: int = T, d: int = D, describe
 @pytest.fixture(scope="module")
 def fitted():
     train, test = ratings().split([0.8, 0.2], random_state=0)
-    return EmpiricalBayesLearner().fit(train), train, test
+    return EmpiricalBayesLearner(loss="absolute").fit(train), train, test
 
 
 def test_the_form_is_chosen_by_the_size_and_its_rank_by_held_out_tasks(fitted):
@@ -112,8 +112,8 @@ def test_representation_of_some_columns(fitted):
 def test_a_new_user_without_ratings_is_described():
     tasks = ratings(seed=1, described=True)
     train, test = tasks.split([0.8, 0.2], random_state=0)
-    learner = EmpiricalBayesLearner().fit(train)
-    ignorant = EmpiricalBayesLearner(feature_map="posterior").fit(train)
+    learner = EmpiricalBayesLearner(loss="absolute").fit(train)
+    ignorant = EmpiricalBayesLearner(loss="absolute", feature_map="posterior").fit(train)
     assert learner.side_structure_ is not None
     cold = learner.task_errors(test, n_support=0).mean()
     assert cold < 0.85 * ignorant.task_errors(test, n_support=0).mean()

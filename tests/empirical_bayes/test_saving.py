@@ -16,7 +16,7 @@ from tailored import (
     TaskSet,
     UnconditionalLearner,
 )
-from tailored.losses import Absolute
+from tailored.losses import Squared
 from tailored.priors.representation import RepresentationPrior
 from tailored.representation.bias import Bias
 from tailored.representation.dense import Constant
@@ -88,7 +88,7 @@ def test_what_was_learned_is_one_record(few_steps, mixture):
             setattr(mixture, name, None)
     with pytest.raises(FrozenInstanceError):
         prior.clip = (0.0, 1.0)
-    assert mixture.loss_ == Absolute()
+    assert mixture.loss_ == Squared()
 
 
 def test_another_prior_predicts_otherwise(few_steps, mixture, clusters):
@@ -119,6 +119,7 @@ def test_another_prior_predicts_otherwise(few_steps, mixture, clusters):
     ],
     ids=lambda learner: type(learner).__name__,
 )
+@pytest.mark.filterwarnings("ignore:X. column 0 has the value")
 def test_clip(learner, few_steps, clusters, tmp_path):
     clusters = clusters[:20]
     learner.fit(clusters)

@@ -29,6 +29,7 @@ def fitted():
     return EmpiricalBayesLearner(common=Ridge()).fit(small_models.described())
 
 
+@pytest.mark.filterwarnings("ignore:X. column 0 has the value")
 def test_learners_and_models_are_read_by_whoever_trusts_them(fitted, tmp_path):
     tasks = small_models.described()
     fitted.save(tmp_path / "a")

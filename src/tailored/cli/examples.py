@@ -89,7 +89,7 @@ def run_demo(
     )
     support, query = tasks.support_query(SUPPORT_ROWS, shuffle=False)
     train, test_support, test_query = support[:n_train], support[n_train:], query[n_train:]
-    learner = EmpiricalBayesLearner(n_jobs=n_jobs)
+    learner = EmpiricalBayesLearner(loss="absolute", n_jobs=n_jobs)
     methods: list[Any] = [TaskMean(), PooledRidge(), RidgePerTask(), MixedModel(), learner]
     errors = {}
     for method in methods:

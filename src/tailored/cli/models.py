@@ -30,6 +30,8 @@ from .tables import (
 if TYPE_CHECKING:
     from ..evaluation import Evaluation
 
+#: Values of --loss.
+LOSSES = ("squared", "absolute")
 _MODEL = "Model file written by `tailored fit`."
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL, show_default=False)]
 _DATA = "CSV or parquet file with one row per observation; - reads standard input."
@@ -50,6 +52,11 @@ _VARYING = (
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
 _COMMON = "Try gradient boosting as a shared regressor; keep it if it lowers the validation error."
 Common = Annotated[bool, typer.Option("--common", help=_COMMON)]
+_LOSS = (
+    "What a prediction is: squared (the mean of the target) or absolute (its median). The model is selected by the same "
+    "error."
+)
+LossName = Annotated[str, typer.Option("--loss", help=_LOSS)]
 _FIRST_ROWS = "The support rows of a task are its first rows, not a random sample."
 FirstRows = Annotated[bool, typer.Option("--first-rows", help=_FIRST_ROWS)]
 _MISSING = "Rows with a missing task, target or feature: error (stop) or drop (leave them out)."
@@ -81,6 +88,7 @@ def fit(
     side_columns: SideColumns = None,
     features: Features = None,
     varying: Varying = None,
+    loss: LossName = "squared",
     common: Common = False,
     first_rows: FirstRows = False,
     missing: Missing = "error",
@@ -96,7 +104,7 @@ def fit(
     with report_user_errors(missing):
         check_output(out)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying))
-        learner = _learner(columns, common, first_rows, jobs).set_params(progress=sys.stderr.isatty())
+        learner = _learner(columns, loss, common, first_rows, jobs).set_params(progress=sys.stderr.isatty())
         read = scan_tasks if is_large(data) else read_tasks
         learner.fit(read(data, columns, side_info, missing))
         learner.save(out)
@@ -162,6 +170,7 @@ def evaluate(
     side_columns: SideColumns = None,
     features: Features = None,
     varying: Varying = None,
+    loss: LossName = "squared",
     common: Common = False,
     missing: Missing = "error",
     rows: Rows = None,
@@ -185,13 +194,14 @@ def evaluate(
         if out is not None:
             check_output(out)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying))
-        learner = _learner(columns, common, first_rows, jobs)
+        learner = _learner(columns, loss, common, first_rows, jobs)
         result = evaluation.evaluate(
             read_tasks(data, columns, side_info, missing),
             {**evaluation.usual_methods(), "tailored": learner},
             supports=None if rows is None else _integers(rows),
             n_folds=folds,
             order=learner.order,
+            loss=loss,
             coverage=coverage,
             random_state=seed,
             progress=sys.stderr.isatty(),
@@ -310,11 +320,15 @@ def _check_missing(missing: str) -> None:
         raise UsageError(f"--missing: expected error or drop, got {missing!r}.")
 
 
-def _learner(columns: Columns, common: bool, first_rows: bool, n_jobs: int) -> Any:
+def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs: int) -> Any:
     from ..learners.empirical_bayes import EmpiricalBayesLearner
 
     shared, order = "auto" if common else None, "first" if first_rows else "random"
-    return EmpiricalBayesLearner(common=shared, varying=columns.varying, order=order, n_jobs=n_jobs)
+    if loss not in LOSSES:
+        raise UsageError(f"--loss: expected {' or '.join(LOSSES)}, got {loss!r}.")
+    return EmpiricalBayesLearner(
+        loss=loss, common=shared, varying=columns.varying, order=order, n_jobs=n_jobs
+    )
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -329,8 +343,12 @@ def _integers(text: str) -> list[int]:
 
 
 def _print_evaluation(result: Evaluation, target: str) -> None:
+    from ..losses import error_name
+
     n_tasks = result.errors.shape[2]
-    title = f"Mean {result.loss} error of {target} on {n_tasks} held-out tasks, by number of support rows"
+    title = (
+        f"Mean {error_name(result.loss)} of {target} on {n_tasks} held-out tasks, by number of support rows"
+    )
     table = make_table(title, ["method"], [str(n) for n in result.supports])
     for name, means, errors in zip(result.methods, result.mean, result.standard_error, strict=True):
         table.add_row(name, *(f"{mean:.4g} ± {error:.2g}" for mean, error in zip(means, errors, strict=True)))

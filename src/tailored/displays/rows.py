@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.validation import check_fraction
+from ..losses import error_name
 from ..priors.base import predict_blocks
 from ..summaries.baselines import baseline_predictions
 from ..summaries.training import OWN, TrainingSummary
@@ -33,7 +34,7 @@ class RowsDisplay(ModelDisplay):
     n_support : array (L,)
         Numbers of support rows.
     errors : dict of str to array (L, T)
-        Mean loss of each task by method; the learner is the first.
+        Mean error of each task by method; the learner is the first.
     covered : array (L, T) or None
         Fraction of each task's targets inside the prediction intervals; None if the learner has no calibration.
         From an `Evaluation` it is (L, 1), the mean over tasks.
@@ -93,7 +94,7 @@ class RowsDisplay(ModelDisplay):
             support = _subsample(pool, int(n), random_state, take_first)
             own = predict_blocks(learner.prior_, support, query, coverage, learner.n_jobs)
             for name, prediction in {OWN: own.prediction, **_baselines(learner, support, query)}.items():
-                loss = learner.loss_.value(prediction, query.y)
+                loss = learner.loss_.error(prediction, query.y)
                 errors.setdefault(name, []).append(task_means(loss, query.offsets))
             inside = ((own.lower <= query.y) & (query.y <= own.upper)).astype(float)
             covered.append(task_means(inside, query.offsets))
@@ -132,7 +133,7 @@ class RowsDisplay(ModelDisplay):
             top = min(top, 2.5 * float(np.median(np.concatenate([own, *others]))))
         bottom = min([float((own - error).min()), *(float(mean.min()) for mean in others)])
         ax.set_ylim(bottom - 0.08 * (top - bottom), top + 0.25 * (top - bottom))
-        ax.set_ylabel(f"mean {self.loss} loss")
+        ax.set_ylabel(f"mean {error_name(self.loss)}")
         ax.legend(loc="upper right", **LEGEND)
         self._label_counts(ax)
 

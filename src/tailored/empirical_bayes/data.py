@@ -169,7 +169,7 @@ class TrainingData:
     def errors(self, episodes: Episodes, prediction: Array, n_tasks: int) -> Array:
         """Return the mean loss of the query rows of each task over its episodes; NaN for a task without query rows."""
         query = episodes.query
-        losses = self.settings.loss.value(clipped(prediction, self.settings.clip), query.y)
+        losses = self.settings.loss.error(clipped(prediction, self.settings.clip), query.y)
         rows = np.bincount(np.repeat(episodes.task, query.sizes), minlength=n_tasks)
         means = task_means(losses, query.offsets)
         used = query.sizes > 0

@@ -87,6 +87,7 @@ class AdaptedTasks:
         if query.n_features != tasks.n_features:
             raise ValueError(f"query: expected {tasks.n_features} columns, got {query.n_features}")
         self._prior.scaling.check(query.X, names=self._feature_names)
+        self._prior.warn_far_rows(query.X, self._feature_names)
         positions = positions_of(query.labels, self.labels)
         if (positions < 0).any():
             unknown = native(query.labels)[int(np.argmax(positions < 0))]

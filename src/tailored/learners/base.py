@@ -42,7 +42,7 @@ from ..summaries.training import TrainingSummary
 from ..tasks.encoding import Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels
-from ..tasks.rows import Scaling, task_means
+from ..tasks.rows import Scaling, column_range, task_means
 from ..tasks.task_set import TaskSet
 from .adapted import AdaptedTasks
 from .reading import (
@@ -274,6 +274,20 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             return clip
         return min(before[0], clip[0]), max(before[1], clip[1])
 
+    def _feature_range(self, X: Any) -> Array:
+        """Return the range of each column of all training rows since the last `fit`, (2, d).
+
+        The ends are rounded outwards by up to 1/32 of the range: model files contain no values of training rows.
+        """
+        low, high = column_range(X)
+        before = self.prior_.feature_range if hasattr(self, "prior_") else None
+        if before is not None:
+            low, high = np.minimum(before[0], low), np.maximum(before[1], high)
+        # Powers of two, so that the rounded numbers are exact.  Constant columns stay as they are.
+        step = 2.0 ** np.floor(np.log2(np.where(high > low, high - low, 1.0))) / 32.0
+        rounded = np.floor(low / step) * step, np.ceil(high / step) * step
+        return np.where(high > low, rounded, (low, high))
+
     def _seed(self) -> int:
         # RandomState.randint exists in every form that scikit-learn accepts for random_state.
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -377,6 +391,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if names is None:
             X = validated(self, X)
         self.prior_.scaling.check(X, names=self._feature_names)
+        self.prior_.warn_far_rows(X, self._feature_names)
         if groups is None:
             if len(self.task_labels_) != 1:
                 advice = (
@@ -461,6 +476,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if not len(order):
             return prediction_table(Predicted(*np.zeros((4, 0))), query, order, labels)
         self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
+        self.prior_.warn_far_rows(tasks.X, self._feature_names)
         positions = self._positions(tasks, observed)
         known, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
         parts = []
@@ -547,7 +563,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         order : {"random", "first"}, optional
             Whether the support rows are random or the first ones; by default the learner's ``order``.
         loss : str or Loss, optional
-            Loss to average over the query rows; by default the learner's.
+            Loss whose error is averaged over the query rows; by default the learner's.  "squared" is (y - p)².
         """
         check_is_fitted(self, "prior_")
         if query is None:
@@ -557,7 +573,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         query = self._read(query)
         measure = self.loss_ if loss is None else get_loss(loss)
         prediction = predict_blocks(self.prior_, self._read(tasks), query, None, self.n_jobs).prediction
-        return task_means(measure.value(prediction, query.y), query.offsets)
+        return task_means(measure.error(prediction, query.y), query.offsets)
 
     def score(
         self,

@@ -55,9 +55,11 @@ class EmpiricalBayesLearner(MetaLearner):
     feature_map : str, callable, transformer, FeatureMap, meta-learner or list of these, default="auto"
         Features v(s) of a task; see `ConditionalLearner`.  "auto" encodes the side information if there is some;
         "posterior" ignores side information.
-    loss : str or Loss, default="absolute"
-        Loss of the selection on held-out tasks and of the mean shift; logistic and hinge loss are not supported.  Weights
-        of a task are posterior means.  With ``Pinball(q)`` predictions are calibrated q-quantiles (`TaskRegressor.predict`).
+    loss : str or Loss, default="squared"
+        What a prediction is: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated q-quantiles
+        (`TaskRegressor.predict`).  The model is selected by the same error on held-out tasks.  Medians are posterior means
+        plus a shift of the prior mean, which is learned on query rows with the absolute loss.  There is no shift where it
+        does not lower the held-out error, or with fewer than 50 tasks.  Logistic and hinge loss are not supported.
     common : None, "auto" or regressor, default=None
         A scikit-learn regressor of all tasks, which reads the columns of X and the encoded side information.  Clones are
         fitted out of fold, tasks are adapted to the residuals, and predictions are sums; ``coef_`` of an adapted model
@@ -106,7 +108,7 @@ class EmpiricalBayesLearner(MetaLearner):
     common_ : regressor or None
         The shared regressor, fitted to the rows of all tasks.
     search_results_ : list of dict
-        Error of every candidate on the held-out tasks.
+        Error of every candidate on the held-out tasks; with the squared loss the mean squared error.
     validation_error_ : float
         Error of the selected model.
     training_summary_ : TrainingSummary
@@ -115,7 +117,7 @@ class EmpiricalBayesLearner(MetaLearner):
 
     feature_map: Any = "auto"
     _: KW_ONLY
-    loss: Any = "absolute"
+    loss: Any = "squared"
     common: Any = None
     varying: Any = None
     fit_intercept: bool = True
@@ -265,7 +267,9 @@ class EmpiricalBayesLearner(MetaLearner):
         with single_threaded_blas():
             running = running.advance(residual.in_label_order(before.seed), before.n_tasks)
         self._stream = replace(self._stream, running=running)
-        self.prior_ = replace(running.prior(self.prior_), clip=clip)
+        self.prior_ = replace(
+            running.prior(self.prior_), clip=clip, feature_range=self._feature_range(tasks.X)
+        )
         self.n_tasks_seen_ = self._stream.n_tasks
         self._remember(tasks)
 
@@ -357,7 +361,7 @@ class EmpiricalBayesLearner(MetaLearner):
             warnings.warn(learned.warning, UnhelpfulWarning, stacklevel=outside())
         if quantile is not None:
             _check_quantile(quantile, learned.prior.calibration, len(together))
-        self.prior_ = replace(learned.prior, quantile=quantile)
+        self.prior_ = replace(learned.prior, quantile=quantile, feature_range=self._feature_range(tasks.X))
         self.structure_, self.n_components_ = learned.structure.describe(), learned.structure.n_components
         self.scale_ = learned.scale
         self.side_structure_ = None if learned.side is None else learned.side.describe()
@@ -399,7 +403,7 @@ class EmpiricalBayesLearner(MetaLearner):
             name = self.loss_.name
             raise ValueError(
                 f"loss: EmpiricalBayesLearner does not support the {name} loss, because its model of the targets is "
-                f"Gaussian; use ConditionalLearner(loss={name!r}), or a loss such as 'absolute' or 'squared'"
+                f"Gaussian; use ConditionalLearner(loss={name!r}), or a loss such as 'squared' or 'absolute'"
             )
 
     def _support_sampling(self) -> SupportSampling:

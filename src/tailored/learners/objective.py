@@ -108,7 +108,8 @@ class IndependentLearner(PaperLearner):
         with self._all_or_nothing(reset=reset):
             self._check_within()
             tasks = self._read(X, y, groups, side_info, reset=reset)
-            self.prior_, self.n_iter_ = self._start(self._clip(tasks.y)), 1
+            start, feature_range = self._start(self._clip(tasks.y)), self._feature_range(tasks.X)
+            self.prior_, self.n_iter_ = replace(start, feature_range=feature_range), 1
             self._remember(tasks)
         return self
 
@@ -276,7 +277,7 @@ class ObjectiveLearner(PaperLearner):
             )
             solution = solver.solve(problem, stream.state)
         self._stream = replace(stream, state=solution.state)
-        self.prior_ = solution.prior
+        self.prior_ = replace(solution.prior, feature_range=self._feature_range(tasks.X))
         self.search_results_, self.validation_error_ = solution.history, solution.error
         self.scale_, self.n_iter_ = solution.scale, solution.n_iter
         self.n_tasks_seen_ = stream.n_tasks
@@ -349,7 +350,7 @@ class ObjectiveLearner(PaperLearner):
         def held_out_error(conditioning: Conditioning, bias: Bias) -> float:
             prior = replace(start, conditioning=conditioning, bias=bias)
             prediction = predictions(query_rows, prior.solve(support_rows, phis, self.n_jobs))
-            losses = self.loss_.value(clipped(prediction, prior.clip), query.y)
+            losses = self.loss_.error(clipped(prediction, prior.clip), query.y)
             return mean_error(losses, query.offsets)
 
         return held_out_error

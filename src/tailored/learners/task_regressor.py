@@ -326,6 +326,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return self._predicted(self._inputs(X), 0.01).std
 
     def _predicted(self, X: Any, coverage: float | None) -> Predicted:
+        self._prior.warn_far_rows(X, getattr(self, "feature_names_in_", None))
         if needs_covariances(self._prior, coverage) and not self._posterior.has_covariances:
             assert self._support is not None
             with warnings.catch_warnings():

@@ -15,14 +15,14 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._utils.records import Record
+from .._utils.records import Record, cached_property
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_cone, check_fraction, check_shape, outside
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.kernels import ROWS
 from ..gaussian.mixture import Mixture
 from ..losses import Squared
-from ..tasks.rows import Scaling, clipped, dense, frozen, segment_sums, sparse_products
+from ..tasks.rows import Scaling, clipped, column_range, dense, frozen, segment_sums, sparse_products
 from ..tasks.task_set import TaskSet
 from .intervals import Calibration, Errors, noise_variances
 from .shared_regressor import SharedRegressor
@@ -134,6 +134,8 @@ class Prior(Record, ABC):
     calibration: Calibration | None = None  # scores of held-out tasks from which intervals are computed
     #: Quantile of the targets to predict, by adding the calibrated number of standard deviations; None: the mean.
     quantile: float | None = None
+    #: Smallest and largest value of each feature in training, (2, n_features); None if it is unknown.
+    feature_range: Array | None = None
     #: Model of all tasks.  The prior is that of tasks with its residuals as targets.
     regressor: SharedRegressor | None = None
 
@@ -149,6 +151,10 @@ class Prior(Record, ABC):
             check_fraction("quantile", self.quantile)
             if self.calibration is None:
                 raise ValueError("quantile: needs a calibration")
+        if self.feature_range is not None:
+            check_shape("feature_range", self.feature_range, 2, self.n_weights - self.fit_intercept)
+            if (self.feature_range[0] > self.feature_range[1]).any():
+                raise ValueError("feature_range: the lower end is above the upper end")
 
     def check_posterior(self, posterior: Posterior) -> None:
         """Raise ValueError if a posterior from a file does not belong to this prior."""
@@ -161,6 +167,41 @@ class Prior(Record, ABC):
         n_folds = 0 if self.regressor is None else len(self.regressor.folds)
         if not ((posterior.folds >= -1) & (posterior.folds < n_folds)).all():
             raise ValueError(f"folds: must be -1, or numbers below {n_folds}")
+
+    @cached_property
+    def _far_limits(self) -> tuple[Array, Array] | None:
+        """Lower and upper limits of features, one training range outside of the training range."""
+        if self.feature_range is None:
+            return None
+        low, high = self.feature_range
+        # A column that was constant in training, such as an item without ratings, has no slope to extrapolate.
+        margin = np.where(high > low, high - low, np.inf)
+        return low - margin, high + margin
+
+    def warn_far_rows(self, X: Any, names: Any = None) -> None:
+        """Warn if a feature of rows to predict is more than one training range outside of the training range."""
+        if self._far_limits is None:
+            return
+        low, high = self._far_limits
+        if isinstance(X, np.ndarray) and not np.count_nonzero(low > X) and not np.count_nonzero(high < X):
+            # The usual case, in about two microseconds for one row.
+            return
+        smallest, largest = column_range(X)
+        is_low, is_high = smallest < low, largest > high
+        far = np.flatnonzero(is_low | is_high)
+        if not len(far):
+            return
+        j = int(far[0])
+        name, value = j if names is None else repr(str(names[j])), smallest[j] if is_low[j] else largest[j]
+        assert self.feature_range is not None
+        first, last = self.feature_range[:, j]
+        others = f" Columns that are far outside: {len(far)}." if len(far) > 1 else ""
+        message = (
+            f"X: column {name} has the value {value:.6g}, more than one training range outside of the training range "
+            f"{first:.6g} to {last:.6g}.{others} The prediction extrapolates linearly: check the unit of the column, "
+            "clip it, or fit to rows with such values."
+        )
+        warnings.warn(message, UserWarning, stacklevel=outside())
 
     def check_support(self, support: Support) -> None:
         """Raise ValueError if rows of one task from a file do not belong to this prior."""

@@ -18,6 +18,7 @@ from .._version import __version__
 from ..displays import EffectsDisplay, RowsDisplay, TaskFitDisplay
 from ..displays.base import RC, pyplot
 from ..evaluation import Evaluation, evaluate, usual_methods
+from ..losses import error_name
 from ..summaries.tables import Table, format_number
 from ..tasks.rows import dense
 from ..tasks.task_set import TaskSet
@@ -80,7 +81,12 @@ def write_report(
         sample = _evaluation_sample(tasks, random_state)
         methods = {**usual_methods(), "tailored": clone(learner)}
         evaluation = evaluate(
-            sample, methods, coverage=coverage, random_state=random_state, progress=progress
+            sample,
+            methods,
+            loss=learner.loss_,
+            coverage=coverage,
+            random_state=random_state,
+            progress=progress,
         )
         if len(sample) < len(tasks):
             note = f"<p>A random sample of {len(sample):,} of the {len(tasks):,} tasks was evaluated.</p>"
@@ -111,7 +117,7 @@ def _accuracy(evaluation: Evaluation, target: str) -> str:
     mean, error = evaluation.mean, evaluation.standard_error
     first, last = (_count(n) for n in (evaluation.supports[0], evaluation.supports[-1]))
     text = (
-        f"<p><strong>The mean {evaluation.loss} error of {escape(target)} is {format_number(mean[0, 0])} with {first} of a new "
+        f"<p><strong>The mean {error_name(evaluation.loss)} of {escape(target)} is {format_number(mean[0, 0])} with {first} of a new "
         f"task, and {format_number(mean[0, -1])} with {last}.</strong>"
     )
     if len(mean) > 1:
@@ -139,7 +145,7 @@ def _accuracy(evaluation: Evaluation, target: str) -> str:
         ]
     caption = "± is the standard error over tasks. Every column predicts the same query rows."
     table = Table(
-        f"Mean {evaluation.loss} error by number of support rows", columns, caption, n_printed=len(mean)
+        f"Mean {error_name(evaluation.loss)} by number of support rows", columns, caption, n_printed=len(mean)
     )
     with pyplot().rc_context(RC):
         axes = [

@@ -55,12 +55,12 @@ def baseline_errors(
     loss: Loss,
     n_jobs: int | None = None,
 ) -> Mapping[str, Array]:
-    """Return the mean loss of each task's query rows, by the learner and by the baselines; NaN without query rows."""
+    """Return the mean error of each task's query rows, by the learner and by the baselines; NaN without query rows."""
     by_method = {OWN: predict_blocks(prior, support, query, None, n_jobs).prediction}
     if training is not None:
         by_method.update(baseline_predictions(prior, training, support, query))
     has_query = query.sizes > 0
     return {
-        name: np.where(has_query, task_means(loss.value(prediction, query.y), query.offsets), np.nan)
+        name: np.where(has_query, task_means(loss.error(prediction, query.y), query.offsets), np.nan)
         for name, prediction in by_method.items()
     }

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gaussian.mixture import Mixture
+from ..losses import Loss, Pinball, error_name
 from ..priors.base import Prior
 from ..tasks.task_set import TaskSet
 from .baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN, baseline_errors
@@ -98,7 +99,7 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
         evaluated_on = f"the given tasks, each with {format_share(sampling)} of its rows as support"
     loss = training.loss if training is not None and split is None else learner.loss_.name
     n_evaluated = np.isfinite(errors[OWN]).sum() if OWN in errors else 0
-    caption = f"error: mean {loss} loss over {n_evaluated:,} {evaluated_on}."
+    caption = f"error: mean {error_name(loss)} over {n_evaluated:,} {evaluated_on}."
     if len(errors) > 1:
         caption += " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
         caption += "; ".join(f"{name}: {text}" for name, text in _BASELINES.items() if name in errors) + "."
@@ -402,6 +403,14 @@ def describe_side(side_form: Mapping[str, Any] | None, form: Mapping[str, Any], 
     return f"Columns of the side information that shift {coefficients}: {text}."
 
 
+def describe_prediction(loss: Loss) -> str:
+    """Return a sentence that says what predictions of `EmpiricalBayesLearner` with this loss are."""
+    if isinstance(loss, Pinball):
+        return f"Predictions are {100.0 * loss.quantile:g} % quantiles of the target."
+    kinds = {"squared": "are means of the target", "absolute": "are medians of the target"}
+    return f"Predictions {kinds.get(loss.name, f'minimise the {error_name(loss.name)}')}."
+
+
 def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
     """Return sentences about the selected model."""
     structure: dict[str, Any] | None = getattr(learner, "structure_", None)
@@ -419,6 +428,7 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
         sentences.append(f"Predictions use {times}.")
     if learner.bias_penalty_ is not None:
         sentences.append("A part of the prior mean was learned on query rows; it is not in the tables below.")
+    sentences.append(describe_prediction(learner.loss_))
     n_seen = getattr(learner, "n_tasks_seen_", 0)
     if training is not None and n_seen > training.n_tasks:
         errors = "standard errors and held-out errors are those of the last selection"

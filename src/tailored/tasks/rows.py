@@ -367,13 +367,19 @@ def _usable(scale: Array, shift: Array) -> Array:
     return np.where(scale > LEAST_SCALE, scale, 1.0)
 
 
+def column_range(X: Any) -> Array:
+    """Return the smallest and the largest value of each column, (2, d); infinite without rows."""
+    d = X.shape[1]
+    if X.shape[0] == 0 or d == 0:
+        return np.array([[np.inf], [-np.inf]]) * np.ones(d)
+    ends = X.min(axis=0), X.max(axis=0)
+    return np.array([end.toarray().ravel() if sparse.issparse(X) else end for end in ends], dtype=float)
+
+
 def _largest(X: Any) -> Array:
     """Return the largest absolute value of each column, (d,)."""
-    if X.shape[0] == 0 or X.shape[1] == 0:
-        return np.zeros(X.shape[1])
-    if sparse.issparse(X):
-        return np.asarray(abs(X).max(axis=0).toarray(), dtype=float).ravel()
-    return np.asarray(np.maximum(X.max(axis=0), -X.min(axis=0)))
+    low, high = column_range(X)
+    return np.maximum(np.maximum(high, -low), 0.0)
 
 
 def _check_limit(name: str, values: Array, limits: Array, names: Any = None) -> None:
