@@ -183,38 +183,3 @@ def test_rows_far_larger_than_the_prior_expects_have_a_posterior():
     assert np.isfinite(found.covariances).all()
     np.testing.assert_allclose(found.mean[1], [0.5, 0.5], rtol=1e-6)
     np.testing.assert_allclose(found.mean[0].sum(), 1.0, rtol=1e-6)
-
-
-@pytest.mark.parametrize("per_component", [False, True])
-def test_sites_replace_targets_and_noise(per_component):
-    tasks, v, model = environment(T=8, d=5, K=3, ranks=[5, 2, 5], side=True)
-    rows = TaskRows.of(tasks, Scaling.raw(5), v)
-    rng = np.random.default_rng(1)
-    shape = (3, len(rows.y)) if per_component else (len(rows.y),)
-    precisions, terms = rng.uniform(0.0, 2.0, shape), rng.normal(size=shape)
-    precisions[..., ::4] = 0.0
-    found = replace(rows, precisions=precisions, linear_terms=terms).posterior(model, ALL)
-    precisions, terms = (np.broadcast_to(part, (3, len(rows.y))) for part in (precisions, terms))
-    for t in range(8):
-        at = slice(rows.starts[t], rows.starts[t + 1])
-        X, b = rows.X[at], model.means + model.side @ v[t]
-        joint = np.array(model.log_proportions(v)[t])
-        for k, W in enumerate(model.covariances):
-            h, kernel = terms[k, at], X @ W @ X.T
-            S = np.linalg.inv(np.eye(len(h)) + kernel * precisions[k, at])
-            mean = S @ (X @ b[k] + kernel @ h)
-            np.testing.assert_allclose(X @ found.means[t, k], mean, atol=1e-8)
-            # log ∫ exp(hᵀf − ½ fᵀΛf) N(f; Xb, K) df, by completing the square
-            m = X @ b[k]
-            joint[k] += 0.5 * (h @ (mean + m) - m * precisions[k, at] @ mean + np.linalg.slogdet(S)[1])
-        np.testing.assert_allclose(found.log_evidence[t], np.logaddexp.reduce(joint), atol=1e-8)
-
-
-def test_gaussian_sites_are_targets_with_noise():
-    tasks, _, model = environment(T=8, d=5, K=3, ranks=[5, 2, 5])
-    rows = TaskRows.of(tasks, Scaling.raw(5))
-    precisions = np.full(len(rows.y), 1.0 / model.noise)
-    sites = replace(rows, precisions=precisions, linear_terms=rows.y / model.noise)
-    found, expected = sites.posterior(model, ALL), rows.posterior(model, ALL)
-    for name in ("shares", "means", "covariances"):
-        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-9)

@@ -2,9 +2,6 @@
 
 Under ``w ~ N(b, W)`` the targets are N(Xb, S) with ``S = XWXᵀ + σ²I``.  With ``a = S⁻¹(y − Xb)`` the posterior has mean
 ``b + WXᵀa`` and covariance ``W − WXᵀS⁻¹XW``.  W itself is the only d x d matrix.
-
-Rows may carry sites instead of targets: row i then has the likelihood ``exp(h f − ½ λ f²)`` of ``f = <x, w>``, with a
-precision λ ≥ 0 and a linear term h.  With Λ^½ = diag(√λ) and B = I + Λ^½ XWXᵀ Λ^½, the matrix Λ^½ B⁻¹ Λ^½ replaces S⁻¹.
 """
 
 from __future__ import annotations
@@ -38,14 +35,12 @@ class _Stack(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskRows(TaskStatistics):
-    """Rows of T tasks.  Sites are the same for all components or one per component; they replace y and the noise."""
+    """Rows of T tasks."""
 
     X: Array  # (N, d)
     y: Array  # (N,)
     starts: NDArray[np.int64]  # (T + 1,) first row of each task, and N
     side: Array | None = None  # (T, q) features v(s) of the side information
-    precisions: Array | None = None  # (N,) or (K, N) λ of the sites
-    linear_terms: Array | None = None  # (N,) or (K, N) h of the sites
     n_threads: int = 1  # unused here; see `Moments`
 
     @classmethod
@@ -100,7 +95,6 @@ class TaskRows(TaskStatistics):
     def posterior(
         self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
     ) -> Expected:
-        """See `TaskStatistics`.  With sites, the log evidence excludes their constants, and sums treat y as targets."""
         T, (K, d) = len(self), model.means.shape
         effects = model.effects(self.side)
         joint = log_priors(model, self.side, T, among)
@@ -111,7 +105,7 @@ class TaskRows(TaskStatistics):
             shared: dict[int, tuple[Array, Array, Array]] = {}
             for k, c in enumerate(model.components.of):
                 mean = model.means[k] if effects is None else model.means[k] + effects[stack.tasks]
-                found = _solve(self, stack, model, k, mean, shared, int(c))
+                found = _solve(self, stack, model, mean, shared, int(c))
                 joint[stack.tasks, k] += found.log_evidence
                 if want.means:
                     means[stack.tasks, k] = mean + np.matmul(found.a[:, None, :], found.XW)[:, 0]
@@ -141,9 +135,7 @@ class TaskRows(TaskStatistics):
         """Return the tasks at these positions."""
         at, starts = rows_of_tasks(self.starts, np.arange(len(self))[index])
         side = None if self.side is None else self.side[index]
-        precisions = None if self.precisions is None else self.precisions[..., at]
-        terms = None if self.linear_terms is None else self.linear_terms[..., at]
-        return TaskRows(self.X[at], self.y[at], starts, side, precisions, terms, self.n_threads)
+        return TaskRows(self.X[at], self.y[at], starts, side, self.n_threads)
 
     def shifted(self, weights: Array) -> TaskRows:
         """Return the tasks with targets ``y − Xw``, for the weights (T, d) of each task."""
@@ -180,42 +172,22 @@ def _solve(
     tasks: TaskRows,
     stack: _Stack,
     model: Mixture,
-    k: int,
     mean: Array,
     shared: dict[int, tuple[Array, Array, Array]],
     c: int,
 ) -> _Solved:
-    """Return a stack under component k with prior means (d,) or (m, d); those with covariance c share the inverse."""
+    """Return a stack under a component with prior means (d,) or (m, d); those with covariance c share the inverse."""
     X, n = stack.X, stack.X.shape[1]
-    per_component = tasks.precisions is not None and tasks.precisions.ndim == 2
-    if c not in shared or per_component:
+    if c not in shared:
         XW = np.matmul(X, model.covariances[c])
         kernel = np.matmul(XW, X.transpose(0, 2, 1))
-        if tasks.precisions is None:
-            shared[c] = XW, *invert_all(kernel + model.noise * np.eye(n), model.noise)
-        else:
-            scale = np.sqrt(_of_component(tasks.precisions, k)[stack.at])
-            systems = scale[:, :, None] * kernel * scale[:, None, :] + np.eye(n)
-            inverses, log_determinants = invert_all(systems, 1.0)
-            shared[c] = XW, scale[:, :, None] * inverses * scale[:, None, :], log_determinants
+        shared[c] = XW, *invert_all(kernel + model.noise * np.eye(n), model.noise)
     XW, inverses, log_determinants = shared[c]
     fitted = np.matmul(X, mean[..., None])[..., 0]
-    if tasks.precisions is None:
-        left = tasks.y[stack.at] - fitted
-        a = np.matmul(inverses, left[:, :, None])[:, :, 0]
-        quadratic = np.maximum(np.einsum("tn,tn->t", left, a), 0.0)
-        return _Solved(XW, inverses, a, -0.5 * (log_determinants + quadratic + n * np.log(2.0 * np.pi)))
-    assert tasks.linear_terms is not None
-    precision, term = (_of_component(part, k)[stack.at] for part in (tasks.precisions, tasks.linear_terms))
-    left = term - precision * fitted
-    image = np.einsum("tid,tjd,tj->ti", XW, X, left)
-    a = left - np.matmul(inverses, image[:, :, None])[:, :, 0]
-    fit = np.einsum("tn,tn->t", term - 0.5 * precision * fitted, fitted)
-    return _Solved(XW, inverses, a, fit + 0.5 * (np.einsum("tn,tn->t", image, a) - log_determinants))
-
-
-def _of_component(sites: Array, k: int) -> Array:
-    return sites[k] if sites.ndim == 2 else sites
+    left = tasks.y[stack.at] - fitted
+    a = np.matmul(inverses, left[:, :, None])[:, :, 0]
+    quadratic = np.maximum(np.einsum("tn,tn->t", left, a), 0.0)
+    return _Solved(XW, inverses, a, -0.5 * (log_determinants + quadratic + n * np.log(2.0 * np.pi)))
 
 
 def _sums(
