@@ -33,11 +33,11 @@ def test_blocks_of_rows_have_the_sums_of_all_statistics(monkeypatch):
 def test_a_fit_of_a_sample_refined_on_all_tasks(monkeypatch):
     tasks = make_clusters(n_tasks=260, n_clusters=1, n_features=6, n_rows=12, rank=2, random_state=0)
     train, test = tasks[:200], tasks[200:]
-    all_at_once = EmpiricalBayesLearner().fit(train)
+    all_at_once = EmpiricalBayesLearner(loss="absolute").fit(train)
     monkeypatch.setattr(empirical_bayes, "LARGEST_STATISTICS", 0)
     monkeypatch.setattr(Reservoir.__init__, "__defaults__", (80, *Reservoir.__init__.__defaults__[1:]))
     monkeypatch.setattr(memory, "BLOCK_FLOATS", 49 * 30)
-    sampled = EmpiricalBayesLearner().fit(train)
+    sampled = EmpiricalBayesLearner(loss="absolute").fit(train)
     assert sampled.n_tasks_seen_ == 200
     assert not hasattr(sampled, "task_weights_")
     errors = [np.mean(learner.task_errors(test, n_support=0.5)) for learner in (all_at_once, sampled)]
