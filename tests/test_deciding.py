@@ -152,14 +152,29 @@ def test_infinite_errors_settle_it():
     assert not significant(np.array([np.inf, np.nan]))
 
 
-def test_evidence_that_is_no_number_is_the_lowest():
-    def candidate(name, evidence):
-        return Candidate(Structure(name), 1.0, [], np.ones(3), np.array(evidence))
+def candidate(kind, density):
+    return Candidate(Structure(kind), 1.0, [], np.ones(3), np.array(density))
 
+
+def test_a_density_that_is_not_a_number_is_the_lowest():
     broken, sound = candidate("mixture", [5.0, np.nan, 5.0]), candidate("mixed model", [-9.0, -9.0, -9.0])
-    assert broken.mean_evidence == -np.inf
+    assert broken.mean_density == -np.inf
     assert decide([broken, sound]) is sound
     assert decide([sound, broken]) is sound
+
+
+def test_the_simplest_structure_within_one_standard_error_is_selected():
+    """The mean gain of the mixture over the mixed model is 1, with standard errors of 2 and 0.06."""
+    simple = candidate("mixed model", [0.0, 0.0, 0.0])
+    assert decide([simple, candidate("mixture", [5.0, 0.0, -2.0])]) is simple
+    better = candidate("mixture", [0.9, 1.0, 1.1])
+    assert decide([simple, better]) is better
+    assert decide([simple, candidate("mixture", [5.0, 0.0, -2.0])], 0.0).structure.kind == "mixture"
+    # Amounts of shrinkage are compared by their mean alone.
+    shrunk = replace(
+        simple, structure=replace(simple.structure, pseudo_tasks=10.0), density=simple.density + 1e-3
+    )
+    assert decide([simple, shrunk]) is shrunk
 
 
 def test_who_is_better_by_more_than_chance():
@@ -225,21 +240,22 @@ def test_the_column_that_stands_out_is_named():
 
 def test_components_are_counted_as_they_will_be_used(monkeypatch):
     seen = []
-    errors = selection._errors
+    density = selection._density
 
-    def watched(data, board, mixture):
+    def watched(data, fold, mixture):
         seen.append(mixture)
-        return errors(data, board, mixture)
+        return density(data, fold, mixture)
 
-    monkeypatch.setattr(selection, "_errors", watched)
+    monkeypatch.setattr(selection, "_density", watched)
+    monkeypatch.setattr(selection, "COUNTED_TASKS", 1)
     monkeypatch.setattr(side, "LEAST_GAIN", -np.inf)  # all side information is relevant
     monkeypatch.setattr(selection, "COMPONENTS", (2,))
     tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=0.8, random_state=0)
     data = data_of(tasks)
     data = replace(data, side=EmpiricalBayesLearner()._side_features(tasks))
     selection.count_components(data, None)
-    assert [mixture.n_components for mixture in seen] == [1, 1, 2]
-    assert seen[-1].gates is not None
+    assert [mixture.n_components for mixture in seen][:3] == [1, 1, 2]
+    assert seen[2].gates is not None
 
 
 def test_weights_with_a_length_have_a_component_for_each_sign():
@@ -339,5 +355,5 @@ def test_the_bar_is_as_long_as_what_is_done(monkeypatch):
     assert learner.n_components_ == 2
     biases = [entry for entry in learner.search_results_ if entry["kind"] == "conditional bias"]
     folds, tried = 2, len(biases) - 3
-    assert sum(ticks) == folds * len(all_structures(2, True, has_intercept=True)) + tried
+    assert sum(ticks) == folds * len(all_structures(2, True, 5, has_intercept=True)) + tried
     assert sum(ticks) <= totals[0]

@@ -54,34 +54,22 @@ def test_it_degrades_to_its_simpler_forms():
 
 
 def test_search_results_hold_the_choice(mixture):
-    """The highest evidence of held-out tasks, or the lowest error where that is no chance."""
-    measured = ("scale", "error", "evidence")
+    measured = ("error", "density")
     tried = [entry for entry in mixture.search_results_ if entry["kind"] != "conditional bias"]
     assert {entry["kind"] for entry in tried} == {"independent", "mixed model", "mixture"}
     (chosen,) = [
         entry
         for entry in tried
         if {k: v for k, v in entry.items() if k not in measured} == mixture.structure_
-        and entry["scale"] == mixture.scale_
     ]
-    evident = max((e for e in tried if e["scale"] == 1.0), key=lambda entry: entry["evidence"])
-    accurate = min(tried, key=lambda entry: entry["error"])
-    assert chosen is evident or chosen is accurate
+    # Tasks are two clear clusters.
+    assert chosen is max(tried, key=lambda entry: entry["density"])
     biases = [entry for entry in mixture.search_results_ if entry["kind"] == "conditional bias"]
     rows = sorted({entry["rows"] for entry in biases})
     assert rows == [0, 4, 11]  # 15 rows to adapt on in a rotation: none, a quarter, three quarters
     last = {entry["penalty"]: entry["error"] for entry in biases if entry["rows"] == 11}
     assert mixture.validation_error_ == last[mixture.bias_penalty_] <= last[None]
     assert last[None] == pytest.approx(chosen["error"], rel=1e-9)
-
-
-def test_scales_are_tried_unless_tasks_are_few(few_steps, mixture, clusters):
-    """Multiples of τ are tried for the structures that may win; none where tasks are few."""
-    tried = {entry["scale"] for entry in mixture.search_results_ if "scale" in entry}
-    assert tried == {0.5, 0.7, 1.0, 1.4, 2.0}
-    few = EmpiricalBayesLearner().fit(clusters[:8])
-    assert {entry["scale"] for entry in few.search_results_ if "scale" in entry} == {1.0}
-    assert few.scale_ == 1.0
 
 
 def test_validation_tasks_can_be_given(clusters):

@@ -261,7 +261,7 @@ def test_every_form_can_be_fitted(has_intercept, has_side, monkeypatch):
     fitter = StructureFitter(statistics, [0], groups=groups)
     forms = [
         form
-        for chain in all_structures(2, True, has_intercept=has_intercept, has_side=has_side)
+        for chain in all_structures(2, True, 6, has_intercept=has_intercept, has_side=has_side)
         for form in chain
     ]
     structures = {"none", "diagonal", "full"} | ({"intercept"} if has_intercept else set())

@@ -41,6 +41,8 @@ DENSE_COLUMNS = 500
 SPARSE = 0.25
 #: Multiples of τ that are tried; 1 comes first, so that it wins ties.
 SCALES = (1.0, 0.5, 0.7, 1.4, 2.0)
+#: With fewer tasks, the folds are repeated with other partitions.
+ENOUGH_TASKS = 250
 #: Number of standard errors above which a paired difference is significant.
 SIGNIFICANT = 2.0
 
@@ -73,6 +75,7 @@ class Settings:
     device: str | None = None
     varying: tuple[int, ...] | None = None  # positions of coefficients, including that of the intercept
     n_folds: int = 5
+    n_repeats: int = 4  # largest number of partitions into folds
 
 
 @dataclass(frozen=True)
@@ -151,13 +154,28 @@ class TrainingData:
             return [Fold(0, np.arange(first), np.arange(first, T))]
         if T == 1:
             return [Fold(0, np.arange(1), np.arange(1))]
+        return self._partition(0)
+
+    @property
+    def repeated_folds(self) -> list[list[Fold]]:
+        """Folds of other partitions of few tasks, where a single partition would decide by chance."""
+        T = len(self)
+        if T == 1 or self.n_validation or self.is_wide:
+            return []
+        return [self._partition(i) for i in range(1, min(self.settings.n_repeats, -(-ENOUGH_TASKS // T)))]
+
+    def _partition(self, repeat: int) -> list[Fold]:
+        T = len(self)
         n_folds = min(self.settings.n_folds, T)
-        order = np.random.default_rng(self.seed(Draw.FOLDS)).permutation(T)
+        order = np.random.default_rng(self.seed(Draw.FOLDS, repeat)).permutation(T)
         fold = np.arange(T) % n_folds
         if T < MANY_TASKS or (self.has_many_columns and T < MANY_WIDE_TASKS):
             few_used = T >= MANY_TASKS or (self.is_wide and T >= FOLDED_TASKS)
             n_used = min(n_folds, WIDE_FOLDS) if few_used else n_folds
-            return [Fold(i, np.sort(order[fold != i]), np.sort(order[fold == i])) for i in range(n_used)]
+            first = repeat * n_folds
+            return [
+                Fold(first + i, np.sort(order[fold != i]), np.sort(order[fold == i])) for i in range(n_used)
+            ]
         train, held_out = order[fold != 0][:SELECTION_TRAIN], order[fold == 0][:SELECTION_HELD_OUT]
         return [Fold(0, np.sort(train), np.sort(held_out))]
 

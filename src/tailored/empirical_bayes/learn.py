@@ -74,7 +74,8 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
         n_steps = len(data.folds) * (len(RANKS) + len(SIDE_PENALTIES)) + 1
         with progress_bar("Learning from tasks", n_steps, enabled=progress) as tick, single_threaded_blas():
             return _learn_factors(data, tick)
-    structures = all_structures(2, True, has_intercept=data.settings.fit_intercept, has_side=data.has_side)
+    d = data.statistics.n_features
+    structures = all_structures(2, True, d, has_intercept=data.settings.fit_intercept, has_side=data.has_side)
     if data.settings.varying is not None:
         structures = varying_structures(data.settings.varying, few=False)
     n_steps = len(data.folds) * len(structures) + 3 * len(PENALTIES)

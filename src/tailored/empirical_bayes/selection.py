@@ -1,15 +1,16 @@
-"""Selection of the structure of the prior, and of a multiple of its τ, on held-out tasks.
+"""Selection of the structure of the prior on held-out tasks.
 
-With few tasks mean errors are noisy, and the log evidence of whole held-out tasks is more informative; with many tasks the
-errors measure what the user asked for.  So the structure with the highest held-out evidence is selected, unless another one
-has significantly lower held-out errors (`SIGNIFICANT` standard errors, paired by task).  With fewer than `FEW_TASKS` tasks
-even the evidence is noisy: standard mixed models and independent tasks are then compared by AIC on all tasks.
+The criterion is the log predictive density of held-out rows: of all rows of a task, or of its query rows given its support
+rows where the user says how many are observed.  The structure with the highest density is selected.  With fewer than
+`ENOUGH_TASKS` tasks the folds are repeated, and the simplest structure within one standard error is selected, paired by
+task.  With fewer than `FEW_TASKS` tasks none is held out: standard mixed models and independent tasks are compared by AIC.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import joblib
@@ -35,14 +36,18 @@ from ..gaussian.structures import (
     varying_structures,
 )
 from ..tasks.episodes import Episodes
-from .data import SCALES, Draw, Fold, TrainingData, known_mean, significant
+from .data import ENOUGH_TASKS, Draw, Fold, TrainingData, known_mean, significant
 
 Array = NDArray[np.float64]
 
 #: With fewer tasks none is held out: structures are compared by AIC.
 FEW_TASKS = 40
-#: More components must lower the held-out error by this fraction.
-LEAST_GAIN = 1e-3
+#: Standard errors of a gain in density within which the simpler structure is selected.
+N_ERRORS = 1.0
+#: Log predictive density per task by which more components must raise it, in addition to the standard error.
+LEAST_GAIN = 0.05
+#: Number of held-out tasks on which components are counted, from as many folds as are needed.
+COUNTED_TASKS = 100
 #: Numbers of components; the search ends after two in a row without a gain.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
 #: Smallest number of training tasks per component, and the largest number of tasks to select the number on.
@@ -59,15 +64,15 @@ UNUSUAL = 5.0
 class Candidate:
     """A structure with a multiple of its τ, fitted to the training tasks of each fold.
 
-    ``errors`` and ``evidence`` have an entry for each held-out task of every fold; NaN for a task without query rows.
-    ``penalty`` is that on the effects of side information on factors.
+    ``errors`` has an entry for each held-out task of every fold, NaN for a task without query rows; ``density`` also for
+    those of repeated folds.  ``penalty`` is that on the effects of side information on factors.
     """
 
     structure: Any
     scale: float
     fits: list[Any]
     errors: Array
-    evidence: Array
+    density: Array
     penalty: float = 0.0
 
     @property
@@ -76,9 +81,9 @@ class Candidate:
         return known_mean(self.errors)
 
     @property
-    def mean_evidence(self) -> float:
-        """Mean log evidence; −inf for a model that overflows on a task."""
-        return -np.inf if np.isnan(self.evidence).any() else float(np.mean(self.evidence))
+    def mean_density(self) -> float:
+        """Mean log predictive density; −inf for a model that overflows on a task."""
+        return -np.inf if np.isnan(self.density).any() else float(np.mean(self.density))
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,7 @@ class Selection:
 class FoldState:
     """The fitter of a fold with the plain mixed models, its held-out tasks, and their episodes."""
 
+    fold: Fold
     fitter: StructureFitter
     held_out: Tasks
     episodes: Episodes
@@ -105,13 +111,12 @@ class FoldState:
 
 
 def select(data: TrainingData, stage: Stages) -> Selection:
-    """Select the effects of side information, then the structure and the scale."""
+    """Select the effects of side information, then the structure."""
     with single_threaded_blas():
-        parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem", return_as="generator")
         side: SideStructure | None = None
         if len(data) == 1:
             # A single task cannot inform about others.
-            chains = all_structures(1, False)[:1]
+            chains = all_structures(1, False, 1)[:1]
         else:
             stage.begin("side information")
             side = _select_side(data)
@@ -125,43 +130,101 @@ def select(data: TrainingData, stage: Stages) -> Selection:
                 stage.begin("number of components")
                 n_components, learn_mean = count_components(data, side)
                 flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_side}
-                chains = all_structures(n_components, learn_mean, **flags)
+                chains = all_structures(n_components, learn_mean, data.statistics.n_features, **flags)
         stage.begin("structures")
-        folds = list(parallel(joblib.delayed(_prepare)(data, fold, chains, side) for fold in data.folds))
-        scored: list[list[Candidate]] = []
-        jobs = (joblib.delayed(_score_chain)(data, fold, some) for some in chains for fold in folds)
-        for chain_scores in parallel(jobs):
-            scored.append(chain_scores)
-            stage(1)
-    n = len(folds)
-    by_chain = (zip(*scored[i : i + n], strict=True) for i in range(0, len(scored), n))
-    candidates = [_join(of_folds) for of_chain in by_chain for of_folds in of_chain]
-    few = 1 < len(data) < FEW_TASKS
-    if len(data) >= FEW_TASKS and data.is_wide and data.settings.varying is None:
-        candidates += _low_rank(data, folds)
-    if not few:
-        candidates += _rescaled(data, folds, candidates)
+        folds = _prepare(data, data.folds, chains, side)
+        candidates = _score_chains(data, folds, chains, stage)
+        few = 1 < len(data) < FEW_TASKS
+        if not few:
+            candidates = _repeat(data, candidates, chains, side, stage)
+            if data.is_wide and data.settings.varying is None:
+                candidates += _low_rank(data, folds)
     results: list[dict[str, Any]] = [
-        {**c.structure.describe(), "scale": c.scale, "error": c.error, "evidence": c.mean_evidence}
-        for c in candidates
+        {**c.structure.describe(), "error": c.error, "density": c.mean_density} for c in candidates
     ]
-    best = decide_by_aic(data, candidates, side) if few else decide(candidates)
+    best = (
+        decide_by_aic(data, candidates, side)
+        if few
+        else decide(candidates, N_ERRORS if len(data) < ENOUGH_TASKS else 0.0)
+    )
     task_means = np.concatenate([data.task_mean_errors(f.episodes, len(f.held_out)) for f in folds])
     baselines = {"the mean of their own rows": task_means}
     for pooled in (c for c in candidates if c.structure.covariance == "none"):
         baselines["one fit to the rows of all tasks"] = pooled.errors
-    starts = {c.structure: c.fits[0] for c in candidates if c.scale == 1.0}
+    starts = {c.structure: c.fits[0] for c in candidates}
     better = better_baseline(best.errors, baselines)
     return Selection(best, side, results, starts, candidates, task_means, better)
 
 
-def _join(of_folds: Sequence[Candidate]) -> Candidate:
-    """Join the same candidate of several folds."""
+def _prepare(
+    data: TrainingData, folds: list[Fold], chains: list[list[Structure]], side: SideStructure | None
+) -> list[FoldState]:
+    """Fit the plain mixed models, which other structures start from, to each fold."""
+    starts = {structures[0].plain for structures in chains}
+
+    def prepare(fold: Fold) -> FoldState:
+        with single_threaded_blas():
+            state = _fold_state(data, fold, _fitter(data, fold, side))
+            for plain in starts:
+                if plain is not None:
+                    state.fitter.fit(plain)
+            return state
+
+    parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem")
+    return list(parallel(joblib.delayed(prepare)(fold) for fold in folds))
+
+
+def _score_chains(
+    data: TrainingData, folds: list[FoldState], chains: list[list[Structure]], stage: Stages
+) -> list[Candidate]:
+    """Return the candidates of a partition of the tasks into folds."""
+
+    def score(fold: FoldState, structures: list[Structure]) -> list[Candidate]:
+        with single_threaded_blas():
+            fitter = replace(fold.fitter, fitted=dict(fold.fitter.fitted))
+            return [_score(data, fold, structure, fitter.fit(structure)) for structure in structures]
+
+    parallel = joblib.Parallel(n_jobs=data.settings.n_jobs, require="sharedmem", return_as="generator")
+    scored: list[list[Candidate]] = []
+    for of_chain in parallel(joblib.delayed(score)(fold, each) for each in chains for fold in folds):
+        scored.append(of_chain)
+        stage(1)
+    n = len(folds)
+    by_chain = (zip(*scored[i : i + n], strict=True) for i in range(0, len(scored), n))
+    return [_join(folds, of_folds) for of_chain in by_chain for of_folds in of_chain]
+
+
+def _repeat(
+    data: TrainingData,
+    candidates: list[Candidate],
+    chains: list[list[Structure]],
+    side: SideStructure | None,
+    stage: Stages,
+) -> list[Candidate]:
+    """Average the densities of the best candidates over other partitions of few tasks; drop the others."""
+    partitions = data.repeated_folds
+    if not partitions:
+        return candidates
+    highest = _most_likely(candidates)
+    close = [c for c in candidates if not significant(highest.density - c.density)]
+    structures = {c.structure for c in close}
+    kept = [some for some in ([s for s in each if s in structures] for each in chains) if some]
+    repeats = [_score_chains(data, _prepare(data, folds, kept, side), kept, stage) for folds in partitions]
+    averaged = {}
+    for same in zip(close, *repeats, strict=True):
+        averaged[same[0].structure] = replace(same[0], density=np.mean([c.density for c in same], axis=0))
+    # The others stay as baselines; their lower densities are those of the first partition.
+    return [averaged.get(c.structure, c) for c in candidates]
+
+
+def _join(folds: Sequence[FoldState], of_folds: Sequence[Candidate]) -> Candidate:
+    """Join the same candidate of the folds of a partition; densities are in the order of the tasks."""
+    order = np.argsort(np.concatenate([fold.fold.held_out for fold in folds]), kind="stable")
     return replace(
         of_folds[0],
         fits=[fit for candidate in of_folds for fit in candidate.fits],
         errors=np.concatenate([candidate.errors for candidate in of_folds]),
-        evidence=np.concatenate([candidate.evidence for candidate in of_folds]),
+        density=np.concatenate([candidate.density for candidate in of_folds])[order],
     )
 
 
@@ -190,37 +253,29 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
             )
             pairs = zip(folds, selected.models, strict=True)
             fits = ((fold, replace(model.mixture(), side=fold.fitter.side)) for fold, model in pairs)
-            out.append(_join([_score(data, fold, structure, fit, 1.0) for fold, fit in fits]))
-    return out
-
-
-def _rescaled(data: TrainingData, folds: list[FoldState], candidates: list[Candidate]) -> list[Candidate]:
-    """Return the two candidates that may be selected, with other multiples of their τ."""
-    out = []
-    for finalist in {id(c): c for c in (_most_likely(candidates), _most_accurate(candidates))}.values():
-        structure = finalist.structure
-        # Independent tasks and low rank have their own scales of τ, and a zero τ has none.
-        if structure.kind in ("independent", "low rank") or structure.covariance == "none":
-            continue
-        for scale in SCALES[1:]:
-            pairs = zip(folds, finalist.fits, strict=True)
-            with single_threaded_blas():
-                out.append(_join([_score(data, fold, structure, fit, scale) for fold, fit in pairs]))
+            out.append(_join(folds, [_score(data, fold, structure, fit) for fold, fit in fits]))
     return out
 
 
 def _most_likely(candidates: list[Candidate]) -> Candidate:
-    return max((c for c in candidates if c.scale == 1.0), key=lambda c: c.mean_evidence)
+    return max(candidates, key=lambda c: c.mean_density)
 
 
-def _most_accurate(candidates: list[Candidate]) -> Candidate:
-    return min(candidates, key=lambda c: c.error)
+def decide(candidates: list[Candidate], n_errors: float = N_ERRORS) -> Candidate:
+    """Return the best candidate of the simplest family within ``n_errors`` standard errors of the highest density."""
+    families: dict[Any, Candidate] = {}
+    for candidate in candidates:
+        family = candidate.structure.family
+        if family not in families or candidate.mean_density > families[family].mean_density:
+            families[family] = candidate
+    best = _most_likely(candidates)
 
+    def is_close(candidate: Candidate) -> bool:
+        return np.isfinite(candidate.mean_density) and not significant(
+            best.density - candidate.density, n_errors
+        )
 
-def decide(candidates: list[Candidate]) -> Candidate:
-    """Return the candidate with the highest evidence, unless the most accurate one has significantly lower errors."""
-    likely, accurate = _most_likely(candidates), _most_accurate(candidates)
-    return accurate if significant(likely.errors - accurate.errors) else likely
+    return next((c for c in families.values() if is_close(c)), best)
 
 
 def decide_by_aic(data: TrainingData, candidates: list[Candidate], side: SideStructure | None) -> Candidate:
@@ -235,7 +290,7 @@ def decide_by_aic(data: TrainingData, candidates: list[Candidate], side: SideStr
         return np.inf if np.isnan(evidence) else 2.0 * structure.n_parameters(d) - 2.0 * evidence
 
     with single_threaded_blas():
-        return min((c for c in candidates if c.scale == 1.0), key=aic)
+        return min(candidates, key=aic)
 
 
 def _best_ridge(data: TrainingData) -> Structure:
@@ -266,36 +321,27 @@ def _fitter(data: TrainingData, fold: Fold, side: SideStructure | None) -> Struc
     )
 
 
-def _prepare(
-    data: TrainingData, fold: Fold, chains: list[list[Structure]], side: SideStructure | None
-) -> FoldState:
-    with single_threaded_blas():
-        fitter = _fitter(data, fold, side)
-        for plain in {structures[0].plain for structures in chains}:
-            if plain is not None:
-                fitter.fit(plain)
-        return _fold_state(data, fold, fitter)
-
-
 def _fold_state(data: TrainingData, fold: Fold, fitter: StructureFitter) -> FoldState:
     tasks, seed = data.tasks[fold.held_out], data.seed(Draw.HELD_OUT_ROWS, fold.number)
     episodes = data.settings.arrival.episodes(tasks, seed)
     held_out = data.statistics.take(fold.held_out)
-    return FoldState(fitter, held_out, episodes, data.statistics_of(episodes.support))
+    return FoldState(fold, fitter, held_out, episodes, data.statistics_of(episodes.support))
 
 
-def _score_chain(data: TrainingData, fold: FoldState, structures: list[Structure]) -> list[Candidate]:
-    with single_threaded_blas():
-        fitter = replace(fold.fitter, fitted=dict(fold.fitter.fitted))
-        return [_score(data, fold, structure, fitter.fit(structure), 1.0) for structure in structures]
+def _score(data: TrainingData, fold: FoldState, structure: Structure, fit: Mixture) -> Candidate:
+    return Candidate(structure, 1.0, [fit], _errors(data, fold, fit), _density(data, fold, fit))
 
 
-def _score(
-    data: TrainingData, fold: FoldState, structure: Structure, fit: Mixture, scale: float
-) -> Candidate:
-    mixture = fit.scaled(scale)
-    evidence = fold.held_out.posterior(mixture).log_evidence
-    return Candidate(structure, scale, [mixture], _errors(data, fold, mixture), evidence)
+def _density(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
+    """Return the log predictive density of each held-out task: p(y), or p(query | support) averaged over episodes."""
+    density = fold.held_out.posterior(mixture).log_evidence
+    if data.settings.arrival.support is None:
+        return density
+    support = fold.support.posterior(mixture).log_evidence
+    task, both = fold.episodes.task, data.statistics_of(fold.episodes.together)
+    gains = both.posterior(mixture).log_evidence - support
+    T = len(fold.held_out)
+    return np.bincount(task, weights=gains, minlength=T) / np.maximum(np.bincount(task, minlength=T), 1)
 
 
 def _errors(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
@@ -307,50 +353,58 @@ def _errors(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
 def count_components(data: TrainingData, side: SideStructure | None) -> tuple[int, bool]:
     """Return the number of components, and whether the prior has a mean, selected on held-out tasks.
 
-    More components must raise the evidence by its standard error and lower the error.  Evidence alone would add
-    components without end where coefficients are not Gaussian, and errors alone are too noisy with few tasks.
+    A mean must raise the log predictive density by its standard error, and more components by `LEAST_GAIN` more: where
+    coefficients are not Gaussian, each further component raises it a little.
     """
-    fold = data.folds[0]
-    few = replace(fold, train=fold.train[:COUNTING_TASKS])
-    fitter = _fitter(data, few, side)
-    state = _fold_state(data, fold, fitter)
+    states, n_tasks = [], 0
+    for fold in chain.from_iterable([data.folds, *data.repeated_folds]):
+        if n_tasks < COUNTED_TASKS:
+            few = replace(fold, train=fold.train[:COUNTING_TASKS])
+            states.append(_fold_state(data, few, _fitter(data, few, side)))
+            n_tasks += len(fold.held_out)
+    least_train = min(len(state.fitter.tasks) for state in states)
 
-    def evaluate(model: Mixture) -> tuple[Array, float]:
-        model = replace(model, side=fitter.side)
-        errors = _errors(data, state, model)
-        mean_error = float(np.nanmean(errors)) if len(errors) else 0.0
-        return state.held_out.posterior(model).log_evidence, mean_error
+    def density(models: list[Mixture]) -> Array:
+        pairs = zip(states, models, strict=True)
+        return np.concatenate([_density(data, s, replace(m, side=s.fitter.side)) for s, m in pairs])
 
-    options: dict[str, Any] = {"max_iter": fitter.steps(few=30, many=30), "tol": 1e-6}
-    singles = [fit_mixed_model(fitter.tasks, learn_mean=mean, **options) for mean in (False, True)]
-    evaluated = [evaluate(model) for model in singles]
-    learn_mean = bool(evaluated[1][0].mean() > evaluated[0][0].mean())
-    (evidence, error), n_components, n_failures = evaluated[learn_mean], 1, 0
+    def single(state: FoldState, learn_mean: bool) -> Mixture:
+        max_iter = state.fitter.steps(few=30, many=30)
+        return fit_mixed_model(state.fitter.tasks, learn_mean=learn_mean, max_iter=max_iter, tol=1e-6)
 
-    def attempt(K: int, learn_mean: bool) -> tuple[Array, float]:
+    singles = [[single(state, mean) for state in states] for mean in (False, True)]
+    densities = [density(models) for models in singles]
+    learn_mean = significant(densities[1] - densities[0], N_ERRORS)
+    best, n_components, n_failures = densities[learn_mean], 1, 0
+
+    def attempt(K: int, learn_mean: bool) -> Array:
         short: dict[str, Any] = {"n_starts": 2, "short_iter": 4, "max_iter": 10, "learn_mean": learn_mean}
-        seed = data.seed(Draw.COMPONENT_STARTS, K)
-        mixture = fit_mixture(fitter.tasks, singles[learn_mean], K, seed=seed, **short)
-        if data.has_side:
-            mixture = fitter.with_gates(mixture, GATE_PENALTIES[0], max_iter=5, learn_mean=learn_mean)
-        return evaluate(mixture)
-
-    def is_better(new_evidence: Array, new_error: float) -> bool:
-        gain = new_evidence - evidence
-        likely = gain.mean() > gain.std() / np.sqrt(len(gain))
-        return bool(likely and new_error < error * (1.0 - LEAST_GAIN))
+        models = []
+        for state, plain in zip(states, singles[learn_mean], strict=True):
+            seed = data.seed(Draw.COMPONENT_STARTS, K)
+            mixture = fit_mixture(state.fitter.tasks, plain, K, seed=seed, **short)
+            if data.has_side:
+                mixture = state.fitter.with_gates(
+                    mixture, GATE_PENALTIES[0], max_iter=5, learn_mean=learn_mean
+                )
+            models.append(mixture)
+        return density(models)
 
     for K in COMPONENTS:
-        if n_failures == 2 or len(few.train) < TASKS_PER_COMPONENT * K:
+        if n_failures == 2 or least_train < TASKS_PER_COMPONENT * K:
             break
         result = attempt(K, learn_mean)
         n_failures += 1
-        if is_better(*result):
-            n_components, n_failures, (evidence, error) = K, 0, result
+        if significant(result - best - LEAST_GAIN, N_ERRORS):
+            n_components, n_failures, best = K, 0, result
     # Without a common mean, components may still have means: coefficients of a given length are close to ±m.
     twice = 2 * n_components
-    enough = n_components > 1 and not learn_mean and len(few.train) >= TASKS_PER_COMPONENT * twice
-    return (twice, True) if enough and is_better(*attempt(twice, True)) else (n_components, learn_mean)
+    enough = n_components > 1 and not learn_mean and least_train >= TASKS_PER_COMPONENT * twice
+    return (
+        (twice, True)
+        if enough and significant(attempt(twice, True) - best - LEAST_GAIN, N_ERRORS)
+        else (n_components, learn_mean)
+    )
 
 
 def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None:

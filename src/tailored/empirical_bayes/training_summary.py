@@ -69,11 +69,10 @@ def training_summary(
 
 def _baselines(candidates: list[Candidate]) -> dict[str, Candidate]:
     """Return the best candidate of each standard method."""
-    unscaled = [c for c in candidates if c.scale == 1.0]
     kinds = {
-        RIDGE: [c for c in unscaled if c.structure.kind == "independent"],
-        POOLED: [c for c in unscaled if c.structure.covariance == "none"],
-        MIXED_MODEL: [c for c in unscaled if _is_standard_mixed_model(c.structure)],
+        RIDGE: [c for c in candidates if c.structure.kind == "independent"],
+        POOLED: [c for c in candidates if c.structure.covariance == "none"],
+        MIXED_MODEL: [c for c in candidates if _is_standard_mixed_model(c.structure)],
     }
     return {name: min(some, key=lambda c: c.error) for name, some in kinds.items() if some}
 

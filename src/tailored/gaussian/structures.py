@@ -101,6 +101,11 @@ class Structure:
             return None
         return Structure("mixed model", learn_mean=self.learn_mean, varying=self.varying)
 
+    @property
+    def family(self) -> tuple[Any, ...]:
+        """What this structure shares with others that differ in the amount of shrinkage alone."""
+        return self.kind, self.covariance, self.n_components, self.learn_mean, bool(self.gate_penalty)
+
     def restrict(self, covariances: Array) -> Array:
         """Return the covariances (K, d, d) of an M-step, restricted to this structure."""
         if self.kind == "low rank":
@@ -142,7 +147,12 @@ def simple_structures(has_intercept: bool) -> list[list[Structure]]:
 
 
 def all_structures(
-    n_components: int, learn_mean: bool, *, has_intercept: bool = False, has_side: bool = False
+    n_components: int,
+    learn_mean: bool,
+    n_features: int,
+    *,
+    has_intercept: bool = False,
+    has_side: bool = False,
 ) -> list[list[Structure]]:
     """Return all structures, simplest first, in chains whose members start from the one before."""
     single = Structure("mixed model", learn_mean=learn_mean)
@@ -150,7 +160,8 @@ def all_structures(
         _ridges(),
         *simple_structures(has_intercept)[:-1],
         [replace(single, truncation=threshold) for threshold in TRUNCATIONS],
-        *_shrunk_chains(single, FACTORS),
+        # With one factor less than columns, the target is W itself.
+        *_shrunk_chains(single, tuple(rank for rank in FACTORS if rank < max(n_features - 1, 1))),
     ]
     if n_components > 1:
         mixture = Structure("mixture", n_components, learn_mean=learn_mean)

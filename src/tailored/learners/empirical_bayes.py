@@ -35,7 +35,7 @@ from ..sources.memory import MemorySource
 from ..sources.scan import TaskScan
 from ..tasks.episodes import SupportSampling
 from ..tasks.reading import positions_of
-from ..tasks.rows import Scaling
+from ..tasks.rows import Scaling, in_content_order
 from ..tasks.task_set import TaskSet
 from .base import MetaLearner
 from .reading import read_tensors, refuse_other_arguments, repeat_rows, warn_repeated_numbers
@@ -87,8 +87,8 @@ class EmpiricalBayesLearner(MetaLearner):
     progress : bool, default=False
         Show a progress bar on a terminal.
     random_state : int, RandomState or None, default=0
-        Seed of the folds, of the support rows and of the starts of EM.  Tasks are drawn by their labels: their order does
-        not matter.
+        Seed of the folds, of the support rows and of the starts of EM.  Labels and the order of the tasks do not matter;
+        only the sample of more than 5,000 tasks is drawn by labels.
 
     Attributes
     ----------
@@ -136,8 +136,8 @@ class EmpiricalBayesLearner(MetaLearner):
     _stream: Stream = field(init=False)
     _in_user_units = False
     _min_features = 0
-    #: Number of folds of the selection; fewer make tests faster.
-    _n_folds = 5
+    #: Numbers of folds of the selection and of their repetitions; fewer make tests faster.
+    _n_folds, _n_repeats = 5, 4
 
     @property
     def common_(self) -> Any:
@@ -294,7 +294,7 @@ class EmpiricalBayesLearner(MetaLearner):
         held_out = self._check_held_out(sample, validation)
         stream, _ = Stream.begin(seed).take(sample, held_out)
         self._stream = replace(stream, sample=source.reservoir)
-        ordered = sample.in_label_order(seed)
+        ordered = in_content_order(sample, seed)
 
         def all_tasks(scaling: Scaling, side: Any, shared: OutOfFold | None = None) -> Statistics:
             def residuals(tasks: TaskSet) -> TaskSet:
@@ -326,11 +326,11 @@ class EmpiricalBayesLearner(MetaLearner):
 
         ``continues`` keeps the scaling and features of the running model; ``source_in`` is that of `learn`.
         """
-        # In the order of labels, so that neither draws nor rounding depend on the order of the user's tasks.
+        # Neither draws nor rounding depend on the labels or the order of the user's tasks.
         seed, quantile = self._stream.seed, self.loss_.quantile if isinstance(self.loss_, Pinball) else None
-        ordered = together = tasks.in_label_order(seed)
+        ordered = together = in_content_order(tasks, seed)
         if validation is not None:
-            together = TaskSet.concat([ordered, validation.in_label_order(seed)], relabel=True)
+            together = TaskSet.concat([ordered, in_content_order(validation, seed)], relabel=True)
         # Quantiles are the median plus calibrated standard deviations.
         loss = self.loss_ if quantile is None else Absolute()
         sampling, varying = self._support_sampling(), self._varying_positions(together)
@@ -344,6 +344,7 @@ class EmpiricalBayesLearner(MetaLearner):
             self.device,
             varying,
             self._n_folds,
+            self._n_repeats,
         )
         running = self._stream.running if continues else None
         side = self._side_features(together) if running is None else running.side

@@ -28,6 +28,11 @@ class Episodes(NamedTuple):
     query: TaskSet
     task: NDArray[np.intp]
 
+    @property
+    def together(self) -> TaskSet:
+        """The support and query rows of each episode."""
+        return TaskSet.merge([self.support, self.query])
+
 
 @dataclass(frozen=True)
 class SupportSampling:
