@@ -9,6 +9,7 @@ import pytest
 from scipy.special import softmax
 
 from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.empirical_bayes import data, selection
 from tailored.gaussian import low_rank
 from tailored.gaussian.em import restrict_rank
 from tailored.gaussian.low_rank import LowRank, LowRankSearch, RotatedTasks
@@ -155,3 +156,16 @@ def test_many_columns_are_learned_by_the_default_learner():
     exact = [basis @ np.linalg.solve(basis.T @ x.T @ x @ basis + 0.09 * np.eye(2), basis.T @ x.T @ v)
              for x, v in zip(X[80:], y[80:], strict=True)]  # fmt: skip
     assert error < 1.5 * np.linalg.norm(exact - weights[80:], axis=1).mean()
+
+
+def test_more_directions_than_low_rank_allows(few_steps, monkeypatch):
+    """With two factors at most and weights in five directions, an unrestricted covariance is selected."""
+    for name in ("LOW_RANK", "WIDE"):
+        monkeypatch.setattr(data, name, 6)
+    monkeypatch.setattr(selection, "MOST_FACTORS", 2)
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((8, 5)))[0]
+    X, y, _ = subspace_tasks(150, 8, [basis], 8, seed=1)
+    learner = EmpiricalBayesLearner().fit(TaskSet.from_tasks(list(zip(X, y, strict=True))))
+    assert {entry.get("n_factors") for entry in learner.search_results_} >= {2}
+    assert learner.structure_["kind"] == "mixed model"
+    assert "structure" not in learner.structure_

@@ -245,7 +245,8 @@ def test_a_fit_on_the_device_is_that_of_the_cpu(low_rank, monkeypatch):
     if low_rank:
         columns = {"task": "user", "target": "y", "side_columns": ["age", "other"]}
         tasks = TaskSet.from_frame(low_rank_frame(300), **columns)
-        monkeypatch.setattr(data, "WIDE", 7)
+        for limit in ("LOW_RANK", "WIDE"):
+            monkeypatch.setattr(data, limit, 7)
     kept = tasks[tasks.sizes > 0]
     # A sample of 150 tasks, refined on all of them: here from their rows, there on the device.
     monkeypatch.setattr(Reservoir.__init__, "__defaults__", (150, *Reservoir.__init__.__defaults__[1:]))

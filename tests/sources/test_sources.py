@@ -106,7 +106,8 @@ def low_rank_frame(n_tasks, n_features=7, n_rows=6, seed=0):
 def test_low_rank_and_relevance_are_the_same_from_all_sources(size, compiled, monkeypatch):
     """With fewer tasks than a sample contains, and with more; from second moments, and from rows."""
     dd = pytest.importorskip("dask.dataframe", reason="needs Dask")
-    monkeypatch.setattr(data, "WIDE", 7)
+    for limit in ("LOW_RANK", "WIDE"):
+        monkeypatch.setattr(data, limit, 7)
     monkeypatch.setattr(selection, "MOST_FACTORS", 2)
     monkeypatch.setattr(EmpiricalBayesLearner, "_n_folds", 2)
     monkeypatch.setattr(Reservoir.__init__, "__defaults__", (size, *Reservoir.__init__.__defaults__[1:]))

@@ -33,8 +33,8 @@ SELECTION_TRAIN, SELECTION_HELD_OUT = 2000, 1000
 LARGEST_WORK = 4e9
 #: Up to this number of columns second moments are always used; the work is then due to many tasks.
 FEW_COLUMNS = 64
-#: With more columns the covariance is diagonal or of low rank.
-WIDE = 41
+#: With more columns low rank is a candidate; with more than `WIDE` an unrestricted covariance is not.
+LOW_RANK, WIDE = 25, 41
 #: Up to this number of columns, rows that are mostly non-zero are stored dense.
 DENSE_COLUMNS = 500
 #: Rows with a smaller fraction of non-zero entries are stored sparse and not centred.
@@ -108,6 +108,11 @@ class TrainingData:
     def is_wide(self) -> bool:
         """Return whether an unrestricted covariance would have too many parameters."""
         return self.tasks.n_features + self.settings.fit_intercept > WIDE
+
+    @property
+    def may_have_low_rank(self) -> bool:
+        """Return whether low rank is a candidate."""
+        return self.tasks.n_features + self.settings.fit_intercept > LOW_RANK
 
     @cached_property
     def scaling(self) -> Scaling:

@@ -36,7 +36,7 @@ from ..gaussian.structures import (
     varying_structures,
 )
 from ..tasks.episodes import Episodes
-from .data import ENOUGH_TASKS, Draw, Fold, TrainingData, known_mean, significant
+from .data import ENOUGH_TASKS, LARGEST_WORK, Draw, Fold, TrainingData, known_mean, significant
 
 Array = NDArray[np.float64]
 
@@ -129,7 +129,11 @@ def select(data: TrainingData, stage: Stages) -> Selection:
             else:
                 stage.begin("number of components")
                 n_components, learn_mean = count_components(data, side)
-                flags = {"has_intercept": data.settings.fit_intercept, "has_side": data.has_side}
+                flags = {
+                    "has_intercept": data.settings.fit_intercept,
+                    "has_side": data.has_side,
+                    "shrunk": not data.may_have_low_rank,
+                }
                 chains = all_structures(n_components, learn_mean, data.statistics.n_features, **flags)
         stage.begin("structures")
         folds = _prepare(data, data.folds, chains, side)
@@ -137,7 +141,7 @@ def select(data: TrainingData, stage: Stages) -> Selection:
         few = 1 < len(data) < FEW_TASKS
         if not few:
             candidates = _repeat(data, candidates, chains, side, stage)
-            if data.is_wide and data.settings.varying is None:
+            if data.may_have_low_rank and data.settings.varying is None and len(data) > 1:
                 candidates += _low_rank(data, folds)
     results: list[dict[str, Any]] = [
         {**c.structure.describe(), "error": c.error, "density": c.mean_density} for c in candidates
@@ -229,8 +233,11 @@ def _join(folds: Sequence[FoldState], of_folds: Sequence[Candidate]) -> Candidat
 
 
 def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
-    """Return the best low-rank covariance, and the best mixture of them if it is better."""
-    has_intercept = data.settings.fit_intercept
+    """Return the best low-rank covariance, and the best mixture of them if it is better.
+
+    If it has as many factors as are allowed, there may be more, so an unrestricted covariance is a candidate too.
+    """
+    has_intercept, d = data.settings.fit_intercept, data.statistics.n_features
     train, held_out = [], []
     for fold in folds:
         rest, side = fold.held_out, fold.fitter.side
@@ -239,7 +246,7 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
             rest = rest.shifted(rest.side @ side.T)
         train.append(RotatedTasks.of(fold.fitter.tasks, has_intercept))
         held_out.append(RotatedTasks.of(rest, has_intercept))
-    most = min(MOST_FACTORS, len(train[0]) // TASKS_PER_FACTOR, data.statistics.n_features // 2)
+    most = min(MOST_FACTORS, len(train[0]) // TASKS_PER_FACTOR, d // 2)
     out = []
     with single_threaded_blas():
         for selected in LowRankSearch(train, held_out, data.seed(Draw.COMPONENT_STARTS))(most):
@@ -254,6 +261,9 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
             pairs = zip(folds, selected.models, strict=True)
             fits = ((fold, replace(model.mixture(), side=fold.fitter.side)) for fold, model in pairs)
             out.append(_join(folds, [_score(data, fold, structure, fit) for fold, fit in fits]))
+        T, full = len(train[0]), Structure("mixed model", learn_mean=True)
+        if data.is_wide and out[0].structure.n_factors == most and d < T and T * d**3 <= LARGEST_WORK:
+            out.append(_join(folds, [_score(data, fold, full, fold.fitter.fit(full)) for fold in folds]))
     return out
 
 

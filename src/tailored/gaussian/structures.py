@@ -153,16 +153,21 @@ def all_structures(
     *,
     has_intercept: bool = False,
     has_side: bool = False,
+    shrunk: bool = True,
 ) -> list[list[Structure]]:
-    """Return all structures, simplest first, in chains whose members start from the one before."""
+    """Return all structures, simplest first, in chains whose members start from the one before.
+
+    Without ``shrunk``, covariances that are shrunk to few factors are left out.
+    """
     single = Structure("mixed model", learn_mean=learn_mean)
     out = [
         _ridges(),
         *simple_structures(has_intercept)[:-1],
         [replace(single, truncation=threshold) for threshold in TRUNCATIONS],
-        # With one factor less than columns, the target is W itself.
-        *_shrunk_chains(single, tuple(rank for rank in FACTORS if rank < max(n_features - 1, 1))),
     ]
+    if shrunk:
+        # With one factor less than columns, the target is W itself.
+        out += _shrunk_chains(single, tuple(rank for rank in FACTORS if rank < max(n_features - 1, 1)))
     if n_components > 1:
         mixture = Structure("mixture", n_components, learn_mean=learn_mean)
         penalties = (0.0, *GATE_PENALTIES) if has_side else (0.0,)
