@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from .._utils.records import cached_property
 from ..feature_maps.side_features import SideFeatures
+from ..gaussian.mixture import Mixture, Want
+from ..gaussian.responses import Response
 from ..gaussian.rows import Tasks, statistics_of
 from ..gaussian.side import Group
 from ..losses import Loss
@@ -112,7 +114,8 @@ class TrainingData:
     @property
     def may_have_low_rank(self) -> bool:
         """Return whether low rank is a candidate."""
-        return self.tasks.n_features + self.settings.fit_intercept > LOW_RANK
+        n_columns = self.tasks.n_features + self.settings.fit_intercept
+        return n_columns > LOW_RANK and self.response is None
 
     @cached_property
     def scaling(self) -> Scaling:
@@ -121,8 +124,15 @@ class TrainingData:
         if self.has_many_columns and _is_mostly_zero(self.tasks):
             return Scaling.of_entries(self.tasks, self.settings.fit_intercept)
         scaling = Scaling.of(self.tasks, self.settings.fit_intercept, centre=True)
+        if self.response is not None:
+            scaling = scaling.of_response(self.response.name)
         # In a time series, intercept and slopes are less correlated at the first row than at the mean.
         return scaling.at_first_rows(self.tasks) if self.settings.arrival.in_order else scaling
+
+    @property
+    def response(self) -> Response | None:
+        """The distribution of the targets, which the loss names; None for Gaussian ones."""
+        return self.settings.loss if isinstance(self.settings.loss, Response) else None
 
     @cached_property
     def statistics(self) -> Tasks:
@@ -189,6 +199,16 @@ class TrainingData:
         rows = Rows(self.scaling.dense(query.X), query.y, query.offsets)
         return self.scaling.raw_predictions(predictions(rows, weights))
 
+    def predict_mean(self, support: Tasks, model: Mixture, query: TaskSet) -> Array:
+        """Return the means of the query rows, over the posterior of the coefficients given the support rows."""
+        expected = support.posterior(model, Want(means=True, covariances=self.response is not None))
+        f = self.predict(query, expected.mean)
+        if self.response is None:
+            return f
+        X, C = self.scaling.dense(query.X), expected.mixture_covariance()
+        task = np.repeat(np.arange(len(query)), query.sizes)
+        return self.response.mean(f, np.einsum("ij,ijk,ik->i", X, C[task], X))
+
     def errors(self, episodes: Episodes, prediction: Array, n_tasks: int) -> Array:
         """Return the mean loss of the query rows of each task over its episodes; NaN for a task without query rows."""
         query = episodes.query
@@ -206,8 +226,11 @@ class TrainingData:
         """Return the errors of predicting the mean of the support rows of each task."""
         support, query = episodes.support, episodes.query
         overall = float(self.tasks.y.mean()) if len(self.tasks.y) else 0.0
-        means = task_means(support.y, support.offsets)
-        prediction = np.repeat(np.where(support.sizes > 0, means, overall), query.sizes)
+        means = np.where(support.sizes > 0, task_means(support.y, support.offsets), overall)
+        if self.response is not None:
+            # One more row with the overall mean, because a predicted probability or rate of zero has an infinite loss.
+            means = (support.sizes * means + overall) / (support.sizes + 1.0)
+        prediction = np.repeat(means, query.sizes)
         return self.errors(episodes, prediction, n_tasks)
 
 

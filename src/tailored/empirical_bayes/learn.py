@@ -132,6 +132,11 @@ def learn_with_regressor(
 
 def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
     d = data.tasks.n_features
+    if data.response is not None:
+        raise ValueError(
+            f"X: {d} columns are only supported for Gaussian targets, not for the {data.response.name} loss. Pass fewer "
+            "columns."
+        )
     if data.settings.varying is not None:
         raise ValueError(
             f"varying: with {d} columns the covariance is low-rank plus diagonal, and all columns vary. Omit varying, or "
@@ -173,12 +178,13 @@ def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None
     fits: list[Mixture] = best.fits
     # A single task has no held-out tasks; with many columns a shift would have too many parameters.
     learned = FittedShifts([], [[] for _ in data.folds if len(data) > 1], [])
-    if len(data) > 1 and not data.is_wide:
+    if len(data) > 1 and not data.is_wide and data.response is None:
         learned = fit_shifts(data, model, fits, stage)
     shifts = learned.shifts
     prior = mixture_prior(data.scaling, data.side, model, shifts, data.settings.clip)
     stage.begin("intervals")
-    if learned.folds:
+    # Intervals of counts are those of the model.
+    if learned.folds and data.response is None:
         held_out = (
             (data.tasks[fold.held_out], mixture_prior(data.scaling, data.side, fit, of_fold))
             for fold, fit, of_fold in zip(data.folds, fits, learned.folds, strict=True)

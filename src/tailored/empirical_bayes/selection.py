@@ -21,7 +21,7 @@ from .._utils.progress import Stages
 from .._utils.threads import single_threaded_blas
 from ..gaussian.em import fit_mixed_model
 from ..gaussian.low_rank import LowRankSearch, RotatedTasks
-from ..gaussian.mixture import Mixture, Want
+from ..gaussian.mixture import Mixture
 from ..gaussian.rows import Tasks
 from ..gaussian.side import MOST_TASKS, SideStructure, select_side
 from ..gaussian.starts import fit_mixture
@@ -356,8 +356,8 @@ def _density(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
 
 def _errors(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
     """Return the errors of the held-out tasks."""
-    weights = fold.support.posterior(mixture, Want(means=True)).mean
-    return data.errors(fold.episodes, data.predict(fold.episodes.query, weights), len(fold.held_out))
+    prediction = data.predict_mean(fold.support, mixture, fold.episodes.query)
+    return data.errors(fold.episodes, prediction, len(fold.held_out))
 
 
 def count_components(data: TrainingData, side: SideStructure | None) -> tuple[int, bool]:

@@ -204,7 +204,7 @@ def fit_gates(side: Array, shares: Array, penalty: float | Array, start: Array) 
 
 
 def _update_gates(source: Source, mixture: Mixture, summed: Summed, penalty: float | Array) -> Array:
-    assert isinstance(source, Moments | TaskRows)
+    assert isinstance(source, Moments | TaskRows | ResponseRows)
     assert source.side is not None
     gates = constant_gates(mixture, source.side) if mixture.gates is None else mixture.gates
     return fit_gates(source.side, summed.shares, penalty, gates)

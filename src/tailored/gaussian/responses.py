@@ -7,13 +7,13 @@ The log-likelihood of each is ``y f − h(f)`` plus a constant, with the mean ex
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, gammaln, ndtr, xlogy
+from scipy.special import betainc, expit, gammaln, ndtr, pdtr, xlogy
 
-from .._utils.records import Record
+from ..losses import Loss
 
 Array = NDArray[np.float64]
 
@@ -24,7 +24,9 @@ POOLED_STEPS, POOLED_RIDGE, POOLED_CHANGE = 30, 1e-6, 1e-6
 #: Dispersions of a negative binomial fit to all rows.
 DISPERSIONS = np.geomspace(1e-3, 30.0, 30)
 #: Largest linear predictor of a mean.
-LARGEST = 600.0
+LARGEST = 300.0
+#: Nodes of the predictive distribution, and the largest number of counts (or groups of adjacent ones) that it is summed over.
+INTERVAL_NODES, MOST_COUNTS, LARGEST_LOG_COUNT = 15, 2000, 35.0
 #: The logistic function as a mixture of normal distribution functions Φ(s f) with weights p: the error is below 3e-9
 #: (Monahan and Stefanski, 1992).
 _P = np.array(
@@ -43,21 +45,29 @@ _S = np.array(
 
 
 @dataclass(frozen=True)
-class Response(Record):
-    """Base of the responses; all methods are elementwise.  ``noise`` is the dispersion of a negative binomial target."""
+class Response(Loss):
+    """Base of the responses, which are losses of predicted means.
 
-    name: ClassVar[str]
+    All methods are elementwise.  ``noise`` is the dispersion of a negative binomial target.
+    """
+
     code: ClassVar[int]
     has_dispersion: ClassVar[bool] = False
+    has_intervals: ClassVar[bool] = True
 
-    def check_targets(self, y: Array) -> None:
-        """Raise ValueError if a target is outside the domain of the response."""
-        bad = y[(y < 0) | (y != np.round(y))]
+    def check_targets(self, y: Any, name: str = "y") -> None:
+        y = np.asarray(y)
+        bad = y[~((y >= 0) & (y == np.round(y)))]
         if len(bad):
             raise ValueError(
-                f"y: the {self.name} loss needs counts 0, 1, 2, .., but y contains {bad[0]:g}. Use loss='squared' for "
-                "other targets."
+                f"{name}: the {self.name} loss needs counts 0, 1, 2, .., but {name} contains {bad[0]:g}. Use "
+                "loss='squared' for other targets."
             )
+
+    def subgradient(self, p: Any, y: Any) -> Array:
+        raise NotImplementedError(f"loss: within-task solvers do not support {self.name!r}")
+
+    conjugate = dual_parameters = free_curvature = subgradient  # type: ignore[assignment]
 
     def noise(self, noise: float) -> float:
         """Return the noise of a model: the dispersion, or 1 without one."""
@@ -80,10 +90,41 @@ class Response(Record):
         """Return E(y) where the linear predictor is normal with mean f and this variance."""
         return np.exp(np.minimum(f + 0.5 * np.asarray(variance), LARGEST))
 
-    def loss(self, mean: Array, y: Array) -> Array:
-        """Return half the deviance of predicted means."""
-        mean = np.maximum(mean, np.finfo(float).tiny)
-        return np.asarray(xlogy(y, y) - xlogy(y, mean) - y + mean)
+    def value(self, p: Any, y: Any) -> Array:
+        """Return half the Poisson deviance of predicted means."""
+        p = np.maximum(p, np.finfo(float).tiny)
+        return np.asarray(xlogy(y, y) - xlogy(y, p) - y + p)
+
+    def interval(self, f: Array, variance: Array, noise: float, coverage: float) -> tuple[Array, Array]:
+        """Return the shortest intervals of counts with at least this predictive probability."""
+        nodes, weights = np.polynomial.hermite_e.hermegauss(INTERVAL_NODES)
+        rates = np.exp(np.minimum(f[:, None] + np.sqrt(variance)[:, None] * nodes, LARGEST_LOG_COUNT))
+        ends, weights = np.empty((2, len(f))), weights / weights.sum()
+        # More than all but about 1e-4 of the counts.
+        top = np.exp(np.minimum(f + 3.7 * np.sqrt(variance), LARGEST_LOG_COUNT))
+        last = top + 8.0 * np.sqrt(top * (1.0 + self.has_dispersion * noise * top)) + 10.0
+        for i, (rate, end) in enumerate(zip(rates, last, strict=True)):
+            step = int(np.ceil(end / MOST_COUNTS))
+            counts = np.arange(step - 1.0, end + step, step)
+            below = np.append(0.0, weights @ self._distribution(counts, rate[:, None], noise))
+            # The shortest interval of each first count, the shortest of these, and the most probable of equal ones.
+            upper = np.minimum(np.searchsorted(below, below + coverage - 1e-12), len(counts))
+            short = np.flatnonzero(below[upper] - below >= min(coverage, below[-1]) - 1e-9)
+            lengths = upper[short] - short
+            short = short[lengths == lengths.min()]
+            first = short[np.argmax(below[upper[short]] - below[short])]
+            ends[:, i] = first * step, counts[upper[first] - 1]
+        return ends[0], ends[1]
+
+    def _distribution(self, counts: Array, rates: Array, noise: float) -> Array:
+        """Return P(y ≤ count)."""
+        return np.asarray(pdtr(counts, rates))
+
+    def variance(self, f: Array, variance: Array, noise: float) -> Array:
+        """Return Var(y) where the linear predictor is normal with mean f and this variance."""
+        mean = self.mean(f, variance)
+        factor = np.exp(np.minimum(variance, LARGEST)) * (1.0 + self.has_dispersion * noise) - 1.0
+        return np.asarray(mean + factor * mean**2)
 
     def pooled_fit(self, X: Array, y: Array, offset: Array, weights: Array) -> tuple[Array, float]:
         """Return the coefficients (d,) and the dispersion of one fit to all rows, by Newton's method."""
@@ -115,11 +156,13 @@ class Bernoulli(Response):
 
     name = "bernoulli"
     code = BERNOULLI
+    has_intervals = False
 
-    def check_targets(self, y: Array) -> None:
+    def check_targets(self, y: Any, name: str = "y") -> None:
+        y = np.asarray(y)
         bad = y[(y != 0) & (y != 1)]
         if len(bad):
-            raise ValueError(f"y: binary targets must be 0 or 1, but y contains {bad[0]:g}")
+            raise ValueError(f"{name}: binary targets must be 0 or 1, but {name} contains {bad[0]:g}")
 
     def constants(self, y: Array, noise: float) -> Array:
         return np.zeros(len(y))
@@ -139,9 +182,13 @@ class Bernoulli(Response):
             out += p * ndtr(s * f / np.sqrt(1.0 + s * s * variance))
         return out
 
-    def loss(self, mean: Array, y: Array) -> Array:
+    def value(self, p: Any, y: Any) -> Array:
         """Return the log loss of predicted probabilities."""
-        return np.asarray(-xlogy(y, mean) - xlogy(1.0 - y, 1.0 - mean))
+        return np.asarray(-xlogy(y, p) - xlogy(1.0 - y, 1.0 - p))
+
+    def variance(self, f: Array, variance: Array, noise: float) -> Array:
+        mean = self.mean(f, variance)
+        return mean * (1.0 - mean)
 
 
 class Poisson(Response):
@@ -170,6 +217,10 @@ class NegativeBinomial(Response):
     def log_likelihood(self, y: Array, f: Array, noise: float) -> Array:
         r = 1.0 / noise
         return np.asarray(y * f - (y + r) * np.logaddexp(0.0, f - np.log(r)) + self.constants(y, noise))
+
+    def _distribution(self, counts: Array, rates: Array, noise: float) -> Array:
+        r = 1.0 / noise
+        return np.asarray(betainc(r, counts + 1.0, r / (r + rates)))
 
     def pooled_fit(self, X: Array, y: Array, offset: Array, weights: Array) -> tuple[Array, float]:
         # The mean hardly depends on the dispersion.

@@ -18,6 +18,8 @@ from ..tasks.task_set import TaskSet, rows_of_tasks
 from .kernels import invert_all
 from .mixture import EVIDENCE, Mixture, Want
 from .moments import COMPILED_COLUMNS, NO_SUMS, Expected, Moments, Sums, TaskStatistics, Totals, log_priors
+from .responses import RESPONSES
+from .sites import ResponseRows
 
 Array = NDArray[np.float64]
 
@@ -149,14 +151,16 @@ class TaskRows(TaskStatistics):
 
 def statistics_of(tasks: TaskSet, units: Scaling, side: Array | None = None) -> Tasks:
     """Return the layout of scaled tasks with the smaller systems: their rows, or second moments."""
+    if units.response in RESPONSES:
+        return ResponseRows.of(tasks, units, RESPONSES[units.response](), side)
     d = len(units.columns)
     if d > COMPILED_COLUMNS and len(tasks.y) < ROWS_PER_COLUMN * len(tasks) * d:
         return TaskRows.of(tasks, units, side)
     return Moments.of(tasks, units, side)
 
 
-#: Tasks in either layout.
-Tasks = Moments | TaskRows
+#: Tasks in any layout.
+Tasks = Moments | TaskRows | ResponseRows
 
 
 class _Solved(NamedTuple):

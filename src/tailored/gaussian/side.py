@@ -253,7 +253,8 @@ def _fit(
     totals, d = tasks.totals(), tasks.n_features
     Gamma = np.zeros((d, tasks.side.shape[1]))
     for step in range(max_iter + 1):
-        posterior = _solve(tasks, model, terms)
+        # Where targets are not Gaussian, the equations are linearised at the current Γ.
+        posterior = _solve(tasks, replace(model, side=Gamma), terms)
         previous, Gamma, first, updated = Gamma, np.zeros_like(Gamma), d, []
         for term in terms:
             part = slice(first, first + term.size)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -90,6 +90,9 @@ class ResponseRows(TaskStatistics):
     def sizes(self) -> Array:
         """Numbers of rows, (T,)."""
         return np.diff(self.starts).astype(float)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{name}: only Gaussian targets have second moments")
 
     def take(self, index: NDArray[np.intp] | slice) -> ResponseRows:
         """Return the tasks at these positions."""
@@ -256,11 +259,14 @@ def _exponential(f: float) -> float:
 
 
 @njit(**PART)
-def _value(code: int, shape: float, y: float, E: float) -> float:
-    """Return h of a row at E = exp(f); ``shape`` is 1 / dispersion."""
+def _value(code: int, shape: float, y: float, f: float) -> float:
+    """Return h of a row; ``shape`` is 1 / dispersion."""
     if code == POISSON:
-        return E
-    return np.log1p(E) if code == BERNOULLI else (y + shape) * np.log1p(E / shape)
+        return _exponential(f)
+    factor = 1.0
+    if code != BERNOULLI:
+        factor, f = y + shape, f - np.log(shape)
+    return factor * (max(f, 0.0) + np.log1p(np.exp(-abs(f))))
 
 
 @njit(**PART)
@@ -307,11 +313,11 @@ def _tilted(
             break
         f = new
     scale = 1.0 / np.sqrt(curvature)
-    top = v * (y * f - _value(code, shape, y, _exponential(f))) - 0.5 * (f - mean) ** 2 / variance
+    top = v * (y * f - _value(code, shape, y, f)) - 0.5 * (f - mean) ** 2 / variance
     total, first, second = 0.0, 0.0, 0.0
     for j in range(len(nodes)):
         x = f + scale * nodes[j]
-        h = _value(code, shape, y, _exponential(x))
+        h = _value(code, shape, y, x)
         weight = np.exp(v * (y * x - h) - 0.5 * (x - mean) ** 2 / variance - top + logs[j])
         total += weight
         first += weight * nodes[j]
@@ -403,7 +409,7 @@ def _propagate(
             s += g[a] * rows[i, a]
             m += mean[a] * rows[i, a]
         if s < LEAST:
-            constants += v[i] * (y[i] * f[i] - _value(code, shape, y[i], _exponential(f[i])))
+            constants += v[i] * (y[i] * f[i] - _value(code, shape, y[i], f[i]))
             continue
         rest = max(1.0 - tau[i] * s, 1e-6)
         variance, cavity = s / rest, (m - s * linear[i]) / rest
@@ -426,14 +432,18 @@ def _propagate(
 
 
 @njit(**PART)
-def _exponentials(x: Array, centre: float, numbers: Index, axes: Array, C: Array, E: Array) -> None:
-    """Write exp(f) of a row at all nodes; f is a sum over the axes, so that few exponentials are needed."""
+def _exponentials(
+    sign: float, x: Array, f: float, mean: Array, numbers: Index, axes: Array, C: Array, E: Array
+) -> None:
+    """Write exp(± f) of a row at all nodes; f is a sum over the axes, so that few exponentials are needed."""
     keep_separate()
-    E[0], n = np.exp(min(max(centre, -LARGEST_FACTOR), LARGEST_FACTOR)), 1
+    for a in range(len(mean)):
+        f += x[a] * mean[a]
+    E[0], n = np.exp(min(max(sign * f, -LARGEST_FACTOR), LARGEST_FACTOR)), 1
     for k in range(len(numbers)):
         slope, m = 0.0, numbers[k]
         for a in range(k + 1):
-            slope += x[a] * C[a, k]
+            slope += sign * x[a] * C[a, k]
         for j in range(m - 1, -1, -1):
             factor = np.exp(min(max(slope * axes[k, j], -LARGEST_FACTOR), LARGEST_FACTOR))
             for o in range(n):
@@ -465,12 +475,13 @@ def _integrate(
         h[j], product[j] = 0.0, 1.0
     constant, linear = 0.0, np.zeros(p)
     for i in range(first, last):
-        centre = f[i]
-        for a in range(p):
-            centre += rows[i, a] * mean[a]
-            linear[a] += v[i] * y[i] * rows[i, a]
-        constant += v[i] * y[i] * f[i]
-        _exponentials(rows[i], centre, numbers, axes, C, E)
+        # The likelihood of a binary target is 1 / (1 + exp(∓ f)), which cannot overflow.
+        sign = 1.0 if code != BERNOULLI or y[i] == 0.0 else -1.0
+        if code != BERNOULLI:
+            constant += v[i] * y[i] * f[i]
+            for a in range(p):
+                linear[a] += v[i] * y[i] * rows[i, a]
+        _exponentials(sign, rows[i], f[i], mean, numbers, axes, C, E)
         if code == BERNOULLI and v[i] == 1.0:
             for j in range(J):
                 product[j] *= 1.0 + min(E[j], LARGEST_RATIO)
@@ -483,7 +494,9 @@ def _integrate(
                 h[j] += v[i] * E[j]
         else:
             for j in range(J):
-                h[j] += v[i] * _value(code, shape, y[i], E[j])
+                h[j] += v[i] * (
+                    np.log1p(E[j]) if code == BERNOULLI else (y[i] + shape) * np.log1p(E[j] / shape)
+                )
     largest = -np.inf
     for j in range(J):
         value = logs[j] - h[j] - np.log(product[j])
@@ -508,14 +521,12 @@ def _integrate(
                 moments[a, b] += h[j] * nodes[j, a] * nodes[j, b]
     if len(slopes):
         for i in range(first, last):
-            centre = f[i]
-            for a in range(p):
-                centre += rows[i, a] * mean[a]
-            _exponentials(rows[i], centre, numbers, axes, C, E)
+            sign = 1.0 if code != BERNOULLI or y[i] == 0.0 else -1.0
+            _exponentials(sign, rows[i], f[i], mean, numbers, axes, C, E)
             expected = 0.0
             for j in range(J):
                 expected += h[j] * _slopes(code, shape, y[i], E[j])[0]
-            slopes[i] = v[i] * (y[i] - expected)
+            slopes[i] = v[i] * (-sign * expected if code == BERNOULLI else y[i] - expected)
     for a in range(p):
         log_evidence += np.log(C[a, a])
         for b in range(a, p):

@@ -28,6 +28,7 @@ from .mixture import Mixture
 from .moments import Sums, Totals
 from .rows import Tasks
 from .side import Group, SideFit, SideStructure, fit_side, gate_penalties
+from .sites import ResponseRows
 from .starts import COMPONENT_SHRINKAGE, continue_mixture, fit_mixture
 
 Array = NDArray[np.float64]
@@ -343,6 +344,8 @@ class StructureFitter:
             tasks = tasks.shifted(-tasks.side @ self.side.T)
         assert structure.ridge is not None
         unit = Mixture(np.ones(1), np.zeros((1, d)), structure.ridge * np.eye(d)[None], 1.0)
+        if isinstance(tasks, ResponseRows):
+            return replace(unit, noise=tasks.pooled[1])
         # The maximum likelihood σ² of y ~ N(0, σ² (I + ridge XXᵀ)).
         sums = tasks.sums(unit).sums
         quadratic = sums.residual + float(np.trace(sums.second[0])) / structure.ridge - d * len(tasks)

@@ -23,6 +23,7 @@ from ..exceptions import UnhelpfulWarning
 from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
+from ..gaussian.responses import RESPONSES, Response
 from ..losses import Absolute, BoxLoss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared_regressor import OutOfFold, check_regressor, default_regressor
@@ -39,6 +40,9 @@ from ..tasks.rows import Scaling, in_content_order
 from ..tasks.task_set import TaskSet
 from .base import MetaLearner
 from .reading import read_tensors, refuse_other_arguments, repeat_rows, warn_repeated_numbers
+
+#: Losses that name a response of counts.
+COUNTS = ("poisson", "negative_binomial")
 
 
 @dataclass(eq=False, repr=False)
@@ -187,6 +191,11 @@ class EmpiricalBayesLearner(MetaLearner):
             self._check_parameters()
             seed = self._seed()
             if isinstance(X, TaskScan):
+                if isinstance(self.loss_, Response):
+                    raise ValueError(
+                        f"X: a scan is not supported for the {self.loss_.name} loss, whose rows must be in memory; pass a "
+                        "TaskSet"
+                    )
                 with self._open_scan(X, checkpoint, seed, validation) as source:
                     self._fit_source(source, seed, validation)
                 return self
@@ -389,8 +398,18 @@ class EmpiricalBayesLearner(MetaLearner):
 
     # ------------------------------------------------------------------ arguments
 
+    def _check_loss(self) -> None:
+        if isinstance(self.loss, str) and self.loss in COUNTS:
+            self.loss_ = RESPONSES[self.loss]()
+        else:
+            super()._check_loss()
+
     def _check_parameters(self) -> None:
         self._check_loss()
+        if isinstance(self.loss_, Response):
+            for name in ("common", "device"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name}: must be None for the {self.loss_.name} loss")
         if self.device is not None:
             check_device(self.device)
             if self.common is not None:
@@ -400,7 +419,7 @@ class EmpiricalBayesLearner(MetaLearner):
             check_choice("common", self.common, ("auto",))
         elif self.common is not None:
             check_regressor(self.common)
-        if not isinstance(self.loss_, BoxLoss) or isinstance(self.loss_, MarginLoss):
+        if not isinstance(self.loss_, BoxLoss | Response) or isinstance(self.loss_, MarginLoss):
             name = self.loss_.name
             raise ValueError(
                 f"loss: EmpiricalBayesLearner does not support the {name} loss, because its model of the targets is "

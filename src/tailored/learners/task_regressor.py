@@ -41,7 +41,10 @@ Array = NDArray[np.float64]
 
 def check_calibration(prior: Prior, method: str) -> None:
     """Raise ValueError if a method needs a calibration that the prior does not have."""
-    if prior.calibration is None:
+    if prior.response is not None:
+        if not prior.response.has_intervals:
+            raise ValueError(f"{method}: binary targets have probabilities, not intervals; use predict")
+    elif prior.calibration is None:
         advice = "call its calibrate_intervals(tasks) with tasks it was not fitted to, and adapt again"
         raise ValueError(f"{method}: the learner has no calibration; {advice}")
 
@@ -140,7 +143,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         return model
 
     def _adapt(self, prior: Prior, support: Support) -> None:
-        posterior = prior.adapt(support, covariances=False)
+        posterior = prior.adapt(support, covariances=needs_covariances(prior, None))
         self._prior, self._support, self._certificate = prior, support, None
         self.clip_ = prior.clip
         self._store(posterior)

@@ -21,6 +21,7 @@ from .._utils.validation import check_cone, check_fraction, check_shape, outside
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.kernels import ROWS
 from ..gaussian.mixture import Mixture
+from ..gaussian.responses import RESPONSES, Response
 from ..losses import Squared
 from ..tasks.rows import Scaling, clipped, column_range, dense, frozen, segment_sums, sparse_products
 from ..tasks.task_set import TaskSet
@@ -225,9 +226,14 @@ class Prior(Record, ABC):
         return self.n_weights, self.n_weights
 
     @property
+    def response(self) -> Response | None:
+        """The distribution of the targets; None for Gaussian ones."""
+        return RESPONSES[self.scaling.response]() if self.scaling.response in RESPONSES else None
+
+    @property
     def task_settings(self) -> dict[str, Any]:
         """Arguments of `TaskRegressor` that say how a task is fitted."""
-        return {"loss": Squared()}
+        return {"loss": self.response or Squared()}
 
     @property
     def mixture(self) -> Mixture | None:
@@ -425,7 +431,8 @@ def predict_blocks(
     """Predict the query rows of tasks after adapting to the support rows of the same tasks, in the same order."""
     out = Predicted(*(np.empty(len(query.y)) for _ in Predicted._fields))
     covariances = needs_covariances(prior, coverage)
-    multiples = _multiples(prior, support.sizes, coverage) if covariances else np.zeros((len(support), 0))
+    calibrated = covariances and prior.response is None
+    multiples = _multiples(prior, support.sizes, coverage) if calibrated else np.zeros((len(support), 0))
 
     def work(start: int, stop: int) -> None:
         posterior = prior.posterior(support[start:stop], covariances=covariances, n_jobs=n_jobs)
@@ -439,7 +446,9 @@ def predict_blocks(
 
 
 def needs_covariances(prior: Prior, coverage: float | None) -> bool:
-    """Return whether predictions need posterior covariances."""
+    """Return whether predictions need posterior covariances; means of other responses always do."""
+    if prior.response is not None:
+        return True
     return prior.calibration is not None and (prior.quantile is not None or coverage is not None)
 
 
@@ -460,6 +469,8 @@ def predict(
     if prior.regressor is not None:
         centre += prior.regressor.predict(X, posterior.shared_inputs[task], posterior.folds[task])
     unknown = np.full(len(centre), np.nan)
+    if prior.response is not None:
+        return _predict_response(prior, posterior, centre, X, task, coverage)
     calibration = prior.calibration
     if calibration is None or not needs_covariances(prior, coverage) or not posterior.has_covariances:
         return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown)
@@ -474,6 +485,24 @@ def predict(
     # Calibration uses unclipped predictions, so the ends are clipped only now.
     lower, upper = (clipped(centre + end * std, prior.clip) for end in (lower, upper))
     return Predicted(prediction, lower, upper, deviation * std)
+
+
+def _predict_response(
+    prior: Prior, posterior: Posterior, centre: Array, X: Any, task: Index, coverage: float | None
+) -> Predicted:
+    """Predict means over the posterior of the linear predictor ``centre``, and the shortest intervals of counts."""
+    response, unknown = prior.response, np.full(len(centre), np.nan)
+    assert response is not None
+    assert prior.mixture is not None
+    variances = np.zeros(len(centre))
+    if posterior.has_covariances:
+        variances = np.maximum(prior.variances(posterior, X, task), 0.0)
+    prediction = clipped(response.mean(centre, variances), prior.clip)
+    if coverage is None or not response.has_intervals or not posterior.has_covariances:
+        return Predicted(prediction, unknown, unknown, unknown)
+    noise = prior.mixture.noise
+    lower, upper = response.interval(centre, variances, noise, coverage)
+    return Predicted(prediction, lower, upper, np.sqrt(response.variance(centre, variances, noise)))
 
 
 def _multiples(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -> Array:

@@ -109,8 +109,13 @@ class MixturePrior(Prior):
 
     @property
     def needs_rows(self) -> bool:
-        """Return whether features of the rows are read, so that second moments are not sufficient."""
-        return self.side is not None and self.side.encoder.needs_rows
+        """Return whether second moments of the rows are not sufficient: features read them, or a response does."""
+        return self.response is not None or (self.side is not None and self.side.encoder.needs_rows)
+
+    @property
+    def unit(self) -> float:
+        """σ², the unit of covariances; 1 where targets are not Gaussian."""
+        return self.model.noise if self.response is None else 1.0
 
     @property
     def runs_on_device(self) -> bool:
@@ -149,7 +154,7 @@ class MixturePrior(Prior):
         shift = mean_shifts(self.shifts, statistics, weights) if shifted else None
         if shift is not None:
             weights = weights + _times(influence(statistics, model, expected.covariances), shift)
-        found = expected.mixture_covariance(1.0 / model.noise) if covariances else np.zeros((0, 0, 0))
+        found = expected.mixture_covariance(1.0 / self.unit) if covariances else np.zeros((0, 0, 0))
         return expected.shares, weights, found
 
     def support(self, task: TaskSet) -> Support:
@@ -188,6 +193,8 @@ class MixturePrior(Prior):
         return Posterior(raw, sizes, squares, covariance, support.shared_inputs, folds)
 
     def certificate(self, support: Support) -> tuple[float, int]:
+        if self.response is not None:
+            return np.nan, 1  # the posterior mean is not a minimiser
         statistics = self.statistics(self.residual_tasks(support))
         r, weights, _ = self._solve_statistics(statistics, False)
         tau = self._taus(r)[0]
@@ -198,10 +205,10 @@ class MixturePrior(Prior):
         return 0.5 * max(float(missed @ tau @ missed), 0.0) / max(statistics.sizes[0], 1.0), 1
 
     def _taus(self, r: Array) -> Array:
-        return np.asarray(np.tensordot(r, self.model.covariances / self.model.noise, 1))
+        return np.asarray(np.tensordot(r, self.model.covariances / self.unit, 1))
 
     def _represent(self, tasks: Support, change: Array) -> Array:
-        taus = change @ (self.model.covariances / self.model.noise) @ change.T
+        taus = change @ (self.model.covariances / self.unit) @ change.T
         return np.asarray(np.tensordot(self.shares(tasks), taus, 1))
 
     def shares(self, tasks: Support) -> Array:
@@ -215,10 +222,10 @@ class MixturePrior(Prior):
 
     def _mean_of(self, statistics: Tasks, r: Array, weights: Array) -> Array:
         model = self.model
-        if model.n_components > 1:
+        if model.n_components > 1 and self.response is None:
             return weights + _times(self._taus(r), _times(statistics.gram, weights) - statistics.cross)
         # Free of the rounding of the general formula.
-        b = np.repeat(model.means, len(statistics), axis=0)
+        b = r @ model.means
         if model.side is not None:
             assert statistics.side is not None
             b += statistics.side @ model.side.T
@@ -231,7 +238,7 @@ class MixturePrior(Prior):
         return np.array(self.model.moments()[0])
 
     def paper_form(self) -> RepresentationPrior:
-        return RepresentationPrior.of_gaussian(self, self.model.covariances / self.model.noise)
+        return RepresentationPrior.of_gaussian(self, self.model.covariances / self.unit)
 
 
 def _times(matrices: Array, vectors: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,10 +62,12 @@ class MemorySource:
         return float(self.tasks.y.min()), float(self.tasks.y.max())
 
     def statistics(self, read: Reader) -> Statistics:
-        """Return blocks of tasks, sorted by the hash of their labels."""
+        """Return blocks of tasks, sorted by the hash of their labels; all tasks at once if targets are not Gaussian."""
         d = len(read.scaling.columns)
         size = max(1, BLOCK_FLOATS // d**2)
         order = np.argsort(label_keys(self.tasks.labels, self.seed), kind="stable")
+        if read.scaling.response != "gaussian":
+            return replace(read(self.tasks[order]), n_threads=self.n_threads)
         index = [order[start : start + size] for start in range(0, len(order), size)]
         tasks = self._residual_tasks(read, size)
         side = [None if read.side is None else read.side(self.tasks[block]) for block in index]

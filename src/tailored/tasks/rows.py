@@ -193,6 +193,8 @@ class Scaling(Record):
     shift: Array
     target_shift: float = 0.0
     fit_intercept: bool = False
+    #: Name of the distribution of the targets; only Gaussian targets are scaled.
+    response: str = "gaussian"
 
     def __post_init__(self) -> None:
         check_shape("columns", self.columns, None)
@@ -255,6 +257,10 @@ class Scaling(Record):
         if fit_intercept:
             columns = np.append(columns, 1.0)
         return replace(centred, columns=columns, shift=np.zeros(len(columns)))
+
+    def of_response(self, name: str) -> Self:
+        """Return the scaling of the columns alone, for targets of another response."""
+        return replace(self, target=1.0, target_shift=0.0, response=name)
 
     def at_first_rows(self, tasks: TaskSet) -> Self:
         """Return the same scales with columns shifted by the mean of the tasks' first rows."""

@@ -1,0 +1,132 @@
+"""`EmpiricalBayesLearner` for binary targets and counts: fit, adapt, predict, intervals, files and errors."""
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import scipy.special
+import scipy.stats
+
+from tailored import EmpiricalBayesLearner, TaskSet, load, scan
+from tailored.gaussian.responses import RESPONSES
+
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
+
+def tasks_of(name, T, n, seed=0):
+    """Return tasks with random intercepts and slopes on the scale of the linear predictor."""
+    rng = np.random.default_rng(seed)
+    X, w = rng.normal(3.0, 2.0, size=(T * n, 1)), rng.normal([0.3, 0.2], [0.1, 0.8], size=(T, 2))
+    f = ((X - 3.0) * np.repeat(w[:, :1], n, axis=0))[:, 0] + np.repeat(w[:, 1], n)
+    if name == "bernoulli":
+        y = rng.random(len(f)) < scipy.special.expit(f)
+    else:
+        y = rng.poisson(np.exp(f) * (1.0 if name == "poisson" else rng.gamma(2.0, 0.5, len(f))))
+    return TaskSet.from_tasks(list(zip(np.split(X, T), np.split(y.astype(float), T), strict=True)))
+
+
+@pytest.fixture(scope="module", params=RESPONSES)
+def fitted(request, short_fits_in_module):
+    learner = EmpiricalBayesLearner(loss=RESPONSES[request.param]())
+    return request.param, learner.fit(tasks_of(request.param, 60, 10))
+
+
+def test_held_out_rows_are_predicted_better_than_by_the_overall_mean(fitted):
+    name, learner = fitted
+    test = tasks_of(name, 60, 20, seed=1)
+    errors = learner.task_errors(test, n_support=10)
+    overall = learner.loss_.value(np.full(len(test.y), test.y.mean()), test.y).mean()
+    assert errors.mean() < 0.97 * overall
+    np.testing.assert_allclose(
+        learner.predict_tasks(test, coverage=None)["prediction"].mean(), test.y.mean(), rtol=0.2
+    )
+
+
+def test_predictions_average_over_the_posterior(fitted):
+    name, learner = fitted
+    task = tasks_of(name, 1, 6, seed=3)
+    model = learner.adapt(task.X, task.y)
+    f = task.X @ model.coef_ + model.intercept_
+    scaling, C = learner.prior_.scaling, model._posterior.covariances[0]
+    x = scaling.dense(task.X)
+    sd = np.sqrt(np.einsum("ij,jk,ik->i", x, C, x))
+    z = np.linspace(-8.0, 8.0, 2001)
+    density = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
+    mean = scipy.special.expit if name == "bernoulli" else np.exp
+    np.testing.assert_allclose(model.predict(task.X), mean(f[:, None] + sd[:, None] * z) @ density, rtol=1e-5)
+
+
+def test_files_and_updates_keep_the_predictions(fitted, tmp_path):
+    name, learner = fitted
+    task = tasks_of(name, 1, 8, seed=4)
+    whole = learner.adapt(task.X, task.y)
+    learner.save(tmp_path / "learner")
+    copy = load(tmp_path / "learner")
+    np.testing.assert_array_equal(copy.adapt(task.X, task.y).predict(task.X), whole.predict(task.X))
+    part = learner.adapt(task.X[:3], task.y[:3])
+    part.save(tmp_path / "task")
+    updated = load(tmp_path / "task").update(task.X[3:], task.y[3:])
+    np.testing.assert_allclose(updated.predict(task.X), whole.predict(task.X), rtol=1e-9)
+
+
+def test_intervals_are_the_shortest_with_the_coverage(fitted):
+    name, learner = fitted
+    task = tasks_of(name, 1, 6, seed=5)
+    model = learner.adapt(task.X, task.y)
+    if name == "bernoulli":
+        with pytest.raises(ValueError, match="probabilities, not intervals"):
+            model.predict_interval(task.X)
+        return
+    response, noise = learner.loss_, learner.prior_.model.noise
+    f, variance = np.array([0.0, 2.0, 4.0]), np.array([0.5, 0.1, 0.01])
+    lower, upper = response.interval(f, variance, noise, 0.9)
+    z, counts = np.linspace(-8.0, 8.0, 801), np.arange(400)
+    density = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
+    for i in range(3):
+        rates = np.exp(f[i] + np.sqrt(variance[i]) * z)[:, None]
+        pmf = scipy.stats.poisson.pmf(counts, rates)
+        if name == "negative_binomial":
+            pmf = scipy.stats.nbinom.pmf(counts, 1.0 / noise, 1.0 / (1.0 + noise * rates))
+        below = np.append(0.0, np.cumsum(density @ pmf))
+        lengths = [np.searchsorted(below, below[a] + 0.9) - a for a in counts if below[a] <= 0.1]
+        assert upper[i] - lower[i] + 1 == min(lengths)
+        assert below[int(upper[i]) + 1] - below[int(lower[i])] >= 0.9 - 1e-6
+    # Coverage of new rows, with counts at the ends included.
+    test = tasks_of(name, 60, 10, seed=6)
+    support, query = test.support_query(5, random_state=0)
+    found = learner.predict_tasks(query, support=support)
+    assert ((query.y >= found["lower"]) & (query.y <= found["upper"])).mean() > 0.85
+
+
+def test_more_tasks_than_a_sample_are_fitted_together(monkeypatch):
+    tasks = tasks_of("poisson", 90, 5)
+    whole = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(tasks)
+    monkeypatch.setattr("tailored.sources.reservoir.SAMPLE_TASKS", 45)
+    sampled = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(tasks)
+    assert sampled.training_summary_.n_tasks == 90
+    np.testing.assert_allclose(
+        sampled.prior_.model.covariances[0, 1, 1], whole.prior_.model.covariances[0, 1, 1], rtol=0.1
+    )
+
+
+def test_side_information_shifts_the_linear_predictor():
+    rng = np.random.default_rng(0)
+    side = rng.normal(size=(150, 1))
+    f = np.repeat(side[:, 0] + 0.3 * rng.normal(size=150), 8)
+    tasks = tasks_of("poisson", 150, 8).replace(y=rng.poisson(np.exp(f)).astype(float), side_info=side)
+    learner = EmpiricalBayesLearner(loss="poisson").fit(tasks)
+    assert learner.side_structure_["columns"] == [0]
+    low, high = (learner.adapt(side_info=[s]).predict([[3.0]])[0] for s in (-1.0, 1.0))
+    assert high / low == pytest.approx(np.exp(2.0), rel=0.3)
+
+
+def test_unsupported_combinations_are_errors(tmp_path):
+    tasks = tasks_of("poisson", 6, 4)
+    for name, value in (("common", "auto"), ("device", "cuda")):
+        with pytest.raises(ValueError, match=f"{name}: must be None for the poisson loss"):
+            EmpiricalBayesLearner(loss="poisson", **{name: value}).fit(tasks)
+    with pytest.raises(ValueError, match="y: the poisson loss needs counts"):
+        EmpiricalBayesLearner(loss="poisson").fit(tasks.replace(y=tasks.y - 1.0))
+    table = pyarrow.table({"g": [1, 1, 2], "y": [1.0, 2.0, 0.0], "x": [2.0, 3.0, 1.0]})
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    with pytest.raises(ValueError, match="X: a scan is not supported for the poisson loss"):
+        EmpiricalBayesLearner(loss="poisson").fit(scan(tmp_path / "rows.parquet", task="g", target="y"))
