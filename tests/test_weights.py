@@ -1,103 +1,136 @@
-"""Frequency weights: k is a row k times, in fit; other weights, and other learners, are refused with the reason."""
+"""Weights of rows: precisions and frequencies, against the rows that they stand for."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from sklearn.model_selection import GroupKFold, cross_val_score
 
 from folds import few_folds
-from tailored import (
-    ConditionalLearner,
-    IndependentLearner,
-    TaskSet,
-    UnconditionalLearner,
-)
+from tailored import ConditionalLearner, TaskSet
+from tailored.gaussian.moments import Moments
+from tailored.tasks.rows import Scaling
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
-T, N, D = 10, 6, 2
+T, N, D = 12, 6, 2
 RNG = np.random.default_rng(0)
 GROUPS = RNG.permutation(np.repeat(np.arange(T), N))
 X = RNG.normal(size=(T * N, D))
 Y = np.einsum("ij,ij->i", X, (1.0 + RNG.normal(size=(T, D)))[GROUPS]) + GROUPS + 0.3 * RNG.normal(size=T * N)
-SIDE = RNG.normal(size=(T, 1))[GROUPS]
-WEIGHTS = RNG.integers(0, 4, size=T * N)
-WEIGHTS[GROUPS[1] == GROUPS] = 0
-WEIGHTS[0] = 0
+WEIGHTS = RNG.integers(1, 4, size=T * N)
+#: Every row, as often as its weight says.
+REPEATED = np.repeat(np.arange(T * N), WEIGHTS)
 
 
-def learner():
-    return few_folds()
+@pytest.fixture(scope="module")
+def fitted():
+    return few_folds().fit(X, Y, groups=GROUPS)
 
 
-def same(a, b):
-    assert a.task_labels_.tolist() == b.task_labels_.tolist()
-    np.testing.assert_array_equal(a.task_weights_, b.task_weights_)
-    np.testing.assert_array_equal(a.conditioning_.C, b.conditioning_.C)
-    np.testing.assert_array_equal(a.adapt(X[:2], Y[:2]).coef_, b.adapt(X[:2], Y[:2]).coef_)
-    assert a.structure_ == b.structure_
+def test_a_frequency_is_a_number_of_rows(fitted):
+    scaling = fitted.prior_.scaling
+    found = Moments.of(TaskSet(X, Y, GROUPS, frequency_weight=WEIGHTS), scaling)
+    tasks = TaskSet(X[REPEATED], Y[REPEATED], GROUPS[REPEATED])
+    expected = Moments.of(tasks[tasks.index_of(TaskSet(X, Y, GROUPS).labels)], scaling)
+    for name in ("gram", "cross", "square", "sizes"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12, atol=1e-12)
+    few, many = slice(0, 5), REPEATED[REPEATED < 5]
+    once, often = fitted.adapt(X[few], Y[few], frequency_weight=WEIGHTS[few]), fitted.adapt(X[many], Y[many])
+    np.testing.assert_allclose(once.coef_, often.coef_, rtol=1e-10)
+    np.testing.assert_allclose(once.predict_interval(X), often.predict_interval(X), rtol=1e-10)
 
 
-def test_a_weight_is_a_number_of_rows():
-    rows = np.repeat(np.arange(len(Y)), WEIGHTS)
-    repeated = learner().fit(X[rows], Y[rows], groups=GROUPS[rows])
-    # the first row is gone, and with it the place of its task; so is a whole task
-    assert repeated.task_labels_[0] != TaskSet(X, Y, GROUPS).labels[0]
-    assert len(repeated.task_labels_) == T - 1
-    for weights in (WEIGHTS, WEIGHTS.astype(float), WEIGHTS.tolist()):
-        same(learner().fit(X, Y, groups=GROUPS, sample_weight=weights), repeated)
-    plain = learner().fit(X, Y, groups=GROUPS)
-    assert np.abs(plain.adapt(X[:2], Y[:2]).coef_ - repeated.adapt(X[:2], Y[:2]).coef_).max() > 1e-6
-    same(learner().fit(X, Y, groups=GROUPS, sample_weight=np.ones(len(Y))), plain)
+def test_a_precision_is_that_of_a_mean_of_rows(fitted):
+    """The mean of k rows with equal features has the noise variance σ²/k, and is all that they say about w."""
+    y = Y[:4].repeat(3) + np.tile([-0.2, 0.0, 0.2], 4)
+    means = fitted.adapt(X[:4], Y[:4], sample_weight=np.full(4, 3.0))
+    np.testing.assert_allclose(means.coef_, fitted.adapt(X[:4].repeat(3, axis=0), y).coef_, rtol=1e-10)
+    tasks = TaskSet(X[:4], Y[:4], sample_weight=np.full(4, 3.0))
+    np.testing.assert_allclose(fitted.adapt_many(tasks).coef_[0], means.coef_, rtol=1e-10)
+    new = fitted.predict_tasks(TaskSet(X[4:6], Y[4:6]), support=tasks)
+    np.testing.assert_allclose(new["prediction"], means.predict(X[4:6]), rtol=1e-10)
 
 
-def test_described_tasks_of_a_set():
-    tasks = TaskSet(X, Y, GROUPS, SIDE)
-    weights = np.random.default_rng(1).integers(1, 3, size=len(tasks.y))
-    entries = []
-    for t, task in enumerate(tasks):
-        own = weights[tasks.offsets[t] : tasks.offsets[t + 1]]
-        entries.append((np.repeat(task.X, own, axis=0), np.repeat(task.y, own), task.side_info))
-    expected = learner().fit(TaskSet.from_tasks(entries, labels=tasks.labels))
-    found = learner().fit(tasks, sample_weight=weights)
-    np.testing.assert_array_equal(found.task_weights_, expected.task_weights_)
-    # a task all of whose rows have no weight is a task without rows
-    weights[: tasks.sizes[0]] = 0
-    assert learner().fit(tasks, sample_weight=weights).task_labels_.tolist() == tasks.labels.tolist()
+def test_the_posterior_is_that_of_generalised_least_squares(fitted):
+    """Weights may be any positive numbers; the posterior is (W⁻¹ + Xᵀ diag(v) X / σ²)⁻¹ (W⁻¹b + Xᵀ diag(v) y / σ²)."""
+    v = np.random.default_rng(3).uniform(0.1, 5.0, size=5)
+    model, scaling = fitted.prior_.model, fitted.prior_.scaling
+    assert model.n_components == 1
+    Z, y = scaling.dense(X[:5]), scaling.targets(Y[:5])
+    P = np.linalg.pinv(model.covariances[0])
+    A = P + Z.T @ (v[:, None] * Z) / model.noise
+    w = np.linalg.solve(A, P @ model.means[0] + Z.T @ (v * y) / model.noise)
+    found = fitted.adapt(X[:5], Y[:5], sample_weight=v)
+    np.testing.assert_allclose(found.coef_, scaling.raw_weights(w[None])[0, :-1], rtol=1e-6)
 
 
+def test_equal_precisions_change_the_noise_alone():
+    plain = few_folds().fit(X, Y, groups=GROUPS)
+    weighted = few_folds().fit(X, Y, groups=GROUPS, sample_weight=np.full(len(Y), 4.0))
+    assert weighted.prior_.model.noise == pytest.approx(4.0 * plain.prior_.model.noise, rel=1e-6)
+    np.testing.assert_allclose(weighted.prior_.model.covariances, plain.prior_.model.covariances, rtol=1e-6)
+    np.testing.assert_allclose(weighted.task_weights_, plain.task_weights_, rtol=1e-6)
+
+
+def test_noisy_rows_with_low_weights_hardly_matter():
+    rng = np.random.default_rng(5)
+    noisy = rng.random(len(Y)) < 0.3
+    y, v = Y + 30.0 * noisy * rng.normal(size=len(Y)), np.where(noisy, 1e-4, 1.0)
+    truth = few_folds().fit(X, Y, groups=GROUPS).task_weights_
+    errors = [
+        np.abs(few_folds().fit(X, y, groups=GROUPS, sample_weight=w).task_weights_ - truth).mean()
+        for w in (None, v)
+    ]
+    assert errors[1] < 0.2 * errors[0]
+
+
+def test_weights_follow_their_rows():
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "task": GROUPS, "v": WEIGHTS, "f": WEIGHTS + 1})
+    roles = {"task": "task", "target": "y", "sample_weight": "v", "frequency_weight": "f"}
+    tasks = TaskSet.from_frame(frame, **roles)
+    assert tasks.n_features == 2
+    support, query = tasks[::-1].support_query(2, random_state=0)
+    joined = TaskSet.merge([support, query])
+    for each in (support, query, joined):
+        assert (each.frequency_weight == each.sample_weight + 1).all()
+    pairs = {(y, v) for y, v in zip(joined.y, joined.sample_weight, strict=True)}
+    assert pairs == set(zip(Y, WEIGHTS, strict=True))
+
+
+@pytest.mark.parametrize("name", ["sample_weight", "frequency_weight"])
 @pytest.mark.parametrize(
-    ("weights", "words"),
+    ("values", "words"),
     [
-        (np.full(T * N, 0.5), "row 0 has 0.5, but weights are frequencies"),
-        (np.append(np.ones(T * N - 1), -1.0), "row 59 has -1"),
-        (np.append(np.ones(T * N - 1), np.nan), "row 59 has nan"),
-        (np.append(np.ones(T * N - 1), np.inf), "row 59 has inf"),
-        (np.zeros(T * N), "all weights are zero"),
-        (np.ones(3), "expected 60 weights, one per row"),
-        (np.ones((T * N, 2)), "expected 60 weights, one per row"),
+        (np.append(np.ones(T * N - 1), -1.0), "row 71 has -1"),
+        (np.append(np.ones(T * N - 1), np.nan), "row 71 has nan"),
+        (np.zeros(T * N), "row 0 has 0"),
+        (np.ones(3), "expected 72 numbers, one per row"),
     ],
 )
-def test_others_are_refused(weights, words):
-    one = learner()
-    with pytest.raises(ValueError, match=f"sample_weight: .*{words}" if "row" in words[:3] else words):
-        one.fit(X, Y, groups=GROUPS, sample_weight=weights)
+def test_other_weights_are_refused(name, values, words):
+    one = few_folds()
+    with pytest.raises(ValueError, match=f"{name}: .*{words}"):
+        one.fit(X, Y, groups=GROUPS, **{name: values})
     assert not hasattr(one, "prior_")
 
 
-@pytest.mark.parametrize("kind", [ConditionalLearner, UnconditionalLearner, IndependentLearner])
-def test_learners_without_weights_refuse_them(kind):
+def test_learners_without_weights_refuse_them():
     with pytest.raises(TypeError, match="unexpected keyword argument 'sample_weight'"):
-        kind().fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS)
+        ConditionalLearner().fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS)
+    with pytest.raises(ValueError, match="frequency_weight: ConditionalLearner.* cannot use it"):
+        ConditionalLearner().fit(TaskSet(X, Y, GROUPS, frequency_weight=WEIGHTS))
+    with pytest.raises(ValueError, match="exposure: .* cannot use it"):
+        few_folds().fit(X, Y, groups=GROUPS, exposure=WEIGHTS)
 
 
 def test_weights_in_cross_validation():
-    params = {"groups": GROUPS, "sample_weight": WEIGHTS + 1}
+    params = {"groups": GROUPS, "sample_weight": WEIGHTS}
     with sklearn.config_context(enable_metadata_routing=True):
-        one = learner().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        one = few_folds().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
         found = cross_val_score(one, X, Y, params=params, cv=GroupKFold(2))
     expected = []
     for train, test in GroupKFold(2).split(X, Y, GROUPS):
-        model = learner().fit(X[train], Y[train], groups=GROUPS[train], sample_weight=WEIGHTS[train] + 1)
-        expected.append(model.score(X[test], Y[test], groups=GROUPS[test], sample_weight=WEIGHTS[test] + 1))
+        model = few_folds().fit(X[train], Y[train], groups=GROUPS[train], sample_weight=WEIGHTS[train])
+        expected.append(model.score(X[test], Y[test], groups=GROUPS[test], sample_weight=WEIGHTS[test]))
     np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -137,6 +137,10 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
             f"X: {d} columns are only supported for Gaussian targets, not for the {data.response.name} loss. Pass fewer "
             "columns."
         )
+    if data.tasks.row_weights is not None:
+        raise ValueError(
+            f"sample_weight, frequency_weight: not supported with {d} columns; pass fewer columns"
+        )
     if data.settings.varying is not None:
         raise ValueError(
             f"varying: with {d} columns the covariance is low-rank plus diagonal, and all columns vary. Omit varying, or "

@@ -188,16 +188,19 @@ class Moments(TaskStatistics):
             stop = max(int(np.searchsorted(tasks.offsets, last, side="right")) - 1, start + 1)
             some, part = tasks[start:stop], slice(start, stop)
             if d <= COMPILED_COLUMNS:
-                rows = frozen(dense(some.X)), frozen(some.y), frozen(some.offsets, np.int64)
-                second_moments(*rows, *units.change, gram[part], cross[part], square[part])
+                X, y, change = dense(some.X), some.y, units.change
+                if some.row_weights is not None:
+                    (X, y), change = units.weighted_rows(some), Scaling.raw(d).change
+                rows = frozen(X), frozen(y), frozen(some.offsets, np.int64)
+                second_moments(*rows, *change, gram[part], cross[part], square[part])
             else:
-                X, y = units.dense(some.X), units.targets(some.y)
+                X, y = units.weighted_rows(some)
                 for t, (first, end) in enumerate(pairwise(some.offsets), start):
                     np.matmul(X[first:end].T, X[first:end], out=gram[t])
                     cross[t] = X[first:end].T @ y[first:end]
                     square[t] = y[first:end] @ y[first:end]
             start = stop
-        return cls(gram, cross, square, tasks.sizes.astype(float), side)
+        return cls(gram, cross, square, tasks.n_observed, side)
 
     def posterior(
         self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None

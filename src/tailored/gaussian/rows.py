@@ -48,7 +48,7 @@ class TaskRows(TaskStatistics):
     @classmethod
     def of(cls, tasks: TaskSet, units: Scaling, side: Array | None = None) -> TaskRows:
         """Return the scaled rows of tasks."""
-        return cls(units.dense(tasks.X), units.targets(tasks.y), tasks.offsets, side)
+        return cls(*units.weighted_rows(tasks), tasks.offsets, side)
 
     @property
     def n_features(self) -> int:
@@ -154,7 +154,9 @@ def statistics_of(tasks: TaskSet, units: Scaling, side: Array | None = None) -> 
     if units.response in RESPONSES:
         return ResponseRows.of(tasks, units, RESPONSES[units.response](), side)
     d = len(units.columns)
-    if d > COMPILED_COLUMNS and len(tasks.y) < ROWS_PER_COLUMN * len(tasks) * d:
+    # Second moments also count rows with their frequencies.
+    is_counted = tasks.frequency_weight is None
+    if d > COMPILED_COLUMNS and len(tasks.y) < ROWS_PER_COLUMN * len(tasks) * d and is_counted:
         return TaskRows.of(tasks, units, side)
     return Moments.of(tasks, units, side)
 

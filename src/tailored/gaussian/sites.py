@@ -79,8 +79,10 @@ class ResponseRows(TaskStatistics):
         cls, tasks: TaskSet, units: Scaling, response: Response, side: Array | None = None
     ) -> ResponseRows:
         """Return the scaled rows of tasks; targets are not scaled."""
-        n = len(tasks.y)
-        return cls(units.dense(tasks.X), tasks.y, tasks.offsets, response, np.zeros(n), np.ones(n), side)
+        n, weights = len(tasks.y), tasks.row_weights
+        offset = np.zeros(n) if tasks.exposure is None else np.log(tasks.exposure)
+        weights = np.ones(n) if weights is None else weights
+        return cls(units.dense(tasks.X), tasks.y, tasks.offsets, response, offset, weights, side)
 
     @property
     def n_features(self) -> int:

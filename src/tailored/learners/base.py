@@ -43,7 +43,7 @@ from ..tasks.encoding import Encoding
 from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Scaling, column_range, task_means
-from ..tasks.task_set import TaskSet
+from ..tasks.task_set import ROW_VALUES, TaskSet
 from .adapted import AdaptedTasks
 from .reading import (
     align_side_info,
@@ -240,10 +240,30 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def _check_loss(self) -> None:
         self.loss_ = get_loss(self.loss)
 
+    @property
+    def _row_values(self) -> tuple[str, ...]:
+        """Optional values of rows that this learner uses; see `TaskSet`."""
+        return ()
+
+    def _check_row_values(self, tasks: TaskSet) -> TaskSet:
+        for name in ROW_VALUES:
+            if getattr(tasks, name) is not None and name not in self._row_values:
+                advice = "leave it out, or use EmpiricalBayesLearner (exposure: with a loss of counts)"
+                raise ValueError(f"{name}: {self!r} cannot use it; {advice}")
+        return tasks
+
     def _read(
-        self, X: Any, y: Any = None, groups: Any = None, side_info: Any = None, *, reset: bool = False
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        side_info: Any = None,
+        *,
+        reset: bool = False,
+        **row_values: Any,
     ) -> TaskSet:
-        tasks = read_tasks(self, X, y, groups, side_info, reset=reset, min_features=self._min_features)
+        options = {"reset": reset, "min_features": self._min_features, **row_values}
+        tasks = self._check_row_values(read_tasks(self, X, y, groups, side_info, **options))
         if hasattr(self, "prior_"):
             self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
         elif self._in_user_units:
@@ -311,7 +331,16 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ adapting
 
-    def adapt(self, X: Any = None, y: Any = None, *, side_info: Any = None) -> TaskRegressor:
+    def adapt(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        side_info: Any = None,
+        sample_weight: Any = None,
+        frequency_weight: Any = None,
+        exposure: Any = None,
+    ) -> TaskRegressor:
         """Fit a model of one new task from a few rows.
 
         Parameters
@@ -320,12 +349,16 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             Rows of the task; without any, the model is that of the prior.
         side_info : optional
             Side information of the task, if the learner was fitted with some.
+        sample_weight, frequency_weight, exposure : arrays (n,), optional
+            See `TaskSet`; for `EmpiricalBayesLearner` only.
         """
-        task = read_one_task(self, X, y, side_info)
+        values = {"frequency_weight": frequency_weight, "exposure": exposure}
+        task = read_one_task(self, X, y, side_info, sample_weight=sample_weight, **values)
+        self._check_row_values(task)
         return TaskRegressor.adapted(self.prior_, task, self._feature_names, self.encoding_)
 
     def adapt_many(
-        self, tasks: Any, y: Any = None, *, groups: Any = None, side_info: Any = None
+        self, tasks: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, **row_values: Any
     ) -> AdaptedTasks:
         """Fit models of many new tasks at once.
 
@@ -333,12 +366,14 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         ----------
         tasks : TaskSet, or array (n, d) with ``y`` and ``groups``
             Or torch tensors on the ``device`` of the learner, if it has one.
+        **row_values : arrays (n,)
+            ``sample_weight``, ``frequency_weight`` and ``exposure``, see `TaskSet`.
         """
         check_is_fitted(self, "prior_")
         if is_tensor(tasks):
             tensors = read_tensors(self, tasks, y, groups, side_info)
             return AdaptedTasks(self.prior_, tensors.labels, self.prior_.weights_on_device(tensors))
-        tasks = self._read(tasks, y, groups, side_info)
+        tasks = self._read(tasks, y, groups, side_info, **row_values)
         if self.device is not None and self.prior_.runs_on_device:
             tensors = TensorTasks.from_tasks(tasks, check_device(self.device))
             weights = self.prior_.weights_on_device(tensors).cpu().numpy()

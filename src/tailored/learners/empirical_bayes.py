@@ -39,7 +39,7 @@ from ..tasks.reading import positions_of
 from ..tasks.rows import Scaling, in_content_order
 from ..tasks.task_set import TaskSet
 from .base import MetaLearner
-from .reading import read_tensors, refuse_other_arguments, repeat_rows, warn_repeated_numbers
+from .reading import read_tensors, refuse_other_arguments, warn_repeated_numbers
 
 #: Losses that name a response of counts.
 COUNTS = ("poisson", "negative_binomial")
@@ -144,6 +144,10 @@ class EmpiricalBayesLearner(MetaLearner):
     _n_folds, _n_repeats = 5, 4
 
     @property
+    def _row_values(self) -> tuple[str, ...]:
+        return "sample_weight", "frequency_weight"
+
+    @property
     def common_(self) -> Any:
         """The shared regressor, fitted to the rows of all tasks; None without one."""
         shared = self.prior_.regressor
@@ -160,6 +164,8 @@ class EmpiricalBayesLearner(MetaLearner):
         side_info: Any = None,
         validation: TaskSet | None = None,
         sample_weight: Any = None,
+        frequency_weight: Any = None,
+        exposure: Any = None,
         checkpoint: Any = None,
     ) -> Self:
         """Learn from many tasks.
@@ -174,17 +180,22 @@ class EmpiricalBayesLearner(MetaLearner):
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
             Tasks for the selection; by default cross-validation over the training tasks.
-        sample_weight : array (n,) of integers, optional
-            Frequency weights: k repeats a row k times, and 0 drops it.
+        sample_weight, frequency_weight, exposure : arrays (n,), optional
+            Precisions and frequencies of the rows, and exposures of counts; see `TaskSet`.
         checkpoint : path, optional
             With a scan: folder for the partitioned rows and the statistics, about as large as the numbers of the table.
             The same call with the same folder resumes an interrupted fit, with bitwise the same result.  Other data or
             settings raise ValueError.  By default a temporary folder.
         """
+        row_values = {
+            "sample_weight": sample_weight,
+            "frequency_weight": frequency_weight,
+            "exposure": exposure,
+        }
         if isinstance(X, TaskScan):
             has_them = "a scan has its own columns; name them in tailored.scan"
             refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info)
-            refuse_other_arguments("not supported for a scan; pass a TaskSet", sample_weight=sample_weight)
+            refuse_other_arguments("not supported for a scan; pass a TaskSet", **row_values)
         elif checkpoint is not None:
             raise ValueError("checkpoint: only for a scan; pass X=tailored.scan(...)")
         with self._all_or_nothing(reset=True):
@@ -200,14 +211,11 @@ class EmpiricalBayesLearner(MetaLearner):
                     self._fit_source(source, seed, validation)
                 return self
             if is_tensor(X):
-                has_them = "not supported for tensors; repeat the rows, or pass arrays"
-                refuse_other_arguments(has_them, sample_weight=sample_weight)
+                refuse_other_arguments("not supported for tensors; pass arrays", **row_values)
                 tensors = read_tensors(self, X, y, groups, side_info, reset=True)
                 self._fit_source(DeviceSource(tensors, seed), seed, validation)
                 return self
-            tasks = self._read(X, y, groups, side_info, reset=True)
-            if sample_weight is not None:
-                tasks = repeat_rows(tasks, sample_weight, groups, from_rows=not isinstance(X, TaskSet))
+            tasks = self._read(X, y, groups, side_info, reset=True, **row_values)
             self._fit_tasks(tasks, seed, validation)
         return self
 

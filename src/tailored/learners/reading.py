@@ -20,7 +20,7 @@ from ..sources.scan import TaskScan
 from ..tasks.encoding import as_columns, columns_to_encode
 from ..tasks.reading import LongTable, positions_of, prediction_frame
 from ..tasks.rows import LIMIT, Scaling
-from ..tasks.task_set import TaskSet, no_tasks, offsets_of
+from ..tasks.task_set import TaskSet, no_tasks
 
 _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"
 
@@ -53,19 +53,20 @@ def read_tasks(
     *,
     reset: bool,
     min_features: int = 1,
+    **row_values: Any,
 ) -> TaskSet:
     """Return the tasks, checked against the features of ``fit``; ``reset`` starts a new fit."""
     if isinstance(X, TaskScan):
         raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
     if isinstance(X, TaskSet):
         has_them = "a TaskSet has its own {name}; pass arrays or a TaskSet"
-        refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info)
+        refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info, **row_values)
         tasks = X
         if len(tasks) == 0:
             raise ValueError("X: the task set is empty; pass at least one task")
         check_names(learner, tasks, reset=reset)
     elif not reset and (read := encoded_rows(learner, X))[1] is not None:
-        tasks = TaskSet(read[0], y, groups, side_info).replace(feature_names=read[1])
+        tasks = TaskSet(read[0], y, groups, side_info, **row_values).replace(feature_names=read[1])
     else:
         if reset and (columns := columns_to_encode(X)):
             advice = "TaskSet.from_frame encodes them, and fit takes the TaskSet; or encode them as numbers."
@@ -77,7 +78,7 @@ def read_tasks(
             advice = f"pass groups= with a label for each row (in cross-validation: {routing})"
             message = f"groups is None, so all {X.shape[0]} rows are one task; {advice}"
             warnings.warn(message, SingleTaskWarning, stacklevel=outside())
-        tasks = TaskSet(X, y, groups, side_info)
+        tasks = TaskSet(X, y, groups, side_info, **row_values)
     if reset and tasks.n_features < max(min_features, 1 - learner.fit_intercept):
         found = f"X has {tasks.n_features} feature(s) (shape={tasks.X.shape})"
         needed = "Tasks without features need EmpiricalBayesLearner with fit_intercept=True."
@@ -207,34 +208,6 @@ def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
         warnings.warn(f"partial_fit: {added}. {advice}", UserWarning, stacklevel=outside())
 
 
-def repeat_rows(tasks: TaskSet, sample_weight: Any, groups: Any, *, from_rows: bool) -> TaskSet:
-    """Repeat every row as often as its frequency weight says; a weight of zero drops the row.
-
-    ``from_rows``: weights are in the order of the rows that the tasks were read from, whose labels are `groups`. Tasks
-    are then in the order in which the remaining rows name them.
-    """
-    values = _check_weights(tasks, sample_weight)
-    bad = ~(np.isfinite(values) & (values >= 0) & (values == np.round(values)))
-    if bad.any():
-        row = int(np.argmax(bad))
-        advice = "weights are frequencies: integers >= 0. Round them, or leave them out."
-        raise ValueError(f"sample_weight: row {row} has {values[row]:g}, but {advice}")
-    if not values.any():
-        raise ValueError("sample_weight: all weights are zero; at least one must be positive")
-    order = np.arange(len(values))
-    if from_rows:
-        order = TaskSet(np.zeros((len(values), 1)), order, groups).y.astype(np.int64)
-    counts = values.astype(np.int64)[order]
-    rows = np.repeat(np.arange(len(counts)), counts)
-    sizes = np.diff(np.concatenate([[0], np.cumsum(counts)])[tasks.offsets])
-    offsets = offsets_of(sizes)
-    repeated = tasks.replace(X=tasks.X[rows], y=tasks.y[rows], offsets=offsets)
-    if not from_rows:
-        return repeated
-    filled = np.flatnonzero(sizes)
-    return repeated[filled[np.argsort(order[rows][offsets[filled]], kind="stable")]]
-
-
 def weights_as_targets(tasks: TaskSet, sample_weight: Any, groups: Any) -> TaskSet:
     """Return the tasks with the weight of each row as its target; weights may be in the order of `groups`."""
     values = _check_weights(tasks, sample_weight)
@@ -251,7 +224,7 @@ def _check_weights(tasks: TaskSet, sample_weight: Any) -> NDArray[np.float64]:
     return values
 
 
-def read_one_task(learner: Any, X: Any, y: Any, side_info: Any) -> TaskSet:
+def read_one_task(learner: Any, X: Any, y: Any, side_info: Any, **row_values: Any) -> TaskSet:
     """Return a set of one task, which may have no rows."""
     if not hasattr(learner, "prior_"):  # scikit-learn's check alone costs as much as adapting
         check_is_fitted(learner, "prior_")
@@ -259,7 +232,7 @@ def read_one_task(learner: Any, X: Any, y: Any, side_info: Any) -> TaskSet:
     if side_info is not None:
         refuse_side_info(learner)
     if isinstance(X, TaskSet):
-        task = read_tasks(learner, X, y, None, side_info, reset=False)
+        task = read_tasks(learner, X, y, None, side_info, reset=False, **row_values)
         scaling.check(task.X, task.y, names)
         return task
     if X is None or _has_no_rows(X, learner.n_features_in_, y):
@@ -268,11 +241,12 @@ def read_one_task(learner: Any, X: Any, y: Any, side_info: Any) -> TaskSet:
         # Side information is read with one row, which is dropped.
         task = TaskSet(np.zeros((1, learner.n_features_in_)), [0.0], None, side_info).without_rows()
         return align_side_info(learner, task)
-    clean = _clean_task(X, y, side_info, learner.n_features_in_, scaling)
+    has_values = any(value is not None for value in row_values.values())
+    clean = None if has_values else _clean_task(X, y, side_info, learner.n_features_in_, scaling)
     if clean is None:
         # Unlike scikit-learn's validation, this does not warn of arrays without names.
         X, row_names = encoded_rows(learner, X)
-        task = TaskSet(X, y, None, side_info)
+        task = TaskSet(X, y, None, side_info, **row_values)
         task = task if row_names is None else task.replace(feature_names=row_names)
         check_names(learner, task)
         clean = align_side_info(learner, task)

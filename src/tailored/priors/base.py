@@ -297,6 +297,8 @@ class Prior(Record, ABC):
         if covariances:
             task = np.repeat(np.arange(len(tasks)), tasks.sizes)
             errors = residual.y - products(residual.X, weights, task, self.scaling.fit_intercept)
+            if residual.sample_weight is not None:
+                errors *= np.sqrt(residual.sample_weight)
             squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
         return Posterior(weights, tasks.sizes, squares, covariance, inputs, at)
 
@@ -385,6 +387,9 @@ class Prior(Record, ABC):
             squares[start:stop] = posterior.squares
 
         each_block(self, len(query), work, n_jobs)
+        if query.sample_weight is not None:
+            errors *= np.sqrt(query.sample_weight)
+            variances *= query.sample_weight
         task = np.repeat(np.arange(len(query)), query.sizes)
         return Errors(errors, variances, task, squares, support.sizes)
 

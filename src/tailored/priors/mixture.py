@@ -161,8 +161,8 @@ class MixturePrior(Prior):
         if self.needs_rows:
             return super().support(task)
         residual = self.residual_tasks(task)
-        X, y = self.scaling.dense(residual.X), self.scaling.targets(residual.y)
-        n = len(y)
+        X, y = self.scaling.weighted_rows(residual)
+        n = len(y) if task.frequency_weight is None else round(float(task.n_observed[0]))
         if n > MOST_ROWS * (X.shape[1] + 1):
             X, y = _triangle(X, y)
         elif X.base is not None or X is task.X:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -449,6 +449,21 @@ MISSING = ("error", "drop")
 GROUPING_ROWS = 100_000
 
 
+def check_row_values(name: str, values: Any, n_rows: int) -> NDArray[np.float64] | None:
+    """Return a positive number for each row, or None without any."""
+    if values is None:
+        return None
+    refuse_masked(name, values)
+    array = np.array(values, dtype=float)
+    if array.shape != (n_rows,):
+        raise ValueError(f"{name}: expected {n_rows} numbers, one per row, got shape {array.shape}")
+    bad = ~((array > 0) & (array < MAX_VALUE))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(f"{name}: row {row} has {array[row]:g}; all must be positive. Drop rows with zero.")
+    return array
+
+
 class TaskRows(NamedTuple):
     """The rows of a long table, their targets and tasks, side information, and how the table was read."""
 
@@ -458,6 +473,7 @@ class TaskRows(NamedTuple):
     side: SideInfo
     names: np.ndarray
     encoding: Encoding
+    row_values: dict[str, np.ndarray | None]
 
 
 @dataclass(frozen=True)
@@ -476,6 +492,7 @@ class LongTable:
     side_columns: Sequence[str] | None = None
     encoding: Encoding | None = None
     missing: str = "error"
+    row_columns: Mapping[str, str | None] = field(default_factory=dict)
 
     def read(self) -> TaskRows:
         """Read the table; values are checked later, when the rows of each task are collected."""
@@ -485,6 +502,8 @@ class LongTable:
             raise ValueError("side_info and side_columns exclude each other: join them in one frame first.")
         task = check_columns(data, "task", as_columns(self.task))
         roles = task + check_columns(data, "target", [] if self.target is None else [self.target], task)
+        for role, name in self.row_columns.items():
+            roles = roles + check_columns(data, role, [] if name is None else [name], roles)
         side_names = check_columns(data, "side_columns", self.side_columns or [], roles)
         names = self._feature_columns(data, roles, side_names)
         dropped: tuple[tuple[str, int], ...] = ()
@@ -507,7 +526,14 @@ class LongTable:
         y = np.zeros(len(data))
         if self.target is not None:
             y = numeric_column(data[self.target], f"The target column {self.target!r}")
-        return TaskRows(X, y, grouping, side, encoding.feature_names, replace(encoding, dropped=dropped))
+        row_values = {
+            role: None
+            if name is None
+            else check_row_values(role, numeric_column(data[name], role), len(data))
+            for role, name in self.row_columns.items()
+        }
+        encoding = replace(encoding, dropped=dropped)
+        return TaskRows(X, y, grouping, side, encoding.feature_names, encoding, row_values)
 
     def _feature_columns(self, data: Frame, roles: list[str], side_names: list[str]) -> list[str]:
         if self.encoding is not None:
@@ -535,7 +561,8 @@ class LongTable:
         keep, dropped = np.ones(len(data), dtype=bool), []
         reasons = [(f"no {name!r}, the task", name) for name in as_columns(self.task)]
         reasons += [(f"no {self.target!r}, the target", self.target)] if self.target is not None else []
-        reasons += [(f"no {name!r}", name) for name in names if name in data.columns]
+        given = [name for name in self.row_columns.values() if name is not None]
+        reasons += [(f"no {name!r}", name) for name in [*given, *names] if name in data.columns]
         for reason, name in reasons:
             incomplete = keep & is_null(data[name])
             if incomplete.any():

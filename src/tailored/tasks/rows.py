@@ -131,7 +131,11 @@ def in_content_order(tasks: TaskSet, seed: int = 0) -> TaskSet:
     X = tasks.X[:, :SORTED_COLUMNS]
     rows = np.column_stack([tasks.y, X.toarray() if tasks.is_sparse else X])
     means = segment_sums(rows, tasks.offsets) / np.maximum(tasks.sizes, 1)[:, None]
-    order = np.lexsort((*means.T[::-1], tasks.sizes))
+    # Distances from the centre are the same in other units, and for targets with the opposite sign.
+    distances = np.abs(means - means.mean(axis=0))
+    largest = distances.max(axis=0, initial=0.0)
+    distances = np.round(distances / np.where(largest > 0, largest, 1.0), 9)
+    order = np.lexsort((*distances.T[::-1], tasks.sizes))
     return tasks[np.random.default_rng(seed).permutation(order)]
 
 
@@ -261,6 +265,14 @@ class Scaling(Record):
     def of_response(self, name: str) -> Self:
         """Return the scaling of the columns alone, for targets of another response."""
         return replace(self, target=1.0, target_shift=0.0, response=name)
+
+    def weighted_rows(self, tasks: TaskSet) -> tuple[Array, Array]:
+        """Return the scaled rows and targets of tasks, multiplied by the roots of their weights."""
+        X, y = self.dense(tasks.X), self.targets(tasks.y)
+        if (weights := tasks.row_weights) is None:
+            return X, y
+        roots = np.sqrt(weights)
+        return X * roots[:, None], y * roots
 
     def at_first_rows(self, tasks: TaskSet) -> Self:
         """Return the same scales with columns shifted by the mean of the tasks' first rows."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, Self, overload
 
 import numpy as np
@@ -32,6 +32,7 @@ from .reading import (
     Grouping,
     LongTable,
     check_constant,
+    check_row_values,
     distinct_labels,
     group_labels,
     group_rows,
@@ -46,7 +47,9 @@ from .reading import (
 #: A number of rows of a task (int), or a fraction of them (float).
 Share = int | float
 
-FIELDS = ("X", "y", "offsets", "labels", "side_info", "side_names", "feature_names", "encoding")
+#: Optional values of each row, see `TaskSet`.
+ROW_VALUES = ("sample_weight", "frequency_weight", "exposure")
+FIELDS = ("X", "y", "offsets", "labels", "side_info", "side_names", "feature_names", "encoding", *ROW_VALUES)
 
 
 class _Fields(NamedTuple):
@@ -84,6 +87,13 @@ class TaskSet(Fitted):
         pandas DataFrame or Series whose index holds the labels, or an (N, q) array with a row for every row
         of `X`, constant within each task. A single task also takes its vector. Without `groups`, it also
         takes a dict of named values, a named Series or a frame of one row.
+    sample_weight : array-like of shape (N,), optional
+        Precisions, as in lme4: a row of weight v has noise variance σ²/v. For counts and classes, the
+        likelihood of a row is raised to the power v. All are positive.
+    frequency_weight : array-like of shape (N,), optional
+        How often each row was observed; a row with frequency 3 counts as three rows. All are positive.
+    exposure : array-like of shape (N,), optional
+        Exposure of counts, a time or an area for example: the mean is exposure times rate. All are positive.
 
     Attributes
     ----------
@@ -97,6 +107,7 @@ class TaskSet(Fitted):
     feature_names : ndarray of str (object) or None
     encoding : Encoding or None
         How the dataframe of `from_frame` was read.
+    sample_weight, frequency_weight, exposure : ndarray of shape (N,) or None
     """
 
     X: Any
@@ -107,13 +118,28 @@ class TaskSet(Fitted):
     side_names: list[str] | None
     feature_names: np.ndarray | None
     encoding: Encoding | None
+    sample_weight: NDArray[np.float64] | None
+    frequency_weight: NDArray[np.float64] | None
+    exposure: NDArray[np.float64] | None
 
-    def __init__(self, X: Any, y: Any, groups: Any = None, side_info: Any = None) -> None:
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        side_info: Any = None,
+        *,
+        sample_weight: Any = None,
+        frequency_weight: Any = None,
+        exposure: Any = None,
+    ) -> None:
         rows, names = read_features(X)
         target = check_target(read_target(y), rows.shape[0])
         grouping = group_rows(groups, len(target))
         side = read_side_info(side_info, grouping, has_labels=groups is not None)
-        self._collect(rows, target, grouping, side, names)
+        values = zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True)
+        row_values = {name: check_row_values(name, value, len(target)) for name, value in values}
+        self._collect(rows, target, grouping, side, names, None, row_values)
 
     # ------------------------------------------------------------------ constructors
 
@@ -129,6 +155,9 @@ class TaskSet(Fitted):
         side_columns: Sequence[str] | None = None,
         encoding: Encoding | None = None,
         missing: str = "error",
+        sample_weight: str | None = None,
+        frequency_weight: str | None = None,
+        exposure: str | None = None,
     ) -> Self:
         """Read tasks from a long dataframe (pandas, polars or pyarrow) with a row per observation.
 
@@ -155,9 +184,12 @@ class TaskSet(Fitted):
             The encoding of another task set, or ``encoding_`` of a learner: read the columns like that table.
         missing : {"error", "drop"}, default="error"
             How to treat rows without a task, a target or one of the features.
+        sample_weight, frequency_weight, exposure : str, optional
+            Columns with these values of each row; see `TaskSet`.
         """
         task = task if isinstance(task, str) else as_columns(task)
-        table = LongTable(frame, task, target, features, side_info, side_columns, encoding, missing)
+        columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
+        table = LongTable(frame, task, target, features, side_info, side_columns, encoding, missing, columns)
         return cls.from_grouped(*table.read())
 
     @classmethod
@@ -209,10 +241,14 @@ class TaskSet(Fitted):
         side_names: list[str] | None = None,
         feature_names: np.ndarray | None = None,
         encoding: Encoding | None = None,
+        sample_weight: np.ndarray | None = None,
+        frequency_weight: np.ndarray | None = None,
+        exposure: np.ndarray | None = None,
     ) -> Self:
         """Make a task set from valid arrays without checks; the arrays become read-only."""
         self = cls.__new__(cls)
-        self._store(X, y, offsets, labels, side_info, side_names, feature_names, encoding)
+        columns = side_info, side_names, feature_names, encoding
+        self._store(X, y, offsets, labels, *columns, sample_weight, frequency_weight, exposure)
         return self
 
     def replace(self, **changes: Any) -> Self:
@@ -227,6 +263,7 @@ class TaskSet(Fitted):
         side: SideInfo,
         names: np.ndarray | None,
         encoding: Encoding | None = None,
+        row_values: Mapping[str, np.ndarray | None] | None = None,
     ) -> None:
         """Check the values, then collect the rows of each task."""
         codes, labels = grouping.codes, grouping.labels
@@ -236,14 +273,16 @@ class TaskSet(Fitted):
 
         check_finite(X, "X", where, names)
         check_finite(y, "y", where)
+        values = [(row_values or {}).get(name) for name in ROW_VALUES]
         if (np.diff(codes) < 0).any():
             order = np.argsort(codes, kind="stable")
             X, y = X[order], y[order]
+            values = [None if value is None else value[order] for value in values]
         else:
             # The user's arrays must neither become read-only nor be shared; sparse rows are a copy already.
             X, y = X if sp.issparse(X) else X.copy(), y.copy()
         offsets = offsets_of(np.bincount(codes, minlength=len(labels)))
-        self._store(X, y, offsets, grouping.labels, side.values, side.names, names, encoding)
+        self._store(X, y, offsets, grouping.labels, side.values, side.names, names, encoding, *values)
 
     def _store(self, *values: Any) -> None:
         for name, value in zip(FIELDS, values, strict=True):
@@ -284,6 +323,8 @@ class TaskSet(Fitted):
                 raise ValueError("side_info: must be numbers or objects, and finite or missing")
         if self.feature_names is not None:
             check_shape("feature_names", self.feature_names, d)
+        for name in ROW_VALUES:
+            check_row_values(name, getattr(self, name), N)
 
     # ------------------------------------------------------------------ contents
 
@@ -298,6 +339,25 @@ class TaskSet(Fitted):
     @property
     def is_sparse(self) -> bool:
         return bool(sp.issparse(self.X))
+
+    @property
+    def row_weights(self) -> NDArray[np.float64] | None:
+        """Weight of each row in sums over rows: its precision times its frequency; None if all are one."""
+        weights = [each for each in (self.sample_weight, self.frequency_weight) if each is not None]
+        return None if not weights else np.asarray(np.prod(weights, axis=0))
+
+    @property
+    def n_observed(self) -> NDArray[np.float64]:
+        """Rows per task with their frequencies, (T,)."""
+        if self.frequency_weight is None:
+            return self.sizes.astype(float)
+        task = np.repeat(np.arange(len(self)), self.sizes)
+        return np.asarray(np.bincount(task, self.frequency_weight, len(self)), dtype=float)
+
+    def rows(self, index: Any) -> dict[str, Any]:
+        """Return the values of the rows at these positions, by attribute."""
+        values = {name: getattr(self, name) for name in ("X", "y", *ROW_VALUES)}
+        return {name: None if value is None else value[index] for name, value in values.items()}
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -372,8 +432,7 @@ class TaskSet(Fitted):
     def _with(self, rows: Any, offsets: np.ndarray, index: Any) -> Self:
         """Return the tasks at these positions; `rows` are theirs."""
         side = None if self.side_info is None else self.side_info[index]
-        changes = {"X": self.X[rows], "y": self.y[rows], "offsets": offsets}
-        return self.replace(**changes, labels=self.labels[index], side_info=side)
+        return self.replace(**self.rows(rows), offsets=offsets, labels=self.labels[index], side_info=side)
 
     def index_of(self, labels: Any) -> np.ndarray:
         """Return the positions of labels (a list, an array, or a single one), always as a 1-D array."""
@@ -391,7 +450,7 @@ class TaskSet(Fitted):
     def with_rows(self, mask: np.ndarray, sizes: np.ndarray) -> Self:
         """Return the same tasks with only the rows of the mask, `sizes` of them in each task."""
         rows = np.flatnonzero(mask)
-        return self.replace(X=self.X[rows], y=self.y[rows], offsets=offsets_of(sizes))
+        return self.replace(**self.rows(rows), offsets=offsets_of(sizes))
 
     def without_rows(self) -> Self:
         """Return the same tasks without any rows."""
@@ -420,7 +479,7 @@ class TaskSet(Fitted):
                 raise ValueError(f"side_info: {absent}, and so no side information; pass it with the query.")
             side, names = self.side_info[at], self.side_names
         changes = {"offsets": offsets, "labels": query.labels, "side_info": side, "side_names": names}
-        return self.replace(X=self.X[rows], y=self.y[rows], **changes)
+        return self.replace(**self.rows(rows), **changes)
 
     def positions_of_tasks(self, query: TaskSet) -> NDArray[np.int64]:
         """Return the position in this set of each task of `query`, −1 if absent; at least one must be present."""
@@ -518,7 +577,7 @@ class TaskSet(Fitted):
             check_constant(column, grouping, repr(joined.side_names[j]) if joined.side_names else str(j))
         offsets = offsets_of(np.bincount(task, weights=joined.sizes))
         side = None if side is None else side[grouping.first]
-        return joined.replace(X=joined.X[order], y=joined.y[order], offsets=offsets, side_info=side)
+        return joined.replace(**joined.rows(order), offsets=offsets, side_info=side)
 
     @classmethod
     def _joined(cls, sets: list[TaskSet], labels: np.ndarray) -> Self:
@@ -532,7 +591,13 @@ class TaskSet(Fitted):
         X, y = _stack([each.X for each in sets]), np.concatenate([each.y for each in sets])
         offsets = offsets_of(np.concatenate([each.sizes for each in sets]))
         encoding = first.encoding if all(each.encoding == first.encoding for each in sets) else None
-        return cls.from_arrays(X, y, offsets, labels, side, first.side_names, first.feature_names, encoding)
+        values: dict[str, Any] = {}
+        for name in ROW_VALUES:
+            if any(getattr(each, name) is not None for each in sets):
+                parts = [np.ones(len(each.y)) if (v := getattr(each, name)) is None else v for each in sets]
+                values[name] = np.concatenate(parts)
+        names = first.side_names, first.feature_names
+        return cls.from_arrays(X, y, offsets, labels, side, *names, encoding, **values)
 
 
 def no_tasks(n_features: int) -> TaskSet:

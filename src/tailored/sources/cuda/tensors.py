@@ -116,6 +116,8 @@ class TensorTasks:
     @classmethod
     def from_tasks(cls, tasks: TaskSet, device: Any) -> TensorTasks:
         """Copy tasks from memory, dense and in double precision."""
+        if tasks.row_weights is not None:
+            raise ValueError("device: rows with weights are only supported on the CPU; use device=None")
         import torch
 
         X = tasks.X.toarray() if tasks.is_sparse else tasks.X
