@@ -9,7 +9,6 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 from folds import few_folds
 from tailored import ConditionalLearner, TaskSet
 from tailored.gaussian.moments import Moments
-from tailored.tasks.rows import Scaling
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -118,9 +117,9 @@ def test_other_weights_are_refused(name, values, words):
 def test_learners_without_weights_refuse_them():
     with pytest.raises(TypeError, match="unexpected keyword argument 'sample_weight'"):
         ConditionalLearner().fit(X, Y, groups=GROUPS, sample_weight=WEIGHTS)
-    with pytest.raises(ValueError, match="frequency_weight: ConditionalLearner.* cannot use it"):
+    with pytest.raises(ValueError, match=r"frequency_weight: ConditionalLearner.* cannot use it"):
         ConditionalLearner().fit(TaskSet(X, Y, GROUPS, frequency_weight=WEIGHTS))
-    with pytest.raises(ValueError, match="exposure: .* cannot use it"):
+    with pytest.raises(ValueError, match=r"exposure: .* cannot use it"):
         few_folds().fit(X, Y, groups=GROUPS, exposure=WEIGHTS)
 
 
