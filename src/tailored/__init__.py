@@ -7,6 +7,7 @@ representation, inferred from the task's side information; then fit a new task f
 from ._version import __version__
 from .files.format import load
 from .learners.adapted import AdaptedTasks
+from .learners.classifier import EmpiricalBayesClassifier, TaskClassifier
 from .learners.empirical_bayes import EmpiricalBayesLearner
 from .learners.objective import ConditionalLearner, IndependentLearner, UnconditionalLearner
 from .learners.task_regressor import TaskRegressor
@@ -16,9 +17,11 @@ from .tasks.task_set import Task, TaskSet
 __all__ = [
     "AdaptedTasks",
     "ConditionalLearner",
+    "EmpiricalBayesClassifier",
     "EmpiricalBayesLearner",
     "IndependentLearner",
     "Task",
+    "TaskClassifier",
     "TaskRegressor",
     "TaskSet",
     "UnconditionalLearner",

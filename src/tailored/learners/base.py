@@ -241,6 +241,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         self.loss_ = get_loss(self.loss)
 
     @property
+    def _takes_classes(self) -> bool:
+        """Whether targets are positions of classes."""
+        return False
+
+    @property
     def _row_values(self) -> tuple[str, ...]:
         """Optional values of rows that this learner uses; see `TaskSet`."""
         return ()
@@ -264,6 +269,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ) -> TaskSet:
         options = {"reset": reset, "min_features": self._min_features, **row_values}
         tasks = self._check_row_values(read_tasks(self, X, y, groups, side_info, **options))
+        if tasks.encoding is not None and tasks.encoding.classes and not self._takes_classes:
+            raise ValueError(
+                f"y: the target {tasks.encoding.target!r} has the classes {name_some(list(tasks.encoding.classes), 4)}, not "
+                "numbers; use EmpiricalBayesClassifier"
+            )
         if hasattr(self, "prior_"):
             self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
         elif self._in_user_units:
@@ -509,7 +519,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             if each is not None:
                 check_names(self, each)
         if not len(order):
-            return prediction_table(Predicted(*np.zeros((4, 0))), query, order, labels)
+            return prediction_table(Predicted(*np.zeros((4, 0)))._asdict(), query, order, labels)
         self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
         self.prior_.warn_far_rows(tasks.X, self._feature_names)
         positions = self._positions(tasks, observed)
@@ -530,7 +540,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if len(parts) == 2:
             back = np.argsort(np.argsort(np.repeat(positions < 0, tasks.sizes), kind="stable"))
             found = Predicted(*(np.concatenate(column)[back] for column in zip(*parts, strict=True)))
-        return prediction_table(found, query, order, labels)
+        return prediction_table(found._asdict(), query, order, labels)
 
     def _positions(self, tasks: TaskSet, support: TaskSet | None) -> NDArray[np.intp]:
         """Return positions of tasks among the training tasks; -1 for new tasks and for those with support rows."""

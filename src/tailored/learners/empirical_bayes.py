@@ -23,7 +23,7 @@ from ..exceptions import UnhelpfulWarning
 from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
-from ..gaussian.responses import RESPONSES, Response
+from ..gaussian.responses import RESPONSES, Bernoulli, Response
 from ..losses import Absolute, BoxLoss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared_regressor import OutOfFold, check_regressor, default_regressor
@@ -146,6 +146,10 @@ class EmpiricalBayesLearner(MetaLearner):
     @property
     def _row_values(self) -> tuple[str, ...]:
         return "sample_weight", "frequency_weight"
+
+    @property
+    def _takes_classes(self) -> bool:
+        return isinstance(self.loss_, Bernoulli)
 
     @property
     def common_(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from .._utils.frames import other_columns, read_frame, require_columns
 from .._utils.validation import name_some, numbers_of, outside, refuse_masked, targets_in_objects
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
-from ..priors.base import Predicted
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
@@ -310,9 +310,10 @@ def read_table(
     return TaskSet.from_grouped(*rows), np.argsort(rows.grouping.codes, kind="stable")
 
 
-def prediction_table(predicted: Predicted, query: Any, order: NDArray[np.intp], task: Any) -> Any:
-    """Return predictions next to the task labels: a frame like the query, or a structured array."""
-    columns = predicted._asdict()
+def prediction_table(
+    columns: Mapping[str, NDArray[np.float64]], query: Any, order: NDArray[np.intp], task: Any
+) -> Any:
+    """Return columns of predictions next to the task labels: a frame like the query, or a structured array."""
     if not isinstance(query, TaskSet):
         return prediction_frame(columns, query, order, as_columns(task))
     dtype = [("task", query.labels.dtype), *((column, np.float64) for column in columns)]

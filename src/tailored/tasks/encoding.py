@@ -227,6 +227,8 @@ class Encoding(Record):
         The same of the side information. Its categorical columns are encoded by the feature map.
     dropped : tuple of (str, int)
         Why rows of the table were dropped, and how many.
+    classes : tuple of str
+        Values of a target that is not numeric, sorted; such a target is read as their positions.
     """
 
     task: TaskColumns | None
@@ -234,6 +236,7 @@ class Encoding(Record):
     features: tuple[ColumnEncoding, ...] = ()
     side_info: tuple[ColumnEncoding, ...] = ()
     dropped: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    classes: tuple[str, ...] = ()
 
     def restore(self) -> None:
         for columns in (self.features, self.side_info):
@@ -266,6 +269,23 @@ class Encoding(Record):
             warn_unknown(unknown, column, "it is replaced by the mean of the training table")
             j += k
         return X
+
+    def encode_target(self, column: Column, is_new: bool) -> tuple[Encoding, np.ndarray]:
+        """Return the targets of a table; strings and categories become positions among the sorted classes."""
+        title = f"The target column {self.target!r}"
+        is_text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object)
+        if not is_text or (is_new and column.is_null().any()) or not (is_new or self.classes):
+            return self, numeric_column(column, title)
+        values = column.to_list()
+        if is_new:
+            if not all(isinstance(value, str) for value in values):
+                return self, numeric_column(column, title)
+            self = replace(self, classes=tuple(sorted(set(values))))
+        unknown = sorted({repr(value) for value in values if value not in self.classes})
+        if unknown:
+            known = name_some(list(self.classes), 12)
+            raise ValueError(f"{title} has the class {unknown[0]}, which was not in fit; it had {known}.")
+        return self, np.array([self.classes.index(value) for value in values], dtype=float)
 
     def encode_rows(self, X: Any) -> Any:
         """Return the encoded features of a frame, which may also hold the task, the target and side information.

@@ -525,7 +525,7 @@ class LongTable:
         side = encoding.encode_side_info(*side)
         y = np.zeros(len(data))
         if self.target is not None:
-            y = numeric_column(data[self.target], f"The target column {self.target!r}")
+            encoding, y = encoding.encode_target(data[self.target], self.encoding is None)
         row_values = {
             role: None
             if name is None

@@ -1,0 +1,368 @@
+"""Classification: empirical Bayes with binary responses, one against the rest where there are more than two classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import assert_all_finite
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from .._utils.records import Fitted
+from .._utils.validation import name_some, native, refuse_masked
+from ..files.format import save
+from ..gaussian.responses import Bernoulli
+from ..tasks.episodes import SupportSampling
+from ..tasks.task_set import TaskSet
+from .empirical_bayes import EmpiricalBayesLearner
+from .reading import prediction_table, read_table, refuse_other_arguments
+from .task_regressor import TaskRegressor
+
+Array = NDArray[np.float64]
+
+
+def _probabilities(columns: Sequence[Array]) -> Array:
+    """Return probabilities (n, K) from those of the second class, or of each class against the rest."""
+    if len(columns) == 1:
+        return np.column_stack([1.0 - columns[0], columns[0]])
+    table = np.column_stack(columns)
+    return np.asarray(table / table.sum(axis=1, keepdims=True))
+
+
+def _codes(classes: NDArray[Any], y: Any) -> Array:
+    """Return the positions of labels among the classes."""
+    labels = np.asarray(y)
+    known = {label: float(k) for k, label in enumerate(native(classes))}
+    unknown = sorted({str(label) for label in native(labels) if label not in known})
+    if unknown:
+        raise ValueError(
+            f"y: class {name_some(unknown)} was not in fit, which had {name_some(native(classes), 12)}"
+        )
+    return np.array([known[label] for label in native(labels)])
+
+
+class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
+    """Base of the classifiers: classes and decision values from probabilities."""
+
+    classes_: NDArray[Any]
+
+    def _most_probable(self, P: Array) -> NDArray[Any]:
+        return np.asarray(self.classes_[P.argmax(axis=1)])
+
+    def _logits(self, P: Array) -> Array:
+        return np.asarray(logit(P[:, 1] if len(self.classes_) == 2 else P))
+
+    def save(self, path: Any) -> None:
+        """Write the model to one file without pickle; `tailored.load` reads it back."""
+        check_is_fitted(self, "classes_")
+        save(path, self)
+
+
+@dataclass(eq=False, repr=False)
+class TaskClassifier(_Classifier):
+    """Classifier of one task; `EmpiricalBayesClassifier.adapt` returns a fitted one.
+
+    Attributes
+    ----------
+    classes_ : array (K,)
+    models_ : list of TaskRegressor
+        The model of the second class, or of each class against the rest if there are more than two.
+    coef_ : array (1, d) or (K, d)
+    intercept_ : array (1,) or (K,)
+    """
+
+    classes_: NDArray[Any] = field(init=False)
+    models_: list[TaskRegressor] = field(init=False)
+
+    @classmethod
+    def of(cls, classes: NDArray[Any], models: list[TaskRegressor]) -> Self:
+        """Return the classifier of these models."""
+        made = cls()
+        made.classes_, made.models_ = classes, models
+        return made
+
+    @property
+    def n_features_in_(self) -> int:
+        return self.models_[0].n_features_in_
+
+    @property
+    def coef_(self) -> Array:
+        return np.stack([model.coef_ for model in self.models_])
+
+    @property
+    def intercept_(self) -> Array:
+        return np.array([model.intercept_ for model in self.models_])
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Raise TypeError: a classifier of one task is adapted from many tasks."""
+        raise TypeError("TaskClassifier: it cannot be fitted alone; use EmpiricalBayesClassifier.adapt")
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of each class (n, K), averaged over the posterior of the coefficients."""
+        check_is_fitted(self, "models_")
+        return _probabilities([model.predict(X) for model in self.models_])
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class of each row."""
+        return self._most_probable(self.predict_proba(X))
+
+    def decision_function(self, X: Any) -> Array:
+        """Return the logit of the probabilities: (n,) of two classes, (n, K) of more."""
+        return self._logits(self.predict_proba(X))
+
+    def update(self, X: Any, y: Any) -> Self:
+        """Add further rows of the task; see `TaskRegressor.update`."""
+        check_is_fitted(self, "models_")
+        codes = _codes(self.classes_, y)
+        for k, model in enumerate(self.models_):
+            model.update(X, (codes == (1 if len(self.models_) == 1 else k)).astype(float))
+        return self
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+        """Raise ValueError: classes have probabilities."""
+        raise ValueError("predict_interval: classes have probabilities, not intervals; use predict_proba")
+
+
+@dataclass(eq=False, repr=False)
+class EmpiricalBayesClassifier(_Classifier):
+    """Learn a prior for the logistic models of many tasks, and classify rows of new tasks from a few rows.
+
+    The model is a generalised linear mixed model with the logit link: P(y = 1) is the logistic function of ``<x, w>``, and the
+    coefficients w of a task come from the same priors as in `EmpiricalBayesLearner`, selected on held-out tasks.  With more
+    than two classes, each is fitted against the rest, and probabilities are divided by their sum.
+
+    Parameters
+    ----------
+    feature_map, varying, fit_intercept, n_support, order, n_jobs, progress, random_state
+        See `EmpiricalBayesLearner`.
+
+    Attributes
+    ----------
+    classes_ : array (K,)
+        Labels of the classes, sorted.
+    learners_ : list of EmpiricalBayesLearner
+        The learner of the second class, or of each class against the rest if there are more than two.
+    n_features_in_ : int
+    """
+
+    feature_map: Any = "auto"
+    _: KW_ONLY
+    varying: Any = None
+    fit_intercept: bool = True
+    n_support: Any = None
+    order: str = "random"
+    n_jobs: int | None = None
+    progress: bool = False
+    random_state: Any = 0
+
+    classes_: NDArray[Any] = field(init=False)
+    learners_: list[EmpiricalBayesLearner] = field(init=False)
+
+    # Metadata that scikit-learn routes by default.
+    __metadata_request__fit = {"groups": True, "side_info": True}  # noqa: RUF012
+    __metadata_request__predict = {"groups": True, "side_info": True}  # noqa: RUF012
+    __metadata_request__predict_proba = {"groups": True, "side_info": True}  # noqa: RUF012
+    __metadata_request__decision_function = {"groups": True, "side_info": True}  # noqa: RUF012
+    __metadata_request__score = {"groups": True, "side_info": True}  # noqa: RUF012
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    @property
+    def n_features_in_(self) -> int:
+        return self._first.n_features_in_
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        return self._first.feature_names_in_
+
+    @property
+    def structure_(self) -> Any:
+        """The selected model structure, or that of each class."""
+        found = [learner.structure_ for learner in self.learners_]
+        return found[0] if len(found) == 1 else found
+
+    @property
+    def _first(self) -> EmpiricalBayesLearner:
+        if not hasattr(self, "learners_"):
+            raise AttributeError(f"{type(self).__name__} is not fitted; call fit first")
+        return self.learners_[0]
+
+    # ------------------------------------------------------------------ fitting
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        sample_weight: Any = None,
+        frequency_weight: Any = None,
+    ) -> Self:
+        """Learn from many tasks.
+
+        Parameters
+        ----------
+        X : TaskSet, or array (n, d) with ``y`` and ``groups``
+        y : array (n,)
+            Labels of the classes: numbers, strings or booleans.
+        groups, side_info, sample_weight, frequency_weight
+            See `TaskSet`.  ``sample_weight`` is a power of the likelihood of a row.
+        """
+        rest = {"groups": groups, "side_info": side_info}
+        rest |= {"sample_weight": sample_weight, "frequency_weight": frequency_weight}
+        if isinstance(X, TaskSet):
+            refuse_other_arguments("a TaskSet has its own {name}; pass arrays or a TaskSet", y=y, **rest)
+            classes, codes = np.unique(X.y, return_inverse=True)
+            if X.encoding is not None and X.encoding.classes:
+                classes, codes = np.array(X.encoding.classes), X.y.astype(np.intp)
+        else:
+            if y is None:
+                raise ValueError(
+                    "y: EmpiricalBayesClassifier requires y to be passed, but the target y is None"
+                )
+            refuse_masked("y", y)
+            labels = column_or_1d(y, warn=True)
+            assert_all_finite(labels, input_name="y")
+            check_classification_targets(labels)
+            classes, codes = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(
+                f"y: there is only one class, {name_some(native(classes))}; a classifier needs at least two"
+            )
+        learners = []
+        for k in range(len(classes)) if len(classes) > 2 else (1,):
+            options = {name: getattr(self, name) for name in self.get_params(deep=False)}
+            learner = EmpiricalBayesLearner(**options, loss=Bernoulli())
+            target = (codes == k).astype(float)
+            learners.append(
+                learner.fit(X.replace(y=target)) if isinstance(X, TaskSet) else learner.fit(X, target, **rest)
+            )
+        self.classes_, self.learners_ = classes, learners
+        return self
+
+    def adapt(
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        side_info: Any = None,
+        sample_weight: Any = None,
+        frequency_weight: Any = None,
+    ) -> TaskClassifier:
+        """Return the classifier of one new task, from a few rows or from none; see `EmpiricalBayesLearner.adapt`."""
+        check_is_fitted(self, "learners_")
+        options = {
+            "side_info": side_info,
+            "sample_weight": sample_weight,
+            "frequency_weight": frequency_weight,
+        }
+        codes = None if y is None else _codes(self.classes_, y)
+        models = [
+            learner.adapt(X, None if codes is None else (codes == k).astype(float), **options)
+            for k, learner in self._numbered()
+        ]
+        return TaskClassifier.of(self.classes_, models)
+
+    def _numbered(self) -> list[tuple[int, EmpiricalBayesLearner]]:
+        """Return each learner with the position of its class."""
+        return list(enumerate(self.learners_)) if len(self.learners_) > 1 else [(1, self.learners_[0])]
+
+    # ------------------------------------------------------------------ predicting
+
+    def predict_proba(self, X: Any, groups: Any = None, side_info: Any = None) -> Array:
+        """Return the probability of each class (n, K) for rows of training tasks, or of other tasks by the prior.
+
+        Probabilities are averages over the posterior of the coefficients.  Parameters are those of
+        `EmpiricalBayesLearner.predict`.
+        """
+        check_is_fitted(self, "learners_")
+        return _probabilities([learner.predict(X, groups, side_info) for learner in self.learners_])
+
+    def predict(self, X: Any, groups: Any = None, side_info: Any = None) -> NDArray[Any]:
+        """Return the most probable class of each row; see `predict_proba`."""
+        return self._most_probable(self.predict_proba(X, groups, side_info))
+
+    def decision_function(self, X: Any, groups: Any = None, side_info: Any = None) -> Array:
+        """Return the logit of the probabilities: (n,) of two classes, (n, K) of more."""
+        return self._logits(self.predict_proba(X, groups, side_info))
+
+    def predict_tasks(
+        self, query: Any, support: Any = None, *, task: Any = None, target: Any = None, side_info: Any = None
+    ) -> Any:
+        """Predict probabilities for rows of many tasks, and return one table.
+
+        Parameters are those of `EmpiricalBayesLearner.predict_tasks`.  The columns are the label of the task and
+        "probability", that of ``classes_[1]``; "probability_<class>" for each class if there are more than two.
+        """
+        check_is_fitted(self, "learners_")
+        first = self._first
+        task = first.columns_in_["task"] if task is None else task
+        target = first.columns_in_["target"] if target is None else target
+        tasks, order = read_table(first, query, "query", task, target, side_info)
+        if support is not None:
+            support = read_table(first, support, "support", task, target)[0]
+        P = self._predict_task_set(tasks, support, None if support is None else self._codes_of(support))
+        columns = {"probability": P[:, 1]}
+        if len(self.classes_) > 2:
+            columns = {f"probability_{name}": P[:, k] for k, name in enumerate(self.classes_)}
+        return prediction_table(columns, query, order, task)
+
+    def _predict_task_set(self, query: TaskSet, support: TaskSet | None, codes: Array | None) -> Array:
+        """Return the probabilities (n, K) of the query rows; ``codes`` are the classes of the support rows."""
+        columns = []
+        for k, learner in self._numbered():
+            rows = None if support is None else support.replace(y=(np.asarray(codes) == k).astype(float))
+            blank = query.replace(y=np.zeros(len(query.y)))
+            columns.append(learner.predict_tasks(blank, rows, coverage=None)["prediction"])
+        return _probabilities(columns)
+
+    def _codes_of(self, tasks: TaskSet) -> Array:
+        # Targets of a table with classes are read as their positions.
+        if tasks.encoding is not None and tasks.encoding.classes:
+            return tasks.y
+        return _codes(self.classes_, tasks.y)
+
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        side_info: Any = None,
+        n_support: Any = None,
+        order: str | None = None,
+    ) -> float:
+        """Return the accuracy on the query rows after adapting to the support rows of each task.
+
+        Every task is adapted on ``n_support`` of its rows and scored on the others; see `EmpiricalBayesLearner.task_errors`.
+        """
+        check_is_fitted(self, "learners_")
+        tasks = X
+        if isinstance(X, TaskSet):
+            tasks = X.replace(y=self._codes_of(X))
+        else:
+            tasks = TaskSet(X, _codes(self.classes_, y), groups, side_info)
+        sampling = SupportSampling.of(
+            self.n_support if n_support is None else n_support, self.order if order is None else order
+        )
+        options = {"random_state": self.random_state, "shuffle": not sampling.in_order}
+        support, query = tasks.support_query(sampling.typical, **options)
+        P = self._predict_task_set(query, support, support.y)
+        return float(np.mean(P.argmax(axis=1) == query.y))
+
+    def summary(self, **options: Any) -> Any:
+        """Return the summary of the model of two classes; see `EmpiricalBayesLearner.summary`."""
+        check_is_fitted(self, "learners_")
+        if len(self.learners_) > 1:
+            raise ValueError("summary: with more than two classes, use learners_[k].summary() of each class")
+        return self._first.summary(**options)
