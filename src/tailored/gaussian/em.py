@@ -104,6 +104,7 @@ def em(
     accelerate : bool
         Use Anderson acceleration (without mixing weights); combinations that lower the evidence are rejected.
     """
+    source = source.with_starts() if isinstance(source, ResponseRows) else source
     if isinstance(source, ResponseRows) and start.n_components == 1:
         diagonal = restrict is not None and not np.triu(restrict(np.ones_like(start.covariances))[0], 1).any()
         return EMResult(*Scoring(source, learn_mean, diagonal, shrinkage)(start, max_iter))

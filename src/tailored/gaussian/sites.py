@@ -40,7 +40,7 @@ MOST_DIRECTIONS = 3
 NODES = ((), (21,), (9, 15), (5, 5, 9))
 #: Nodes of the moments of one row, tolerance and sweeps of expectation propagation: to place nodes, and as the result.
 PLACING = 7, 0.1, 10
-FINAL = 15, 1e-5, 100
+FINAL = 9, 0.05, 100
 #: Exponents are limited so that products of a few exponentials are finite.
 LARGEST_EXPONENT, LARGEST_FACTOR = 690.0, 170.0
 #: Likelihood ratios are limited, so that logarithms are only needed every few rows.
@@ -73,6 +73,8 @@ class ResponseRows(TaskStatistics):
     weights: Array  # (N,) powers of the likelihood
     side: Array | None = None  # (T, q) features v(s) of the side information
     n_threads: int = 1
+    #: Sites of the last model under each component, as starts for the next one; None without.
+    sites: dict[int, tuple[Array, Array]] | None = None
 
     @classmethod
     def of(
@@ -92,6 +94,10 @@ class ResponseRows(TaskStatistics):
     def sizes(self) -> Array:
         """Numbers of rows, (T,)."""
         return np.diff(self.starts).astype(float)
+
+    def with_starts(self) -> ResponseRows:
+        """Return the tasks for one fit, whose steps start from the sites of the step before."""
+        return replace(self, sites={})
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{name}: only Gaussian targets have second moments")
@@ -164,7 +170,7 @@ class ResponseRows(TaskStatistics):
         deviations, within = np.zeros((T, K, d)), []
         for k in range(K):
             root = root_of(model, k)
-            found = rest.directions(model.means[k], root, model.noise, joint[:, k] > -np.inf)
+            found = rest.directions(model.means[k], root, model.noise, joint[:, k] > -np.inf, k=k)
             joint[:, k] += found.log_evidence
             deviations[:, k] = found.means @ root.T
             within.append((root, found.covariances))
@@ -199,6 +205,7 @@ class ResponseRows(TaskStatistics):
         noise: float,
         used: NDArray[np.bool_] | None = None,
         *,
+        k: int = 0,
         slopes: bool = False,
     ) -> Directions:
         """Return the posterior of u, w = b + Lu with L = ``root`` (d, p), of the tasks that are ``used``."""
@@ -206,10 +213,10 @@ class ResponseRows(TaskStatistics):
         rows = np.ascontiguousarray(self.X @ root)
         f = self.X @ b + self.offset
         used = np.ones(T, np.bool_) if used is None else used
-        found = Directions(
-            np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p)), np.zeros(N), np.zeros(N if slopes else 0)
-        )
-        linear = np.zeros(N)
+        tau, linear = (self.sites or {}).get(k, (np.zeros(N), np.zeros(N)))
+        # Sites of the linear predictor become those of its random part.
+        linear = linear - tau * f
+        found = Directions(np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p)), tau, np.zeros(N * slopes))
         is_exact = p <= MOST_DIRECTIONS
         n_nodes, tol, max_sweeps = PLACING if is_exact else FINAL
         nodes = *one_direction(n_nodes), *grid(NODES[p] if is_exact else ())
@@ -221,6 +228,8 @@ class ResponseRows(TaskStatistics):
 
         blocks = [(start, min(start + BLOCK, T)) for start in range(0, T, BLOCK)]
         in_threads(run, blocks, self.n_threads)
+        if self.sites is not None:
+            self.sites[k] = tau, linear + tau * f
         constants = segment_sums(self.weights * self.response.constants(self.y, noise), self.starts)
         return found._replace(log_evidence=found.log_evidence + constants)
 
