@@ -130,3 +130,10 @@ def test_unsupported_combinations_are_errors(tmp_path):
     pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
     with pytest.raises(ValueError, match="X: a scan is not supported for the poisson loss"):
         EmpiricalBayesLearner(loss="poisson").fit(scan(tmp_path / "rows.parquet", task="g", target="y"))
+
+
+@pytest.mark.parametrize("n_events", [0, 1])
+def test_rare_events_are_predicted_to_be_rare(n_events):
+    tasks = tasks_of("poisson", 45, 6)
+    learner = EmpiricalBayesLearner(loss="poisson").fit(tasks.replace(y=(np.arange(270) < n_events) * 1.0))
+    assert (learner.predict_tasks(tasks[:2], coverage=None)["prediction"] < 0.1).all()

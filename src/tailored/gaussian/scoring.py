@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..tasks.rows import segment_sums
 from .mixture import Mixture
+from .responses import DISPERSIONS
 from .sites import ResponseRows, root_of
 
 Array = NDArray[np.float64]
@@ -29,8 +30,8 @@ DAMPING, LESS, MORE, MOST = 0.03, 0.2, 6.0, 1e4
 LEAST_GAIN = 0.005
 #: Difference of the logarithm of a dispersion, for its score.
 DIFFERENCE = 0.05
-#: Largest root mean square of a random part of f; separated targets have no maximum of the likelihood.
-LARGEST_SCALE = 50.0
+#: Largest entries of L and of the mean; separated targets have no maximum of the likelihood.
+LARGEST_SCALE, LARGEST_START = 30.0, 100.0
 
 
 class _Point(NamedTuple):
@@ -62,6 +63,8 @@ class Scoring:
         if T > 2 * SAMPLE:
             some = self.tasks.take(slice(None, None, T // SAMPLE))
             start, _, n_steps = replace(self, tasks=some)(start, max_iter)
+        # Rare events have small weights in a pooled fit, and the start from it a large W.
+        start = start.scaled(min(1.0, LARGEST_START / max(float(start.covariances.max()), 1e-300)))
         point = self._evaluate(replace(start, noise=self.tasks.response.noise(start.noise)))
         for _ in range(max_iter):
             gain, moved = self._step(point, damping)
@@ -115,7 +118,7 @@ class Scoring:
             return 0.0, model
         gain = 0.5 * float(g @ np.linalg.lstsq(H + 1e-9 * np.diag(np.diag(H)), g, rcond=None)[0])
         step = np.zeros(len(used))
-        step[used] = np.linalg.solve(H + damping * np.diag(np.diag(H)), g)
+        step[used] = np.linalg.lstsq(H + damping * np.diag(np.diag(H)), g, rcond=None)[0]
         i, j = self._entries(p)
         n_means = len(step) - len(i) - self.tasks.response.has_dispersion
         moves, entries, rest = np.split(step, [n_means, n_means + len(i)])
@@ -128,5 +131,6 @@ class Scoring:
         if p and np.abs(new).max() > LARGEST_SCALE:
             new *= LARGEST_SCALE / np.abs(new).max()
         mean = model.means[0] + (move / largest if n_means else 0.0)
-        noise = model.noise * float(np.exp(rest.sum() / largest))
+        mean = np.clip(mean, -LARGEST_SCALE, LARGEST_SCALE)
+        noise = float(np.clip(model.noise * np.exp(rest.sum() / largest), *DISPERSIONS[[0, -1]]))
         return gain, replace(model, means=mean[None], covariances=(new @ new.T)[None], noise=noise)

@@ -351,7 +351,6 @@ def _gaussian(
     work: Array,
 ) -> float:
     """Write mean and covariance S of the prior times the sites, and the upper triangular C with S = CCᵀ; return log |S|."""
-    keep_separate()
     p = len(mean)
     for a in range(p):
         work[p, a] = 0.0
@@ -408,15 +407,17 @@ def _propagate(
     tol: float,
 ) -> tuple[float, float]:
     """Update the sites of a task one after another, with mean and S; return the largest change and Σ log constants."""
-    keep_separate()
     (rows, f, y, v), (tau, linear), p = data, sites, len(mean)
     largest, constants = 0.0, 0.0
     for i in range(first, last):
         s, m = 0.0, 0.0
         for a in range(p):
             g[a] = 0.0
+        for a in range(p):
+            x = rows[i, a]
             for b in range(p):
-                g[a] += S[a, b] * rows[i, b]
+                g[b] += S[a, b] * x
+        for a in range(p):
             s += g[a] * rows[i, a]
             m += mean[a] * rows[i, a]
         if s < LEAST:
@@ -437,8 +438,9 @@ def _propagate(
         largest = max(largest, abs(more) * s, abs(change) * np.sqrt(s))
         for a in range(p):
             mean[a] += change / grown * g[a]
+            scaled = more / grown * g[a]
             for b in range(p):
-                S[a, b] -= more / grown * g[a] * g[b]
+                S[a, b] -= scaled * g[b]
     return largest, constants
 
 
