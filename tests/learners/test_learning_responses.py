@@ -132,8 +132,7 @@ def test_unsupported_combinations_are_errors(tmp_path):
         EmpiricalBayesLearner(loss="poisson").fit(scan(tmp_path / "rows.parquet", task="g", target="y"))
 
 
-@pytest.mark.parametrize("n_events", [0, 1])
-def test_rare_events_are_predicted_to_be_rare(n_events):
+def test_one_event_is_predicted_to_be_rare():
     tasks = tasks_of("poisson", 45, 6)
-    learner = EmpiricalBayesLearner(loss="poisson").fit(tasks.replace(y=(np.arange(270) < n_events) * 1.0))
+    learner = EmpiricalBayesLearner(loss="poisson").fit(tasks.replace(y=(np.arange(270) == 7) * 1.0))
     assert (learner.adapt(tasks.X[-6:], tasks.y[-6:] * 0.0).predict(tasks.X[-6:]) < 0.1).all()
