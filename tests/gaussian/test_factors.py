@@ -9,8 +9,8 @@ import pytest
 from scipy import sparse
 from scipy.stats import multivariate_normal
 
-from tailored.gaussian.factor_em import FactorModel, bound, factor_sums, step
-from tailored.gaussian.factors import FactorRows, posterior, row_means, row_variances
+from tailored.gaussian.factor_em import FactorModel, bound, factor_sums, fit_factors, step
+from tailored.gaussian.factors import FactorRows, posterior, recalibrate, row_means, row_variances
 from tailored.gaussian.mixture import Want
 from tests.reference import mixture_posterior
 
@@ -178,3 +178,30 @@ def test_weights_have_the_covariance_of_the_model():
         W[:D, D], model.columns[:, 1:] @ model.score_covariance[:RANK, RANK], atol=1e-12
     )
     assert prior.effect.shape == (D + 1, 2)
+
+
+@pytest.mark.parametrize("one_hot", [True, False])
+def test_recalibration_maximises_the_held_out_evidence(one_hot):
+    rows, model = make_rows(one_hot, n_tasks=60, n_side=2), make_model(n_side=2).prior()
+    folds, models = [rows.take(slice(0, 30)), rows.take(slice(30, 60))], [model, model.scaled(1.1, 0.9)]
+
+    def evidence(c, e):
+        pairs = zip(folds, models, strict=True)
+        return sum(posterior(some, each.scaled(c, e)).log_evidence.sum() for some, each in pairs)
+
+    c, e = recalibrate(folds, models)
+    best = evidence(c, e)
+    assert best > evidence(1.0, 1.0)
+    assert all(
+        best > evidence(c * f, e * g) for f in (0.95, 1.0, 1.05) for g in (0.97, 1.0, 1.03) if f * g != 1
+    )
+
+
+def test_only_relevant_side_features_have_effects():
+    rows = make_rows(True, n_tasks=200, n_side=6, d=20)
+    y = rows.y + 2.0 * rows.side[rows.task, 1]  # an effect on the intercept
+    start = FactorModel.start(20, 1, has_intercept=True, n_side=6, seed=[0])
+    model = fit_factors(replace(rows, y=y), replace(start, relevance=np.full(6, 0.1)))
+    assert model.effect[1, -1] == pytest.approx(2.0, abs=0.25)
+    assert np.abs(np.delete(model.effect, 1, axis=0)).max() < 0.2
+    assert (np.delete(model.relevance, 1) == 0.0).sum() >= 3

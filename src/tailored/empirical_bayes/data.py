@@ -41,8 +41,6 @@ LOW_RANK, WIDE = 25, 41
 DENSE_COLUMNS = 500
 #: Rows with a smaller fraction of non-zero entries are stored sparse and not centred.
 SPARSE = 0.25
-#: Multiples of τ that are tried; 1 comes first, so that it wins ties.
-SCALES = (1.0, 0.5, 0.7, 1.4, 2.0)
 #: With fewer tasks, the folds are repeated with other partitions.
 ENOUGH_TASKS = 250
 #: Number of standard errors above which a paired difference is significant.

@@ -1,9 +1,9 @@
 """Priors for many columns: selection and fit of a low-rank plus diagonal covariance.
 
 1. Fit the model of `tailored.gaussian.factor_em` with an increasing number of factors to the training tasks of each fold,
-   and select the number with the lowest held-out error.
-2. Let side information shift the scores and the intercept, if that lowers the held-out error.
-3. Select a multiple of τ, and fit all tasks.
+   set the size of FFᵀ on the held-out tasks, and stop when their log predictive density no longer rises significantly.
+2. Let side information shift the scores and the intercept, if that raises the density significantly.
+3. Fit all tasks.
 
 The result is ``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, with Γ of the rank of the factors.
 """
@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gaussian.factor_em import FactorModel, fit_factors
-from ..gaussian.factors import FactorRows, Factors
+from ..gaussian.factors import FactorRows, Factors, posterior, recalibrate
 from ..priors.base import predict_blocks
 from ..priors.factors import FactorPrior
 from ..sources.cuda.factors import CudaFactorRows
 from ..sources.cuda.tensors import check_device
-from ..tasks.episodes import Episodes
-from .data import SCALES, Draw, Fold, TrainingData, known_mean
-from .selection import Candidate
+from ..tasks.task_set import TaskSet
+from .data import Draw, TrainingData, significant
+from .selection import LEAST_GAIN, N_ERRORS, Candidate, mean_of_episodes
 
 Array = NDArray[np.float64]
 Tick = Callable[[int], None] | None
@@ -35,12 +35,8 @@ Tick = Callable[[int], None] | None
 RANKS = (0, 2, 4, 8, 16)
 #: Smallest number of tasks per factor.
 TASKS_PER_FACTOR = 4
-#: Fraction by which more factors must lower the held-out error.
-LEAST_GAIN_OF_FACTORS = 3e-4
-#: Penalties on the effects of side information, strongest first.
-SIDE_PENALTIES = (1000.0, 100.0, 10.0)
-#: Fraction by which side information or another scale must lower the held-out error.
-LEAST_GAIN = 1e-3
+#: Relevance of a side feature at the start, times its mean square.
+RELEVANCE = 0.1
 
 
 @dataclass(frozen=True)
@@ -55,118 +51,101 @@ class FactorStructure:
 
 
 class FactorSelection:
-    """Fits to folds, and errors of their held-out tasks with support rows, and without any where that may occur."""
+    """Fits to folds, and the log predictive density and errors of their held-out tasks."""
 
     def __init__(self, data: TrainingData) -> None:
         self.data = data
-        side = data.side(data.tasks) if data.side is not None else None
-        self.rows = FactorRows.of(data.tasks, data.scaling, side)
+        self.rows = self._rows(data.tasks)
         self.train = [self._on_device(self.rows.take(fold.train)) for fold in data.folds]
-        arrival = data.settings.arrival
-        self.episodes: list[list[Episodes]] = []
-        for fold in data.folds:
-            tasks, seed = data.tasks[fold.held_out], data.seed(Draw.HELD_OUT_ROWS, fold.number)
-            episodes = [arrival.episodes(tasks, seed)]
-            if arrival.support is None:
-                episodes.append(arrival.query_all(tasks, 0, seed))
-            self.episodes.append(episodes)
+        self.held_out = [self.rows.take(fold.held_out) for fold in data.folds]
+        self.episodes = [
+            data.settings.arrival.episodes(
+                data.tasks[fold.held_out], data.seed(Draw.HELD_OUT_ROWS, fold.number)
+            )
+            for fold in data.folds
+        ]
+
+    def _rows(self, tasks: TaskSet) -> FactorRows:
+        side = None if self.data.side is None else self.data.side(tasks)
+        return FactorRows.of(tasks, self.data.scaling, side)
 
     def _on_device(self, rows: FactorRows) -> FactorRows | CudaFactorRows:
         device = self.data.settings.device
         return rows if device is None else CudaFactorRows.of(rows, check_device(device))
 
-    def fit_all(self, start: FactorModel, penalty: float) -> FactorModel:
+    def fit_all(self, start: FactorModel) -> FactorModel:
         """Return the model of all tasks."""
-        return fit_factors(self._on_device(self.rows), start, penalty)
+        return fit_factors(self._on_device(self.rows), start)
 
-    def fit(self, starts: list[FactorModel], penalty: float = 0.0) -> list[FactorModel]:
-        """Return the model of the training tasks of each fold."""
+    def select(self, results: list[dict[str, Any]], tick: Tick) -> Candidate:
+        """Return the selected candidate, and append all candidates to ``results``.
+
+        More factors, and then effects of side information, must raise the density as in `selection`.
+        """
+        data = self.data
+        most = min(len(data) // TASKS_PER_FACTOR, data.tasks.n_features)
+        best, starts = None, [self._start()] * len(data.folds)
+        for rank in (rank for rank in RANKS if rank <= most):
+            seed = data.seed(Draw.STRUCTURE_STARTS, rank)
+            candidate = self._candidate([start.with_rank(rank, seed) for start in starts], results, tick)
+            if best is not None and not self._is_better(candidate, best):
+                break
+            best, starts = candidate, candidate.fits
+        assert best is not None
+        if not data.has_side:
+            return best
+        relevance = RELEVANCE / np.maximum(np.mean(self.rows.side**2, axis=0), 1e-12)
+        candidate = self._candidate([replace(fit, relevance=relevance) for fit in best.fits], results, tick)
+        return candidate if self._is_better(candidate, best) else best
+
+    @staticmethod
+    def _is_better(candidate: Candidate, best: Candidate) -> bool:
+        return significant(candidate.density - best.density - LEAST_GAIN, N_ERRORS)
+
+    def _start(self) -> FactorModel:
+        data, n_side = self.data, self.rows.side.shape[1]
+        options: dict[str, Any] = {"has_intercept": data.settings.fit_intercept, "n_side": n_side}
+        return FactorModel.start(data.tasks.n_features, 0, seed=data.seed(Draw.STRUCTURE_STARTS), **options)
+
+    def _candidate(self, starts: list[FactorModel], results: list[dict[str, Any]], tick: Tick) -> Candidate:
+        """Fit the training tasks of each fold, and evaluate the held-out tasks after recalibration."""
         settings = self.data.settings
         jobs = joblib.Parallel(settings.n_jobs if settings.device is None else 1, prefer="processes")
-        pairs = zip(self.train, starts, strict=True)
-        return list(jobs(joblib.delayed(fit_factors)(*pair, penalty) for pair in pairs))
+        fits = list(jobs(joblib.delayed(fit_factors)(*pair) for pair in zip(self.train, starts, strict=True)))
+        models = [fit.prior() for fit in fits]
+        c, e = recalibrate(self.held_out, models)
+        density = [self._density(model.scaled(c, e), i) for i, model in enumerate(models)]
+        errors = [self._errors(factor_prior(self.data, fit, c), i) for i, fit in enumerate(fits)]
+        structure = FactorStructure(fits[0].rank)
+        candidate = Candidate(structure, c, fits, np.concatenate(errors), np.concatenate(density))
+        entry = {**structure.describe(), "error": candidate.error, "density": candidate.mean_density}
+        results.append({**entry, "side": True} if starts[0].relevance.any() else entry)
+        if tick is not None:
+            tick(len(fits))
+        return candidate
 
-    def errors(self, fits: list[FactorModel], scale: float = 1.0, *, without_rows: bool = False) -> Array:
-        """Return the errors of the held-out tasks, fold after fold, also ``without_rows`` where that may occur."""
-        out = []
-        for fold, fit, episodes in zip(self.data.folds, fits, self.episodes, strict=True):
-            prior = factor_prior(self.data, fit, scale)
-            used = episodes if without_rows else episodes[:1]
-            out.append(np.mean([self._errors(prior, part, fold) for part in used], axis=0))
-        return np.concatenate(out)
+    def _density(self, model: Factors, fold: int) -> Array:
+        """Return the log predictive density of each held-out task: p(y), or p(query | support)."""
+        rows, episodes = self.held_out[fold], self.episodes[fold]
+        if self.data.settings.arrival.support is None:
+            return posterior(rows, model).log_evidence
+        both, support = (self._rows(tasks) for tasks in (episodes.together, episodes.support))
+        gains = posterior(both, model).log_evidence - posterior(support, model).log_evidence
+        return mean_of_episodes(gains, episodes, len(rows))
 
-    def _errors(self, prior: FactorPrior, episodes: Episodes, fold: Fold) -> Array:
+    def _errors(self, prior: FactorPrior, fold: int) -> Array:
+        episodes = self.episodes[fold]
         predicted = predict_blocks(prior, episodes.support, episodes.query)
-        return self.data.errors(episodes, predicted.prediction, len(fold.held_out))
+        return self.data.errors(episodes, predicted.prediction, len(self.held_out[fold]))
 
     def task_mean_errors(self) -> Array:
         """Return the errors of the held-out tasks when the mean of their support rows is predicted."""
-        pairs = zip(self.data.folds, self.episodes, strict=True)
-        errors = [self.data.task_mean_errors(episodes[0], len(fold.held_out)) for fold, episodes in pairs]
-        return np.concatenate(errors)
-
-    def select(self, results: list[dict[str, Any]], tick: Tick) -> Candidate:
-        """Return the selected candidate, and append all errors to ``results``."""
-        best = self._select_rank(results, tick)
-        if self.data.has_side:
-            best = self._select_side(best, results, tick)
-        lowest, fits = (1.0 - LEAST_GAIN) * best.error, best.fits
-        for scale in SCALES[1:]:
-            candidate = replace(best, scale=scale, errors=self.errors(fits, scale))
-            if candidate.error < lowest:
-                best, lowest = candidate, candidate.error
-        return best
-
-    def _select_rank(self, results: list[dict[str, Any]], tick: Tick) -> Candidate:
-        data = self.data
-        most = min(len(data) // TASKS_PER_FACTOR, data.tasks.n_features)
-        fits: list[FactorModel] = []
-        best: Candidate | None = None
-        for rank in RANKS:
-            if rank > most:
-                break
-            fits = self.fit([self._start(i, rank, fits) for i in range(len(data.folds))])
-            candidate = Candidate(FactorStructure(rank), 1.0, fits, self.errors(fits), np.zeros(0))
-            results.append({**candidate.structure.describe(), "error": candidate.error})
-            if tick is not None:
-                tick(len(data.folds))
-            if best is not None and not candidate.error < (1.0 - LEAST_GAIN_OF_FACTORS) * best.error:
-                break
-            best = candidate
-        assert best is not None
-        return best
-
-    def _start(self, fold: int, rank: int, fits: list[FactorModel]) -> FactorModel:
-        """Return the fit with fewer factors and some new ones, or a new start; without effects of side information."""
-        data, seed = self.data, self.data.seed(Draw.STRUCTURE_STARTS, rank)
-        if fits:
-            return fits[fold].with_rank(rank, seed)
-        has_intercept, n_side = data.settings.fit_intercept, self.rows.side.shape[1]
-        return FactorModel.start(
-            data.tasks.n_features, rank, has_intercept=has_intercept, n_side=n_side, seed=seed
-        )
-
-    def _select_side(self, best: Candidate, results: list[dict[str, Any]], tick: Tick) -> Candidate:
-        """Select the penalty on effects of side information, if any lowers the error."""
-        size = float(np.mean(self.rows.side**2)) or 1.0
-        lowest = (1.0 - LEAST_GAIN) * known_mean(self.errors(best.fits, without_rows=True))
-        selected, fits = best, best.fits
-        for penalty in SIDE_PENALTIES:
-            fits = self.fit(fits, penalty * size)
-            error = known_mean(self.errors(fits, without_rows=True))
-            results.append({"kind": "description", "penalty": penalty, "error": error})
-            if error < lowest:
-                errors = self.errors(fits)
-                selected, lowest = replace(best, fits=fits, penalty=penalty * size, errors=errors), error
-            if tick is not None:
-                tick(len(fits))
-        return selected
+        pairs = zip(self.episodes, self.held_out, strict=True)
+        return np.concatenate([self.data.task_mean_errors(each, len(rows)) for each, rows in pairs])
 
 
 def factor_prior(data: TrainingData, model: FactorModel, scale: float) -> FactorPrior:
-    """Return the prior of a fitted model with ``scale`` times its τ, in units of the noise variance."""
+    """Return the prior of a fitted model with ``scale`` times its FFᵀ, in units of the noise variance."""
     fitted = model.prior()
-    ratio = scale / fitted.noise
-    factors, diagonal = np.sqrt(ratio) * fitted.factors, ratio * fitted.diagonal
-    scaled = Factors(fitted.mean, factors, diagonal, 1.0, fitted.effect)
+    scaled = replace(fitted.scaled(scale, 1.0 / fitted.noise), noise=1.0)
     return FactorPrior(scaling=data.scaling, clip=data.settings.clip, model=scaled, side=data.side)

@@ -1,7 +1,7 @@
 """Empirical Bayes: learn the prior of the coefficients from many tasks.
 
-1. Select the structure of the prior, from independent tasks to a mixture of mixed models, and a multiple of its τ, on
-   held-out tasks (`selection`; `factor_fit` for many columns).
+1. Select the structure of the prior, from independent tasks to a mixture of mixed models, on held-out tasks (`selection`;
+   `factor_fit` for many columns).
 2. Fit the selected structure to all tasks by EM.
 3. Learn shifts of the prior mean on query rows, and keep them if they lower the held-out error (`query_bias`).
 4. Collect the scores of held-out tasks for prediction intervals.
@@ -32,7 +32,7 @@ from ..priors.shared_regressor import OutOfFold, fit_shared_regressor
 from ..summaries.training import OWN, TrainingSummary
 from ..tasks.rows import Scaling
 from .data import MANY_TASKS, Draw, TrainingData, significant
-from .factor_fit import RANKS, SIDE_PENALTIES, FactorSelection, factor_prior
+from .factor_fit import RANKS, FactorSelection, factor_prior
 from .query_bias import PENALTIES, FittedShift, FittedShifts, fit_shifts
 from .selection import better_baseline, likely_cause, select
 from .training_summary import basic_summary, training_summary
@@ -50,13 +50,13 @@ class Learned:
 
     prior: Prior
     structure: Any  # Structure or FactorStructure
-    scale: float  # the selected multiple of τ
+    scale: float  # the selected multiple of FFᵀ for many columns, otherwise 1
     side: SideStructure | None  # structure of the effects of side information
     penalty: float | None  # penalty on the shift of the prior mean of the largest support size
     errors: Array  # errors of the held-out tasks, fold after fold, in the user's units
     validation_error: float
     results: list[dict[str, Any]]  # all candidates
-    model: Mixture | None  # the fitted mixture before its τ was scaled; None for many columns
+    model: Mixture | None  # None for many columns
     shifts: tuple[FittedShift, ...]
     training_summary: TrainingSummary
     shared: OutOfFold | None = None  # the shared regressor, whose residuals the prior was learned from
@@ -71,7 +71,7 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
     """
     if data.has_many_columns:
         _check_many_columns(data, source_in)
-        n_steps = len(data.folds) * (len(RANKS) + len(SIDE_PENALTIES)) + 1
+        n_steps = len(data.folds) * (len(RANKS) + data.has_side) + 1
         with progress_bar("Learning from tasks", n_steps, enabled=progress) as tick, single_threaded_blas():
             return _learn_factors(data, tick)
     d = data.statistics.n_features
@@ -177,15 +177,14 @@ def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None
         if source_in is not None:
             source = source_in(data.scaling, data.side)
             fitted, n_tasks = refine(source, best.structure, fitted), source.totals().n_tasks
-        model = fitted.scaled(best.scale)
     stage.begin("prior mean")
     fits: list[Mixture] = best.fits
     # A single task has no held-out tasks; with many columns a shift would have too many parameters.
     learned = FittedShifts([], [[] for _ in data.folds if len(data) > 1], [])
     if len(data) > 1 and not data.is_wide and data.response is None:
-        learned = fit_shifts(data, model, fits, stage)
+        learned = fit_shifts(data, fitted, fits, stage)
     shifts = learned.shifts
-    prior = mixture_prior(data.scaling, data.side, model, shifts, data.settings.clip)
+    prior = mixture_prior(data.scaling, data.side, fitted, shifts, data.settings.clip)
     stage.begin("intervals")
     # Intervals of counts are those of the model.
     if learned.folds and data.response is None:
@@ -207,7 +206,7 @@ def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None
         prior,
         best.structure,
         best.scale,
-        selection.side if model.side is not None else None,
+        selection.side if fitted.side is not None else None,
         shifts[-1].penalty if shifts else None,
         errors,
         shifts[-1].error if shifts else best.error,
@@ -223,7 +222,7 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None] | None) -> Le
     selection = FactorSelection(data)
     results: list[dict[str, Any]] = []
     best = selection.select(results, tick)
-    model = selection.fit_all(best.fits[0], best.penalty)
+    model = selection.fit_all(best.fits[0])
     prior = factor_prior(data, model, best.scale)
     if len(data) > 1:
         held_out = [
@@ -243,7 +242,7 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None] | None) -> Le
         prior,
         best.structure,
         best.scale,
-        _all_effects(data, best.penalty) if best.penalty else None,
+        _effects_on_factors(data, model.relevance),
         None,
         best.errors,
         float(np.nanmean(best.errors)),
@@ -255,9 +254,11 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None] | None) -> Le
     )
 
 
-def _all_effects(data: TrainingData, penalty: float) -> SideStructure:
-    """Return the effects of all side features on factors, which have one penalty."""
-    return SideStructure(tuple(Effect(g.column, g.curved, relevance=1.0 / penalty) for g in data.groups))
+def _effects_on_factors(data: TrainingData, relevance: Array) -> SideStructure | None:
+    """Return the effects of the side features with a positive relevance; None without any."""
+    sizes = [(group, float(relevance[group.features].max())) for group in data.groups]
+    effects = [Effect(group.column, group.curved, relevance=size) for group, size in sizes if size > 0]
+    return SideStructure(tuple(effects)) if effects else None
 
 
 def mixture_prior(

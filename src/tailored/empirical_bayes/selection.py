@@ -62,18 +62,17 @@ UNUSUAL = 5.0
 
 @dataclass(frozen=True)
 class Candidate:
-    """A structure with a multiple of its τ, fitted to the training tasks of each fold.
+    """A structure, fitted to the training tasks of each fold.
 
     ``errors`` has an entry for each held-out task of every fold, NaN for a task without query rows; ``density`` also for
-    those of repeated folds.  ``penalty`` is that on the effects of side information on factors.
+    those of repeated folds.
     """
 
     structure: Any
-    scale: float
+    scale: float  # multiple of FFᵀ for many columns, otherwise 1
     fits: list[Any]
     errors: Array
     density: Array
-    penalty: float = 0.0
 
     @property
     def error(self) -> float:
@@ -348,10 +347,14 @@ def _density(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
     if data.settings.arrival.support is None:
         return density
     support = fold.support.posterior(mixture).log_evidence
-    task, both = fold.episodes.task, data.statistics_of(fold.episodes.together)
-    gains = both.posterior(mixture).log_evidence - support
-    T = len(fold.held_out)
-    return np.bincount(task, weights=gains, minlength=T) / np.maximum(np.bincount(task, minlength=T), 1)
+    both = data.statistics_of(fold.episodes.together)
+    return mean_of_episodes(both.posterior(mixture).log_evidence - support, fold.episodes, len(fold.held_out))
+
+
+def mean_of_episodes(values: Array, episodes: Episodes, n_tasks: int) -> Array:
+    """Return the mean of the values of episodes by task; 0 without episodes."""
+    n_episodes = np.bincount(episodes.task, minlength=n_tasks)
+    return np.bincount(episodes.task, weights=values, minlength=n_tasks) / np.maximum(n_episodes, 1)
 
 
 def _errors(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:

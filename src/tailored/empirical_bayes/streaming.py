@@ -36,7 +36,6 @@ class RunningModel:
 
     model: Stepwise
     side_structure: SideStructure | None
-    scale: float
     shifts: tuple[FittedShift, ...]
     scaling: Scaling
     side: SideFeatures | None
@@ -50,7 +49,7 @@ class RunningModel:
         # Errors of held-out tasks are not needed any more.
         shifts = tuple(replace(shift, errors=np.zeros(0)) for shift in learned.shifts)
         model = Stepwise(learned.structure, learned.model, learned.model)
-        return cls(model, learned.side, learned.scale, shifts, prior.scaling, prior.side)
+        return cls(model, learned.side, shifts, prior.scaling, prior.side)
 
     def is_superseded_by(self, earlier: RunningModel, unseen: TaskSet) -> bool:
         """Return whether an earlier model has the same structure and explains unseen tasks at least as well."""
@@ -75,8 +74,7 @@ class RunningModel:
     def prior(self, selected: Prior) -> Prior:
         """Return the ``selected`` prior with the current model."""
         assert isinstance(selected, MixturePrior)
-        model = self.model.average.scaled(self.scale)
-        current = mixture_prior(self.scaling, self.side, model, self.shifts)
+        current = mixture_prior(self.scaling, self.side, self.model.average, self.shifts)
         return replace(selected, model=current.model, side=current.side, shifts=current.shifts)
 
 

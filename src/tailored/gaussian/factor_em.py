@@ -1,12 +1,12 @@
 """Variational EM for a mixed model with many columns: few factors and a diagonal.
 
-    y_i = Σ_j x_ij (b_j + <f_j, z_t> + δ_tj) + u_t + ε_i ,    (z_t, u_t) ~ N(μ + A v(s_t), S),  δ_tj ~ N(0, D_j),  ε ~ N(0, σ²)
+    y_i = Σ_j x_ij (b_j + <f_j, z_t> + δ_tj) + u_t + ε_i ,    (z_t, u_t) ~ N(μ + v(s_t) A, S),  δ_tj ~ N(0, D_j),  ε ~ N(0, σ²)
 
 The coefficients of a task are ``w_j = b_j + <f_j, z> + δ_j`` and the intercept u, where there is one.  Most columns occur in
 few tasks, so (b_j, f_j) ~ N(m, Λ) is a prior of the columns, and their posterior is approximated by independent Gaussians
 (variational Bayes: Lim and Teh, 2007).  Steps alternate between scores, columns and the other parameters.  Each raises the
-variational bound, up to a penalty on A.  All columns move at once: for one-hot rows to the optimum, otherwise by a step
-that cannot overshoot.
+variational bound, up to the prior of A.  All columns move at once: for one-hot rows to the optimum, otherwise by a step
+that cannot overshoot.  Effects of the side feature p are A_p ~ N(0, γ_p S).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ Array = NDArray[np.float64]
 NOISE_TASKS = 20.0
 #: EM stops after three steps that raise the bound by less than this per row.
 TOLERANCE = 1e-5
+#: A side feature is dropped if its relevance times its mean square falls below this.
+IRRELEVANT = 1e-4
 #: Smallest eigenvalue of Λ, relative to its trace.
 SMALLEST_EIGENVALUE = 1e-9
 
@@ -45,6 +47,7 @@ class FactorModel:
     score_mean: Array  # (q,) μ
     score_covariance: Array  # (q, q) S
     effect: Array  # (p, q) A
+    relevance: Array  # (p,) γ
 
     @property
     def rank(self) -> int:
@@ -74,6 +77,7 @@ class FactorModel:
             np.zeros(q),
             np.diag(np.concatenate([np.ones(rank), np.full(q - rank, 0.5)])),
             np.zeros((n_side, q)),
+            np.zeros(n_side),
         )
 
     def with_rank(self, rank: int, seed: list[int]) -> FactorModel:
@@ -91,6 +95,7 @@ class FactorModel:
         new.column_covariance[: 1 + r, : 1 + r] = self.column_covariance
         new.score_mean[old], new.effect[:, old] = self.score_mean, self.effect
         new.score_covariance[np.ix_(old, old)] = self.score_covariance
+        new.relevance[:] = self.relevance
         return replace(new, variances=self.variances, noise=self.noise, typical_noise=self.typical_noise)
 
     def whitened(self) -> FactorModel:
@@ -170,7 +175,7 @@ class FactorSums:
         return FactorSums(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
 
-def fit_factors(rows: Any, model: FactorModel, penalty: float = 0.0, *, max_iter: int = 60) -> FactorModel:
+def fit_factors(rows: Any, model: FactorModel, *, max_iter: int = 60) -> FactorModel:
     """Run EM from a model until the bound hardly rises; ``rows`` are `FactorRows` or `CudaFactorRows`."""
     last, n_small = -np.inf, 0
     for i in range(max_iter):
@@ -180,7 +185,7 @@ def fit_factors(rows: Any, model: FactorModel, penalty: float = 0.0, *, max_iter
         if n_small == 3:
             break
         last = now
-        model = step(model, sums, penalty, update_noise=i % 2 == 1)
+        model = step(model, sums, update_noise=i % 2 == 1)
     return model
 
 
@@ -308,9 +313,7 @@ def bound(model: FactorModel, sums: FactorSums) -> float:
     return sums.log_evidence - divergence + 0.5 * NOISE_TASKS * shrunk
 
 
-def step(
-    model: FactorModel, sums: FactorSums, penalty: float = 0.0, *, update_noise: bool = False
-) -> FactorModel:
+def step(model: FactorModel, sums: FactorSums, *, update_noise: bool = False) -> FactorModel:
     """Return the next model.
 
     Rows that are not one-hot update either the noise (``update_noise``) or the columns.
@@ -320,7 +323,7 @@ def step(
         moved = _one_hot_noise(model, _move_columns(model, sums), sums, seen)
     else:
         moved = _noise(model, sums, seen) if update_noise else _move_columns(model, sums)
-    return _column_prior(_score_prior(moved, sums, penalty).whitened(), seen)
+    return _column_prior(_score_prior(moved, sums).whitened(), seen)
 
 
 def _move_columns(model: FactorModel, sums: FactorSums) -> FactorModel:
@@ -363,16 +366,28 @@ def _shrunk(
     return np.where(seen, variances, typical), typical
 
 
-def _score_prior(model: FactorModel, sums: FactorSums, penalty: float) -> FactorModel:
-    """Update μ, A and S by the regression of the scores on (1, v(s))."""
-    square, cross = sums.side_square, sums.side_score
-    ridge = np.zeros(len(square))
-    ridge[1:] = penalty
-    beta = np.asarray(np.linalg.lstsq(square + np.diag(ridge), cross, rcond=None)[0], dtype=np.float64)
+def _score_prior(model: FactorModel, sums: FactorSums) -> FactorModel:
+    """Update μ, A and S by the regression of the scores on (1, v(s)), and γ by MacKay's update (1992)."""
+    kept = np.append(True, model.relevance > 0)
+    gamma, q = model.relevance[kept[1:]], len(model.score_mean)
+    square, cross = sums.side_square[np.ix_(kept, kept)], sums.side_score[kept]
+    covariance = np.linalg.inv(square + np.diag(np.append(0.0, 1.0 / gamma)))
+    beta = covariance @ cross
     fitted = beta.T @ cross
     S = (sums.score_square - fitted - fitted.T + beta.T @ square @ beta) / square[0, 0]
+    S = 0.5 * (S + S.T)
+    effect, relevance = np.zeros_like(model.effect), np.zeros(len(model.relevance))
+    if len(gamma) and q:
+        effect[kept[1:]] = beta[1:]
+        n_known = np.maximum(1.0 - np.diag(covariance)[1:] / gamma, 1e-9)
+        sizes = np.einsum("pa,ap->p", beta[1:], np.linalg.solve(S, beta[1:].T)) / q
+        gamma = gamma * np.clip(sizes / n_known / gamma, 0.01, 100.0)
+        # The size of a feature is that of v(s); without a lower limit γ of an irrelevant one never reaches zero.
+        gamma[gamma * np.diag(square)[1:] < IRRELEVANT * square[0, 0]] = 0.0
+        relevance[kept[1:]] = gamma
+        effect[relevance == 0.0] = 0.0
     score_mean = model.score_mean + beta[0]
-    return replace(model, score_mean=score_mean, effect=beta[1:], score_covariance=0.5 * (S + S.T))
+    return replace(model, score_mean=score_mean, effect=effect, relevance=relevance, score_covariance=S)
 
 
 def _column_prior(model: FactorModel, seen: NDArray[np.bool_]) -> FactorModel:

@@ -9,6 +9,7 @@ noise of each row; other tasks need the inverse of ``XDXᵀ + σ²I``, n x n.  O
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.optimize import minimize
 
 from .._utils.records import Record, cached_property
 from ..tasks.rows import Scaling, dense, segment_sums, sparse_products
@@ -108,6 +110,12 @@ class Factors(Record):
     diagonal: Array  # (d,) D
     noise: float  # σ²
     effect: Array  # (d, p) Γ
+
+    def scaled(self, c: float, e: float) -> Factors:
+        """Return the model with the covariance e (c FFᵀ + D) and the noise variance eσ²."""
+        return Factors(
+            self.mean, np.sqrt(c * e) * self.factors, e * self.diagonal, e * self.noise, self.effect
+        )
 
 
 def row_means(X: sparse.csr_array, task: Index, weights: Array) -> Array:
@@ -226,6 +234,19 @@ def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Exp
         covariances[: T if want.covariances else 0],
         NO_SUMS,
     )
+
+
+def recalibrate(held_out: Sequence[FactorRows], models: Sequence[Factors]) -> tuple[float, float]:
+    """Return (c, e) of `Factors.scaled` with the highest evidence of held-out tasks, with one model for each fold."""
+
+    def loss(logs: Array) -> float:
+        c, e = np.exp(logs)
+        pairs = zip(held_out, models, strict=True)
+        return -sum(float(posterior(rows, model.scaled(c, e)).log_evidence.sum()) for rows, model in pairs)
+
+    options = {"maxiter": 40, "xatol": 0.01, "initial_simplex": [[0.0, 0.0], [0.3, 0.0], [0.0, 0.2]]}
+    c, e = np.exp(minimize(loss, np.zeros(2), method="Nelder-Mead", options=options).x)
+    return float(c), float(e)
 
 
 @njit(cache=True)

@@ -103,7 +103,7 @@ class EmpiricalBayesLearner(MetaLearner):
     n_components_ : int
         Number of components of the mixture.
     scale_ : float
-        Multiple of τ that was selected on held-out tasks; it is part of the prior.
+        Multiple of the covariance of the factors that was selected on held-out tasks; 1 unless there are many columns.
     side_structure_ : dict or None
         The columns of the side information that shift b(s), those with a nonlinear effect, and whether only the
         intercept depends on them; None without effect.

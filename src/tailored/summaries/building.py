@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,22 +35,17 @@ _BASELINES = {
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A fitted prior with the names of its coefficients (``columns``) and of its side information.
-
-    ``scale`` is the factor by which the covariances were multiplied after they were estimated.
-    """
+    """A fitted prior with the names of its coefficients (``columns``) and of its side information."""
 
     prior: Prior
     training: TrainingSummary | None
     columns: list[str]
     side_columns: list[str]
-    scale: float
 
-    @cached_property
+    @property
     def mixture(self) -> Mixture:
-        """The mixture as it was estimated."""
         assert self.prior.mixture is not None
-        return self.prior.mixture.scaled(1.0 / self.scale)
+        return self.prior.mixture
 
     @property
     def variance_between_tasks(self) -> float | None:
@@ -69,8 +63,8 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
     """
     prior, training = learner.prior_, getattr(learner, "training_summary_", None)
     side_names = learner.columns_in_["side_info"] or [f"s{j}" for j in range(learner.n_side_info_in_)]
-    columns, scale = coefficient_names(learner), getattr(learner, "scale_", 1.0)
-    description = ModelDescription(prior, training, columns, [str(name) for name in side_names], scale)
+    columns = coefficient_names(learner)
+    description = ModelDescription(prior, training, columns, [str(name) for name in side_names])
     if prior.mixture is None:
         centre = prior.mean_at_centre()
         effects = prior.scaling.raw_weights(np.full(len(columns), np.nan) if centre is None else centre)
@@ -423,9 +417,6 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
     sentences.append(describe_structure(structure, coefficient_names(learner)))
     if learner.prior_.reads_side_info and learner.n_side_info_in_:
         sentences.append(describe_side(learner.side_structure_, structure, description.side_columns))
-    if learner.scale_ != 1.0:
-        times = f"{learner.scale_:g} times the (co)variances below, which lowers the validation error"
-        sentences.append(f"Predictions use {times}.")
     if learner.bias_penalty_ is not None:
         sentences.append("A part of the prior mean was learned on query rows; it is not in the tables below.")
     sentences.append(describe_prediction(learner.loss_))
