@@ -125,6 +125,13 @@ class Mixture(Record):
         of = np.arange(self.n_components) if J > 1 else np.zeros(self.n_components, np.int64)
         return Components(roots, ranks, precisions, floors, np.log(divisors).sum(axis=1), of)
 
+    @cached_property
+    def factors(self) -> list[Array]:
+        """L (d, p) of each distinct covariance W = LLᵀ; its columns have increasing length."""
+        values, vectors = self.eigen
+        kept = values > RANK_TOLERANCE * np.maximum(values[:, -1:], np.finfo(float).tiny)
+        return [v[:, k] * np.sqrt(e[k]) for e, v, k in zip(values, vectors, kept, strict=True)]
+
     def log_proportions(self, side: Array | None) -> Array:
         """Return log π, (K,) or (T, K)."""
         if self.gates is None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..tasks.rows import segment_sums
 from .mixture import Mixture
 from .responses import DISPERSIONS
-from .sites import ResponseRows, root_of
+from .sites import ResponseRows
 
 Array = NDArray[np.float64]
 
@@ -76,7 +76,7 @@ class Scoring:
         return point.model, point.log_evidence / max(T, 1), n_steps
 
     def _evaluate(self, model: Mixture) -> _Point:
-        tasks, root = self.tasks, root_of(model, 0)
+        tasks, root = self.tasks, model.factors[0]
         d, p = root.shape
         fixed = self.learn_mean and p < d
         found = tasks.directions(model.means[0], root, model.noise, slopes=fixed)

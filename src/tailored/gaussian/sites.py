@@ -28,7 +28,7 @@ from .._utils.threads import in_threads
 from ..tasks.rows import Rows, Scaling, frozen, predictions, segment_sums
 from ..tasks.task_set import TaskSet, rows_of_tasks
 from .kernels import ENTRY, PART, keep_separate, second_moments
-from .mixture import EVIDENCE, RANK_TOLERANCE, Mixture, Want
+from .mixture import EVIDENCE, Mixture, Want
 from .moments import NO_SUMS, Expected, Sums, TaskStatistics, Totals, log_priors
 from .responses import BERNOULLI, POISSON, Response
 
@@ -150,7 +150,7 @@ class ResponseRows(TaskStatistics):
 
         Near the prior mean b + Γ v(s) of the model, a − A b is the score; A is that of the sites.
         """
-        root, effects = root_of(model, 0), model.effects(self.side)
+        root, effects = model.factors[0], model.effects(self.side)
         rest = self if effects is None else self.shifted(effects)
         found = rest.directions(model.means[0], root, model.noise, slopes=True)
         P = self._grams(found.precisions)
@@ -169,7 +169,7 @@ class ResponseRows(TaskStatistics):
         joint = log_priors(model, self.side, T, among)
         deviations, within = np.zeros((T, K, d)), []
         for k in range(K):
-            root = root_of(model, k)
+            root = model.factors[k if len(model.factors) > 1 else 0]
             found = rest.directions(model.means[k], root, model.noise, joint[:, k] > -np.inf, k=k)
             joint[:, k] += found.log_evidence
             deviations[:, k] = found.means @ root.T
@@ -230,16 +230,10 @@ class ResponseRows(TaskStatistics):
         in_threads(run, blocks, self.n_threads)
         if self.sites is not None:
             self.sites[k] = tau, linear + tau * f
-        constants = segment_sums(self.weights * self.response.constants(self.y, noise), self.starts)
-        return found._replace(log_evidence=found.log_evidence + constants)
-
-
-def root_of(model: Mixture, k: int) -> Array:
-    """Return L (d, p) with LLᵀ = W_k; its columns have increasing length."""
-    c = model.components.of[k]
-    values, vectors = model.eigen[0][c], model.eigen[1][c]
-    kept = values > RANK_TOLERANCE * max(values[-1], np.finfo(float).tiny)
-    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+        if self.response.code != BERNOULLI:
+            constants = self.weights * self.response.constants(self.y, noise)
+            found.log_evidence[:] += segment_sums(constants, self.starts)
+        return found
 
 
 @cache

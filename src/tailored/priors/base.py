@@ -293,8 +293,8 @@ class Prior(Record, ABC):
             residual = self.regressor.residual_tasks(tasks, at)
         weights, covariance = self._solve(residual, covariances, n_jobs)
         weights = self.scaling.raw_weights(weights)
-        squares = np.zeros(0)
-        if covariances:
+        squares = np.zeros(len(tasks) if covariances else 0)
+        if covariances and self.response is None:
             task = np.repeat(np.arange(len(tasks)), tasks.sizes)
             errors = residual.y - products(residual.X, weights, task, self.scaling.fit_intercept)
             if residual.sample_weight is not None:
