@@ -91,6 +91,7 @@ def _skewed_tasks(n_tasks, rng):
     return TaskSet.from_tasks(tasks)
 
 
+@pytest.mark.filterwarnings("ignore:X. column")
 @pytest.mark.parametrize("n_rows", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 5))])
 def test_coverage_holds_for_a_learner_that_knows_nothing(n_rows):
     """Mean coverage over many draws of calibration and test tasks; the model is wrong in every respect."""

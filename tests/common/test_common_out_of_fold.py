@@ -8,6 +8,7 @@ from sklearn.linear_model import Ridge
 from common_samples import curved, residual_targets
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.priors.shared_regressor import FOLDS, fit_shared_regressor
+from tailored.tasks.rows import in_content_order
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -73,7 +74,7 @@ def test_tasks_without_rows_and_few_tasks(tree):
 def test_equals_a_learner_of_what_is_left(tasks, new, tree, learner):
     """By hand: subtract, learn, adapt and add; the learner's own folds and rows are those of the same seed."""
     seed = [learner._stream.seed, 7, 0]
-    ordered = tasks.in_label_order(seed[0])
+    ordered = in_content_order(tasks, seed[0])
     part, folds = fit_shared_regressor(tree, ordered, seed)
     by_hand = EmpiricalBayesLearner().fit(part.residual_tasks(ordered, folds))
     np.testing.assert_array_equal(by_hand.prior_.mixture.means, learner.prior_.mixture.means)
@@ -124,7 +125,7 @@ def test_predict_serves_tasks_seen_and_unseen(tasks, new, learner):
     groups = [seen.label] * len(seen.y) + ["new"] * len(other.y)
     found = learner.predict(X, groups=groups, side_info={"new": other.side_info})
     # by a regressor that has not seen it, which leaves what the tasks were learned from
-    known = tasks.in_label_order(learner._stream.seed)
+    known = in_content_order(tasks, learner._stream.seed)
     part, folds = fit_shared_regressor(learner.common, known, [learner._stream.seed, 7, 0])
     shared = seen.y - part.residual_tasks(tasks[4:5], folds[known.index_of(seen.label)]).y
     alone = EmpiricalBayesLearner().fit(part.residual_tasks(known, folds))

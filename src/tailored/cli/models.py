@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..evaluation import Evaluation
 
 #: Values of --loss.
-LOSSES = ("squared", "absolute")
+LOSSES = ("squared", "absolute", "poisson", "negative_binomial")
 _MODEL = "Model file written by `tailored fit`."
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL, show_default=False)]
 _DATA = "CSV or parquet file with one row per observation; - reads standard input."
@@ -53,8 +53,8 @@ Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
 _COMMON = "Try gradient boosting as a shared regressor; keep it if it lowers the validation error."
 Common = Annotated[bool, typer.Option("--common", help=_COMMON)]
 _LOSS = (
-    "What a prediction is: squared (the mean of the target) or absolute (its median). The model is selected by the same "
-    "error."
+    "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
+    "mean of counts. A target that is boolean, or has two or more strings as values, is classified."
 )
 LossName = Annotated[str, typer.Option("--loss", help=_LOSS)]
 _FIRST_ROWS = "The support rows of a task are its first rows, not a random sample."
@@ -104,16 +104,20 @@ def fit(
     with report_user_errors(missing):
         check_output(out)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying))
-        learner = _learner(columns, loss, common, first_rows, jobs).set_params(progress=sys.stderr.isatty())
-        read = scan_tasks if is_large(data) else read_tasks
-        learner.fit(read(data, columns, side_info, missing))
+        learner = _learner(columns, loss, common, first_rows, jobs)
+        tasks = (scan_tasks if is_large(data) else read_tasks)(data, columns, side_info, missing)
+        classes = _classes(tasks)
+        if classes:
+            learner = _classifier(learner)
+            note(f"target {target!r} has {len(classes)} classes, so a classifier is fitted")
+        learner.set_params(progress=sys.stderr.isatty()).fit(tasks)
         learner.save(out)
         result = {
             "model": str(out),
             "tasks": int(learner.n_tasks_seen_),
             "features": int(learner.n_features_in_),
             "side_info": int(learner.n_side_info_in_),
-            "text": list(learner.summary().text),
+            "text": list(learner.summary().text) if len(classes) < 3 else [],
             "form": learner.structure_,
             "side_form": learner.side_structure_,
         }
@@ -195,8 +199,12 @@ def evaluate(
             check_output(out)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying))
         learner = _learner(columns, loss, common, first_rows, jobs)
+        tasks = read_tasks(data, columns, side_info, missing)
+        _refuse_classes(_classes(tasks), "evaluate")
+        if loss not in ("squared", "absolute"):
+            raise UsageError(f"--loss: evaluate measures squared or absolute errors, not {loss}.")
         result = evaluation.evaluate(
-            read_tasks(data, columns, side_info, missing),
+            tasks,
             {**evaluation.usual_methods(), "tailored": learner},
             supports=None if rows is None else _integers(rows),
             n_folds=folds,
@@ -246,6 +254,7 @@ def report(
 
         check_output(out)
         learner = _load(model, trust_regressor)
+        _refuse_classes(getattr(learner, "classes_", ()), "report")
         names = learner.columns_in_
         side = names["side_info"] if side_info is None else None
         columns = Columns(names["task"], names["target"], side, _feature_columns(learner))
@@ -331,6 +340,30 @@ def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs
     )
 
 
+def _classes(tasks: Any) -> tuple[Any, ...]:
+    """Return the classes of the target; none of a numeric target."""
+    encoding = getattr(tasks, "encoding", None)
+    return () if encoding is None else encoding.classes
+
+
+def _classifier(learner: Any) -> Any:
+    """Return the classifier with the settings of a learner."""
+    from ..learners.classifier import EmpiricalBayesClassifier
+
+    if learner.loss != "squared" or learner.common is not None:
+        raise UsageError(
+            "--loss, --common: the target has classes, so a classifier is fitted; leave them out."
+        )
+    return EmpiricalBayesClassifier(varying=learner.varying, order=learner.order, n_jobs=learner.n_jobs)
+
+
+def _refuse_classes(classes: Any, command: str) -> None:
+    if len(classes):
+        raise UsageError(
+            f"{command}: a target with classes is not supported. Use predict, and scikit-learn's metrics."
+        )
+
+
 def _names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
@@ -361,9 +394,6 @@ def _print_evaluation(result: Evaluation, target: str) -> None:
 
 
 # ---------------------------------------------------------------- predictions
-
-#: Columns that `predict` appends.
-PREDICTED = ("prediction", "lower", "upper", "std")
 
 
 def _load(path: str, trust_regressor: bool) -> Any:
@@ -422,10 +452,12 @@ class Predictor(NamedTuple):
         complete = self._is_complete(table) if self.drop else None
         query = table if complete is None else table.filter(complete)
         support = self._support_of(query) if in_batches else self.support
-        options = {"coverage": self.coverage, "side_info": self.side_info}
-        predicted = self.learner.predict_tasks(query, support, **options)
-        result = table.drop_columns([name for name in PREDICTED if name in table.column_names])
-        for name in PREDICTED:
+        # Classes have probabilities, not intervals.
+        options = {} if hasattr(self.learner, "classes_") else {"coverage": self.coverage}
+        predicted = self.learner.predict_tasks(query, support, side_info=self.side_info, **options)
+        names = [name for name in predicted.column_names if name not in self.columns]
+        result = table.drop_columns([name for name in names if name in table.column_names])
+        for name in names:
             values = predicted[name].combine_chunks()
             if complete is not None:
                 # Incomplete rows stay in their position, without a prediction.

@@ -26,6 +26,12 @@ from .task_regressor import TaskRegressor
 
 Array = NDArray[np.float64]
 
+#: Attributes of a classifier that its learners share.
+SHARED = (
+    *("n_features_in_", "feature_names_in_", "n_side_info_in_", "columns_in_", "encoding_"),
+    *("task_labels_", "n_tasks_seen_", "side_structure_"),
+)
+
 
 def _probabilities(columns: Sequence[Array]) -> Array:
     """Return probabilities (n, K) from those of the second class, or of each class against the rest."""
@@ -176,25 +182,17 @@ class EmpiricalBayesClassifier(_Classifier):
         tags.input_tags.sparse = True
         return tags
 
-    @property
-    def n_features_in_(self) -> int:
-        return self._first.n_features_in_
-
-    @property
-    def feature_names_in_(self) -> NDArray[Any]:
-        return self._first.feature_names_in_
+    def __getattr__(self, name: str) -> Any:
+        # What is the same for all classes.
+        if name in SHARED and "learners_" in vars(self):
+            return getattr(self.learners_[0], name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def structure_(self) -> Any:
         """The selected model structure, or that of each class."""
         found = [learner.structure_ for learner in self.learners_]
         return found[0] if len(found) == 1 else found
-
-    @property
-    def _first(self) -> EmpiricalBayesLearner:
-        if not hasattr(self, "learners_"):
-            raise AttributeError(f"{type(self).__name__} is not fitted; call fit first")
-        return self.learners_[0]
 
     # ------------------------------------------------------------------ fitting
 
@@ -305,7 +303,7 @@ class EmpiricalBayesClassifier(_Classifier):
         "probability", that of ``classes_[1]``; "probability_<class>" for each class if there are more than two.
         """
         check_is_fitted(self, "learners_")
-        first = self._first
+        first = self.learners_[0]
         task = first.columns_in_["task"] if task is None else task
         target = first.columns_in_["target"] if target is None else target
         tasks, order = read_table(first, query, "query", task, target, side_info)
@@ -365,4 +363,4 @@ class EmpiricalBayesClassifier(_Classifier):
         check_is_fitted(self, "learners_")
         if len(self.learners_) > 1:
             raise ValueError("summary: with more than two classes, use learners_[k].summary() of each class")
-        return self._first.summary(**options)
+        return self.learners_[0].summary(**options)

@@ -227,7 +227,7 @@ class Encoding(Record):
         The same of the side information. Its categorical columns are encoded by the feature map.
     dropped : tuple of (str, int)
         Why rows of the table were dropped, and how many.
-    classes : tuple of str
+    classes : tuple of str or bool
         Values of a target that is not numeric, sorted; such a target is read as their positions.
     """
 
@@ -236,7 +236,7 @@ class Encoding(Record):
     features: tuple[ColumnEncoding, ...] = ()
     side_info: tuple[ColumnEncoding, ...] = ()
     dropped: tuple[tuple[str, int], ...] = field(default=(), compare=False)
-    classes: tuple[str, ...] = ()
+    classes: tuple[str | bool, ...] = ()
 
     def restore(self) -> None:
         for columns in (self.features, self.side_info):
@@ -273,12 +273,12 @@ class Encoding(Record):
     def encode_target(self, column: Column, is_new: bool) -> tuple[Encoding, np.ndarray]:
         """Return the targets of a table; strings and categories become positions among the sorted classes."""
         title = f"The target column {self.target!r}"
-        is_text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object)
+        is_text = column.dtype in (nw.String, nw.Categorical, nw.Enum, nw.Object, nw.Boolean)
         if not is_text or (is_new and column.is_null().any()) or not (is_new or self.classes):
             return self, numeric_column(column, title)
         values = column.to_list()
         if is_new:
-            if not all(isinstance(value, str) for value in values):
+            if not all(isinstance(value, str) for value in values) and column.dtype != nw.Boolean:
                 return self, numeric_column(column, title)
             self = replace(self, classes=tuple(sorted(set(values))))
         unknown = sorted({repr(value) for value in values if value not in self.classes})
