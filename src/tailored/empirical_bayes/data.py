@@ -173,7 +173,8 @@ class TrainingData:
     def repeated_folds(self) -> list[list[Fold]]:
         """Folds of other partitions of few tasks, where a single partition would decide by chance."""
         T = len(self)
-        if T == 1 or self.n_validation or self.is_wide:
+        # Fits of other responses take too long to be repeated.
+        if T == 1 or self.n_validation or self.is_wide or self.response is not None:
             return []
         return [self._partition(i) for i in range(1, min(self.settings.n_repeats, -(-ENOUGH_TASKS // T)))]
 

@@ -134,6 +134,9 @@ def select(data: TrainingData, stage: Stages) -> Selection:
                     "shrunk": not data.may_have_low_rank,
                 }
                 chains = all_structures(n_components, learn_mean, data.statistics.n_features, **flags)
+            if data.response is not None:
+                # Targets of other responses are not centred, so a prior without a mean would be at f = 0.
+                chains = [each for each in chains if each[0].learn_mean]
         stage.begin("structures")
         folds = _prepare(data, data.folds, chains, side)
         candidates = _score_chains(data, folds, chains, stage)
@@ -387,7 +390,7 @@ def count_components(data: TrainingData, side: SideStructure | None) -> tuple[in
 
     singles = [[single(state, mean) for state in states] for mean in (False, True)]
     densities = [density(models) for models in singles]
-    learn_mean = significant(densities[1] - densities[0], N_ERRORS)
+    learn_mean = data.response is not None or significant(densities[1] - densities[0], N_ERRORS)
     best, n_components, n_failures = densities[learn_mean], 1, 0
 
     def attempt(K: int, learn_mean: bool) -> Array:
