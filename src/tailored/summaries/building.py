@@ -401,7 +401,14 @@ def describe_prediction(loss: Loss) -> str:
     """Return a sentence that says what predictions of `EmpiricalBayesLearner` with this loss are."""
     if isinstance(loss, Pinball):
         return f"Predictions are {100.0 * loss.quantile:g} % quantiles of the target."
-    kinds = {"squared": "are means of the target", "absolute": "are medians of the target"}
+    means = "are means of the target"
+    kinds = {
+        "squared": means,
+        "absolute": "are medians of the target",
+        "bernoulli": "are probabilities of the second class",
+        "poisson": means,
+        "negative_binomial": means,
+    }
     return f"Predictions {kinds.get(loss.name, f'minimise the {error_name(loss.name)}')}."
 
 
