@@ -273,7 +273,9 @@ def test_loss(folder):
         assert f"Predictions are {kind} of the target." in text
         assert tailored.load(out).loss == (loss or ("", "squared"))[1]
     done = run("fit", folder / "pupils.csv", *ROLES, "--loss", "median", code=2)
-    assert "--loss: expected squared or absolute, got 'median'." in done.stderr
+    assert (
+        "--loss: expected squared or absolute or poisson or negative_binomial, got 'median'." in done.stderr
+    )
 
 
 def test_a_common_regressor_is_read_only_if_it_is_trusted(folder, tmp_path):
