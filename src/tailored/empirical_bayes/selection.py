@@ -207,7 +207,7 @@ def _repeat(
     side: SideStructure | None,
     stage: Stages,
 ) -> list[Candidate]:
-    """Average the densities of the best candidates over other partitions of few tasks; drop the others."""
+    """Average the densities of the best candidates over other partitions of few tasks."""
     partitions = data.repeated_folds
     if not partitions:
         return candidates

@@ -30,7 +30,7 @@ DAMPING, LESS, MORE, MOST = 0.03, 0.2, 6.0, 1e4
 LEAST_GAIN = 0.005
 #: Difference of the logarithm of a dispersion, for its score.
 DIFFERENCE = 0.05
-#: Largest entries of L and of the mean; separated targets have no maximum of the likelihood.
+#: Largest entries of L and of the mean. Without a limit, they diverge where the classes can be separated.
 LARGEST_SCALE, LARGEST_START = 30.0, 100.0
 
 
