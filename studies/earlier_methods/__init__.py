@@ -4,7 +4,6 @@ Each learns a representation τ(s) and a prior mean b(s), and selects its hyper-
 """
 
 from .bias_learning import ConditionalBiasLearner, UnconditionalBiasLearner
-from .frank_wolfe import FrankWolfeLearner
 from .multi_task import MultiTaskFeatureLearner
 from .searched import SearchedLearner
 from .trace_constrained import TraceConstrainedLearner
@@ -14,6 +13,5 @@ EARLIER_METHODS: dict[str, type[SearchedLearner]] = {
     "trace-constrained": TraceConstrainedLearner,
     "unconditional bias": UnconditionalBiasLearner,
     "conditional bias": ConditionalBiasLearner,
-    "Frank-Wolfe": FrankWolfeLearner,
     "multi-task feature learning": MultiTaskFeatureLearner,
 }

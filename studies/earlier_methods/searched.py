@@ -175,16 +175,11 @@ class SearchedLearner(PaperLearner):
             for candidate, error in zip(candidates, measured, strict=True)
         ]
 
-    def _surrogate(self, lipschitz: float) -> Surrogate:
-        return Surrogate(self.loss_, lipschitz, self.inner, self.tol, self.max_iter)
-
     def _run(self, trajectories: list[Trajectory], rows: Rows, phis: Array) -> list[Learned | None]:
         """One pass of projected SGD over the tasks for each trajectory; the averages of the iterates."""
-        batch = TaskBatch(rows, None, phis, np.full(len(phis), mean_square(phis)))
-        done = run(trajectories, batch, self._surrogate(0.0), n_jobs=self.n_jobs)
+        # The mean of ‖φ‖² over the tasks: with it features act as if their root mean square were one.
+        squared_scale = np.einsum("tk,tk->", phis, phis) / len(phis)
+        batch = TaskBatch(rows, None, phis, np.full(len(phis), squared_scale))
+        objective = Surrogate(self.loss_, 0.0, self.inner, self.tol, self.max_iter)
+        done = run(trajectories, batch, objective, n_jobs=self.n_jobs)
         return [None if found.failure else (found.average(), found.bias_mean) for found in done]
-
-
-def mean_square(phis: Array) -> float:
-    """Return the mean of ‖φ‖² over the tasks: as ``squared_scale`` it gives φ a root mean square of one."""
-    return float(np.einsum("tk,tk->", phis, phis) / max(len(phis), 1))

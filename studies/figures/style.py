@@ -5,8 +5,8 @@ The methods can be told apart in grey as well as in colour.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from tailored.displays.base import pyplot
 
@@ -36,31 +36,18 @@ STYLES = {
 }
 
 
-def new_axes(width: float = 4.2, height: float = 3.1) -> Any:
-    """Axes of a new figure."""
-    _, ax = pyplot().subplots(figsize=(width, height), layout="constrained")
-    return ax
-
-
-class Panel(Protocol):
-    """A display of one pair of axes."""
-
-    def plot(self, ax: Any = None, *, legend: bool = True) -> Any: ...
-
-
-def panels(displays: Sequence[Panel]) -> Any:
-    """One figure with a panel per display and one legend for all."""
-    plt = pyplot()
-    n_columns = min(len(displays), 3 if len(displays) != 4 else 2)
-    n_rows = -(-len(displays) // n_columns)
-    figure, axes = plt.subplots(
+def panels(drawings: Sequence[Callable[[Any], None]]) -> Any:
+    """Return one figure with a panel for each function that draws on axes, and one legend for all."""
+    n_columns = min(len(drawings), 3 if len(drawings) != 4 else 2)
+    n_rows = -(-len(drawings) // n_columns)
+    figure, axes = pyplot().subplots(
         n_rows, n_columns, figsize=(3.7 * n_columns, 3.0 * n_rows), layout="constrained", squeeze=False
     )
     flat = axes.ravel()
-    for ax, display in zip(flat, displays, strict=False):
-        display.plot(ax, legend=False)
+    for ax, draw in zip(flat, drawings, strict=False):
+        draw(ax)
     handles, labels = flat[0].get_legend_handles_labels()
-    spare = flat[len(displays) :]
+    spare = flat[len(drawings) :]
     for ax in spare:
         ax.set_axis_off()
     if len(spare):

@@ -1,9 +1,10 @@
-"""All figures of a results folder, as PNG and SVG: displays built from the table and the stored arrays."""
+"""All figures of a results folder, as PNG and SVG, drawn from the table and the stored arrays."""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,8 @@ import numpy as np
 
 from tailored.displays.base import RC
 
-from ..figures.curves import CurvesDisplay
+from ..figures.curves import plot_curves, plot_step_sizes
 from ..figures.representation import RepresentationDisplay
-from ..figures.step_sizes import StepSizeDisplay
 from ..figures.style import panels
 from ..files import ResultsError, save_figure
 from .config import EXPERIMENTS, load_config
@@ -39,32 +39,6 @@ def draw_all(
             save_figure(figure, *paths)
             written += paths
     return written
-
-
-def curves_display(
-    results: Results, experiment: str, published: Mapping[str, Published] | None = None
-) -> CurvesDisplay:
-    """The test curves of an experiment's methods, with the step sizes that they chose."""
-    title, target = _words(experiment)
-    return CurvesDisplay.from_curves(
-        {method: results.curves(experiment, method).test for method in results.methods(experiment)},
-        title=title,
-        target=target,
-        published={method: numbers.mean for method, numbers in (published or {}).items()},
-    )
-
-
-def step_size_display(results: Results, experiment: str) -> StepSizeDisplay:
-    """The validation errors that chose the step sizes of an experiment."""
-    curves = {method: results.curves(experiment, method) for method in results.methods(experiment)}
-    stepped = {method: curve for method, curve in curves.items() if len(curve.step_sizes)}
-    return StepSizeDisplay(
-        title=_words(experiment)[0],
-        step_sizes=next((curve.step_sizes for curve in stepped.values()), np.zeros(0)),
-        validation={method: curve.validation for method, curve in stepped.items()},
-        chosen={method: curve.chosen for method, curve in stepped.items()},
-        baseline=float(curves["independent"].validation.mean()) if "independent" in curves else None,
-    )
 
 
 def representation_display(folder: Path, experiment: str) -> RepresentationDisplay:
@@ -97,14 +71,32 @@ def _figures(
     results: Results, folder: Path, published: Mapping[str, Mapping[str, Published]]
 ) -> Iterator[tuple[str, Any]]:
     names = results.experiments
-    curves = {name: curves_display(results, name, published.get(name)) for name in names}
-    yield "curves", panels(list(curves.values()))
+    found = {
+        name: {method: results.curves(name, method) for method in results.methods(name)} for name in names
+    }
+
+    def curves(group: Iterable[str]) -> Any:
+        return panels(
+            [
+                partial(
+                    plot_curves,
+                    curves={method: curve.test for method, curve in found[name].items()},
+                    title=_words(name)[0],
+                    target=_words(name)[1],
+                    published={method: quoted.mean for method, quoted in published.get(name, {}).items()},
+                )
+                for name in group
+            ]
+        )
+
+    yield "curves", curves(names)
     for file, group in GROUPS.items():
         if set(group) < set(names):
-            yield file, panels([curves[name] for name in group])
-    steps = [step_size_display(results, name) for name in names]
-    if any(display.validation for display in steps):
-        yield "step-sizes", panels([display for display in steps if display.validation])
+            yield file, curves(group)
+    stepped = [name for name in names if any(len(curve.step_sizes) for curve in found[name].values())]
+    if stepped:
+        steps = (partial(plot_step_sizes, curves=found[name], title=_words(name)[0]) for name in stepped)
+        yield "step-sizes", panels([*steps])
     for name in names:
         if "conditional" in results.methods(name) and (folder / name / REPRESENTATION_FILE).exists():
             yield f"representation-{name}", representation_display(folder, name).plot()

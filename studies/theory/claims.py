@@ -1,4 +1,4 @@
-"""Three studies that make the theory visible; each is a tidy table and a display built from it.
+"""Three studies that make the theory visible; each is a tidy table and a figure drawn from it.
 
 ``advantage``: what conditioning gains as the clusters become more.  ``rates``: how fast the learned function
 approaches the best one.  ``bounds``: measured excess risk under its bound.
@@ -26,7 +26,7 @@ from tailored.theory.estimates import Quantities, bound_from_quantities
 from tailored.theory.oracles import previous_oracle
 
 from ..earlier_methods.trace_constrained import TraceConstrainedLearner
-from ..figures.theory import SIDES, AdvantageDisplay, BoundsDisplay, Curve, RatesDisplay, StudyDisplay
+from ..figures.theory import SIDES, draw_study
 from ..files import save_figure, write_text
 from .environment import Environment
 from .risks import RiskEstimate, excess_risk
@@ -55,11 +55,6 @@ class Study:
     def column(self, key: str, **where: Any) -> Array:
         """Values of one key over the rows that agree with ``where``, in order."""
         return np.array([row[key] for row in self.rows if all(row[k] == v for k, v in where.items())])
-
-    def curve(self, x: str, value: str, error: str, bound: str | None = None, **where: Any) -> Curve:
-        """Columns of the rows that agree with ``where``, as a curve to draw."""
-        x_, value_, error_ = (self.column(key, **where) for key in (x, value, error))
-        return Curve(x_, value_, error_, None if bound is None else self.column(bound, **where))
 
     def to_csv(self) -> str:
         text = io.StringIO(newline="")
@@ -191,39 +186,7 @@ def bounds(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Stu
     return Study("bounds", rows, settings)
 
 
-def advantage_display(study: Study) -> AdvantageDisplay:
-    pairs = product(("bound", "oracle", "learned"), SIDES)
-    return AdvantageDisplay(
-        {(what, side): study.curve("clusters", side, f"{side}_error", what=what) for what, side in pairs}
-    )
-
-
-def rates_display(study: Study) -> RatesDisplay:
-    # A λ that is off has a bound of its own, and it says nothing about the rate: it is not shown.
-    bounds = {method: "bound" if off in (None, 1.0) else None for method, off in RATE_METHODS.items()}
-    return RatesDisplay(
-        {
-            method: study.curve("T", "excess", "standard_error", bound, method=method)
-            for method, bound in bounds.items()
-        }
-    )
-
-
-def bounds_display(study: Study) -> BoundsDisplay:
-    pairs = product(("n", "T"), SIDES)
-    columns = ("value", "excess", "standard_error", "bound")
-    return BoundsDisplay(
-        {(axis, side): study.curve(*columns, against=axis, function=side) for axis, side in pairs}
-    )
-
-
-#: The studies by name, and the display that each is drawn with.
 STUDIES: dict[str, Callable[..., Study]] = {"advantage": advantage, "rates": rates, "bounds": bounds}
-DISPLAYS: dict[str, Callable[[Study], StudyDisplay]] = {
-    "advantage": advantage_display,
-    "rates": rates_display,
-    "bounds": bounds_display,
-}
 
 
 def write_study(
@@ -233,7 +196,7 @@ def write_study(
     study = STUDIES[check_choice("name", name, STUDIES)](quick=quick, seed=seed, progress=progress)
     table, figure = (Path(folder) / f"theory-{name}{suffix}" for suffix in (".csv", ".png"))
     write_text(table, study.to_csv())
-    save_figure(DISPLAYS[name](study).plot(), figure)
+    save_figure(draw_study(study), figure)
     return study, table, figure
 
 

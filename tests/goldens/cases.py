@@ -28,7 +28,6 @@ from tailored.solvers import LBFGS, ProjectedSGD
 NUMBERS = {
     "validation error": "validation_error_",
     "objective": "objective_",
-    "Frank-Wolfe gap": "gap_",
 }
 #: Choices stored of a fitted learner, as JSON.
 CHOICES = {
@@ -389,7 +388,6 @@ CASES |= {
         "trace-constrained": {},
         "unconditional bias": {},
         "conditional bias": {},
-        "Frank-Wolfe": {"n_iterations": 15},
         "multi-task feature learning": {},
     }.items()
 }
@@ -410,12 +408,6 @@ CASES |= {
     "rival, conditional bias, words": Case(lambda: rival("conditional bias"), "words"),
     "rival, conditional bias, numbers, validation": Case(
         lambda: rival("conditional bias"), "described", validation=True
-    ),
-    "rival, Frank-Wolfe, numbers": Case(
-        lambda: rival("Frank-Wolfe", feature_map="vector", n_iterations=15), "described"
-    ),
-    "rival, Frank-Wolfe, ridge features, squared": Case(
-        lambda: rival("Frank-Wolfe", feature_map="ridge", n_iterations=10, radius=10.0, loss="squared")
     ),
     "rival, multi-task feature learning, intercept, huber": Case(
         lambda: rival("multi-task feature learning", fit_intercept=True, loss="huber", n_rounds=10)

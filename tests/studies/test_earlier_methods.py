@@ -8,27 +8,21 @@ from sklearn.base import clone
 from studies.earlier_methods import (
     EARLIER_METHODS,
     ConditionalBiasLearner,
-    FrankWolfeLearner,
     MultiTaskFeatureLearner,
     TraceConstrainedLearner,
     UnconditionalBiasLearner,
 )
-from studies.earlier_methods.frank_wolfe import _best_atom, _smallest
 from studies.earlier_methods.trace_constrained import project_trace_ball
 from studies.theory.environment import Environment
 from studies.theory.risks import excess_risk
-from studies.theory.surrogate import MeanSurrogate
 from tailored import IndependentLearner, TaskSet
 from tailored.losses import get_loss
-from tailored.solvers.objectives import Surrogate
-from tailored.tasks.rows import Rows
 from tailored.within import solving
 
 QUICK = {
     TraceConstrainedLearner: {"step_size": [0.01, 1.0], "regularization": [0.01, 0.1]},
     UnconditionalBiasLearner: {"step_size": [0.1, 1.0], "regularization": [0.01, 0.1]},
     ConditionalBiasLearner: {"step_size": [0.1, 1.0], "regularization": [0.01, 0.1]},
-    FrankWolfeLearner: {"radius": [1.0, 10.0], "n_iterations": 10},
     MultiTaskFeatureLearner: {"regularization": [0.01, 0.1], "n_rounds": 5},
 }
 
@@ -191,65 +185,11 @@ def test_bias_of_zero_step_is_independent_learning(tasks):
     np.testing.assert_allclose(learner.task_weights_, alone.task_weights_, atol=1e-6)
 
 
-# --- Frank-Wolfe
-
-
-def test_frank_wolfe_gap_bounds_the_distance_to_the_minimum(environment, tasks):
-    surrogate = MeanSurrogate(tasks)
-    best = surrogate.minimise(np.eye(5))
-    radius = 1.5 * np.trace(best.representation)
-    learner = FrankWolfeLearner(radius=radius, n_iterations=150, fit_intercept=False).fit(tasks)
-    assert (learner.objective_ - best.value <= learner.gap_ + best.gap).all()
-    assert np.trace(learner.conditioning_.C) <= radius * (1 + 1e-9)
-    final = surrogate(learner.conditioning_.C)
-    assert final - best.value < 0.02 * (learner.objective_[0] - best.value)
-
-
-def test_frank_wolfe_stays_at_zero_when_nothing_can_be_gained():
-    tasks = TaskSet.from_tasks([(np.eye(3), np.zeros(3))] * 4, labels=list("abcd"))
-    learner = FrankWolfeLearner(radius=1.0, n_iterations=5, fit_intercept=False).fit(tasks)
-    assert not learner.conditioning_.C.any()
-    np.testing.assert_allclose(learner.gap_, 0.0, atol=1e-12)
-
-
-def test_frank_wolfe_direction_is_that_of_the_kronecker_gradient():
-    rng = np.random.default_rng(0)
-    T, n, d, k = 7, 4, 3, 6  # dk = 18: by Lanczos' method
-    rows = Rows(rng.standard_normal((T * n, d)), rng.standard_normal(T * n), n * np.arange(T + 1))
-    phis = rng.standard_normal((T, k))
-    grams = np.array([rows.X[n * t : n * t + n].T @ rows.X[n * t : n * t + n] for t in range(T)])
-    gradient = Surrogate(get_loss("absolute"), 0.2)(rows, None, np.tile(0.1 * np.eye(d), (T, 1, 1)), None)
-    full = np.zeros((d * k, d * k))
-    for t in range(T):
-        lift = np.kron(np.eye(d), phis[t][:, None])
-        full += lift @ gradient.theta(t, rows.X[n * t : n * t + n]) @ lift.T / T
-    values, vectors = np.linalg.eigh(full)
-    atom = _best_atom(gradient, grams, phis)
-    assert (atom.for_C, atom.for_H.shape) == (None, (d, k))
-    assert atom.slope == pytest.approx(values[0], rel=1e-6)
-    assert abs(atom.for_H.ravel() @ vectors[:, 0]) == pytest.approx(1.0, abs=1e-5)
-    small, _ = _smallest(lambda q: full[:5, :5] @ q, 5)
-    assert small == pytest.approx(np.linalg.eigvalsh(full[:5, :5])[0])
-
-
-def test_conditional_frank_wolfe_tailors_the_representation(environment, tasks):
-    learner = FrankWolfeLearner(environment.indicator, radius=30.0, n_iterations=40, fit_intercept=False).fit(
-        tasks
-    )
-    plain = FrankWolfeLearner(radius=30.0, n_iterations=40, fit_intercept=False).fit(tasks)
-    # a ball that holds the optima: conditioning can only lower the surrogate
-    assert learner.objective_[-1] < plain.objective_[-1] + plain.gap_[-1]
-    for j in range(2):
-        tau = learner.representation(side_info=environment.centers[j])
-        own, other = (environment.weight_factors[i, :, 0] / 3.0 for i in (j, 1 - j))
-        assert own @ tau @ own > 3 * (other @ tau @ other)
-
-
 # --- multi-task feature learning
 
 
-@pytest.mark.parametrize("method", [MultiTaskFeatureLearner, FrankWolfeLearner])
-def test_within_a_task_these_are_exact(method, tasks):
+def test_within_a_task_multi_task_learning_is_exact(tasks):
+    method = MultiTaskFeatureLearner
     with pytest.raises(TypeError, match="inner"):
         method(inner="online")
     assert "inner" not in method().get_params()

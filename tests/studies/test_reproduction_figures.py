@@ -8,21 +8,19 @@ import re
 from pathlib import Path
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
+from studies.figures.curves import plot_curves, plot_step_sizes
 from studies.files import ResultsError
 from studies.reproduction import runner
 from studies.reproduction.config import parse_config
-from studies.reproduction.figures import (
-    curves_display,
-    draw_all,
-    representation_display,
-    step_size_display,
-)
-from studies.reproduction.published import Published, read_published
+from studies.reproduction.figures import draw_all, representation_display
+from studies.reproduction.published import read_published
 from studies.reproduction.report import Difference, Numbers, write_report
-from studies.reproduction.table import Results, Row
+from studies.reproduction.table import Results
 from tiny import TINY
 
 mpl.use("Agg")
@@ -56,42 +54,40 @@ def test_redrawn_from_table_and_arrays_alone(folder, tmp_path):
     assert len(draw_all(bare, tmp_path / "c")) == 4
 
 
-def test_curves_display(folder):
+def test_curves_are_means_over_the_seeds(folder):
     results = Results.read(folder)
-    display = curves_display(results, "tiny", {"conditional": Published(0.2, 0.0)})
-    test = results.curves("tiny", "conditional").test
-    np.testing.assert_allclose(display.mean["conditional"], test.mean(axis=0))
-    np.testing.assert_allclose(display.deviation["conditional"], test.std(axis=0, ddof=1))
-    figure = display.plot()
-    ax = figure.axes[0]
+    curves = {method: results.curves("tiny", method).test for method in results.methods("tiny")}
+    _, ax = plt.subplots()
+    plot_curves(ax, curves, "tiny", "error", {"conditional": 0.2})
     lines = {line.get_label(): line for line in ax.get_lines()}
-    styles = [lines[method].get_linestyle() for method in display.mean]
+    styles = [lines[method].get_linestyle() for method in curves]
     assert len(set(styles)) == 3  # told apart without colour
+    test = curves["conditional"]
     np.testing.assert_allclose(lines["conditional"].get_ydata(), test.mean(axis=0))
-    assert display.plot(ax) is figure
+    (band,) = (c for c in ax.collections if c.get_facecolor()[0, :3] == pytest.approx(to_rgb("#12355b")))
+    first = band.get_paths()[0].vertices[:, 1][band.get_paths()[0].vertices[:, 0] == 1]
+    mean, deviation = test[:, 0].mean(), test[:, 0].std(ddof=1)
+    np.testing.assert_allclose([first.min(), first.max()], [mean - deviation, mean + deviation])
 
 
 def test_early_chaos_does_not_flatten_the_rest():
-    rows = []
-    for method, errors in (("independent", [1.0, 1.0]), ("conditional", [50.0, 0.5])):
-        step = "" if method == "independent" else "1.0"
-        rows += [Row("e", method, "0", step, str(t + 1), "test", str(e)) for t, e in enumerate(errors)]
-        rows.append(Row("e", method, "0", step, "2", "validation", "1"))
-    ax = curves_display(Results(rows), "e").plot().axes[0]
+    _, ax = plt.subplots()
+    curves = {"independent": np.array([[1.0, 1.0]]), "conditional": np.array([[50.0, 0.5]])}
+    plot_curves(ax, curves, "", "", {})
     assert ax.get_ylim()[1] < 2
 
 
-def test_step_size_display(folder):
+def test_step_sizes_with_their_validation_errors(folder):
     results = Results.read(folder)
-    display = step_size_display(results, "tiny")
-    curves = results.curves("tiny", "unconditional")
-    np.testing.assert_array_equal(display.validation["unconditional"], curves.validation)
-    assert display.baseline == pytest.approx(results.curves("tiny", "independent").validation.mean())
-    ax = display.plot().axes[0]
+    by_method = {method: results.curves("tiny", method) for method in results.methods("tiny")}
+    _, ax = plt.subplots()
+    plot_step_sizes(ax, by_method, "tiny")
     assert ax.get_xscale() == "log"
     lines = {line.get_label(): line for line in ax.get_lines()}
+    curves = by_method["unconditional"]
     np.testing.assert_array_equal(lines["unconditional"].get_xdata(), curves.step_sizes)
     np.testing.assert_allclose(lines["unconditional"].get_ydata(), curves.validation.mean(axis=0))
+    assert lines["independent"].get_ydata()[0] == pytest.approx(by_method["independent"].validation.mean())
 
 
 def test_representation_display(folder, tmp_path):

@@ -5,7 +5,8 @@ import csv
 import numpy as np
 import pytest
 
-from studies.theory.claims import DISPLAYS, STUDIES, write_study
+from studies.figures.theory import draw_study
+from studies.theory.claims import STUDIES, write_study
 from studies.theory.environment import Environment
 from studies.theory.surrogate import MeanSurrogate
 
@@ -69,13 +70,13 @@ DRAWN = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(DISPLAYS))
+@pytest.mark.parametrize("name", sorted(STUDIES))
 def test_displays_draw_from_the_table(name, studies):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure = DISPLAYS[name](studies[name]).plot()
+    figure = draw_study(studies[name])
     left, right = figure.axes
     side, label, x, y = DRAWN[name]
     ax = {"left": left, "right": right}[side]
@@ -97,7 +98,7 @@ def test_write_study_leaves_a_table_and_a_figure(tmp_path):
     study, table, figure = write_study("bounds", tmp_path / "figures", quick=True)
     assert (table.name, figure.name) == ("theory-bounds.csv", "theory-bounds.png")
     again = tmp_path / "again.png"
-    redrawn = DISPLAYS["bounds"](study).plot()
+    redrawn = draw_study(study)
     redrawn.savefig(again, dpi=150)
     plt.close(redrawn)
     np.testing.assert_array_equal(plt.imread(figure), plt.imread(again))
