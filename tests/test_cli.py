@@ -266,6 +266,29 @@ def test_evaluate(folder, monkeypatch):
     assert calls[0]["loss"] == calls[0]["fitted for"] == "absolute"
 
 
+def test_classes_and_counts(folder):
+    """Classes have probabilities and three scores, counts two."""
+    pupils = pd.read_csv(folder / "pupils.csv")
+    pupils["passed"] = np.where(pupils["score"] > 5, "yes", "no")
+    pupils["points"] = pupils["score"].clip(0).round().astype(int)
+    pupils.drop(columns="score").to_csv(folder / "passed.csv", index=False)
+    roles = ("--task", "school", "--features", "hours", "--jobs", 1)
+    done = run("fit", folder / "passed.csv", "--target", "passed", *roles, "-o", folder / "passed.tailored")
+    assert "target 'passed' has 2 classes, so a classifier is fitted" in done.stderr
+    run("predict", folder / "passed.tailored", folder / "passed.csv", "-o", folder / "probabilities.csv")
+    probability = pd.read_csv(folder / "probabilities.csv")["probability"]
+    assert probability[pupils["passed"] == "yes"].mean() > probability[pupils["passed"] == "no"].mean() + 0.3
+    options = (*roles, "--rows", "0,5", "--folds", 2)
+    for target, loss, names in (
+        ("passed", "squared", ("log loss", "Brier score", "accuracy")),
+        ("points", "poisson", ("half Poisson deviance", "absolute error")),
+    ):
+        text = run("evaluate", folder / "passed.csv", "--target", target, *options, "--loss", loss).stdout
+        found = [f"Mean {name} of {target} on 20 held-out tasks" in text for name in names]
+        assert all(found)
+        assert text.count("regression per task") == len(names)
+
+
 def test_loss(folder):
     out = folder / "a"
     for loss, kind in ((), "means"), (("--loss", "absolute"), "medians"):

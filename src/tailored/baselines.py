@@ -22,18 +22,23 @@ from ._utils.validation import check_clip, check_rng
 from .feature_maps import SideVector
 from .gaussian.em import fit_mixed_model
 from .gaussian.mixture import Mixture, Want
+from .gaussian.responses import RESPONSES, Bernoulli, Response
 from .gaussian.rows import Tasks, statistics_of
-from .losses import get_loss
+from .losses import Loss, error_name, get_loss
 from .tasks.rows import Rows, Scaling, batches, clipped, dense, predictions, task_means
 from .tasks.task_set import TaskSet
 
 __all__ = [
     "BASELINES",
+    "RESPONSE_BASELINES",
     "Baseline",
+    "Constant",
     "LinearBaseline",
     "MixedModel",
     "PooledBoosting",
+    "PooledRegression",
     "PooledRidge",
+    "RegressionPerTask",
     "RidgePerTask",
     "TaskMean",
 ]
@@ -50,6 +55,8 @@ SIDE_ROUNDS = 20
 MOST_FIXED_EFFECTS = 300
 #: `PooledBoosting`: learning rate, random sets of other rows for each row, fraction of held-out tasks.
 LEARNING_RATE, N_DRAWS, HELD_OUT = 0.05, 5, 0.2
+#: Probabilities closer to 0 than this are scored as this, so that one row cannot have an infinite log loss.
+SMALLEST_PROBABILITY = 1e-6
 
 
 class Baseline(BaseEstimator):
@@ -110,7 +117,8 @@ class Baseline(BaseEstimator):
 
     def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: Any = "absolute") -> Array:
         """Return the mean loss of each task on its ``query`` rows, given its rows in ``tasks``."""
-        return task_means(get_loss(loss).error(self.predict_rows(tasks, query), query.y), query.offsets)
+        by_name = scores(self.predict_rows(tasks, query), query.y, get_loss(loss))
+        return task_means(next(iter(by_name.values())), query.offsets)
 
     def _check_new(self, tasks: TaskSet, name: str) -> None:
         """Raise for tasks that do not have the features of `fit`."""
@@ -446,6 +454,127 @@ def _ridge(X: Array, y: Array, alpha: float, centred: bool = True) -> Array:
     return np.append(w, shift_y - shift_X @ w)
 
 
+class PooledRegression(Baseline):
+    """Logistic or Poisson regression on the rows of all tasks; its columns are the features and the side information.
+
+    Columns are standardised, and slopes have the penalty ½‖w‖².  A pseudo-row at the mean of the columns, with the
+    training frequencies or mean as its target, keeps probabilities away from 0 and 1.
+
+    Parameters
+    ----------
+    loss : {"bernoulli", "poisson", "negative_binomial"}, default="bernoulli"
+        With "bernoulli", targets are positions of classes, and predictions are the probability of each class, (n, K).
+        Otherwise targets are counts, and predictions are their means.
+    """
+
+    def __init__(self, loss: Any = "bernoulli") -> None:
+        self.loss = loss
+
+    def _fit(self, tasks: TaskSet) -> None:
+        from sklearn.preprocessing import StandardScaler
+
+        loss = find_loss(self.loss)
+        self.classes_ = class_codes(tasks) if isinstance(loss, Bernoulli) else None
+        y, weights, _ = self._targets(tasks)
+        # Half an observation of each class, or half an event: no frequency and no mean is 0.
+        if self.classes_ is None:
+            loss.check_targets(tasks.y)
+            self.mean_ = np.array([(weights @ y + 0.5) / weights.sum()])
+        else:
+            counts = weights @ (y[:, None] == self.classes_) + 0.5
+            self.mean_ = counts / counts.sum()
+        self._fit_side(tasks)
+        self.scaler_ = StandardScaler().fit(self._columns(tasks))
+        self.model_ = self._regression(tasks)
+
+    def _targets(self, tasks: TaskSet) -> tuple[Array, Array, Array]:
+        """Return classes or rates, weights with exposures, and exposures."""
+        ones = np.ones(len(tasks.y))
+        weights = ones if tasks.row_weights is None else tasks.row_weights
+        exposures = ones if tasks.exposure is None or self.classes_ is not None else tasks.exposure
+        return tasks.y / exposures, weights * exposures, exposures
+
+    def _regression(self, tasks: TaskSet) -> Any:
+        """Return the regression on the rows of these tasks and the pseudo-row."""
+        from sklearn.linear_model import LogisticRegression, PoissonRegressor
+
+        y, weights, _ = self._targets(tasks)
+        pseudo, shares = (self.mean_, np.ones(1)) if self.classes_ is None else (self.classes_, self.mean_)
+        X = self.scaler_.transform(self._columns(tasks))
+        X, y = np.vstack([X, np.zeros((len(pseudo), X.shape[1]))]), np.append(y, pseudo)
+        weights = np.append(weights, shares)
+        if self.classes_ is not None:
+            return LogisticRegression(max_iter=1000).fit(X, y, weights)
+        poisson = PoissonRegressor(alpha=1.0 / weights.sum(), solver="newton-cholesky", max_iter=1000)
+        return poisson.fit(X, y, weights)
+
+    def _means(self, model: Any, tasks: TaskSet) -> Array:
+        """Return the probabilities or means of the rows; without a model, those of all training rows."""
+        if model is None:
+            found = np.tile(self.mean_, (len(tasks.y), 1))
+        else:
+            X = self.scaler_.transform(self._columns(tasks))
+            found = model.predict(X)[:, None] if self.classes_ is None else model.predict_proba(X)
+        return found if self.classes_ is not None else found[:, 0] * self._targets(tasks)[2]
+
+    def _predict(self, support: TaskSet, query: TaskSet) -> Array:
+        return self._means(self.model_, query)
+
+
+class Constant(PooledRegression):
+    """Predict the training frequencies of the classes, or the mean count of the training rows per unit of exposure."""
+
+    def _predict(self, support: TaskSet, query: TaskSet) -> Array:
+        return self._means(None, query)
+
+
+class RegressionPerTask(PooledRegression):
+    """Logistic or Poisson regression on the support rows of each task alone, as in `PooledRegression`.
+
+    Its pseudo-row shrinks a task with few rows, or with one class, towards the training frequencies or mean.
+    """
+
+    def _predict(self, support: TaskSet, query: TaskSet) -> Array:
+        parts = (
+            self._means(self._regression(support[[t]]) if n else None, query[[t]])
+            for t, n in enumerate(support.sizes)
+        )
+        return np.concatenate([self._means(None, query[:0]), *parts])
+
+
+def find_loss(loss: Any) -> Loss:
+    """Return a loss from its name; those of classes and counts are known as well."""
+    return RESPONSES[loss]() if isinstance(loss, str) and loss in RESPONSES else get_loss(loss)
+
+
+def class_codes(tasks: TaskSet) -> Array:
+    """Return the targets of the classes: positions if a table has classes, and all values otherwise."""
+    classes = () if tasks.encoding is None else tasks.encoding.classes
+    return np.arange(float(len(classes))) if classes else np.unique(tasks.y)
+
+
+def class_probabilities(table: Any) -> Array:
+    """Return the probability of each class, (n, K), from the structured array of a classifier's ``predict_tasks``."""
+    columns = [table[name] for name in table.dtype.names[1:]]
+    return np.column_stack(columns if len(columns) > 1 else [1.0 - columns[0], columns[0]])
+
+
+def scores(prediction: Array, y: Array, loss: Loss) -> dict[str, Array]:
+    """Return the scores of each row by their names, the loss first; classes have probabilities (n, K)."""
+    if prediction.ndim == 1:
+        by_name = {error_name(loss.name): loss.error(prediction, y)}
+        return by_name | ({"absolute error": np.abs(prediction - y)} if isinstance(loss, Response) else {})
+    K = prediction.shape[1]
+    observed = y[:, None] == np.arange(K)
+    own = np.clip(prediction[observed], SMALLEST_PROBABILITY, 1.0 - SMALLEST_PROBABILITY)
+    brier = ((prediction - observed) ** 2).sum(axis=1) / (2.0 if K == 2 else 1.0)
+    return {
+        "log loss": -np.log(own),
+        "Brier score": brier,
+        "accuracy": 1.0 * (prediction.argmax(axis=1) == y),
+    }
+
+
 #: The baselines by their names in tables.
 BASELINES: dict[str, type[Baseline]] = {
     "task mean": TaskMean,
@@ -453,4 +582,10 @@ BASELINES: dict[str, type[Baseline]] = {
     "pooled ridge": PooledRidge,
     "pooled boosting": PooledBoosting,
     "mixed model": MixedModel,
+}
+#: Those for classes and counts.
+RESPONSE_BASELINES: dict[str, type[PooledRegression]] = {
+    "constant": Constant,
+    "pooled regression": PooledRegression,
+    "regression per task": RegressionPerTask,
 }

@@ -7,23 +7,34 @@ rows and every method, so that all errors are comparable.  `task_scorer` makes a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import BaseEstimator, RegressorMixin, clone, is_classifier
 from sklearn.metrics import get_scorer
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from ._utils.progress import LOG, progress_bar
 from ._utils.validation import check_choice, check_fraction, check_int
-from .baselines import BASELINES, Baseline
+from .baselines import (
+    BASELINES,
+    RESPONSE_BASELINES,
+    Baseline,
+    class_codes,
+    class_probabilities,
+    find_loss,
+    scores,
+)
+from .gaussian.responses import Bernoulli, Response
+from .learners.classifier import EmpiricalBayesClassifier
 from .learners.empirical_bayes import EmpiricalBayesLearner
-from .losses import get_loss
+from .losses import error_name
+from .summaries.tables import format_number
 from .tasks.episodes import ORDERS
 from .tasks.reading import label_keys
-from .tasks.rows import task_means
+from .tasks.rows import standard_errors, task_means
 from .tasks.task_set import TaskSet
 
 __all__ = ["Evaluation", "evaluate", "task_scorer", "usual_methods"]
@@ -37,10 +48,19 @@ ENOUGH = 0.5
 
 
 def usual_methods(loss: Any = "squared") -> dict[str, Any]:
-    """Return `EmpiricalBayesLearner` with this loss and the baselines, by their names in tables."""
+    """Return `EmpiricalBayesLearner` with this loss and the baselines, by their names in tables.
+
+    The loss "bernoulli" stands for classes, and `EmpiricalBayesClassifier`.
+    """
+    response = find_loss(loss)
+    if not isinstance(response, Response):
+        simple: dict[str, Any] = {name: kind() for name, kind in BASELINES.items()}
+    else:
+        simple = {name: kind(response.name) for name, kind in RESPONSE_BASELINES.items()}
+    is_binary = isinstance(response, Bernoulli)
     return {
-        "tailored": EmpiricalBayesLearner(loss=loss),
-        **{name: kind() for name, kind in BASELINES.items()},
+        "tailored": EmpiricalBayesClassifier() if is_binary else EmpiricalBayesLearner(loss=loss),
+        **simple,
     }
 
 
@@ -54,7 +74,7 @@ class Evaluation:
     supports : tuple of int
         Numbers of support rows of each new task.
     errors : array (n_methods, n_supports, n_tasks)
-        Mean error of each evaluated task.
+        Mean error of each evaluated task: the log loss of classes, half the Poisson deviance of counts.
     covered, widths : arrays (n_methods, n_supports)
         Fraction of targets inside the prediction intervals, and their mean width, averaged over tasks; NaN for methods
         without intervals.
@@ -64,6 +84,14 @@ class Evaluation:
     loss : str
     coverage : float
         Nominal coverage of the intervals.
+    scores : dict of str to array (n_methods, n_supports, n_tasks)
+        Further scores: "Brier score" and "accuracy" of classes, "absolute error" of counts.
+    predictions : array (n_supports, n_query) or (n_supports, n_query, n_classes)
+        Predictions of the first method; probabilities of classes.
+    targets, groups : arrays (n_query,)
+        Targets (positions of classes) and positions in ``labels`` of the predicted rows.
+    classes : tuple
+        Labels of the classes, if the target has any.
     """
 
     methods: tuple[str, ...]
@@ -75,6 +103,16 @@ class Evaluation:
     n_query: int
     loss: str
     coverage: float
+    scores: dict[str, Array] = field(default_factory=dict)
+    predictions: Array | None = None
+    targets: Array | None = None
+    groups: NDArray[np.intp] | None = None
+    classes: tuple[Any, ...] = ()
+
+    @property
+    def by_name(self) -> dict[str, Array]:
+        """Errors and further scores by their names, (n_methods, n_supports, n_tasks) each."""
+        return {error_name(self.loss): self.errors, **self.scores}
 
     @property
     def mean(self) -> Array:
@@ -84,24 +122,34 @@ class Evaluation:
     @property
     def standard_error(self) -> Array:
         """Standard errors of the means over tasks, (n_methods, n_supports)."""
-        n = self.errors.shape[2]
-        return self.errors.std(axis=2, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(self.errors.shape[:2])
+        return standard_errors(self.errors)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return one dict for every method and number of support rows."""
+        """Return one dict for every method and number of support rows; "loss" names the error."""
         mean, error = self.mean, self.standard_error
+        further = {
+            name.lower().replace(" ", "_"): values.mean(axis=2) for name, values in self.scores.items()
+        }
         return [
             {
                 "method": method,
                 "rows": rows,
+                "loss": error_name(self.loss),
                 "error": float(mean[i, j]),
                 "standard_error": float(error[i, j]),
+                **{name: float(values[i, j]) for name, values in further.items()},
                 "covered": _or_none(self.covered[i, j]),
                 "width": _or_none(self.widths[i, j]),
             }
             for i, method in enumerate(self.methods)
             for j, rows in enumerate(self.supports)
         ]
+
+
+def cells(values: Array) -> list[list[str]]:
+    """Return scores (n_methods, n_supports, n_tasks) as text: means over tasks and their standard errors."""
+    pairs = zip(values.mean(axis=2), standard_errors(values), strict=True)
+    return [[f"{format_number(m)} ± {e:.2g}" for m, e in zip(*pair, strict=True)] for pair in pairs]
 
 
 def evaluate(
@@ -122,8 +170,8 @@ def evaluate(
     ----------
     tasks : TaskSet
     methods : mapping of str to estimators, optional
-        Learners or baselines; clones of them are fitted.  By default `EmpiricalBayesLearner` and the baselines of
-        `tailored.baselines`.
+        Learners or baselines; clones of them are fitted.  By default `usual_methods`.  If one is a classifier, or the target
+        of a table has classes, all of them are scored by probabilities.
     supports : sequence of int, optional
         Numbers of support rows.  Tasks that do not have more rows than the largest are used for fitting only.  By default
         those of 0, 1, 2, 5, 10, 20 and 50 that half of the tasks exceed.
@@ -132,7 +180,8 @@ def evaluate(
         Whether the support rows are random rows, or the first rows of a task.
     loss : str or Loss, default="squared"
         Loss whose error is averaged over the rows of a task: "squared" is the mean squared error, "absolute" the mean
-        absolute error.  The default learner is fitted with the same loss; give it to your own ones as well.
+        absolute error, "poisson" and "negative_binomial" half the Poisson deviance.  Classes always have the log loss.
+        The default learner is fitted with the same loss; give it to your own ones as well.
     coverage : float, default=0.9
         Nominal coverage of the prediction intervals.
     random_state : int, default=0
@@ -143,7 +192,12 @@ def evaluate(
     n_folds = check_int("n_folds", n_folds, minimum=2)
     check_choice("order", order, ORDERS)
     check_fraction("coverage", coverage)
-    measure = get_loss(loss)
+    classes: tuple[Any, ...] = () if tasks.encoding is None else tasks.encoding.classes
+    if classes or any(map(is_classifier, (methods or {}).values())):
+        codes = class_codes(tasks)
+        loss, classes = Bernoulli(), classes or tuple(codes.tolist())
+        tasks = tasks.replace(y=np.searchsorted(codes, tasks.y).astype(float))
+    measure = find_loss(loss)
     methods = usual_methods(loss) if methods is None else dict(methods)
     # Folds and rows are drawn by position, and the order of tasks must not matter.
     by_label = np.argsort(label_keys(tasks.labels, random_state), kind="stable")
@@ -157,8 +211,9 @@ def evaluate(
         )
     fold = np.random.default_rng([random_state, len(tasks)]).permutation(len(tasks)) % n_folds
     shape = (len(methods), len(sizes), len(tasks))
-    errors, covered, widths = (np.full(shape, np.nan) for _ in range(3))
-    n_query = 0
+    by_name: dict[str, Array] = {}
+    covered, widths = (np.full(shape, np.nan) for _ in range(2))
+    kept: list[tuple[Any, ...]] = []
     draws: dict[str, Any] = {"random_state": random_state, "shuffle": order == "random"}
     with progress_bar("evaluate", n_folds * len(methods), enabled=progress) as advance:
         for k in range(n_folds):
@@ -167,7 +222,7 @@ def evaluate(
                 continue
             train = tasks[np.flatnonzero(fold != k)]
             pool, query = tasks[held_out].support_query(sizes[-1], **draws)
-            n_query += len(query.y)
+            own: list[Array] = []
             for i, (name, method) in enumerate(methods.items()):
                 LOG.info("evaluate: part %d of %d, %s", k + 1, n_folds, name)
                 fitted = clone(method).fit(train)
@@ -176,23 +231,36 @@ def evaluate(
                     if n_support < pool.sizes.max(initial=0):
                         support, _ = pool.support_query(n_support, **draws)
                     prediction, lower, upper = _predict(fitted, support, query, coverage)
-                    errors[i, j, held_out] = task_means(measure.error(prediction, query.y), query.offsets)
+                    for score, values in scores(prediction, query.y, measure).items():
+                        table = by_name.setdefault(score, np.full(shape, np.nan))
+                        table[i, j, held_out] = task_means(values, query.offsets)
+                    own += [prediction] if i == 0 else []
                     inside = ((query.y >= lower) & (query.y <= upper)).astype(float)
                     inside[np.isnan(lower)] = np.nan
                     covered[i, j, held_out] = task_means(inside, query.offsets)
                     widths[i, j, held_out] = task_means(upper - lower, query.offsets)
                 advance(1)
+            kept.append((np.array(own), query.y, np.repeat(held_out, query.sizes)))
     evaluated = evaluated[np.argsort(by_label[evaluated])]
+    further = {score: values[:, :, evaluated] for score, values in by_name.items()}
+    predictions, targets, groups = zip(*kept, strict=True)
+    position = np.empty(len(tasks), dtype=np.intp)
+    position[evaluated] = np.arange(len(evaluated))
     return Evaluation(
         tuple(methods),
         sizes,
-        errors[:, :, evaluated],
+        further.pop(next(iter(further))),
         covered[:, :, evaluated].mean(axis=2),
         widths[:, :, evaluated].mean(axis=2),
         tasks.labels[evaluated],
-        n_query,
+        sum(map(len, targets)),
         measure.name,
         float(coverage),
+        further,
+        np.concatenate(predictions, axis=1),
+        np.concatenate(targets),
+        position[np.concatenate(groups)],
+        classes,
     )
 
 
@@ -206,9 +274,11 @@ def _supports(tasks: TaskSet, supports: Sequence[int] | None) -> tuple[int, ...]
 
 def _predict(fitted: Any, support: TaskSet, query: TaskSet, coverage: float) -> tuple[Array, Array, Array]:
     """Return predictions and the ends of their intervals, NaN for methods without intervals."""
+    missing = np.full(len(query.y), np.nan)
     if isinstance(fitted, Baseline):
-        missing = np.full(len(query.y), np.nan)
         return fitted.predict_rows(support, query), missing, missing
+    if is_classifier(fitted):
+        return class_probabilities(fitted.predict_tasks(query, support)), missing, missing
     table = fitted.predict_tasks(query, support, coverage=coverage)
     return table["prediction"], table["lower"], table["upper"]
 

@@ -329,7 +329,14 @@ LOSSES: dict[str, type[Loss]] = {
 
 def error_name(loss: str) -> str:
     """Return what tables call the error of the loss with this name, e.g. "squared error"."""
-    return f"{loss.replace('_', '-')} {'error' if loss in ('absolute', 'squared') else 'loss'}"
+    responses = {
+        "bernoulli": "log loss",
+        **dict.fromkeys(("poisson", "negative_binomial"), "half Poisson deviance"),
+    }
+    return (
+        responses.get(loss)
+        or f"{loss.replace('_', '-')} {'error' if loss in ('absolute', 'squared') else 'loss'}"
+    )
 
 
 def get_loss(loss: str | Loss | tuple[str, Mapping[str, Any]]) -> Loss:

@@ -200,12 +200,13 @@ def evaluate(
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying))
         learner = _learner(columns, loss, common, first_rows, jobs)
         tasks = read_tasks(data, columns, side_info, missing)
-        _refuse_classes(_classes(tasks), "evaluate")
-        if loss not in ("squared", "absolute"):
-            raise UsageError(f"--loss: evaluate measures squared or absolute errors, not {loss}.")
+        has_classes = bool(_classes(tasks))
         result = evaluation.evaluate(
             tasks,
-            {**evaluation.usual_methods(), "tailored": learner},
+            {
+                **evaluation.usual_methods("bernoulli" if has_classes else loss),
+                "tailored": _classifier(learner) if has_classes else learner,
+            },
             supports=None if rows is None else _integers(rows),
             n_folds=folds,
             order=learner.order,
@@ -254,7 +255,6 @@ def report(
 
         check_output(out)
         learner = _load(model, trust_regressor)
-        _refuse_classes(getattr(learner, "classes_", ()), "report")
         names = learner.columns_in_
         side = names["side_info"] if side_info is None else None
         columns = Columns(names["task"], names["target"], side, _feature_columns(learner))
@@ -357,13 +357,6 @@ def _classifier(learner: Any) -> Any:
     return EmpiricalBayesClassifier(varying=learner.varying, order=learner.order, n_jobs=learner.n_jobs)
 
 
-def _refuse_classes(classes: Any, command: str) -> None:
-    if len(classes):
-        raise UsageError(
-            f"{command}: a target with classes is not supported. Use predict, and scikit-learn's metrics."
-        )
-
-
 def _names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
@@ -376,20 +369,19 @@ def _integers(text: str) -> list[int]:
 
 
 def _print_evaluation(result: Evaluation, target: str) -> None:
-    from ..losses import error_name
+    from ..evaluation import cells
 
     n_tasks = result.errors.shape[2]
-    title = (
-        f"Mean {error_name(result.loss)} of {target} on {n_tasks} held-out tasks, by number of support rows"
-    )
-    table = make_table(title, ["method"], [str(n) for n in result.supports])
-    for name, means, errors in zip(result.methods, result.mean, result.standard_error, strict=True):
-        table.add_row(name, *(f"{mean:.4g} ± {error:.2g}" for mean, error in zip(means, errors, strict=True)))
-    if np.isfinite(result.covered[0]).all():
-        table.add_section()
-        name = f"coverage of the {100 * result.coverage:g} % intervals"
-        table.add_row(name, *(f"{100 * fraction:.1f} %" for fraction in result.covered[0]))
-    console.print(table)
+    for score, values in result.by_name.items():
+        title = f"Mean {score} of {target} on {n_tasks} held-out tasks, by number of support rows"
+        table = make_table(title, ["method"], [str(n) for n in result.supports])
+        for name, row in zip(result.methods, cells(values), strict=True):
+            table.add_row(name, *row)
+        if values is result.errors and np.isfinite(result.covered[0]).all():
+            table.add_section()
+            name = f"coverage of the {100 * result.coverage:g} % intervals"
+            table.add_row(name, *(f"{100 * fraction:.1f} %" for fraction in result.covered[0]))
+        console.print(table)
     say("± is the standard error over tasks. Every column predicts the same query rows.")
 
 

@@ -5,12 +5,14 @@
 drawing.
 """
 
+from .calibration import CalibrationDisplay
 from .effects import EffectsDisplay, ShrinkageDisplay
 from .prior import ComponentsDisplay, PriorPathDisplay, RepresentationMapDisplay
 from .rows import RowsDisplay
 from .task_fit import TaskFitDisplay
 
 __all__ = [
+    "CalibrationDisplay",
     "ComponentsDisplay",
     "EffectsDisplay",
     "PriorPathDisplay",

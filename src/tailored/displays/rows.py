@@ -15,7 +15,7 @@ from ..priors.base import predict_blocks
 from ..summaries.baselines import baseline_predictions
 from ..summaries.training import OWN, TrainingSummary
 from ..tasks.episodes import ORDERS
-from ..tasks.rows import task_means
+from ..tasks.rows import standard_errors, task_means
 from ..tasks.task_set import TaskSet
 from .base import LEGEND, PALETTE, Array, ModelDisplay, line_style, names_of, shortened
 
@@ -122,7 +122,7 @@ class RowsDisplay(ModelDisplay):
             self._draw_coverage(coverage_ax, self.covered)
         means = {name: values.mean(axis=1) for name, values in self.errors.items()}
         own, *others = means.values()
-        error = _standard_error(next(iter(self.errors.values())))
+        error = standard_errors(next(iter(self.errors.values())))
         for i, (name, mean) in enumerate(means.items()):
             width = 1.3 if i else 2.0
             ax.plot(self._x, mean, label=shortened(name), markersize=5, linewidth=width, **line_style(i))
@@ -138,7 +138,7 @@ class RowsDisplay(ModelDisplay):
         self._label_counts(ax)
 
     def _draw_coverage(self, ax: Any, covered: Array) -> None:
-        mean, error = covered.mean(axis=1), _standard_error(covered)
+        mean, error = covered.mean(axis=1), standard_errors(covered)
         ax.axhline(self.coverage, color="0.35", linestyle="--", linewidth=1.0, label="nominal")
         label = "empirical, ± 2 standard errors" if error.any() else "empirical"
         ax.errorbar(
@@ -182,8 +182,3 @@ def _baselines(learner: Any, support: TaskSet, query: TaskSet) -> dict[str, Arra
         # The mean of the training targets is unknown; without rows, the task mean is that of these tasks.
         training = TrainingSummary(0, 0, float(query.y.mean()), learner.loss_.name)
     return baseline_predictions(learner.prior_, training, support, query)
-
-
-def _standard_error(values: Array) -> Array:
-    T = values.shape[1]
-    return np.zeros(len(values)) if T < 2 else values.std(axis=1, ddof=1) / np.sqrt(T)

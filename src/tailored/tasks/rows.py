@@ -167,6 +167,12 @@ def task_means(values: Array, offsets: NDArray[np.int64]) -> Array:
         return np.where(sizes > 0, segment_sums(values, offsets) / sizes, np.nan)
 
 
+def standard_errors(values: Array) -> Array:
+    """Return the standard errors of means over tasks, the last axis; 0 for one task."""
+    n = values.shape[-1]
+    return np.asarray(values.std(axis=-1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(values.shape[:-1]))
+
+
 def mean_error(losses: Array, offsets: NDArray[np.int64]) -> float:
     """Return the mean over tasks of the mean loss of their rows; infinity instead of NaN, or without rows."""
     means = task_means(losses, offsets)[np.diff(offsets) > 0]

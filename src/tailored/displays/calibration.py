@@ -1,0 +1,156 @@
+"""`CalibrationDisplay`: observed frequencies against predicted probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.validation import check_int
+from ..baselines import class_probabilities
+from ..tasks.episodes import SupportSampling
+from ..tasks.task_set import TaskSet
+from .base import LEGEND, PALETTE, Array, ModelDisplay, shortened
+
+#: Bootstrap samples of tasks.
+N_BOOTSTRAP = 500
+
+
+@dataclass
+class CalibrationDisplay(ModelDisplay):
+    """Reliability diagram: the observed frequency of a class in bins of its predicted probability.
+
+    The bins have equal numbers of rows, but for equal probabilities, which are in one bin.
+
+    Attributes
+    ----------
+    prob_true, prob_pred : arrays (n_bins,)
+        Observed frequency and mean predicted probability of each bin, as in scikit-learn.
+    standard_errors : array (n_bins,)
+        Standard errors of ``prob_true``, from a bootstrap of whole tasks.
+    counts : array (n_bins,)
+        Number of rows of each bin.
+    label : str
+        What has this probability.
+    """
+
+    prob_true: Array
+    prob_pred: Array
+    standard_errors: Array
+    counts: NDArray[np.int64]
+    label: str
+
+    size = (3.9, 3.2)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        learner: Any,
+        tasks: TaskSet,
+        n_support: Any = None,
+        *,
+        n_bins: int = 10,
+        random_state: Any = 0,
+        ax: Any = None,
+    ) -> Self:
+        """Adapt a fitted classifier to some rows of ``tasks`` that it was not fitted to, and predict the others.
+
+        Parameters
+        ----------
+        n_support : float or int, optional
+            Fraction or number of support rows of each task; by default the learner's ``n_support``, or one half.
+        n_bins : int, default=10
+        random_state : int, default=0
+            Samples the support rows, unless the learner's ``order`` takes the first rows, and tasks in the bootstrap.
+        """
+        sampling = SupportSampling.of(learner.n_support if n_support is None else n_support, learner.order)
+        options = {"random_state": random_state, "shuffle": not sampling.in_order}
+        support, query = tasks.support_query(sampling.typical, **options)
+        P = class_probabilities(learner.predict_tasks(query, support))
+        has_codes = tasks.encoding is not None and tasks.encoding.classes
+        y = query.y if has_codes else np.searchsorted(learner.classes_, query.y).astype(float)
+        groups = np.repeat(np.arange(len(query)), query.sizes)
+        return cls._of_classes(P, y, groups, learner.classes_, n_bins=n_bins, ax=ax)
+
+    @classmethod
+    def from_evaluation(cls, evaluation: Any, *, n_bins: int = 10, ax: Any = None) -> Self:
+        """Draw the first method of `tailored.evaluation.evaluate`, with the largest number of support rows."""
+        P = evaluation.predictions[-1]
+        return cls._of_classes(
+            P, evaluation.targets, evaluation.groups, evaluation.classes, n_bins=n_bins, ax=ax
+        )
+
+    @classmethod
+    def _of_classes(cls, P: Array, y: Array, groups: Any, classes: Any, **options: Any) -> Self:
+        """Draw the second of two classes, or all of more."""
+        if len(classes) == 2:
+            return cls.from_predictions(y == 1, P[:, 1], groups=groups, label=str(classes[1]), **options)
+        observed, groups = y[:, None] == np.arange(P.shape[1]), np.repeat(groups, P.shape[1])
+        return cls.from_predictions(observed.ravel(), P.ravel(), groups=groups, label="each class", **options)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true: Any,
+        y_prob: Any,
+        *,
+        groups: Any = None,
+        n_bins: int = 10,
+        label: str = "the class",
+        random_state: int = 0,
+        ax: Any = None,
+    ) -> Self:
+        """Draw predicted probabilities against binary targets.
+
+        Parameters
+        ----------
+        y_true : array (n,)
+            Targets 0 and 1, or booleans.
+        y_prob : array (n,)
+            Predicted probabilities of 1.
+        groups : array (n,), optional
+            Task of each row; by default every row is a task.
+        n_bins : int, default=10
+        label : str
+            What has this probability.
+        random_state : int, default=0
+            Seed of the bootstrap.
+        """
+        y, p = np.asarray(y_true, dtype=float), np.asarray(y_prob, dtype=float)
+        valid = y.ndim == 1 and y.shape == p.shape and len(y) > 0
+        if not valid or not np.isin(y, (0, 1)).all() or not ((p >= 0) & (p <= 1)).all():
+            raise ValueError("y_true, y_prob: expected targets 0 and 1, and a probability for each")
+        edges = np.quantile(p, np.linspace(0.0, 1.0, check_int("n_bins", n_bins, minimum=1) + 1)[1:-1])
+        bins = np.unique(np.searchsorted(edges, p), return_inverse=True)[1]
+        tasks = np.arange(len(y)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+        n_tasks, n_used = int(tasks.max()) + 1, int(bins.max()) + 1
+        # Sums of each task and bin are enough for a bootstrap of whole tasks.
+        cells = tasks * n_used + bins
+        rows, events = (
+            np.bincount(cells, each, n_tasks * n_used).reshape(n_tasks, n_used) for each in (None, y)
+        )
+        rng = np.random.default_rng(random_state)
+        draws = (rng.multinomial(n_tasks, np.full(n_tasks, 1.0 / n_tasks)) for _ in range(N_BOOTSTRAP))
+        with np.errstate(invalid="ignore"):
+            frequencies = np.array([(drawn @ events) / (drawn @ rows) for drawn in draws])
+        counts = rows.sum(axis=0)
+        prob_pred = np.bincount(bins, p) / counts
+        error = np.nanstd(frequencies, axis=0, ddof=1)
+        return cls(events.sum(axis=0) / counts, prob_pred, error, counts, label).plot(ax)
+
+    def _draw(self, ax: Any) -> None:
+        ax.plot([0, 1], [0, 1], color="0.35", linestyle="--", linewidth=1.0, label="perfectly calibrated")
+        low, high = (np.clip(self.prob_true + side * self.standard_errors, 0, 1) for side in (-2.0, 2.0))
+        bars = [self.prob_true - low, high - self.prob_true]
+        style: Any = {"color": PALETTE[0], "marker": "o", "markersize": 5, "capsize": 2}
+        ax.errorbar(self.prob_pred, self.prob_true, bars, label="observed, ± 2 standard errors", **style)
+        top = float(max(self.prob_pred.max(), high.max()))
+        bottom = float(min(self.prob_pred.min(), low.min()))
+        margin = 0.04 * (top - bottom) + 0.01
+        for limits in (ax.set_xlim, ax.set_ylim):
+            limits(max(bottom - margin, -0.02), min(top + margin, 1.02))
+        ax.set_xlabel(f"predicted probability of {shortened(self.label)}")
+        ax.set_ylabel("observed frequency")
+        ax.legend(loc="upper left", **LEGEND)
