@@ -444,3 +444,28 @@ def test_a_table_without_features_fits_a_random_intercept(tmp_path):
     means = frame.groupby("g")["y"].mean()
     table = pd.read_csv(tmp_path / "predictions.csv")
     assert np.corrcoef(table["prediction"], means[groups])[0, 1] > 0.99
+
+
+def test_exposure_is_remembered(tmp_path):
+    rng = np.random.default_rng(0)
+    nest, hours = np.repeat(np.arange(20), 6), rng.uniform(0.5, 3.0, 120).round(2)
+    x = rng.normal(size=(120, 1)).round(3)
+    calls = rng.poisson(hours * np.exp(rng.normal(1.0, 0.3, 20)[nest] + x[:, 0]))
+    frame = pd.DataFrame({"nest": nest, "hours": hours, "calls": calls, "x": x[:, 0]})
+    data, model, out = (tmp_path / name for name in ("owls.csv", "model", "out.csv"))
+    frame.to_csv(data, index=False)
+    roles = ("--task", "nest", "--target", "calls", "--exposure")
+    run("fit", data, *roles, "hours", "--loss", "poisson", "-o", model)
+    run("predict", model, data, "-o", out)
+    learner = EmpiricalBayesLearner(loss="poisson").fit(x, calls, groups=nest, exposure=hours)
+    expected = learner.predict(x, nest, exposure=hours)
+    np.testing.assert_allclose(pd.read_csv(out)["prediction"], expected)
+    done = run("fit", data, *roles, "hours", code=2)
+    assert "--exposure: only counts have one. Add --loss poisson or --loss negative_binomial." in done.stderr
+    done = run("fit", data, *roles, "hour", "--loss", "poisson", code=2)
+    assert f"--exposure: {data} has no column 'hour'. Did you mean 'hours'?" in done.stderr
+    frame.assign(hours=0.0).to_csv(data, index=False)
+    for command in (("fit", data, *roles, "hours", "--loss", "poisson"), ("predict", model, data)):
+        assert "--exposure: row 0 has 0; all must be positive." in run(*command, code=2).stderr
+    frame[["nest", "x"]].to_csv(data, index=False)
+    assert "'hours'" in run("predict", model, data, code=2).stderr

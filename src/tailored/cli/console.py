@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 INTERRUPTED, MISUSED = 130, 2
 #: Options with another name than the argument of the library.
 _OPTIONS = {"frame": "data", "query": "data", "tasks": "data", "supports": "--rows", "n_folds": "--folds"}
-for _name in ("side_info", "side_columns", "support", "features", "varying", "coverage"):
+for _name in ("side_info", "side_columns", "support", "features", "varying", "coverage", "exposure"):
     _OPTIONS[_name] = f"--{_name.replace('_', '-')}"
 
 console = Console()

@@ -57,6 +57,8 @@ _LOSS = (
     "mean of counts. A target that is boolean, or has two or more strings as values, is classified."
 )
 LossName = Annotated[str, typer.Option("--loss", help=_LOSS)]
+_EXPOSURE = "Column with the exposure of counts, a time or an area for example: predicted means are exposure times rate."
+Exposure = Annotated[str | None, typer.Option(metavar="COLUMN", help=_EXPOSURE)]
 _FIRST_ROWS = "The support rows of a task are its first rows, not a random sample."
 FirstRows = Annotated[bool, typer.Option("--first-rows", help=_FIRST_ROWS)]
 _MISSING = "Rows with a missing task, target or feature: error (stop) or drop (leave them out)."
@@ -89,6 +91,7 @@ def fit(
     features: Features = None,
     varying: Varying = None,
     loss: LossName = "squared",
+    exposure: Exposure = None,
     common: Common = False,
     first_rows: FirstRows = False,
     missing: Missing = "error",
@@ -103,7 +106,7 @@ def fit(
     """
     with report_user_errors(missing):
         check_output(out)
-        columns = Columns(task, target, _names(side_columns), _names(features), _names(varying))
+        columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
         learner = _learner(columns, loss, common, first_rows, jobs)
         tasks = (scan_tasks if is_large(data) else read_tasks)(data, columns, side_info, missing)
         classes = _classes(tasks)
@@ -274,6 +277,7 @@ class Columns(NamedTuple):
     side: list[str] | None = None
     features: list[str] | None = None
     varying: list[str] | None = None
+    exposure: str | None = None
 
     @property
     def labels(self) -> list[str]:
@@ -281,8 +285,10 @@ class Columns(NamedTuple):
 
     def check(self, table: Any, path: str) -> None:
         """Raise an error for columns that the table does not have."""
-        options = ("--task", "--target", "--side-columns", "--features", "--varying")
-        for option, names in zip(options, (self.labels, [self.target], *self[2:]), strict=True):
+        options = ("--task", "--target", "--side-columns", "--features", "--varying", "--exposure")
+        exposure = None if self.exposure is None else [self.exposure]
+        names_of_roles = (self.labels, [self.target], *self[2:5], exposure)
+        for option, names in zip(options, names_of_roles, strict=True):
             check_columns(table, names or (), option, path)
 
 
@@ -299,6 +305,7 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
     table = labels.convert(table, columns.labels, "data")
     side = None if side_info is None else _read_by_task(labels, side_info, columns.labels, "--side-info")
     options: dict[str, Any] = {"side_info": side, "side_columns": columns.side, "missing": missing}
+    options["exposure"] = columns.exposure
     options |= {"features": columns.features} if like is None else {"encoding": like.encoding_}
     return TaskSet.from_frame(table, task=columns.task, target=columns.target, **options)
 
@@ -313,6 +320,8 @@ def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str)
         raise UsageError(f"--side-info: {batches}. {advice}")
     if missing != "error":
         raise UsageError(f"--missing: {batches} and must be complete. Filter its rows first.")
+    if columns.exposure is not None:
+        raise UsageError(f"--exposure: {batches}, which counts do not support. Fit to a sample of the tasks.")
     source, task, target = open_large(data, "data", columns.labels), columns.labels[0], columns.target
     return scan(source, task=task, target=target, features=columns.features, side_columns=columns.side)
 
@@ -335,6 +344,8 @@ def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs
     shared, order = "auto" if common else None, "first" if first_rows else "random"
     if loss not in LOSSES:
         raise UsageError(f"--loss: expected {' or '.join(LOSSES)}, got {loss!r}.")
+    if columns.exposure is not None and loss not in LOSSES[2:]:
+        raise UsageError("--exposure: only counts have one. Add --loss poisson or --loss negative_binomial.")
     return EmpiricalBayesLearner(
         loss=loss, common=shared, varying=columns.varying, order=order, n_jobs=n_jobs
     )
@@ -462,7 +473,7 @@ class Predictor(NamedTuple):
         from pyarrow import compute
 
         complete = np.ones(table.num_rows, dtype=bool)
-        for name in (*self.columns, *_feature_columns(self.learner), *more):
+        for name in (*self.columns, *_feature_columns(self.learner), self.learner.encoding_.exposure, *more):
             if name in table.column_names:
                 valid = compute.is_valid(table[name]).combine_chunks()
                 complete &= np.asarray(valid.to_numpy(zero_copy_only=False))

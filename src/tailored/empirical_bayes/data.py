@@ -17,7 +17,7 @@ from ..gaussian.rows import Tasks, statistics_of
 from ..gaussian.side import Group
 from ..losses import Loss
 from ..tasks.episodes import Episodes, SupportSampling
-from ..tasks.rows import Rows, Scaling, clipped, predictions, task_means
+from ..tasks.rows import Rows, Scaling, clipped, overall_mean, predictions, support_means, task_means
 from ..tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
@@ -204,6 +204,7 @@ class TrainingData:
         f = self.predict(query, expected.mean)
         if self.response is None:
             return f
+        f = f if query.exposure is None else f + np.log(query.exposure)
         X, C = self.scaling.dense(query.X), expected.mixture_covariance()
         task = np.repeat(np.arange(len(query)), query.sizes)
         return self.response.mean(f, np.einsum("ij,ijk,ik->i", X, C[task], X))
@@ -223,13 +224,8 @@ class TrainingData:
 
     def task_mean_errors(self, episodes: Episodes, n_tasks: int) -> Array:
         """Return the errors of predicting the mean of the support rows of each task."""
-        support, query = episodes.support, episodes.query
-        overall = float(self.tasks.y.mean()) if len(self.tasks.y) else 0.0
-        means = np.where(support.sizes > 0, task_means(support.y, support.offsets), overall)
-        if self.response is not None:
-            # One more row with the overall mean, because a predicted probability or rate of zero has an infinite loss.
-            means = (support.sizes * means + overall) / (support.sizes + 1.0)
-        prediction = np.repeat(means, query.sizes)
+        sets, is_response = (episodes.support, episodes.query), self.response is not None
+        prediction = support_means(*sets, overall_mean(self.tasks), smooth=is_response)
         return self.errors(episodes, prediction, n_tasks)
 
 

@@ -12,6 +12,7 @@ from ..gaussian.mixture import Mixture
 from ..gaussian.structures import Structure, StructureFitter
 from ..summaries.baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
 from ..summaries.training import OWN, SideSummary, TrainingSummary, summarise_side
+from ..tasks.rows import overall_mean
 from .data import Draw, TrainingData
 from .selection import Candidate, Selection
 
@@ -23,10 +24,9 @@ MAX_WORK = 1e8
 
 def basic_summary(data: TrainingData, errors: Array, task_mean_errors: Array) -> TrainingSummary:
     """Return what every prior has: the numbers of tasks and rows, and errors next to those of the task mean."""
-    y = data.tasks.y
-    mean = float(y.mean()) if len(y) else 0.0
     by_method = {OWN: errors, TASK_MEAN: task_mean_errors} if len(data) > 1 else {}
-    return TrainingSummary(len(data), len(y), mean, data.settings.loss.name, by_method)
+    n_rows, mean = len(data.tasks.y), overall_mean(data.tasks)
+    return TrainingSummary(len(data), n_rows, mean, data.settings.loss.name, by_method)
 
 
 def training_summary(

@@ -12,6 +12,7 @@ from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covari
 from ..tasks.encoding import Encoding
 from ..tasks.reading import positions_of
 from ..tasks.task_set import TaskSet
+from .reading import check_exposure
 from .task_regressor import TaskRegressor, check_calibration
 
 Array = NDArray[np.float64]
@@ -61,7 +62,7 @@ class AdaptedTasks:
         return self.weights_[:, -1] if self._prior.fit_intercept else 0.0 * self.weights_[:, 0]
 
     def predict(self, query: TaskSet) -> Array:
-        """Predict rows of these tasks, which are matched by label; the targets of ``query`` are not used."""
+        """Predict rows of these tasks, which are matched by label, with the exposures of ``query``; its targets are not used."""
         return self._predicted(query, None).prediction
 
     def predict_interval(self, query: TaskSet, coverage: float = 0.9) -> Array:
@@ -95,7 +96,10 @@ class AdaptedTasks:
         covariances = needs_covariances(self._prior, coverage)
         if self._posterior is None or (covariances and not self._posterior.has_covariances):
             self._posterior = adapt_tasks(self._prior, tasks, covariances=covariances)
-        return predict(self._prior, self._posterior, query.X, np.repeat(positions, query.sizes), coverage)
+        if query.exposure is not None:
+            check_exposure(self._prior, query.exposure, len(query.y))
+        rows = query.X, np.repeat(positions, query.sizes)
+        return predict(self._prior, self._posterior, *rows, coverage, exposure=query.exposure)
 
     def _support(self) -> TaskSet:
         if self._tasks is None:

@@ -47,7 +47,9 @@ from ..tasks.task_set import ROW_VALUES, TaskSet
 from .adapted import AdaptedTasks
 from .reading import (
     align_side_info,
+    check_exposure,
     check_names,
+    column_of_exposure,
     encoded_rows,
     prediction_table,
     read_one_task,
@@ -253,8 +255,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def _check_row_values(self, tasks: TaskSet) -> TaskSet:
         for name in ROW_VALUES:
             if getattr(tasks, name) is not None and name not in self._row_values:
-                advice = "leave it out, or use EmpiricalBayesLearner (exposure: with a loss of counts)"
-                raise ValueError(f"{name}: {self!r} cannot use it; {advice}")
+                use = "EmpiricalBayesLearner" + "(loss='poisson') for counts" * (name == "exposure")
+                raise ValueError(f"{name}: {self!r} cannot use it; leave it out, or use {use}")
         return tasks
 
     def _read(
@@ -415,7 +417,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ predicting
 
-    def predict(self, X: Any, groups: Any = None, side_info: Any = None) -> Array:
+    def predict(self, X: Any, groups: Any = None, side_info: Any = None, exposure: Any = None) -> Array:
         """Predict rows of tasks: training tasks by their posterior, other tasks by the prior.
 
         Parameters
@@ -425,6 +427,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             Label of each row's task; can be left out after a fit to one task.
         side_info : optional
             Side information of tasks that are not in the training data; see `TaskSet`.  Missing by default.
+        exposure : array (n,), optional
+            Exposure of counts, which multiplies the rates.  By default the column of `fit` if ``X`` is a frame with it,
+            and 1 otherwise.
         """
         check_is_fitted(self, "prior_")
         if not hasattr(self, "task_posterior_"):
@@ -432,9 +437,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             raise ValueError(f"groups: {fitted}; predict_tasks(query, support=rows) adapts to any task")
         if side_info is not None:
             refuse_side_info(self)
+        exposure = column_of_exposure(self.encoding_, X, exposure)
         X, names = encoded_rows(self, X)
         if names is None:
             X = validated(self, X)
+        exposure = check_exposure(self.prior_, exposure, X.shape[0])
         self.prior_.scaling.check(X, names=self._feature_names)
         self.prior_.warn_far_rows(X, self._feature_names)
         if groups is None:
@@ -452,16 +459,17 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             raise ValueError(f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}")
         positions = positions_of(labels, self.task_labels_)
         prediction, new = np.empty(X.shape[0]), positions < 0
+        known_rows, new_rows = (None if exposure is None else exposure[at] for at in (~new, new))
         if new.any():
             if side_info is None and self.n_side_info_in_:
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
             empty, task = tasks_without_rows(X, labels, new, side_info)
             empty, covariances = align_side_info(self, empty), needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
-            prediction[new] = predict(self.prior_, posterior, X[new], task).prediction
+            prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_rows).prediction
         if not new.all():
-            known = self.task_posterior_
-            prediction[~new] = predict(self.prior_, known, X[~new], positions[~new]).prediction
+            known = self.prior_, self.task_posterior_, X[~new], positions[~new]
+            prediction[~new] = predict(*known, exposure=known_rows).prediction
         return prediction
 
     def predict_tasks(
@@ -473,6 +481,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         task: str | None = None,
         target: str | None = None,
         side_info: Any = None,
+        exposure: str | None = None,
     ) -> Any:
         """Predict rows of many tasks with intervals, and return one table.
 
@@ -493,6 +502,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         side_info : dataframe or mapping, optional
             Side information of the tasks; see `TaskSet.from_frame`.  By default it is read from columns of the query or of
             the support.
+        exposure : str, optional
+            Column of the exposures of counts in query and support; by default that of `TaskSet.from_frame` in `fit`, and
+            1 without any.
 
         Returns
         -------
@@ -508,16 +520,16 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             refuse_side_info(self)
         labels = self.columns_in_["task"] if task is None else task if isinstance(task, str) else tuple(task)
         target = self.columns_in_["target"] if target is None else target
-        tasks, order = read_table(self, query, "query", labels, target, side_info)
+        tasks, order = read_table(self, query, "query", labels, target, side_info, exposure)
         observed = None
         if support is not None:
             if target is None and not isinstance(support, TaskSet):
                 raise ValueError("target: fit did not get a frame; name the target column of support")
-            observed = read_table(self, support, "support", labels, target)[0]
+            observed = read_table(self, support, "support", labels, target, exposure=exposure)[0]
             observed = observed if len(observed) or isinstance(support, TaskSet) else None
         for each in (tasks, observed):
             if each is not None:
-                check_names(self, each)
+                check_names(self, self._check_row_values(each))
         if not len(order):
             return prediction_table(Predicted(*np.zeros((4, 0)))._asdict(), query, order, labels)
         self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
@@ -566,7 +578,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             message = f"coverage: no intervals for {len(tasks)} training tasks: {reason}"
             warnings.warn(message, UserWarning, stacklevel=outside())
         task = np.repeat(positions, tasks.sizes)
-        return predict(self.prior_, self.task_posterior_, tasks.X, task, coverage)
+        rows = self.prior_, self.task_posterior_, tasks.X, task
+        return predict(*rows, coverage, exposure=tasks.exposure)
 
     # ------------------------------------------------------------------ evaluating
 
@@ -630,16 +643,17 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         n_support: float | int | None = None,
         order: str | None = None,
         sample_weight: Any = None,
+        exposure: Any = None,
     ) -> float:
         """Return R² over the query rows after adapting to the support rows of each task.
 
         Every task is adapted on ``n_support`` of its rows and scored on the others; see `task_errors`.
-        ``sample_weight`` weights rows in the score, not in adapting.
+        ``sample_weight`` weights rows in the score, not in adapting.  ``exposure`` is that of counts.
         """
         from sklearn.metrics import r2_score  # slow to import, and only needed here
 
         check_is_fitted(self, "prior_")
-        tasks = self._read(X, y, groups, side_info)
+        tasks = self._read(X, y, groups, side_info, exposure=exposure)
         rng = check_rng(self.random_state)
         same_rng = deepcopy(rng)
         support, query = self._split(tasks, n_support, order, rng)

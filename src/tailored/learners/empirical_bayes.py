@@ -37,7 +37,7 @@ from ..sources.scan import TaskScan
 from ..tasks.episodes import SupportSampling
 from ..tasks.reading import positions_of
 from ..tasks.rows import Scaling, in_content_order
-from ..tasks.task_set import TaskSet
+from ..tasks.task_set import ROW_VALUES, TaskSet
 from .base import MetaLearner
 from .reading import read_tensors, refuse_other_arguments, warn_repeated_numbers
 
@@ -63,7 +63,8 @@ class EmpiricalBayesLearner(MetaLearner):
         What a prediction is: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated q-quantiles
         (`TaskRegressor.predict`).  The model is selected by the same error on held-out tasks.  Medians are posterior means
         plus a shift of the prior mean, which is learned on query rows with the absolute loss.  There is no shift where it
-        does not lower the held-out error, or with fewer than 50 tasks.  Logistic and hinge loss are not supported.
+        does not lower the held-out error, or with fewer than 50 tasks.  "poisson" and "negative_binomial" give means of
+        counts, with the log link.  Logistic and hinge loss are not supported.
     common : None, "auto" or regressor, default=None
         A scikit-learn regressor of all tasks, which reads the columns of X and the encoded side information.  Clones are
         fitted out of fold, tasks are adapted to the residuals, and predictions are sums; ``coef_`` of an adapted model
@@ -145,7 +146,7 @@ class EmpiricalBayesLearner(MetaLearner):
 
     @property
     def _row_values(self) -> tuple[str, ...]:
-        return "sample_weight", "frequency_weight"
+        return ROW_VALUES if self.loss_.name in COUNTS else ROW_VALUES[:2]
 
     @property
     def _takes_classes(self) -> bool:

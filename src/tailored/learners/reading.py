@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._utils.frames import other_columns, read_frame, require_columns
+from .._utils.frames import is_frame, numeric_column, other_columns, read_frame, require_columns
 from .._utils.validation import name_some, numbers_of, outside, refuse_masked, targets_in_objects
 from ..exceptions import SingleTaskWarning
 from ..losses import Loss
+from ..priors.base import Prior
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
-from ..tasks.encoding import as_columns, columns_to_encode
-from ..tasks.reading import LongTable, positions_of, prediction_frame
+from ..tasks.encoding import Encoding, as_columns, columns_to_encode
+from ..tasks.reading import LongTable, check_row_values, positions_of, prediction_frame
 from ..tasks.rows import LIMIT, Scaling
 from ..tasks.task_set import TaskSet, no_tasks
 
@@ -66,6 +68,7 @@ def read_tasks(
             raise ValueError("X: the task set is empty; pass at least one task")
         check_names(learner, tasks, reset=reset)
     elif not reset and (read := encoded_rows(learner, X))[1] is not None:
+        row_values["exposure"] = column_of_exposure(learner.encoding_, X, row_values.get("exposure"))
         tasks = TaskSet(read[0], y, groups, side_info, **row_values).replace(feature_names=read[1])
     else:
         if reset and (columns := columns_to_encode(X)):
@@ -85,6 +88,24 @@ def read_tasks(
         raise ValueError(f"{found} while a minimum of 1 is required. {needed}")
     _check_targets(tasks, learner.loss_)
     return tasks if reset else align_side_info(learner, tasks)
+
+
+def column_of_exposure(encoding: Encoding | None, X: Any, exposure: Any) -> Any:
+    """Return the exposures that were passed, or those of a frame with the column of `fit`; None without any."""
+    if exposure is None and encoding is not None and encoding.exposure is not None and is_frame(X):
+        frame = read_frame(X, "X")
+        if encoding.exposure in frame.columns:
+            return numeric_column(frame[encoding.exposure], "exposure")
+    return exposure
+
+
+def check_exposure(prior: Prior, exposure: Any, n_rows: int) -> NDArray[np.float64] | None:
+    """Return a positive exposure for each row, or None; raise ValueError if the targets are not counts."""
+    if exposure is not None and (prior.response is None or not prior.response.has_intervals):
+        raise ValueError(
+            "exposure: only counts have one (loss='poisson' or 'negative_binomial'); leave it out"
+        )
+    return check_row_values("exposure", exposure, n_rows)
 
 
 def encoded_rows(learner: Any, X: Any) -> tuple[Any, NDArray[Any] | None]:
@@ -241,6 +262,7 @@ def read_one_task(learner: Any, X: Any, y: Any, side_info: Any, **row_values: An
         # Side information is read with one row, which is dropped.
         task = TaskSet(np.zeros((1, learner.n_features_in_)), [0.0], None, side_info).without_rows()
         return align_side_info(learner, task)
+    row_values["exposure"] = column_of_exposure(learner.encoding_, X, row_values.get("exposure"))
     has_values = any(value is not None for value in row_values.values())
     clean = None if has_values else _clean_task(X, y, side_info, learner.n_features_in_, scaling)
     if clean is None:
@@ -276,15 +298,21 @@ def read_tensors(
 
 
 def read_table(
-    learner: Any, data: Any, name: str, task: Any, target: str | None, side_info: Any = None
+    learner: Any,
+    data: Any,
+    name: str,
+    task: Any,
+    target: str | None,
+    side_info: Any = None,
+    exposure: str | None = None,
 ) -> tuple[TaskSet, NDArray[np.intp]]:
     """Return the rows of a frame or task set as tasks; row i of the tasks is row ``order[i]`` of the frame.
 
     The frame ``name`` is "query", which has no targets, or "support".
     """
     if isinstance(data, TaskSet):
-        has_it = "a TaskSet has its own side_info; leave it out, or pass a frame"
-        refuse_other_arguments(has_it, side_info=side_info)
+        has_it = "a TaskSet has its own {name}; leave it out, or pass a frame"
+        refuse_other_arguments(has_it, side_info=side_info, exposure=exposure)
         return data, np.arange(len(data.y))
     if task is None:
         raise ValueError(f"task: the learner was not fitted on a frame; name the label column of {name}")
@@ -297,7 +325,7 @@ def read_table(
     elif features is not None:
         columns = list(features)
     else:
-        columns = other_columns(frame.columns, (*as_columns(task), target, *side))
+        columns = other_columns(frame.columns, (*as_columns(task), target, exposure, *side))
         if len(columns) != n_features:
             given = f"{len(columns)}: {name_some(columns, 12)}"
             raise ValueError(f"{name}: expected {n_features} feature columns as in fit, got {given}")
@@ -306,7 +334,8 @@ def read_table(
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
     features = columns if encoding is None else None
-    rows = LongTable(data, task, target, features, side_info, side or None, encoding).read()
+    table = LongTable(data, task, target, features, side_info, side or None, encoding)
+    rows = replace(table, row_columns={"exposure": exposure}).read()
     return TaskSet.from_grouped(*rows), np.argsort(rows.grouping.codes, kind="stable")
 
 

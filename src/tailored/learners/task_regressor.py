@@ -34,7 +34,7 @@ from ..tasks.encoding import Encoding
 from ..tasks.rows import Scaling, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
-from .reading import validated
+from .reading import check_exposure, column_of_exposure, validated
 
 Array = NDArray[np.float64]
 
@@ -148,7 +148,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         self.clip_ = prior.clip
         self._store(posterior)
 
-    def update(self, X: Any, y: Any) -> Self:
+    def update(self, X: Any, y: Any, *, exposure: Any = None) -> Self:
         """Add further rows of the task to an adapted model.
 
         The result is that of `adapt` for all rows at once.  Models of `EmpiricalBayesLearner` keep second moments of their
@@ -159,12 +159,14 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         ----------
         X, y : arrays (n, d), (n,)
             The further rows.
+        exposure : array (n,), optional
+            Their exposures, if the targets are counts; see `predict`.
         """
         check_is_fitted(self, "coef_")
         if self._support is None:
             advice = "call fit with all rows, or use adapt of a meta-learner, whose models can be updated"
             raise ValueError(f"update: this model was fitted by fit, which does not keep rows; {advice}")
-        X = self._inputs(X)
+        X, exposure = self._inputs(X, exposure)
         y = check_target(y, X.shape[0])
         check_finite(y, "y")
         if not len(y):
@@ -172,7 +174,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         self._prior.scaling.check(X, y)
         get_loss(self.loss).check_targets(y)
         with single_threaded_blas():
-            self._adapt(self._prior, self._prior.extend(self._support, X, y))
+            self._adapt(self._prior, self._prior.extend(self._support, X, y, exposure))
         return self
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -259,8 +261,15 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ predicting
 
-    def _inputs(self, X: Any) -> Any:
-        """Return rows checked against those of `fit`; columns of tables are found by name."""
+    def _inputs(self, X: Any, exposure: Any) -> tuple[Any, Array | None]:
+        """Return rows and exposures, checked; columns of tables are found by name."""
+        if exposure is not None or self._encoding is not None:
+            exposure = column_of_exposure(self._encoding, X, exposure)
+        X = self._rows(X)
+        return X, None if exposure is None else check_exposure(self._prior, exposure, X.shape[0])
+
+    def _rows(self, X: Any) -> Any:
+        """Return rows checked against those of `fit`."""
         d, scaling = self.n_features_in_, self._prior.scaling
         if self._encoding is not None:
             X = self._encoding.encode_rows(X)
@@ -284,16 +293,17 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         scaling.check(X, names=getattr(self, "feature_names_in_", None))
         return X
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any, exposure: Any = None) -> Array:
         """Predict ``X @ coef_ + intercept_``, plus the shared regressor where the learner has one, clipped on request.
 
         These are decision values for classification losses.  A model of `EmpiricalBayesLearner` with a pinball loss adds
-        the calibrated multiple of each row's standard deviation that makes the prediction a quantile.
+        the calibrated multiple of each row's standard deviation that makes the prediction a quantile.  Models of counts
+        predict their mean, which is ``exposure`` (n,) times the rate; see `MetaLearner.predict`.
         """
         check_is_fitted(self, "coef_")
-        return self._predicted(self._inputs(X), None).prediction
+        return self._predicted(*self._inputs(X, exposure), None).prediction
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
+    def predict_interval(self, X: Any, coverage: float = 0.9, exposure: Any = None) -> Array:
         """Predict intervals that contain the target of a new row with probability ``coverage``.
 
         Conformal over tasks: coverage is marginal over new rows of new tasks from the population of the calibration
@@ -304,6 +314,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         X : array (n, d)
         coverage : float, default=0.9
             Between 0 and 1.
+        exposure : array (n,), optional
+            See `predict`.
 
         Returns
         -------
@@ -315,10 +327,10 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "coef_")
         check_fraction("coverage", coverage)
         check_calibration(self._prior, "predict_interval")
-        found = self._predicted(self._inputs(X), coverage)
+        found = self._predicted(*self._inputs(X, exposure), coverage)
         return np.stack([found.lower, found.upper], axis=1)
 
-    def predict_std(self, X: Any) -> Array:
+    def predict_std(self, X: Any, exposure: Any = None) -> Array:
         """Predict the standard deviation of a new target at each row about ``X @ coef_ + intercept_``.
 
         It combines the task's noise and the uncertainty of its weights, calibrated on the errors of held-out tasks.
@@ -326,9 +338,9 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         check_is_fitted(self, "coef_")
         check_calibration(self._prior, "predict_std")
         # Any coverage: the standard deviation does not depend on it, and quantiles near the median are always known.
-        return self._predicted(self._inputs(X), 0.01).std
+        return self._predicted(*self._inputs(X, exposure), 0.01).std
 
-    def _predicted(self, X: Any, coverage: float | None) -> Predicted:
+    def _predicted(self, X: Any, exposure: Array | None, coverage: float | None) -> Predicted:
         self._prior.warn_far_rows(X, getattr(self, "feature_names_in_", None))
         if needs_covariances(self._prior, coverage) and not self._posterior.has_covariances:
             assert self._support is not None
@@ -337,7 +349,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 self._posterior = self._prior.adapt(self._support, covariances=True)
         with single_threaded_products(*X.shape):
-            return predict(self._prior, self._posterior, X, np.zeros(X.shape[0], dtype=np.intp), coverage)
+            task = np.zeros(X.shape[0], dtype=np.intp)
+            return predict(self._prior, self._posterior, X, task, coverage, exposure=exposure)
 
     # ------------------------------------------------------------------ saving
 

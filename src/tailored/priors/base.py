@@ -306,15 +306,13 @@ class Prior(Record, ABC):
         """Return what has to be kept of a set of one task: a copy of its rows."""
         return task.replace(X=task.X.copy(), y=task.y.copy(), encoding=None)
 
-    def extend(self, support: Support, X: Any, y: Array) -> Support:
+    def extend(self, support: Support, X: Any, y: Array, exposure: Array | None = None) -> Support:
         """Return the support with further rows, in the user's units."""
         assert isinstance(support, TaskSet)
-        targets = np.concatenate([support.y, y])
-        if support.is_sparse:
-            stacked = sparse.vstack([support.X, sparse.csr_array(X)], format="csr")
-        else:
-            stacked = np.concatenate([support.X, dense(X)])
-        return support.replace(X=stacked, y=targets, offsets=np.array([0, len(targets)]))
+        rows = sparse.csr_array(X, copy=True) if support.is_sparse else dense(X).copy()
+        values = {"sample_weight": None, "frequency_weight": None, "exposure": exposure}
+        more = support.replace(X=rows, y=y.copy(), offsets=np.array([0, len(y)]), **values)
+        return TaskSet.merge([support, more])
 
     def adapt(self, support: Support, *, covariances: bool) -> Posterior:
         """Return the posterior of one task from its support."""
@@ -442,7 +440,8 @@ def predict_blocks(
     def work(start: int, stop: int) -> None:
         posterior = prior.posterior(support[start:stop], covariances=covariances, n_jobs=n_jobs)
         rows, task = _rows_of_block(query, start, stop)
-        block = predict(prior, posterior, query.X[rows], task, coverage, multiples[start:stop])
+        exposure = None if query.exposure is None else query.exposure[rows]
+        block = predict(prior, posterior, query.X[rows], task, coverage, multiples[start:stop], exposure)
         for column, values in zip(out, block, strict=True):
             column[rows] = values
 
@@ -464,17 +463,19 @@ def predict(
     task: Index,
     coverage: float | None = None,
     multiples: Array | None = None,
+    exposure: Array | None = None,
 ) -> Predicted:
     """Predict rows X (n, ..) of the tasks at the positions ``task`` (n,) of the posterior.
 
     Without a calibration or without covariances there are no intervals.  ``multiples`` are those of `_multiples`, if they
-    were computed before.
+    were computed before.  ``exposure`` (n,) multiplies the rates of counts.
     """
     centre = products(X, posterior.weights, task, prior.fit_intercept)
     if prior.regressor is not None:
         centre += prior.regressor.predict(X, posterior.shared_inputs[task], posterior.folds[task])
     unknown = np.full(len(centre), np.nan)
     if prior.response is not None:
+        centre = centre if exposure is None else centre + np.log(exposure)
         return _predict_response(prior, posterior, centre, X, task, coverage)
     calibration = prior.calibration
     if calibration is None or not needs_covariances(prior, coverage) or not posterior.has_covariances:

@@ -172,9 +172,9 @@ class MixturePrior(Prior):
         inputs = np.zeros((1, 0)) if self.regressor is None else self.regressor.encode(task)
         return ReducedRows(X, y, n, np.zeros((1, 0)) if side is None else side, inputs)
 
-    def extend(self, support: Support, X: Any, y: Array) -> Support:
+    def extend(self, support: Support, X: Any, y: Array, exposure: Array | None = None) -> Support:
         if isinstance(support, TaskSet):
-            return super().extend(support, X, y)
+            return super().extend(support, X, y, exposure)
         if self.regressor is not None:
             y = y - self.regressor.predict(X, np.repeat(support.shared_inputs, X.shape[0], axis=0))
         rows = np.concatenate([support.X, self.scaling.dense(X)])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian.mixture import Mixture, Want
-from ..gaussian.rows import statistics_of
+from ..gaussian.mixture import Mixture
 from ..losses import Loss
 from ..priors.base import Prior, predict_blocks
-from ..tasks.rows import clipped, predictions, task_means
+from ..priors.mixture import MixturePrior
+from ..tasks.rows import support_means, task_means
 from ..tasks.task_set import TaskSet
 from .training import OWN, TrainingSummary
 
@@ -28,22 +29,18 @@ def baseline_predictions(
 
     Ridge penalty and mixed model come from the training summary; they are left out if it does not have them.
     """
-    own = np.where(support.sizes > 0, task_means(support.y, support.offsets), training.target_mean)
-    by_method = {TASK_MEAN: np.repeat(own, query.sizes)}
+    own = support_means(support, query, training.target_mean, smooth=prior.response is not None)
+    by_method = {TASK_MEAN: own}
     models, d = dict[str, Mixture](), prior.n_weights
     if training.ridge is not None:
         models[RIDGE] = Mixture(np.ones(1), np.zeros((1, d)), training.ridge * np.eye(d)[None], 1.0)
-    if training.mixed_model is not None and prior.mixture is not None:
+    if training.mixed_model is not None:
         models[MIXED_MODEL] = training.mixed_model
     # With a shared regressor they were fitted to the residuals, so their predictions are not comparable.
-    if prior.regressor is not None or not models:
-        return by_method
-    side = None if prior.side is None else prior.side(support)
-    statistics = statistics_of(support, prior.scaling, side)
-    rows = prior.scaling.rows(query)
-    for name, baseline in models.items():
-        means = statistics.posterior(baseline, Want(means=True)).mean
-        by_method[name] = clipped(prior.scaling.raw_predictions(predictions(rows, means)), prior.clip)
+    if prior.regressor is None and isinstance(prior, MixturePrior):
+        for name, baseline in models.items():
+            other = replace(prior, model=baseline, shifts=(), calibration=None, quantile=None)
+            by_method[name] = predict_blocks(other, support, query).prediction
     return by_method
 
 

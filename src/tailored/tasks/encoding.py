@@ -229,6 +229,8 @@ class Encoding(Record):
         Why rows of the table were dropped, and how many.
     classes : tuple of str or bool
         Values of a target that is not numeric, sorted; such a target is read as their positions.
+    exposure : str or None
+        The column of the exposures of counts.
     """
 
     task: TaskColumns | None
@@ -237,6 +239,7 @@ class Encoding(Record):
     side_info: tuple[ColumnEncoding, ...] = ()
     dropped: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     classes: tuple[str | bool, ...] = ()
+    exposure: str | None = None
 
     def restore(self) -> None:
         for columns in (self.features, self.side_info):
@@ -299,7 +302,7 @@ class Encoding(Record):
             return X
         values = self.encode_features(frame)
         columns = [column.name for column in (*self.features, *self.side_info)]
-        unused = other_columns(frame.columns, (*columns, self.target, *self.task_columns))
+        unused = other_columns(frame.columns, (*columns, self.target, self.exposure, *self.task_columns))
         if unused:
             known = f"the features are {name_some([column.name for column in self.features], 12)}. Drop it."
             column = f"the column {name_some(unused)}, which was not a feature in training"

@@ -473,7 +473,7 @@ class TaskRows(NamedTuple):
     side: SideInfo
     names: np.ndarray
     encoding: Encoding
-    row_values: dict[str, np.ndarray | None]
+    row_values: Mapping[str, np.ndarray | None]
 
 
 @dataclass(frozen=True)
@@ -502,8 +502,8 @@ class LongTable:
             raise ValueError("side_info and side_columns exclude each other: join them in one frame first.")
         task = check_columns(data, "task", as_columns(self.task))
         roles = task + check_columns(data, "target", [] if self.target is None else [self.target], task)
-        for role, name in self.row_columns.items():
-            roles = roles + check_columns(data, role, [] if name is None else [name], roles)
+        for role, name in self._row_columns.items():
+            roles = roles + check_columns(data, role, [name], roles)
         side_names = check_columns(data, "side_columns", self.side_columns or [], roles)
         names = self._feature_columns(data, roles, side_names)
         dropped: tuple[tuple[str, int], ...] = ()
@@ -527,13 +527,18 @@ class LongTable:
         if self.target is not None:
             encoding, y = encoding.encode_target(data[self.target], self.encoding is None)
         row_values = {
-            role: None
-            if name is None
-            else check_row_values(role, numeric_column(data[name], role), len(data))
-            for role, name in self.row_columns.items()
+            role: check_row_values(role, numeric_column(data[name], role), len(data))
+            for role, name in self._row_columns.items()
         }
-        encoding = replace(encoding, dropped=dropped)
+        encoding = replace(encoding, dropped=dropped, exposure=self._row_columns.get("exposure"))
         return TaskRows(X, y, grouping, side, encoding.feature_names, encoding, row_values)
+
+    @property
+    def _row_columns(self) -> dict[str, str]:
+        """Columns with optional values of rows; the exposure is by default that of the encoding."""
+        named = {} if self.encoding is None else {"exposure": self.encoding.exposure}
+        named |= {role: name for role, name in self.row_columns.items() if name is not None}
+        return {role: name for role, name in named.items() if name is not None}
 
     def _feature_columns(self, data: Frame, roles: list[str], side_names: list[str]) -> list[str]:
         if self.encoding is not None:
@@ -561,8 +566,8 @@ class LongTable:
         keep, dropped = np.ones(len(data), dtype=bool), []
         reasons = [(f"no {name!r}, the task", name) for name in as_columns(self.task)]
         reasons += [(f"no {self.target!r}, the target", self.target)] if self.target is not None else []
-        given = [name for name in self.row_columns.values() if name is not None]
-        reasons += [(f"no {name!r}", name) for name in [*given, *names] if name in data.columns]
+        others = [*self._row_columns.values(), *names]
+        reasons += [(f"no {name!r}", name) for name in others if name in data.columns]
         for reason, name in reasons:
             incomplete = keep & is_null(data[name])
             if incomplete.any():

@@ -173,6 +173,25 @@ def standard_errors(values: Array) -> Array:
     return np.asarray(values.std(axis=-1, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(values.shape[:-1]))
 
 
+def overall_mean(tasks: TaskSet) -> float:
+    """Return the mean of all targets, or their rate per unit of exposure; 0 without rows."""
+    total = float(len(tasks.y) if tasks.exposure is None else tasks.exposure.sum())
+    return float(tasks.y.sum()) / total if total else 0.0
+
+
+def support_means(support: TaskSet, query: TaskSet, overall: float, *, smooth: bool) -> Array:
+    """Predict query rows by the mean (or rate) of the support rows of the same task; ``overall`` without any.
+
+    ``smooth`` adds a row with the overall mean: a predicted probability or rate of zero has an infinite loss.
+    """
+    observed, asked = (np.ones(len(t.y)) if t.exposure is None else t.exposure for t in (support, query))
+    more = float(asked.mean()) if smooth and len(asked) else 0.0
+    totals = segment_sums(observed, support.offsets) + more
+    sums = segment_sums(support.y, support.offsets) + more * overall
+    rates = np.divide(sums, totals, np.full(len(sums), overall), where=totals > 0)
+    return np.asarray(np.repeat(rates, query.sizes) * asked)
+
+
 def mean_error(losses: Array, offsets: NDArray[np.int64]) -> float:
     """Return the mean over tasks of the mean loss of their rows; infinity instead of NaN, or without rows."""
     means = task_means(losses, offsets)[np.diff(offsets) > 0]

@@ -1,0 +1,155 @@
+"""Rates: the mean of a count is exposure times rate."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tailored import ConditionalLearner, EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, load
+
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
+
+T, N = 30, 6
+RNG = np.random.default_rng(0)
+GROUPS = np.repeat(np.arange(T), N)
+EXPOSURE = RNG.uniform(0.2, 5.0, T * N)
+X = RNG.normal(size=(T * N, 1))
+RATES = np.exp(0.5 + 0.3 * X[:, 0] + RNG.normal(0.0, 0.7, T)[GROUPS])
+Y = RNG.poisson(EXPOSURE * RATES).astype(float)
+FRAME = pd.DataFrame({"g": GROUPS, "x": X[:, 0], "time": EXPOSURE, "y": Y})
+
+
+@pytest.fixture(scope="module", params=["poisson", "negative_binomial"])
+def learner(request, short_fits_in_module):
+    one = EmpiricalBayesLearner(loss=request.param, varying=[])
+    return one.fit(TaskSet.from_frame(FRAME, task="g", target="y", exposure="time"))
+
+
+def test_the_posterior_is_that_of_counts_with_known_exposures(short_fits_in_module):
+    none = np.zeros((T * N, 0))
+    learner = EmpiricalBayesLearner(loss="poisson").fit(none, Y, groups=GROUPS, exposure=EXPOSURE)
+    b, W = learner.prior_.model.means[0, 0], learner.prior_.model.covariances[0, 0, 0]
+    y, e = np.array([3.0, 0.0, 9.0]), np.array([0.5, 0.1, 4.0])
+    f = np.linspace(b - 8 * np.sqrt(W), b + 8 * np.sqrt(W), 20001)
+    density = np.exp(y.sum() * f - e.sum() * np.exp(f) - 0.5 * (f - b) ** 2 / W)
+    model = learner.adapt(np.zeros((3, 0)), y, exposure=e)
+    np.testing.assert_allclose(model.intercept_, (density @ f) / density.sum(), atol=1e-5)
+    # The rows of a task without features can be merged.
+    one = learner.adapt(np.zeros((1, 0)), [y.sum()], exposure=[e.sum()])
+    np.testing.assert_allclose(model.intercept_, one.intercept_, atol=1e-5)
+
+
+def test_a_fit_to_merged_rows_has_the_same_prior(short_fits_in_module):
+    sums = [np.bincount(GROUPS, weights=values) for values in (Y, EXPOSURE)]
+    one, merged = (EmpiricalBayesLearner(loss="poisson", varying=[]) for _ in range(2))
+    one.fit(np.zeros((T * N, 0)), Y, groups=GROUPS, exposure=EXPOSURE)
+    merged.fit(np.zeros((T, 0)), sums[0], groups=np.arange(T), exposure=sums[1])
+    np.testing.assert_allclose(one.prior_.model.means, merged.prior_.model.means, atol=2e-3)
+    np.testing.assert_allclose(one.prior_.model.covariances, merged.prior_.model.covariances, rtol=2e-2)
+
+
+def test_means_are_proportional_to_the_exposure(learner):
+    model, twice = learner.adapt(X[:4], Y[:4], exposure=EXPOSURE[:4]), np.full(3, 2.0)
+    rate = model.predict(X[:3])
+    np.testing.assert_allclose(model.predict(X[:3], exposure=twice), 2.0 * rate, rtol=1e-12)
+    rates = learner.predict(FRAME[["x"]][:9], GROUPS[:9])
+    np.testing.assert_allclose(
+        learner.predict(FRAME[["x"]][:9], GROUPS[:9], exposure=np.full(9, 2.0)), 2.0 * rates
+    )
+    # A rate twice as high is an intercept higher by log 2, or twice the exposure.
+    shifted = learner.adapt(X[:4], Y[:4], exposure=EXPOSURE[:4])
+    shifted._posterior.weights[0, -1] += np.log(2.0)
+    np.testing.assert_array_equal(
+        model.predict_interval(X[:3], exposure=twice), shifted.predict_interval(X[:3])
+    )
+    np.testing.assert_allclose(model.predict_std(X[:3], twice), shifted.predict_std(X[:3]))
+    many = learner.adapt_many(FRAME[["x"]][:4], Y[:4], groups=GROUPS[:4], exposure=EXPOSURE[:4])
+    query = TaskSet(X[:3], np.zeros(3), GROUPS[:3], exposure=twice)
+    np.testing.assert_allclose(many.predict(query), 2.0 * rate)
+
+
+def test_the_unit_of_the_exposure_shifts_the_intercept(learner):
+    hours = learner.adapt(X[:4], Y[:4], exposure=EXPOSURE[:4])
+    tasks = TaskSet.from_frame(FRAME.assign(time=60.0 * EXPOSURE), task="g", target="y", exposure="time")
+    other = EmpiricalBayesLearner(loss=learner.loss, varying=[]).fit(tasks)
+    minutes = other.adapt(X[:4], Y[:4], exposure=60.0 * EXPOSURE[:4])
+    np.testing.assert_allclose(minutes.intercept_, hours.intercept_ - np.log(60.0), atol=1e-3)
+    np.testing.assert_allclose(minutes.coef_, hours.coef_, atol=1e-3)
+    np.testing.assert_allclose(other.validation_error_, learner.validation_error_, rtol=1e-3)
+
+
+def test_tables_use_the_column_of_fit(learner, tmp_path):
+    learner.save(tmp_path / "model")
+    learner = load(tmp_path / "model")
+    new = FRAME.assign(g=FRAME["g"] + 100)
+    support, query = new[new.index % N < 2], new[new.index % N >= 2]
+    found = learner.predict_tasks(query, support)
+    columns = {"task": "g", "target": "y", "exposure": "time", "encoding": learner.encoding_}
+    sets = [TaskSet.from_frame(part, **columns) for part in (query, support)]
+    np.testing.assert_allclose(found["prediction"], learner.predict_tasks(*sets)["prediction"])
+    ones = learner.predict_tasks(query.assign(one=1.0), support.assign(one=support["time"]), exposure="one")
+    rates = found["prediction"] / query["time"]
+    np.testing.assert_allclose(ones["prediction"], rates)
+    # Frames with the column need no argument.
+    first = support[support["g"] == 100]
+    model, rows = learner.adapt(first, first["y"]), query[query["g"] == 100]
+    np.testing.assert_allclose(model.predict(rows), found["prediction"][:4])
+    np.testing.assert_allclose(model.predict(rows[["x"]]), rates[:4])
+    np.testing.assert_allclose(model.predict(rows[["x"]], rows["time"]), found["prediction"][:4])
+    training = learner.predict_tasks(FRAME, coverage=None)["prediction"]
+    np.testing.assert_allclose(learner.predict(FRAME, GROUPS), training)
+
+
+def test_updates_take_exposures(learner):
+    at_once = learner.adapt(X[:5], Y[:5], exposure=EXPOSURE[:5])
+    model = learner.adapt(X[:2], Y[:2], exposure=EXPOSURE[:2])
+    model.update(X[2:5], Y[2:5], exposure=EXPOSURE[2:5])
+    np.testing.assert_allclose(model.coef_, at_once.coef_, rtol=1e-10)
+    first_one = learner.adapt(X[:2], Y[:2]).update(X[2:5], Y[2:5], exposure=EXPOSURE[2:5])
+    exposure = np.append([1.0, 1.0], EXPOSURE[2:5])
+    np.testing.assert_allclose(first_one.coef_, learner.adapt(X[:5], Y[:5], exposure=exposure).coef_)
+
+
+def test_scores_and_baselines_use_exposures(learner):
+    tasks = TaskSet(X, Y, GROUPS, exposure=EXPOSURE)
+    score = learner.score(FRAME[["x"]], Y, groups=GROUPS, exposure=EXPOSURE)
+    assert score == learner.score(tasks) > learner.score(tasks.replace(exposure=None)) + 0.1
+    errors = learner.summary(tasks, n_support=3).tables["errors"].columns
+    by_method = dict(zip(errors["method"], errors["error"], strict=True))
+    support, query = tasks.support_query(3, random_state=learner.random_state)
+    rate = (support.y.reshape(T, 3).sum(1) + query.exposure.mean() * Y.sum() / EXPOSURE.sum()) / (
+        support.exposure.reshape(T, 3).sum(1) + query.exposure.mean()
+    )
+    p = np.repeat(rate, 3) * query.exposure
+    deviance = 2.0 * (np.where(query.y > 0, query.y * np.log(np.maximum(query.y, 1) / p), 0.0) - query.y + p)
+    assert by_method["task mean"] == pytest.approx(0.5 * deviance.mean())
+    assert by_method["this learner"] < by_method["task mean"]
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
+def test_exposures_must_be_positive(learner, bad):
+    values = EXPOSURE.copy()
+    values[3] = bad
+    with pytest.raises(ValueError, match=f"exposure: row 3 has {bad:g}; all must be positive"):
+        EmpiricalBayesLearner(loss="poisson").fit(X, Y, groups=GROUPS, exposure=values)
+    with pytest.raises(ValueError, match="exposure: row 3"):
+        learner.predict(FRAME[["x"]], GROUPS, exposure=values)
+    with pytest.raises(ValueError, match="exposure: row 3"):
+        learner.predict_tasks(FRAME.assign(time=values))
+
+
+def test_other_targets_have_no_exposure(learner):
+    tasks = TaskSet(X, (Y > 1).astype(float), GROUPS, exposure=EXPOSURE)
+    for other in (EmpiricalBayesLearner(), EmpiricalBayesClassifier(), ConditionalLearner()):
+        with pytest.raises(
+            ValueError, match=r"exposure: .* cannot use it; .* EmpiricalBayesLearner\(loss='poisson'\)"
+        ):
+            other.fit(tasks)
+    squared = EmpiricalBayesLearner(varying=[]).fit(X, Y, groups=GROUPS)
+    for call in (
+        squared.adapt(X[:3], Y[:3]).predict,
+        lambda rows, exposure: squared.predict(rows, GROUPS[:3], None, exposure),
+    ):
+        with pytest.raises(ValueError, match="exposure: only counts have one"):
+            call(X[:3], exposure=EXPOSURE[:3])
+    with pytest.raises(ValueError, match=r"exposure.*'time'"):
+        learner.predict_tasks(FRAME.drop(columns="time"))
