@@ -10,7 +10,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from tailored import EmpiricalBayesLearner, TaskSet
+from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
+from tailored.baselines import Constant
+from tailored.displays import CalibrationDisplay
 from tailored.evaluation import evaluate, usual_methods
 from tailored.report import page as report_page
 from tailored.report import write_report
@@ -128,6 +130,39 @@ def test_many_tasks_are_sampled_for_the_evaluation(tasks, learner, evaluation, t
     assert sampled == [20]
     assert "A random sample of 20 of the 40 tasks was evaluated." in text
     assert len(re.findall('<figure data-task="', text)) == 1
+
+
+@pytest.mark.parametrize(("n_classes", "loss"), [(2, None), (3, None), (0, "poisson")])
+def test_pages_of_classes_and_counts(tasks, n_classes, loss, tmp_path, monkeypatch):
+    """Classes have a figure of their calibration, counts one of the coverage; two classes and counts have all sections."""
+    monkeypatch.setattr(report_page, "MAX_TASK_FIGURES", 1)
+    tasks = tasks[:20]
+    bins = np.quantile(tasks.y, np.arange(1, n_classes) / n_classes) if n_classes else np.arange(1.0, 9.0)
+    tasks = tasks.replace(y=2.0 + np.searchsorted(bins, tasks.y))
+    learner = EmpiricalBayesClassifier() if n_classes else EmpiricalBayesLearner(loss=loss)
+    learner.fit(tasks)
+    methods = {"tailored": learner, "constant": Constant(loss or "bernoulli")}
+    found = evaluate(tasks, methods, supports=[0, 5], n_folds=2, loss=loss or "squared")
+    text = write_report(learner, tasks, tmp_path / "page.html", evaluation=found).read_text()
+    reader = Reader()
+    reader.feed(text)
+    assert not reader.open
+    assert not reader.closed_wrongly
+    assert ("effects" in reader.ids) == ("tasks" in reader.ids) == (n_classes != 3)
+    for name, values in found.by_name.items():
+        assert f"Mean {name} by number of support rows" in text
+        for value in values.mean(axis=2).ravel():
+            assert f"<td>{value:.4g} ± " in text
+    if n_classes:
+        observed = "3.0" if n_classes == 2 else "each class"
+        drawn = CalibrationDisplay.from_evaluation(found)
+        gap = 100 * np.abs(drawn.prob_true - drawn.prob_pred).max()
+        start = f"the observed frequency of {observed} differs from its predicted probability by at most {gap:.1f} "
+        assert start in text
+        assert 'alt="Observed frequency against predicted probability"' in text
+    else:
+        assert "The 90 % prediction intervals contain" in text
+        assert 'alt="Coverage by number of support rows"' in text
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")

@@ -474,7 +474,9 @@ class PooledRegression(Baseline):
         from sklearn.preprocessing import StandardScaler
 
         loss = find_loss(self.loss)
-        self.classes_ = class_codes(tasks) if isinstance(loss, Bernoulli) else None
+        names = () if tasks.encoding is None else tasks.encoding.classes
+        classes = np.arange(float(len(names))) if names else np.unique(tasks.y)
+        self.classes_ = classes if isinstance(loss, Bernoulli) else None
         y, weights, _ = self._targets(tasks)
         # Half an observation of each class, or half an event: no frequency and no mean is 0.
         if self.classes_ is None:
@@ -547,10 +549,10 @@ def find_loss(loss: Any) -> Loss:
     return RESPONSES[loss]() if isinstance(loss, str) and loss in RESPONSES else get_loss(loss)
 
 
-def class_codes(tasks: TaskSet) -> Array:
-    """Return the targets of the classes: positions if a table has classes, and all values otherwise."""
-    classes = () if tasks.encoding is None else tasks.encoding.classes
-    return np.arange(float(len(classes))) if classes else np.unique(tasks.y)
+def class_positions(tasks: TaskSet, classes: Any) -> Array:
+    """Return the positions of the targets among sorted classes; the targets of a table with classes are these already."""
+    is_encoded = tasks.encoding is not None and tasks.encoding.classes
+    return tasks.y if is_encoded else np.searchsorted(classes, tasks.y).astype(float)
 
 
 def class_probabilities(table: Any) -> Array:

@@ -22,7 +22,7 @@ from .baselines import (
     BASELINES,
     RESPONSE_BASELINES,
     Baseline,
-    class_codes,
+    class_positions,
     class_probabilities,
     find_loss,
     scores,
@@ -194,9 +194,8 @@ def evaluate(
     check_fraction("coverage", coverage)
     classes: tuple[Any, ...] = () if tasks.encoding is None else tasks.encoding.classes
     if classes or any(map(is_classifier, (methods or {}).values())):
-        codes = class_codes(tasks)
-        loss, classes = Bernoulli(), classes or tuple(codes.tolist())
-        tasks = tasks.replace(y=np.searchsorted(codes, tasks.y).astype(float))
+        loss, classes = Bernoulli(), classes or tuple(np.unique(tasks.y).tolist())
+        tasks = tasks.replace(y=class_positions(tasks, classes))
     measure = find_loss(loss)
     methods = usual_methods(loss) if methods is None else dict(methods)
     # Folds and rows are drawn by position, and the order of tasks must not matter.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.validation import check_int
-from ..baselines import class_probabilities
+from ..baselines import class_positions, class_probabilities
 from ..tasks.episodes import SupportSampling
 from ..tasks.task_set import TaskSet
 from .base import LEGEND, PALETTE, Array, ModelDisplay, shortened
@@ -69,8 +69,7 @@ class CalibrationDisplay(ModelDisplay):
         options = {"random_state": random_state, "shuffle": not sampling.in_order}
         support, query = tasks.support_query(sampling.typical, **options)
         P = class_probabilities(learner.predict_tasks(query, support))
-        has_codes = tasks.encoding is not None and tasks.encoding.classes
-        y = query.y if has_codes else np.searchsorted(learner.classes_, query.y).astype(float)
+        y = class_positions(query, learner.classes_)
         groups = np.repeat(np.arange(len(query)), query.sizes)
         return cls._of_classes(P, y, groups, learner.classes_, n_bins=n_bins, ax=ax)
 

@@ -99,7 +99,7 @@ class RowsDisplay(ModelDisplay):
             inside = ((own.lower <= query.y) & (query.y <= own.upper)).astype(float)
             covered.append(task_means(inside, query.offsets))
         stacked = {name: np.array(values) for name, values in errors.items()}
-        known = None if learner.calibration_ is None else np.array(covered)
+        known = None if np.isnan(own.lower).any() else np.array(covered)
         return cls(counts, stacked, known, coverage, learner.loss_.name).plot(ax)
 
     @classmethod

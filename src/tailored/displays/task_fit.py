@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..tasks.rows import dense
-from ..tasks.task_set import TaskSet
+from ..tasks.task_set import ROW_VALUES, TaskSet
 from .base import (
     LEGEND,
     PALETTE,
@@ -30,7 +30,8 @@ N_GRID, MAX_VALUES = 101, 6
 class TaskFitDisplay(ModelDisplay):
     """Rows of one task against one column, with the tailored fit, the prediction interval and the prior prediction.
 
-    Other columns are held at the task's means; their fitted contribution is subtracted from the targets.
+    Other columns are held at the task's means.  Their fitted contribution is subtracted from the targets, but not from
+    classes (0 and 1) and counts (per unit of exposure).
 
     Attributes
     ----------
@@ -83,7 +84,8 @@ class TaskFitDisplay(ModelDisplay):
         if not len(y):
             raise ValueError(f"task: {tasks.labels[position]!r} has no rows to draw. Choose another task.")
         side = None if one.side_info is None else one.side_info[0]
-        model, prior = learner.adapt(X, y, side_info=side), learner.adapt(side_info=side)
+        values = {name: getattr(one, name) for name in ROW_VALUES if getattr(one, name) is not None}
+        model, prior = learner.adapt(X, y, side_info=side, **values), learner.adapt(side_info=side)
         if column is None:
             j = int(np.argmax(np.abs(model.coef_) * X.std(axis=0)))
         else:
@@ -99,15 +101,23 @@ class TaskFitDisplay(ModelDisplay):
             rows[:, j] = values
             return rows
 
+        response, target = learner.prior_.response, table_name(learner, "target")
+        has_intervals = learner.calibration_ is not None if response is None else response.has_intervals
         bounds = np.full((len(grid), 2), np.nan)
-        if learner.calibration_ is not None:
+        if has_intervals:
             bounds = model.predict_interval(at(grid), coverage)
+        if response is None:
+            y = y - model.predict(X) + model.predict(at(X[:, j]))
+        elif one.exposure is not None:
+            y = y / one.exposure
+        if learner.encoding_ is not None and learner.encoding_.classes:
+            target = f"probability of {learner.encoding_.classes[1]}"
         return cls(
             f"{table_name(learner, 'task')} {tasks.labels[position]}",
             names[j],
-            table_name(learner, "target"),
+            target,
             X[:, j],
-            y - model.predict(X) + model.predict(at(X[:, j])),
+            y,
             grid,
             model.predict(at(grid)),
             prior.predict(at(grid)),

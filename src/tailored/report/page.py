@@ -15,9 +15,10 @@ from sklearn.base import clone
 
 from .._utils.files import write_atomically
 from .._version import __version__
-from ..displays import EffectsDisplay, RowsDisplay, TaskFitDisplay
+from ..baselines import class_positions
+from ..displays import CalibrationDisplay, EffectsDisplay, RowsDisplay, TaskFitDisplay
 from ..displays.base import RC, pyplot
-from ..evaluation import Evaluation, evaluate, usual_methods
+from ..evaluation import Evaluation, cells, evaluate, usual_methods
 from ..losses import error_name
 from ..summaries.tables import Table, format_number
 from ..tasks.rows import dense
@@ -54,7 +55,7 @@ def write_report(
 
     Parameters
     ----------
-    learner : EmpiricalBayesLearner
+    learner : EmpiricalBayesLearner or EmpiricalBayesClassifier
         A fitted learner.
     tasks : TaskSet
         The training tasks, or other tasks of the same kind.
@@ -77,13 +78,16 @@ def write_report(
         ``out``.
     """
     target, note = str(learner.columns_in_["target"] or "the target"), ""
+    # A classifier has one learner of two classes, or one for each of more.
+    models: Any = getattr(learner, "learners_", [learner])
+    classes: Any = getattr(learner, "classes_", ())
     if evaluation is None:
-        sample = _evaluation_sample(tasks, random_state)
-        methods = {**usual_methods(), "tailored": clone(learner)}
+        sample, loss = _evaluation_sample(tasks, random_state), models[0].loss_
+        methods = {**usual_methods(loss), "tailored": clone(learner)}
         evaluation = evaluate(
             sample,
             methods,
-            loss=learner.loss_,
+            loss=loss,
             coverage=coverage,
             random_state=random_state,
             progress=progress,
@@ -96,10 +100,25 @@ def write_report(
     sections = [
         ("accuracy", "Accuracy on new tasks", _accuracy(evaluation, target) + note),
         ("data", "Data", f"<pre>{escape(str(tasks.describe()))}</pre>"),
-        ("model", "Model", _model(learner)),
-        ("effects", "Coefficients of the tasks", _effects(learner, drawn, coverage)),
-        ("tasks", "Single tasks", _task_fits(learner, drawn, target, coverage)),
+        ("model", "Model", "".join(map(_model, models))),
     ]
+    if len(models) == 1:
+        if len(classes):
+            drawn = drawn.replace(y=class_positions(drawn, classes))
+            target = f"Probability of {classes[1]}"
+        sections += [
+            ("effects", "Coefficients of the tasks", _effects(models[0], drawn, coverage)),
+            ("tasks", "Single tasks", _task_fits(models[0], drawn, target, coverage)),
+        ]
+    else:
+        sections[-1] = (
+            "model",
+            "Models of each class against the rest",
+            "".join(
+                f"<h3>{escape(str(name))}</h3>{_model(model)}"
+                for name, model in zip(classes, models, strict=True)
+            ),
+        )
     write_atomically(out, _page(title or f"{target}: {len(tasks):,} tailored models", sections).encode())
     return Path(out)
 
@@ -114,7 +133,7 @@ def _evaluation_sample(tasks: TaskSet, seed: int) -> TaskSet:
 
 def _accuracy(evaluation: Evaluation, target: str) -> str:
     """Return the headline, the figures of error and coverage, and the table of errors."""
-    mean, error = evaluation.mean, evaluation.standard_error
+    mean = evaluation.mean
     first, last = (_count(n) for n in (evaluation.supports[0], evaluation.supports[-1]))
     text = (
         f"<p><strong>The mean {error_name(evaluation.loss)} of {escape(target)} is {format_number(mean[0, 0])} with {first} of a new "
@@ -137,27 +156,32 @@ def _accuracy(evaluation: Evaluation, target: str) -> str:
             f"their mean width is {format_number(evaluation.widths[0, 0])} with {first} and "
             f"{format_number(evaluation.widths[0, -1])} with {last}."
         )
-    text += f"</p><p>{evaluation.errors.shape[2]:,} whole tasks were held out, with {evaluation.n_query:,} query rows.</p>"
-    columns: dict[str, Sequence[Any]] = {"support rows": evaluation.methods}
-    for j, n in enumerate(evaluation.supports):
-        columns[str(n)] = [
-            f"{format_number(m)} ± {s:.2g}" for m, s in zip(mean[:, j], error[:, j], strict=True)
-        ]
-    caption = "± is the standard error over tasks. Every column predicts the same query rows."
-    table = Table(
-        f"Mean {error_name(evaluation.loss)} by number of support rows", columns, caption, n_printed=len(mean)
-    )
     with pyplot().rc_context(RC):
-        axes = [
-            pyplot().subplots(figsize=(3.9, 3.2), layout="constrained")[1] for _ in range(1 + has_coverage)
-        ]
-        RowsDisplay.from_evaluation(evaluation, ax=axes)
-    alts = ("Error by number of support rows", "Coverage by number of support rows")
+        n_figures = 1 + (has_coverage or bool(evaluation.classes))
+        axes = [pyplot().subplots(figsize=(3.9, 3.2), layout="constrained")[1] for _ in range(n_figures)]
+        RowsDisplay.from_evaluation(evaluation, ax=axes[: 1 + has_coverage])
+    alts = ["Error by number of support rows", "Coverage by number of support rows"]
+    if evaluation.classes:
+        alts[1] = "Observed frequency against predicted probability"
+        bins = CalibrationDisplay.from_evaluation(evaluation, ax=axes[1])
+        gaps = 100.0 * np.abs(bins.prob_true - bins.prob_pred)
+        text += (
+            f" With {last}, the observed frequency of {escape(bins.label)} differs from its predicted probability by at most "
+            f"{gaps.max():.1f} percentage points in bins of equal size (two standard errors of that bin: "
+            f"{200.0 * bins.standard_errors[gaps.argmax()]:.1f})."
+        )
+    text += f"</p><p>{evaluation.errors.shape[2]:,} whole tasks were held out, with {evaluation.n_query:,} query rows.</p>"
+    caption, tables = "± is the standard error over tasks. Every column predicts the same query rows.", ""
+    for score, values in evaluation.by_name.items():
+        columns = dict(zip(map(str, evaluation.supports), zip(*cells(values), strict=True), strict=True))
+        title = f"Mean {score} by number of support rows"
+        rows = {"support rows": evaluation.methods, **columns}
+        tables += _scroll(Table(title, rows, caption, n_printed=len(mean)))
     images = "".join(_image(ax.figure, alt) for ax, alt in zip(axes, alts, strict=False))
     caption = (
         "<figcaption>Errors far above the others are only in the table.</figcaption>" if len(mean) > 1 else ""
     )
-    return f'{text}<figure><div class="pair">{images}</div>{caption}</figure>{_scroll(table)}'
+    return f'{text}<figure><div class="pair">{images}</div>{caption}</figure>{tables}'
 
 
 def _count(n: int) -> str:
@@ -176,7 +200,9 @@ def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
     names = list(dict.fromkeys(frame["column"]))
     values = np.asarray(frame["effect"], dtype=float).reshape(len(tasks), len(names))
     variation = values.std(axis=0) / (np.abs(values).mean(axis=0) + 1e-300)
-    shown = sorted(np.argsort(-variation, kind="stable")[:MAX_EFFECTS].tolist())
+    # Coefficients that do not vary are in the table of fixed effects.
+    n_shown = np.clip((variation > 1e-9).sum(), 1, MAX_EFFECTS)
+    shown = sorted(np.argsort(-variation, kind="stable")[:n_shown].tolist())
 
     def panels() -> Iterator[tuple[str, str]]:
         for j in shown:
@@ -192,16 +218,22 @@ def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
             yield str(names[j]), f"{image}<details><summary>Numbers</summary>{numbers}</details>"
 
     return (
-        "<p>Coefficients of each task after adapting to all of its rows, in increasing order. "
+        "<p>Coefficients that vary between tasks, after adapting to all rows of each task, in increasing order. "
         f"Bars are {100 * coverage:g} % intervals. The dashed line is the fixed effect.</p>"
         + _choice("effect", "Coefficient of", panels())
     )
 
 
 def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> str:
-    """Return figures of single tasks over the column whose coefficient changes predictions most between tasks."""
+    """Return figures of single tasks over the column whose coefficient varies most, or is largest if none varies."""
     weights = learner.adapt_many(tasks).weights_[:, : tasks.n_features]
-    j = int(np.argmax(weights.std(axis=0) * dense(tasks.X).std(axis=0)))
+    varies = (weights.std(axis=0) > 1e-9 * np.abs(weights).mean(axis=0)).any()
+    size = weights.std(axis=0) if varies else np.abs(weights).mean(axis=0)
+    j = int(np.argmax(size * dense(tasks.X).std(axis=0)))
+    shown = "varies most between tasks" if varies else "is largest"
+    band = f"The band is the {100 * coverage:g} % prediction interval of a new row. "
+    if not getattr(learner.loss_, "has_intervals", True):
+        band = "Rows are at 0 and 1. "
 
     def panels() -> Iterator[tuple[str, str]]:
         for label in tasks.labels[tasks.sizes > 0][:MAX_TASK_FIGURES]:
@@ -212,9 +244,9 @@ def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> st
             )
 
     return (
-        f"<p>{escape(target)} against the column whose coefficient differs most between tasks. The other columns are at the "
-        f"task's means. The band is the {100 * coverage:g} % prediction interval of a new row. The dashed line is the "
-        "prediction without any rows of the task.</p>" + _choice("task", "Task", panels())
+        f"<p>{escape(target)} against the column whose coefficient {shown}. The other columns are at the task's means. "
+        f"{band}The dashed line or triangle is the prediction without any rows of the task.</p>"
+        + _choice("task", "Task", panels())
     )
 
 
