@@ -297,7 +297,8 @@ def test_loss(folder):
         assert tailored.load(out).loss == (loss or ("", "squared"))[1]
     done = run("fit", folder / "pupils.csv", *ROLES, "--loss", "median", code=2)
     assert (
-        "--loss: expected squared or absolute or poisson or negative_binomial, got 'median'." in done.stderr
+        "--loss: expected squared or absolute or poisson or negative_binomial or bernoulli, got 'median'."
+        in done.stderr
     )
 
 
@@ -469,3 +470,33 @@ def test_exposure_is_remembered(tmp_path):
         assert "--exposure: row 0 has 0; all must be positive." in run(*command, code=2).stderr
     frame[["nest", "x"]].to_csv(data, index=False)
     assert "'hours'" in run("predict", model, data, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("calls", "hint"),
+    [
+        ([0, 1], "hint: all targets are 0 or 1: EmpiricalBayesClassifier (--loss bernoulli)"),
+        ([0, 3], "hint: targets are counts with many zeros: "),
+        ([1, 2], None),
+        ([0.0, 1.5], None),
+    ],
+)
+def test_hints_for_binary_targets_and_counts(calls, hint, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=90)
+    y = np.array(calls)[(x + rng.normal(size=90) > 0).astype(int)]
+    frame = pd.DataFrame({"nest": np.repeat(np.arange(15), 6), "x": x, "calls": y})
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    fit = ("fit", tmp_path / "data.csv", "--task", "nest", "--target", "calls", "-o", tmp_path / "model")
+    found = run(*fit).stderr
+    assert (hint in found) if hint else ("hint" not in found)
+    notes = " ".join(TaskSet.from_frame(frame, task="nest", target="calls").describe().notes)
+    assert ("EmpiricalBayesClassifier" in notes) == (calls == [0, 1])
+    assert ("loss='poisson'" in notes) == (calls == [0, 3])
+    if calls == [0, 1]:
+        assert "hint" not in run(*fit, "--loss", "bernoulli").stderr
+        assert "probability" in run("predict", tmp_path / "model", tmp_path / "data.csv").stdout
+        roles = ("--task", "nest", "--target", "calls", "--rows", "2", "--folds", "2")
+        assert "log loss" in run("evaluate", tmp_path / "data.csv", *roles, "--loss", "bernoulli").stdout
+    frame.assign(calls="yes").to_csv(tmp_path / "data.csv", index=False)
+    assert "there is only one class, 'yes'; a classifier needs at least two" in run(*fit, code=2).stderr

@@ -111,8 +111,8 @@ TRIALS = {
     "`sample_weight`": lambda new, path: new().fit(X, Y, groups=GROUPS, sample_weight=np.ones(len(Y))),
     "`partial_fit`": lambda new, path: streamed(new(), path),
     "`scan` of a file": lambda new, path: scanned(new(), path),
-    'targets of −1 and 1, `loss="logistic"`': lambda new, path: new(loss="logistic").fit(
-        X, np.where(Y > 0, 1.0, -1.0), groups=GROUPS
+    'two classes, `loss="logistic"`': lambda new, path: new(loss="logistic").fit(
+        X, np.where(Y > 0, "yes", "no"), groups=GROUPS
     ),
     "intervals after `fit`": lambda new, path: new().fit(TASKS).adapt(X[:3], Y[:3]).predict_interval(X[:2]),
     "`effects` with intervals": lambda new, path: all_known(new().fit(TASKS).effects(TASKS)),

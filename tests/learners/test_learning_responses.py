@@ -1,13 +1,14 @@
 """`EmpiricalBayesLearner` for binary targets and counts: fit, adapt, predict, intervals, files and errors."""
 
 import numpy as np
-import pyarrow.parquet
+import pyarrow
 import pytest
 import scipy.special
 import scipy.stats
 
-from tailored import EmpiricalBayesLearner, TaskSet, load, scan
+from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, load, scan
 from tailored.gaussian.responses import RESPONSES
+from tailored.sources.reservoir import Reservoir
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -100,9 +101,19 @@ def test_intervals_are_the_shortest_with_the_coverage(fitted):
 def test_more_tasks_than_a_sample_are_fitted_together(monkeypatch):
     tasks = tasks_of("poisson", 90, 5)
     whole = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(tasks)
-    monkeypatch.setattr("tailored.sources.reservoir.SAMPLE_TASKS", 45)
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (45, *Reservoir.__init__.__defaults__[1:]))
     sampled = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(tasks)
     assert sampled.training_summary_.n_tasks == 90
+    # The sources of a scan do not keep all rows.
+    table = pyarrow.table({"g": np.repeat(tasks.labels, 5), "y": tasks.y, "x": tasks.X[:, 0]})
+    with pytest.warns(UserWarning, match="X: the poisson loss was fitted to a random sample of 45 tasks"):
+        scanned = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(scan(table, task="g", target="y"))
+    few = EmpiricalBayesLearner(loss="poisson", varying=[]).fit(
+        TaskSet.from_frame(table, task="g", target="y")[tasks.index_of(scanned.task_labels_)]
+    )
+    np.testing.assert_allclose(scanned.prior_.model.covariances, few.prior_.model.covariances)
+    query = tasks.replace(labels=tasks.labels + 1000)
+    np.testing.assert_allclose(scanned.predict_tasks(query)["lower"], few.predict_tasks(query)["lower"])
     np.testing.assert_allclose(
         sampled.prior_.model.covariances[0, 1, 1], whole.prior_.model.covariances[0, 1, 1], rtol=0.1
     )
@@ -119,17 +130,19 @@ def test_side_information_shifts_the_linear_predictor():
     assert high / low == pytest.approx(np.exp(2.0), rel=0.3)
 
 
-def test_unsupported_combinations_are_errors(tmp_path):
+def test_unsupported_combinations_are_errors():
     tasks = tasks_of("poisson", 6, 4)
     for name, value in (("common", "auto"), ("device", "cuda")):
         with pytest.raises(ValueError, match=f"{name}: must be None for the poisson loss"):
             EmpiricalBayesLearner(loss="poisson", **{name: value}).fit(tasks)
     with pytest.raises(ValueError, match="y: the poisson loss needs counts"):
         EmpiricalBayesLearner(loss="poisson").fit(tasks.replace(y=tasks.y - 1.0))
-    table = pyarrow.table({"g": [1, 1, 2], "y": [1.0, 2.0, 0.0], "x": [2.0, 3.0, 1.0]})
-    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
-    with pytest.raises(ValueError, match="X: a scan is not supported for the poisson loss"):
-        EmpiricalBayesLearner(loss="poisson").fit(scan(tmp_path / "rows.parquet", task="g", target="y"))
+    for bad in (-1.0, 0.5):
+        table = pyarrow.table({"g": [1, 1, 2], "y": [1.0, bad, 0.0], "x": [2.0, 3.0, 1.0]})
+        with pytest.raises(ValueError, match=f"needs counts 0, 1, 2, .., but y contains {bad:g}. Use"):
+            EmpiricalBayesLearner(loss="poisson").fit(scan(table, task="g", target="y"))
+    with pytest.raises(TypeError, match="X: a classifier does not take a scan; pass a TaskSet"):
+        EmpiricalBayesClassifier().fit(scan(table, task="g", target="y"))
 
 
 def test_one_event_is_predicted_to_be_rare():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..evaluation import Evaluation
 
 #: Values of --loss.
-LOSSES = ("squared", "absolute", "poisson", "negative_binomial")
+LOSSES = ("squared", "absolute", "poisson", "negative_binomial", "bernoulli")
 _MODEL = "Model file written by `tailored fit`."
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL, show_default=False)]
 _DATA = "CSV or parquet file with one row per observation; - reads standard input."
@@ -54,7 +54,7 @@ _COMMON = "Try gradient boosting as a shared regressor; keep it if it lowers the
 Common = Annotated[bool, typer.Option("--common", help=_COMMON)]
 _LOSS = (
     "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
-    "mean of counts. A target that is boolean, or has two or more strings as values, is classified."
+    "mean of counts; bernoulli for probabilities of classes, which is the default for a target of booleans or strings."
 )
 LossName = Annotated[str, typer.Option("--loss", help=_LOSS)]
 _EXPOSURE = "Column with the exposure of counts, a time or an area for example: predicted means are exposure times rate."
@@ -105,14 +105,18 @@ def fit(
     Files of 1 GB or more are read in batches.
     """
     with report_user_errors(missing):
+        from ..tasks.describing import hint_about_target
+
         check_output(out)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
         learner = _learner(columns, loss, common, first_rows, jobs)
         tasks = (scan_tasks if is_large(data) else read_tasks)(data, columns, side_info, missing)
-        classes = _classes(tasks)
+        classes = _classes(tasks, loss)
         if classes:
             learner = _classifier(learner)
             note(f"target {target!r} has {len(classes)} classes, so a classifier is fitted")
+        elif loss in LOSSES[:2] and (hint := hint_about_target(getattr(tasks, "y", ()))):
+            note(f"hint: {hint}")
         learner.set_params(progress=sys.stderr.isatty()).fit(tasks)
         learner.save(out)
         result = {
@@ -178,6 +182,7 @@ def evaluate(
     features: Features = None,
     varying: Varying = None,
     loss: LossName = "squared",
+    exposure: Exposure = None,
     common: Common = False,
     missing: Missing = "error",
     rows: Rows = None,
@@ -200,10 +205,10 @@ def evaluate(
 
         if out is not None:
             check_output(out)
-        columns = Columns(task, target, _names(side_columns), _names(features), _names(varying))
+        columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
         learner = _learner(columns, loss, common, first_rows, jobs)
         tasks = read_tasks(data, columns, side_info, missing)
-        has_classes = bool(_classes(tasks))
+        has_classes = bool(_classes(tasks, loss))
         result = evaluation.evaluate(
             tasks,
             {
@@ -344,24 +349,25 @@ def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs
     shared, order = "auto" if common else None, "first" if first_rows else "random"
     if loss not in LOSSES:
         raise UsageError(f"--loss: expected {' or '.join(LOSSES)}, got {loss!r}.")
-    if columns.exposure is not None and loss not in LOSSES[2:]:
+    if columns.exposure is not None and loss not in LOSSES[2:4]:
         raise UsageError("--exposure: only counts have one. Add --loss poisson or --loss negative_binomial.")
     return EmpiricalBayesLearner(
         loss=loss, common=shared, varying=columns.varying, order=order, n_jobs=n_jobs
     )
 
 
-def _classes(tasks: Any) -> tuple[Any, ...]:
-    """Return the classes of the target; none of a numeric target."""
+def _classes(tasks: Any, loss: str) -> tuple[Any, ...]:
+    """Return the classes of the target; none of a numeric target, unless the loss is that of classes."""
     encoding = getattr(tasks, "encoding", None)
-    return () if encoding is None else encoding.classes
+    classes = () if encoding is None else encoding.classes
+    return classes or (tuple(np.unique(tasks.y).tolist()) if loss == LOSSES[-1] else ())
 
 
 def _classifier(learner: Any) -> Any:
     """Return the classifier with the settings of a learner."""
     from ..learners.classifier import EmpiricalBayesClassifier
 
-    if learner.loss != "squared" or learner.common is not None:
+    if learner.loss not in ("squared", "bernoulli") or learner.common is not None:
         raise UsageError(
             "--loss, --common: the target has classes, so a classifier is fitted; leave them out."
         )

@@ -29,7 +29,7 @@ from .._utils.validation import (
 )
 from ..feature_maps import FeatureMap
 from ..files.format import save
-from ..losses import Loss, get_loss
+from ..losses import Loss, MarginLoss, get_loss
 from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, predict_blocks
 from ..priors.intervals import Calibration, calibrate
 from ..representation.base import Conditioning
@@ -90,6 +90,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     n_features_in_, feature_names_in_, n_side_info_in_
     columns_in_ : dict
         Names of the columns "task", "target" and "side_info", where the tasks were read from a table.
+    classes_ : array (2,)
+        The labels of a classification loss, if they are not -1 and +1.  Predictions are decision values, positive for
+        the second label.
     encoding_ : Encoding or None
         Encoding of the table of `TaskSet.from_frame`; all methods read tables of rows with it.
     """
@@ -101,6 +104,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     feature_names_in_: NDArray[Any]
     columns_in_: dict[str, Any]
     encoding_: Encoding | None = None
+    classes_: NDArray[Any]
     task_labels_: NDArray[Any]
     task_posterior_: Posterior
     training_summary_: TrainingSummary
@@ -245,7 +249,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     @property
     def _takes_classes(self) -> bool:
         """Whether targets are positions of classes."""
-        return False
+        return isinstance(self.loss_, MarginLoss)
 
     @property
     def _row_values(self) -> tuple[str, ...]:
@@ -580,6 +584,12 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         task = np.repeat(positions, tasks.sizes)
         rows = self.prior_, self.task_posterior_, tasks.X, task
         return predict(*rows, coverage, exposure=tasks.exposure)
+
+    @property
+    def predict_proba(self) -> Any:
+        """Raise AttributeError: `EmpiricalBayesClassifier` predicts probabilities."""
+        name = type(self).__name__
+        raise AttributeError(f"predict_proba: EmpiricalBayesClassifier has probabilities, {name} does not")
 
     # ------------------------------------------------------------------ evaluating
 

@@ -18,10 +18,11 @@ from .._utils.records import Fitted
 from .._utils.validation import name_some, native, refuse_masked
 from ..files.format import save
 from ..gaussian.responses import Bernoulli
+from ..sources.scan import TaskScan
 from ..tasks.episodes import SupportSampling
 from ..tasks.task_set import TaskSet
 from .empirical_bayes import EmpiricalBayesLearner
-from .reading import prediction_table, read_table, refuse_other_arguments
+from .reading import class_positions, prediction_table, read_table, refuse_other_arguments
 from .task_regressor import TaskRegressor
 
 Array = NDArray[np.float64]
@@ -39,18 +40,6 @@ def _probabilities(columns: Sequence[Array]) -> Array:
         return np.column_stack([1.0 - columns[0], columns[0]])
     table = np.column_stack(columns)
     return np.asarray(table / table.sum(axis=1, keepdims=True))
-
-
-def _codes(classes: NDArray[Any], y: Any) -> Array:
-    """Return the positions of labels among the classes."""
-    labels = np.asarray(y)
-    known = {label: float(k) for k, label in enumerate(native(classes))}
-    unknown = sorted({str(label) for label in native(labels) if label not in known})
-    if unknown:
-        raise ValueError(
-            f"y: class {name_some(unknown)} was not in fit, which had {name_some(native(classes), 12)}"
-        )
-    return np.array([known[label] for label in native(labels)])
 
 
 class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
@@ -125,7 +114,7 @@ class TaskClassifier(_Classifier):
     def update(self, X: Any, y: Any) -> Self:
         """Add further rows of the task; see `TaskRegressor.update`."""
         check_is_fitted(self, "models_")
-        codes = _codes(self.classes_, y)
+        codes = class_positions(self.classes_, y)
         for k, model in enumerate(self.models_):
             model.update(X, (codes == (1 if len(self.models_) == 1 else k)).astype(float))
         return self
@@ -220,10 +209,16 @@ class EmpiricalBayesClassifier(_Classifier):
         rest |= {"sample_weight": sample_weight, "frequency_weight": frequency_weight}
         if isinstance(X, TaskSet):
             refuse_other_arguments("a TaskSet has its own {name}; pass arrays or a TaskSet", y=y, **rest)
-            classes, codes = np.unique(X.y, return_inverse=True)
             if X.encoding is not None and X.encoding.classes:
                 classes, codes = np.array(X.encoding.classes), X.y.astype(np.intp)
+            else:
+                check_classification_targets(X.y)
+                classes, codes = np.unique(X.y, return_inverse=True)
         else:
+            if isinstance(X, TaskScan):
+                raise TypeError(
+                    "X: a classifier does not take a scan; pass a TaskSet, of a sample of whole tasks"
+                )
             if y is None:
                 raise ValueError(
                     "y: EmpiricalBayesClassifier requires y to be passed, but the target y is None"
@@ -264,7 +259,7 @@ class EmpiricalBayesClassifier(_Classifier):
             "sample_weight": sample_weight,
             "frequency_weight": frequency_weight,
         }
-        codes = None if y is None else _codes(self.classes_, y)
+        codes = None if y is None else class_positions(self.classes_, y)
         models = [
             learner.adapt(X, None if codes is None else (codes == k).astype(float), **options)
             for k, learner in self._numbered()
@@ -328,7 +323,7 @@ class EmpiricalBayesClassifier(_Classifier):
         # Targets of a table with classes are read as their positions.
         if tasks.encoding is not None and tasks.encoding.classes:
             return tasks.y
-        return _codes(self.classes_, tasks.y)
+        return class_positions(self.classes_, tasks.y)
 
     def score(
         self,
@@ -349,7 +344,7 @@ class EmpiricalBayesClassifier(_Classifier):
         if isinstance(X, TaskSet):
             tasks = X.replace(y=self._codes_of(X))
         else:
-            tasks = TaskSet(X, _codes(self.classes_, y), groups, side_info)
+            tasks = TaskSet(X, class_positions(self.classes_, y), groups, side_info)
         sampling = SupportSampling.of(
             self.n_support if n_support is None else n_support, self.order if order is None else order
         )

@@ -180,7 +180,8 @@ class EmpiricalBayesLearner(MetaLearner):
         X : TaskSet, TaskScan, or array (n, d) with ``y`` and ``groups``
             Or torch tensors, see ``device``.  The memory of a `tailored.scan` does not grow with the table: the model
             structure is selected on a random sample of 5,000 whole tasks, and the model is fitted to all tasks by EM.
-            With more tasks their posterior is not stored: `predict_tasks` adapts to their rows.
+            With more tasks their posterior is not stored: `predict_tasks` adapts to their rows.  Losses of counts are
+            fitted to the sample.
         y, groups, side_info
             See `TaskSet`; without ``groups`` all rows are one task.
         validation : TaskSet, optional
@@ -207,11 +208,6 @@ class EmpiricalBayesLearner(MetaLearner):
             self._check_parameters()
             seed = self._seed()
             if isinstance(X, TaskScan):
-                if isinstance(self.loss_, Response):
-                    raise ValueError(
-                        f"X: a scan is not supported for the {self.loss_.name} loss, whose rows must be in memory; pass a "
-                        "TaskSet"
-                    )
                 with self._open_scan(X, checkpoint, seed, validation) as source:
                     self._fit_source(source, seed, validation)
                 return self
@@ -310,8 +306,13 @@ class EmpiricalBayesLearner(MetaLearner):
         Only the posterior of the tasks ``known`` is stored, which are all tasks of the source or None.
         """
         sample = self._read(source.reservoir.sample, reset=True)
-        if source.reservoir.is_whole:
+        needs_rows = isinstance(self.loss_, Response) and not isinstance(source, MemorySource)
+        if needs_rows or source.reservoir.is_whole:
             self._fit_tasks(sample, seed, validation)
+            if not source.reservoir.is_whole:
+                fitted = f"the {self.loss_.name} loss was fitted to a random sample of {len(sample):,} tasks"
+                advice = "predict_tasks(query, support=rows) adapts to the others"
+                warnings.warn(f"X: {fitted}; {advice}", UserWarning, stacklevel=outside())
             return
         held_out = self._check_held_out(sample, validation)
         stream, _ = Stream.begin(seed).take(sample, held_out)
@@ -435,8 +436,8 @@ class EmpiricalBayesLearner(MetaLearner):
         if not isinstance(self.loss_, BoxLoss | Response) or isinstance(self.loss_, MarginLoss):
             name = self.loss_.name
             raise ValueError(
-                f"loss: EmpiricalBayesLearner does not support the {name} loss, because its model of the targets is "
-                f"Gaussian; use ConditionalLearner(loss={name!r}), or a loss such as 'squared' or 'absolute'"
+                f"loss: EmpiricalBayesLearner does not support the {name} loss. Use EmpiricalBayesClassifier for classes "
+                f"with probabilities, or ConditionalLearner(loss={name!r})."
             )
 
     def _support_sampling(self) -> SupportSampling:

@@ -399,7 +399,8 @@ class ConditionalLearner(ObjectiveLearner):
         "vector" reads its side information.  A list joins several maps.  A meta-learner gives the weights of the task
         under it (`tailored.feature_maps`).  "auto" is "vector" if there is side information and "ridge" otherwise.
     loss : str or Loss, default="absolute"
-        Loss of the within-task problem and of the errors on query rows and held-out tasks.
+        Loss of the within-task problem and of the errors on query rows and held-out tasks.  "logistic" and "hinge" take
+        any two labels; predictions are decision values, and `EmpiricalBayesClassifier` has probabilities.
     inner : {"exact", "online"}, default="exact"
         Within-task algorithm: the certified minimiser, or the paper's one-pass variant.
     objective : {"surrogate", "query"}, default="surrogate"

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._utils.frames import is_frame, numeric_column, other_columns, read_frame, require_columns
-from .._utils.validation import name_some, numbers_of, outside, refuse_masked, targets_in_objects
+from .._utils.validation import name_some, native, numbers_of, outside, refuse_masked, targets_in_objects
 from ..exceptions import SingleTaskWarning
-from ..losses import Loss
+from ..losses import Loss, MarginLoss
 from ..priors.base import Prior
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
@@ -60,6 +60,8 @@ def read_tasks(
     """Return the tasks, checked against the features of ``fit``; ``reset`` starts a new fit."""
     if isinstance(X, TaskScan):
         raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
+    if not isinstance(X, TaskSet):
+        y = _as_signs(learner, y, reset=reset)
     if isinstance(X, TaskSet):
         has_them = "a TaskSet has its own {name}; pass arrays or a TaskSet"
         refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info, **row_values)
@@ -67,6 +69,8 @@ def read_tasks(
         if len(tasks) == 0:
             raise ValueError("X: the task set is empty; pass at least one task")
         check_names(learner, tasks, reset=reset)
+        y = _as_signs(learner, tasks.y, tasks.encoding, reset=reset)
+        tasks = tasks if y is tasks.y else tasks.replace(y=y)
     elif not reset and (read := encoded_rows(learner, X))[1] is not None:
         row_values["exposure"] = column_of_exposure(learner.encoding_, X, row_values.get("exposure"))
         tasks = TaskSet(read[0], y, groups, side_info, **row_values).replace(feature_names=read[1])
@@ -88,6 +92,38 @@ def read_tasks(
         raise ValueError(f"{found} while a minimum of 1 is required. {needed}")
     _check_targets(tasks, learner.loss_)
     return tasks if reset else align_side_info(learner, tasks)
+
+
+def class_positions(classes: NDArray[Any], y: Any) -> NDArray[np.float64]:
+    """Return the positions of labels among the classes."""
+    labels = np.asarray(y)
+    known = {label: float(k) for k, label in enumerate(native(classes))}
+    unknown = sorted({str(label) for label in native(labels) if label not in known})
+    if unknown:
+        raise ValueError(
+            f"y: class {name_some(unknown)} was not in fit, which had {name_some(native(classes), 12)}"
+        )
+    return np.array([known[label] for label in native(labels)])
+
+
+def _as_signs(learner: Any, y: Any, encoding: Encoding | None = None, *, reset: bool = False) -> Any:
+    """Return two labels as −1 and +1 for a loss of margins, whose `fit` stores them; other targets are unchanged."""
+    if y is None or not isinstance(learner.loss_, MarginLoss):
+        return y
+    names = () if encoding is None else encoding.classes
+    labels = np.asarray(y)
+    if reset and labels.ndim == 1 and (names or not np.isin(labels, (-1, 1)).all()):
+        classes = np.array(names) if names else np.unique(labels)
+        if len(classes) == 2 and (classes == classes).all():
+            learner.classes_ = classes
+        elif classes.dtype.kind not in "iuf":
+            advice = "EmpiricalBayesClassifier takes more than two."
+            raise ValueError(
+                f"y: the {learner.loss_.name} loss needs two classes, got {len(classes)}. {advice}"
+            )
+    if not hasattr(learner, "classes_"):
+        return y
+    return 2.0 * (labels if names else class_positions(learner.classes_, labels)) - 1.0
 
 
 def column_of_exposure(encoding: Encoding | None, X: Any, exposure: Any) -> Any:
@@ -263,6 +299,7 @@ def read_one_task(learner: Any, X: Any, y: Any, side_info: Any, **row_values: An
         task = TaskSet(np.zeros((1, learner.n_features_in_)), [0.0], None, side_info).without_rows()
         return align_side_info(learner, task)
     row_values["exposure"] = column_of_exposure(learner.encoding_, X, row_values.get("exposure"))
+    y = _as_signs(learner, y)
     has_values = any(value is not None for value in row_values.values())
     clean = None if has_values else _clean_task(X, y, side_info, learner.n_features_in_, scaling)
     if clean is None:

@@ -21,6 +21,9 @@ WIDTH, NAME_WIDTH = 80, 24
 #: Largest number of columns that are listed.
 MAX_LISTED = 40
 
+#: Fraction of zeros from which on integers are taken for counts.
+MANY_ZEROS = 0.1
+
 _HEADER = ("column", "role", "kind", "read as")
 
 
@@ -41,7 +44,7 @@ class Description:
     dropped : dict
         Why rows were dropped, and how many.
     notes : list of str
-        Columns that do not vary, or not within tasks.
+        Columns that do not vary, or not within tasks, and targets that are binary or counts.
     """
 
     n_tasks: int
@@ -159,11 +162,23 @@ def _notes(tasks: Any) -> list[str]:
         if is_fixed.any() and (tasks.sizes > 1).any():
             advice = "consider side_columns or side_info for features of tasks"
             notes.append(f"constant within every task: {list_some(names[is_fixed])}; {advice}")
+    if tasks.encoding is None or not tasks.encoding.classes:
+        notes += filter(None, [hint_about_target(tasks.y)])
     if tasks.encoding is not None and len(tasks.encoding.task_columns) > 1:
         columns = tasks.encoding.task_columns
         ignored = f"similarity between tasks with the same {columns[0]} is not modelled"
         notes.append(f"each combination of {' and '.join(columns)} is one task; {ignored}")
     return notes
+
+
+def hint_about_target(y: Any) -> str:
+    """Return a hint for targets 0 and 1, or for non-negative integers with many zeros; "" for others."""
+    y = np.asarray(y)
+    if not y.size or y.min() != 0 or (y != np.round(y)).any() or np.mean(y == 0) < MANY_ZEROS:
+        return ""
+    if y.max() == 1:
+        return "all targets are 0 or 1: EmpiricalBayesClassifier (--loss bernoulli) predicts probabilities"
+    return "targets are counts with many zeros: EmpiricalBayesLearner(loss='poisson') (--loss poisson) models them"
 
 
 def _range(values: Any) -> str:
