@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from .._utils.progress import Stages, progress_bar
 from .._utils.threads import single_threaded_blas
 from ..feature_maps.side_features import SideFeatures
-from ..gaussian.em import Source
+from ..gaussian.em import Source, fit_mixed_model
 from ..gaussian.mixture import Mixture
-from ..gaussian.side import Effect, SideStructure
+from ..gaussian.responses import NegativeBinomial, Poisson
+from ..gaussian.side import MOST_TASKS, Effect, SideStructure
 from ..gaussian.structures import StructureFitter, all_structures, refine, varying_structures
 from ..priors.base import Prior
 from ..priors.intervals import calibrate
@@ -40,6 +41,8 @@ from .training_summary import basic_summary, training_summary
 Array = NDArray[np.float64]
 SourceIn = Callable[..., Source]
 
+#: Log evidence by which a dispersion of counts must raise it.
+LEAST_GAIN = 3.0
 #: Standard errors by which an automatic shared regressor must lower the held-out errors.
 REGRESSOR_ERRORS = 1.0
 
@@ -74,6 +77,8 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
         n_steps = len(data.folds) * (len(RANKS) + data.has_side) + 1
         with progress_bar("Learning from tasks", n_steps, enabled=progress) as tick, single_threaded_blas():
             return _learn_factors(data, tick)
+    if isinstance(data.response, Poisson):
+        data = _with_dispersion(data)
     d = data.statistics.n_features
     structures = all_structures(2, True, d, has_intercept=data.settings.fit_intercept, has_side=data.has_side)
     if data.settings.varying is not None:
@@ -156,6 +161,19 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
             f"feature_map: with {d} columns the prior can only depend on side information, not on features of the rows. "
             'Use feature_map="auto", or ConditionalLearner with a rank.'
         )
+
+
+def _with_dispersion(data: TrainingData) -> TrainingData:
+    """Return the data with a negative binomial response if random intercepts leave the counts overdispersed."""
+    more = replace(data, settings=replace(data.settings, loss=NegativeBinomial()))
+    covariance = "intercept" if data.settings.fit_intercept else "diagonal"
+    evidence = []
+    with single_threaded_blas():
+        for each in (data, more):
+            some = each.statistics.take(slice(None, None, 1 + (len(data) - 1) // MOST_TASKS))
+            model = fit_mixed_model(some, covariance=covariance, max_iter=30, tol=1e-6)
+            evidence.append(some.posterior(model).log_evidence.sum())
+    return more if evidence[1] - evidence[0] > LEAST_GAIN else data
 
 
 def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None) -> Learned:

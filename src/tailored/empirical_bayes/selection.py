@@ -136,7 +136,11 @@ def select(data: TrainingData, stage: Stages) -> Selection:
                 chains = all_structures(n_components, learn_mean, data.statistics.n_features, **flags)
             if data.response is not None:
                 # Targets of other responses are not centred, so a prior without a mean would be at f = 0.
-                chains = [each for each in chains if each[0].learn_mean]
+                # Fits take longer, so correlations are only shrunk to zero.
+                chains = [
+                    [s for s in each if s.learn_mean and not (s.truncation or s.n_factors)] for each in chains
+                ]
+                chains = [each for each in chains if each]
         stage.begin("structures")
         folds = _prepare(data, data.folds, chains, side)
         candidates = _score_chains(data, folds, chains, stage)
@@ -388,9 +392,13 @@ def count_components(data: TrainingData, side: SideStructure | None) -> tuple[in
         max_iter = state.fitter.steps(few=30, many=30)
         return fit_mixed_model(state.fitter.tasks, learn_mean=learn_mean, max_iter=max_iter, tol=1e-6)
 
-    singles = [[single(state, mean) for state in states] for mean in (False, True)]
-    densities = [density(models) for models in singles]
-    learn_mean = data.response is not None or significant(densities[1] - densities[0], N_ERRORS)
+    # Targets of other responses are not centred and need a mean.
+    singles = {
+        mean: [single(state, mean) for state in states]
+        for mean in (True, False)[: 1 + (data.response is None)]
+    }
+    densities = {mean: density(models) for mean, models in singles.items()}
+    learn_mean = data.response is not None or significant(densities[True] - densities[False], N_ERRORS)
     best, n_components, n_failures = densities[learn_mean], 1, 0
 
     def attempt(K: int, learn_mean: bool) -> Array:

@@ -17,8 +17,8 @@ from scipy.optimize import minimize
 from .mixture import Mixture, Want, log_gates
 from .moments import NEGLIGIBLE, Moments, Summed, Sums, Totals, influence
 from .rows import TaskRows, Tasks
-from .scoring import Scoring
-from .sites import ResponseRows
+from .scoring import LARGEST_START, Scoring
+from .sites import MOST_DIRECTIONS, ResponseRows
 
 Array = NDArray[np.float64]
 
@@ -36,6 +36,8 @@ DAMPING = 1e-8
 CONSTANT_PENALTY = 1e-3
 #: Largest number of alternations in `settle`, and the largest change of a mean at which they end.
 ALTERNATIONS, SETTLED = 12, 1e-6
+#: Rounds of expectation propagation and EM, steps of EM in each, and the change of the log evidence at which they end.
+SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
 #: Floats of d x d matrices that are formed at a time.
 BATCH_FLOATS = 1 << 18
 
@@ -104,10 +106,19 @@ def em(
     accelerate : bool
         Use Anderson acceleration (without mixing weights); combinations that lower the evidence are rejected.
     """
-    source = source.with_starts() if isinstance(source, ResponseRows) else source
-    if isinstance(source, ResponseRows) and start.n_components == 1:
-        diagonal = restrict is not None and not np.triu(restrict(np.ones_like(start.covariances))[0], 1).any()
-        return EMResult(*Scoring(source, learn_mean, diagonal, shrinkage)(start, max_iter))
+    if isinstance(source, ResponseRows):
+        source, n_directions = source.with_starts(), max(root.shape[1] for root in start.factors)
+        options: dict[str, Any] = {"learn_mean": learn_mean, "shrinkage": shrinkage, "restrict": restrict}
+        options.update(pseudo_tasks=pseudo_tasks, gate_penalty=gate_penalty, accelerate=accelerate)
+        fit = _alternate(source, start, max_iter, options)
+        if n_directions > MOST_DIRECTIONS or max_iter == 0:
+            return fit
+        start = fit.mixture
+        if start.n_components == 1:
+            diagonal = (
+                restrict is not None and not np.triu(restrict(np.ones_like(start.covariances))[0], 1).any()
+            )
+            return EMResult(*Scoring(source, learn_mean, diagonal, shrinkage)(start, max_iter))
     totals = source.totals()
     mixture, previous, n_iter = start, -np.inf, 0
     n_tasks = max(totals.n_tasks, 1)
@@ -136,6 +147,27 @@ def em(
                     continue
             memory.reset()
         mixture, summed = step, source.sums(step, shares)
+
+
+def _alternate(source: ResponseRows, model: Mixture, max_iter: int, options: dict[str, Any]) -> EMResult:
+    """Alternate between expectation propagation and EM with its sites as rows, until the evidence is stable."""
+    model = model.scaled(min(1.0, LARGEST_START / max(float(model.covariances.max()), 1e-300)))
+    model, previous, n_iter = replace(model, noise=source.response.noise(model.noise)), np.inf, 0
+    for _ in range(SITE_ROUNDS):
+        sites, evidence = source.gaussian(model)
+        if n_iter >= max_iter or abs(evidence - previous) * len(source) < SITES_TOL:
+            break
+        previous = evidence
+        fit = em(sites, replace(model, noise=1.0), max_iter=min(max_iter, SITE_STEPS), **options)
+        mixture, n_iter = fit.mixture, n_iter + fit.n_iter
+        if (
+            options["learn_mean"]
+            and mixture.n_components == 1
+            and not mixture.covariances[0].diagonal().all()
+        ):
+            mixture = most_likely_mean(sites, mixture)
+        model = replace(mixture, noise=source.dispersion(replace(mixture, noise=model.noise)))
+    return EMResult(model, evidence, n_iter)
 
 
 def maximise(
@@ -313,11 +345,19 @@ def fit_mixed_model(
     return em(source, Mixture(np.ones(1), b[None], np.diag(diagonal)[None], half), **options).mixture
 
 
+def with_gaussian_rows(tasks: Tasks, model: Mixture) -> tuple[Moments | TaskRows, Mixture]:
+    """Return tasks and model, for another response the sites at this model, and the model with their noise.
+
+    Effects of side information are part of the sites, and not of the model.
+    """
+    if isinstance(tasks, ResponseRows):
+        return tasks.gaussian(model)[0], replace(model, noise=1.0, side=None)
+    return tasks, model
+
+
 def precisions(tasks: Tasks, model: Mixture) -> Iterator[tuple[slice, Array, Array]]:
     """Yield, for batches of tasks, XᵀV⁻¹X (T, d, d) and XᵀV⁻¹y (T, d) with V = σ²I + XWXᵀ, for one component."""
-    if isinstance(tasks, ResponseRows):
-        yield slice(None), *tasks.information(model)
-        return
+    tasks, model = with_gaussian_rows(tasks, model)
     size = max(1, BATCH_FLOATS // tasks.n_features**2)
     for start in range(0, len(tasks), size):
         part = slice(start, start + size)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from .._utils.records import MAY_BE_NAN, Record
 from .._utils.validation import check_shape
+from .em import with_gaussian_rows
 from .mixture import Mixture, Want
 from .moments import influence
 from .rows import Tasks
@@ -122,7 +123,7 @@ def task_estimates(model: Mixture, tasks: Tasks, mean: MeanCovariance | None = N
     expected = tasks.posterior(model, Want(means=True, covariances=True))
     if model.n_components > 1 or mean is None:
         return expected.mean, expected.mixture_covariance()
-    R = influence(tasks, model, expected.covariances)
+    R = influence(*with_gaussian_rows(tasks, model), expected.covariances)
     errors = mean.at(tasks.n_features, tasks.side, len(tasks))
     return expected.mean, np.asarray(expected.covariances + R @ errors @ R.transpose(0, 2, 1))
 

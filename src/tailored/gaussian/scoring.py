@@ -2,7 +2,8 @@
 
 EM needs hundreds of steps where rows carry little information.  Here the parameters of a step are relative to the current
 model, ``b + Lβ`` and ``L (I + Δ)`` with a lower triangular Δ, so that the score of a task is E(u) and E(uuᵀ) − I (Fisher's
-identity).  The information is the sum of the outer products of the scores of tasks, damped as by Levenberg and Marquardt.
+identity).  The information is first the sum of the outer products of the scores of tasks, then updated by the changes of the
+score (quasi-Newton), and damped as by Levenberg and Marquardt.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ LARGEST_STEP, LARGEST_MOVE = 0.7, 2.0
 DAMPING, LESS, MORE, MOST = 0.03, 0.2, 6.0, 1e4
 #: Expected gains in log evidence below this end the fit; it is about a tenth of a standard error.
 LEAST_GAIN = 0.005
-#: Difference of the logarithm of a dispersion, for its score.
-DIFFERENCE = 0.05
+#: Smallest curvature along a step that updates the information, relative to that expected.
+LEAST_CURVATURE = 0.1
 #: Largest entries of L and of the mean. Without a limit, they diverge where the classes can be separated.
 LARGEST_SCALE, LARGEST_START = 30.0, 100.0
 
@@ -65,19 +66,21 @@ class Scoring:
             start, _, n_steps = replace(self, tasks=some)(start, max_iter)
         # Rare events have small weights in a pooled fit, and the start from it a large W.
         start = start.scaled(min(1.0, LARGEST_START / max(float(start.covariances.max()), 1e-300)))
-        point = self._evaluate(replace(start, noise=self.tasks.response.noise(start.noise)))
+        start = replace(start, noise=self.tasks.response.noise(start.noise))
+        point = self._evaluate(start, start.factors[0])
+        H = point.information
         for _ in range(max_iter):
-            gain, moved = self._step(point, damping)
+            gain, step, model, root = self._step(point, H, damping)
             if gain < LEAST_GAIN or damping > MOST:
                 break
-            new, n_steps = self._evaluate(moved), n_steps + 1
+            new, n_steps = self._evaluate(model, root), n_steps + 1
+            H = _updated(H, step, point.gradient - new.gradient)
             is_better = new.value >= point.value
             point, damping = (new, LESS * damping) if is_better else (point, MORE * damping)
         return point.model, point.log_evidence / max(T, 1), n_steps
 
-    def _evaluate(self, model: Mixture) -> _Point:
-        tasks, root = self.tasks, model.factors[0]
-        d, p = root.shape
+    def _evaluate(self, model: Mixture, root: Array) -> _Point:
+        tasks, (d, p) = self.tasks, root.shape
         fixed = self.learn_mean and p < d
         found = tasks.directions(model.means[0], root, model.noise, slopes=fixed)
         i, j = self._entries(p)
@@ -86,11 +89,7 @@ class Scoring:
         if fixed:
             scores[0] = segment_sums(found.slopes[:, None] * tasks.X, tasks.starts)
         if tasks.response.has_dispersion:
-            ends = (
-                tasks.directions(model.means[0], root, model.noise * np.exp(h)).log_evidence
-                for h in (DIFFERENCE, -DIFFERENCE)
-            )
-            scores.append(((next(ends) - next(ends)) / (2.0 * DIFFERENCE))[:, None])
+            scores.append(tasks.dispersion_scores(model)[:, None])
         each = np.hstack(scores)
         gradient, information = each.sum(axis=0), each.T @ each
         value = log_evidence = float(found.log_evidence.sum())
@@ -108,16 +107,15 @@ class Scoring:
         """Return rows and columns of the entries of Δ."""
         return (np.arange(p), np.arange(p)) if self.diagonal else np.tril_indices(p)
 
-    def _step(self, point: _Point, damping: float) -> tuple[float, Mixture]:
-        """Return the expected gain of an undamped step, and the model after a damped one."""
+    def _step(self, point: _Point, information: Array, damping: float) -> tuple[float, Array, Mixture, Array]:
+        """Return the expected gain of an undamped step, a damped one, and the model after it with its L."""
         model, root, p = point.model, point.root, point.root.shape[1]
-        sizes = np.diag(point.information)
+        sizes = np.diag(information)
         used = sizes > 1e-12 * max(sizes.max(initial=0.0), 1e-300)
-        H, g = point.information[np.ix_(used, used)], point.gradient[used]
+        H, g, step = information[np.ix_(used, used)], point.gradient[used], np.zeros(len(used))
         if not used.any():
-            return 0.0, model
+            return 0.0, step, model, root
         gain = 0.5 * float(g @ np.linalg.lstsq(H + 1e-9 * np.diag(np.diag(H)), g, rcond=None)[0])
-        step = np.zeros(len(used))
         step[used] = np.linalg.lstsq(H + damping * np.diag(np.diag(H)), g, rcond=None)[0]
         i, j = self._entries(p)
         n_means = len(step) - len(i) - self.tasks.response.has_dispersion
@@ -133,4 +131,15 @@ class Scoring:
         mean = model.means[0] + (move / largest if n_means else 0.0)
         mean = np.clip(mean, -LARGEST_SCALE, LARGEST_SCALE)
         noise = float(np.clip(model.noise * np.exp(rest.sum() / largest), *DISPERSIONS[[0, -1]]))
-        return gain, replace(model, means=mean[None], covariances=(new @ new.T)[None], noise=noise)
+        moved = replace(model, means=mean[None], covariances=(new @ new.T)[None], noise=noise)
+        return gain, step / largest, moved, new
+
+
+def _updated(H: Array, step: Array, change: Array) -> Array:
+    """Return the information after the update of Broyden, Fletcher, Goldfarb and Shanno, with a change of the gradient."""
+    Hs = H @ step
+    old, new = float(step @ Hs), float(step @ change)
+    # Flat or convex along the step.
+    if not new > LEAST_CURVATURE * old:
+        return H
+    return np.asarray(H - np.outer(Hs, Hs) / old + np.outer(change, change) / new)

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
-from .em import fit_mixed_model, maximise, precisions
+from .em import fit_mixed_model, maximise, precisions, with_gaussian_rows
 from .mixture import Mixture
 from .rows import Tasks
+from .sites import ResponseRows
 
 Array = NDArray[np.float64]
 
@@ -31,6 +32,8 @@ RELEVANCES = np.geomspace(1e-4, 4.0, 24)
 LEAST_GAIN = 1.0
 #: Rounds of score tests, and the steps of EM after each.
 ROUNDS, STEPS = 3, 10
+#: Rounds of fits to the sites of expectation propagation, for other responses.
+RESPONSE_ROUNDS = 4
 #: Largest number of parameters of one effect, and of all together.
 LARGEST_EFFECT, LARGEST_TOTAL = 400, 1000
 #: Largest number of tasks that W and the relevances are learned from.
@@ -123,7 +126,7 @@ def select_side(
     tasks: Tasks, groups: Sequence[Group], *, has_intercept: bool, varying: tuple[int, ...] | None = None
 ) -> SideStructure | None:
     """Return the effects that raise the evidence of the tasks; None if none does."""
-    model = _plain_model(tasks, varying)
+    tasks, model = with_gaussian_rows(tasks, _plain_model(tasks, varying))
     kinds = [True] * has_intercept
     if not has_intercept or model.covariances[0, :-1].any():
         kinds.append(False)  # otherwise only the intercept differs between tasks
@@ -168,10 +171,17 @@ def fit_side(
     the tasks if there are many.
     """
     some = tasks.take(slice(None, None, 1 + (len(tasks) - 1) // MOST_TASKS))
-    plain = _plain_model(some, structure.varying)
-    terms = _terms(tasks, groups, structure.effects, plain.covariances[0])
-    fit = _fit(some, plain, terms, max_iter=max_iter, tol=tol)
-    return fit if len(some) == len(tasks) else _fit(tasks, fit.rest, terms, max_iter=0)
+    model = _plain_model(some, structure.varying)
+    terms = _terms(tasks, groups, structure.effects, model.covariances[0])
+    if isinstance(some, ResponseRows):
+        some = some.with_starts()
+        for _ in range(RESPONSE_ROUNDS):
+            fit = _fit(*with_gaussian_rows(some, model), terms, max_iter=max_iter, tol=tol)
+            model = replace(fit.rest, noise=model.noise, side=fit.Gamma)
+    else:
+        fit = _fit(some, model, terms, max_iter=max_iter, tol=tol)
+        model = fit.rest
+    return fit if len(some) == len(tasks) else _fit(*with_gaussian_rows(tasks, model), terms, max_iter=0)
 
 
 def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty: float) -> Array:
@@ -253,8 +263,7 @@ def _fit(
     totals, d = tasks.totals(), tasks.n_features
     Gamma = np.zeros((d, tasks.side.shape[1]))
     for step in range(max_iter + 1):
-        # Where targets are not Gaussian, the equations are linearised at the current Γ.
-        posterior = _solve(tasks, replace(model, side=Gamma), terms)
+        posterior = _solve(tasks, model, terms)
         previous, Gamma, first, updated = Gamma, np.zeros_like(Gamma), d, []
         for term in terms:
             part = slice(first, first + term.size)

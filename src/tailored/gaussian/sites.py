@@ -29,8 +29,8 @@ from ..tasks.rows import Rows, Scaling, frozen, predictions, segment_sums
 from ..tasks.task_set import TaskSet, rows_of_tasks
 from .kernels import ENTRY, PART, keep_separate, second_moments
 from .mixture import EVIDENCE, Mixture, Want
-from .moments import NO_SUMS, Expected, Sums, TaskStatistics, Totals, log_priors
-from .responses import BERNOULLI, POISSON, Response
+from .moments import NO_SUMS, Expected, Moments, Sums, TaskStatistics, Totals, log_priors
+from .responses import BERNOULLI, DISPERSIONS, POISSON, Response
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -38,17 +38,23 @@ Index = NDArray[np.int64]
 #: Largest number of columns of L for quadrature, and the nodes along each, the direction with the largest variance last.
 MOST_DIRECTIONS = 3
 NODES = ((), (21,), (9, 15), (5, 5, 9))
+#: From this mean number of rows on, posteriors are close to Gaussian, and fewer nodes are enough.
+MANY_ROWS, FEWER_NODES = 12, ((), (11,), (5, 7), (3, 3, 5))
 #: Nodes of the moments of one row, tolerance and sweeps of expectation propagation: to place nodes, and as the result.
 PLACING = 7, 0.1, 10
 FINAL = 9, 0.05, 100
+#: Difference of the logarithm of a dispersion, for its score, and its largest change in a step.
+DIFFERENCE, LARGEST_CHANGE = 0.05, 0.7
 #: Exponents are limited so that products of a few exponentials are finite.
 LARGEST_EXPONENT, LARGEST_FACTOR = 690.0, 170.0
 #: Likelihood ratios are limited, so that logarithms are only needed every few rows.
 LARGEST_RATIO, ROWS_PER_LOG = 1e30, 8
 #: Tasks that one thread handles at a time.
 BLOCK = 4096
-#: Rows with a smaller prior variance of f have no site, and precisions of sites are at least this multiple of it.
+#: Rows with a smaller prior variance of f are linearised, and precisions of sites are at least this multiple of it.
 LEAST = 1e-12
+#: Smallest precision of a site as a row with Gaussian noise.
+LEAST_PRECISION = 1e-8
 
 
 class Directions(NamedTuple):
@@ -59,6 +65,16 @@ class Directions(NamedTuple):
     covariances: Array  # (T, p, p)
     precisions: Array  # (N,) τ
     slopes: Array  # (N,) E(∂ log p(y | f) / ∂f); length 0 if they were not requested
+
+
+class Sites(Moments):
+    """Second moments of sites, which are rows with known noise."""
+
+    def posterior(
+        self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
+    ) -> Expected:
+        found = super().posterior(model, want, among)
+        return found._replace(sums=replace(found.sums, residual=model.noise * self.n_rows))
 
 
 @dataclass(frozen=True)
@@ -138,27 +154,34 @@ class ResponseRows(TaskStatistics):
 
     def _grams(self, weights: Array) -> Array:
         """Return the weighted second moments of the rows of each task, (T, d, d)."""
-        T, d = len(self), self.n_features
-        gram, rows = np.empty((T, d, d)), frozen(np.sqrt(weights)[:, None] * self.X)
-        nothing = np.empty((T, d)), np.empty(T)
+        return self._moments(weights, self.y)[0]
+
+    def _moments(self, weights: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Return XᵀX (T, d, d), Xᵀy (T, d) and yᵀy (T,) of each task with weighted rows."""
+        T, d, root = len(self), self.n_features, np.sqrt(weights)
+        out = np.empty((T, d, d)), np.empty((T, d)), np.empty(T)
         unit = frozen(np.zeros(d)), frozen(np.ones(d)), 0.0, 1.0
-        second_moments(rows, frozen(self.y), frozen(self.starts, np.int64), *unit, gram, *nothing)
-        return gram
+        rows = frozen(root[:, None] * self.X), frozen(root * y)
+        second_moments(*rows, frozen(self.starts, np.int64), *unit, *out)
+        return out
 
-    def information(self, model: Mixture) -> tuple[Array, Array]:
-        """Return the information A (T, d, d) about the prior mean of each task under one component, and a (T, d).
+    def gaussian(self, model: Mixture) -> tuple[Sites, float]:
+        """Return the sites of each task under its most probable component, and the log evidence per task.
 
-        Near the prior mean b + Γ v(s) of the model, a − A b is the score; A is that of the sites.
+        With these rows and noise 1 the gradient of the evidence in the parameters of one component is that of expectation
+        propagation.
         """
-        root, effects = model.factors[0], model.effects(self.side)
-        rest = self if effects is None else self.shifted(effects)
-        found = rest.directions(model.means[0], root, model.noise, slopes=True)
-        P = self._grams(found.precisions)
-        PL = P @ root
-        A = P - PL @ np.linalg.solve(np.eye(root.shape[1]) + root.T @ PL, PL.transpose(0, 2, 1))
-        b = model.means[0] + (0.0 if effects is None else effects)
-        score = segment_sums(found.slopes[:, None] * self.X, self.starts)
-        return A, score + np.matmul(A, np.broadcast_to(b, score.shape)[:, :, None])[:, :, 0]
+        source = self if self.sites is not None else self.with_starts()
+        found = source.posterior(model)
+        assert source.sites is not None
+        component = np.repeat(found.shares.argmax(axis=1), np.diff(self.starts))
+        tau, linear = (
+            np.choose(component, [source.sites[k][i] for k in range(model.n_components)]) for i in (0, 1)
+        )
+        tau = np.maximum(tau, LEAST_PRECISION)
+        moments = self._moments(tau, linear / tau - self.offset)
+        evidence = float(np.mean(found.log_evidence)) if len(self) else 0.0
+        return Sites(*moments, self.sizes, self.side, self.n_threads), evidence
 
     def posterior(
         self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
@@ -198,6 +221,22 @@ class ResponseRows(TaskStatistics):
             means += 0.0 if effects is None else effects[:, None]
         return Expected(log_evidence, shares, means, covariances, sums)
 
+    def dispersion_scores(self, model: Mixture) -> Array:
+        """Return the derivative of the log evidence of each task in the logarithm of the dispersion, (T,)."""
+        upper, lower = (
+            self.posterior(replace(model, noise=model.noise * np.exp(h))).log_evidence
+            for h in (DIFFERENCE, -DIFFERENCE)
+        )
+        return np.asarray((upper - lower) / (2.0 * DIFFERENCE))
+
+    def dispersion(self, model: Mixture) -> float:
+        """Return the dispersion after a scoring step; 1 for responses without one."""
+        if not self.response.has_dispersion:
+            return 1.0
+        scores = self.dispersion_scores(model)
+        step = np.clip(scores.sum() / max(float(scores @ scores), 1e-300), -LARGEST_CHANGE, LARGEST_CHANGE)
+        return float(np.clip(model.noise * np.exp(step), *DISPERSIONS[[0, -1]]))
+
     def directions(
         self,
         b: Array,
@@ -219,7 +258,8 @@ class ResponseRows(TaskStatistics):
         found = Directions(np.zeros(T), np.zeros((T, p)), np.zeros((T, p, p)), tau, np.zeros(N * slopes))
         is_exact = p <= MOST_DIRECTIONS
         n_nodes, tol, max_sweeps = PLACING if is_exact else FINAL
-        nodes = *one_direction(n_nodes), *grid(NODES[p] if is_exact else ())
+        numbers = NODES if N < MANY_ROWS * T else FEWER_NODES
+        nodes = *one_direction(n_nodes), *grid(numbers[p] if is_exact else ())
         shape = 1.0 / noise
         data = rows, f, self.y, self.weights, self.starts, used
 
@@ -416,6 +456,8 @@ def _propagate(
             m += mean[a] * rows[i, a]
         if s < LEAST:
             constants += v[i] * (y[i] * f[i] - _value(code, shape, y[i], f[i]))
+            slope, curvature = _slopes(code, shape, y[i], _exponential(f[i]))
+            tau[i], linear[i] = v[i] * curvature, v[i] * (y[i] - slope)
             continue
         rest = max(1.0 - tau[i] * s, 1e-6)
         variance, cavity = s / rest, (m - s * linear[i]) / rest
@@ -588,7 +630,7 @@ def _pass(
             continue
         first, last, mean, S = starts[t], starts[t + 1], means[t], covariances[t]
         _gaussian(rows, tau, linear, first, last, mean, S, C, work)
-        for _ in range(max_sweeps if p else 0):
+        for _ in range(max_sweeps):
             change = _propagate(code, shape, data, first, last, nodes, logs, sites, mean, S, work[p], tol)[0]
             if change < tol:
                 break

@@ -287,7 +287,7 @@ class StructureFitter:
         """Estimate the means of coefficients without variance, and remove rounding from their covariances."""
         if structure.pseudo_tasks:
             model = most_likely_mean(self.tasks, model)  # close to that of the plain model
-        else:
+        elif not isinstance(self.tasks, ResponseRows):
             max_iter = self.steps(few=100, many=40)
             model = settle(self.tasks, model, restrict=structure.restrict, max_iter=max_iter, tol=1e-9)
         inside = np.isin(np.arange(self.tasks.n_features), structure.varying or ())
