@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..gaussian.errors import mean_covariance
 from ..gaussian.mixture import Mixture
+from ..gaussian.sites import ResponseRows
 from ..gaussian.structures import Structure, StructureFitter
 from ..summaries.baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
 from ..summaries.training import OWN, SideSummary, TrainingSummary, summarise_side
@@ -45,6 +46,9 @@ def training_summary(
         return summary
     structure, totals, sample = selection.best.structure, data.statistics.totals(), _sample(data)
     moment = totals.gram / max(totals.n_rows, 1.0)
+    if isinstance(data.statistics, ResponseRows):
+        # Its totals are weighted by the information of the rows.
+        moment = data.statistics.X.T @ data.statistics.X / max(totals.n_rows, 1.0)
     mean = mean_covariance(
         model,
         data.statistics if sample is None else data.statistics.take(sample),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -42,6 +42,11 @@ def _probabilities(columns: Sequence[Array]) -> Array:
     return np.asarray(table / table.sum(axis=1, keepdims=True))
 
 
+def _targets(codes: Any, n_classes: int) -> list[Array]:
+    """Return the targets of each model: whether a row has the second class, or each class if there are more than two."""
+    return [(codes == k).astype(float) for k in ((1,) if n_classes == 2 else range(n_classes))]
+
+
 class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
     """Base of the classifiers: classes and decision values from probabilities."""
 
@@ -57,6 +62,10 @@ class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
         """Write the model to one file without pickle; `tailored.load` reads it back."""
         check_is_fitted(self, "classes_")
         save(path, self)
+
+    def predict_interval(self, X: Any, *args: Any, **options: Any) -> Array:
+        """Raise ValueError: classes have probabilities."""
+        raise ValueError("predict_interval: classes have probabilities, not intervals; use predict_proba")
 
 
 @dataclass(eq=False, repr=False)
@@ -114,14 +123,10 @@ class TaskClassifier(_Classifier):
     def update(self, X: Any, y: Any) -> Self:
         """Add further rows of the task; see `TaskRegressor.update`."""
         check_is_fitted(self, "models_")
-        codes = class_positions(self.classes_, y)
-        for k, model in enumerate(self.models_):
-            model.update(X, (codes == (1 if len(self.models_) == 1 else k)).astype(float))
+        targets = _targets(class_positions(self.classes_, y), len(self.classes_))
+        for model, target in zip(self.models_, targets, strict=True):
+            model.update(X, target)
         return self
-
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """Raise ValueError: classes have probabilities."""
-        raise ValueError("predict_interval: classes have probabilities, not intervals; use predict_proba")
 
 
 @dataclass(eq=False, repr=False)
@@ -217,12 +222,10 @@ class EmpiricalBayesClassifier(_Classifier):
         else:
             if isinstance(X, TaskScan):
                 raise TypeError(
-                    "X: a classifier does not take a scan; pass a TaskSet, of a sample of whole tasks"
+                    "X: a classifier does not take a scan; pass a TaskSet of a sample of whole tasks"
                 )
             if y is None:
-                raise ValueError(
-                    "y: EmpiricalBayesClassifier requires y to be passed, but the target y is None"
-                )
+                raise ValueError("y: fit requires y to be passed, but the target y is None")
             refuse_masked("y", y)
             labels = column_or_1d(y, warn=True)
             assert_all_finite(labels, input_name="y")
@@ -233,42 +236,25 @@ class EmpiricalBayesClassifier(_Classifier):
                 f"y: there is only one class, {name_some(native(classes))}; a classifier needs at least two"
             )
         learners = []
-        for k in range(len(classes)) if len(classes) > 2 else (1,):
-            options = {name: getattr(self, name) for name in self.get_params(deep=False)}
-            learner = EmpiricalBayesLearner(**options, loss=Bernoulli())
-            target = (codes == k).astype(float)
-            learners.append(
-                learner.fit(X.replace(y=target)) if isinstance(X, TaskSet) else learner.fit(X, target, **rest)
-            )
+        for target in _targets(codes, len(classes)):
+            learner = EmpiricalBayesLearner(**self.get_params(deep=False), loss=Bernoulli())
+            is_set = isinstance(X, TaskSet)
+            learners.append(learner.fit(X.replace(y=target)) if is_set else learner.fit(X, target, **rest))
         self.classes_, self.learners_ = classes, learners
         return self
 
-    def adapt(
-        self,
-        X: Any = None,
-        y: Any = None,
-        *,
-        side_info: Any = None,
-        sample_weight: Any = None,
-        frequency_weight: Any = None,
-    ) -> TaskClassifier:
-        """Return the classifier of one new task, from a few rows or from none; see `EmpiricalBayesLearner.adapt`."""
-        check_is_fitted(self, "learners_")
-        options = {
-            "side_info": side_info,
-            "sample_weight": sample_weight,
-            "frequency_weight": frequency_weight,
-        }
-        codes = None if y is None else class_positions(self.classes_, y)
-        models = [
-            learner.adapt(X, None if codes is None else (codes == k).astype(float), **options)
-            for k, learner in self._numbered()
-        ]
-        return TaskClassifier.of(self.classes_, models)
+    def adapt(self, X: Any = None, y: Any = None, **options: Any) -> TaskClassifier:
+        """Return the classifier of one new task, from a few rows or from none.
 
-    def _numbered(self) -> list[tuple[int, EmpiricalBayesLearner]]:
-        """Return each learner with the position of its class."""
-        return list(enumerate(self.learners_)) if len(self.learners_) > 1 else [(1, self.learners_[0])]
+        The options ``side_info``, ``sample_weight`` and ``frequency_weight`` are those of `EmpiricalBayesLearner.adapt`.
+        """
+        check_is_fitted(self, "learners_")
+        targets: Sequence[Array | None] = [None] * len(self.learners_)
+        if y is not None:
+            targets = _targets(class_positions(self.classes_, y), len(self.classes_))
+        pairs = zip(self.learners_, targets, strict=True)
+        models = [learner.adapt(X, target, **options) for learner, target in pairs]
+        return TaskClassifier.of(self.classes_, models)
 
     # ------------------------------------------------------------------ predicting
 
@@ -298,32 +284,31 @@ class EmpiricalBayesClassifier(_Classifier):
         "probability", that of ``classes_[1]``; "probability_<class>" for each class if there are more than two.
         """
         check_is_fitted(self, "learners_")
-        first = self.learners_[0]
-        task = first.columns_in_["task"] if task is None else task
-        target = first.columns_in_["target"] if target is None else target
-        tasks, order = read_table(first, query, "query", task, target, side_info)
+        columns_in, columns = self.columns_in_, {}
+        task = columns_in["task"] if task is None else task
+        target = columns_in["target"] if target is None else target
+        tasks, order = read_table(self, query, "query", task, target, side_info)
         if support is not None:
-            support = read_table(first, support, "support", task, target)[0]
-        P = self._predict_task_set(tasks, support, None if support is None else self._codes_of(support))
-        columns = {"probability": P[:, 1]}
+            support = self._coded(read_table(self, support, "support", task, target)[0])
+        P = self._predict_task_set(tasks, support)
         if len(self.classes_) > 2:
             columns = {f"probability_{name}": P[:, k] for k, name in enumerate(self.classes_)}
-        return prediction_table(columns, query, order, task)
+        return prediction_table(columns or {"probability": P[:, 1]}, query, order, task)
 
-    def _predict_task_set(self, query: TaskSet, support: TaskSet | None, codes: Array | None) -> Array:
-        """Return the probabilities (n, K) of the query rows; ``codes`` are the classes of the support rows."""
-        columns = []
-        for k, learner in self._numbered():
-            rows = None if support is None else support.replace(y=(np.asarray(codes) == k).astype(float))
-            blank = query.replace(y=np.zeros(len(query.y)))
+    def _predict_task_set(self, query: TaskSet, support: TaskSet | None) -> Array:
+        """Return the probabilities (n, K) of the query rows, given support rows with codes of classes."""
+        blank, columns = query.replace(y=np.zeros(len(query.y))), []
+        targets = _targets(np.zeros(0) if support is None else support.y, len(self.classes_))
+        for learner, target in zip(self.learners_, targets, strict=True):
+            rows = None if support is None else support.replace(y=target)
             columns.append(learner.predict_tasks(blank, rows, coverage=None)["prediction"])
         return _probabilities(columns)
 
-    def _codes_of(self, tasks: TaskSet) -> Array:
-        # Targets of a table with classes are read as their positions.
+    def _coded(self, tasks: TaskSet) -> TaskSet:
+        """Return tasks with positions of the classes as targets, which those of a table with classes are."""
         if tasks.encoding is not None and tasks.encoding.classes:
-            return tasks.y
-        return class_positions(self.classes_, tasks.y)
+            return tasks
+        return tasks.replace(y=class_positions(self.classes_, tasks.y))
 
     def score(
         self,
@@ -340,22 +325,35 @@ class EmpiricalBayesClassifier(_Classifier):
         Every task is adapted on ``n_support`` of its rows and scored on the others; see `EmpiricalBayesLearner.task_errors`.
         """
         check_is_fitted(self, "learners_")
-        tasks = X
         if isinstance(X, TaskSet):
-            tasks = X.replace(y=self._codes_of(X))
+            tasks = self._coded(X)
         else:
             tasks = TaskSet(X, class_positions(self.classes_, y), groups, side_info)
-        sampling = SupportSampling.of(
-            self.n_support if n_support is None else n_support, self.order if order is None else order
-        )
+        given = self.n_support if n_support is None else n_support
+        sampling = SupportSampling.of(given, self.order if order is None else order)
         options = {"random_state": self.random_state, "shuffle": not sampling.in_order}
         support, query = tasks.support_query(sampling.typical, **options)
-        P = self._predict_task_set(query, support, support.y)
-        return float(np.mean(P.argmax(axis=1) == query.y))
+        return float(np.mean(self._predict_task_set(query, support).argmax(axis=1) == query.y))
 
-    def summary(self, **options: Any) -> Any:
-        """Return the summary of the model of two classes; see `EmpiricalBayesLearner.summary`."""
+    def _of_two_classes(self, method: str) -> EmpiricalBayesLearner:
+        """Return the learner of two classes; raise ValueError if there are more."""
         check_is_fitted(self, "learners_")
         if len(self.learners_) > 1:
-            raise ValueError("summary: with more than two classes, use learners_[k].summary() of each class")
-        return self.learners_[0].summary(**options)
+            raise ValueError(
+                f"{method}: with more than two classes, use learners_[k].{method}() of each class"
+            )
+        return self.learners_[0]
+
+    def effects(self, tasks: TaskSet, **options: Any) -> Any:
+        """Return the coefficients of each task for the log odds of ``classes_[1]``; see `EmpiricalBayesLearner.effects`."""
+        return self._of_two_classes("effects").effects(self._coded(tasks), **options)
+
+    def summary(self, tasks: TaskSet | None = None, **options: Any) -> Any:
+        """Return the summary of the model of two classes, with odds ratios; see `EmpiricalBayesLearner.summary`."""
+        learner = self._of_two_classes("summary")
+        found = learner.summary(None if tasks is None else self._coded(tasks), **options)
+        title = found.title.replace(type(learner).__name__, type(self).__name__)
+        text = (
+            sentence.replace("the second class", repr(native(self.classes_)[1])) for sentence in found.text
+        )
+        return replace(found, title=title, text=tuple(text))

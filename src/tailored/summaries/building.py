@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..gaussian.mixture import Mixture
+from ..gaussian.responses import Response
 from ..losses import Loss, Pinball, error_name
 from ..priors.base import Prior
 from ..tasks.task_set import TaskSet
@@ -24,6 +26,12 @@ Array = NDArray[np.float64]
 MATRIX_COLUMNS, N_CORRELATIONS = 6, 10
 #: A component is described by differences above these: in random-effect std, and as a ratio of std.
 MIN_SHIFT, MIN_RATIO = 0.5, 1.5
+#: Of each response: the exponential of a fixed effect, the scale of the coefficients, and what its models are called.
+RATIOS = {
+    "bernoulli": ("odds ratio", "log odds", "logistic"),
+    "poisson": ("rate ratio", "log rates", "Poisson"),
+    "negative_binomial": ("rate ratio", "log rates", "negative binomial"),
+}
 #: Definitions of the baselines.
 _BASELINES = {
     TASK_MEAN: "mean of the support rows",
@@ -73,7 +81,8 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
         tables: dict[str, Table | None] = {"effects": table}
     else:
         tables = {
-            "effects": effects_table(description),
+            "effects": (effects := effects_table(description)),
+            "ratios": ratios_table(description, effects),
             "correlations": correlations_table(description),
             "noise": noise_table(description),
             **component_tables(description),
@@ -133,6 +142,8 @@ def effects_table(description: ModelDescription) -> Table:
         f"fixed effect: mean coefficient of the tasks{at_mean}. std. error: generalised least squares under the estimated "
         "covariances. random-effect std: standard deviation of the tasks' coefficients around that mean"
     )
+    if description.prior.response is not None:
+        caption = f"All coefficients are {RATIOS[description.prior.response.name][1]}. {caption}"
     if training is not None and training.side is not None and description.mixture.side is not None:
         explained = training.side.coefficient_std[0]
         total = np.hypot(explained, deviations)
@@ -150,6 +161,19 @@ def effects_table(description: ModelDescription) -> Table:
     order = np.argsort(-(centre**2 + np.diagonal(covariance)), kind="stable").tolist()
     percent, order = ["R² of side info"], order if d > MAX_ROWS else None
     return Table("Fixed effects and random-effect std", columns, caption + ".", percent, order=order)
+
+
+def ratios_table(description: ModelDescription, effects: Table) -> Table | None:
+    """Tabulate exponentials of the fixed effects on log odds or log rates; None for Gaussian targets."""
+    if description.prior.response is None:
+        return None
+    ratio, signs = RATIOS[description.prior.response.name][0], (0.0, -1.0, 1.0)
+    centre, errors = (np.array(effects.columns[name]) for name in ("fixed effect", "std. error"))
+    with np.errstate(over="ignore"):
+        ends = [np.exp(centre + sign * NormalDist().inv_cdf(0.975) * errors).tolist() for sign in signs]
+    columns = dict(zip(("column", ratio, "lower", "upper"), (description.columns, *ends), strict=True))
+    caption = f"{ratio}: exp(fixed effect); lower, upper: its 95 % confidence interval."
+    return Table(f"{ratio.capitalize()}s", columns, caption, order=effects.order)
 
 
 def correlations_table(description: ModelDescription) -> Table | None:
@@ -188,8 +212,10 @@ def correlations_table(description: ModelDescription) -> Table | None:
     return Table(title, pairs, caption + ".", n_printed=N_CORRELATIONS)
 
 
-def noise_table(description: ModelDescription) -> Table:
+def noise_table(description: ModelDescription) -> Table | None:
     """Tabulate the standard deviation of the noise and of the differences between tasks."""
+    if (response := description.prior.response) is not None:
+        return _dispersion_table(description, response)
     variances = {"noise": description.mixture.noise}
     caption = "noise: residuals of the rows around the model of their task"
     if (between := description.variance_between_tasks) is not None:
@@ -199,6 +225,20 @@ def noise_table(description: ModelDescription) -> Table:
     deviations = description.prior.scaling.target * np.sqrt(list(variances.values()))
     columns = {"source": list(variances), "standard deviation": deviations.tolist()}
     return Table("Noise and differences between tasks", columns, caption + ".")
+
+
+def _dispersion_table(description: ModelDescription, response: Response) -> Table | None:
+    """Tabulate the dispersion of counts, and the standard deviation between tasks of the linear predictor."""
+    values, captions = {}, []
+    if response.has_dispersion:
+        values["dispersion"] = description.mixture.noise
+        captions.append("dispersion: a count with mean m has the variance m + dispersion m²")
+    if (between := description.variance_between_tasks) is not None:
+        values["std between tasks"] = float(np.sqrt(between))
+        scale = RATIOS[response.name][1]
+        captions.append(f"std between tasks: of the predicted {scale}, root mean square over rows")
+    columns: dict[str, list[Any]] = {"source": list(values), "value": list(values.values())}
+    return Table("Differences between tasks", columns, "; ".join(captions) + ".") if values else None
 
 
 def component_tables(description: ModelDescription) -> dict[str, Table]:
@@ -421,7 +461,11 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
     if learner.common_ is not None:
         name = type(learner.common_).__name__
         sentences.append(f"{name} is the shared regressor; the numbers below describe the residuals.")
-    sentences.append(describe_structure(structure, coefficient_names(learner)))
+    text = describe_structure(structure, coefficient_names(learner))
+    if description.prior.response is not None:
+        kind = RATIOS[description.prior.response.name][2]
+        text = text.replace("Linear", kind[0].upper() + kind[1:]).replace("linear", kind)
+    sentences.append(text)
     if learner.prior_.reads_side_info and learner.n_side_info_in_:
         sentences.append(describe_side(learner.side_structure_, structure, description.side_columns))
     if learner.bias_penalty_ is not None:

@@ -90,7 +90,7 @@ class Summary:
         Sentences about the selected model.
     tables : dict of str to Table
         The available ones of: "effects" (fixed effects with standard errors, random-effect standard deviations, and the
-        R² of the side information), "correlations", "noise", "components", "component_effects", "side_information",
+        R² of the side information), "ratios" (odds ratios or rate ratios with intervals), "correlations", "noise", "components", "component_effects", "side_information",
         "side_effects" and "errors".  The caption of a table defines its numbers.
     """
 

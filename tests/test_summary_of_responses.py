@@ -1,0 +1,109 @@
+"""Summaries and effects of binary targets and counts, compared with lme4 and glmmTMB."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+
+from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
+
+T, N = 150, 8
+#: glmer(b ~ x + (1 | g), nAGQ = 25), the same of counts with offset(log(e)), and glmmTMB(family = nbinom2): estimates and
+#: standard errors of the slope and the intercept, random-effect std, and dispersion.
+EXPECTED = {
+    "bernoulli": ((0.7710860, -0.4009472), (0.08075086, 0.10598408), 0.99478, None),
+    "poisson": ((0.8216510, -0.4096133), (0.02160778, 0.09371520), 1.0735, None),
+    "negative_binomial": ((0.8062684, -0.3188438), (0.03668480, 0.09290931), 1.0276, 0.4013175),
+}
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    g, x = np.repeat(np.arange(T), N), rng.normal(size=T * N).round(3)
+    u, e = rng.normal(0.0, 1.0, T)[g], rng.uniform(0.5, 3.0, T * N).round(2)
+    f = -0.4 + 0.8 * x + u
+    return pd.DataFrame(
+        {
+            "g": g, "x": x, "e": e,
+            "bernoulli": np.where(rng.random(T * N) < expit(f), "yes", "no"),
+            "poisson": rng.poisson(e * np.exp(f)),
+            "negative_binomial": rng.poisson(e * np.exp(f) * rng.gamma(2.0, 0.5, T * N)),
+        }
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=EXPECTED)
+def fitted(request, frame):
+    is_binary = request.param == "bernoulli"
+    columns = {
+        "task": "g",
+        "target": request.param,
+        "features": ["x"],
+        "exposure": None if is_binary else "e",
+    }
+    tasks = TaskSet.from_frame(frame, **columns)
+    learner = EmpiricalBayesClassifier if is_binary else EmpiricalBayesLearner
+    options = {"varying": []} if is_binary else {"varying": [], "loss": request.param}
+    return request.param, tasks, learner(**options).fit(tasks)
+
+
+def test_estimates_are_those_of_other_software(fitted):
+    name, _, learner = fitted
+    effects, errors, std, dispersion = EXPECTED[name]
+    summary = learner.summary()
+    table = summary.tables["effects"].columns
+    np.testing.assert_allclose(table["fixed effect"], effects, atol=0.01)
+    np.testing.assert_allclose(table["std. error"], errors, rtol=0.06)
+    np.testing.assert_allclose(table["random-effect std"], [0.0, std], rtol=0.015)
+    ratio = "odds ratio" if name == "bernoulli" else "rate ratio"
+    ratios = summary.tables["ratios"].columns
+    for column, sign in ((ratio, 0.0), ("lower", -1.0), ("upper", 1.0)):
+        np.testing.assert_allclose(
+            ratios[column], np.exp(np.array(effects) + sign * 1.96 * np.array(errors)), rtol=0.02
+        )
+    noise = summary.tables["noise"].columns
+    assert noise["source"] == ["dispersion"] * (dispersion is not None) + ["std between tasks"]
+    # Only the intercept varies, so its standard deviation is that of the linear predictor.
+    np.testing.assert_allclose(noise["value"][-1], std, rtol=0.015)
+    if dispersion is not None:
+        np.testing.assert_allclose(noise["value"][0], dispersion, rtol=0.02)
+
+
+def test_sentences_name_the_model_and_the_scale(fitted):
+    name, _, learner = fitted
+    text, scale = str(learner.summary()), "log odds" if name == "bernoulli" else "log rates"
+    assert text.startswith(type(learner).__name__)
+    kind = {"bernoulli": "Logistic", "poisson": "Poisson", "negative_binomial": "Negative binomial"}[name]
+    assert f"{kind} mixed model" in text
+    assert f"All coefficients are {scale}." in text
+    assert ("Predictions are probabilities of 'yes'." in text) == (name == "bernoulli")
+    assert "noise" not in text
+
+
+def test_effects_are_posterior_means_of_the_coefficients(fitted, frame):
+    name, tasks, learner = fitted
+    table = learner.summary().tables["effects"].columns
+    (slope, b), (_, error), std = table["fixed effect"], table["std. error"], table["random-effect std"][1]
+    found = learner.effects(tasks[:5])
+    found = found[found["column"] == "(intercept)"]
+    u = np.linspace(-6.0, 6.0, 4001) * std
+    for t, effect, deviation in zip(range(5), found["effect"], found["std"], strict=True):
+        rows = frame[frame["g"] == t]
+        f = b + slope * rows["x"].to_numpy()[:, None] + u
+        if name == "bernoulli":
+            sign = np.where(rows["bernoulli"] == "yes", 1.0, -1.0)[:, None]
+            density = -np.logaddexp(0.0, -sign * f).sum(axis=0)
+        else:
+            y, mean = rows[name].to_numpy()[:, None], rows["e"].to_numpy()[:, None] * np.exp(f)
+            density = (y * np.log(mean) - mean).sum(axis=0)
+            if name == "negative_binomial":
+                r = 1.0 / learner.summary().tables["noise"].columns["value"][0]
+                density = (y * np.log(mean) - (y + r) * np.log(r + mean)).sum(axis=0)
+        density = np.exp(density - density.max() - 0.5 * (u / std) ** 2)
+        density /= density.sum()
+        mean = density @ u
+        variance = density @ u**2 - mean**2
+        np.testing.assert_allclose(effect, b + mean, atol=2e-3)
+        # The error of the prior mean counts as far as the rows do not determine the coefficient.
+        np.testing.assert_allclose(deviation, np.sqrt(variance + (variance / std**2 * error) ** 2), rtol=0.02)
