@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._utils.algebra import solve
 from ._utils.threads import single_threaded_blas, single_threaded_openmp
-from ._utils.validation import check_clip, check_rng
+from ._utils.validation import check_clip, check_rng, name_some, native
 from .feature_maps import SideVector
 from .gaussian.em import fit_mixed_model
 from .gaussian.mixture import Mixture, Want
@@ -475,8 +475,11 @@ class PooledRegression(Baseline):
 
         loss = find_loss(self.loss)
         names = () if tasks.encoding is None else tasks.encoding.classes
-        classes = np.arange(float(len(names))) if names else np.unique(tasks.y)
+        classes = np.arange(len(names)) if names else np.unique(tasks.y)
         self.classes_ = classes if isinstance(loss, Bernoulli) else None
+        if self.classes_ is not None and (len(classes) < 2 or list(classes) != list(range(len(classes)))):
+            found = name_some(native(classes))
+            raise ValueError(f"tasks: expected targets y 0, 1, .. (at least two classes), got {found}")
         y, weights, _ = self._targets(tasks)
         # Half an observation of each class, or half an event: no frequency and no mean is 0.
         if self.classes_ is None:
@@ -568,7 +571,7 @@ def scores(prediction: Array, y: Array, loss: Loss) -> dict[str, Array]:
         return by_name | ({"absolute error": np.abs(prediction - y)} if isinstance(loss, Response) else {})
     K = prediction.shape[1]
     observed = y[:, None] == np.arange(K)
-    own = np.clip(prediction[observed], SMALLEST_PROBABILITY, 1.0 - SMALLEST_PROBABILITY)
+    own = np.clip((prediction * observed).sum(axis=1), SMALLEST_PROBABILITY, 1.0 - SMALLEST_PROBABILITY)
     brier = ((prediction - observed) ** 2).sum(axis=1) / (2.0 if K == 2 else 1.0)
     return {
         "log loss": -np.log(own),

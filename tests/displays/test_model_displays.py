@@ -29,7 +29,6 @@ CALLS = {
     EffectsDisplay: {},
     ShrinkageDisplay: {},
     TaskFitDisplay: {},
-    RowsDisplay: {"n_support": [0, 2]},
     RepresentationMapDisplay: {},
     PriorPathDisplay: {"column": 0},
     ComponentsDisplay: {},
@@ -175,27 +174,6 @@ def test_unknown_task(schools):
 # ---------------------------------------------------------------- error and coverage by rows
 
 
-def test_errors_by_number_of_support_rows(schools):
-    learner, tasks = schools
-    found = RowsDisplay.from_estimator(learner, tasks, [0, 2, 5])
-    assert set(found.errors) == {"this learner", "mixed model", "ridge per task", "task mean"}
-    given, asked = tasks.support_query(0.75, random_state=0)
-    level = tasks.y.mean()
-    np.testing.assert_allclose(
-        found.errors["task mean"][0], [((task.y - level) ** 2).mean() for task in asked]
-    )
-    few = given.support_query(2, random_state=0)[0]
-    want = [((task.y - some.y.mean()) ** 2).mean() for task, some in zip(asked, few, strict=True)]
-    np.testing.assert_allclose(found.errors["task mean"][1], want)
-    own = learner.task_errors(few, asked)
-    np.testing.assert_allclose(found.errors["this learner"][1], own)
-    for name in ("this learner", "ridge per task"):
-        falls = found.errors[name].mean(axis=1)
-        assert falls[2] < falls[1] < falls[0]
-    assert found.covered.shape == (3, 60)
-    assert (np.abs(found.covered.mean(axis=1) - 0.9) < 0.08).all()
-
-
 def test_rows_from_an_evaluation():
     """Errors are those of the evaluation; a baseline far above the others does not set the axis."""
     errors = np.stack([np.full((2, 6), 1.0), np.full((2, 6), 1.2), np.array([[50.0] * 6, [2.0] * 6])])
@@ -213,29 +191,12 @@ def test_rows_from_an_evaluation():
     )
     found = RowsDisplay.from_evaluation(evaluation)
     np.testing.assert_array_equal(found.errors["ridge per task"], errors[2])
-    np.testing.assert_array_equal(found.covered[:, 0], [0.88, 0.91])
+    np.testing.assert_array_equal(found.covered, [0.88, 0.91])
     error_axes, coverage_axes = found.ax_
     assert error_axes.get_ylim()[1] < 5.0
     assert [text.get_text() for text in coverage_axes.get_legend().get_texts()] == ["nominal", "empirical"]
     without = RowsDisplay.from_evaluation(replace(evaluation, covered=np.full((3, 2), np.nan)))
     assert without.covered is None
-
-
-def test_invalid_numbers_of_support_rows(schools):
-    learner, tasks = schools
-    with pytest.raises(ValueError, match="n_support: 100 support rows need a task with 134 rows"):
-        RowsDisplay.from_estimator(learner, tasks, [0, 100])
-    with pytest.raises(ValueError, match="n_support: expected numbers of rows >= 0"):
-        RowsDisplay.from_estimator(learner, tasks, [-1, 2])
-
-
-def test_no_coverage_without_calibration(schools):
-    tasks = schools[1]
-    plain = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels, None)
-    found = RowsDisplay.from_estimator(IndependentLearner().fit(plain), plain, [1, 3])
-    assert found.covered is None
-    assert set(found.errors) == {"this learner", "task mean"}
-    assert not isinstance(found.ax_, np.ndarray)
 
 
 # ---------------------------------------------------------------- the prior

@@ -32,7 +32,8 @@ def check_learned(learner: Any) -> None:
 def check_model(model: Any, X: Any) -> None:
     check_finite("coef_", model.coef_)
     check_finite("intercept_", model.intercept_)
-    check_finite("dual_gap_", model.dual_gap_)
+    if model._prior.response is None:
+        check_finite("dual_gap_", model.dual_gap_)
     if model.representation_ is not None:
         check_finite("representation_", model.representation_)
     if not len(X) if isinstance(X, list) else not X.shape[0]:
@@ -50,6 +51,15 @@ def check_model(model: Any, X: Any) -> None:
         check_finite("predict_std", deviation)
         if (deviation < 0).any():
             raise Failure("predict_std is negative")
+
+
+def check_probabilities(P: Any, all_classes: bool = False) -> None:
+    """Probabilities of classes (n, K), or of the second class alone."""
+    check_finite("probability", P)
+    if (P < 0).any() or (P > 1).any():
+        raise Failure("a probability is not between 0 and 1")
+    if (all_classes or P.shape[1] > 2) and len(P) and np.abs(P.sum(axis=1) - 1.0).max() > 1e-9:
+        raise Failure("probabilities do not add up to one")
 
 
 def check_summary(learner: Any, tasks: TaskSet) -> None:

@@ -230,6 +230,56 @@ def scaled(drawn: Drawn, factors: np.ndarray) -> Drawn:
     return replace(drawn, parts=parts)
 
 
+# --- responses
+
+RESPONSES = ("classes", "counts")
+
+
+def as_response(rng: np.random.Generator, drawn: Drawn, response: str) -> Drawn:
+    """The same tasks with classes or counts as targets; one in ten keeps its targets, which most calls refuse."""
+    if rng.random() < 0.1 or any(np.ndim(y) != 1 for _, y, _ in drawn.parts):
+        return drawn
+    drawn.classes["response"] = response
+    y = np.concatenate([y for _, y, _ in drawn.parts])
+    with np.errstate(all="ignore"):
+        y = np.clip(np.nan_to_num(y / (np.nanmax(np.abs(y), initial=0.0) or 1.0)), -1.0, 1.0)
+    kind = str(rng.choice(["usual", "usual", "usual", "rare", "one value", "large"]))
+    drawn.classes["targets"] = kind
+    if response == "classes":
+        names = rng.choice([-1.0, 0.0, 1.0, 2.0, 2.5, 1e60, 7.0], int(rng.integers(2, 5)), replace=False)
+        k = rng.integers(0, len(names), len(y)) if rng.random() < 0.3 else (y > 0).astype(int)
+        k = k * (rng.random(len(y)) < 0.1) if kind == "rare" else k * (kind != "one value")
+        y = k.astype(float) if rng.random() < 0.5 else np.sort(names)[k]
+    else:
+        scale = {
+            "usual": 2.0,
+            "rare": -2.0,
+            "one value": 0.0,
+            "large": float(rng.choice([8.0, 20.0, 100.0])),
+        }[kind]
+        y = np.floor(np.exp(scale * (1.0 + y))) if kind != "rare" else rng.poisson(0.05, len(y)).astype(float)
+    ends = np.cumsum([len(y) for _, y, _ in drawn.parts])[:-1]
+    parts = [(X, new, s) for (X, _, s), new in zip(drawn.parts, np.split(y, ends), strict=True)]
+    return replace(drawn, parts=parts)
+
+
+def draw_row_values(rng: np.random.Generator, n: int, seen: dict[str, str]) -> dict[str, Any]:
+    """Weights and exposures of n rows, usual and odd ones."""
+    name = str(rng.choice(["sample_weight", "frequency_weight", "exposure"]))
+    kind = str(rng.choice(["usual", "usual", "usual", "ones", "wide", "zero", "negative", "NaN", "too many"]))
+    seen["row values"] = f"{name}: {kind}"
+    values = np.exp(rng.normal(size=n)) if name != "frequency_weight" else 1.0 + rng.poisson(1.0, n)
+    if kind == "ones":
+        values = np.ones(n)
+    elif kind == "wide":
+        values = 10.0 ** rng.integers(-8, 9, n)
+    elif kind == "too many":
+        values = np.append(values, 1.0)
+    elif kind in ("zero", "negative", "NaN") and n:
+        values[int(rng.integers(n))] = {"zero": 0.0, "negative": -1.0, "NaN": np.nan}[kind]
+    return {name: values}
+
+
 # --- forms
 
 FORMS = (

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from inputs_checks import check_learned, check_model, check_summary, check_table
-from inputs_data import FORMS, Drawn, as_arguments, draw, draw_shape, scaled
-from inputs_learners import LEARNERS, NAMES, SHARES, Rng
+from inputs_checks import check_learned, check_model, check_probabilities, check_summary, check_table
+from inputs_data import FORMS, Drawn, as_arguments, as_response, draw, draw_row_values, draw_shape, scaled
+from inputs_learners import LEARNERS, NAMES, SHARES, Rng, response_of
 from inputs_verdict import Failure, attempt, check_finite
 from tailored import EmpiricalBayesLearner, TaskSet
+from tailored.baselines import Baseline
 from tailored.learners.base import MetaLearner
 from tailored.solvers import ProjectedSGD
 
@@ -20,12 +21,15 @@ def fit_one(rng: Rng, seen: dict[str, str]) -> None:
     """Fit one learner to odd tasks, and use what comes of it."""
     name = str(rng.choice(NAMES, p=SHARES))
     learner = LEARNERS[name][1](rng)
-    bayes = name == "empirical Bayes"
+    bayes = name in ("empirical Bayes", "classifier", "poisson", "negative binomial")
+    response = response_of(name)
     drawn = draw(rng, calm=0.5)
+    if response is not None:
+        drawn = as_response(rng, drawn, response)
     if bayes and rng.random() < 0.7:
         drawn.parts, drawn.labels = drawn.parts[:4], drawn.labels[:4]
     seen.update(drawn.classes, call="fit", learner=name)
-    is_learner = isinstance(learner, MetaLearner)
+    is_learner = not isinstance(learner, Baseline)
     form = (
         str(rng.choice(FORMS)) if is_learner else str(rng.choice(["task set", "sparse task set", "pandas"]))
     )
@@ -34,7 +38,11 @@ def fit_one(rng: Rng, seen: dict[str, str]) -> None:
     if arguments is None:
         return
     positional, named = arguments
-    if is_learner and name != "independent" and rng.random() < (0.7 if bayes else 0.3):
+    if bayes and rng.random() < 0.3:
+        positional, named = _with_row_values(rng, positional, named, seen)
+        if name == "classifier":
+            named.pop("exposure", None)
+    if isinstance(learner, MetaLearner) and name != "independent" and rng.random() < (0.7 if bayes else 0.3):
         held_out = _held_out(rng, drawn, seen)
         if held_out is not None:
             named["validation"] = held_out
@@ -42,6 +50,9 @@ def fit_one(rng: Rng, seen: dict[str, str]) -> None:
     if fitted is None:
         return
     check_learned(learner)
+    if name == "classifier":
+        use_classifier(rng, learner, positional, named)
+        return
     tasks = positional[0] if isinstance(positional[0], TaskSet) else attempt(lambda: drawn.tasks())
     if tasks is not None:
         plain = drawn.classes["shape"] == "usual" and drawn.classes["values"] == "normal"
@@ -59,6 +70,56 @@ def fit_one(rng: Rng, seen: dict[str, str]) -> None:
 
 #: With rows that are none of them zero their predictions are zero only for lack of range.
 NEVER_ZERO = ("empirical Bayes", "independent", "mixed model", "ridge per task", "task mean")
+
+
+def _with_row_values(rng: Rng, positional: Any, named: Any, seen: dict[str, str]) -> tuple[Any, Any]:
+    """The same arguments with weights or exposures: of a task set only valid ones, which nothing checks."""
+    given = positional[0]
+    if not isinstance(given, TaskSet):
+        n = len(positional[1])
+        return positional, {**named, **draw_row_values(rng, n, seen)}
+    values = draw_row_values(rng, len(given.y), seen)
+    (value,) = values.values()
+    if len(value) == len(given.y) and np.isfinite(value).all() and (value > 0).all():
+        return (given.replace(**values),), named
+    return positional, named
+
+
+def use_classifier(rng: Rng, classifier: Any, positional: Any, named: Any) -> None:
+    """A fitted classifier on its own tasks: probabilities add up to one, and labels are known."""
+    labels = named.get("groups")
+    if isinstance(positional[0], TaskSet):
+        tasks = positional[0]
+        X, y, labels = tasks.X, tasks.y, np.repeat(tasks.labels, tasks.sizes)
+        table = attempt(lambda: classifier.predict_tasks(tasks, tasks), classifier)
+        if table is not None:
+            check_probabilities(np.column_stack([table[name] for name in table.dtype.names[1:]]))
+        attempt(lambda: check_finite("score", classifier.score(tasks)), classifier)
+    else:
+        X, y = positional
+    P = attempt(lambda: classifier.predict_proba(X, groups=labels), classifier)
+    if P is not None:
+        check_probabilities(P, all_classes=True)
+    n = int(rng.integers(1, 4))
+    first = (X[:n], y[:n]) if rng.random() < 0.7 else (None, None)
+    if not hasattr(X, "format"):  # rows of sparse formats cannot all be sliced
+        side = getattr(positional[0], "side_info", None)
+        side = (
+            next(iter(named["side_info"].values()))
+            if "side_info" in named
+            else None
+            if side is None
+            else side[0]
+        )
+        model = attempt(lambda: classifier.adapt(*first, side_info=side), classifier)
+        P = None if model is None else attempt(lambda: model.predict_proba(X), model)
+        if P is not None:
+            check_probabilities(P, all_classes=True)
+            check_finite("coef_", model.coef_)
+    if rng.random() < 0.3 and len(classifier.classes_) == 2:
+        said = attempt(classifier.summary, classifier)
+        if said is not None:
+            attempt(lambda: str(said) + repr(said.to_dict()))
 
 
 def _held_out(rng: Rng, drawn: Drawn, seen: dict[str, str]) -> TaskSet | None:

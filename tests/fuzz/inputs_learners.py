@@ -7,8 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, UnconditionalLearner
-from tailored.baselines import BASELINES, PooledBoosting
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesClassifier,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    UnconditionalLearner,
+)
+from tailored.baselines import BASELINES, RESPONSE_BASELINES, PooledBoosting
 from tailored.feature_maps import FEATURE_MAPS
 from tailored.losses import Pinball
 from tailored.solvers import LBFGS, ProjectedSGD
@@ -56,7 +62,25 @@ LEARNERS: dict[str, tuple[float, Callable[[Rng], Any]]] = {
     "independent": (2.0, lambda rng: IndependentLearner(loss=str(rng.choice(["absolute", "squared"])))),
     **{name: (1.0, lambda rng, kind=kind: kind()) for name, kind in BASELINES.items()},
     "pooled boosting": (0.5, lambda rng: PooledBoosting(max_iter=3)),
+    "classifier": (0.7, lambda rng: EmpiricalBayesClassifier(fit_intercept=bool(rng.random() < 0.8))),
+    "poisson": (
+        0.7,
+        lambda rng: EmpiricalBayesLearner(loss="poisson", fit_intercept=bool(rng.random() < 0.8)),
+    ),
+    "negative binomial": (0.4, lambda rng: EmpiricalBayesLearner(loss="negative_binomial")),
+    **{f"{name}, classes": (0.3, lambda rng, kind=kind: kind()) for name, kind in RESPONSE_BASELINES.items()},
+    **{
+        f"{name}, counts": (0.3, lambda rng, kind=kind: kind("poisson"))
+        for name, kind in RESPONSE_BASELINES.items()
+    },
 }
+
+
+def response_of(name: str) -> str | None:
+    """The targets that a learner takes: "classes", "counts", or None for numbers."""
+    if name in ("poisson", "negative binomial") or name.endswith(", counts"):
+        return "counts"
+    return "classes" if name == "classifier" or name.endswith(", classes") else None
 
 
 NAMES = list(LEARNERS)

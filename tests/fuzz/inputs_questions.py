@@ -10,11 +10,18 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from inputs_checks import check_model, check_table
-from inputs_data import FORMS, Drawn, as_arguments, draw, draw_shape, in_form, scaled
-from inputs_learners import Rng
+from inputs_checks import check_model, check_probabilities, check_table
+from inputs_data import FORMS, Drawn, as_arguments, as_response, draw, draw_shape, in_form, scaled
+from inputs_learners import LEARNERS, Rng, response_of
 from inputs_verdict import attempt, check_ends, check_finite
-from tailored import ConditionalLearner, EmpiricalBayesLearner, IndependentLearner, TaskRegressor, TaskSet
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesClassifier,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskRegressor,
+    TaskSet,
+)
 from tailored.baselines import BASELINES
 from tailored.feature_maps import FEATURE_MAPS, get_feature_map
 from tailored.learners.base import MetaLearner
@@ -43,6 +50,12 @@ def fitted(name: str) -> tuple[Any, TaskSet, np.ndarray]:
         maker = EmpiricalBayesLearner(loss=Pinball(0.7))
     elif name in BASELINES:
         maker = BASELINES[name]()
+    elif response_of(name.split(", ")[0]):
+        maker = LEARNERS[name.split(", ")[0]][1](rng).set_params(fit_intercept=True)
+        codes = (
+            np.exp(np.clip(tasks.y, -2, 3)) if response_of(name.split(", ")[0]) == "counts" else tasks.y > 0
+        )
+        tasks = tasks.replace(y=np.floor(codes.astype(float)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         learner = maker.fit(tasks)
@@ -54,6 +67,7 @@ def fitted(name: str) -> tuple[Any, TaskSet, np.ndarray]:
 FITTED = (
     "empirical Bayes", "empirical Bayes, described", "empirical Bayes, mixed units", "empirical Bayes, mixed units, described",
     "empirical Bayes, quantile", "the paper's", "the paper's, described", "independent", *BASELINES,
+    "classifier", "classifier, described", "poisson", "poisson, described", "negative binomial",
 )  # fmt: skip
 
 
@@ -75,7 +89,10 @@ def ask_one(rng: Rng, seen: dict[str, str]) -> None:
             side
         ):
             drawn = scaled(drawn, wide)
-    calls = META if isinstance(learner, MetaLearner) else BASE
+    if response_of(name.split(", ")[0]):
+        drawn = as_response(rng, drawn, str(response_of(name.split(", ")[0])))
+    is_classifier = isinstance(learner, EmpiricalBayesClassifier)
+    calls = META if isinstance(learner, MetaLearner) else CLASSES if is_classifier else BASE
     call = str(rng.choice(list(calls)))
     seen.update(drawn.classes, call=call, learner=name)
     calls[call](rng, learner, known, drawn, seen)
@@ -204,6 +221,41 @@ META: dict[str, Callable[..., None]] = {
     "score": _many("score"),
     "representations": _many("representation"),
     "representation": _representation,
+}
+
+
+def _classify(method: str) -> Callable[..., None]:
+    """A question to a classifier, whose tasks have the classes 0 and 1."""
+
+    def call(rng: Rng, learner: Any, known: TaskSet, drawn: Drawn, seen: dict[str, str]) -> None:
+        if method in ("predict_tasks", "score"):
+            tasks = _tasks_of(rng, drawn, seen)
+            if tasks is not None and method == "score":
+                attempt(lambda: check_finite("score", learner.score(tasks)), learner)
+            elif tasks is not None:
+                support = None if rng.random() < 0.2 else tasks
+                table = attempt(lambda: learner.predict_tasks(tasks, support), learner)
+                if table is not None:
+                    check_probabilities(np.asarray(table["probability"])[:, None])
+            return
+        X, y, s = _one_task(rng, drawn, seen)
+        if method == "predict_proba":
+            groups = [["nobody", *known.labels.tolist()][i % 3] for i in range(len(y))]
+            P = attempt(lambda: learner.predict_proba(X, groups=groups), learner)
+        else:
+            model = attempt(lambda: learner.adapt(X, y, side_info=s), learner)
+            if model is not None and method == "update":
+                attempt(lambda: model.update(X, y), model)
+            P = None if model is None else attempt(lambda: model.predict_proba(known.X[:4]), model)
+        if P is not None:
+            check_probabilities(P, all_classes=True)
+
+    return call
+
+
+CLASSES: dict[str, Callable[..., None]] = {
+    f"{method} of a classifier": _classify(method)
+    for method in ("adapt", "update", "predict_proba", "predict_tasks", "score")
 }
 
 
