@@ -735,11 +735,12 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         -------
         pandas data frame, or structured array if pandas is not installed
             One row per task and column, the intercept last: ``"task"``, ``"column"``, ``"effect"`` (posterior mean of the
-            coefficient, in the user's units; log odds or log rates for classes and counts), ``"std"`` (its standard error, given the estimated noise and covariances;
-            with one component it includes the uncertainty of the fixed effects), ``"lower"`` and ``"upper"`` (Gaussian
-            interval).  They belong to the Gaussian model of `EmpiricalBayesLearner`.  If a part of the prior mean was
-            learned on query rows (``bias_penalty_``), models of `adapt` have other coefficients, which predict better.
-            Other learners, and priors for many columns, return the coefficients of `adapt` and NaN for the last three.
+            coefficient, in the user's units; log odds or log rates for classes and counts), ``"std"`` (its standard
+            error, given the estimated noise and covariances; with one component it includes the uncertainty of the
+            fixed effects), ``"lower"`` and ``"upper"`` (Gaussian interval).  They belong to the mixed model of
+            `EmpiricalBayesLearner`.  If a part of the prior mean was learned on query rows (``bias_penalty_``), models of
+            `adapt` have other coefficients, which predict better.  Other learners, and priors for many columns, return
+            the coefficients of `adapt` and NaN for the last three.
         """
         check_is_fitted(self, "prior_")
         check_fraction("coverage", coverage)

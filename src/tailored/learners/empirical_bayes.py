@@ -63,8 +63,8 @@ class EmpiricalBayesLearner(MetaLearner):
         What a prediction is: "squared" gives means, "absolute" medians, and ``Pinball(q)`` calibrated q-quantiles
         (`TaskRegressor.predict`).  The model is selected by the same error on held-out tasks.  Medians are posterior means
         plus a shift of the prior mean, which is learned on query rows with the absolute loss.  There is no shift where it
-        does not lower the held-out error, or with fewer than 50 tasks.  "poisson" and "negative_binomial" give means of
-        counts, with the log link.  Logistic and hinge loss are not supported.
+        does not lower the held-out error, or with fewer than 50 tasks.  "poisson" gives means of counts, with the log
+        link; counts that vary more get the dispersion that "negative_binomial" always has.
     common : None, "auto" or regressor, default=None
         A scikit-learn regressor of all tasks, which reads the columns of X and the encoded side information.  Clones are
         fitted out of fold, tasks are adapted to the residuals, and predictions are sums; ``coef_`` of an adapted model
