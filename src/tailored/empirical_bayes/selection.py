@@ -1,9 +1,9 @@
 """Selection of the structure of the prior on held-out tasks.
 
 The criterion is the log predictive density of held-out rows: of all rows of a task, or of its query rows given its support
-rows where the user says how many are observed.  The structure with the highest density is selected.  With fewer than
-`ENOUGH_TASKS` tasks the folds are repeated, and the simplest structure within one standard error is selected, paired by
-task.  With fewer than `FEW_TASKS` tasks none is held out: standard mixed models and independent tasks are compared by AIC.
+rows where the user says how many are observed.  The structure with the highest density is selected.  With Gaussian targets of
+fewer than `ENOUGH_TASKS` tasks the folds are repeated, and the simplest structure within one standard error is selected,
+paired by task.  With fewer than `FEW_TASKS` tasks none is held out: standard mixed models and independent tasks are compared by AIC.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def select(data: TrainingData, stage: Stages) -> Selection:
     best = (
         decide_by_aic(data, candidates, side)
         if few
-        else decide(candidates, N_ERRORS if len(data) < ENOUGH_TASKS else 0.0)
+        else decide(candidates, N_ERRORS if len(data) < ENOUGH_TASKS and data.response is None else 0.0)
     )
     task_means = np.concatenate([data.task_mean_errors(f.episodes, len(f.held_out)) for f in folds])
     baselines = {"the mean of their own rows": task_means}

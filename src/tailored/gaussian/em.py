@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from .mixture import Mixture, Want, log_gates
 from .moments import NEGLIGIBLE, Moments, Summed, Sums, Totals, influence
 from .rows import TaskRows, Tasks
-from .scoring import LARGEST_START, Scoring
+from .scoring import LARGEST_START, SAMPLE, Scoring
 from .sites import MOST_DIRECTIONS, ResponseRows
 
 Array = NDArray[np.float64]
@@ -110,7 +110,11 @@ def em(
         source, n_directions = source.with_starts(), max(root.shape[1] for root in start.factors)
         options: dict[str, Any] = {"learn_mean": learn_mean, "shrinkage": shrinkage, "restrict": restrict}
         options.update(pseudo_tasks=pseudo_tasks, gate_penalty=gate_penalty, accelerate=accelerate)
-        fit = _alternate(source, start, max_iter, options)
+        if len(source) > 2 * SAMPLE and n_directions <= MOST_DIRECTIONS:
+            some = source.take(slice(None, None, len(source) // SAMPLE))
+            fit = em(some, start, max_iter=max_iter, **options)
+        else:
+            fit = _alternate(source, start, max_iter, options)
         if n_directions > MOST_DIRECTIONS or max_iter == 0:
             return fit
         start = fit.mixture

@@ -61,9 +61,6 @@ class Scoring:
     def __call__(self, start: Mixture, max_iter: int) -> tuple[Mixture, float, int]:
         """Return the model of highest evidence, its log evidence per task, and the number of steps."""
         T, n_steps, damping = len(self.tasks), 0, DAMPING
-        if T > 2 * SAMPLE:
-            some = self.tasks.take(slice(None, None, T // SAMPLE))
-            start, _, n_steps = replace(self, tasks=some)(start, max_iter)
         # Rare events have small weights in a pooled fit, and the start from it a large W.
         start = start.scaled(min(1.0, LARGEST_START / max(float(start.covariances.max()), 1e-300)))
         start = replace(start, noise=self.tasks.response.noise(start.noise))

@@ -106,6 +106,9 @@ class ResponseRows(TaskStatistics):
     def n_features(self) -> int:
         return self.X.shape[1]
 
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
     @cached_property
     def sizes(self) -> Array:
         """Numbers of rows, (T,)."""
@@ -197,9 +200,10 @@ class ResponseRows(TaskStatistics):
             joint[:, k] += found.log_evidence
             deviations[:, k] = found.means @ root.T
             within.append((root, found.covariances))
-        largest = joint.max(axis=1, keepdims=True)
-        log_evidence = (largest + np.log(np.exp(joint - largest).sum(axis=1, keepdims=True)))[:, 0]
-        shares = np.exp(joint - log_evidence[:, None])
+        log_evidence, shares = joint[:, 0], np.ones((T, K))
+        if K > 1:
+            log_evidence = np.logaddexp.reduce(joint, axis=1)
+            shares = np.exp(joint - log_evidence[:, None])
         covariances = np.zeros((T if want.covariances else 0, d, d))
         if want.covariances:
             for k, (root, C) in enumerate(within):
