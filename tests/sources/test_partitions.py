@@ -147,17 +147,6 @@ def test_parts_on_disk_hold_whole_tasks(tmp_path, monkeypatch, part_bytes, words
     assert not list(tmp_path.iterdir())
 
 
-def test_parts_are_cut_back_to_where_they_were(tmp_path):
-    rows = long_rows(4)
-    pieces, parted = in_pieces(rows, 2), PartitionedRows(tmp_path)
-    parted.add(pieces[0])
-    sizes = parted.sizes()
-    parted.add(pieces[1])
-    parted.truncate(sizes)
-    found = TaskSet.concat(tasks for part in range(N_PARTITIONS) for tasks in parted.tasks(part, pieces[0]))
-    same_tasks(pieces[0], found)
-
-
 def test_words_of_descriptions_survive_the_disk(tmp_path):
     side = {0: {"town": "a", "age": 3.0}, 1: {"town": None, "age": np.nan}}
     tasks = TaskSet(np.ones((3, 1)), np.arange(3.0), [0, 1, 1], side)

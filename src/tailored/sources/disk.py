@@ -1,17 +1,16 @@
 """Tasks of a table that is read in batches: a sample in memory, and statistics of all tasks on disk.
 
 One pass over the table partitions its rows by task and draws the sample.  When the scaling is known, each partition is
-converted to blocks of statistics.  All files are in one folder.  An interrupted fit resumes there from the last journal
-entry and from the completed blocks.
+converted to blocks of statistics.  All files are in one folder.  An interrupted fit that is repeated there reads the table
+again, which also compares its content, and uses the completed blocks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,8 +29,6 @@ from .base import Blocks, Reader, Statistics
 from .reservoir import Reservoir
 from .scan import TaskScan
 
-#: Number of values that are read between two journal entries (800 MB).
-JOURNAL_NUMBERS = 100_000_000
 #: Number of partitions, and the size in bytes up to which a partition is read at once.
 N_PARTITIONS, PARTITION_BYTES = 64, 64_000_000
 #: Seed of the keys that partition tasks.  It differs from that of samples, which would otherwise fall into one partition.
@@ -102,12 +99,6 @@ class PartitionedRows:
         paths = map(self.path, range(N_PARTITIONS))
         return [path.stat().st_size if path.exists() else 0 for path in paths]
 
-    def truncate(self, sizes: list[int]) -> None:
-        """Remove what was appended since the partitions had these ``sizes``."""
-        for partition, size in enumerate(sizes):
-            if self.path(partition).exists():
-                os.truncate(self.path(partition), size)
-
     def add(self, batch: TaskSet) -> None:
         """Append the rows of a batch."""
         if batch.is_sparse:
@@ -121,13 +112,6 @@ class PartitionedRows:
             if ends[i] < ends[i + 1]:
                 with open(self.path(i), "ab") as file:
                     _write_tasks(file, batch[ends[i] : ends[i + 1]])
-
-    def flush(self) -> None:
-        """Flush all appended rows to disk (fsync)."""
-        for partition in range(N_PARTITIONS):
-            if self.path(partition).exists():
-                with open(self.path(partition), "rb+") as file:
-                    os.fsync(file.fileno())
 
     def tasks(self, partition: int, like: TaskSet) -> Iterator[TaskSet]:
         """Return the whole tasks of a partition in sets that fit into memory, with the column names of ``like``."""
@@ -222,72 +206,66 @@ def read_block(path: Path) -> Moments:
 # ---------------------------------------------------------------- the source
 
 
-class TableDigest:
-    """Number of batches and rows, columns, and a hash of the content of the part of a table that was read.
-
-    Without ``with_hash`` the content is not hashed, which saves about a seventh of the time of the pass.
-    """
-
-    def __init__(self, *, with_hash: bool) -> None:
-        self.n_batches, self._n_rows, self._columns, self._with_hash = 0, 0, "", with_hash
-        self._hash = hashlib.blake2b(digest_size=16)
-
-    def add(self, frame: Any) -> None:
-        """Add a batch, a narwhals dataframe."""
-        columns = ", ".join(f"{name} ({frame[name].dtype})" for name in frame.columns)
-        self._columns = self._columns or columns
-        self._hash.update(f"{columns}, {len(frame)} rows".encode())
-        for name in frame.columns if self._with_hash else ():
-            values = frame[name].to_numpy()
-            is_numeric = values.dtype.kind in "biufmM"
-            self._hash.update(values.tobytes() if is_numeric else repr(values.tolist()).encode())
-        self.n_batches += 1
-        self._n_rows += len(frame)
-
-    def summary(self) -> dict[str, Any]:
-        return {"columns": self._columns, "rows": self._n_rows, "content": self._hash.hexdigest()}
-
-
-@dataclass(frozen=True)
-class Journal:
-    """Progress of the pass over a table."""
-
-    n_batches: int = 0
-    digest: dict[str, Any] = field(default_factory=dict)  # `TableDigest.summary` of these batches
-    low: float = np.inf  # range of the targets
-    high: float = -np.inf
-    sizes: tuple[int, ...] = (0,) * N_PARTITIONS  # size of each partition in bytes
-    limit: int = 0  # `Reservoir.limit` of the sample
-    features: tuple[str, ...] = ()  # names
-    done: bool = False  # whether the whole table was read
-
-
 class DiskSource:
     """The tasks of a table, in a folder.
 
     A folder that was used before is only accepted for the same table and the same settings.  Its content is compared by
-    the hash of all values that were read, which takes a pass over the table.  ``seed`` is that of the sample; ``settings``
-    is what else the content of the folder depends on, None for a temporary folder, which is never used again.
+    the hash of all values.  ``seed`` is that of the sample; ``settings`` is what else the content of the folder depends
+    on, None for a temporary folder, which is never used again.
     """
 
     def __init__(
         self, scan: TaskScan, folder: Path, *, seed: int, settings: dict[str, Any] | None, n_threads: int = 1
     ) -> None:
         self._scan, self._folder, self._n_threads = scan, folder, n_threads
-        self._is_temporary = settings is None
         self._rows = PartitionedRows(folder / "rows")
-        self.reservoir = Reservoir(seed=seed)
-        self.journal = Journal()
+        self._rows.clear()  # remove what an interrupted fit left
+        self.reservoir, self.target_range = Reservoir(seed=seed), (np.inf, -np.inf)
         folder.mkdir(parents=True, exist_ok=True)
         if settings is not None:
             roles = {f"column roles ({name})": value for name, value in scan.roles._asdict().items()}
-            self._check_settings({**roles, "encoding": repr(scan.given_encoding), "seed": seed, **settings})
-        self._restore()
-        self._read()
+            settings = {**roles, "encoding": repr(scan.given_encoding), "seed": seed, **settings}
+            self._check("settings", settings)
+        # Without the hash, which a temporary folder does not need, the pass takes a seventh less time.
+        digest = self._read(with_hash=settings is not None)
+        if settings is not None:
+            self._check("table", digest)
 
-    @property
-    def target_range(self) -> tuple[float, float]:
-        return self.journal.low, self.journal.high
+    def _read(self, *, with_hash: bool) -> dict[str, Any]:
+        """Partition the rows of the table and draw the sample; return columns, number of rows and hash of the table."""
+        columns, n_rows, content = "", 0, hashlib.blake2b(digest_size=16)
+        for tasks, position, frame in self._scan.batches():
+            types = ", ".join(f"{name} ({frame[name].dtype})" for name in frame.columns)
+            columns, n_rows = columns or types, n_rows + len(frame)
+            content.update(f"{types}, {len(frame)} rows".encode())
+            for name in frame.columns if with_hash else ():
+                values = frame[name].to_numpy()
+                is_numeric = values.dtype.kind in "biufmM"
+                content.update(values.tobytes() if is_numeric else repr(values.tolist()).encode())
+            try:
+                self._rows.add(tasks)
+                self.reservoir = self.reservoir.take(tasks)
+            except ValueError as error:
+                raise ValueError(f"data: {position}: {error}") from error
+            low, high = self.target_range
+            self.target_range = min(low, float(tasks.y.min())), max(high, float(tasks.y.max()))
+        if not len(self.reservoir):
+            raise ValueError(f"data: {self._scan.table.name} has no rows")
+        return {"columns": columns, "rows": n_rows, "content": content.hexdigest()}
+
+    def _check(self, name: str, values: dict[str, Any]) -> None:
+        """Store values in a new folder, or check that they are those of the folder."""
+        path, mine = self._folder / f"{name}.json", json.loads(json.dumps(values, default=str))
+        if not path.exists():
+            _write_json(path, mine)
+            return
+        stored = json.loads(path.read_text())
+        for key in [*mine, *stored]:
+            if mine.get(key) != stored.get(key):
+                raise ValueError(
+                    f"checkpoint: the folder {self._folder} was written with {key} = {stored.get(key)!r} of the {name}, "
+                    f"and this fit has {mine.get(key)!r}. Use another folder, or delete this one."
+                )
 
     def statistics(self, read: Reader) -> Statistics:
         """Write the statistics of all tasks, except for blocks that an interrupted fit has written."""
@@ -316,91 +294,6 @@ class DiskSource:
     def close(self) -> None:
         """Delete the rows; the statistics stay in the folder."""
         self._rows.clear()
-
-    def _check_settings(self, settings: dict[str, Any]) -> None:
-        """Store the settings in a new folder, or check that they are those of the folder."""
-        path, mine = self._folder / "settings.json", json.loads(json.dumps(settings, default=str))
-        if not path.exists():
-            _write_json(path, mine)
-            return
-        stored = json.loads(path.read_text())
-        for name in [*mine, *stored]:
-            if mine.get(name) != stored.get(name):
-                raise ValueError(
-                    f"checkpoint: the folder {self._folder} was written with {name} = {stored.get(name)!r}, and this fit "
-                    f"has {mine.get(name)!r}. Use another folder, or delete this one."
-                )
-
-    def _check_digest(self, digest: TableDigest) -> None:
-        """Raise if the part of the table that the folder contains is not the one read now."""
-        for name, found in digest.summary().items():
-            stored = self.journal.digest[name]
-            if stored != found:
-                what = f"other {name}" + ("" if name == "content" else f": {stored} there, {found} here")
-                raise ValueError(
-                    f"checkpoint: the folder {self._folder} was written for other data than {self._scan.table.name} "
-                    f"({what}). Use another folder, or delete this one."
-                )
-
-    def _restore(self) -> None:
-        """Restore the state of the last journal entry: sample and sizes of the partitions."""
-        path = self._folder / "journal.json"
-        if path.exists():
-            self.journal = Journal(**json.loads(path.read_text()))
-            like = self._scan.without_tasks(self.journal.features)
-            with open(self._folder / f"sample-{self.journal.n_batches}.tasks", "rb") as file:
-                batches = (_read_tasks(file, like),)
-            self.reservoir = replace(self.reservoir, batches=batches, limit=self.journal.limit)
-        if not self.journal.done:
-            self._rows.truncate(list(self.journal.sizes))
-
-    def _read(self) -> None:
-        """Read the table: compare the part that the folder contains, and add the rest."""
-        state, sample, n_numbers = self.journal, self.reservoir, 0
-        digest = TableDigest(with_hash=not self._is_temporary)
-        n_stored, is_done = state.n_batches, state.done
-
-        def observe(frame: Any) -> None:
-            digest.add(frame)
-            if digest.n_batches == n_stored:
-                self._check_digest(digest)
-
-        for tasks, position in self._scan.batches(n_stored, observe):
-            if is_done:
-                self._check_digest(digest)  # raises: the table has more batches than the folder
-            try:
-                self._rows.add(tasks)
-                sample = sample.take(tasks)
-            except ValueError as error:
-                raise ValueError(f"data: {position}: {error}") from error
-            state = replace(
-                state,
-                n_batches=digest.n_batches,
-                features=tuple(map(str, tasks.feature_names)),  # type: ignore[arg-type]
-                low=min(state.low, float(tasks.y.min())),
-                high=max(state.high, float(tasks.y.max())),
-            )
-            n_numbers += tasks.X.size + len(tasks.y)
-            if n_numbers > JOURNAL_NUMBERS:
-                self._write_journal(state, sample, digest)
-                n_numbers = 0
-        if digest.n_batches < n_stored:
-            self._check_digest(digest)
-        if not len(sample):
-            raise ValueError(f"data: {self._scan.table.name} has no rows")
-        if not is_done:
-            self._write_journal(replace(state, done=True), sample, digest)
-
-    def _write_journal(self, state: Journal, sample: Reservoir, digest: TableDigest) -> None:
-        self._rows.flush()
-        state = replace(state, sizes=tuple(self._rows.sizes()), limit=sample.limit, digest=digest.summary())
-        new = self._folder / f"sample-{state.n_batches}.tasks"
-        write_atomically(new, lambda file: _write_tasks(file, sample.sample))
-        _write_json(self._folder / "journal.json", asdict(state))
-        for old in self._folder.glob("sample-*.tasks"):
-            if old != new:
-                old.unlink()
-        self.journal, self.reservoir = state, sample
 
 
 def digest_tasks(tasks: TaskSet | None) -> str:

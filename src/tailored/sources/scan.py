@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,9 +11,9 @@ import numpy as np
 from .._utils.frames import check_columns, list_names, other_columns, read_frame
 from .._utils.records import cached_property
 from .._utils.validation import name_some
-from ..tasks.encoding import ColumnEncoding, Encoding, SideInfo, declared_types
+from ..tasks.encoding import Encoding, SideInfo, declared_types
 from ..tasks.reading import side_column
-from ..tasks.task_set import TaskSet, no_tasks
+from ..tasks.task_set import TaskSet
 from .tables import Table, batch_rows, open_table
 
 
@@ -48,10 +48,11 @@ class ColumnRoles(NamedTuple):
 
 
 class TaskBatch(NamedTuple):
-    """Tasks with some of their rows, and the position of these rows in the table for error messages."""
+    """Tasks with some of their rows, the position of these rows in the table for error messages, and their dataframe."""
 
     tasks: TaskSet
     position: str
+    frame: Any
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,8 @@ class TaskScan:
         side = tuple(column.name for column in encoding.side_info if column.name in encoding.encoded)
         return self.roles._replace(features=features, side=side)
 
-    def batches(self, skip: int = 0, observe: Callable[[Any], None] | None = None) -> Iterator[TaskBatch]:
-        """Read the tasks batch by batch, without the first `skip` batches; a task may be in several batches.
-
-        ``observe`` is called with the dataframe of each batch, including the skipped ones.
-        """
+    def batches(self) -> Iterator[TaskBatch]:
+        """Read the tasks batch by batch; a task may be in several batches."""
         roles = None if self.table.columns is None else self.roles.resolve(self.table)
         first_kind, encoding = "", self.encoding
         for number, batch in enumerate(self.table.batches(*self._columns_to_read())):
@@ -113,10 +111,6 @@ class TaskScan:
             if roles is None:
                 roles = self.roles.resolve(frame)
             self._check_columns(roles, frame.columns, batch.position, is_first=number == 0)
-            if observe is not None:
-                observe(frame.select(roles.names))
-            if number < skip:
-                continue
             try:
                 tasks = roles.read(batch.frame, encoding)
             except ValueError as error:
@@ -131,7 +125,7 @@ class TaskScan:
                     f"data: {batch.position}: the labels have another type ({tasks.labels.dtype}) than in earlier batches; "
                     "labels match by value and type, so 7 is not '7'"
                 )
-            yield TaskBatch(tasks, batch.position)
+            yield TaskBatch(tasks, batch.position, frame.select(roles.names))
 
     def _check_columns(
         self, roles: ColumnRoles, names: Sequence[str], position: str, *, is_first: bool
@@ -141,22 +135,6 @@ class TaskScan:
         if missing or (new and self.roles.features is None):
             change = f"has no column {missing[0]!r}" if missing else f"has the new column {new[0]!r}"
             raise ValueError(f"data: {position} {change}; the first batch had {name_some(roles.names, 12)}")
-
-    def without_tasks(self, features: Sequence[str]) -> TaskSet:
-        """Return an empty task set with the column names and the encoding of the table."""
-        side = self.roles.side
-        return no_tasks(len(features)).replace(
-            side_info=np.zeros((0, len(side))) if side else None,
-            side_names=list(side) or None,
-            feature_names=np.array(features, dtype=object),
-            encoding=self.encoding or self._numeric_encoding(features),
-        )
-
-    def _numeric_encoding(self, features: Sequence[str]) -> Encoding:
-        """The encoding of a table that can be read only once."""
-        inputs = tuple(ColumnEncoding(name) for name in features)
-        side = tuple(ColumnEncoding(name) for name in self.roles.side)
-        return Encoding(self.roles.task, self.roles.target, inputs, side)
 
 
 def _infer_encoding(frame: Any, roles: ColumnRoles, position: str) -> Encoding:
