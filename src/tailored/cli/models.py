@@ -291,9 +291,8 @@ class Columns(NamedTuple):
     def check(self, table: Any, path: str) -> None:
         """Raise an error for columns that the table does not have."""
         options = ("--task", "--target", "--side-columns", "--features", "--varying", "--exposure")
-        exposure = None if self.exposure is None else [self.exposure]
-        names_of_roles = (self.labels, [self.target], *self[2:5], exposure)
-        for option, names in zip(options, names_of_roles, strict=True):
+        roles = (self.labels, [self.target], *self[2:5], [self.exposure] if self.exposure else None)
+        for option, names in zip(options, roles, strict=True):
             check_columns(table, names or (), option, path)
 
 

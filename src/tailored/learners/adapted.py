@@ -96,10 +96,9 @@ class AdaptedTasks:
         covariances = needs_covariances(self._prior, coverage)
         if self._posterior is None or (covariances and not self._posterior.has_covariances):
             self._posterior = adapt_tasks(self._prior, tasks, covariances=covariances)
-        if query.exposure is not None:
-            check_exposure(self._prior, query.exposure, len(query.y))
+        exposure = check_exposure(self._prior, query.exposure, len(query.y))
         rows = query.X, np.repeat(positions, query.sizes)
-        return predict(self._prior, self._posterior, *rows, coverage, exposure=query.exposure)
+        return predict(self._prior, self._posterior, *rows, coverage, exposure=exposure)
 
     def _support(self) -> TaskSet:
         if self._tasks is None:

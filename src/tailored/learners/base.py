@@ -368,8 +368,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             See `TaskSet`; for `EmpiricalBayesLearner` only.
         """
-        values = {"frequency_weight": frequency_weight, "exposure": exposure}
-        task = read_one_task(self, X, y, side_info, sample_weight=sample_weight, **values)
+        values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
+        task = read_one_task(self, X, y, side_info, **values)
         self._check_row_values(task)
         return TaskRegressor.adapted(self.prior_, task, self._feature_names, self.encoding_)
 

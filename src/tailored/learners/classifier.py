@@ -19,10 +19,11 @@ from .._utils.validation import name_some, native, refuse_masked
 from ..files.format import save
 from ..gaussian.responses import Bernoulli
 from ..sources.scan import TaskScan
+from ..tasks.encoding import class_positions
 from ..tasks.episodes import SupportSampling
 from ..tasks.task_set import TaskSet
 from .empirical_bayes import EmpiricalBayesLearner
-from .reading import class_positions, prediction_table, read_table, refuse_other_arguments
+from .reading import prediction_table, read_table, refuse_other_arguments
 from .task_regressor import TaskRegressor
 
 Array = NDArray[np.float64]
@@ -51,12 +52,20 @@ class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
     """Base of the classifiers: classes and decision values from probabilities."""
 
     classes_: NDArray[Any]
+    predict_proba: Any
 
-    def _most_probable(self, P: Array) -> NDArray[Any]:
+    def predict(self, X: Any, *args: Any, **options: Any) -> NDArray[Any]:
+        """Return the most probable class of each row; further arguments are those of `predict_proba`."""
+        P = self.predict_proba(X, *args, **options)
         return np.asarray(self.classes_[P.argmax(axis=1)])
 
-    def _logits(self, P: Array) -> Array:
+    def decision_function(self, X: Any, *args: Any, **options: Any) -> Array:
+        """Return the logit of the probabilities, (n,) of two classes, (n, K) of more; see `predict_proba`."""
+        P = self.predict_proba(X, *args, **options)
         return np.asarray(logit(P[:, 1] if len(self.classes_) == 2 else P))
+
+    def _codes(self, y: Any) -> Array:
+        return class_positions(native(self.classes_), native(np.asarray(y)))
 
     def save(self, path: Any) -> None:
         """Write the model to one file without pickle; `tailored.load` reads it back."""
@@ -112,18 +121,10 @@ class TaskClassifier(_Classifier):
         check_is_fitted(self, "models_")
         return _probabilities([model.predict(X) for model in self.models_])
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable class of each row."""
-        return self._most_probable(self.predict_proba(X))
-
-    def decision_function(self, X: Any) -> Array:
-        """Return the logit of the probabilities: (n,) of two classes, (n, K) of more."""
-        return self._logits(self.predict_proba(X))
-
     def update(self, X: Any, y: Any) -> Self:
         """Add further rows of the task; see `TaskRegressor.update`."""
         check_is_fitted(self, "models_")
-        targets = _targets(class_positions(self.classes_, y), len(self.classes_))
+        targets = _targets(self._codes(y), len(self.classes_))
         for model, target in zip(self.models_, targets, strict=True):
             model.update(X, target)
         return self
@@ -251,7 +252,7 @@ class EmpiricalBayesClassifier(_Classifier):
         check_is_fitted(self, "learners_")
         targets: Sequence[Array | None] = [None] * len(self.learners_)
         if y is not None:
-            targets = _targets(class_positions(self.classes_, y), len(self.classes_))
+            targets = _targets(self._codes(y), len(self.classes_))
         pairs = zip(self.learners_, targets, strict=True)
         models = [learner.adapt(X, target, **options) for learner, target in pairs]
         return TaskClassifier.of(self.classes_, models)
@@ -266,14 +267,6 @@ class EmpiricalBayesClassifier(_Classifier):
         """
         check_is_fitted(self, "learners_")
         return _probabilities([learner.predict(X, groups, side_info) for learner in self.learners_])
-
-    def predict(self, X: Any, groups: Any = None, side_info: Any = None) -> NDArray[Any]:
-        """Return the most probable class of each row; see `predict_proba`."""
-        return self._most_probable(self.predict_proba(X, groups, side_info))
-
-    def decision_function(self, X: Any, groups: Any = None, side_info: Any = None) -> Array:
-        """Return the logit of the probabilities: (n,) of two classes, (n, K) of more."""
-        return self._logits(self.predict_proba(X, groups, side_info))
 
     def predict_tasks(
         self, query: Any, support: Any = None, *, task: Any = None, target: Any = None, side_info: Any = None
@@ -308,7 +301,7 @@ class EmpiricalBayesClassifier(_Classifier):
         """Return tasks with positions of the classes as targets, which those of a table with classes are."""
         if tasks.encoding is not None and tasks.encoding.classes:
             return tasks
-        return tasks.replace(y=class_positions(self.classes_, tasks.y))
+        return tasks.replace(y=self._codes(tasks.y))
 
     def score(
         self,
@@ -328,7 +321,7 @@ class EmpiricalBayesClassifier(_Classifier):
         if isinstance(X, TaskSet):
             tasks = self._coded(X)
         else:
-            tasks = TaskSet(X, class_positions(self.classes_, y), groups, side_info)
+            tasks = TaskSet(X, self._codes(y), groups, side_info)
         given = self.n_support if n_support is None else n_support
         sampling = SupportSampling.of(given, self.order if order is None else order)
         options = {"random_state": self.random_state, "shuffle": not sampling.in_order}

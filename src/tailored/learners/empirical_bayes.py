@@ -193,11 +193,7 @@ class EmpiricalBayesLearner(MetaLearner):
             The same call with the same folder resumes an interrupted fit, with bitwise the same result.  Other data or
             settings raise ValueError.  By default a temporary folder.
         """
-        row_values = {
-            "sample_weight": sample_weight,
-            "frequency_weight": frequency_weight,
-            "exposure": exposure,
-        }
+        row_values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         if isinstance(X, TaskScan):
             has_them = "a scan has its own columns; name them in tailored.scan"
             refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from ..priors.base import Prior
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
-from ..tasks.encoding import Encoding, as_columns, columns_to_encode
+from ..tasks.encoding import Encoding, as_columns, class_positions, columns_to_encode
 from ..tasks.reading import LongTable, check_row_values, positions_of, prediction_frame
 from ..tasks.rows import LIMIT, Scaling
 from ..tasks.task_set import TaskSet, no_tasks
@@ -60,8 +59,7 @@ def read_tasks(
     """Return the tasks, checked against the features of ``fit``; ``reset`` starts a new fit."""
     if isinstance(X, TaskScan):
         raise TypeError("X: only EmpiricalBayesLearner.fit takes a scan. Use TaskSet.from_frame.")
-    if not isinstance(X, TaskSet):
-        y = _as_signs(learner, y, reset=reset)
+    X, y = _as_signs(learner, X, y, reset=reset)
     if isinstance(X, TaskSet):
         has_them = "a TaskSet has its own {name}; pass arrays or a TaskSet"
         refuse_other_arguments(has_them, y=y, groups=groups, side_info=side_info, **row_values)
@@ -69,8 +67,6 @@ def read_tasks(
         if len(tasks) == 0:
             raise ValueError("X: the task set is empty; pass at least one task")
         check_names(learner, tasks, reset=reset)
-        y = _as_signs(learner, tasks.y, tasks.encoding, reset=reset)
-        tasks = tasks if y is tasks.y else tasks.replace(y=y)
     elif not reset and (read := encoded_rows(learner, X))[1] is not None:
         row_values["exposure"] = column_of_exposure(learner.encoding_, X, row_values.get("exposure"))
         tasks = TaskSet(read[0], y, groups, side_info, **row_values).replace(feature_names=read[1])
@@ -94,36 +90,24 @@ def read_tasks(
     return tasks if reset else align_side_info(learner, tasks)
 
 
-def class_positions(classes: NDArray[Any], y: Any) -> NDArray[np.float64]:
-    """Return the positions of labels among the classes."""
-    labels = np.asarray(y)
-    known = {label: float(k) for k, label in enumerate(native(classes))}
-    unknown = sorted({str(label) for label in native(labels) if label not in known})
-    if unknown:
-        raise ValueError(
-            f"y: class {name_some(unknown)} was not in fit, which had {name_some(native(classes), 12)}"
-        )
-    return np.array([known[label] for label in native(labels)])
-
-
-def _as_signs(learner: Any, y: Any, encoding: Encoding | None = None, *, reset: bool = False) -> Any:
-    """Return two labels as −1 and +1 for a loss of margins, whose `fit` stores them; other targets are unchanged."""
-    if y is None or not isinstance(learner.loss_, MarginLoss):
-        return y
-    names = () if encoding is None else encoding.classes
-    labels = np.asarray(y)
+def _as_signs(learner: Any, X: Any, y: Any, *, reset: bool = False) -> tuple[Any, Any]:
+    """Return rows and targets, two labels as −1 and +1 for a loss of margins, whose `fit` stores the labels."""
+    is_set = isinstance(X, TaskSet)
+    if not isinstance(learner.loss_, MarginLoss) or (y is None and not is_set):
+        return X, y
+    labels = np.asarray(X.y if is_set else y)
+    names = X.encoding.classes if is_set and X.encoding is not None else ()
     if reset and labels.ndim == 1 and (names or not np.isin(labels, (-1, 1)).all()):
         classes = np.array(names) if names else np.unique(labels)
         if len(classes) == 2 and (classes == classes).all():
             learner.classes_ = classes
         elif classes.dtype.kind not in "iuf":
-            advice = "EmpiricalBayesClassifier takes more than two."
-            raise ValueError(
-                f"y: the {learner.loss_.name} loss needs two classes, got {len(classes)}. {advice}"
-            )
+            needed = f"y: the {learner.loss_.name} loss needs two classes, got {len(classes)}"
+            raise ValueError(f"{needed}. EmpiricalBayesClassifier takes more than two.")
     if not hasattr(learner, "classes_"):
-        return y
-    return 2.0 * (labels if names else class_positions(learner.classes_, labels)) - 1.0
+        return X, y
+    signs = 2.0 * (labels if names else class_positions(native(learner.classes_), native(labels))) - 1.0
+    return (X.replace(y=signs), y) if is_set else (X, signs)
 
 
 def column_of_exposure(encoding: Encoding | None, X: Any, exposure: Any) -> Any:
@@ -138,9 +122,7 @@ def column_of_exposure(encoding: Encoding | None, X: Any, exposure: Any) -> Any:
 def check_exposure(prior: Prior, exposure: Any, n_rows: int) -> NDArray[np.float64] | None:
     """Return a positive exposure for each row, or None; raise ValueError if the targets are not counts."""
     if exposure is not None and (prior.response is None or not prior.response.has_intervals):
-        raise ValueError(
-            "exposure: only counts have one (loss='poisson' or 'negative_binomial'); leave it out"
-        )
+        raise ValueError("exposure: only counts have one (loss='poisson'); leave it out")
     return check_row_values("exposure", exposure, n_rows)
 
 
@@ -267,18 +249,11 @@ def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
 
 def weights_as_targets(tasks: TaskSet, sample_weight: Any, groups: Any) -> TaskSet:
     """Return the tasks with the weight of each row as its target; weights may be in the order of `groups`."""
-    values = _check_weights(tasks, sample_weight)
-    if groups is not None:
-        return TaskSet(np.zeros((len(values), 1)), values, groups)
-    return tasks.replace(y=values)
-
-
-def _check_weights(tasks: TaskSet, sample_weight: Any) -> NDArray[np.float64]:
     refuse_masked("sample_weight", sample_weight)
     values = np.array(sample_weight, dtype=float)
     if values.shape != tasks.y.shape:
         raise ValueError(f"sample_weight: expected {len(tasks.y)} weights, one per row, got {values.shape}")
-    return values
+    return tasks.replace(y=values) if groups is None else TaskSet(np.zeros((len(values), 1)), values, groups)
 
 
 def read_one_task(learner: Any, X: Any, y: Any, side_info: Any, **row_values: Any) -> TaskSet:
@@ -299,7 +274,7 @@ def read_one_task(learner: Any, X: Any, y: Any, side_info: Any, **row_values: An
         task = TaskSet(np.zeros((1, learner.n_features_in_)), [0.0], None, side_info).without_rows()
         return align_side_info(learner, task)
     row_values["exposure"] = column_of_exposure(learner.encoding_, X, row_values.get("exposure"))
-    y = _as_signs(learner, y)
+    y = _as_signs(learner, X, y)[1]
     has_values = any(value is not None for value in row_values.values())
     clean = None if has_values else _clean_task(X, y, side_info, learner.n_features_in_, scaling)
     if clean is None:
@@ -371,8 +346,8 @@ def read_table(
     if not len(frame):
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
     features = columns if encoding is None else None
-    table = LongTable(data, task, target, features, side_info, side or None, encoding)
-    rows = replace(table, row_columns={"exposure": exposure}).read()
+    options = {"encoding": encoding, "row_columns": {"exposure": exposure}}
+    rows = LongTable(data, task, target, features, side_info, side or None, **options).read()
     return TaskSet.from_grouped(*rows), np.argsort(rows.grouping.codes, kind="stable")
 
 

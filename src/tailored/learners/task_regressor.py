@@ -263,10 +263,9 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     def _inputs(self, X: Any, exposure: Any) -> tuple[Any, Array | None]:
         """Return rows and exposures, checked; columns of tables are found by name."""
-        if exposure is not None or self._encoding is not None:
-            exposure = column_of_exposure(self._encoding, X, exposure)
+        exposure = column_of_exposure(self._encoding, X, exposure)
         X = self._rows(X)
-        return X, None if exposure is None else check_exposure(self._prior, exposure, X.shape[0])
+        return X, check_exposure(self._prior, exposure, X.shape[0])
 
     def _rows(self, X: Any) -> Any:
         """Return rows checked against those of `fit`."""

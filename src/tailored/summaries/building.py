@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..gaussian.mixture import Mixture
-from ..gaussian.responses import Response
 from ..losses import Loss, Pinball, error_name
 from ..priors.base import Prior
 from ..tasks.task_set import TaskSet
@@ -213,32 +212,27 @@ def correlations_table(description: ModelDescription) -> Table | None:
 
 
 def noise_table(description: ModelDescription) -> Table | None:
-    """Tabulate the standard deviation of the noise and of the differences between tasks."""
-    if (response := description.prior.response) is not None:
-        return _dispersion_table(description, response)
-    variances = {"noise": description.mixture.noise}
-    caption = "noise: residuals of the rows around the model of their task"
-    if (between := description.variance_between_tasks) is not None:
-        variances["between tasks"] = between
-        caption += "; between tasks: difference of the tasks' models to the prior mean, root mean square "
-        caption += "over rows"
-    deviations = description.prior.scaling.target * np.sqrt(list(variances.values()))
-    columns = {"source": list(variances), "standard deviation": deviations.tolist()}
-    return Table("Noise and differences between tasks", columns, caption + ".")
-
-
-def _dispersion_table(description: ModelDescription, response: Response) -> Table | None:
-    """Tabulate the dispersion of counts, and the standard deviation between tasks of the linear predictor."""
+    """Tabulate the noise, or the dispersion of counts, and the standard deviation of the differences between tasks."""
+    unit, noise, response = (
+        description.prior.scaling.target,
+        description.mixture.noise,
+        description.prior.response,
+    )
     values, captions = {}, []
-    if response.has_dispersion:
-        values["dispersion"] = description.mixture.noise
+    if response is None:
+        values["noise"] = unit * float(np.sqrt(noise))
+        captions.append("noise: residuals of the rows around the model of their task")
+    elif response.has_dispersion:
+        values["dispersion"] = noise
         captions.append("dispersion: a count with mean m has the variance m + dispersion m²")
     if (between := description.variance_between_tasks) is not None:
-        values["std between tasks"] = float(np.sqrt(between))
-        scale = RATIOS[response.name][1]
-        captions.append(f"std between tasks: of the predicted {scale}, root mean square over rows")
-    columns: dict[str, list[Any]] = {"source": list(values), "value": list(values.values())}
-    return Table("Differences between tasks", columns, "; ".join(captions) + ".") if values else None
+        values["between tasks"] = unit * float(np.sqrt(between))
+        of_models = "difference of the tasks' models to the prior mean, root mean square over rows"
+        captions.append(f"between tasks: {of_models}")
+    name = "value" if "dispersion" in values else "standard deviation"
+    columns: dict[str, list[Any]] = {"source": list(values), name: list(values.values())}
+    title = "Noise and differences between tasks" if response is None else "Differences between tasks"
+    return Table(title, columns, "; ".join(captions) + ".") if values else None
 
 
 def component_tables(description: ModelDescription) -> dict[str, Table]:

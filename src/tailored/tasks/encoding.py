@@ -284,11 +284,7 @@ class Encoding(Record):
             if not all(isinstance(value, str) for value in values) and column.dtype != nw.Boolean:
                 return self, numeric_column(column, title)
             self = replace(self, classes=tuple(sorted(set(values))))
-        unknown = sorted({repr(value) for value in values if value not in self.classes})
-        if unknown:
-            known = name_some(list(self.classes), 12)
-            raise ValueError(f"{title} has the class {unknown[0]}, which was not in fit; it had {known}.")
-        return self, np.array([self.classes.index(value) for value in values], dtype=float)
+        return self, class_positions(self.classes, values, title)
 
     def encode_rows(self, X: Any) -> Any:
         """Return the encoded features of a frame, which may also hold the task, the target and side information.
@@ -386,6 +382,15 @@ def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
     if not isinstance(task, Sequence):
         raise TypeError(f"task must be the name of a column, or a list of them; got {task!r}.")
     return (task,) if isinstance(task, str) else tuple(task)
+
+
+def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = "y") -> np.ndarray:
+    """Return the positions of labels among the classes."""
+    labels, known = list(labels), {label: float(k) for k, label in enumerate(classes)}
+    if unknown := {str(label) for label in labels if label not in known}:
+        had = name_some(list(classes), 12)
+        raise ValueError(f"{title}: class {name_some(sorted(unknown))} was not in fit, which had {had}")
+    return np.array([known[label] for label in labels])
 
 
 def columns_to_encode(X: Any) -> list[str]:
