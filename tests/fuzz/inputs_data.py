@@ -246,7 +246,7 @@ def as_response(rng: np.random.Generator, drawn: Drawn, response: str) -> Drawn:
     kind = str(rng.choice(["usual", "usual", "usual", "rare", "one value", "large"]))
     drawn.classes["targets"] = kind
     if response == "classes":
-        names = rng.choice([-1.0, 0.0, 1.0, 2.0, 2.5, 1e60, 7.0], int(rng.integers(2, 5)), replace=False)
+        names = rng.choice([-1.0, 0.0, 1.0, 2.0, 2.5, 1e6, 7.0], int(rng.integers(2, 5)), replace=False)
         k = rng.integers(0, len(names), len(y)) if rng.random() < 0.3 else (y > 0).astype(int)
         k = k * (rng.random(len(y)) < 0.1) if kind == "rare" else k * (kind != "one value")
         y = k.astype(float) if rng.random() < 0.5 else np.sort(names)[k]

@@ -1,5 +1,6 @@
 """Binary and count responses: posteriors, fits and predictions, compared with brute-force integration."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -213,6 +214,16 @@ def test_response_has_the_likelihood_and_the_mean_of_scipy(name):
 def test_targets_outside_the_domain_are_errors():
     with pytest.raises(ValueError, match="must be 0 or 1, but y contains 2"):
         RESPONSES["bernoulli"]().check_targets(np.array([0.0, 2.0]))
-    for bad in (-1.0, 0.5):
-        with pytest.raises(ValueError, match=f"counts 0, 1, 2, .., but y contains {bad:g}"):
+    for bad in (-1.0, 0.5, 2e9):
+        message = f"counts 0, 1, 2, .. up to 1,000,000,000, but y contains {bad:g}"
+        with pytest.raises(ValueError, match=re.escape(message)):
             RESPONSES["poisson"]().check_targets(np.array([0.0, bad]))
+
+
+@pytest.mark.parametrize("name", ["poisson", "negative_binomial"])
+@pytest.mark.parametrize("mean", [0.01, 3.0, 9e6])
+def test_one_fit_to_counts_of_any_size(name, mean):
+    """An intercept alone is the logarithm of the mean count per unit of exposure."""
+    y = np.round(mean * np.array([0.5, 1.0, 1.5, 1.0])) + np.array([0.0, 0.0, 0.0, 1.0])
+    b, _ = RESPONSES[name]().pooled_fit(np.ones((4, 1)), y, np.full(4, np.log(2.0)), np.ones(4))
+    np.testing.assert_allclose(b, np.log(y.mean() / 2.0), rtol=1e-4)

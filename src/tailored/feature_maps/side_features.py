@@ -165,11 +165,11 @@ class SideFeatures(Record):
             curves = [curve for curve in found if curve is not None]
         curved = np.hstack([np.zeros((len(linear), 0)), *(curve(linear) for curve in curves)])
         deviation = np.where(indicator, (high - low) / 2.0, linear.std(axis=0))
-        # A constant column has no standard deviation.
-        deviation = np.where(deviation > 0, deviation, np.abs(high))
+        # A constant column has no standard deviation; inverses of the smallest numbers overflow.
+        deviation = np.where(deviation > 1e-300, deviation, np.abs(high))
         sizes = []
         for size in (deviation, curved.std(axis=0)):
-            sizes.append(np.where(size > 0, size, 1.0) * np.sqrt(max(len(size), 1)))
+            sizes.append(np.where(size > 1e-300, size, 1.0) * np.sqrt(max(len(size), 1)))
         mean = np.concatenate([linear.mean(axis=0), curved.mean(axis=0)])
         return cls(encoder, mean, np.concatenate(sizes), linear.shape[1], tuple(curves))
 

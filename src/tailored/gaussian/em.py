@@ -38,6 +38,8 @@ CONSTANT_PENALTY = 1e-3
 ALTERNATIONS, SETTLED = 12, 1e-6
 #: Rounds of expectation propagation and EM, steps of EM in each, and the change of the log evidence at which they end.
 SITE_ROUNDS, SITE_STEPS, SITES_TOL = 12, 20, 0.05
+#: Largest loss of log evidence per task in such a round: means of large counts can overshoot.
+LARGEST_LOSS = 1.0
 #: Floats of d x d matrices that are formed at a time.
 BATCH_FLOATS = 1 << 18
 
@@ -157,11 +159,19 @@ def _alternate(source: ResponseRows, model: Mixture, max_iter: int, options: dic
     """Alternate between expectation propagation and EM with its sites as rows, until the evidence is stable."""
     model = model.scaled(min(1.0, LARGEST_START / max(float(model.covariances.max()), 1e-300)))
     model, previous, n_iter = replace(model, noise=source.response.noise(model.noise)), np.inf, 0
+    before = model
     for _ in range(SITE_ROUNDS):
         sites, evidence = source.gaussian(model)
+        if n_iter and not evidence > previous - LARGEST_LOSS:
+            return EMResult(before, previous, n_iter)
+        if not np.isfinite(evidence):
+            raise ValueError(
+                f"y: the fit to targets up to {source.y.max():g} is not stable. Fit loss='squared' to their logarithms, "
+                "or pass more rows per task."
+            )
         if n_iter >= max_iter or abs(evidence - previous) * len(source) < SITES_TOL:
             break
-        previous = evidence
+        previous, before = evidence, model
         fit = em(sites, replace(model, noise=1.0), max_iter=min(max_iter, SITE_STEPS), **options)
         mixture, n_iter = fit.mixture, n_iter + fit.n_iter
         if (

@@ -138,7 +138,9 @@ def _inverse(information: Array) -> Array:
         return np.full_like(information, np.nan)
     values, vectors = np.linalg.eigh(unit)
     known = values > UNKNOWN * max(values[-1], 1e-300)
-    out = np.asarray((vectors[:, known] / values[known]) @ vectors[:, known].T / scale[:, None] / scale)
+    with np.errstate(over="ignore"):
+        out = np.asarray((vectors[:, known] / values[known]) @ vectors[:, known].T / scale[:, None] / scale)
+    out[~np.isfinite(out)] = np.nan
     unknown = (np.abs(vectors[:, ~known]) > 1e-6).any(axis=1)
     out[unknown] = out[:, unknown] = np.nan
     return out

@@ -23,8 +23,10 @@ BERNOULLI, POISSON, NEGATIVE_BINOMIAL = 0, 1, 2
 POOLED_STEPS, POOLED_RIDGE, POOLED_CHANGE = 30, 1e-6, 1e-6
 #: Dispersions of a negative binomial fit to all rows.
 DISPERSIONS = np.geomspace(1e-3, 30.0, 30)
-#: Largest linear predictor of a mean.
-LARGEST = 300.0
+#: Largest linear predictor of a mean, whose square is a finite number.
+LARGEST = 150.0
+#: Largest count.
+MOST_EVENTS = 1e9
 #: Nodes of the predictive distribution, and the largest number of counts (or groups of adjacent ones) that it is summed over.
 INTERVAL_NODES, MOST_COUNTS, LARGEST_LOG_COUNT = 15, 2000, 35.0
 #: The logistic function as a mixture of normal distribution functions Φ(s f) with weights p: the error is below 3e-9
@@ -57,11 +59,11 @@ class Response(Loss):
 
     def check_targets(self, y: Any, name: str = "y") -> None:
         y = np.asarray(y)
-        bad = y[~((y >= 0) & (y == np.round(y)))]
+        bad = y[~((y >= 0) & (y <= MOST_EVENTS) & (y == np.round(y)))]
         if len(bad):
             raise ValueError(
-                f"{name}: the {self.name} loss needs counts 0, 1, 2, .., but {name} contains {bad[0]:g}. Use "
-                "loss='squared' for other targets."
+                f"{name}: the {self.name} loss needs counts 0, 1, 2, .. up to {MOST_EVENTS:,.0f}, but {name} contains {bad[0]:g}. "
+                "Use loss='squared' for other targets."
             )
 
     def subgradient(self, p: Any, y: Any) -> Array:
@@ -130,8 +132,16 @@ class Response(Loss):
         """Return the coefficients (d,) and the dispersion of one fit to all rows, by Newton's method."""
         return self._newton(X, y, offset, weights, 1.0), 1.0
 
+    def _start(self, X: Array, y: Array, offset: Array, weights: Array) -> Array:
+        """Return the least squares fit to the logarithm of smoothed counts: Newton's steps from zero overshoot."""
+        middle = 0.5 * (y + weights @ y / weights.sum()) + 0.1
+        W, d = weights * middle, X.shape[1]
+        information = X.T @ (W[:, None] * X)
+        ridge = POOLED_RIDGE * (np.trace(information) / d + W.sum() / d)
+        return np.linalg.solve(information + ridge * np.eye(d), (W * (np.log(middle) - offset)) @ X)
+
     def _newton(self, X: Array, y: Array, offset: Array, weights: Array, noise: float) -> Array:
-        b = np.zeros(X.shape[1])
+        b = self._start(X, y, offset, weights)
         value = -np.inf
         step = np.zeros_like(b)
         for _ in range(POOLED_STEPS):
@@ -174,6 +184,9 @@ class Bernoulli(Response):
     def log_likelihood(self, y: Array, f: Array, noise: float) -> Array:
         return np.asarray(y * f - np.logaddexp(0.0, f))
 
+    def _start(self, X: Array, y: Array, offset: Array, weights: Array) -> Array:
+        return np.zeros(X.shape[1])
+
     def mean(self, f: Array, variance: Array | float = 0.0) -> Array:
         if not np.any(variance):
             return np.asarray(expit(f))
@@ -183,7 +196,8 @@ class Bernoulli(Response):
         return out
 
     def value(self, p: Any, y: Any) -> Array:
-        """Return the log loss of predicted probabilities."""
+        """Return the log loss of predicted probabilities, which rounding must not make 0 or 1."""
+        p = np.clip(p, 1e-15, 1.0 - 1e-15)
         return np.asarray(-xlogy(y, p) - xlogy(1.0 - y, 1.0 - p))
 
     def variance(self, f: Array, variance: Array, noise: float) -> Array:

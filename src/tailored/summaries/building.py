@@ -169,7 +169,8 @@ def ratios_table(description: ModelDescription, effects: Table) -> Table | None:
     ratio, signs = RATIOS[description.prior.response.name][0], (0.0, -1.0, 1.0)
     centre, errors = (np.array(effects.columns[name]) for name in ("fixed effect", "std. error"))
     with np.errstate(over="ignore"):
-        ends = [np.exp(centre + sign * NormalDist().inv_cdf(0.975) * errors).tolist() for sign in signs]
+        found = [np.exp(centre + sign * NormalDist().inv_cdf(0.975) * errors) for sign in signs]
+    ends = [np.where(np.isinf(end), np.nan, end).tolist() for end in found]
     columns = dict(zip(("column", ratio, "lower", "upper"), (description.columns, *ends), strict=True))
     caption = f"{ratio}: exp(fixed effect); lower, upper: its 95 % confidence interval."
     return Table(f"{ratio.capitalize()}s", columns, caption, order=effects.order)

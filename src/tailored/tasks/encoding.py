@@ -387,6 +387,8 @@ def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
 def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = "y") -> np.ndarray:
     """Return the positions of labels among the classes."""
     labels, known = list(labels), {label: float(k) for k, label in enumerate(classes)}
+    if any(isinstance(label, list) for label in labels):
+        raise ValueError(f"{title}: expected one label per row, got an array of two dimensions")
     if unknown := {str(label) for label in labels if label not in known}:
         had = name_some(list(classes), 12)
         raise ValueError(f"{title}: class {name_some(sorted(unknown))} was not in fit, which had {had}")

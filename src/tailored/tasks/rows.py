@@ -204,6 +204,8 @@ def mean_error(losses: Array, offsets: NDArray[np.int64]) -> float:
 #: Largest absolute value of a row or target, as a multiple of the scale of the training data: next to larger
 #: values, all others are lost to rounding.
 LIMIT = 1e15
+#: The same of features of classes and counts, whose linear predictor is an exponent.
+RESPONSE_LIMIT = 1e6
 #: Columns with a smaller root mean square are not scaled, and larger ones are an error: ratios of two scales and
 #: their squares must be finite.
 LEAST_SCALE, MAX_SCALE = 1e-70, 1e70
@@ -257,7 +259,7 @@ class Scaling(Record):
             counts = np.bincount(tasks.X.indices, minlength=d)
             deviations = tasks.X.data - shift[tasks.X.indices]
             stored = np.bincount(tasks.X.indices, weights=_squared(deviations), minlength=d)
-            squares = np.asarray(stored + (n - counts) * shift**2, dtype=float)
+            squares = np.asarray(stored + _squared(np.sqrt(n - counts) * shift), dtype=float)
         else:
             squares = _squared(tasks.X - shift).sum(axis=0)
         target_shift = float(tasks.y.mean()) if centre else 0.0
@@ -312,7 +314,8 @@ class Scaling(Record):
     @cached_property
     def _limits(self) -> tuple[Array, float]:
         n_features = len(self.columns) - self.fit_intercept
-        return LIMIT * self.columns[:n_features], LIMIT * self.target
+        limit = LIMIT if self.response == "gaussian" else RESPONSE_LIMIT
+        return limit * self.columns[:n_features], LIMIT * self.target
 
     @cached_property
     def _squared_limits(self) -> tuple[float, float]:
