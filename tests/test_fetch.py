@@ -15,7 +15,7 @@ import pytest
 
 from loopback import Loopback, closed_port, serve
 from tailored.datasets import SOURCES, Source, get_data_home
-from tailored.datasets._files import fetch, locate, sha256_of
+from tailored.datasets._files import fetch, locate
 from tailored.exceptions import ChecksumError, DownloadError
 
 CONTENTS = {"a.txt": b"first" * 3000, "b.txt": random.Random(0).randbytes(5000)}
@@ -140,7 +140,7 @@ def test_refused_connection(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", [404, 503])
 def test_http_errors(status: int, toy: Source, server: Loopback, tmp_path: Path) -> None:
     server.status = status
-    with pytest.raises(DownloadError, match=f"status {status}"):
+    with pytest.raises(DownloadError, match=f"HTTPError: {status}"):
         fetch(toy, tmp_path)
     server.status = None
     assert fetch(toy, tmp_path).read_bytes() == ARCHIVE
@@ -157,7 +157,7 @@ def test_mirror(official: str, toy: Source, server: Loopback, tmp_path: Path) ->
 
 def test_a_damaged_file_in_the_cache(toy: Source, server: Loopback, tmp_path: Path) -> None:
     (tmp_path / "toy.zip").write_bytes(ARCHIVE[:500])
-    with pytest.raises(ChecksumError, match="Delete it, or allow the download"):
+    with pytest.raises(FileNotFoundError, match="is not the published file and download=False"):
         fetch(toy, tmp_path, download=False)
     assert server.asked == []
     assert fetch(toy, tmp_path).read_bytes() == ARCHIVE
@@ -211,15 +211,15 @@ def test_local_folder(
 def test_local_files(toy: Source, tmp_path: Path, no_network: None) -> None:
     (tmp_path / "renamed.zip").write_bytes(ARCHIVE)
     assert locate(toy, path=tmp_path / "renamed.zip").files == CONTENTS
-    with pytest.raises(FileNotFoundError, match=r"path= names the folder .*toy\.zip.*a\.txt \+ b\.txt"):
+    with pytest.raises(FileNotFoundError, match=r"path= names .*toy\.zip.*a\.txt \+ b\.txt"):
         locate(toy, path=tmp_path)
     for name, content in CONTENTS.items():
         (tmp_path / name).write_bytes(content)
-    assert locate(toy, path=str(tmp_path / "b.txt")).files == CONTENTS
+    assert locate(toy, path=str(tmp_path)).files == CONTENTS
     (tmp_path / "c.txt").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"c\.txt is not a file of the toy data"):
+    with pytest.raises(ValueError, match=r"c\.txt cannot be read"):
         locate(toy, path=tmp_path / "c.txt")
-    with pytest.raises(FileNotFoundError, match="no such file or folder"):
+    with pytest.raises(FileNotFoundError, match="nowhere, which does not contain the toy data"):
         locate(toy, path=tmp_path / "nowhere")
 
 
@@ -227,20 +227,17 @@ def test_the_variable_forbids_the_network(
     toy: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_network: None
 ) -> None:
     monkeypatch.setenv("TAILORED_DATA", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="TAILORED_DATA names the folder"):
+    with pytest.raises(FileNotFoundError, match="TAILORED_DATA names"):
         locate(toy, data_home=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param(ARCHIVE[:-60], "not a complete zip archive", id="truncated"),
-        pytest.param(b"hello", "not a complete zip archive", id="no archive"),
-        pytest.param(ARCHIVE.replace(b"firstfirst", b"FIRSTfirst", 1), "damaged zip archive", id="damaged"),
-        pytest.param(
-            zipped({"a.txt": b""}), r"does not contain a\.txt \+ b\.txt; its members: a\.txt", id="others"
-        ),
-        pytest.param(zipped({}), "its members: none", id="empty"),
+        pytest.param(ARCHIVE[:-60], "BadZipFile", id="truncated"),
+        pytest.param(b"hello", "BadZipFile", id="no archive"),
+        pytest.param(ARCHIVE.replace(b"firstfirst", b"FIRSTfirst", 1), r"Bad CRC-32.*a\.txt", id="damaged"),
+        pytest.param(zipped({"a.txt": b""}), r"does not contain a\.txt \+ b\.txt", id="others"),
     ],
 )
 def test_bad_archive(content: bytes, message: str, toy: Source, tmp_path: Path) -> None:
@@ -258,10 +255,3 @@ def test_records(name: str) -> None:
     assert source.size == {"lenk": 10_469, "movielens": 4_924_029, "jester": 4_171_628}[name]
     assert source.licence
     assert source.citation
-
-
-def test_sha256_of(tmp_path: Path) -> None:
-    (tmp_path / "abc").write_bytes(b"abc")
-    # FIPS 180-2, appendix B.1
-    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert sha256_of(tmp_path / "abc") == expected

@@ -77,7 +77,7 @@ class Prepared:
 def load_real(source: str, options: tuple[tuple[str, Any], ...], data: str | None) -> Any:
     """The data set of a real experiment; kept per process, because its file is the same for every seed."""
     try:
-        return FETCHERS[source](path=data, progress=True, **dict(options))
+        return FETCHERS[source](path=data, **dict(options))
     except ValueError as error:
         raise ConfigError(f"the data of {source!r} cannot be used: {error}") from error
 

@@ -7,9 +7,8 @@ import io
 import numpy as np
 from sklearn.utils import Bunch
 
-from ..exceptions import DamagedFileError
 from ..tasks.task_set import TaskSet
-from ._files import Located, PathLike, Source, locate, too_large
+from ._files import PathLike, Source, locate
 
 LENK = Source(
     name="lenk",
@@ -32,8 +31,6 @@ LENK = Source(
 CHARACTERISTICS = ["telephone hot line", "memory", "screen size", "CPU speed", "hard disk", "CD-ROM", "cache"]
 CHARACTERISTICS += ["colour", "availability", "warranty", "software", "guarantee", "price"]
 N_TRAIN, N_TEST = 16, 4
-#: Largest file that is read; the published one has 10,469 bytes.
-MOST_BYTES = 200_000
 
 ABOUT = f"""\
 Computer survey of Lenk et al. (1996): 180 people (tasks) rated how likely they were to buy each of 20 personal computers,
@@ -48,7 +45,6 @@ def fetch_lenk(
     path: PathLike | None = None,
     data_home: PathLike | None = None,
     download: bool = True,
-    progress: bool = False,
 ) -> Bunch:
     """Load the Lenk computer survey: 180 people, 20 rated computers each, 13 characteristics.
 
@@ -58,7 +54,7 @@ def fetch_lenk(
         Append a column of ones to the inputs, as the paper's protocol does.
     path : path, optional
         The file ``lenk_data.mat``, or a folder or zip archive that contains it.
-    data_home, download, progress
+    data_home, download
         See `fetch_movielens`.
 
     Returns
@@ -68,44 +64,21 @@ def fetch_lenk(
         ``target_range``, ``n_train_rows`` (the first 16 rows of each task are the published training
         part), ``origin``, ``licence``, ``DESCR``.
     """
-    files = locate(LENK, path=path, data_home=data_home, download=download, progress=progress)
-    train, test = _read(files)
-    people = len(train)
-    rows = np.concatenate([train, test], axis=1, dtype=np.float64).reshape(people * (N_TRAIN + N_TEST), -1)
-    X, names = rows[:, 1:-1], CHARACTERISTICS.copy()
-    if add_constant:
-        X, names = np.column_stack([X, np.ones(len(X))]), [*names, "constant"]
-    tasks = TaskSet(X, rows[:, -1], np.repeat(np.arange(people), N_TRAIN + N_TEST))
-    more = {"feature_names": names, "target_range": (0.0, 10.0), "n_train_rows": N_TRAIN}
-    return files.bunch(LENK, tasks, ABOUT, **more)
-
-
-def _read(files: Located) -> list[np.ndarray]:
-    """Return the training and the test part, (people, rows, columns) each."""
     from scipy.io import loadmat
 
+    files = locate(LENK, path=path, data_home=data_home, download=download)
     ((name, content),) = files.files.items()
-    where = files.place(name)
-    if len(content) > MOST_BYTES:
-        # SciPy inflates compressed variables without a limit: a small file bounds the memory that it can take.
-        raise too_large(where, f"{len(content)} bytes", f"It should be {LENK.url}", MOST_BYTES)
-    try:
+    with files.reading(name):
         variables = loadmat(io.BytesIO(content))
-    except Exception as error:
-        # SciPy's reader fails in many ways on other files: ValueError, TypeError, struct and zlib errors.
-        message = f"{where} is not a readable MATLAB file ({error}); it should be {LENK.url}"
-        raise DamagedFileError(message) from error
-    width = len(CHARACTERISTICS) + 2
-    parts = []
-    for variable, n_rows in (("Traindata", N_TRAIN), ("Testdata", N_TEST)):
-        part = variables.get(variable, np.zeros(0))
-        if part.ndim != 2 or part.shape[1] != width or not len(part) or len(part) % n_rows:
-            found = f"shape {part.shape}" if variable in variables else "none"
-            expected = f"a variable {variable} with {n_rows} rows per person and {width} columns"
-            raise DamagedFileError(f"{where}: expected {expected}, got {found}")
-        if not (part[:, 0] == 1).all():
-            raise DamagedFileError(f"{where}: the first column should be the constant 1; is this the survey?")
-        parts.append(part.reshape(-1, n_rows, width))
-    if len(parts[0]) != len(parts[1]):
-        raise DamagedFileError(f"{where}: Traindata has {len(parts[0])} people, Testdata {len(parts[1])}")
-    return parts
+        parts = []
+        for variable, n_rows in (("Traindata", N_TRAIN), ("Testdata", N_TEST)):
+            parts.append(variables[variable].reshape(-1, n_rows, len(CHARACTERISTICS) + 2))
+        rows = np.concatenate(parts, axis=1, dtype=np.float64).reshape(-1, len(CHARACTERISTICS) + 2)
+        if not len(rows) or not (rows[:, 0] == 1).all():
+            raise ValueError("the first column should be the constant 1")
+        tasks = TaskSet(rows[:, 1:-1], rows[:, -1], np.arange(len(rows)) // (N_TRAIN + N_TEST))
+    names = CHARACTERISTICS.copy()
+    if add_constant:
+        tasks, names = tasks.replace(X=np.column_stack([tasks.X, np.ones(len(rows))])), [*names, "constant"]
+    more = {"feature_names": names, "target_range": (0.0, 10.0), "n_train_rows": N_TRAIN}
+    return files.bunch(tasks, ABOUT, **more)

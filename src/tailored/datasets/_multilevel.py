@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +13,8 @@ from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
 from .._utils.validation import check_choice
-from ..exceptions import DamagedFileError
 from ..tasks.task_set import TaskSet
-from ._files import DATA_VARIABLE, PathLike, read_whole
+from ._files import DATA_VARIABLE, PathLike, reading
 
 #: Sub-folder of a local data folder that is searched, besides the folder itself.
 FOLDER = "multilevel"
@@ -91,10 +89,13 @@ def load_multilevel(name: str, path: PathLike | None = None) -> Bunch:
     """
     layout = MULTILEVEL[check_choice("name", str(name).lower(), MULTILEVEL)]
     file = _find(layout, path)
-    table = _read(layout, file)
-    X, names = _encode(table, layout.columns)
-    y = _numbers(table[layout.target], layout.target, file)
-    side, side_names = _encode(table, layout.side_info) if layout.side_info else (None, None)
+    with reading(str(file), f"Is it {layout.file}?"):
+        table = _read(layout, file)
+        X, names = _encode(table, layout.columns)
+        y = _numbers(table[layout.target])
+        if y is None:
+            raise ValueError(f"the column {layout.target} must contain numbers")
+        side, side_names = _encode(table, layout.side_info) if layout.side_info else (None, None)
     tasks = TaskSet(X, y, table[layout.task], side_info=side)
     return Bunch(
         tasks=tasks.replace(side_names=side_names, feature_names=np.array(names, dtype=object)),
@@ -128,19 +129,12 @@ def _find(layout: MultilevelTable, path: PathLike | None) -> Path:
 def _read(layout: MultilevelTable, file: Path) -> dict[str, list[str]]:
     """Read the columns that are used, as text, of the rows without missing values."""
     columns = (layout.task, layout.target, *layout.columns, *layout.side_info)
-    try:
-        reader = csv.DictReader(io.StringIO(read_whole(file).decode("utf-8"), newline=""))
-        missing = [name for name in columns if name not in (reader.fieldnames or ())]
-        # A short line has None for its last columns.
-        rows = [] if missing else [[(row[name] or "").strip() for name in columns] for row in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
-        message = f"{file} is not a table separated by commas ({error}); is it {layout.file}?"
-        raise DamagedFileError(message) from error
-    if missing:
-        raise DamagedFileError(f"{file} does not have the column {', '.join(missing)}; is it {layout.file}?")
+    reader = csv.DictReader(io.StringIO(file.read_text("utf-8"), newline=""))
+    # A short line has None for its last columns.
+    rows = [[(row[name] or "").strip() for name in columns] for row in reader]
     rows = [row for row in rows if not MISSING.intersection(row)]
     if not rows:
-        raise DamagedFileError(f"{file} does not have a row without missing values")
+        raise ValueError("there is no row without missing values")
     return dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
 
 
@@ -148,23 +142,19 @@ def _encode(table: dict[str, list[str]], names: list[str]) -> tuple[NDArray[np.f
     """Return columns and their names; categories become indicators of all but the first."""
     columns: dict[str, NDArray[Any]] = {}
     for name in names:
-        if name not in CODED and all(map(_is_number, table[name])):
-            columns[name] = np.array(table[name], dtype=float)
+        numbers = None if name in CODED else _numbers(table[name])
+        if numbers is not None:
+            columns[name] = numbers
         else:
             values = np.array(table[name])
             columns |= {f"{name}={category}": values == category for category in np.unique(values)[1:]}
     return np.column_stack(list(columns.values())).astype(float), list(columns)
 
 
-def _numbers(column: list[str], name: str, file: Path) -> NDArray[np.float64]:
-    wrong = next((text for text in column if not _is_number(text)), None)
-    if wrong is not None:
-        raise DamagedFileError(f"{file}: column {name} must contain numbers, got {wrong!r}")
-    return np.array(column, dtype=float)
-
-
-def _is_number(text: str) -> bool:
+def _numbers(column: list[str]) -> NDArray[np.float64] | None:
+    """Return a column as numbers; None if it has others, or values that are not finite."""
     try:
-        return math.isfinite(float(text))
+        values = np.array(column, dtype=float)
     except ValueError:
-        return False
+        return None
+    return values if np.isfinite(values).all() else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 from collections import Counter
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from sklearn.utils import Bunch
 from .._utils.validation import check_int, check_real
 from ..exceptions import DamagedFileError
 from ..tasks.task_set import TaskSet
-from ._files import Located, PathLike, Source, gunzip, locate
+from ._files import Located, PathLike, Source, locate
 
 #: Above this many items the one-hot rows are sparse by default.
 DENSE_ITEMS = 256
@@ -66,7 +66,6 @@ def fetch_movielens(
     path: PathLike | None = None,
     data_home: PathLike | None = None,
     download: bool = True,
-    progress: bool = False,
 ) -> Bunch:
     """Load MovieLens-100k: 943 users (tasks), one-hot movies, ratings from 1 to 5, side information.
 
@@ -85,8 +84,6 @@ def fetch_movielens(
         Folder for downloads; ``TAILORED_DATA_HOME`` or the user's cache folder by default.
     download : bool
         False raises `FileNotFoundError` instead of downloading.
-    progress : bool
-        Show a progress bar while downloading.
 
     Returns
     -------
@@ -95,24 +92,34 @@ def fetch_movielens(
         ``feature_names`` (movie titles, from the most to the least rated), ``item_ids``, ``target_name``,
         ``target_range``, ``side_names``, ``origin``, ``licence``, ``DESCR``.
     """
-    files = locate(MOVIELENS, path=path, data_home=data_home, download=download, progress=progress)
-    where = files.place("u.data")
-    users, items, ratings = _read_ratings(files.files["u.data"], where)
-    people = _read_users(files.files["u.user"], files.place("u.user"))
-    titles = _read_titles(files.files["u.item"], files.place("u.item"))
-    X, y, users, item_ids = _one_hot(users, items, ratings, n_items, min_ratings, sparse, where)
-    labels = np.unique(users).tolist()
-    for name, ids, known in (("u.user", labels, people), ("u.item", item_ids.tolist(), titles)):
-        missing = next((i for i in ids if i not in known), None)
-        if missing is not None:
-            lacks = f"{name} does not describe id {missing}, which occurs in u.data"
-            raise DamagedFileError(f"{files.origin}: {lacks}; the file is incomplete")
+    files = locate(MOVIELENS, path=path, data_home=data_home, download=download)
+    with files.reading("u.data"):
+        table = np.loadtxt(
+            io.BytesIO(files.files["u.data"]), dtype=int, delimiter="\t", ndmin=2, comments=None
+        )
+        users, items, ratings, _ = table.T
+        if (outside := (ratings < 1) | (ratings > 5)).any():
+            row = int(np.argmax(outside))
+            raise ValueError(f"line {row + 1} has the rating {ratings[row]}, outside 1 to 5")
+    with files.reading("u.user"):
+        people = {
+            int(number): {"age": float(age), "sex": sex, "occupation": occupation}
+            for number, age, sex, occupation, _ in _split(files.files["u.user"])
+        }
+    with files.reading("u.item"):
+        titles = {int(fields[0]): fields[1] for fields in _split(files.files["u.item"])}
+    # 18 titles occur under two ids, and column names must differ.
+    times = Counter(titles.values())
+    X, y, users, item_ids = _one_hot(files, users, items, ratings, n_items, min_ratings, sparse)
+    with files.reading("u.user"):
+        side_info = {label: people[label] for label in np.unique(users).tolist()}
+    with files.reading("u.item"):
+        names = [titles[i] + (f" [{i}]" if times[titles[i]] > 1 else "") for i in item_ids.tolist()]
     return files.bunch(
-        MOVIELENS,
-        TaskSet(X, y, users, side_info={label: people[label] for label in labels}),
+        TaskSet(X, y, users, side_info=side_info),
         "100,000 ratings of 1,682 movies by 943 people, collected from September 1997 to April 1998. Side information: "
         "age, sex and occupation.",
-        feature_names=[titles[i] for i in item_ids.tolist()],
+        feature_names=names,
         item_ids=item_ids,
         target_range=(1.0, 5.0),
         side_names=["age", "sex", "occupation"],
@@ -128,7 +135,6 @@ def fetch_jester(
     path: PathLike | None = None,
     data_home: PathLike | None = None,
     download: bool = True,
-    progress: bool = False,
 ) -> Bunch:
     """Load Jester-1: 24,983 users (tasks), one-hot jokes, ratings from -10 to 10.
 
@@ -136,7 +142,7 @@ def fetch_jester(
     ----------
     n_items : int or None
         Keep this many of the most rated jokes (ties by number); None keeps all 100.
-    min_ratings, sparse, data_home, download, progress
+    min_ratings, sparse, data_home, download
         See `fetch_movielens`.
     shift : float
         Added to every rating; the published numbers use 11, which makes all ratings positive.
@@ -155,14 +161,12 @@ def fetch_jester(
     file takes xlrd (in the ``data`` extra) about five seconds.
     """
     shift = check_real("shift", shift)
-    files = locate(JESTER, path=path, data_home=data_home, download=download, progress=progress)
+    files = locate(JESTER, path=path, data_home=data_home, download=download)
     table = _read_jester(files)
     users, jokes = np.nonzero(table != NOT_RATED)
-    X, y, users, item_ids = _one_hot(
-        users, jokes + 1, table[users, jokes] + shift, n_items, min_ratings, sparse, str(files.origin)
-    )
+    ratings = table[users, jokes] + shift
+    X, y, users, item_ids = _one_hot(files, users, jokes + 1, ratings, n_items, min_ratings, sparse)
     return files.bunch(
-        JESTER,
         TaskSet(X, y, users),
         "Ratings of 100 jokes, from -10 to 10, by 24,983 people with 36 ratings or more, collected from April 1999 to "
         "May 2003 (the first of three files).",
@@ -173,13 +177,13 @@ def fetch_jester(
 
 
 def _one_hot(
+    files: Located,
     users: np.ndarray,
     items: np.ndarray,
     ratings: np.ndarray,
     n_items: int | None,
     min_ratings: int,
     sparse: bool | None,
-    origin: str,
 ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
     """Keep the most rated items and the users who rated enough of them; return X, y, users and item ids.
 
@@ -190,7 +194,7 @@ def _one_hot(
     n_items = len(ids) if n_items is None else check_int("n_items", n_items)
     min_ratings = check_int("min_ratings", min_ratings)
     if n_items > len(ids):
-        raise ValueError(f"n_items={n_items}, but {origin} has ratings of {len(ids)} items only")
+        raise ValueError(f"n_items={n_items}, but {files.origin} has ratings of {len(ids)} items only")
     item_ids = ids[np.lexsort((ids, -counts))][:n_items]
 
     kept = np.isin(items, item_ids)
@@ -199,7 +203,7 @@ def _one_hot(
     kept = np.isin(users, people[rated >= min_ratings])
     if not kept.any():
         raise ValueError(
-            f"no user of {origin} rated min_ratings={min_ratings} of the {n_items} most rated items; "
+            f"no user of {files.origin} rated min_ratings={min_ratings} of the {n_items} most rated items; "
             f"the most anyone rated is {rated.max()}"
         )
     order = np.lexsort((items[kept], users[kept]))
@@ -207,7 +211,9 @@ def _one_hot(
     twice = (users[1:] == users[:-1]) & (items[1:] == items[:-1])
     if twice.any():
         where = int(np.argmax(twice))
-        raise DamagedFileError(f"{origin}: user {users[where]} rated item {items[where]} more than once")
+        raise DamagedFileError(
+            f"{files.origin}: user {users[where]} rated item {items[where]} more than once"
+        )
 
     by_id = np.argsort(item_ids)
     columns = by_id[np.searchsorted(item_ids, items, sorter=by_id)]
@@ -221,92 +227,37 @@ def _one_hot(
     return X, ratings.astype(np.float64), users, item_ids
 
 
-def _table(content: bytes, where: str, dtype: type, delimiter: str, kind: str) -> np.ndarray:
-    try:
-        if not content.strip():
-            raise ValueError("it is empty")
-        return np.loadtxt(io.BytesIO(content), dtype=dtype, delimiter=delimiter, ndmin=2, comments=None)
-    except ValueError as error:
-        raise DamagedFileError(f"{where} is not a complete table of {kind}: {error}") from error
-
-
-def _read_ratings(content: bytes, where: str) -> np.ndarray:
-    """Return users, items and ratings, (3, n)."""
-    table = _table(content, where, np.int64, "\t", "whole numbers separated by tabs")
-    if table.shape[1] != 4:
-        columns = "4 columns (user, item, rating, time)"
-        raise DamagedFileError(f"{where} should have {columns}, it has {table.shape[1]}")
-    outside = (table[:, 2] < 1) | (table[:, 2] > 5)
-    if outside.any():
-        row = int(np.argmax(outside))
-        raise DamagedFileError(f"{where}: line {row + 1} has the rating {table[row, 2]}, outside 1 to 5")
-    return table.T[:3]
-
-
-def _read_users(content: bytes, where: str) -> dict[int, dict[str, Any]]:
-    def user(fields: list[str]) -> tuple[int, dict[str, Any]]:
-        number, age, sex, occupation, _zip_code = fields
-        return int(number), {"age": float(age), "sex": sex, "occupation": occupation}
-
-    return dict(_parse(content, where, user, "id|age|sex|occupation|zip"))
-
-
-def _read_titles(content: bytes, where: str) -> dict[int, str]:
-    titles = dict(_parse(content, where, lambda fields: (int(fields[0]), fields[1]), "id|title|..."))
-    # 18 titles occur under two ids, and column names must differ.
-    times = Counter(titles.values())
-    return {i: f"{title} [{i}]" if times[title] > 1 else title for i, title in titles.items()}
-
-
-def _parse(content: bytes, where: str, parse: Callable[[list[str]], Any], layout: str) -> Iterator[Any]:
-    # The titles are in Latin-1, which decodes any byte; a damaged line is reported by its number below.
-    for number, line in enumerate(content.decode("latin-1").split("\n"), start=1):
-        if line.strip():
-            try:
-                yield parse(line.rstrip("\r").split("|"))
-            except (ValueError, IndexError) as error:
-                raise DamagedFileError(f"{where}: line {number} is not {layout}: {line[:60]!r}") from error
+def _split(content: bytes) -> list[list[str]]:
+    """Return the fields of each line of a file of MovieLens, which is in Latin-1."""
+    lines = content.decode("latin-1").split("\n")
+    return [line.rstrip("\r").split("|") for line in lines if line.strip()]
 
 
 def _read_jester(files: Located) -> np.ndarray:
     """Return the ratings (n_users, 100) of the file, 99 where an item is not rated."""
     ((name, content),) = files.files.items()
-    where = files.place(name)
-    if name.lower().endswith(".xls"):
-        table = _read_xls(content, where)
-    else:
-        content = gunzip(content, where) if content[:2] == b"\x1f\x8b" else content
-        table = _table(content, where, float, ",", "numbers separated by commas")
-    if table.ndim != 2 or table.shape[1] != N_JOKES + 1 or not len(table):
-        expected = f"{N_JOKES + 1} columns, the number of ratings and {N_JOKES} ratings"
-        raise DamagedFileError(f"{where} should have {expected}; its shape is {table.shape}")
-    ratings = table[:, 1:]
-    bad = ~((np.abs(ratings) <= EXTREME) | (ratings == NOT_RATED))
-    if bad.any():
-        row, joke = np.argwhere(bad)[0]
-        rating = f"row {row + 1} rates joke {joke + 1} with {ratings[row, joke]:g}"
-        scale = f"ratings lie between -10 and 10, and {NOT_RATED:g} means not rated"
-        raise DamagedFileError(f"{where}: {rating}; {scale}")
+    is_excel = name.lower().endswith(".xls")
+    if is_excel:
+        try:
+            import xlrd
+        except ImportError as error:
+            advice = "pip install 'tailored[data]', or give a CSV file of the same layout with path="
+            raise ImportError(f"reading {name} needs xlrd: {advice}") from error
+    with files.reading(name):
+        if is_excel:
+            # Without a log file xlrd prints to standard output.
+            sheet = xlrd.open_workbook(file_contents=content, logfile=io.StringIO()).sheet_by_index(0)
+            table = np.array([sheet.row_values(i) for i in range(sheet.nrows)], dtype=float)
+        else:
+            content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+            table = np.loadtxt(io.BytesIO(content), delimiter=",", ndmin=2, comments=None)
+        if table.ndim != 2 or table.shape[1] != N_JOKES + 1 or not len(table):
+            expected = f"{N_JOKES + 1} columns, the number of ratings and {N_JOKES} ratings"
+            raise ValueError(f"it should have {expected}; its shape is {table.shape}")
+        ratings = table[:, 1:]
+        bad = ~((np.abs(ratings) <= EXTREME) | (ratings == NOT_RATED))
+        if bad.any():
+            row, joke = np.argwhere(bad)[0]
+            rating = f"row {row + 1} rates joke {joke + 1} with {ratings[row, joke]:g}"
+            raise ValueError(f"{rating}; ratings lie between -10 and 10, and {NOT_RATED:g} means not rated")
     return ratings
-
-
-def _read_xls(content: bytes, where: str) -> np.ndarray:
-    try:
-        import xlrd
-    except ImportError as error:
-        advice = "pip install 'tailored[data]', or give a CSV file of the same layout with path="
-        raise ImportError(f"reading {where} needs xlrd: {advice}") from error
-    try:
-        # Without a log file xlrd prints to standard output.
-        book = xlrd.open_workbook(file_contents=content, on_demand=True, logfile=io.StringIO())
-        sheet = book.sheet_by_index(0)
-        rows: list[list[Any]] = [sheet.row_values(i) for i in range(sheet.nrows)]
-    except Exception as error:
-        # xlrd raises struct, index and assertion errors for damaged files, besides its own.
-        message = f"{where} is not a readable Excel file ({error!r}); the official one is in {JESTER.url}"
-        raise DamagedFileError(message) from error
-    for number, row in enumerate(rows, start=1):
-        for column, value in enumerate(row, start=1):
-            if not isinstance(value, float):
-                raise DamagedFileError(f"{where}: row {number}, column {column} is {value!r}, not a number")
-    return np.array(rows)
