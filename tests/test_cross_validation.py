@@ -120,4 +120,4 @@ def test_a_description_in_predict_needs_one_in_fit():
 
 def test_feature_maps_print_their_arguments():
     assert repr(get_feature_map("angle", has_side_info=False)) == "AngleMap(low=None, high=None)"
-    assert " at 0x" not in repr(ConditionalLearner(get_feature_map("fourier", has_side_info=False)))
+    assert " at 0x" not in repr(ConditionalLearner(get_feature_map("angle", has_side_info=False)))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ._utils.algebra import solve
+from ._utils.algebra import ridge, solve
 from ._utils.threads import single_threaded_blas, single_threaded_openmp
 from ._utils.validation import check_clip, check_rng, name_some, native
 from .feature_maps import SideVector
@@ -444,13 +444,8 @@ def _other_rows(tasks: TaskSet, rng: Any) -> tuple[Array, Array]:
 
 def _ridge(X: Array, y: Array, alpha: float, centred: bool = True) -> Array:
     """Return the minimiser (w, c) of ``‖Xw + c − y‖² + λ‖w‖²``; c is 0 unless ``centred``."""
-    n, d = X.shape
-    shift_X, shift_y = (X.mean(axis=0), float(y.mean())) if centred else (np.zeros(d), 0.0)
-    X, y = X - shift_X, y - shift_y
-    if n < d:
-        w = X.T @ solve(X @ X.T + alpha * np.eye(n), y)
-    else:
-        w = solve(X.T @ X + alpha * np.eye(d), X.T @ y)
+    shift_X, shift_y = (X.mean(axis=0), float(y.mean())) if centred else (np.zeros(X.shape[1]), 0.0)
+    w = ridge(X - shift_X, y - shift_y, alpha)
     return np.append(w, shift_y - shift_X @ w)
 
 

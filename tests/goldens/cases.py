@@ -188,7 +188,6 @@ CASES |= {
     ),
     "empirical bayes, ridge features": Case(lambda: empirical_bayes("ridge")),
     "empirical bayes, joined features, words": Case(lambda: empirical_bayes(["vector", "ridge"]), "words"),
-    "empirical bayes, features of a learner": Case(lambda: empirical_bayes(unconditional(step=0.3))),
     "empirical bayes, validation": Case(lambda: empirical_bayes(), validation=True),
     "empirical bayes, validation, numbers": Case(lambda: empirical_bayes(), "described", validation=True),
     "empirical bayes, intervals again": Case(lambda: empirical_bayes(), "described", intervals=True),
@@ -215,7 +214,7 @@ for name, loss, environment in EVERY_LOSS:
     ALGORITHM_1[f"projected, {name}, query"] = Case(
         lambda loss=loss: projected(loss=loss, objective="query"), environment
     )
-for name in ("mean", "ridge", "angle", "fourier", "tuned ridge", "posterior mean"):
+for name in ("mean", "ridge", "angle"):
     ALGORITHM_1[f"projected, {name} features"] = Case(lambda name=name: projected(name, step=0.3))
 for bias in ("shared", "conditional"):
     for objective in ("surrogate", "query"):
@@ -229,7 +228,6 @@ ALGORITHM_1 |= {
         lambda: projected(objective="query", bias="conditional"), "words"
     ),
     "projected, joined features": Case(lambda: projected(["vector", "ridge"]), "words"),
-    "projected, features of a learner": Case(lambda: projected(unconditional(step=0.3))),
     "projected, features of a function": Case(lambda: projected(mean_target, step=0.3)),
     "projected, features of a transformer": Case(
         lambda: projected(PolynomialFeatures(2), step=0.3), "described"

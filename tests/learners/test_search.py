@@ -46,6 +46,14 @@ def test_calibration_is_the_best_multiple_on_held_out_tasks(clusters):
     assert errors[learner.scale_] == min(errors.values()) < errors[1.0]
 
 
+def test_ratios_are_those_that_were_asked_for(clusters):
+    """Ratio 0 is a choice like the others, and is not added to a list without it."""
+    solver = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(10.0, 3.0))
+    learner = ConditionalLearner("mean", solver=solver, tune_scale=False, fit_intercept=False).fit(clusters)
+    tried = [(entry["step_C"], entry["step_H"]) for entry in learner.search_results_]
+    np.testing.assert_allclose(tried, [(0.1, 0.3), (1.0, 3.0), (0.1, 1.0), (1.0, 10.0)])
+
+
 def test_theory_step_uses_stated_constants(clusters):
     stated = {"distance": 2.0, "K": 1.0, "L": 1.0, "R": 1.0, "n": 20, "T": 100}
     learner = ConditionalLearner(

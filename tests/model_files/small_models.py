@@ -25,7 +25,7 @@ from tailored import (
     UnconditionalLearner,
 )
 from tailored.datasets import make_clusters
-from tailored.feature_maps import AdaptedWeights, RidgeEstimate
+from tailored.feature_maps import RidgeEstimate
 from tailored.losses import Pinball
 from tailored.solvers import LBFGS, ProjectedSGD
 
@@ -95,15 +95,9 @@ LEARNERS = {
         ),
         clusters,
     ),
-    "joined": (ConditionalLearner(["fourier", "angle"], solver=STEP, rank=3, loss=Pinball(0.3)), clusters),
-    "refined": (
-        ConditionalLearner(
-            AdaptedWeights(IndependentLearner(**PLAIN), constant=True), solver=STEP, rank=2, **PLAIN
-        ),
-        clusters,
-    ),
-    "posterior-mean": (
-        ConditionalLearner("posterior mean", solver=ProjectedSGD("theory", theory_constants={"R": 2.0})),
+    "joined": (ConditionalLearner(["ridge", "angle"], solver=STEP, rank=3, loss=Pinball(0.3)), clusters),
+    "theory": (
+        ConditionalLearner("mean", solver=ProjectedSGD("theory", theory_constants={"R": 2.0})),
         clusters,
     ),
     "paper": (

@@ -153,17 +153,6 @@ def test_a_crafted_field_is_refused_by_its_name(case, tmp_path, saved):
     assert len(str(error)) < 1000
 
 
-def test_a_learner_in_a_feature_map_is_fitted(tmp_path, saved):
-    def unfitted(tree, arrays):
-        maps = [fields for name, fields in nodes(tree, "object") if name == "AdaptedWeights"]
-        fields = next(fields["model"] for fields in maps if fields["model"])["object"][1]
-        for name in [name for name in fields if name.endswith("_")]:
-            for body in nodes(fields.pop(name), "array"):
-                del arrays[body[0]]
-
-    refused(forge(saved("refined"), unfitted, tmp_path / "a"), "model: must be a fitted learner")
-
-
 # --- arrays
 
 

@@ -103,8 +103,3 @@ def test_sparse_rows_so_large_that_the_penalty_is_rounding() -> None:
     rows = TaskSet(sparse.csr_array(tasks.X), tasks.y, np.repeat(tasks.labels, 2))
     found = np.asarray(learner.predict_tasks(rows, rows)["prediction"])
     assert np.abs(found - tasks.y).max() < 1e-6 * np.abs(tasks.y).max()
-
-
-def test_a_variance_without_an_inverse() -> None:
-    tasks = make(np.array([1e-155, 1e-155, 1.0, 1.0]), side=False)
-    assert np.isfinite(get_feature_map("fourier", has_side_info=False).fit(tasks).transform(tasks)).all()

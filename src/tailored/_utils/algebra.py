@@ -19,3 +19,11 @@ def solve(matrix: Array, right: Any) -> Array:
         return np.asarray(np.linalg.solve(matrix, right))
     except np.linalg.LinAlgError:
         return np.asarray(np.linalg.pinv(matrix) @ right)
+
+
+def ridge(X: Array, y: Array, alpha: float) -> Array:
+    """Return the minimiser of ``‖Xw − y‖² + λ‖w‖²``, from the smaller of the two systems."""
+    n, d = X.shape
+    if n < d:
+        return X.T @ solve(X @ X.T + alpha * np.eye(n), y)
+    return solve(X.T @ X + alpha * np.eye(d), X.T @ y)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from .._utils.records import Fitted
-from ..tasks.rows import BATCH_FLOATS, Scaling, dense
+from ..tasks.rows import Scaling
 from ..tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
@@ -68,36 +66,3 @@ def averaging_matrix(tasks: TaskSet) -> sparse.csr_array:
     weights = np.repeat(1.0 / np.maximum(sizes, 1), sizes)
     shape = (len(tasks), len(weights))
     return sparse.csr_array((weights, np.arange(len(weights)), tasks.offsets), shape=shape)
-
-
-class SameSize(NamedTuple):
-    """Tasks with the same number n of rows: positions (m,), rows with a last column of ones, targets."""
-
-    which: NDArray[np.intp]
-    X: Array  # (m, n, d + 1)
-    y: Array  # (m, n)
-
-
-def by_size(tasks: TaskSet) -> Iterator[SameSize]:
-    """Group tasks by their number of rows; tasks without rows are left out.
-
-    A batched solve is much faster than a loop.  The result of a task does not depend on the other tasks, because the
-    shapes of its matrices do not.
-    """
-    d = tasks.n_features
-    Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
-    for n in np.unique(tasks.sizes[tasks.sizes > 0]):
-        same = np.flatnonzero(tasks.sizes == n)
-        n_tasks = max(1, BATCH_FLOATS // int(n * (d + 1)))
-        for start in range(0, len(same), n_tasks):
-            which = same[start : start + n_tasks]
-            rows = (tasks.offsets[which][:, None] + np.arange(n)).ravel()
-            X = np.ones((len(which), n, d + 1))
-            X[:, :, :d] = dense(tasks.X[rows]).reshape(len(which), n, d)
-            yield SameSize(which, X, tasks.y[rows].reshape(len(which), n))
-
-
-def mean_norm(features: Array) -> float:
-    """Return the root mean square of the norms of the rows, or 1 if it is zero, for use as a divisor."""
-    norm = float(np.sqrt(np.mean(np.einsum("tk,tk->t", features, features)))) if features.size else 0.0
-    return norm if norm > 0 else 1.0
