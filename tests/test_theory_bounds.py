@@ -36,7 +36,6 @@ from tailored.theory import (
     gradient_norm,
     independent_learning,
     learned_function,
-    previous_optimum,
     theory_step,
     trace_constrained_oracle,
     unconditional_optimum,
@@ -331,25 +330,25 @@ GOOD = {
     "K": 1.0,
 }
 BAD = [
-    ("W", np.array([[1.0, 1.0], [0.0, 1.0]]), "W must be symmetric.*second moment"),
-    ("W", np.diag([1.0, -1.0]), "W must be positive semidefinite.*second moment"),
-    ("C", np.diag([1.0, -1.0]), "C must be positive semidefinite.*second moment"),
+    ("W", np.array([[1.0, 1.0], [0.0, 1.0]]), "W must be symmetric"),
+    ("W", np.diag([1.0, -1.0]), "W must be positive semidefinite"),
+    ("C", np.diag([1.0, -1.0]), "C must be positive semidefinite"),
     ("W", np.ones((2, 2, 2, 2)), "W must be a .d, d. matrix or a stack"),
     ("tau", np.diag([1.0, -1.0]), "tau must be positive semidefinite"),
     ("tau", np.diag([1.0, 0.0]), r"Ran\(W\) must be contained in Ran\(tau\).*bound_fixed_feature"),
     ("theta", np.diag([1.0, -1.0]), "theta must be positive semidefinite"),
-    ("n", 0, "n must be .* at least one row"),
-    ("L", -1.0, "L must be .*Asm. 1"),
-    ("R", 0.0, "R must be .*Asm. 1"),
-    ("K", -1.0, "K must be .*Asm. 3"),
-    ("T", 0, "T must be .*at least one training task"),
+    ("n", 0, "n must be"),
+    ("L", -1.0, "L must be"),
+    ("R", 0.0, "R must be"),
+    ("K", -1.0, "K must be"),
+    ("T", 0, "T must be"),
     ("distance", 0.0, "distance must be"),
 ]
 
 
 @pytest.mark.parametrize("name", sorted(BOUNDS))
 @pytest.mark.parametrize(("argument", "value", "words"), BAD)
-def test_bounds_name_the_quantity_and_the_assumption(name, argument, value, words):
+def test_bounds_name_the_quantity(name, argument, value, words):
     import inspect
 
     wanted = inspect.signature(BOUNDS[name]).parameters
@@ -377,5 +376,3 @@ def test_stacks_must_match():
         fixed_function(tau=three, W=two, C=two, n=1, L=1.0)
     with pytest.raises(ValueError, match="probabilities"):
         conditional_optimum(W=two, C=two, n=1, L=1.0, probabilities=[0.2, 0.2])
-    with pytest.raises(ValueError, match="only"):
-        previous_optimum(W=np.eye(2), C=np.eye(2), n=1, L=1.0, only="ours")

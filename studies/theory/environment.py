@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tailored._utils.records import cached_property
-from tailored._utils.validation import check_choice, check_int, check_nonnegative, check_positive
+from tailored._utils.validation import check_choice, check_int, check_nonnegative, check_positive, check_psd
 from tailored.datasets._synthetic import on_sphere
 from tailored.losses import get_loss
 from tailored.tasks.task_set import Task, TaskSet
-from tailored.theory._linalg import Array, check_covariance, check_probabilities, power, spectrum
+from tailored.theory._linalg import Array, check_probabilities, power, spectrum
 from tailored.theory.estimates import Quantities
 from tailored.theory.oracles import oracle_representation
 
@@ -141,7 +141,7 @@ class Environment:
         m, d = check_int("m", m), check_int("d", d)
         rng = np.random.default_rng(random_state)
         bases = _orthogonal_bases(rng, m, d, check_int("rank", rank))
-        C = np.eye(d) / d if C is None else check_covariance("C", C, d)
+        C = np.eye(d) / d if C is None else check_psd(C, "C", d)
         if len(spectrum(C)[0]) < d:
             raise ValueError("C must be invertible here: every direction may be needed by some cluster.")
         scales = np.exp(rng.uniform(-spread, spread, size=(m, 1, rank)))

@@ -20,13 +20,12 @@ from .bounds import (
     within_task_generalization,
 )
 from .estimates import Quantities, bound_from_quantities, bound_from_tasks, estimate_quantities
-from .oracles import VariationalMinimum, oracle_representation, previous_oracle, variational_trace_norm
+from .oracles import oracle_representation, previous_oracle, variational_trace_norm
 
 __all__ = [
     "BOUNDS",
     "Bound",
     "Quantities",
-    "VariationalMinimum",
     "bound_from_quantities",
     "bound_from_tasks",
     "conditional_optimum",

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._utils.validation import check_nonnegative, check_positive, check_psd
+from .._utils.validation import check_psd
 
 Array = NDArray[np.float64]
 
@@ -39,40 +39,6 @@ def trace_norm(A: Array, B: Array) -> float:
     return float(np.linalg.svd(roots[0].T @ roots[1], compute_uv=False).sum())
 
 
-# --- checks: each names the quantity and the assumption that it breaks
-
-#: Assumptions of the paper, and meanings of the quantities, for error messages.
-_MEANING = {
-    "n": "Every bound is for tasks with at least one row.",
-    "L": "Asm. 1 of the paper needs a Lipschitz loss; the squared loss is not one.",
-    "R": "Asm. 1 of the paper needs bounded inputs, ‖x‖ <= R.",
-    "K": "Asm. 3 of the paper needs bounded features, ‖Φ(s)‖ <= K.",
-    "T": "The learned function needs at least one training task.",
-    "distance": "It is ‖(H - H₀, C - C₀)‖_F.",
-    "step": "Alg. meta_alg moves by a positive step.",
-    "W": "(W is the second moment E w wᵀ of the tasks' weight vectors.)",
-    "C": "(C is the second moment E x xᵀ of the inputs.)",
-    "theta": "(A representation is positive semidefinite.)",
-    "tau": "(A conditioning function takes positive semidefinite values.)",
-}
-
-
-def check_constant(name: str, value: Any) -> float:
-    """Return a constant above zero, or K of at least zero; the error says which assumption needs it."""
-    try:
-        return (check_nonnegative if name == "K" else check_positive)(name, value)
-    except ValueError as error:
-        raise ValueError(f"{error} {_MEANING[name]}") from None
-
-
-def check_covariance(name: str, matrix: Any, d: int | None = None) -> Array:
-    """Return a symmetric positive semidefinite matrix; the error says what it should have been."""
-    try:
-        return check_psd(matrix, name, d)
-    except ValueError as error:
-        raise ValueError(f"{error} {_MEANING.get(name, '')}".rstrip()) from None
-
-
 def check_range(inner: Array, outer: Array, names: tuple[str, str], assumption: str) -> None:
     """Refuse matrices with ``Ran(inner)`` not within ``Ran(outer)``."""
     values, vectors = spectrum(inner)
@@ -94,7 +60,7 @@ def check_stack(name: str, matrices: Any, d: int | None = None) -> Array:
         raise ValueError(f"{name} must be a (d, d) matrix or a stack (m, d, d); got shape {array.shape}.")
     if array.ndim == 2:
         array = array[None]
-    return np.array([check_covariance(name, matrix, d) for matrix in array])
+    return np.array([check_psd(matrix, name, d) for matrix in array])
 
 
 def check_probabilities(probabilities: Any, m: int) -> Array:

@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.validation import check_choice
-from ._linalg import Array, check_constant, check_probabilities, check_range, check_stack, power, trace_norm
+from .._utils.validation import check_nonnegative, check_positive
+from ._linalg import Array, check_probabilities, check_range, check_stack, power, trace_norm
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,10 @@ class Bound:
 
 def within_task_generalization(*, theta: Any, C: Any, n: float, L: float) -> Bound:
     """``E [R_μ(w) - R_Z(w)] <= 2L²/n · Tr(θC)`` for ``w = A(θ, Z)`` (Prop. generalization_error_RERM)."""
-    n, L = check_constant("n", n), check_constant("L", L)
+    n, L = check_positive("n", n), check_positive("L", L)
     C = check_stack("C", C)
     theta = check_stack("theta", theta, C.shape[-1])
-    if len(C) != 1 or len(theta) != 1:
-        raise ValueError("theta and C must be single (d, d) matrices: the bound is for one task.")
-    return Bound(_capacity(theta, C, n, L, np.ones(1)))
+    return Bound(2.0 * L**2 / n * _mean_trace(theta, C, np.ones(1)))
 
 
 # --- a conditioning function that was not learned
@@ -76,7 +74,7 @@ def fixed_function(*, tau: Any, W: Any, C: Any, n: float, L: float, probabilitie
 
     ``tau`` are values of the conditioning function, (d, d) or (m, d, d); ``Ran(W(s)) ⊆ Ran(τ(s))``.
     """
-    n, L = check_constant("n", n), check_constant("L", L)
+    n, L = check_positive("n", n), check_positive("L", L)
     W, C, p = _moments(W, C, probabilities)
     tau = check_stack("tau", tau, W.shape[-1])
     if len(tau) not in (1, len(p)):
@@ -85,13 +83,16 @@ def fixed_function(*, tau: Any, W: Any, C: Any, n: float, L: float, probabilitie
     for theta, one_W in zip(tau, W, strict=True):
         check_range(one_W, theta, ("W", "tau"), "Thm. bound_fixed_feature")
     inverses = np.array([power(theta, -1.0) for theta in tau])
-    terms = {"approximation": 0.5 * _mean_trace(inverses, W, p), "generalization": _capacity(tau, C, n, L, p)}
+    terms = {
+        "approximation": 0.5 * _mean_trace(inverses, W, p),
+        "generalization": 2.0 * L**2 / n * _mean_trace(tau, C, p),
+    }
     return Bound(sum(terms.values()), terms)
 
 
 def conditional_optimum(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
     """``2L/√n · E_s ‖W(s)^½ C(s)^½‖_*``: excess risk of the best τ in hindsight (Prop. oracle_function)."""
-    n, L = check_constant("n", n), check_constant("L", L)
+    n, L = check_positive("n", n), check_positive("L", L)
     W, C, p = _moments(W, C, probabilities)
     for one_W, one_C in zip(W, C, strict=True):
         check_range(one_W, one_C, ("W", "C"), "Cor. conditional-covariance-ranges")
@@ -107,37 +108,32 @@ def unconditional_optimum(*, W: Any, C: Any, n: float, L: float, probabilities: 
 
 def independent_learning(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
     """``2L/√n · ‖W_ρ^½‖_F ‖C_ρ^½‖_F``: the best multiple of the identity, no transfer between tasks."""
-    return previous_optimum(W=W, C=C, n=n, L=L, probabilities=probabilities, only="independent learning")
+    n, L = check_positive("n", n), check_positive("L", L)
+    W, C, p = _moments(W, C, probabilities)
+    W, C = np.tensordot(p, W, 1), np.tensordot(p, C, 1)
+    return Bound(float(2.0 * L / np.sqrt(n) * np.sqrt(np.trace(W) * np.trace(C))))
 
 
 def trace_constrained_oracle(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
     """``2L/√n · ‖W_ρ^½‖_* ‖C_ρ^½‖_∞``: the previous literature's oracle at its best regularisation."""
-    return previous_optimum(W=W, C=C, n=n, L=L, probabilities=probabilities, only="previous oracle")
+    n, L = check_positive("n", n), check_positive("L", L)
+    W, C, p = _moments(W, C, probabilities)
+    W, C = np.tensordot(p, W, 1), np.tensordot(p, C, 1)
+    largest = max(float(np.linalg.eigvalsh(C)[-1]), 0.0)
+    return Bound(float(2.0 * L / np.sqrt(n) * np.trace(power(W, 0.5)) * np.sqrt(largest)))
 
 
-def previous_optimum(
-    *, W: Any, C: Any, n: float, L: float, probabilities: Any = None, only: str | None = None
-) -> Bound:
+def previous_optimum(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
     """``2L/√n · min{‖W_ρ^½‖_* ‖C_ρ^½‖_∞, ‖W_ρ^½‖_F ‖C_ρ^½‖_F}``, never below `unconditional_optimum`.
 
     The better of the previous oracle and independent learning (Sec. 3, by the duality of trace and operator
     norm): one representation without a trace constraint is at least as good as either.
-
-    ``only="previous oracle"`` or ``only="independent learning"`` is one of the two instead of the minimum; ``terms``
-    holds both.
     """
-    n, L = check_constant("n", n), check_constant("L", L)
-    W, C, p = _moments(W, C, probabilities)
-    W, C = np.tensordot(p, W, 1), np.tensordot(p, C, 1)
-    factor = 2.0 * L / np.sqrt(n)
-    largest = max(float(np.linalg.eigvalsh(C)[-1]), 0.0)
-    terms = {
-        "previous oracle": float(factor * np.trace(power(W, 0.5)) * np.sqrt(largest)),
-        "independent learning": float(factor * np.sqrt(np.trace(W) * np.trace(C))),
+    both = {
+        bound.__name__: bound(W=W, C=C, n=n, L=L, probabilities=probabilities).value
+        for bound in (trace_constrained_oracle, independent_learning)
     }
-    if only is not None:
-        return Bound(terms[check_choice("only", only, terms)], terms)
-    return Bound(min(terms.values()), terms)
+    return Bound(min(both.values()), both)
 
 
 # --- a conditioning function that was learned
@@ -145,7 +141,8 @@ def previous_optimum(
 
 def gradient_norm(*, R: float, L: float, n: float, K: float = 0.0) -> Bound:
     """``‖∇L(H, C)‖_F <= (1 + K²)(LR)²(½ + 2/n)`` for the surrogate of one task (Prop. properties_surrogate)."""
-    R, L, n, K = (check_constant(*pair) for pair in (("R", R), ("L", L), ("n", n), ("K", K)))
+    R, L, n = (check_positive(*pair) for pair in (("R", R), ("L", L), ("n", n)))
+    K = check_nonnegative("K", K)
     return Bound((1.0 + K**2) * (L * R) ** 2 * (0.5 + 2.0 / n))
 
 
@@ -158,12 +155,12 @@ def convergence_rate(
     statement is 1).  Without a step it is the one that minimises the sum, and the sum is
     ``G · distance / √T``.
     """
-    distance = check_constant("distance", distance)
-    T = int(check_constant("T", T))
+    distance = check_positive("distance", distance)
+    T = int(check_positive("T", T))
     G = gradient_norm(R=R, L=L, n=n, K=K).value
     if step is None:
         step = theory_step(distance=distance, K=K, L=L, R=R, n=n, T=T)
-    step = check_constant("step", step)
+    step = check_positive("step", step)
     terms = {"gradients": step / 2.0 * G**2, "start": distance**2 / (2.0 * step * T)}
     return Bound(sum(terms.values()), terms, step)
 
@@ -234,7 +231,3 @@ def _moments(W: Any, C: Any, probabilities: Any) -> tuple[Array, Array, Array]:
 
 def _mean_trace(A: Array, B: Array, p: Array) -> float:
     return float(p @ np.einsum("mij,mji->m", A, B))
-
-
-def _capacity(tau: Array, C: Array, n: float, L: float, p: Array) -> float:
-    return 2.0 * L**2 / n * _mean_trace(tau, C, p)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.validation import check_choice
+from .._utils.validation import check_choice, check_finite, check_positive, check_shape
 from ..losses import get_loss
 from ..tasks.rows import dense
 from ..tasks.task_set import TaskSet
-from ._linalg import Array, check_constant, power
+from ._linalg import Array, power
 from .bounds import BOUNDS, Bound
 from .oracles import oracle_representation
 
@@ -125,11 +125,18 @@ def estimate_quantities(
     if len(filled) == 0:
         raise ValueError("tasks: every task is without rows; n must be at least 1 for every bound.")
     rows = [dense(tasks[int(t)].X) for t in filled]
-    known = None if weights is None else _check_weights(weights, len(tasks), tasks.n_features)[filled]
-    used = known if known is not None else _ridge_weights(rows, [tasks[int(t)].y for t in filled])
-    groups = _groups(contexts, len(tasks))[filled]
+    if weights is None:
+        used = _ridge_weights(rows, [tasks[int(t)].y for t in filled])
+    else:
+        weights = np.asarray(weights, dtype=float)
+        check_shape("weights", weights, len(tasks), tasks.n_features)
+        check_finite(weights, "weights")
+        used = weights[filled]
+    contexts = np.zeros(len(tasks)) if contexts is None else np.asarray(contexts)
+    check_shape("contexts", contexts, len(tasks))
+    groups = contexts[filled]
     how = {
-        "W": f"mean of w wᵀ over {len(filled)} {'known' if known is not None else 'ridge-estimated'} weights",
+        "W": f"mean of w wᵀ over {len(filled)} {'ridge-estimated' if weights is None else 'known'} weights",
         "C": f"mean of x xᵀ over {sum(map(len, rows))} rows",
     }
     values = np.unique(groups)
@@ -155,10 +162,10 @@ def estimate_quantities(
         W,
         C,
         np.array([np.mean(groups == value) for value in values]),
-        check_constant("n", float(np.mean(tasks.sizes[filled])) if n is None else n),
+        check_positive("n", float(np.mean(tasks.sizes[filled])) if n is None else n),
         len(filled),
-        check_constant("L", L),
-        check_constant("R", R),
+        check_positive("L", L),
+        check_positive("R", R),
         float(K) if K is not None else (1.0 if len(values) > 1 else 0.0),
         np.eye(tasks.n_features) if initial is None else np.asarray(initial, dtype=float),
         how,
@@ -190,11 +197,6 @@ def bound_from_tasks(
     Bound
         ``estimated`` names the arguments that came from the data.
     """
-    function = BOUNDS[check_choice("bound", bound, BOUNDS)]
-    wanted = set(signature(function).parameters)
-    unknown = set(stated) - wanted
-    if unknown:
-        raise TypeError(f"{bound} has no argument {sorted(unknown)}; it takes {sorted(wanted)}.")
     known = {name: stated[name] for name in ("L", "R", "K", "n") if stated.get(name) is not None}
     quantities = estimate_quantities(tasks, weights=weights, contexts=contexts, loss=loss, **known)
     return bound_from_quantities(bound, quantities, **stated)
@@ -221,19 +223,3 @@ def _ridge_weights(rows: list[Array], targets: list[Array]) -> Array:
         ridge = RIDGE * max(np.trace(gram) / len(gram), 1e-12)
         out.append(np.linalg.solve(gram + ridge * np.eye(len(gram)), X.T @ y))
     return np.array(out)
-
-
-def _check_weights(weights: Any, n_tasks: int, d: int) -> Array:
-    weights = np.asarray(weights, dtype=float)
-    if weights.shape != (n_tasks, d) or not np.isfinite(weights).all():
-        raise ValueError(f"weights must be finite and of shape ({n_tasks}, {d}); got {weights.shape}.")
-    return weights
-
-
-def _groups(contexts: Any, n_tasks: int) -> np.ndarray:
-    if contexts is None:
-        return np.zeros(n_tasks, dtype=int)
-    contexts = np.asarray(contexts)
-    if contexts.shape != (n_tasks,):
-        raise ValueError(f"contexts must have one value for each of {n_tasks} tasks; got {contexts.shape}.")
-    return contexts

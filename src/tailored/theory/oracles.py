@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ._linalg import Array, check_constant, check_covariance, check_range, power, spectrum, trace_norm
+from .._utils.validation import check_positive, check_psd
+from ._linalg import Array, check_range, power, spectrum, trace_norm
 
 
-@dataclass(frozen=True)
-class VariationalMinimum:
-    """Result of `variational_trace_norm`."""
-
-    #: The only minimiser whose range lies in that of B, (d, d).
-    minimiser: Array
-    minimum: float
-
-
-def variational_trace_norm(A: Any, B: Any) -> VariationalMinimum:
+def variational_trace_norm(A: Any, B: Any) -> tuple[Array, float]:
     """``min over θ ⪰ 0, Ran(A) ⊆ Ran(θ) of Tr(θ†A) + Tr(θB) = 2 ‖B^½ A^½‖_*``.
 
     Attained at ``θ = B^{†/2} (B^½ A B^½)^½ B^{†/2}`` (Prop. generalization-variational-trace-norm).
 
-    A and B are positive semidefinite with ``Ran(A) ⊆ Ran(B)``; otherwise the infimum is not attained.
+    A and B are positive semidefinite with ``Ran(A) ⊆ Ran(B)``; otherwise the infimum is not attained.  Return the only
+    minimiser whose range lies in that of B, (d, d), and the minimum.
     """
-    B = check_covariance("B", B)
-    A = check_covariance("A", A, len(B))
+    B = check_psd(B, "B")
+    A = check_psd(A, "A", len(B))
     check_range(A, B, ("A", "B"), "Prop. generalization-variational-trace-norm")
-    return VariationalMinimum(_weighted_root(A, B), 2.0 * trace_norm(A, B))
+    return _weighted_root(A, B), 2.0 * trace_norm(A, B)
 
 
 def oracle_representation(W: Any, C: Any, n: float, L: float) -> Array:
@@ -51,9 +43,9 @@ def oracle_representation(W: Any, C: Any, n: float, L: float) -> Array:
     L : float
         Lipschitz constant of the loss.
     """
-    C = check_covariance("C", C)
-    W = check_covariance("W", W, len(C))
-    n, L = check_constant("n", n), check_constant("L", L)
+    C = check_psd(C, "C")
+    W = check_psd(W, "W", len(C))
+    n, L = check_positive("n", n), check_positive("L", L)
     check_range(W, C, ("W", "C"), "Cor. conditional-covariance-ranges")
     return np.sqrt(n) / (2.0 * L) * _weighted_root(W, C)
 
@@ -64,7 +56,7 @@ def previous_oracle(W: Any) -> Array:
     The oracle of the earlier, trace-constrained methods (Eq. previous_unconditional_oracle).  It looks at
     half of the bound only and leaves its scale to a regularisation parameter.
     """
-    root = power(check_covariance("W", W), 0.5)
+    root = power(check_psd(W, "W"), 0.5)
     trace = float(np.trace(root))
     # No task needs any weight: every feasible θ is a minimiser, and zero is the cautious one.
     return root / trace if trace > 0 else root
