@@ -35,7 +35,7 @@ RATIOS = {
 _BASELINES = {
     TASK_MEAN: "mean of the support rows",
     RIDGE: "each task alone, with the best of 15 penalties",
-    POOLED: "least squares on all rows",
+    POOLED: "one regression for the rows of all tasks",
     MIXED_MODEL: "full random-effect covariance, with the same side information",
 }
 
