@@ -46,9 +46,7 @@ _SIDE_COLUMNS = "Comma-separated columns of DATA with side information; they are
 SideColumns = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_SIDE_COLUMNS)]
 _FEATURES = "Comma-separated columns of features; by default all other columns."
 Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)]
-_VARYING = (
-    "Comma-separated columns with random slopes; '' fits a random intercept only. By default fit selects."
-)
+_VARYING = "Comma-separated columns with random slopes; '' is a random intercept only. By default selected."
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
 _COMMON = "Try gradient boosting as a shared regressor; keep it if it lowers the validation error."
 Common = Annotated[bool, typer.Option("--common", help=_COMMON)]
@@ -350,9 +348,8 @@ def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs
         raise UsageError(f"--loss: expected {' or '.join(LOSSES)}, got {loss!r}.")
     if columns.exposure is not None and loss not in LOSSES[2:4]:
         raise UsageError("--exposure: only counts have one. Add --loss poisson or --loss negative_binomial.")
-    return EmpiricalBayesLearner(
-        loss=loss, common=shared, varying=columns.varying, order=order, n_jobs=n_jobs
-    )
+    options: dict[str, Any] = {"common": shared, "varying": columns.varying, "order": order, "n_jobs": n_jobs}
+    return EmpiricalBayesLearner(loss=loss, **options)
 
 
 def _classes(tasks: Any, loss: str) -> tuple[Any, ...]:
@@ -367,9 +364,7 @@ def _classifier(learner: Any) -> Any:
     from ..learners.classifier import EmpiricalBayesClassifier
 
     if learner.loss not in ("squared", "bernoulli") or learner.common is not None:
-        raise UsageError(
-            "--loss, --common: the target has classes, so a classifier is fitted; leave them out."
-        )
+        raise UsageError("--loss, --common: leave them out, because the target has classes.")
     return EmpiricalBayesClassifier(varying=learner.varying, order=learner.order, n_jobs=learner.n_jobs)
 
 

@@ -255,9 +255,7 @@ class TaskLabels:
             padded = [label for label in self.known if label.lstrip("0") == str(integer)]
             if text in self.known or not padded:
                 return text
-            elsewhere = (
-                f"the task {text!r} in column {name!r} is written {padded[0]!r} elsewhere. {_SAME_WAY}"
-            )
+            elsewhere = f"task {text!r} in column {name!r} is written {padded[0]!r} elsewhere. {_SAME_WAY}"
             zeros = "A spreadsheet drops leading zeros of columns that are not text."
             raise UsageError(f"{option}: {elsewhere} {zeros}")
         if self.kind == "integers" and integer is not None:

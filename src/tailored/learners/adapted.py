@@ -82,9 +82,7 @@ class AdaptedTasks:
         tasks = self._support()
         if not isinstance(query, TaskSet):
             kind = type(query).__name__
-            raise TypeError(
-                f"query: expected a TaskSet, got {kind}; predict_tasks of the learner takes frames"
-            )
+            raise TypeError(f"query: expected a TaskSet, got {kind}; predict_tasks takes frames")
         if query.n_features != tasks.n_features:
             raise ValueError(f"query: expected {tasks.n_features} columns, got {query.n_features}")
         self._prior.scaling.check(query.X, names=self._feature_names)

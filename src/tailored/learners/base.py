@@ -332,9 +332,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Return whether `partial_fit` starts a stream; raise ValueError if it cannot continue one."""
         fresh = not hasattr(self, "_stream")
         if fresh and hasattr(self, "prior_"):
-            raise ValueError(
-                "partial_fit: a loaded learner cannot continue a stream. Pickle it, or fit again."
-            )
+            raise ValueError("partial_fit: a loaded learner cannot continue a stream. Pickle it instead.")
         return fresh
 
     def _remember(self, tasks: TaskSet, folds: NDArray[np.intp] | None = None) -> None:
@@ -450,12 +448,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         self.prior_.warn_far_rows(X, self._feature_names)
         if groups is None:
             if len(self.task_labels_) != 1:
-                advice = (
-                    "pass the label of each row's task, or use adapt(X_few, y_few).predict(X) for a new task"
-                )
-                raise ValueError(
-                    f"groups: the learner was fitted to {len(self.task_labels_)} tasks; {advice}"
-                )
+                advice = "pass the label of each row's task, or use adapt(X_few, y_few).predict(X)"
+                n_tasks = len(self.task_labels_)
+                raise ValueError(f"groups: the learner was fitted to {n_tasks} tasks; {advice}")
             labels = np.repeat(self.task_labels_, X.shape[0])
         else:
             labels = read_labels(groups, "groups")

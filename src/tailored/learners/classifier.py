@@ -222,9 +222,7 @@ class EmpiricalBayesClassifier(_Classifier):
                 classes, codes = np.unique(X.y, return_inverse=True)
         else:
             if isinstance(X, TaskScan):
-                raise TypeError(
-                    "X: a classifier does not take a scan; pass a TaskSet of a sample of whole tasks"
-                )
+                raise TypeError("X: a classifier does not take a scan; pass a TaskSet of a sample of tasks")
             if y is None:
                 raise ValueError("y: fit requires y to be passed, but the target y is None")
             refuse_masked("y", y)
@@ -233,9 +231,8 @@ class EmpiricalBayesClassifier(_Classifier):
             check_classification_targets(labels)
             classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
-            raise ValueError(
-                f"y: there is only one class, {name_some(native(classes))}; a classifier needs at least two"
-            )
+            only = name_some(native(classes))
+            raise ValueError(f"y: there is only one class, {only}; a classifier needs at least two")
         learners = []
         for target in _targets(codes, len(classes)):
             learner = EmpiricalBayesLearner(**self.get_params(deep=False), loss=Bernoulli())
@@ -332,9 +329,7 @@ class EmpiricalBayesClassifier(_Classifier):
         """Return the learner of two classes; raise ValueError if there are more."""
         check_is_fitted(self, "learners_")
         if len(self.learners_) > 1:
-            raise ValueError(
-                f"{method}: with more than two classes, use learners_[k].{method}() of each class"
-            )
+            raise ValueError(f"{method}: with more than two classes, use learners_[k].{method} of each class")
         return self.learners_[0]
 
     def effects(self, tasks: TaskSet, **options: Any) -> Any:
@@ -346,7 +341,5 @@ class EmpiricalBayesClassifier(_Classifier):
         learner = self._of_two_classes("summary")
         found = learner.summary(None if tasks is None else self._coded(tasks), **options)
         title = found.title.replace(type(learner).__name__, type(self).__name__)
-        text = (
-            sentence.replace("the second class", repr(native(self.classes_)[1])) for sentence in found.text
-        )
+        text = [part.replace("the second class", repr(native(self.classes_)[1])) for part in found.text]
         return replace(found, title=title, text=tuple(text))

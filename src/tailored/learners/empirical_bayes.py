@@ -281,9 +281,8 @@ class EmpiricalBayesLearner(MetaLearner):
         with single_threaded_blas():
             running = running.advance(residual.in_label_order(before.seed), before.n_tasks)
         self._stream = replace(self._stream, running=running)
-        self.prior_ = replace(
-            running.prior(self.prior_), clip=clip, feature_range=self._feature_range(tasks.X)
-        )
+        feature_range = self._feature_range(tasks.X)
+        self.prior_ = replace(running.prior(self.prior_), clip=clip, feature_range=feature_range)
         self.n_tasks_seen_ = self._stream.n_tasks
         self._remember(tasks)
 

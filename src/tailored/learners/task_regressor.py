@@ -284,11 +284,9 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             options = {"ensure_min_samples": 0, "ensure_min_features": 0}
             with numbers_of("X"):
                 X = check_array(X, dtype=np.float64, input_name="X", **options)
-            name = type(self).__name__
             if X.shape[1] != d:
-                raise ValueError(
-                    f"X has {X.shape[1]} features, but {name} is expecting {d} features as input"
-                )
+                expected = f"{type(self).__name__} is expecting {d} features as input"
+                raise ValueError(f"X has {X.shape[1]} features, but {expected}")
         scaling.check(X, names=getattr(self, "feature_names_in_", None))
         return X
 

@@ -619,9 +619,7 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
             advice = f"make each value a task, task=[{task}, {column.name!r}] (labels are then tuples)"
         elif n_pairs == n_tasks:
             relation = f"above {task}: each task has one of its {n_values} values"
-            advice = (
-                f"use features of its groups as side information (side_columns=) instead of {column.name!r}"
-            )
+            advice = f"use features of its groups as side information (side_columns=), not {column.name!r}"
         else:
             relation = f"crossed with {task}: each of its {n_values} values appears in {n_pairs / n_values:.3g} tasks on average"
             advice = f"use {column.name!r} as the task instead, if new groups are of this kind"
