@@ -81,6 +81,7 @@ def write_report(
     # A classifier has one learner of two classes, or one for each of more.
     models: Any = getattr(learner, "learners_", [learner])
     classes: Any = getattr(learner, "classes_", ())
+    names = [*classes[1:]] if len(classes) == 2 else [*classes] or [None]
     if evaluation is None:
         sample, loss = _evaluation_sample(tasks, random_state), models[0].loss_
         methods = {**usual_methods(loss), "tailored": clone(learner)}
@@ -100,25 +101,17 @@ def write_report(
     sections = [
         ("accuracy", "Accuracy on new tasks", _accuracy(evaluation, target) + note),
         ("data", "Data", f"<pre>{escape(str(tasks.describe()))}</pre>"),
-        ("model", "Model", "".join(map(_model, models))),
+        ("model", "Model", "".join(_model(*each) for each in zip(models, names, strict=True))),
     ]
     if len(models) == 1:
+        shown = target
         if len(classes):
             drawn = drawn.replace(y=class_positions(drawn, classes))
-            target = f"Probability of {classes[1]}"
+            shown = f"Probability of {names[0]}"
         sections += [
             ("effects", "Coefficients of the tasks", _effects(models[0], drawn, coverage)),
-            ("tasks", "Single tasks", _task_fits(models[0], drawn, target, coverage)),
+            ("tasks", "Single tasks", _task_fits(models[0], drawn, shown, coverage)),
         ]
-    else:
-        sections[-1] = (
-            "model",
-            "Models of each class against the rest",
-            "".join(
-                f"<h3>{escape(str(name))}</h3>{_model(model)}"
-                for name, model in zip(classes, models, strict=True)
-            ),
-        )
     write_atomically(out, _page(title or f"{target}: {len(tasks):,} tailored models", sections).encode())
     return Path(out)
 
@@ -171,26 +164,31 @@ def _accuracy(evaluation: Evaluation, target: str) -> str:
             f"{200.0 * bins.standard_errors[gaps.argmax()]:.1f})."
         )
     text += f"</p><p>{evaluation.errors.shape[2]:,} whole tasks were held out, with {evaluation.n_query:,} query rows.</p>"
-    caption, tables = "± is the standard error over tasks. Every column predicts the same query rows.", ""
+    tables = ""
     for score, values in evaluation.by_name.items():
         columns = dict(zip(map(str, evaluation.supports), zip(*cells(values), strict=True), strict=True))
         title = f"Mean {score} by number of support rows"
         rows = {"support rows": evaluation.methods, **columns}
-        tables += _scroll(Table(title, rows, caption, n_printed=len(mean)))
+        tables += _scroll(Table(title, rows, n_printed=len(mean)))
     images = "".join(_image(ax.figure, alt) for ax, alt in zip(axes, alts, strict=False))
     caption = (
         "<figcaption>Errors far above the others are only in the table.</figcaption>" if len(mean) > 1 else ""
     )
-    return f'{text}<figure><div class="pair">{images}</div>{caption}</figure>{tables}'
+    return (
+        f'{text}<figure><div class="pair">{images}</div>{caption}</figure>{tables}<p><small>± is the standard '
+        "error over tasks. Every column predicts the same query rows.</small></p>"
+    )
 
 
 def _count(n: int) -> str:
     return "no rows" if n == 0 else "one row" if n == 1 else f"{n} rows"
 
 
-def _model(learner: Any) -> str:
+def _model(learner: Any, name: Any) -> str:
+    """Return the summary of a learner, or of the learner of the class with this name."""
     summary = learner.summary()
-    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in summary.text)
+    text = (escape(sentence.replace("the second class", str(name))) for sentence in summary.text)
+    sentences = "".join(f"<li>{sentence}</li>" for sentence in text)
     return f"<ul>{sentences}</ul>" + "".join(_scroll(table) for table in summary.printed_tables)
 
 

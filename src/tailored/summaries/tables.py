@@ -154,7 +154,7 @@ def format_number(value: float) -> str:
         return ""
     if value != 0 and not 1e-4 <= abs(value) < 1e6:
         return f"{value:.3g}"
-    text = f"{value:.4g}"
+    text = f"{value + 0.0:.4g}"  # minus zero is zero
     return text if "e" not in text else f"{value:,.0f}"
 
 
