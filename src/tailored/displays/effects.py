@@ -123,15 +123,15 @@ class EffectsDisplay(ModelDisplay):
 class ShrinkageDisplay(ModelDisplay):
     """Shrinkage: from the least-squares fit to each task's own rows to its tailored fit.
 
-    Two columns are drawn as arrows in a plane, one column as a line for each task.  Tasks whose own rows do not identify
-    the coefficients are left out (NaN in ``own``).
+    Coefficients of two columns are drawn as arrows in a plane.  Tasks whose own rows do not identify the coefficients are
+    left out (NaN in ``own``).
 
     Attributes
     ----------
-    columns : list of one or two str
+    columns : list of two str
     labels : array (T,)
-    own, tailored : arrays (T, 1 or 2)
-    fixed_effects : array (1 or 2,) or None
+    own, tailored : arrays (T, 2)
+    fixed_effects : array (2,) or None
         Prior mean of the coefficients, at the mean of the side information.
     n_rows : array (T,)
     """
@@ -145,7 +145,7 @@ class ShrinkageDisplay(ModelDisplay):
 
     @classmethod
     def from_estimator(cls, learner: Any, tasks: TaskSet, columns: Any = None, *, ax: Any = None) -> Self:
-        """Adapt ``learner`` to ``tasks`` and draw one column or a pair of columns (names or positions).
+        """Adapt ``learner`` to ``tasks`` and draw a pair of columns (names or positions).
 
         By default it is the pair whose coefficients vary most between tasks, for values of typical size.
         """
@@ -153,12 +153,10 @@ class ShrinkageDisplay(ModelDisplay):
         own = own_fits(tasks, learner.prior_.fit_intercept)
         if columns is None:
             n_known = (~np.isnan(own)).sum(axis=0)
-            chosen = [j for j in most_varying(learner, tailored) if 2 * n_known[j] >= n_known.max()][:2]
-        else:
-            given = [columns] if np.ndim(columns) == 0 else list(columns)
-            if len(given) not in (1, 2):
-                raise ValueError(f"columns: expected one column or two, got {len(given)}.")
-            chosen = [find_column(column, names, "columns") for column in given]
+            columns = [j for j in most_varying(learner, tailored) if 2 * n_known[j] >= n_known.max()][:2]
+        chosen = [find_column(column, names, "columns") for column in columns]
+        if len(chosen) != 2:
+            raise ValueError(f"columns: expected two columns, got {len(chosen)}.")
         means = fixed_effects(learner)
         return cls(
             [names[j] for j in chosen],
@@ -169,44 +167,28 @@ class ShrinkageDisplay(ModelDisplay):
             tasks.sizes,
         ).plot(ax)
 
-    @property
-    def n_left_out(self) -> int:
-        """Return the number of tasks whose own rows do not identify the coefficients."""
-        return int(np.isnan(self.own).any(axis=1).sum())
-
     def _draw(self, ax: Any) -> None:
         kept = ~np.isnan(self.own).any(axis=1)
         own, tailored, mean = self.own[kept], self.tailored[kept], self.fixed_effects
         alpha = float(np.clip(25.0 / max(len(own), 1), 0.15, 0.8))
-        if len(self.columns) == 2:
-            # Widths relative to the axes: arrow heads of a fixed size would hide short arrows.
-            arrows = {"angles": "xy", "scale_units": "xy", "scale": 1.0, "width": 0.0022, "headwidth": 5.0}
-            ax.quiver(
-                *own.T, *(tailored - own).T, color="0.45", alpha=alpha, minlength=0.0, zorder=2, **arrows
-            )
-            ends, where = (own, tailored), {"loc": "best"}
-            ax.set_xlabel(coefficient_label(self.columns[0]))
-            ax.set_xlim(*axis_limits(np.concatenate([own, tailored])[:, 0]))
-        else:
-            x = np.zeros(len(own)), np.ones(len(own))
-            ax.plot(x, [own[:, 0], tailored[:, 0]], color="0.45", alpha=max(alpha, 0.25), linewidth=0.8)
-            ends = np.column_stack([x[0], own]), np.column_stack([x[1], tailored])
-            where = {"loc": "upper right"}
-            ax.set_xlim(-0.25, 1.25)
-            ax.set_xticks([0, 1], ["own fit", "tailored fit"])
+        # Widths relative to the axes: arrow heads of a fixed size would hide short arrows.
+        arrows = {"angles": "xy", "scale_units": "xy", "scale": 1.0, "width": 0.0022, "headwidth": 5.0}
+        ax.quiver(*own.T, *(tailored - own).T, color="0.45", alpha=alpha, minlength=0.0, zorder=2, **arrows)
         size = 4.0 if len(own) <= 60 else 2.5
-        draw_points(ax, ends[0].T, "o", "0.45", filled=False, markersize=size, label="own fit", zorder=3)
-        draw_points(ax, ends[1].T, "s", PALETTE[0], markersize=size, label="tailored fit", zorder=4)
-        if mean is not None and len(mean) == 2:
+        draw_points(ax, own.T, "o", "0.45", filled=False, markersize=size, label="own fit", zorder=3)
+        draw_points(ax, tailored.T, "s", PALETTE[0], markersize=size, label="tailored fit", zorder=4)
+        if mean is not None:
             style: Any = {"markeredgecolor": "white", "markersize": 11, "zorder": 5}
             draw_points(ax, mean, "X", "black", label="fixed effects", **style)
-        elif mean is not None:
-            ax.axhline(float(mean[0]), color=PALETTE[1], linestyle="--", linewidth=1.2, label="fixed effect")
-        ax.set_ylim(*axis_limits(np.concatenate([own, tailored])[:, -1]))
-        ax.set_ylabel(coefficient_label(self.columns[-1]))
-        ax.legend(**where, **LEGEND)
-        if self.n_left_out:
-            text = f"left out: {self.n_left_out:,} of {len(self.labels):,} tasks with too few rows for an own fit"
+        ends = np.concatenate([own, tailored])
+        ax.set_xlim(*axis_limits(ends[:, 0]))
+        ax.set_ylim(*axis_limits(ends[:, 1]))
+        ax.set(xlabel=coefficient_label(self.columns[0]), ylabel=coefficient_label(self.columns[1]))
+        ax.legend(loc="best", **LEGEND)
+        if not kept.all():
+            text = (
+                f"left out: {(~kept).sum():,} of {len(self.labels):,} tasks with too few rows for an own fit"
+            )
             ax.set_title(text, fontsize=8, color="0.35")
 
 

@@ -14,7 +14,6 @@ from ..gaussian.rows import statistics_of
 from ..tasks.rows import batches, dense
 from ..tasks.task_set import TaskSet
 from .base import (
-    PALETTE,
     Array,
     ModelDisplay,
     axis_limits,
@@ -23,14 +22,13 @@ from .base import (
     find_column,
     find_task,
     line_style,
+    most_varying,
     names_of,
     shortened,
 )
 
-#: Largest numbers of columns whose cells show a number, and that are drawn by default.
-MAX_NUMBERED, MAX_COLUMNS = 8, 40
-#: Largest number of lines with a colour.
-MAX_LINES = 7
+#: Largest numbers of columns whose cells show a number, and of lines with a colour.
+MAX_NUMBERED, MAX_LINES = 8, 7
 #: Grid points along a column of the side information, and the largest number of distinct values used as they are.
 N_GRID, MAX_VALUES = 61, 5
 #: A task's component is certain from this probability on; less certain tasks have hollow markers.
@@ -41,7 +39,7 @@ ELLIPSE_STD = 2.0
 
 @dataclass
 class RepresentationMapDisplay(ModelDisplay):
-    """Heat map of τ(s) of one task: white is zero, darker is larger, negative entries have a minus sign.
+    """Heat map of τ(s) of one task; white is zero.
 
     Attributes
     ----------
@@ -49,85 +47,47 @@ class RepresentationMapDisplay(ModelDisplay):
     tau : array (d, d)
         For columns scaled to a typical size of one, with the intercept at a typical row.
     title : str
-    kind : {"tau", "correlation"}
-        Whether τ is drawn, or τ scaled to a diagonal of ones.
     """
 
     names: list[str]
     tau: Array
     title: str = "τ(s)"
-    kind: str = "tau"
 
     @classmethod
     def from_estimator(
-        cls,
-        learner: Any,
-        tasks: TaskSet,
-        task: Any = None,
-        *,
-        columns: Any = None,
-        kind: str = "tau",
-        ax: Any = None,
+        cls, learner: Any, tasks: TaskSet, task: Any = None, *, columns: Any = None, ax: Any = None
     ) -> Self:
         """Draw τ(s) of one of the ``tasks`` (by its label), given its rows and side information; by default their mean.
 
-        ``columns`` are names or positions; by default all, or the 40 with the largest τ.
+        ``columns`` are names or positions; by default all.
         """
-        check_choice("kind", kind, ("tau", "correlation"))
         names = names_of(learner)
         some = tasks if task is None else tasks[[find_task(tasks, task)]]
-        if columns is None and len(names) > MAX_COLUMNS:
-            size = learner.prior_.variances_of_weights(some).mean(axis=0)
-            chosen = np.sort(np.argsort(-size, kind="stable")[:MAX_COLUMNS])
-        else:
-            given = range(len(names)) if columns is None else columns
-            chosen = np.array([find_column(column, names, "columns") for column in given])
+        given = range(len(names)) if columns is None else columns
+        chosen = np.array([find_column(column, names, "columns") for column in given])
         title = f"τ(s) of {shortened(task)}" if task is not None else f"τ(s), mean of {len(tasks):,} tasks"
-        if len(chosen) < len(names):
-            title += f", {len(chosen)} of {len(names):,} columns"
         tau = learner.prior_.representation(some, chosen).mean(axis=0)
-        return cls([names[j] for j in chosen], tau, title, kind).plot(ax)
+        return cls([names[j] for j in chosen], tau, title).plot(ax)
 
     @property
     def figure_size(self) -> tuple[float, float]:
         side = float(np.clip(0.42 * len(self.names), 2.6, 6.4))
         return side + 1.9, side + 0.9
 
-    @property
-    def shown(self) -> Array:
-        """Return the matrix that is drawn, (d, d)."""
-        if self.kind == "tau":
-            return self.tau
-        size = np.sqrt(np.maximum(np.diagonal(self.tau), 1e-300))
-        return self.tau / np.outer(size, size)
-
     def _draw(self, ax: Any) -> None:
-        from matplotlib.colors import LinearSegmentedColormap
-
-        d, top = len(self.names), float(np.abs(self.shown).max()) or 1.0
-        colours = ["#7a3300", PALETTE[1], "white", PALETTE[0], "#00263d"]
-        diverging = LinearSegmentedColormap.from_list("diverging", colours)
-        image = ax.imshow(self.shown, cmap=diverging, vmin=-top, vmax=top, interpolation="nearest")
-        if d <= MAX_COLUMNS:
-            for (i, j), value in np.ndenumerate(self.shown):
-                if text := self._cell_text(float(value), top):
-                    color = "white" if abs(value) > 0.45 * top else "0.15"
-                    size = 7 if d <= MAX_NUMBERED else 8 if d <= 20 else 6
-                    ax.text(j, i, text, ha="center", va="center", fontsize=size, color=color)
+        d, top = len(self.names), float(np.abs(self.tau).max()) or 1.0
+        image = ax.imshow(self.tau, cmap="RdBu", vmin=-top, vmax=top, interpolation="nearest")
+        if d <= MAX_NUMBERED:
+            for (i, j), value in np.ndenumerate(self.tau):
+                color = "white" if abs(value) > 0.6 * top else "0.15"
+                ax.text(j, i, f"{value:.2g}", ha="center", va="center", fontsize=7, color=color)
         labels = [shortened(name) for name in self.names]
         ax.set_xticks(range(d), labels, rotation=90)
         ax.set_yticks(range(d), labels)
         ax.tick_params(length=0)
         ax.spines[:].set_visible(True)
         ax.set_title(self.title)
-        label = "scaled columns" if self.kind == "tau" else "correlation"
-        ax.figure.colorbar(image, ax=ax, shrink=0.75, label=label)
-
-    def _cell_text(self, value: float, top: float) -> str:
-        """Return the number in a cell; only the sign if there are many cells."""
-        if len(self.names) > MAX_NUMBERED:
-            return "−" if value < -0.05 * top else ""
-        return f"{value:.2g}".replace("-", "−") if abs(value) >= 5e-3 * top else "0"
+        ax.figure.colorbar(image, ax=ax, shrink=0.75, label="scaled columns")
 
 
 @dataclass
@@ -202,15 +162,13 @@ class ComponentsDisplay(ModelDisplay):
     Attributes
     ----------
     points : array (T, 2)
-        The tasks' coefficients without the shift by side information: of two columns, or along two directions.
+        The tasks' coefficients of two columns, without the shift by side information.
     responsibilities : array (T, K)
         Probabilities of the components given the rows and the side information.
     means, covariances : arrays (K, 2), (K, 2, 2)
         Parameters of the components in the same plane.
     proportions : array (K,)
-    axis_names : list of two str
-    directions : array (2, d)
-        Directions of the plane for scaled columns; rows of the identity for two columns.
+    columns : list of two str
     labels : array (T,)
     """
 
@@ -219,15 +177,14 @@ class ComponentsDisplay(ModelDisplay):
     means: Array
     covariances: Array
     proportions: Array
-    axis_names: list[str]
-    directions: Array
+    columns: list[str]
     labels: NDArray[Any]
 
     @classmethod
     def from_estimator(cls, learner: Any, tasks: TaskSet, columns: Any = None, *, ax: Any = None) -> Self:
         """Adapt ``learner`` to ``tasks`` and draw them over two columns (names or positions).
 
-        By default they are drawn along the two directions that separate the components best.
+        By default they are the columns whose coefficients vary most between tasks, for values of typical size.
         """
         names = names_of(learner)
         prior, mixture, scaling = learner.prior_, learner.prior_.mixture, learner.prior_.scaling
@@ -244,24 +201,22 @@ class ComponentsDisplay(ModelDisplay):
             mean = np.matmul(expected.shares[:, None, :], expected.means)[:, 0]
             responsibilities.append(expected.shares)
             weights.append(mean if shift is None else mean - shift)
-        r, scaled = np.concatenate(responsibilities), np.concatenate(weights)
+        coefficients = scaling.raw_weights(np.concatenate(weights))
         if columns is None:
-            plane = separating_plane(mixture.proportions, mixture.means, mixture.covariances)
-            points, means = scaled @ plane.T, mixture.means @ plane.T
-            covariances = plane @ mixture.covariances @ plane.T
-            axis_names = [_direction_label(direction, names) for direction in plane]
-        else:
-            chosen = [find_column(column, names, "columns") for column in columns]
-            if len(chosen) != 2:
-                raise ValueError(f"columns: expected two columns, got {len(chosen)}.")
-            plane = np.eye(len(names))[chosen]
-            points = scaling.raw_weights(scaled)[:, chosen]
-            means = scaling.raw_weights(mixture.means.copy())[:, chosen]
-            raw = scaling.target**2 * scaling.raw_representation(mixture.covariances)
-            covariances = raw[:, chosen][:, :, chosen]
-            axis_names = [coefficient_label(names[j]) for j in chosen]
-        shown = cls(points, r, means, covariances, mixture.proportions, axis_names, plane, tasks.labels)
-        return shown.plot(ax)
+            columns = most_varying(learner, coefficients)[:2]
+        chosen = [find_column(column, names, "columns") for column in columns]
+        if len(chosen) != 2:
+            raise ValueError(f"columns: expected two columns, got {len(chosen)}.")
+        raw = scaling.target**2 * scaling.raw_representation(mixture.covariances)
+        return cls(
+            coefficients[:, chosen],
+            np.concatenate(responsibilities),
+            scaling.raw_weights(mixture.means)[:, chosen],
+            raw[:, chosen][:, :, chosen],
+            mixture.proportions,
+            [names[j] for j in chosen],
+            tasks.labels,
+        ).plot(ax)
 
     @property
     def component(self) -> NDArray[np.intp]:
@@ -290,7 +245,7 @@ class ComponentsDisplay(ModelDisplay):
         ends = np.concatenate([self.points, self.means - radius, self.means + radius])
         ax.set_xlim(*axis_limits(ends[:, 0], 1.0))
         ax.set_ylim(*axis_limits(ends[:, 1], 1.0))
-        ax.set(xlabel=self.axis_names[0], ylabel=self.axis_names[1])
+        ax.set(xlabel=coefficient_label(self.columns[0]), ylabel=coefficient_label(self.columns[1]))
         ax.axhline(0.0, color="0.85", linewidth=0.6, zorder=0)
         ax.axvline(0.0, color="0.85", linewidth=0.6, zorder=0)
         ax.legend(title="component", loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -317,30 +272,3 @@ def _typical(column: Any) -> Any:
         return float(np.median(np.array(known, dtype=float)))
     except (TypeError, ValueError):
         return max(known, key=known.count)
-
-
-def separating_plane(proportions: Array, means: Array, covariances: Array) -> Array:
-    """Return two orthonormal directions (2, d) along which the components differ most, in means or covariances.
-
-    They are leading eigenvectors of the covariance of the means plus the squared deviations of the covariances.
-    """
-    centred = means - proportions @ means
-    average = np.tensordot(proportions, covariances, 1)
-    between = np.einsum("k,ki,kj->ij", proportions, centred, centred)
-    spread = sum(p * (W - average) @ (W - average) for p, W in zip(proportions, covariances, strict=True))
-    scale = max(float(np.trace(average)), 1e-300)
-    if len(proportions) == 1:
-        spread = scale * covariances[0]
-    vectors = np.linalg.eigh(between + spread / scale)[1]
-    plane = vectors[:, ::-1][:, :2].T if len(vectors) > 1 else np.vstack([vectors.T, np.zeros((1, 1))])
-    # Make the largest loading positive, so that the drawing does not depend on the eigenvectors' signs.
-    largest = plane[np.arange(2), np.abs(plane).argmax(axis=1)]
-    return np.asarray(plane * np.where(largest < 0, -1.0, 1.0)[:, None])
-
-
-def _direction_label(vector: Array, names: list[str]) -> str:
-    """Name the largest loadings of a direction."""
-    largest = np.argsort(-np.abs(vector), kind="stable")[:3]
-    parts = [f"{vector[j]:+.2f} {shortened(names[j], 12)}" for j in largest if abs(vector[j]) > 0.05]
-    more = " .." if (np.abs(vector) > 0.05).sum() > 3 else ""
-    return " ".join(parts).lstrip("+").replace("-", "−") + more
