@@ -31,7 +31,6 @@ from tailored.theory import (
     bound_from_quantities,
     conditional_optimum,
     convergence_rate,
-    estimate_quantities,
     fixed_function,
     gradient_norm,
     independent_learning,
@@ -302,16 +301,6 @@ def test_gradient_bound_holds_with_kronecker_products():
         norm = np.sqrt(np.sum(G**2) + np.sum((lift @ G @ lift.T) ** 2))
         R, K = np.linalg.norm(X, axis=1).max(), np.linalg.norm(phi)
         assert norm <= gradient_norm(R=R, L=1.0, n=n, K=K).value
-
-
-def test_theory_step_of_the_learner_is_that_of_the_bound():
-    environment = Environment.clusters(1, d=4, rank=2, norm=3.0)
-    tasks = environment.sample(30, 8, 0).tasks
-    learner = UnconditionalLearner(solver=ProjectedSGD("theory"), fit_intercept=False).fit(tasks)
-    constants = {name: learner.theory_constants_[name] for name in ("distance", "R", "L", "n", "T", "K")}
-    assert convergence_rate(**constants).step == learner.step_size_.C
-    quantities = estimate_quantities(tasks)
-    assert constants == {name: getattr(quantities, name) for name in constants}
 
 
 # --- bad input

@@ -5,8 +5,7 @@ import pytest
 from scipy import sparse
 
 from studies.theory.environment import Environment
-from tailored import TaskSet, UnconditionalLearner
-from tailored.solvers import ProjectedSGD
+from tailored import TaskSet
 from tailored.theory import (
     BOUNDS,
     bound_from_quantities,
@@ -65,19 +64,6 @@ def test_derived_quantities_carry_the_origin(sample):
     found = bound_from_tasks("learned_function", sample.tasks[:100])
     assert set(found.estimated) == {"W", "C", "R", "tau", "distance"}
     assert found.estimated["distance"] == "oracle at the estimates of W, C"
-
-
-def test_distance_is_that_of_the_learners(sample):
-    tasks = sample.tasks[:50]
-    for start in (1.0, 3.0):
-        learner = UnconditionalLearner(
-            solver=ProjectedSGD("theory"), initial_representation=start, fit_intercept=False
-        ).fit(tasks)
-        found = estimate_quantities(tasks, initial=start * np.eye(6))
-        assert learner.theory_constants_ == {
-            name: getattr(found, name) for name in ("distance", "K", "L", "R", "n", "T")
-        }
-        np.testing.assert_allclose(found.distance, np.linalg.norm(found.theta - start * np.eye(6)))
 
 
 def test_distance_from_the_moments_by_hand(sample):

@@ -45,7 +45,6 @@ SOLVER_ARGUMENTS = {
     "step": (ProjectedSGD, 0.3),
     "step_sizes": (ProjectedSGD, (1.0,)),
     "step_ratios": (ProjectedSGD, (1.0,)),
-    "theory_constants": (ProjectedSGD, {"L": 2.0}),
     "max_passes": (LBFGS, 3),
 }
 
@@ -75,7 +74,7 @@ def test_arguments_of_solvers_are_the_solvers_own(kind, name):
         (UnconditionalLearner, ("feature_map", "rank", "scale_features")),
         (IndependentLearner, ("feature_map", "rank", "bias", "solver", "tune_scale", "objective")),
         (ProjectedSGD, ("max_passes",)),
-        (LBFGS, ("step", "step_sizes", "step_ratios", "theory_constants")),
+        (LBFGS, ("step", "step_sizes", "step_ratios")),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -112,11 +111,8 @@ def test_arguments_of_the_objective_are_honoured(name, clusters):
 def test_arguments_of_solvers_are_honoured(name, clusters):
     clusters = clusters[:30]
     kind, value = SOLVER_ARGUMENTS[name]
-    options = {"step": "theory"} if name == "theory_constants" else {}
-    plain = ConditionalLearner("mean", solver=kind(**options), fit_intercept=False).fit(clusters)
-    given = ConditionalLearner("mean", solver=kind(**options, **{name: value}), fit_intercept=False).fit(
-        clusters
-    )
+    plain = ConditionalLearner("mean", solver=kind(), fit_intercept=False).fit(clusters)
+    given = ConditionalLearner("mean", solver=kind(**{name: value}), fit_intercept=False).fit(clusters)
     if name.startswith("step_"):
         assert len(given.search_results_) < len(plain.search_results_)
     elif kind is LBFGS:  # the start may be the best iterate of both, but the path is another one
@@ -126,7 +122,7 @@ def test_arguments_of_solvers_are_honoured(name, clusters):
             plain.adapt_many(clusters).weights_, given.adapt_many(clusters).weights_, atol=1e-6
         )
     again = (
-        ConditionalLearner("mean", solver=kind(**options), fit_intercept=False)
+        ConditionalLearner("mean", solver=kind(), fit_intercept=False)
         .set_params(**{f"solver__{name}": value})
         .fit(clusters)
     )

@@ -131,4 +131,4 @@ def test_slices_of_a_batch_are_joined_again():
         for one, other in zip(rows, others, strict=True):
             np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(joined.phis, batch.phis)
-    assert joined.columns is joined.lipschitz is None
+    assert joined.columns is None

@@ -40,7 +40,6 @@ CHOICES = {
     "best parameters": "best_params_",
     "clip": "clip_",
     "tasks seen": "n_tasks_seen_",
-    "theory constants": "theory_constants_",
     "penalty": "alpha_",
     "centred": "centred_",
     "shrinkage": "shrinkage_",
@@ -60,9 +59,11 @@ def empirical_bayes(feature_map="auto", **options):
 FACTORED = {"lbfgs": LBFGS(max_passes=5)}
 
 
-def projected(feature_map="auto", *, step="search", steps=(0.1, 1.0), theory_constants=None, **options):
-    """Algorithm 1: projected SGD."""
-    solver = ProjectedSGD(step, step_sizes=steps, step_ratios=(0.0, 1.0), theory_constants=theory_constants)
+def projected(feature_map="auto", *, step="search", steps=(0.1, 1.0), **options):
+    """Algorithm 1: projected SGD; `partial_fit` needs a Lipschitz constant for the squared loss."""
+    solver = ProjectedSGD(step, step_sizes=steps, step_ratios=(0.0, 1.0))
+    if options.get("loss") == "squared":
+        options["lipschitz"] = 1.0
     return ConditionalLearner(feature_map, solver=solver, **{"fit_intercept": False, "rank": 4, **options})
 
 
@@ -269,11 +270,6 @@ ALGORITHM_1 |= {
     "projected, fixed step": Case(lambda: projected(step=0.3), intervals=True),
     "projected, fixed step, query": Case(lambda: projected(step=0.3, objective="query")),
     "projected, pair of steps": Case(lambda: projected(step=(0.2, 0.7)), "described"),
-    "projected, step of the theory": Case(lambda: projected(step="theory")),
-    "projected, step of the theory, stated constants": Case(
-        lambda: projected(step="theory", theory_constants={"distance": 2.0, "K": 1.5}), "described"
-    ),
-    "projected, step of the theory, squared": Case(lambda: projected(step="theory", loss="squared")),
     "projected, not calibrated": Case(lambda: projected(tune_scale=False)),
     "projected, start given": Case(lambda: projected(initial_representation=0.2)),
     "projected, start given as a matrix, Lipschitz constant given": Case(
@@ -337,7 +333,6 @@ CASES |= {
     "unconditional, sparse": Case(lambda: unconditional(), "ratings"),
     "unconditional, hinge": Case(lambda: unconditional(loss="hinge"), "signs"),
     "unconditional, fixed step, intervals": Case(lambda: unconditional(step=0.3), intervals=True),
-    "unconditional, step of the theory": Case(lambda: unconditional(step="theory")),
     "unconditional, validation": Case(lambda: unconditional(), validation=True),
     "unconditional, side information ignored": Case(lambda: unconditional(), "words"),
     "unconditional, clip": Case(lambda: unconditional(clip="train")),

@@ -81,13 +81,6 @@ def test_messages(clusters):
         (lambda: fitted.predict(X), ValueError, "groups"),
         (lambda: fitted.predict(X, groups=groups[:-1]), ValueError, "groups: expected"),
         (lambda: fitted.fit(clusters, y), TypeError, "TaskSet"),
-        (
-            lambda: ConditionalLearner(
-                solver=ProjectedSGD("theory", theory_constants={"Q": 1}), fit_intercept=False
-            ).fit(clusters),
-            ValueError,
-            "'Q'",
-        ),
     ]
     for call, kind, pattern in cases:
         with pytest.raises(kind, match=pattern):

@@ -1,12 +1,10 @@
-"""The learners: search over steps, calibration, the constants of the theory, the paper's settings."""
+"""The learners: search over steps, calibration, Lipschitz constants, the paper's settings."""
 
 import numpy as np
 import pytest
 
-from learner_samples import random_tasks
-from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
+from tailored import ConditionalLearner, UnconditionalLearner
 from tailored.solvers import PAPER_STEP_SIZES, ProjectedSGD
-from tailored.theory import estimate_quantities, theory_step
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -54,58 +52,15 @@ def test_ratios_are_those_that_were_asked_for(clusters):
     np.testing.assert_allclose(tried, [(0.1, 0.3), (1.0, 3.0), (0.1, 1.0), (1.0, 10.0)])
 
 
-def test_theory_step_uses_stated_constants(clusters):
-    stated = {"distance": 2.0, "K": 1.0, "L": 1.0, "R": 1.0, "n": 20, "T": 100}
-    learner = ConditionalLearner(
-        solver=ProjectedSGD("theory", theory_constants=stated), fit_intercept=False
-    ).fit(clusters)
-    # Thm. bound_estimated_feature by hand: 2 / (2 · 1) · 1 / (1/2 + 1/10) / 10
-    assert pytest.approx(1.0 / 0.6 / 10) == learner.step_size_.C
-    estimated = UnconditionalLearner(solver=ProjectedSGD("theory"), fit_intercept=False).fit(clusters)
-    assert estimated.theory_constants_["R"] == pytest.approx(1.0)  # inputs on the unit sphere
-    assert estimated.theory_constants_["n"] == 20
-    quantities = estimate_quantities(clusters)
-    for name, value in estimated.theory_constants_.items():
-        assert value == getattr(quantities, name)
-    assert theory_step(**estimated.theory_constants_) == estimated.step_size_.C
+def test_the_surrogate_of_a_loss_without_a_lipschitz_constant(clusters):
+    def learner(**options):
+        solver = ProjectedSGD(0.1)
+        return UnconditionalLearner(solver=solver, loss="squared", fit_intercept=False, **options)
 
-
-def test_stated_constants_are_not_estimated():
-    """Rows that are all zero have no R, and need none where it is stated."""
-    nothing = TaskSet.from_tasks([(np.zeros((3, 2)), np.ones(3))] * 6, labels=range(6))
-    stated = {"distance": 2.0, "K": 1.0, "L": 1.0, "R": 1.0, "n": 20, "T": 100}
-    learner = UnconditionalLearner(
-        solver=ProjectedSGD("theory", theory_constants=stated), fit_intercept=False
-    ).fit(nothing)
-    assert learner.theory_constants_ == stated
-    assert theory_step(**stated) == learner.step_size_.C
-
-
-@pytest.mark.parametrize("fit_intercept", [False, True])
-def test_theory_constants_are_those_that_are_estimated_for_the_bounds(fit_intercept):
-    """Of the rows with their constant column, the start that was given and the features as they act."""
-    tasks = random_tasks(8, n_tasks=14, d=3, side=2)
-    groups = np.repeat(tasks.labels, tasks.sizes)
-    norms = np.linalg.norm(tasks.side_info, axis=1)
-    X = np.hstack([tasks.X, np.ones((len(tasks.y), 1))]) if fit_intercept else tasks.X
-    for scaled in (True, False):
-        learner = ConditionalLearner(
-            solver=ProjectedSGD("theory"),
-            initial_representation=0.5,
-            scale_features=scaled,
-            fit_intercept=fit_intercept,
-        ).fit(tasks)
-        K = norms.max() / (np.sqrt(np.mean(norms**2)) if scaled else 1.0)
-        quantities = estimate_quantities(TaskSet(X, tasks.y, groups), K=K, initial=0.5 * np.eye(X.shape[1]))
-        for name, value in learner.theory_constants_.items():
-            assert value == pytest.approx(getattr(quantities, name), rel=1e-12)
-        assert learner.theory_constants_.keys() == {"distance", "K", "L", "R", "n", "T"}
-        assert learner.step_size_.C == learner.step_size_.H == theory_step(**learner.theory_constants_)
-    half = ConditionalLearner(
-        solver=ProjectedSGD("theory", theory_constants={"R": 7.0, "L": 2.0}), fit_intercept=False
-    ).fit(tasks)
-    assert (half.theory_constants_["R"], half.theory_constants_["L"]) == (7.0, 2.0)
-    assert half.theory_constants_["n"] == np.mean(tasks.sizes)
+    given = learner(lipschitz=np.sqrt(np.mean(clusters.y**2))).fit(clusters)
+    np.testing.assert_allclose(learner().fit(clusters).conditioning_.C, given.conditioning_.C, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"lipschitz: the squared loss.*lipschitz=.*objective='query'"):
+        learner().partial_fit(clusters)
 
 
 def test_the_paper_s_configuration_to_the_last_setting():
@@ -138,7 +93,6 @@ def test_the_paper_s_configuration_to_the_last_setting():
         "step": "search",
         "step_sizes": PAPER_STEP_SIZES,
         "step_ratios": (1.0,),
-        "theory_constants": None,
     }
     np.testing.assert_allclose(PAPER_STEP_SIZES, np.logspace(-5, 5, 14))
     other = ConditionalLearner.paper(feature_map="vector", n_jobs=2)

@@ -96,10 +96,6 @@ LEARNERS = {
         clusters,
     ),
     "joined": (ConditionalLearner(["ridge", "angle"], solver=STEP, rank=3, loss=Pinball(0.3)), clusters),
-    "theory": (
-        ConditionalLearner("mean", solver=ProjectedSGD("theory", theory_constants={"R": 2.0})),
-        clusters,
-    ),
     "paper": (
         ConditionalLearner.paper(solver=ProjectedSGD(step_sizes=[0.1, 1e300], step_ratios=[1])),
         clusters,

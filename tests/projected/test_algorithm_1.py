@@ -226,23 +226,6 @@ def test_query_risk_steps_along_the_closed_form_gradient():
     close(trajectory.average().C, sum(C[:T]) / T)
 
 
-def test_lipschitz_constants_task_by_task():
-    loss, reference, _ = LOSSES["squared"]
-    d, k, T = 3, 2, 12
-    rng = np.random.default_rng(10)
-    tasks, phis, _ = random_stream(rng, T, d, k)
-    constants = rng.uniform(0.1, 2.0, size=T)
-    C = [np.eye(d)]
-    for t, (X, y) in enumerate(tasks):
-        alpha = ref.exact(X, y, C[t], reference).alpha
-        C.append(ref.project_psd(C[t] - 0.3 * ref.surrogate_gradient(X, alpha, constants[t])))
-    trajectory = start(StepSizes(0.3, 0.0, 0.0), np.eye(d), k)
-    trajectory.advance(batch_of(tasks, phis, lipschitz=constants), Surrogate(loss, np.inf, tol=TOL))
-    assert trajectory.failure is None
-    close(trajectory.iterate.C, C[T])
-    close(trajectory.average().C, sum(C[:T]) / T)
-
-
 @pytest.mark.parametrize("bias", ["none", "conditional"])
 @pytest.mark.parametrize("rank", [None, 3])
 def test_sparse_tasks_on_their_columns_are_the_dense_run(bias, rank):

@@ -22,13 +22,13 @@ def test_one_task_of_every_block_is_held_out_and_never_its_first(fraction):
     assert (~train).reshape(-1, block).sum(axis=1).tolist() == [1] * (60 // block)
     assert train[::block].all()
     support, query = pool.tasks()
-    assert len(support) == len(query) == pool.n_held_out == 60 // block
+    assert len(support) == len(query) == 60 // block
     held = tasks[np.flatnonzero(~train)]
     for t in range(len(held)):
         assert len(support[t].y) == len(query[t].y) == 3
         np.testing.assert_array_equal(np.sort(np.append(support[t].y, query[t].y)), np.sort(held[t].y))
     # a pool that takes tasks in is a new one
-    assert (empty.n_held_out, empty.held_out, empty.fallback) == (0, (), ())
+    assert (empty.held_out, empty.fallback) == ((), ())
     assert not np.array_equal(HeldOutPool(fraction, 0.5, seed=4).partition(tasks, 0)[1], train) or block == 2
 
 
@@ -49,14 +49,14 @@ def test_the_pool_does_not_depend_on_how_the_stream_is_cut():
 def test_the_pool_has_a_limit_and_a_fallback_until_it_has_tasks():
     tasks = some_tasks(40)
     limited, train = HeldOutPool(0.2, 0.5, seed=1, limit=3).partition(tasks, 0)
-    assert (~train).sum() == limited.n_held_out == 3
+    assert (~train).sum() == len(limited.tasks()[0]) == 3
     assert train[15:].all()
     first, mask = HeldOutPool(0.2, 0.5, seed=1).partition(tasks[:1], 0)
     assert mask.all()
-    assert (first.n_held_out, first.n_fallback, len(first.tasks()[0])) == (0, 1, 1)
+    assert (first.held_out, len(first.fallback), len(first.tasks()[0])) == ((), 1, 1)
     np.testing.assert_array_equal(
         np.sort(np.append(*[part.y for part in first.tasks()])), np.sort(tasks[0].y)
     )
     given = first.add(tasks[20:30])
-    assert len(given.tasks()[0]) == given.n_held_out == 10
-    assert first.n_held_out == 0
+    assert len(given.tasks()[0]) == 10
+    assert first.held_out == ()

@@ -66,9 +66,9 @@ def test_an_empty_piece_changes_nothing():
 def test_a_slice_holds_the_tasks_of_the_slice():
     rng = np.random.default_rng(15)
     tasks, phis, _ = random_stream(rng, 6, 3, 2)
-    columns, constants = [np.arange(t % 3 + 1) for t in range(6)], rng.uniform(size=6)
+    columns = [np.arange(t % 3 + 1) for t in range(6)]
     query = rows_of([(X[:1], y[:1]) for X, y in tasks])
-    batch = batch_of(tasks, phis, np.arange(6.0), query=query, columns=columns, lipschitz=constants)
+    batch = batch_of(tasks, phis, np.arange(6.0), query=query, columns=columns)
     part = batch.slice(2, 5)
     assert (len(batch), len(part)) == (6, 3)
     expected = rows_of(tasks[2:5])
@@ -79,7 +79,6 @@ def test_a_slice_holds_the_tasks_of_the_slice():
     np.testing.assert_array_equal(part.phis, phis[2:5])
     np.testing.assert_array_equal(part.squared_scale, [2, 3, 4])
     assert [len(c) for c in part.columns] == [3, 1, 2]
-    np.testing.assert_array_equal(part.lipschitz, constants[2:5])
 
 
 # --- failure ------------------------------------------------------------------------------------------------

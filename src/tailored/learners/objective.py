@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.utils.metaestimators import available_if
 
 from .._utils.progress import progress_bar
 from .._utils.validation import check_choice, check_fraction, check_int, check_positive, check_psd
@@ -124,10 +123,7 @@ class Stream:
     state: Any = None  # of the solver
     n_tasks: int = 0
     n_train: int = 0
-    # Running sums for the scale of φ and for the substitute of a Lipschitz constant.
-    squared_phi: float = 0.0
-    squared_y: float = 0.0
-    n_y: int = 0
+    squared_phi: float = 0.0  # running sum for the scale of φ
 
     def count_features(self, phis: Array) -> tuple[Stream, Array]:
         """Return the stream after these training tasks, and the mean of ‖φ‖² up to and including each of them."""
@@ -137,29 +133,6 @@ class Stream:
         counts = self.n_train + np.arange(1, len(phis) + 1)
         after = replace(self, squared_phi=float(sums[-1]), n_train=self.n_train + len(phis))
         return after, sums[1:] / counts
-
-    def count_targets(self, tasks: TaskSet) -> tuple[Stream, Array]:
-        """Return the stream after these training tasks, and the root mean square of the targets up to each.
-
-        The dual solution of the squared loss satisfies ‖α‖ ≤ ‖y‖.  So this bounds the root mean square of the slopes
-        and replaces L in the surrogate of losses without a Lipschitz constant.
-        """
-        squares = np.array([float(task.y @ task.y) for task in tasks])
-        sums = np.cumsum(np.concatenate([[self.squared_y], squares]))
-        counts = self.n_y + np.cumsum(tasks.sizes)
-        after = replace(self, squared_y=float(sums[-1]), n_y=int(counts[-1]))
-        return after, np.sqrt(sums[1:] / np.maximum(counts, 1))
-
-
-def _supports_partial_fit(learner: ObjectiveLearner) -> bool:
-    try:
-        solver = get_solver(learner.solver)
-    except (TypeError, ValueError):
-        return True  # the call itself raises the error
-    if not solver.streams:
-        name = type(solver).__name__
-        raise AttributeError(f"partial_fit: {name} needs all tasks at once; use solver='projected'")
-    return True
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -175,7 +148,6 @@ class ObjectiveLearner(PaperLearner):
     support: float = 0.5
     progress: bool = False
     step_size_: StepSizes = field(init=False)
-    theory_constants_: dict[str, float] = field(init=False)
     _stream: Stream = field(init=False)
 
     def fit(
@@ -202,7 +174,6 @@ class ObjectiveLearner(PaperLearner):
             self._learn(X, y, groups, side_info, validation, reset=True, whole=True)
         return self
 
-    @available_if(_supports_partial_fit)
     def partial_fit(
         self,
         X: Any,
@@ -239,6 +210,9 @@ class ObjectiveLearner(PaperLearner):
         self, X: Any, y: Any, groups: Any, side_info: Any, validation: Any, *, reset: bool, whole: bool
     ) -> None:
         solver = self._check_parameters()
+        if not whole and not solver.streams:
+            name = type(solver).__name__
+            raise ValueError(f"partial_fit: {name} needs all tasks at once; use fit, or solver='projected'")
         tasks = self._read(X, y, groups, side_info, reset=reset)
         if reset:
             seed = self._seed()
@@ -248,7 +222,7 @@ class ObjectiveLearner(PaperLearner):
             stream = self._stream
         held_out = None if validation is None else self._read_held_out(validation)
         ordered = tasks
-        if whole and not solver.uses_task_order:
+        if not solver.streams:
             ordered = tasks.in_label_order(stream.seed)
             held_out = None if held_out is None else held_out.in_label_order(stream.seed)
         stream, train = self._hold_out(stream, ordered, held_out)
@@ -262,7 +236,7 @@ class ObjectiveLearner(PaperLearner):
         with progress_bar("Learning from tasks", solver.n_ticks(len(batch)), enabled=self.progress) as tick:
             problem = Problem(
                 start,
-                self._objective(),
+                self._objective(train, whole),
                 train,
                 batch,
                 lambda number: self._redrawn(stream, train, batch, number),
@@ -270,7 +244,6 @@ class ObjectiveLearner(PaperLearner):
                 has_start=self.initial_representation is not None,
                 rank=self.rank,
                 tune_scale=bool(self.tune_scale),
-                scale_features=bool(self.scale_features),
                 seed=[stream.seed, SOLVER, stream.n_train],
                 n_jobs=self.n_jobs,
                 tick=tick,
@@ -316,9 +289,6 @@ class ObjectiveLearner(PaperLearner):
             squared_scale = np.ones(len(train))
         elif whole and len(train):
             squared_scale = np.full(len(train), squared_scale[-1])
-        lipschitz = None
-        if self.objective == "surrogate" and self.lipschitz is None and not np.isfinite(self.loss_.lipschitz):
-            stream, lipschitz = stream.count_targets(support)
         batch = TaskBatch(
             self._rows(support),
             None if query is None else self._rows(query),
@@ -326,7 +296,6 @@ class ObjectiveLearner(PaperLearner):
             squared_scale,
             # with those of the query rows: a rating to predict may be of an item without a support row
             self._rows(train).columns() if train.is_sparse else None,
-            lipschitz,
         )
         return stream, batch
 
@@ -358,10 +327,18 @@ class ObjectiveLearner(PaperLearner):
     def _rows(self, tasks: TaskSet) -> Rows:
         return Rows.of(tasks, bool(self.fit_intercept))
 
-    def _objective(self) -> Objective:
+    def _objective(self, train: TaskSet, whole: bool) -> Objective:
         if self.objective == "query":
             return Query(self.loss_, self.tol, self.max_iter)
         lipschitz = self.loss_.lipschitz if self.lipschitz is None else float(self.lipschitz)
+        if not np.isfinite(lipschitz):
+            if not whole:
+                advice = (
+                    "pass lipschitz=, for instance the root mean square of the targets, or objective='query'"
+                )
+                raise ValueError(f"lipschitz: the {self.loss_.name} loss has none for a stream; {advice}")
+            # ‖α‖ ≤ ‖y‖ for the dual solution of the squared loss, so this bounds the root mean square of the slopes.
+            lipschitz = float(np.sqrt(train.y @ train.y / max(len(train.y), 1)))
         return Surrogate(self.loss_, lipschitz, self.inner, self.tol, self.max_iter)
 
     def _check_parameters(self) -> Solver:
@@ -418,8 +395,8 @@ class ConditionalLearner(ObjectiveLearner):
     initial_representation : float or array (d, d), optional
         C₀; by default the identity, and with `LBFGS` the estimate of a mixed model.
     lipschitz : float, optional
-        L in the surrogate; by default the constant of the loss, or the root mean square of the targets for losses
-        without one (squared).
+        L in the surrogate; by default the constant of the loss.  For losses without one (squared), `fit` uses the root
+        mean square of the targets, and `partial_fit` needs the argument.
     scale_features : bool, default=True
         Scale φ to unit root-mean-square norm over the training tasks (in a stream: over the tasks so far).
     tune_scale : bool, default=True

@@ -43,7 +43,6 @@ class TaskBatch:
     phis: Array  # features φ of the tasks, (T, k)
     squared_scale: Array  # (T,)
     columns: Sequence[Index] | None = None  # non-zero columns of each sparse task
-    lipschitz: Array | None = None  # (T,) constants of the tasks, for losses that have none
 
     def __len__(self) -> int:
         return len(self.phis)
@@ -56,7 +55,6 @@ class TaskBatch:
             self.phis[start:stop],
             self.squared_scale[start:stop],
             None if self.columns is None else self.columns[start:stop],
-            None if self.lipschitz is None else self.lipschitz[start:stop],
         )
 
 
@@ -65,14 +63,12 @@ def concatenate(batches: Sequence[TaskBatch]) -> TaskBatch:
     if len(batches) == 1:
         return batches[0]
     queries = [batch.query for batch in batches if batch.query is not None]
-    constants = [batch.lipschitz for batch in batches if batch.lipschitz is not None]
     return TaskBatch(
         joined([batch.support for batch in batches]),
         joined(queries) if queries else None,
         np.concatenate([batch.phis for batch in batches]),
         np.concatenate([batch.squared_scale for batch in batches]),
         [columns for batch in batches for columns in batch.columns or ()] or None,
-        np.concatenate(constants) if constants else None,
     )
 
 
@@ -96,8 +92,6 @@ class Problem:
     rank: int | None = None
     #: Whether to select a scalar multiple of τ on the held-out tasks.
     tune_scale: bool = False
-    #: Whether φ is scaled to unit root-mean-square norm.
-    scale_features: bool = True
     #: Seed of the solver's own random draws.
     seed: list[int] = field(default_factory=list)
     n_jobs: int | None = None
@@ -128,10 +122,8 @@ class Solver(Stored, BaseEstimator, ABC):
     The base class of scikit-learn provides the parameters, so that a grid search can set ``solver__step``.
     """
 
-    #: Whether `partial_fit` is possible.
+    #: Whether tasks are used one by one in their order, so that `partial_fit` is possible.
     streams: ClassVar[bool] = True
-    #: Whether the order of the tasks in `fit` affects the result.
-    uses_task_order: ClassVar[bool] = False
 
     @property
     def needs_held_out(self) -> bool:

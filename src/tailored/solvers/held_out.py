@@ -30,8 +30,6 @@ class HeldOutPool:
     fallback_limit: int = 4
     held_out: Pairs = ()
     fallback: Pairs = ()
-    n_held_out: int = 0
-    n_fallback: int = 0
 
     def partition(self, tasks: TaskSet, first_position: int) -> tuple[HeldOutPool, NDArray[np.bool_]]:
         """Return the pool with the held-out ones of these tasks, and a mask of the training tasks.
@@ -39,7 +37,7 @@ class HeldOutPool:
         ``first_position`` is the position of the first task in the stream.
         """
         block = max(2, round(1.0 / self.fraction))
-        train, n_held_out = np.ones(len(tasks), dtype=bool), self.n_held_out
+        train, n_held_out = np.ones(len(tasks), dtype=bool), _n_tasks(self.held_out)
         for t in range(len(tasks)):
             number, position = divmod(first_position + t, block)
             drawn = 1 + int(np.random.default_rng([self.seed, 0, number]).integers(block - 1))
@@ -47,21 +45,18 @@ class HeldOutPool:
                 train[t] = False
                 n_held_out += 1
         held = np.flatnonzero(~train)
-        early = np.flatnonzero(train)[: max(0, self.fallback_limit - self.n_fallback)]
+        early = np.flatnonzero(train)[: max(0, self.fallback_limit - _n_tasks(self.fallback))]
         pool = replace(
             self,
             held_out=self.held_out + self._pairs(tasks[held], first_position + held),
             fallback=self.fallback + self._pairs(tasks[early], first_position + early),
-            n_held_out=n_held_out,
-            n_fallback=self.n_fallback + len(early),
         )
         return pool, train
 
     def add(self, tasks: TaskSet) -> HeldOutPool:
         """Return the pool with validation tasks that the user gave."""
-        positions = range(self.n_held_out, self.n_held_out + len(tasks))
-        pairs = self._pairs(tasks, positions)
-        return replace(self, held_out=self.held_out + pairs, n_held_out=self.n_held_out + len(tasks))
+        first = _n_tasks(self.held_out)
+        return replace(self, held_out=self.held_out + self._pairs(tasks, range(first, first + len(tasks))))
 
     def tasks(self) -> tuple[TaskSet, TaskSet]:
         """Return all held-out tasks as one (support, query) pair.
@@ -80,3 +75,7 @@ class HeldOutPool:
 
     def _pairs(self, tasks: TaskSet, positions: Sequence[int] | NDArray[np.intp]) -> Pairs:
         return (split_rows(tasks, positions, self.support, (self.seed, 1)),) if len(tasks) else ()
+
+
+def _n_tasks(pairs: Pairs) -> int:
+    return sum(len(support) for support, _ in pairs)

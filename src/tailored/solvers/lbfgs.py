@@ -59,10 +59,6 @@ class LBFGS(Solver):
 
     def solve(self, problem: Problem, state: Any = None) -> Solution:
         rng = np.random.default_rng(problem.seed)
-        if problem.batch.lipschitz is not None:
-            # the last constant is computed from all tasks
-            constant = float(problem.batch.lipschitz[-1])
-            problem = replace(problem, objective=problem.objective.with_lipschitz(constant))
         with single_threaded_blas():
             start = find_start(problem, rng) if state is None else state
             best = BestIterate(problem, start)

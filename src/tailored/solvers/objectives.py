@@ -8,7 +8,7 @@ optimiser depends on which objective it is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -52,10 +52,6 @@ class Objective(ABC):
     ) -> MetaGradient:
         """Return values and gradients at representations ``thetas`` (T, d, d) and prior means ``biases`` (T, d)."""
 
-    def with_lipschitz(self, lipschitz: float) -> Objective:
-        """Return the objective with another Lipschitz constant, if it has one."""
-        return self
-
 
 @dataclass(frozen=True)
 class Surrogate(Objective):
@@ -97,9 +93,6 @@ class Surrogate(Objective):
             rows = X[offsets[t] : offsets[t + 1]]
             energy[t] = np.einsum("ij,ij->", rows @ thetas[t], rows)
         return MetaGradient(solution.value + gram * energy, -0.5 * u, u, gram, u)
-
-    def with_lipschitz(self, lipschitz: float) -> Surrogate:
-        return replace(self, lipschitz=lipschitz)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import joblib
 import numpy as np
@@ -19,14 +19,12 @@ from numpy.typing import NDArray
 
 from .._utils.records import Record
 from .._utils.threads import single_threaded_blas
-from .._utils.validation import check_choice, check_nonnegative, check_positive
+from .._utils.validation import check_choice, check_nonnegative
 from ..representation.base import Conditioning, Iterate
 from ..representation.bias import Bias
 from ..representation.dense import Constant
 from ..representation.exact import Exact
 from ..representation.factored import Factored
-from ..tasks.rows import Rows
-from ..theory import estimate_quantities, theory_step
 from .base import DivergenceError, Problem, Solution, Solver, TaskBatch
 from .means import ExactMean, Mean, RunningMean
 from .objectives import Objective
@@ -121,8 +119,6 @@ class Trajectory:
         if self.bias.moves:
             mean = self.bias(phi)
             mean = mean[None] if columns is None else mean[None, columns]
-        if batch.lipschitz is not None:
-            objective = objective.with_lipschitz(float(batch.lipschitz[t]))
         result = objective(support, query, theta[None], mean)
         if not np.isfinite(result.value).all():
             raise OverflowError("the objective is no longer finite")
@@ -173,20 +169,16 @@ class ProjectedSGD(Solver):
 
     Parameters
     ----------
-    step : "search", "theory", float or pair of floats, default="search"
+    step : "search", float or pair of floats, default="search"
         A pair is (step of C, step of H).  "search" selects the step on held-out tasks; all candidates share one
-        pass.  "theory" is the step of Thm. bound_estimated_feature.
+        pass.  `tailored.theory.theory_step` computes the step of Thm. bound_estimated_feature.
     step_sizes : sequence of floats, optional
         Candidates of the search for C; by default 9 values from 1e-4 to 1e4 (the paper's 14 values are
         `PAPER_STEP_SIZES`).
     step_ratios : sequence of floats, default=(0, 1, 10)
         Candidates of the search for (step of H) / (step of C).  The ratio 0 keeps H = 0.  With it, a conditional
         learner has at most the error of the unconditional one on the held-out tasks.
-    theory_constants : dict, optional
-        Known constants for "theory": any of distance, K, L, R, n, T; the others are estimated.
     """
-
-    uses_task_order: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -194,23 +186,21 @@ class ProjectedSGD(Solver):
         *,
         step_sizes: Any = None,
         step_ratios: Any = (0.0, 1.0, 10.0),
-        theory_constants: dict[str, float] | None = None,
     ) -> None:
         self.step = step
         self.step_sizes = step_sizes
         self.step_ratios = step_ratios
-        self.theory_constants = theory_constants
 
     @property
     def needs_held_out(self) -> bool:
-        return isinstance(self.step, str) and self.step == "search"
+        return isinstance(self.step, str)
 
     def n_ticks(self, n_tasks: int) -> int:
         return n_tasks
 
     def check(self, *, inner: str, rank: int | None, conditional: bool) -> None:
         if isinstance(self.step, str):
-            check_choice("step", self.step, ["search", "theory"])
+            check_choice("step", self.step, ["search"])
         elif np.ndim(self.step) == 0:
             check_nonnegative("step", self.step)
         else:
@@ -228,9 +218,8 @@ class ProjectedSGD(Solver):
 
     def solve(self, problem: Problem, state: Any = None, callback: Callback | None = None) -> Solution:
         """Advance every candidate through the tasks and select one of them."""
-        details: dict[str, Any] = {}
         if state is None:
-            steps = self._candidates(problem, details)
+            steps = self._candidates(problem)
             C0, bias = problem.start.conditioning.C, problem.start.bias
             n_side = problem.start.conditioning.n_side
             runs = [Trajectory.start(step, C0, bias, n_side, problem.rank) for step in steps]
@@ -244,53 +233,20 @@ class ProjectedSGD(Solver):
                 f"step: the iterates overflow with step {steps_tried} ({runs[0].failure}); "
                 "give a smaller step, or rescale X and y"
             )
-        return _select(problem, runs, details)
+        return _select(problem, runs)
 
-    def _candidates(self, problem: Problem, details: dict[str, Any]) -> list[StepSizes]:
-        conditional = problem.start.conditioning.n_side > 0
+    def _candidates(self, problem: Problem) -> list[StepSizes]:
         if self.needs_held_out:
             sizes = STEP_SIZES if self.step_sizes is None else self.step_sizes
+            conditional = problem.start.conditioning.n_side > 0
             return candidate_steps(sizes, self.step_ratios, conditional=conditional)
-        if isinstance(self.step, str):
-            constants = self._theory_constants(problem)
-            details["theory_constants_"] = constants
-            return [StepSizes(*[theory_step(**constants)] * 3)]
         if np.ndim(self.step) == 0:
             return [StepSizes(*[float(self.step)] * 3)]
         step_C, step_H = map(float, self.step)
         return [StepSizes(step_C, step_H, step_C)]
 
-    def _theory_constants(self, problem: Problem) -> dict[str, Any]:
-        """Return the constants of Thm. bound_estimated_feature: the given ones, and estimates of the others."""
-        names = ("distance", "K", "L", "R", "n", "T")
-        given = dict(self.theory_constants or {})
-        unknown = set(given) - set(names)
-        if unknown:
-            raise ValueError(
-                f"theory_constants: unknown {sorted(unknown)}; valid names are {', '.join(names)}"
-            )
-        for name, value in given.items():
-            check_positive(f"theory_constants[{name!r}]", value)
-        if len(given) == len(names):
-            return {name: given[name] for name in names}
-        start, batch = problem.start, problem.batch
-        X, y, offsets = Rows.of(problem.tasks, start.fit_intercept)
-        tasks = problem.tasks.replace(X=X, y=y, offsets=offsets, side_info=None, feature_names=None)
-        norms = np.einsum("ij,ij->i", batch.phis, batch.phis)
-        squared = float(batch.squared_scale[-1]) if problem.scale_features else 1.0
-        lipschitz = given.get("L", getattr(problem.objective, "lipschitz", np.inf))
-        quantities = estimate_quantities(
-            tasks,
-            loss=start.loss,
-            L=lipschitz if np.isfinite(lipschitz) else None,
-            R=given.get("R"),
-            K=float(np.sqrt(norms.max(initial=0.0) / (squared if squared > 0 else 1.0))),
-            initial=start.conditioning.C,
-        )
-        return {name: given.get(name) or getattr(quantities, name) for name in names}
 
-
-def _select(problem: Problem, runs: list[Trajectory], details: dict[str, Any]) -> Solution:
+def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
     """Return the run and the multiple of τ with the smallest error on the held-out tasks."""
     if problem.held_out_error is None:
         best, scale, history, error = runs[0], 1.0, [], None
@@ -318,5 +274,5 @@ def _select(problem: Problem, runs: list[Trajectory], details: dict[str, Any]) -
         average = averages[c]
         assert average is not None
         prior = problem.prior(average.scale(scale), best.bias_mean.copy())
-    details = {**details, "step_size_": best.steps}
+    details = {"step_size_": best.steps}
     return Solution(prior, tuple(runs), history, error, scale, max(best.n_steps, 1), details)
