@@ -153,5 +153,9 @@ def test_other_targets_have_no_exposure(learner):
     ):
         with pytest.raises(ValueError, match="exposure: only counts have one"):
             call(X[:3], exposure=EXPOSURE[:3])
+    with pytest.raises(ValueError, match="exposure: expected a number for each row"):
+        EmpiricalBayesLearner(loss="poisson").fit(X, Y, groups=GROUPS, exposure=["long"] * len(Y))
+    with pytest.raises(ValueError, match="calibrate_intervals: intervals of counts are those of the model"):
+        learner.calibrate_intervals(TaskSet(X, Y, GROUPS))
     with pytest.raises(ValueError, match=r"exposure.*'time'"):
         learner.predict_tasks(FRAME.drop(columns="time"))

@@ -701,6 +701,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             Whether the support rows are random or the first ones; by default the learner's ``order``.
         """
         check_is_fitted(self, "prior_")
+        if self.prior_.response is not None:
+            raise ValueError(
+                "calibrate_intervals: intervals of counts are those of the model, without calibration"
+            )
         # Rows are drawn by position, so the result must not depend on the order of the tasks.
         tasks = self._read(X, y, groups, side_info).in_label_order()
         sampling = self._sampling(n_support, order)

@@ -454,7 +454,10 @@ def check_row_values(name: str, values: Any, n_rows: int) -> NDArray[np.float64]
     if values is None:
         return None
     refuse_masked(name, values)
-    array = np.array(values, dtype=float)
+    try:
+        array = np.array(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: expected a number for each row ({error})") from None
     if array.shape != (n_rows,):
         raise ValueError(f"{name}: expected {n_rows} numbers, one per row, got shape {array.shape}")
     bad = ~((array > 0) & (array < MAX_VALUE))
