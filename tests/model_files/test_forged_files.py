@@ -110,7 +110,7 @@ FIELDS = {
     ),
     "a list for a tuple": (
         lambda tree, _: fields_of(tree, *PRIOR).update(clip=[0.0, 1.0]),
-        "clip: must be a tuple, is list",
+        "clip: must be tuple, is list",
     ),
     "a huge integer": (set_at("n_iter_", 10**400), "at most 64 bits|not valid JSON"),
     "half of a character": (set_at("order", "\ud800"), "string that is invalid"),
@@ -278,7 +278,7 @@ def test_a_crafted_header_is_refused_without_memory(header, tmp_path):
     [
         (b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
         (b'{"tuple":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
-        (b'{"a": 1, "a": 2}', "the name 'a' twice"),
+        (b'{"a": 1, "a": 2}', "a name twice"),
         (b'{"format": NaN}', "contains NaN"),
         (b'{"format": -Infinity}', "contains -Infinity"),
         (b'{"format": ' + b"9" * 10_000 + b"}", "not valid JSON"),

@@ -41,9 +41,7 @@ def check_fields(cls: type, fields: Mapping[str, Any], place: str) -> None:
     for name, value in fields.items():
         if name not in hints:
             raise Invalid(f"{place}.{name[:60]}", f"is not an annotated field of {cls.__name__}")
-        problem = problem_of(value, hints[name], f"{place}.{name}")
-        if problem is not None:
-            raise problem
+        check_value(value, hints[name], f"{place}.{name}")
 
 
 @cache
@@ -65,8 +63,8 @@ def _class_annotations(cls: type) -> dict[str, Any]:
     return {name: hint for name, hint in hints.items() if typing.get_origin(hint) is not ClassVar}
 
 
-def problem_of(value: Any, hint: Any, place: str, *, finite: bool = True) -> Invalid | None:
-    """Return why a value does not have the annotated type, or None if it has.
+def check_value(value: Any, hint: Any, place: str, *, finite: bool = True) -> None:
+    """Raise `Invalid` unless a value has the annotated type.
 
     Numbers must be finite unless the annotation says `MAY_BE_NAN` or `Any`.
     """
@@ -74,98 +72,72 @@ def problem_of(value: Any, hint: Any, place: str, *, finite: bool = True) -> Inv
         value = value.item()
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
     if hint is Any or hint is object or hint is inspect.Parameter.empty:
-        return None
+        return
     if origin is Annotated:
-        return problem_of(value, arguments[0], place, finite=finite and MAY_BE_NAN not in arguments[1:])
-    if origin in (Union, types.UnionType):
-        return _problem_of_union(value, arguments, place, finite)
-    if origin is Literal:
-        expected = f"must be one of {', '.join(map(repr, arguments))}"
-        return (
-            None if value in arguments and type(value) in map(type, arguments) else Invalid(place, expected)
-        )
-    if origin is np.ndarray:
-        return _problem_of_array(value, arguments, place, finite)
-    if origin in MAPPINGS:
-        return _problem_of_items(value, dict, "a dictionary", arguments[1:], place, finite)
-    if origin in SEQUENCES:
-        return _problem_of_items(value, list, "a list", arguments, place, finite)
-    if origin is tuple:
-        return _problem_of_tuple(value, arguments, place, finite)
-    if origin is float:
-        return _problem_of_number(value, place, finite)
-    if hint is None or origin in (type(None), bool, int, str):
-        expected_type = type(None) if hint is None else origin
-        if type(value) is expected_type:
-            return None
-        return Invalid(place, f"must be {_name(expected_type)}, is {_name(type(value))}")
-    if isinstance(origin, type):
-        if isinstance(value, origin):
-            return None
-        return Invalid(place, f"must be {_name(origin)}, is {_name(type(value))}")
-    raise TypeError(f"{place}: model files do not support the annotation {hint}")
+        check_value(value, arguments[0], place, finite=finite and MAY_BE_NAN not in arguments[1:])
+    elif origin in (Union, types.UnionType):
+        _check_union(value, arguments, place, finite)
+    elif origin is Literal:
+        if value not in arguments or type(value) not in map(type, arguments):
+            raise Invalid(place, f"must be one of {', '.join(map(repr, arguments))}")
+    elif origin is np.ndarray:
+        _check_array(value, arguments, place, finite)
+    elif origin in MAPPINGS:
+        _check_type(value, (dict,), place)
+        _check_items(value.items(), arguments[1:] * len(value), place, finite)
+    elif origin in SEQUENCES:
+        _check_type(value, (list, tuple), place)
+        _check_items(enumerate(value), arguments * len(value), place, finite)
+    elif origin is tuple:
+        _check_type(value, (tuple,), place)
+        hints = arguments[:1] * len(value) if Ellipsis in arguments else arguments
+        if hints and len(hints) != len(value):
+            raise Invalid(place, f"must have {len(hints)} entries, has {len(value)}")
+        _check_items(enumerate(value), hints, place, finite)
+    elif origin is float:
+        if type(value) not in (int, float):
+            raise Invalid(place, f"must be a number, is {_name(type(value))}")
+        if finite and not math.isfinite(value):
+            raise Invalid(place, "must be finite")
+    elif hint is None or origin in (type(None), bool, int, str):
+        _check_type(value, (type(None) if hint is None else origin,), place)
+    elif not isinstance(origin, type):
+        raise TypeError(f"{place}: model files do not support the annotation {hint}")
+    elif not isinstance(value, origin):
+        raise Invalid(place, f"must be {_name(origin)}, is {_name(type(value))}")
 
 
-def _problem_of_union(value: Any, members: Sequence[Any], place: str, finite: bool) -> Invalid | None:
+def _check_type(value: Any, expected: Sequence[type], place: str) -> None:
+    if type(value) not in expected:
+        raise Invalid(place, f"must be {_name(expected[0])}, is {_name(type(value))}")
+
+
+def _check_items(items: Iterable[tuple[Any, Any]], hints: Sequence[Any], place: str, finite: bool) -> None:
+    for (key, item), hint in zip(items, hints, strict=False):
+        check_value(item, hint, f"{place}.{key}", finite=finite)
+
+
+def _check_union(value: Any, members: Sequence[Any], place: str, finite: bool) -> None:
     problems = []
     for member in members:
-        problem = problem_of(value, member, place, finite=finite)
-        if problem is None:
-            return None
-        if member is not type(None):
-            problems.append(problem)
-    if len(problems) == 1:
-        return problems[0]
+        try:
+            return check_value(value, member, place, finite=finite)
+        except Invalid as problem:
+            if member is not type(None):
+                problems.append(problem)
     # A reason from inside of the value says more than that its own type is wrong.
     inside = next((problem for problem in problems if problem.place != place), None)
-    expected = "; or ".join(problem.reason for problem in problems)
-    return inside or Invalid(place, expected)
+    raise inside or Invalid(place, "; or ".join(problem.reason for problem in problems))
 
 
-def _problem_of_number(value: Any, place: str, finite: bool) -> Invalid | None:
-    if type(value) not in (int, float):
-        return Invalid(place, f"must be a number, is {_name(type(value))}")
-    if finite and not math.isfinite(value):
-        return Invalid(place, "must be finite")
-    return None
-
-
-def _problem_of_array(value: Any, arguments: Sequence[Any], place: str, finite: bool) -> Invalid | None:
+def _check_array(value: Any, arguments: Sequence[Any], place: str, finite: bool) -> None:
     if not isinstance(value, np.ndarray):
-        return Invalid(place, f"must be an array, is {_name(type(value))}")
+        raise Invalid(place, f"must be an array, is {_name(type(value))}")
     (scalar,) = typing.get_args(arguments[1]) if len(arguments) > 1 else (Any,)
     if scalar is not Any and value.dtype != np.dtype(scalar):
-        return Invalid(place, f"must be an array of {np.dtype(scalar)}, is one of {value.dtype}")
+        raise Invalid(place, f"must be an array of {np.dtype(scalar)}, is one of {value.dtype}")
     if finite and value.dtype.kind in "fc" and not np.isfinite(value).all():
-        return Invalid(place, "contains NaN or infinity")
-    return None
-
-
-def _problem_of_items(
-    value: Any, kind: Any, name: str, hints: Sequence[Any], place: str, finite: bool
-) -> Invalid | None:
-    if type(value) is not kind and not (kind is list and type(value) is tuple):
-        return Invalid(place, f"must be {name}, is {_name(type(value))}")
-    if hints:
-        for key, item in value.items() if kind is dict else enumerate(value):
-            problem = problem_of(item, hints[0], f"{place}.{key}", finite=finite)
-            if problem is not None:
-                return problem
-    return None
-
-
-def _problem_of_tuple(value: Any, hints: Sequence[Any], place: str, finite: bool) -> Invalid | None:
-    if type(value) is not tuple:
-        return Invalid(place, f"must be a tuple, is {_name(type(value))}")
-    if len(hints) == 2 and hints[1] is Ellipsis:
-        hints = [hints[0]] * len(value)
-    if hints and len(hints) != len(value):
-        return Invalid(place, f"must have {len(hints)} entries, has {len(value)}")
-    for i, (item, hint) in enumerate(zip(value, hints, strict=False)):
-        problem = problem_of(item, hint, f"{place}.{i}", finite=finite)
-        if problem is not None:
-            return problem
-    return None
+        raise Invalid(place, "contains NaN or infinity")
 
 
 def _name(kind: type) -> str:

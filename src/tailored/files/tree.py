@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,7 +51,7 @@ class Encoder:
         if isinstance(value, np.generic) and value.dtype.kind in "biufU":
             value = value.item()
         if type(value) is float and not math.isfinite(value):
-            return {"number": "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
+            return {"number": str(value)}
         if value is None or type(value) in (str, int, float, bool):
             return _checked_scalar(value, place)
         if isinstance(value, Stored):
@@ -138,8 +137,7 @@ def load_json(content: bytes) -> Any:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise Invalid("tree", f"has the name {_short(twice)} twice in one place")
+        raise Invalid("tree", "has a name twice in one place")
     return values
 
 
@@ -177,20 +175,10 @@ class Decoder:
         if len(node) != 1:
             raise Invalid(place, f"must have one key that says what it is, has {len(node)}")
         ((kind, body),) = node.items()
-        if kind not in (
-            "number",
-            "tuple",
-            "dict",
-            "array",
-            "strings",
-            "objects",
-            "csr",
-            "regressor",
-            "object",
-        ):
+        decode = getattr(self, f"_decode_{kind}", None)
+        if decode is None:
             raise Invalid(place, f"has the unknown kind {_short(kind)}")
-        value: Any = getattr(self, f"_decode_{kind}")(body, place, depth)
-        return value
+        return decode(body, place, depth)
 
     def _decode_number(self, body: Any, place: str, depth: int) -> float:
         if not isinstance(body, str) or body not in NOT_FINITE:
@@ -253,9 +241,15 @@ class Decoder:
         for array, dtypes in ((data, ("f8",)), (indices, ("i4", "i8")), (indptr, ("i4", "i8"))):
             if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype.str[1:] not in dtypes:
                 raise Invalid(place, "must have one-dimensional arrays of numbers, columns and row pointers")
-        if len(_shape(shape, place)) != 2 or not _is_csr(data, indices, indptr, *shape):
+        try:
+            matrix = sparse.csr_array((data, indices, indptr), shape=tuple(_shape(shape, place)))
+            matrix.check_format(full_check=True)
+        except (ValueError, TypeError) as error:
+            raise Invalid(place, f"is not a valid sparse matrix in CSR format: {error}") from error
+        # Compiled code expects that columns increase in every row.
+        if not matrix.has_canonical_format or len(matrix.data) != len(data) or not np.isfinite(data).all():
             raise Invalid(place, "is not a valid sparse matrix in CSR format")
-        return sparse.csr_array((data, indices, indptr), shape=tuple(shape))
+        return matrix
 
     def _take(
         self, name: Any, place: str, dtype: type | None = None, most_dimensions: int = MOST_DIMENSIONS
@@ -271,17 +265,6 @@ class Decoder:
         if array.dtype == bool and (array.view(np.uint8) > 1).any():
             raise Invalid(place, "contains a truth value that is neither 0 nor 1")
         return array
-
-
-def _is_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_rows: int, n_columns: int) -> bool:
-    """Whether columns increase in every row and exist, as compiled code expects."""
-    if len(indptr) != n_rows + 1 or indptr[0] != 0 or indptr[-1] != len(data) or len(data) != len(indices):
-        return False
-    if (np.diff(indptr) < 0).any() or (indices < 0).any() or (indices >= n_columns).any():
-        return False
-    same_row = np.ones(len(indices), dtype=bool)
-    same_row[indptr[:-1][indptr[:-1] < len(indices)]] = False
-    return bool((np.diff(indices)[same_row[1:]] > 0).all()) and bool(np.isfinite(data).all())
 
 
 def _checked_scalar(value: Any, place: str) -> Any:

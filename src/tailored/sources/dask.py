@@ -51,64 +51,27 @@ def _address(client: Any) -> str:
 
 
 def fetch(client: Any, futures: Sequence[Any]) -> list[Any]:
-    """Return the results of all futures in order, or raise `ShardError` for the first that failed.
+    """Return the results of all futures in order, or raise `ShardError` if one failed."""
+    from distributed import KilledWorker, wait
 
-    The function waits for all futures, so that results that could be computed stay on the workers.
-    """
-    from distributed import KilledWorker
-
-    results, errors = _wait(client, futures)
-    suspects = [future for future in futures if isinstance(errors.get(future.key), KilledWorker)]
-    if 1 < len(suspects) == len(errors):
-        # Dask blames every task that was queued on a worker that died.  Run alone, only the cause fails again.
-        errors = {}
-        for suspect in suspects:
-            client.retry([suspect])
-            # Through a task of its own: a future drops a result that arrives before `retry` returns.
-            probe = client.submit(_identity, suspect, pure=False)
-            result, failed = _wait(client, [probe])
-            if failed:
-                errors[suspect.key] = failed[probe.key]
-            else:
-                results[suspect.key] = result[probe.key]
-    for number, future in enumerate(futures):
-        if future.key in errors:
-            error = errors[future.key]
-            raise ShardError(f"partition {number + 1} of {len(futures)} {_reason(error)}") from error
-    return [results[future.key] for future in futures]
-
-
-def _wait(client: Any, futures: Sequence[Any]) -> tuple[dict[str, Any], dict[str, BaseException]]:
-    """Return results and errors by the keys of the futures."""
-    from distributed import as_completed
-
-    results, errors = {}, {}
     try:
-        for future, result in as_completed(futures, with_results=True, raise_errors=False):
-            if future.status == "cancelled":
-                raise CancelledError
-            if future.status == "error":
-                errors[future.key] = future.exception()
-            else:
-                results[future.key] = result
-    except (CancelledError, OSError, TimeoutError) as error:
+        wait(futures)
+        failed = next((future for future in futures if future.status == "error"), None)
+        if failed is None:
+            return list(client.gather(list(futures)))
+        error = failed.exception()
+    except (CancelledError, OSError, TimeoutError) as lost:
         raise ConnectionError(
             f"scheduler: the connection to {_address(client)} was lost, and with it the statistics of the tasks "
-            f"({error!r}). Start the scheduler and fit again."
-        ) from error
-    return results, errors
-
-
-def _reason(error: BaseException) -> str:
-    from distributed import KilledWorker
-
-    if not isinstance(error, KilledWorker):
-        return f"failed ({type(error).__name__}: {error})"
-    return (
-        f"ended every worker that processed it (the last was {error.last_worker.address}). See the logs of the workers. "
-        "Most often a partition is larger than a worker's memory; use more partitions. The other partitions stay on the "
-        "workers."
-    )
+            f"({lost!r}). Start the scheduler and fit again."
+        ) from lost
+    reason = f"a partition failed ({type(error).__name__}: {error})"
+    if isinstance(error, KilledWorker):
+        reason = (
+            f"a partition ended every worker that processed it (the last was {error.last_worker.address}). See the logs of "
+            "the workers. Most often a partition is larger than a worker's memory; use more partitions."
+        )
+    raise ShardError(reason) from error
 
 
 @dataclass(frozen=True)
