@@ -56,24 +56,6 @@ class Losses(NamedTuple):
     kink: float
 
 
-class Work(NamedTuple):
-    """Scratch memory, allocated once per call: flat matrices, then vectors over rows, then over features."""
-
-    features: Floats
-    gathered: Floats
-    square: Floats
-    free: Integers
-    is_free: NDArray[np.bool_]
-    side: Floats
-    proximal: Floats
-    norms: Floats
-    residual: Floats
-    step: Floats
-    total: Floats
-    gradient: Floats
-    direction: Floats
-
-
 # --- losses ------------------------------------------------------------------------------------------------
 
 
@@ -135,10 +117,11 @@ def _young(loss: Losses, i: int, z: float, a: float) -> float:
 
 
 @njit(**_INNER)
-def _product(A: Floats, B: Floats, C: Floats, lower: bool) -> None:
-    """Compute C = A B', or its lower triangle. Tiles of two by two rows halve the loads, which limit short products."""
+def _product(A: Floats, B: Floats, lower: bool) -> Floats:
+    """Return A B', or its lower triangle. Tiles of two by two rows halve the loads, which limit short products."""
     n, d = A.shape
     m = B.shape[0]
+    C = np.empty((n, m))
     for i in range(0, n, 2):
         k = min(i + 1, n - 1)  # an odd last row is computed twice rather than coded twice
         for j in range(0, i + 1 if lower else m, 2):
@@ -153,6 +136,7 @@ def _product(A: Floats, B: Floats, C: Floats, lower: bool) -> None:
             C[i, l] = t
             C[k, j] = u
             C[k, l] = v
+    return C
 
 
 @njit(**_INNER)
@@ -225,35 +209,17 @@ def _cholesky_delete(L: Floats, m: int, j: int) -> None:
 
 
 @njit(**_INNER)
-def _invert(S: Floats) -> None:
-    """Invert a positive definite S, given by its lower triangle, by Gauss-Jordan elimination."""
-    d = S.shape[0]
-    for i in range(d):
-        for j in range(i):
-            S[j, i] = S[i, j]
-    for k in range(d):
-        c = 1.0 / S[k, k]
-        S[k, k] = 1.0
-        for j in range(d):
-            S[k, j] *= c
-        for i in range(d):
-            if i != k:
-                c = S[i, k]
-                S[i, k] = 0.0
-                for j in range(d):
-                    S[i, j] -= c * S[k, j]
+def _semidefinite_root(S: Floats) -> tuple[Floats, Integers]:
+    """Factor S = R'R, positive semidefinite (d, d), by Cholesky with diagonal pivoting; return R (r, d) and the pivots.
 
-
-@njit(**_INNER)
-def _semidefinite_root(S: Floats, R: Floats, diagonal: Floats, rest: Floats, order: Integers) -> int:
-    """Factor S = R'R, positive semidefinite (d, d), by Cholesky with diagonal pivoting; return the rank r.
-
-    Fills R[:r, :d] and order[:r], with R[k, order[j]] = 0 for j < k. A pivot is compared with its own
-    diagonal entry, so that the rank does not depend on the units of the features.
+    R[k, order[j]] = 0 for j < k < r. A pivot is compared with its own diagonal entry, so that the rank r does not
+    depend on the units of the features.
     """
     d = S.shape[0]
+    R = np.empty((d, d))
+    rest = np.empty(d)
+    order = np.empty(d, np.int64)
     for i in range(d):
-        diagonal[i] = S[i, i]
         rest[i] = S[i, i]
         order[i] = i
     for k in range(d):
@@ -261,11 +227,11 @@ def _semidefinite_root(S: Floats, R: Floats, diagonal: Floats, rest: Floats, ord
         at = -1
         for j in range(k, d):
             i = order[j]
-            if rest[i] > largest * diagonal[i]:
-                largest = rest[i] / diagonal[i]
+            if rest[i] > largest * S[i, i]:
+                largest = rest[i] / S[i, i]
                 at = j
         if at < 0:
-            return k
+            return R[:k], order
         p = order[at]
         order[at] = order[k]
         order[k] = p
@@ -273,39 +239,35 @@ def _semidefinite_root(S: Floats, R: Floats, diagonal: Floats, rest: Floats, ord
         for i in range(d):
             R[k, i] = S[p, i]
         for h in range(k):
-            c = R[h, p]
-            for i in range(d):
-                R[k, i] -= c * R[h, i]
+            _add_row(R, h, -R[h, p], R[k])
         for i in range(d):
             R[k, i] /= pivot
             rest[i] -= R[k, i] * R[k, i]
         for j in range(k):
             R[k, order[j]] = 0.0
         R[k, p] = pivot
-    return d
+    return R, order
 
 
 # --- exact, smooth losses ----------------------------------------------------------------------------------
 
 
 @njit(**_INNER)
-def _newton_matrix(loss: Losses, Z: Floats, z: Floats, work: Work) -> Floats:
-    """Return the lower triangle of I + 1/n Z' diag(curvature) Z."""
+def _weighted_gram(Z: Floats, weights: Floats) -> Floats:
+    """Return the lower triangle of I + Z' diag(weights) Z."""
     n, r = Z.shape
     m = 0
     for i in range(n):
-        work.step[i] = np.sqrt(_curvature(loss, i, z[i]) / n)
-        if work.step[i] > 0.0:
-            m += 1
-    columns = work.gathered[: r * m].reshape((r, m))
+        m += weights[i] > 0.0
+    columns = np.empty((r, m))
     j = 0
     for i in range(n):
-        if work.step[i] > 0.0:
+        if weights[i] > 0.0:
+            root = np.sqrt(weights[i])
             for k in range(r):
-                columns[k, j] = work.step[i] * Z[i, k]
+                columns[k, j] = root * Z[i, k]
             j += 1
-    H = work.square[: r * r].reshape((r, r))
-    _product(columns, columns, H, True)
+    H = _product(columns, columns, True)
     for k in range(r):
         H[k, k] += 1.0
     return H
@@ -313,14 +275,14 @@ def _newton_matrix(loss: Losses, Z: Floats, z: Floats, work: Work) -> Floats:
 
 @njit(**_INNER)
 def _newton(
-    loss: Losses, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
+    loss: Losses, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats
 ) -> Outcome:
     """Solve a task with a smooth loss, from w = 0, by damped Newton steps on the primal.
 
     With a = l'(z) the sum over the rows in the gap is zero, and the gap is half the squared gradient.
     """
     n, r = Z.shape
-    z, dz, gradient, direction = work.residual, work.total, work.gradient, work.direction
+    z, dz, weights, gradient, direction = np.empty(n), np.empty(n), np.empty(n), np.empty(r), np.empty(r)
     target = np.inf
     best = np.inf
     stalled = 0
@@ -352,11 +314,13 @@ def _newton(
             return value, gap, n_iter, gap <= target
         n_iter += 1
 
-        H = _newton_matrix(loss, Z, z, work)
+        for i in range(n):
+            weights[i] = _curvature(loss, i, z[i]) / n
+        H = _weighted_gram(Z, weights)
         lift = 0.0
         while not _cholesky(H):
             # Next to eigenvalues of 1e16 the penalty's 1 is lost: add a multiple of the rounding error instead.
-            H = _newton_matrix(loss, Z, z, work)
+            H = _weighted_gram(Z, weights)
             if lift == 0.0:
                 for k in range(r):
                     lift = max(lift, r * _EPS * H[k, k])
@@ -393,14 +357,11 @@ def _newton(
 
 
 @njit(**_INNER)
-def _certify(
-    loss: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats, mismatch: Floats
-) -> tuple[float, float]:
-    """Return the value at w, and the gap between w and a; mismatch is scratch memory."""
+def _certify(loss: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats) -> tuple[float, float]:
+    """Return the value at w, and the gap between w and a."""
     n, r = Z.shape
     value = gap = 0.0
-    for k in range(r):
-        mismatch[k] = w[k]
+    mismatch = w.copy()
     for i in range(n):
         z = offset[i] + _dot(Z, i, w)
         value += _value(loss, i, z)
@@ -449,54 +410,84 @@ def _primal_point(Z: Floats, a: Floats, w: Floats) -> None:
 
 
 @njit(**_INNER)
-def _collect_free(box: Losses, a: Floats, work: Work) -> int:
-    """Find the variables strictly inside a smooth piece of their conjugate; side tells which piece."""
+def _regression_start(box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats) -> None:
+    """Set a to the slopes of a smooth loss at reweighted least squares, with as many inside as Z has columns.
+
+    If theta is large, the sweeps leave nearly all variables inside their bounds, but only rank(Z) end there.
+    """
+    n, r = Z.shape
+    weights, z, sizes = np.ones(n), np.empty(n), np.empty(n)
+    for _ in range(2):
+        H = _weighted_gram(Z, weights)
+        for k in range(r):
+            w[k] = 0.0
+        for i in range(n):
+            _add_row(Z, i, weights[i] * (box.linear[i] - offset[i]), w)
+        if not _cholesky(H):
+            return
+        _cholesky_solve(H, r, w)
+        for i in range(n):
+            z[i] = offset[i] + _dot(Z, i, w)
+            sizes[i] = abs(z[i] - box.linear[i])
+            weights[i] = 1.0 / sizes[i]
+    width = np.inf  # the smallest size that more than r of the sizes do not exceed
+    for i in range(n):
+        if sizes[i] < width:
+            m = 0
+            for j in range(n):
+                m += sizes[j] <= sizes[i]
+            if m > r:
+                width = sizes[i]
+    smooth = Losses(False, box.linear, box.lower, box.upper, width, 0.0)
+    for i in range(n):
+        a[i] = _slope(smooth, i, z[i])
+
+
+@njit(**_INNER)
+def _count_inside(box: Losses, a: Floats, norms: Floats, is_inside: NDArray[np.bool_]) -> int:
+    """Find the variables strictly inside a smooth piece of their conjugate; return their number."""
     m = 0
     for i in range(a.shape[0]):
         inside = a[i] > box.lower[i] and a[i] < box.upper[i] and (box.kink == 0.0 or a[i] != 0.0)
-        work.is_free[i] = inside and work.norms[i] > 0.0
-        work.side[i] = 1.0 if a[i] > 0.0 else -1.0
-        if work.is_free[i]:
-            work.free[m] = i
-            m += 1
+        is_inside[i] = inside and norms[i] > 0.0
+        m += is_inside[i]
     return m
 
 
 @njit(**_INNER)
+def _append(Z: Floats, i: int, norms: Floats, free: Integers, m: int, L: Floats) -> bool:
+    """Add variable i to the free ones, as row m of the Cholesky factor L of Z_F Z_F'/n; return whether it is independent."""
+    n = Z.shape[0]
+    pivot = norms[i]
+    for j in range(m):
+        s = _dot(Z, free[j], Z[i]) / n
+        for k in range(j):
+            s -= L[j, k] * L[m, k]
+        s /= L[j, j]
+        L[m, j] = s
+        pivot -= s * s
+    free[m] = i
+    independent = pivot > 0.1 * _RIDGE * norms[i]
+    L[m, m] = np.sqrt(pivot if independent else _RIDGE * norms[i])
+    return independent
+
+
+@njit(**_INNER)
 def _free_residual(
-    box: Losses, Z: Floats, offset: Floats, w: Floats, m: int, out: Floats, work: Work
+    box: Losses, Z: Floats, offset: Floats, w: Floats, free: Integers, m: int, side: Floats, out: Floats
 ) -> float:
     """Compute minus the dual gradient in the free variables, 0 at the minimum of their face; return its 1-norm."""
     norm = 0.0
     for j in range(m):
-        i = work.free[j]
-        out[j] = offset[i] + _dot(Z, i, w) - box.linear[i] - box.kink * work.side[i]
+        i = free[j]
+        out[j] = offset[i] + _dot(Z, i, w) - box.linear[i] - box.kink * side[i]
         norm += abs(out[j])
     return norm
 
 
 @njit(**_INNER)
-def _first_bound(
-    box: Losses, a: Floats, m: int, step: Floats, length: float, work: Work
-) -> tuple[float, int, float]:
-    """Return the feasible part of a step (at most length), the free variable that limits it (-1: none), and its bound."""
-    hit = -1
-    bound = 0.0
-    for j in range(m):
-        i = work.free[j]
-        edge = box.lower[i] if step[j] < 0.0 else box.upper[i]
-        if box.kink > 0.0 and (work.side[i] > 0.0) != (step[j] > 0.0):
-            edge = 0.0
-        if step[j] != 0.0 and length * abs(step[j]) >= abs(edge - a[i]):
-            length = (edge - a[i]) / step[j]
-            hit = j
-            bound = edge
-    return length, hit, bound
-
-
-@njit(**_INNER)
 def _price(
-    box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats, work: Work
+    box: Losses, Z: Floats, offset: Floats, norms: Floats, is_free: NDArray[np.bool_], w: Floats, a: Floats
 ) -> tuple[int, float, float]:
     """Return the fixed variable with the largest inward slope (-1: none), this slope, and n times the gap."""
     entering = -1
@@ -504,7 +495,7 @@ def _price(
     for i in range(Z.shape[0]):
         z = offset[i] + _dot(Z, i, w)
         gap += _young(box, i, z, a[i])
-        if not work.is_free[i] and work.norms[i] > 0.0:
+        if not is_free[i] and norms[i] > 0.0:
             t = z - box.linear[i]
             up = t - box.kink if a[i] >= 0.0 else t + box.kink
             down = t + box.kink if a[i] <= 0.0 else t - box.kink
@@ -513,117 +504,23 @@ def _price(
                 t = up
             elif a[i] > box.lower[i] and down < 0.0:
                 t = down
-            if t * t > best * work.norms[i]:
-                best = t * t / work.norms[i]
+            if t * t > best * norms[i]:
+                best = t * t / norms[i]
                 entering = i
                 slope = t
     return entering, slope, gap
 
 
 @njit(**_INNER)
-def _regress(Z: Floats, free: Integers, m: int, step: Floats, work: Work) -> Floats:
-    """Replace the step by its residual after regression on the free rows of Z; return (Z_F' Z_F)^-1."""
-    r = Z.shape[1]
-    columns = work.gathered[: r * m].reshape((r, m))
-    for j in range(m):
-        for k in range(r):
-            columns[k, j] = Z[free[j], k]
-    inverse = work.square[: r * r].reshape((r, r))
-    _product(columns, columns, inverse, True)
-    for k in range(r):
-        inverse[k, k] = inverse[k, k] * (1.0 + 1e-12) if inverse[k, k] > 0.0 else 1.0
-    _invert(inverse)
-    for _ in range(2):  # the second pass removes the errors of rounding and of the ridge
-        for k in range(r):
-            work.gradient[k] = _dot(columns, k, step)
-        for k in range(r):
-            work.direction[k] = _dot(inverse, k, work.gradient)
-        for j in range(m):
-            step[j] -= _dot(Z, free[j], work.direction)
-    return inverse
-
-
-@njit(**_INNER)
-def _thin_out(box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats, m: int, work: Work) -> int:
-    """Move the m > r free variables along directions that change no prediction until r of them are free.
-
-    Along such a direction the dual is linear. It decreases fastest along the residual of its gradient after
-    regression on the free rows of Z, until a variable reaches its bound. If theta is large, nearly all n variables
-    are free after the sweeps. Removing one costs O(m r), because the regression without a row is updated from
-    the regression with it.
-    """
-    r = Z.shape[1]
-    free, step, influence = work.free, work.step, work.direction
-    fresh = 0
-    while m > r:
-        if fresh == 0:
-            size = _free_residual(box, Z, offset, w, m, step, work)
-            inverse = _regress(Z, free, m, step, work)
-            fresh = r + 8
-        largest = 0.0
-        for j in range(m):
-            largest = max(largest, abs(step[j]))
-        length, hit, bound = _first_bound(box, a, m, step, np.inf, work)
-        if m * largest <= 1e-7 * size or hit < 0:  # the gradient is a linear combination of the rows
-            break
-        for j in range(m):
-            i = free[j]
-            a[i] = min(max(a[i] + length * step[j], box.lower[i]), box.upper[i])
-        gone = free[hit]
-        a[gone] = bound
-        work.is_free[gone] = False
-        residual = step[hit]
-        m -= 1
-        free[hit] = free[m]
-        step[hit] = step[m]
-        left = 1.0
-        for k in range(r):
-            s = 0.0
-            for l in range(r):
-                s += inverse[k, l] * Z[gone, l]
-            influence[k] = s
-            left -= s * Z[gone, k]
-        fresh = fresh - 1 if left > 0.01 else 0
-        if fresh > 0:
-            for k in range(r):
-                c = influence[k] / left
-                for l in range(r):
-                    inverse[k, l] += c * influence[l]
-            for j in range(m):
-                step[j] += residual / left * _dot(Z, free[j], influence)
-        else:
-            _primal_point(Z, a, w)
-    _primal_point(Z, a, w)
-    return m
-
-
-@njit(**_INNER)
-def _append(Z: Floats, i: int, m: int, L: Floats, work: Work) -> float:
-    """Compute row m of the Cholesky factor L of Z_F Z_F'/n for variable i; return its pivot, 0 if i is dependent."""
-    n, r = Z.shape
-    pivot = work.norms[i]
-    for j in range(m):
-        s = 0.0
-        for k in range(r):
-            s += Z[work.free[j], k] * Z[i, k]
-        s /= n
-        for k in range(j):
-            s -= L[j, k] * L[m, k]
-        s /= L[j, j]
-        L[m, j] = s
-        pivot -= s * s
-    if pivot <= 0.1 * _RIDGE * work.norms[i]:
-        return 0.0
-    L[m, m] = np.sqrt(pivot)
-    work.free[m] = i
-    work.proximal[m] = 0.0
-    work.total[m] = 0.0
-    return pivot
-
-
-@njit(**_INNER)
 def _descend(
-    box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats, candidates: int, enough: float, work: Work
+    box: Losses,
+    Z: Floats,
+    offset: Floats,
+    norms: Floats,
+    is_free: NDArray[np.bool_],
+    enough: float,
+    w: Floats,
+    a: Floats,
 ) -> None:
     """Take active-set steps from the given free variables until n times the gap is at most enough.
 
@@ -633,60 +530,76 @@ def _descend(
     gap reaches targets that -Z'a/n would not.
     """
     n, r = Z.shape
-    free, residual, step, total = work.free, work.residual, work.step, work.total
     capacity = r + 8
-    L = work.square[: capacity * capacity].reshape((capacity, capacity))
+    L = np.empty((capacity, capacity))
+    free = np.empty(capacity, np.int64)
+    residual, step, total, proximal = (
+        np.empty(capacity),
+        np.empty(capacity),
+        np.zeros(capacity),
+        np.zeros(capacity),
+    )
+    side = np.empty(n)
     m = np.int64(0)  # a literal would compile every callee twice
-    for j in range(candidates):  # a dependent variable stays fixed until it is selected
-        i = free[j]
-        work.is_free[i] = m < capacity and _append(Z, i, m, L, work) > 0.0
-        m += work.is_free[i]
-    before = _free_residual(box, Z, offset, w, m, residual, work)
+    for i in range(n):
+        side[i] = 1.0 if a[i] > 0.0 else -1.0
+        if is_free[i]:  # a dependent variable stays fixed until it is selected
+            is_free[i] = m < capacity and _append(Z, i, norms, free, m, L)
+            m += is_free[i]
+    before = _free_residual(box, Z, offset, w, free, m, side, residual)
     refinements = 0
     entered = 0
     while True:
         for j in range(m):
             step[j] = residual[j]
         _cholesky_solve(L, m, step)
-        length, hit, bound = _first_bound(box, a, m, step, 1.0, work)
+        length = 1.0
+        hit = -1
+        bound = 0.0
+        for j in range(m):
+            i = free[j]
+            edge = box.lower[i] if step[j] < 0.0 else box.upper[i]
+            if box.kink > 0.0 and (side[i] > 0.0) != (step[j] > 0.0):
+                edge = 0.0
+            if step[j] != 0.0 and length * abs(step[j]) >= abs(edge - a[i]):
+                length = (edge - a[i]) / step[j]
+                hit = j
+                bound = edge
         for j in range(m):
             i = free[j]
             total[j] += length * step[j]
             a[i] = min(max(a[i] + length * step[j], box.lower[i]), box.upper[i])
             # L factors the block plus the proximal term, so the remaining gradient is known
-            residual[j] += length * (work.proximal[j] * step[j] - residual[j])
+            residual[j] += length * (proximal[j] * step[j] - residual[j])
         if hit >= 0:
             i = free[hit]
             _add_row(Z, i, -(total[hit] + (bound - a[i])) / n, w)
             a[i] = bound
-            work.is_free[i] = False
+            is_free[i] = False
             _cholesky_delete(L, m, hit)
             m -= 1
             for j in range(hit, m):
                 free[j] = free[j + 1]
                 residual[j] = residual[j + 1]
                 total[j] = total[j + 1]
-                work.proximal[j] = work.proximal[j + 1]
+                proximal[j] = proximal[j + 1]
             continue
         for j in range(m):
             _add_row(Z, free[j], -total[j] / n, w)
             total[j] = 0.0
-        left = _free_residual(box, Z, offset, w, m, residual, work)
+        left = _free_residual(box, Z, offset, w, free, m, side, residual)
         if left > 0.1 * enough and left < 0.5 * before and refinements < 5:
             before = left
             refinements += 1
             continue
-        entering, slope, gap = _price(box, Z, offset, w, a, work)
+        entering, slope, gap = _price(box, Z, offset, norms, is_free, w, a)
         if gap <= enough or entering < 0 or m == capacity or entered > 2 * n + 50:
             return  # more entries than that are cycles caused by rounding
-        if _append(Z, entering, m, L, work) == 0.0:
-            # this proximal term turns the slope along a direction that changes no prediction into a step to a bound
-            free[m] = entering
-            total[m] = 0.0
-            work.proximal[m] = _RIDGE * work.norms[entering]
-            L[m, m] = np.sqrt(work.proximal[m])
-        work.is_free[entering] = True
-        work.side[entering] = 1.0 if a[entering] > 0.0 or (a[entering] == 0.0 and slope > 0.0) else -1.0
+        # this proximal term turns the slope along a direction that changes no prediction into a step to a bound
+        proximal[m] = 0.0 if _append(Z, entering, norms, free, m, L) else _RIDGE * norms[entering]
+        total[m] = 0.0
+        is_free[entering] = True
+        side[entering] = 1.0 if a[entering] > 0.0 or (a[entering] == 0.0 and slope > 0.0) else -1.0
         residual[m] = slope
         m += 1
         entered += 1
@@ -696,7 +609,7 @@ def _descend(
 
 @njit(**_INNER)
 def _active_set(
-    loss: Losses, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats, work: Work
+    loss: Losses, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats
 ) -> Outcome:
     """Solve a task with a piecewise-linear loss, from w = 0, by sweeps and active-set steps on the dual.
 
@@ -704,15 +617,12 @@ def _active_set(
     solution. One round of both is usually enough. Another one, with a new factor, removes rounding errors.
     """
     n, r = Z.shape
-    norms = work.norms
+    norms, is_free = np.empty(n), np.empty(n, np.bool_)
     value = 0.0
     for i in range(n):
         a[i] = 0.0
         value += _value(loss, i, offset[i])
-        s = 0.0
-        for k in range(r):
-            s += Z[i, k] * Z[i, k]
-        norms[i] = s / n
+        norms[i] = _dot(Z, i, Z[i]) / n
     value /= n
     target = tol * value
     gap = value  # the dual value of a = 0 is 0
@@ -722,12 +632,13 @@ def _active_set(
     while gap > target and n_iter < max_iter and stalled < _PATIENCE:
         for _ in range(5):
             _sweep(loss, Z, offset, norms, w, a)
-        m = _collect_free(loss, a, work)
-        if m > r:
-            m = _thin_out(loss, Z, offset, w, a, m, work)
-        _descend(loss, Z, offset, w, a, m, 0.9 * n * target, work)
+        if _count_inside(loss, a, norms, is_free) > r and n_iter == 0 and loss.kink == 0.0:
+            _regression_start(loss, Z, offset, w, a)
+            _primal_point(Z, a, w)
+            _count_inside(loss, a, norms, is_free)
+        _descend(loss, Z, offset, norms, is_free, 0.9 * n * target, w, a)
         n_iter += 1
-        value, gap = _certify(loss, Z, offset, w, a, work.gradient)
+        value, gap = _certify(loss, Z, offset, w, a)
         stalled = 0 if gap < best else stalled + 1
         best = min(best, gap)
     return value, gap, n_iter, gap <= target
@@ -738,7 +649,7 @@ def _active_set(
 
 @njit(**_INNER)
 def _one_pass(
-    loss: Losses, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats, certify: bool, work: Work
+    loss: Losses, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats, certify: bool
 ) -> Outcome:
     """Compute v, the mean of w_2 .. w_{n+1} with w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and a = s; images = X theta.
 
@@ -746,9 +657,8 @@ def _one_pass(
     distance of v to -theta X's/n, the point that belongs to the dual point s.
     """
     n, d = X.shape
-    running = work.direction  # i times the iterate
+    running = np.zeros(d)  # i times the iterate
     for k in range(d):
-        running[k] = 0.0
         v[k] = 0.0
     for i in range(n):
         z = offset[i]
@@ -789,45 +699,6 @@ def _part(loss: Losses, start: int, stop: int) -> Losses:
     return Losses(loss.logistic, linear, lower, upper, loss.quadratic, loss.kink)
 
 
-@njit(**_INNER)
-def _workspace(starts: Integers, d: int) -> Work:
-    """Allocate scratch memory for the longest of the tasks."""
-    n = 1
-    for t in range(starts.shape[0] - 1):
-        n = max(n, starts[t + 1] - starts[t])
-    matrices, square = np.empty((2, n * d)), np.empty((d + 8) * (d + 8))
-    rows, columns = np.empty((6, n)), np.empty((2, d))
-    free, is_free = np.empty(n, np.int64), np.empty(n, np.bool_)
-    side, proximal, norms, residual, step, total = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5]
-    vectors = (side, proximal, norms, residual, step, total, columns[0], columns[1])
-    return Work(matrices[0], matrices[1], square, free, is_free, *vectors)
-
-
-@njit(**_INNER)
-def _gram_features(X: Floats, theta: Floats, images: Floats, R: Floats, order: Integers, work: Work) -> int:
-    """Compute features with ZZ' = X theta X' = R'R (n, n), for tasks so short that factoring theta costs more."""
-    n = X.shape[0]
-    gram = work.square[: n * n].reshape((n, n))
-    _product(X, theta, images, False)
-    _product(images[:n], X, gram, False)
-    r = _semidefinite_root(gram, R, work.norms, work.residual, order)
-    Z = work.features[: n * r].reshape((n, r))
-    for i in range(n):
-        for k in range(r):
-            Z[i, k] = R[k, i]
-    return r
-
-
-@njit(**_INNER)
-def _gram_coefficients(images: Floats, R: Floats, r: int, order: Integers, w: Floats, coef: Floats) -> None:
-    """Compute coef = theta X'b, where Z'b = w, b is 0 off the pivots and Z' is triangular on them; w becomes b."""
-    for j in range(r - 1, -1, -1):
-        for k in range(j + 1, r):
-            w[j] -= R[j, order[k]] * w[k]
-        w[j] /= R[j, order[j]]
-        _add_row(images, order[j], w[j], coef)
-
-
 # Rows starts[t]:starts[t+1] are task t; offset is (N,), or (0,) for zeros; thetas are (T, d, d) or (1, d, d).
 # The output is coef (T, d), alpha (N,) and one number per task of the others.
 
@@ -838,45 +709,49 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
     n_tasks, d = coef.shape
-    work = _workspace(starts, d)
-    zeros = np.zeros(work.norms.shape[0])
-    order = np.empty(d, np.int64)
-    w = np.empty(d)
-    R = np.empty((d, d))
-    images = np.empty((d // 2 + 1, d))
-    rank = -1
+    shared = np.empty((0, d))
     for t in range(n_tasks):
-        n = starts[t + 1] - starts[t]
-        rows = X[starts[t] : starts[t + 1]]
-        theta = thetas[t if thetas.shape[0] > 1 else 0]
+        first, stop = starts[t], starts[t + 1]
+        n = stop - first
         for k in range(d):
             coef[t, k] = 0.0
-            w[k] = 0.0
         if n == 0:
             value[t], gap[t], n_iter[t], converged[t] = 0.0, 0.0, 0, True
             continue
+        # Copies have the type of all other matrices, so that each function is compiled once.
+        rows = X[first:stop].copy()
         # Depends only on the shape of the task, so that its result does not depend on the other tasks.
         by_gram = 2 * n < d
-        if by_gram:
-            r = _gram_features(rows, theta, images, R, order, work)
-            rank = -1
+        if by_gram:  # ZZ' = X theta X' = R'R (n, n): factoring theta would cost more
+            images = _product(rows, thetas[t if thetas.shape[0] > 1 else 0].copy(), False)
+            R, order = _semidefinite_root(_product(images, rows, False))
+            Z = np.empty((n, R.shape[0]))
+            for i in range(n):
+                for k in range(R.shape[0]):
+                    Z[i, k] = R[k, i]
         else:
-            if rank < 0 or thetas.shape[0] > 1:
-                rank = _semidefinite_root(theta, R, work.gradient, work.direction, order)
-            r = rank
-            _product(rows, R[:r], work.features[: n * r].reshape((n, r)), False)
+            if shared.shape[0] == 0 or thetas.shape[0] > 1:
+                shared, order = _semidefinite_root(thetas[t if thetas.shape[0] > 1 else 0].copy())
+            R = shared
+            Z = _product(rows, R, False)
+        r = R.shape[0]
+        w = np.zeros(r)
         value[t], gap[t], n_iter[t], converged[t] = solve(
-            _part(loss, starts[t], starts[t + 1]),
-            work.features[: n * r].reshape((n, r)),
-            offset[starts[t] : starts[t + 1]] if offset.shape[0] else zeros[:n],
+            _part(loss, first, stop),
+            Z,
+            offset[first:stop].copy() if offset.shape[0] else np.zeros(n),
             tol,
             max_iter,
             w,
-            alpha[starts[t] : starts[t + 1]],
-            work,
+            alpha[first:stop],
         )
         if by_gram:
-            _gram_coefficients(images, R, r, order, w, coef[t])
+            # coef = theta X'b, where Z'b = w, b is 0 off the pivots and Z' is triangular on them; w becomes b
+            for j in range(r - 1, -1, -1):
+                for k in range(j + 1, r):
+                    w[j] -= R[j, order[k]] * w[k]
+                w[j] /= R[j, order[j]]
+                _add_row(images, order[j], w[j], coef[t])
         else:
             for j in range(r):
                 _add_row(R, j, w[j], coef[t])
@@ -901,12 +776,10 @@ def online(parameters: Any, certify: bool, problem: Any, out: Any) -> None:
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
     n_tasks, d = coef.shape
-    work = _workspace(starts, d)
-    zeros = np.zeros(work.norms.shape[0])
     for t in range(n_tasks):
         n = starts[t + 1] - starts[t]
         rows = X[starts[t] : starts[t + 1]]
-        images = work.features[: n * d].reshape((n, d))
+        images = np.empty((n, d))
         if n == 0:
             for k in range(d):
                 coef[t, k] = 0.0
@@ -918,9 +791,8 @@ def online(parameters: Any, certify: bool, problem: Any, out: Any) -> None:
             _part(loss, starts[t], starts[t + 1]),
             rows,
             images,
-            offset[starts[t] : starts[t + 1]] if offset.shape[0] else zeros[:n],
+            offset[starts[t] : starts[t + 1]].copy() if offset.shape[0] else np.zeros(n),
             coef[t],
             alpha[starts[t] : starts[t + 1]],
             certify,
-            work,
         )
