@@ -22,8 +22,6 @@ from ..gaussian.factor_em import FactorModel, fit_factors
 from ..gaussian.factors import FactorRows, Factors, posterior, recalibrate
 from ..priors.base import predict_blocks
 from ..priors.factors import FactorPrior
-from ..sources.cuda.factors import CudaFactorRows
-from ..sources.cuda.tensors import check_device
 from ..tasks.task_set import TaskSet
 from .data import Draw, TrainingData, significant
 from .selection import LEAST_GAIN, N_ERRORS, Candidate, mean_of_episodes
@@ -54,9 +52,14 @@ class FactorSelection:
     """Fits to folds, and the log predictive density and errors of their held-out tasks."""
 
     def __init__(self, data: TrainingData) -> None:
+        if data.settings.device is not None:
+            raise ValueError(
+                f"device: the prior for {data.tasks.n_features} columns that are sparse or too many for one full "
+                "covariance is fitted on the CPU; use device=None"
+            )
         self.data = data
         self.rows = self._rows(data.tasks)
-        self.train = [self._on_device(self.rows.take(fold.train)) for fold in data.folds]
+        self.train = [self.rows.take(fold.train) for fold in data.folds]
         self.held_out = [self.rows.take(fold.held_out) for fold in data.folds]
         self.episodes = [
             data.settings.arrival.episodes(
@@ -69,13 +72,9 @@ class FactorSelection:
         side = None if self.data.side is None else self.data.side(tasks)
         return FactorRows.of(tasks, self.data.scaling, side)
 
-    def _on_device(self, rows: FactorRows) -> FactorRows | CudaFactorRows:
-        device = self.data.settings.device
-        return rows if device is None else CudaFactorRows.of(rows, check_device(device))
-
     def fit_all(self, start: FactorModel) -> FactorModel:
         """Return the model of all tasks."""
-        return fit_factors(self._on_device(self.rows), start)
+        return fit_factors(self.rows, start)
 
     def select(self, results: list[dict[str, Any]], tick: Tick) -> Candidate:
         """Return the selected candidate, and append all candidates to ``results``.
@@ -109,8 +108,7 @@ class FactorSelection:
 
     def _candidate(self, starts: list[FactorModel], results: list[dict[str, Any]], tick: Tick) -> Candidate:
         """Fit the training tasks of each fold, and evaluate the held-out tasks after recalibration."""
-        settings = self.data.settings
-        jobs = joblib.Parallel(settings.n_jobs if settings.device is None else 1, prefer="processes")
+        jobs = joblib.Parallel(self.data.settings.n_jobs, prefer="processes")
         fits = list(jobs(joblib.delayed(fit_factors)(*pair) for pair in zip(self.train, starts, strict=True)))
         models = [fit.prior() for fit in fits]
         c, e = recalibrate(self.held_out, models)

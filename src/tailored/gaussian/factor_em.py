@@ -175,11 +175,11 @@ class FactorSums:
         return FactorSums(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
 
-def fit_factors(rows: Any, model: FactorModel, *, max_iter: int = 60) -> FactorModel:
-    """Run EM from a model until the bound hardly rises; ``rows`` are `FactorRows` or `CudaFactorRows`."""
+def fit_factors(rows: FactorRows, model: FactorModel, *, max_iter: int = 60) -> FactorModel:
+    """Run EM from a model until the bound hardly rises."""
     last, n_small = -np.inf, 0
     for i in range(max_iter):
-        sums = factor_sums(model, rows) if isinstance(rows, FactorRows) else rows.sums(model)
+        sums = factor_sums(model, rows)
         now = bound(model, sums)
         n_small = n_small + 1 if now - last < TOLERANCE * rows.n_rows else 0
         if n_small == 3:

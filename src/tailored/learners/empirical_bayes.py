@@ -88,7 +88,7 @@ class EmpiricalBayesLearner(MetaLearner):
     device : None or "cuda", default=None
         Device of EM over many tasks and of `adapt_many`, in double precision.  Torch tensors can then be passed as they
         are.  The model structure is selected on the CPU, on at most 5,000 tasks; with more tasks, their posterior is not
-        stored.
+        stored.  Sparse tables with many columns are fitted on the CPU only.
     progress : bool, default=False
         Show a progress bar on a terminal.
     random_state : int, RandomState or None, default=0
