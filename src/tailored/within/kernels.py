@@ -267,7 +267,7 @@ def _weighted_gram(Z: Floats, weights: Floats) -> Floats:
             for k in range(r):
                 columns[k, j] = root * Z[i, k]
             j += 1
-    H = _product(columns, columns, True)
+    H = _product(columns, columns, np.bool_(True))
     for k in range(r):
         H[k, k] += 1.0
     return H
@@ -411,36 +411,35 @@ def _primal_point(Z: Floats, a: Floats, w: Floats) -> None:
 
 @njit(**_INNER)
 def _regression_start(box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats) -> None:
-    """Set a to the slopes of a smooth loss at reweighted least squares, with as many inside as Z has columns.
+    """Set a to the slopes of a smooth loss at reweighted least squares, with at most rank(Z) of them inside.
 
     If theta is large, the sweeps leave nearly all variables inside their bounds, but only rank(Z) end there.
     """
     n, r = Z.shape
-    weights, z, sizes = np.ones(n), np.empty(n), np.empty(n)
+    weights, z, sizes = np.ones(n), offset.copy(), np.zeros(n)
     for _ in range(2):
-        H = _weighted_gram(Z, weights)
         for k in range(r):
             w[k] = 0.0
         for i in range(n):
             _add_row(Z, i, weights[i] * (box.linear[i] - offset[i]), w)
+        H = _weighted_gram(Z, weights)
         if not _cholesky(H):
-            return
+            break
         _cholesky_solve(H, r, w)
         for i in range(n):
             z[i] = offset[i] + _dot(Z, i, w)
-            sizes[i] = abs(z[i] - box.linear[i])
-            weights[i] = 1.0 / sizes[i]
-    width = np.inf  # the smallest size that more than r of the sizes do not exceed
+            sizes[i] = abs(z[i] - box.linear[i]) - box.kink
+            weights[i] = 1.0 / (sizes[i] + box.kink)
+    width = np.inf  # the smallest size that more than r do not exceed
     for i in range(n):
-        if sizes[i] < width:
-            m = 0
-            for j in range(n):
-                m += sizes[j] <= sizes[i]
-            if m > r:
-                width = sizes[i]
-    smooth = Losses(False, box.linear, box.lower, box.upper, width, 0.0)
+        m = 0
+        for j in range(n):
+            m += sizes[j] > 0.0 and sizes[j] <= sizes[i]
+        if m > r:
+            width = min(width, sizes[i])
     for i in range(n):
-        a[i] = _slope(smooth, i, z[i])
+        slope = _slope(box, i, z[i])
+        a[i] = slope * sizes[i] / width if 0.0 < sizes[i] < width else slope
 
 
 @njit(**_INNER)
@@ -554,7 +553,7 @@ def _descend(
             step[j] = residual[j]
         _cholesky_solve(L, m, step)
         length = 1.0
-        hit = -1
+        hit = np.int64(-1)
         bound = 0.0
         for j in range(m):
             i = free[j]
@@ -632,7 +631,7 @@ def _active_set(
     while gap > target and n_iter < max_iter and stalled < _PATIENCE:
         for _ in range(5):
             _sweep(loss, Z, offset, norms, w, a)
-        if _count_inside(loss, a, norms, is_free) > r and n_iter == 0 and loss.kink == 0.0:
+        if _count_inside(loss, a, norms, is_free) > r and n_iter == 0:
             _regression_start(loss, Z, offset, w, a)
             _primal_point(Z, a, w)
             _count_inside(loss, a, norms, is_free)
@@ -723,8 +722,8 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
         # Depends only on the shape of the task, so that its result does not depend on the other tasks.
         by_gram = 2 * n < d
         if by_gram:  # ZZ' = X theta X' = R'R (n, n): factoring theta would cost more
-            images = _product(rows, thetas[t if thetas.shape[0] > 1 else 0].copy(), False)
-            R, order = _semidefinite_root(_product(images, rows, False))
+            images = _product(rows, thetas[t if thetas.shape[0] > 1 else 0].copy(), np.bool_(False))
+            R, order = _semidefinite_root(_product(images, rows, np.bool_(False)))
             Z = np.empty((n, R.shape[0]))
             for i in range(n):
                 for k in range(R.shape[0]):
@@ -733,7 +732,7 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
             if shared.shape[0] == 0 or thetas.shape[0] > 1:
                 shared, order = _semidefinite_root(thetas[t if thetas.shape[0] > 1 else 0].copy())
             R = shared
-            Z = _product(rows, R, False)
+            Z = _product(rows, R, np.bool_(False))
         r = R.shape[0]
         w = np.zeros(r)
         value[t], gap[t], n_iter[t], converged[t] = solve(
