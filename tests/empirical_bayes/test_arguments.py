@@ -177,7 +177,7 @@ def test_solvers_do_not_mix(clusters):
     )
     before = learned(learner)
     learner.set_params(solver=LBFGS(max_passes=2))
-    with pytest.raises(AttributeError, match="partial_fit"):
+    with pytest.raises(ValueError, match="partial_fit"):
         learner.partial_fit(clusters[20:])
     same_numbers(before, learned(learner))
     learner.fit(clusters)
