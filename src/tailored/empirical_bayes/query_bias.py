@@ -42,7 +42,7 @@ SMOOTHING = 0.1
 #: Relative penalty on the constant column, which is an ordinary shared mean.
 CONSTANT_PENALTY = 1e-3
 #: Largest number of Newton steps, and the largest gradient at which they end; the objective is about one.
-NEWTON_STEPS, FLAT = 100, 1e-12
+NEWTON_STEPS, FLAT = 100, 1e-11
 #: Largest number of entries of B for which second derivatives are formed.
 LARGEST_NEWTON = 1500
 #: Shifts must lower the held-out error by this fraction, and by this many standard errors.
@@ -114,8 +114,9 @@ class QueryBias:
         penalties[0] *= CONSTANT_PENALTY
         return penalties
 
-    def second_derivatives(self, B: Array, penalty: float) -> Array:
-        """Return the second derivatives of the objective at B, (dk, dk)."""
+    def second_derivatives(self, flat: Array, penalty: float) -> Array:
+        """Return the second derivatives of the objective at B (d, k), (dk, dk)."""
+        B = flat.reshape(self.directions.shape[1], self.features.shape[1])
         box, width = self._box, SMOOTHING * self.residual
         slopes = smoothed(box, self.predict(B), width)[1]
         # The smoothed loss is linear elsewhere; a slope of zero is inside a kink.
@@ -133,22 +134,11 @@ class QueryBias:
         """
         if start.size > LARGEST_NEWTON:
             return self.fit(penalty, start, max_iter=1000)
-        B = start
-        for _ in range(NEWTON_STEPS):
-            value, gradient = self.value_and_gradient(B.ravel(), penalty)
-            if np.abs(gradient).max() < FLAT:
-                break
-            step = np.linalg.solve(self.second_derivatives(B, penalty), -gradient)
-            decrease, length = float(gradient @ step), 1.0
-            while length > 1e-10:
-                moved = B + length * step.reshape(B.shape)
-                if self.value_and_gradient(moved.ravel(), penalty)[0] <= value + 1e-4 * length * decrease:
-                    break
-                length /= 2.0
-            else:
-                break  # rounding: no step lowers the objective
-            B = moved
-        return B
+        function, options = self.value_and_gradient, {"maxiter": NEWTON_STEPS, "gtol": FLAT}
+        found = minimize(
+            function, start.ravel(), (penalty,), "trust-exact", True, self.second_derivatives, options=options
+        )
+        return np.asarray(found.x).reshape(start.shape)
 
     def fit(self, penalty: float, start: Array | None = None, max_iter: int = 60) -> Array:
         """Return B (d, k) by L-BFGS from ``start``."""
