@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import tailored
@@ -13,20 +12,16 @@ from tailored.feature_maps import (
     FEATURE_MAPS,
     AngleMap,
     CallableMap,
-    JoinedMaps,
     MeanEmbedding,
     RidgeEstimate,
     SideVector,
     Transformer,
     get_feature_map,
 )
-from tailored.feature_maps.side_features import SideFeatures
 from tailored.solvers import ProjectedSGD
 
 #: Maps of the rows of a task, by name, and maps with arguments.
-MAPS = {name: name for name in FEATURE_MAPS if name != "vector"} | {
-    "joined": ["mean", RidgeEstimate(0.3)],
-}
+MAPS = {name: name for name in FEATURE_MAPS if name != "vector"} | {"map": RidgeEstimate(0.3)}
 
 
 def some_tasks(seed=0, sizes=(4, 1, 7, 0, 3, 7, 12, 2), side=False):
@@ -111,77 +106,18 @@ def test_learning_and_saving(name, make, few_steps, tasks, tmp_path):
 
 
 def test_a_map_given_by_the_user_is_not_fitted(few_steps, tasks):
-    mine = [AngleMap(), JoinedMaps(["mean"])]
+    mine = AngleMap()
     algorithm_1(mine).fit(tasks)
-    algorithm_1(JoinedMaps(mine)).fit(tasks)
     EmpiricalBayesLearner(mine).fit(tasks)
-    assert mine[0].scale is None
-    assert mine[1].parts == []
-    for feature_map in mine:
-        with pytest.raises(ValueError, match="not fitted"):
-            feature_map.transform(tasks)
+    assert mine.scale is None
+    with pytest.raises(ValueError, match="not fitted"):
+        mine.transform(tasks)
 
 
 def test_penalties_are_checked(tasks):
     for alpha in (-1.0, 0.0):
         with pytest.raises(ValueError, match="alpha"):
             RidgeEstimate(alpha).transform(tasks)
-
-
-# ---------------------------------------------------------------- joined maps
-
-
-def test_joined_maps():
-    tasks = some_tasks(side=True)
-    joined = fitted(["vector", "ridge"], tasks)
-    vector, ridge = fitted("vector", tasks).transform(tasks), fitted("ridge", tasks).transform(tasks)
-    expected = np.hstack([block / np.sqrt(np.mean(np.sum(block**2, axis=1))) for block in (vector, ridge)])
-    np.testing.assert_allclose(joined.transform(tasks), expected, rtol=1e-12)
-    assert joined.needs_rows
-    assert joined.needs_side_info
-    with pytest.raises(ValueError, match="at least one map"):
-        JoinedMaps().fit(tasks)
-
-
-@pytest.mark.parametrize(
-    "learner",
-    [algorithm_1(["vector", "ridge"], bias="conditional"), EmpiricalBayesLearner(["vector", "ridge"])],
-    ids=["Algorithm 1", "empirical Bayes"],
-)
-def test_description_joined_with_the_data_set(few_steps, learner):
-    tasks = some_tasks(side=True)
-    learner = clone(learner).fit(tasks)
-    task = tasks[0]
-    model = learner.adapt(task.X, task.y, side_info=task.side_info)
-    np.testing.assert_allclose(weights_of(model), learner.adapt_many(tasks).weights_[0], atol=1e-7)
-    # without rows the description alone speaks
-    assert np.isfinite(learner.adapt(side_info=task.side_info).coef_).all()
-    with pytest.raises(ValueError, match="side_info"):
-        learner.adapt(task.X, task.y)
-
-
-def test_joined_features_are_no_description():
-    """A prior mean that is linear in features of the rows would learn the rows' own noise."""
-    tasks = some_tasks(side=True)
-    both, alone = (
-        SideFeatures.fit(get_feature_map(spec, has_side_info=True), tasks)
-        for spec in (["vector", "ridge"], ["vector"])
-    )
-    assert not both.from_side_info
-    assert alone.from_side_info
-
-
-def test_parts_of_a_list_are_checked(tasks):
-    with pytest.raises(ValueError, match=r"feature_map.*'ridge'"):
-        algorithm_1(["rigde"]).fit(tasks)
-    with pytest.raises(TypeError, match="feature_map"):
-        algorithm_1([3.0]).fit(tasks)
-
-
-def test_code_inside_a_list_is_not_saved(tasks, tmp_path):
-    learner = algorithm_1(["mean", lambda task: task.y[:1].sum()]).fit(tasks)
-    with pytest.raises(TypeError, match=r"feature_map.*pickle"):
-        learner.save(tmp_path / "a")
 
 
 # ---------------------------------------------------------------- the paper's formulas

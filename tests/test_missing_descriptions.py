@@ -162,7 +162,6 @@ def test_what_is_missing_says_something():
 LEARNERS = {
     "empirical Bayes": few_folds(),
     "Algorithm 1": ConditionalLearner("vector", solver=ProjectedSGD(0.1), loss="squared"),
-    "joined": ConditionalLearner(["vector", "mean"], solver=ProjectedSGD(0.1), loss="squared"),
 }
 
 

@@ -188,7 +188,6 @@ CASES |= {
         lambda: empirical_bayes("posterior"), "described", tell=False
     ),
     "empirical bayes, ridge features": Case(lambda: empirical_bayes("ridge")),
-    "empirical bayes, joined features, words": Case(lambda: empirical_bayes(["vector", "ridge"]), "words"),
     "empirical bayes, validation": Case(lambda: empirical_bayes(), validation=True),
     "empirical bayes, validation, numbers": Case(lambda: empirical_bayes(), "described", validation=True),
     "empirical bayes, intervals again": Case(lambda: empirical_bayes(), "described", intervals=True),
@@ -228,7 +227,6 @@ ALGORITHM_1 |= {
     "projected, words, query, conditional bias": Case(
         lambda: projected(objective="query", bias="conditional"), "words"
     ),
-    "projected, joined features": Case(lambda: projected(["vector", "ridge"]), "words"),
     "projected, features of a function": Case(lambda: projected(mean_target, step=0.3)),
     "projected, features of a transformer": Case(
         lambda: projected(PolynomialFeatures(2), step=0.3), "described"

@@ -95,7 +95,7 @@ LEARNERS = {
         ),
         clusters,
     ),
-    "joined": (ConditionalLearner(["ridge", "angle"], solver=STEP, rank=3, loss=Pinball(0.3)), clusters),
+    "angle": (ConditionalLearner("angle", solver=STEP, rank=3, loss=Pinball(0.3)), clusters),
     "paper": (
         ConditionalLearner.paper(solver=ProjectedSGD(step_sizes=[0.1, 1e300], step_ratios=[1])),
         clusters,

@@ -21,7 +21,7 @@ KILLS = Path(__file__).parents[1] / "fuzz" / "kill_saves.py"
 
 @pytest.fixture(scope="module")
 def models(saved):
-    return [load(saved(name)) for name in ("independent", "conditional", "joined", "task-fitted")]
+    return [load(saved(name)) for name in ("independent", "conditional", "angle", "task-fitted")]
 
 
 def test_file_and_folder_are_seen_on_the_disk_before_and_after_the_move(models, tmp_path, monkeypatch):

@@ -1,15 +1,19 @@
 """Feature maps Φ: a vector φ (k,) of features for each task.
 
 "mean" and "angle" average over the task's rows, and "ridge" estimates its weights.  "vector" and transformers read the
-side information.  A callable may use both, and a list of maps joins them.  The named maps do not depend on the order of
-the rows and are defined for a task without rows.  To add a map, define its class and add its name to `FEATURE_MAPS`.
+side information.  A callable may use both.  The named maps do not depend on the order of the rows and are defined for a
+task without rows.  To add a map, define its class and add its name to `FEATURE_MAPS`.
 
 The learners scale φ to unit root-mean-square norm over the training tasks: the norm of a mean embedding can be as small
 as 0.06, and the effect of a step of H on τ is proportional to its fourth power.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
+from .._utils.validation import check_choice
 from .base import FeatureMap
-from .registry import FEATURE_MAPS, JoinedMaps, get_feature_map
 from .rows import AngleMap, MeanEmbedding, RidgeEstimate
 from .side_info import CallableMap, SideVector, Transformer
 
@@ -18,10 +22,40 @@ __all__ = [
     "AngleMap",
     "CallableMap",
     "FeatureMap",
-    "JoinedMaps",
     "MeanEmbedding",
     "RidgeEstimate",
     "SideVector",
     "Transformer",
     "get_feature_map",
 ]
+
+#: Valid names of a learner's ``feature_map``, besides "auto".
+FEATURE_MAPS: dict[str, type[FeatureMap]] = {
+    "mean": MeanEmbedding,
+    "ridge": RidgeEstimate,
+    "angle": AngleMap,
+    "vector": SideVector,
+}
+
+
+def get_feature_map(spec: Any, *, has_side_info: bool) -> FeatureMap:
+    """Return the map that a learner's ``feature_map`` argument specifies, not yet fitted.
+
+    ``"auto"`` is "vector" if the tasks have side information and "ridge" otherwise.
+    """
+    if isinstance(spec, str):
+        if spec == "auto":
+            spec = "vector" if has_side_info else "ridge"
+        return FEATURE_MAPS[check_choice("feature_map", spec, [*FEATURE_MAPS, "auto"])]()
+    if isinstance(spec, FeatureMap):
+        copied = spec.__class__.__new__(spec.__class__)
+        copied.__dict__.update(spec.__dict__)
+        return copied
+    if hasattr(spec, "transform") and hasattr(spec, "fit"):
+        return Transformer(spec)
+    if callable(spec):
+        return CallableMap(spec)
+    raise TypeError(
+        f"feature_map: expected one of {sorted(FEATURE_MAPS)}, 'auto', a FeatureMap, a callable or a "
+        f"scikit-learn transformer, got {type(spec).__name__}"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +20,9 @@ Array = NDArray[np.float64]
 class FeatureMap(Fitted, ABC):
     """Base of the feature maps: ``fit`` on the training tasks, ``transform`` to (T, k)."""
 
-    @property
-    def needs_rows(self) -> bool:
-        """Whether the map reads the task's rows; `adapt` uses it in its error messages."""
-        return True
-
-    @property
-    def needs_side_info(self) -> bool:
-        """Whether the map reads the task's side information."""
-        return False
+    #: Whether the map reads the task's rows, and its side information.
+    needs_rows: ClassVar[bool] = True
+    needs_side_info: ClassVar[bool] = False
 
     def fit(self, tasks: TaskSet) -> FeatureMap:
         """Learn parameters from the tasks; most maps have none."""

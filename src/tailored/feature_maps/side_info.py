@@ -20,13 +20,8 @@ from .base import Array, FeatureMap
 class SideInfoMap(FeatureMap):
     """Base of the maps that read the side information and no rows."""
 
-    @property
-    def needs_rows(self) -> bool:
-        return False
-
-    @property
-    def needs_side_info(self) -> bool:
-        return True
+    needs_rows = False
+    needs_side_info = True
 
 
 class SideVector(SideInfoMap):
@@ -210,9 +205,7 @@ class CallableMap(FeatureMap):
     def __init__(self, function: Callable[[Task], Any]) -> None:
         self.function = function
 
-    @property
-    def needs_rows(self) -> bool:
-        return False
+    needs_rows = False
 
     def transform(self, tasks: TaskSet) -> Array:
         rows: list[Array] = []

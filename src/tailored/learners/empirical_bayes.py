@@ -56,7 +56,7 @@ class EmpiricalBayesLearner(MetaLearner):
 
     Parameters
     ----------
-    feature_map : str, callable, transformer, FeatureMap or list of these, default="auto"
+    feature_map : str, callable, transformer or FeatureMap, default="auto"
         Features v(s) of a task; see `ConditionalLearner`.  "auto" encodes the side information if there is some;
         "posterior" ignores side information.
     loss : str or Loss, default="squared"

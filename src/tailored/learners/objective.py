@@ -371,9 +371,9 @@ class ConditionalLearner(ObjectiveLearner):
 
     Parameters
     ----------
-    feature_map : str, callable, transformer, FeatureMap or list of these, default="auto"
-        Φ.  "mean", "ridge" and "angle" read the task's own rows.  "vector" reads its side information.  A list joins
-        several maps.  "auto" is "vector" if there is side information and "ridge" otherwise.
+    feature_map : str, callable, transformer or FeatureMap, default="auto"
+        Φ.  "mean", "ridge" and "angle" read the task's own rows.  "vector" reads its side information.  "auto" is
+        "vector" if there is side information and "ridge" otherwise.
     loss : str or Loss, default="absolute"
         Loss of the within-task problem and of the errors on query rows and held-out tasks.  "logistic" and "hinge" take
         any two labels; predictions are decision values, and `EmpiricalBayesClassifier` has probabilities.

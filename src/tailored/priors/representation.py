@@ -190,7 +190,7 @@ class PriorFeatures(FeatureMap):
         self.prior = prior
 
     @property
-    def needs_side_info(self) -> bool:
+    def needs_side_info(self) -> bool:  # type: ignore[override]
         return self.prior.reads_side_info
 
     def transform(self, tasks: TaskSet) -> Array:
