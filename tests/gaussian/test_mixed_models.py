@@ -28,7 +28,7 @@ from tailored.gaussian.structures import (
     all_structures,
 )
 from tailored.losses import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
-from tailored.tasks.episodes import draw, rotate
+from tailored.tasks.episodes import SupportSampling, rotate
 from tailored.tasks.rows import Scaling
 from tailored.within import solving
 
@@ -326,7 +326,7 @@ def test_rotation_asks_for_every_row_once():
 
 def test_draw_gives_so_many_rows():
     tasks = TaskSet.from_tasks([(np.arange(float(n))[:, None], np.zeros(n)) for n in (20, 4, 1, 0)])
-    support, query, task = draw(tasks, 6, [0], n_repeats=1)
+    support, query, task = SupportSampling().draw(tasks, 6, [0], n_repeats=1)
     assert list(task) == [0, 1, 2]
     assert list(support.sizes) == [6, 3, 0]
     assert list(query.sizes) == [5, 1, 1]

@@ -17,7 +17,7 @@ from .._utils.files import write_atomically
 from .._version import __version__
 from ..baselines import class_positions
 from ..displays import CalibrationDisplay, EffectsDisplay, RowsDisplay, TaskFitDisplay
-from ..displays.base import RC, pyplot
+from ..displays.base import RC, effects_of, names_of, pyplot
 from ..evaluation import Evaluation, cells, evaluate, usual_methods
 from ..losses import error_name
 from ..summaries.tables import Table, format_number
@@ -85,14 +85,8 @@ def write_report(
     if evaluation is None:
         sample, loss = _evaluation_sample(tasks, random_state), models[0].loss_
         methods = {**usual_methods(loss), "tailored": clone(learner)}
-        evaluation = evaluate(
-            sample,
-            methods,
-            loss=loss,
-            coverage=coverage,
-            random_state=random_state,
-            progress=progress,
-        )
+        options: Any = {"coverage": coverage, "random_state": random_state, "progress": progress}
+        evaluation = evaluate(sample, methods, loss=loss, **options)
         if len(sample) < len(tasks):
             note = f"<p>A random sample of {len(sample):,} of the {len(tasks):,} tasks was evaluated.</p>"
     drawn = tasks
@@ -194,9 +188,7 @@ def _model(learner: Any, name: Any) -> str:
 
 def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
     """Return caterpillar plots with their numbers, for the coefficients that vary most."""
-    frame = learner.effects(tasks, coverage=coverage)
-    names = list(dict.fromkeys(frame["column"]))
-    values = np.asarray(frame["effect"], dtype=float).reshape(len(tasks), len(names))
+    names, values = names_of(learner), effects_of(learner, tasks)[0]
     variation = values.std(axis=0) / (np.abs(values).mean(axis=0) + 1e-300)
     # Coefficients that do not vary are in the table of fixed effects.
     n_shown = np.clip((variation > 1e-9).sum(), 1, MAX_EFFECTS)
@@ -211,9 +203,9 @@ def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
                 "lower": display.lower.tolist(),
                 "upper": display.upper.tolist(),
             }
-            numbers = _scroll(Table(str(names[j]), columns, n_printed=len(tasks)))
+            numbers = _scroll(Table(names[j], columns, n_printed=len(tasks)))
             image = _image(display.figure_, f"Coefficient of {names[j]} for {len(tasks)} tasks")
-            yield str(names[j]), f"{image}<details><summary>Numbers</summary>{numbers}</details>"
+            yield names[j], f"{image}<details><summary>Numbers</summary>{numbers}</details>"
 
     return (
         "<p>Coefficients that vary between tasks, after adapting to all rows of each task, in increasing order. "
@@ -236,10 +228,8 @@ def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> st
     def panels() -> Iterator[tuple[str, str]]:
         for label in tasks.labels[tasks.sizes > 0][:MAX_TASK_FIGURES]:
             display = TaskFitDisplay.from_estimator(learner, tasks, label, j, coverage=coverage)
-            yield (
-                str(label),
-                _image(display.figure_, f"{display.target} against {display.column}, {display.task}"),
-            )
+            alt = f"{display.target} against {display.column}, {display.task}"
+            yield str(label), _image(display.figure_, alt)
 
     return (
         f"<p>{escape(target)} against the column whose coefficient {shown}. The other columns are at the task's means. "

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +24,6 @@ from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import NEGLIGIBLE, Moments, Summed, Totals
 from ..gaussian.rows import Tasks
 from ..tasks.reading import label_keys
-from ..tasks.rows import Scaling
 from ..tasks.task_set import TaskSet, offsets_of
 from .base import Blocks, Reader, Statistics
 from .reservoir import Reservoir
@@ -239,9 +239,7 @@ class DiskSource:
             columns, n_rows = columns or types, n_rows + len(frame)
             content.update(f"{types}, {len(frame)} rows".encode())
             for name in frame.columns if with_hash else ():
-                values = frame[name].to_numpy()
-                is_numeric = values.dtype.kind in "biufmM"
-                content.update(values.tobytes() if is_numeric else repr(values.tolist()).encode())
+                content.update(joblib.hash(frame[name].to_numpy()).encode())
             try:
                 self._rows.add(tasks)
                 self.reservoir = self.reservoir.take(tasks)
@@ -270,7 +268,9 @@ class DiskSource:
     def statistics(self, read: Reader) -> Statistics:
         """Write the statistics of all tasks, except for blocks that an interrupted fit has written."""
         kind = "targets" if read.residuals is None else "residuals"
-        folder = self._folder / f"blocks-{kind}-{_digest_scaling(read.scaling)}"
+        scaling = read.scaling
+        values = [scaling.columns, scaling.shift, scaling.target, scaling.target_shift, scaling.fit_intercept]
+        folder = self._folder / f"blocks-{kind}-{joblib.hash(values)}"
         folder.mkdir(exist_ok=True)
         blocks: list[BlockFile] = []
         for partition in range(N_PARTITIONS):
@@ -278,7 +278,7 @@ class DiskSource:
             if not names.exists():
                 _write_json(names, self._write_blocks(folder, partition, read))
             blocks += [
-                BlockFile(folder / name, len(read.scaling.columns)) for name in json.loads(names.read_text())
+                BlockFile(folder / name, len(scaling.columns)) for name in json.loads(names.read_text())
             ]
         return Blocks(blocks, self._n_threads)
 
@@ -298,17 +298,6 @@ class DiskSource:
 
 def digest_tasks(tasks: TaskSet | None) -> str:
     """Return a hash of the rows, labels and side information of tasks."""
-    digest = hashlib.blake2b(digest_size=16)
-    if tasks is not None:
-        X = tasks.X
-        for part in [X.indptr, X.indices, X.data] if tasks.is_sparse else [X]:
-            digest.update(part.tobytes())
-        digest.update(tasks.y.tobytes() + tasks.offsets.tobytes())
-        side = [] if tasks.side_info is None else tasks.side_info.tolist()
-        digest.update(repr((tasks.labels.tolist(), side)).encode())
-    return digest.hexdigest()
-
-
-def _digest_scaling(scaling: Scaling) -> str:
-    values = [*scaling.columns, *scaling.shift, scaling.target, scaling.target_shift, scaling.fit_intercept]
-    return hashlib.blake2b(np.array(values, dtype=float).tobytes(), digest_size=8).hexdigest()
+    if tasks is None:
+        return ""
+    return str(joblib.hash([tasks.X, tasks.y, tasks.offsets, tasks.labels, tasks.side_info]))

@@ -94,10 +94,15 @@ class SupportSampling:
         return _join(tasks, [_random(tasks, each, rng) for _ in range(n_repeats) for each in n_support])
 
     def draw(self, tasks: TaskSet, n_support: int, seed: list[int], n_repeats: int = 2) -> Episodes:
-        """Return episodes with `n_support` support rows; see `draw`. All later rows are queries in order."""
-        if not self.in_order:
-            return draw(tasks, n_support, seed, n_repeats)
-        return self.query_all(tasks, n_support, seed)
+        """Draw `n_support` support rows of every task (at most all but one), and some of the others as queries.
+
+        There are as many query rows as in `rotate`, and at least `LEAST_QUERY` where the task has so many.  In order, all
+        later rows are queries.
+        """
+        if self.in_order:
+            return self.query_all(tasks, n_support, seed)
+        rng, counts = np.random.default_rng(seed), row_counts(n_support, tasks.sizes)
+        return _join(tasks, [_random(tasks, counts, rng) for _ in range(n_repeats)])
 
     def query_all(self, tasks: TaskSet, n_support: int, seed: list[int], n_repeats: int = 1) -> Episodes:
         """Return episodes with `n_support` support rows (at most all but one) and all others as queries."""
@@ -125,16 +130,6 @@ def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
     return _join(tasks, episodes)
 
 
-def draw(tasks: TaskSet, n_support: int, seed: list[int], n_repeats: int = 2) -> Episodes:
-    """Draw `n_support` support rows of every task (at most all but one), and some of the others as queries.
-
-    There are as many query rows as in `rotate`, and at least `LEAST_QUERY` where the task has so many.
-    """
-    rng = np.random.default_rng(seed)
-    counts = row_counts(n_support, tasks.sizes)
-    return _join(tasks, [_random(tasks, counts, rng) for _ in range(n_repeats)])
-
-
 def split_rows(
     tasks: TaskSet, positions: Iterable[int], support: float, key: Sequence[int]
 ) -> tuple[TaskSet, TaskSet]:
@@ -160,7 +155,7 @@ def _random_ranks(tasks: TaskSet, rng: np.random.Generator) -> NDArray[np.int64]
 
 
 def _random(tasks: TaskSet, n_support: NDArray[np.int64], rng: np.random.Generator) -> Episodes:
-    """Return episodes with random support rows, and as many query rows as `draw` says."""
+    """Return episodes with random support rows, and as many query rows as `SupportSampling.draw` says."""
     rank, task = _random_ranks(tasks, rng), np.repeat(np.arange(len(tasks)), tasks.sizes)
     n_query = np.maximum(tasks.sizes // ROTATIONS, LEAST_QUERY)
     end = (n_support + n_query)[task]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.validation import check_choice, check_finite, check_positive, check_shape
+from .._utils.validation import check_choice, check_finite, check_shape
 from ..losses import get_loss
 from ..tasks.rows import dense
 from ..tasks.task_set import TaskSet
@@ -96,11 +96,6 @@ def estimate_quantities(
     weights: Any = None,
     contexts: Any = None,
     loss: Any = "absolute",
-    n: float | None = None,
-    L: float | None = None,
-    R: float | None = None,
-    K: float | None = None,
-    initial: Any = None,
 ) -> Quantities:
     """Estimate what the bounds need from tasks.
 
@@ -116,10 +111,6 @@ def estimate_quantities(
     loss : str or Loss, default="absolute"
         Gives L.  For a loss without a Lipschitz constant the root mean square of the targets stands in, as
         in the learners.
-    n, L, R, K : float, optional
-        Stated constants.
-    initial : array (d, d), optional
-        C₀; the identity by default.
     """
     filled = np.flatnonzero(tasks.sizes)
     if len(filled) == 0:
@@ -150,25 +141,22 @@ def estimate_quantities(
         W[j] = w.T @ w / len(members)
     if len(values) > 1:
         how["probabilities"] = f"shares of the {len(values)} contexts"
-    if R is None:
-        how["R"] = "largest ‖x‖ seen: at most the true bound"
-        R = max(float(np.linalg.norm(X, axis=1).max()) for X in rows)
-    if L is None:
-        L = get_loss(loss).lipschitz
-        if not np.isfinite(L):
-            how["L"] = "root mean square of the targets: the loss is not Lipschitz"
-            L = float(np.sqrt(np.mean(tasks.y**2)))
+    how["R"] = "largest ‖x‖ seen: at most the true bound"
+    L = get_loss(loss).lipschitz
+    if not np.isfinite(L):
+        how["L"] = "root mean square of the targets: the loss is not Lipschitz"
+        L = float(np.sqrt(np.mean(tasks.y**2)))
     return Quantities(
         W,
         C,
-        np.array([np.mean(groups == value) for value in values]),
-        check_positive("n", float(np.mean(tasks.sizes[filled])) if n is None else n),
-        len(filled),
-        check_positive("L", L),
-        check_positive("R", R),
-        float(K) if K is not None else (1.0 if len(values) > 1 else 0.0),
-        np.eye(tasks.n_features) if initial is None else np.asarray(initial, dtype=float),
-        how,
+        probabilities=np.array([np.mean(groups == value) for value in values]),
+        n=float(np.mean(tasks.sizes[filled])),
+        T=len(filled),
+        L=L,
+        R=max(float(np.linalg.norm(X, axis=1).max()) for X in rows),
+        K=1.0 if len(values) > 1 else 0.0,
+        initial=np.eye(tasks.n_features),
+        estimated=how,
     )
 
 
@@ -197,9 +185,10 @@ def bound_from_tasks(
     Bound
         ``estimated`` names the arguments that came from the data.
     """
+    quantities = estimate_quantities(tasks, weights=weights, contexts=contexts, loss=loss)
     known = {name: stated[name] for name in ("L", "R", "K", "n") if stated.get(name) is not None}
-    quantities = estimate_quantities(tasks, weights=weights, contexts=contexts, loss=loss, **known)
-    return bound_from_quantities(bound, quantities, **stated)
+    estimated = {name: how for name, how in quantities.estimated.items() if name not in known}
+    return bound_from_quantities(bound, replace(quantities, **known, estimated=estimated), **stated)
 
 
 def bound_from_quantities(bound: str, quantities: Quantities, **stated: Any) -> Bound:
