@@ -122,14 +122,6 @@ def test_descriptions_with_gaps_are_filled_as_before(tmp_path):
     )
 
 
-def test_a_learner_inside_of_a_learner_comes_back(tmp_path):
-    X, y, groups = rows(np.arange(6))
-    inside = IndependentLearner(loss="squared").fit(X, y, groups=groups)
-    learner = ConditionalLearner(inside, solver=ProjectedSGD(0.1), rank=2).fit(X, y, groups=groups)
-    again = through_a_file(learner, tmp_path)
-    np.testing.assert_array_equal(again.adapt(X[:3], y[:3]).coef_, learner.adapt(X[:3], y[:3]).coef_)
-
-
 def test_labels_and_feature_names_are_kept(tmp_path):
     tasks = small_models.clusters()
     frame = pd.DataFrame(tasks.X, columns=list("abc"))

@@ -430,8 +430,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         side_info : optional
             Side information of tasks that are not in the training data; see `TaskSet`.  Missing by default.
         exposure : array (n,), optional
-            Exposure of counts, which multiplies the rates.  By default the column of `fit` if ``X`` is a frame with it,
-            and 1 otherwise.
+            Exposure of counts, which multiplies the rates; by default the column of `fit` in a frame, otherwise 1.
         """
         check_is_fitted(self, "prior_")
         if not hasattr(self, "task_posterior_"):
@@ -502,8 +501,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             Side information of the tasks; see `TaskSet.from_frame`.  By default it is read from columns of the query or of
             the support.
         exposure : str, optional
-            Column of the exposures of counts in query and support; by default that of `TaskSet.from_frame` in `fit`, and
-            1 without any.
+            Column of the exposures of counts in query and support; by default that of `fit`, if it had one.
 
         Returns
         -------
@@ -702,9 +700,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         if self.prior_.response is not None:
-            raise ValueError(
-                "calibrate_intervals: intervals of counts are those of the model, without calibration"
-            )
+            raise ValueError("calibrate_intervals: intervals of counts are those of the model")
         # Rows are drawn by position, so the result must not depend on the order of the tasks.
         tasks = self._read(X, y, groups, side_info).in_label_order()
         sampling = self._sampling(n_support, order)
@@ -746,11 +742,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return effects_frame(self, self._read(X, y, groups, side_info), coverage)
 
     def summary(
-        self,
-        tasks: TaskSet | None = None,
-        *,
-        n_support: float | int | None = None,
-        order: str | None = None,
+        self, tasks: TaskSet | None = None, *, n_support: float | int | None = None, order: str | None = None
     ) -> Summary:
         """Summarise the fitted model as text, as tables in a notebook, and as data frames.
 

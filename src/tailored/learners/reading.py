@@ -310,13 +310,7 @@ def read_tensors(
 
 
 def read_table(
-    learner: Any,
-    data: Any,
-    name: str,
-    task: Any,
-    target: str | None,
-    side_info: Any = None,
-    exposure: str | None = None,
+    learner: Any, data: Any, name: str, task: Any, target: Any, side_info: Any = None, exposure: Any = None
 ) -> tuple[TaskSet, NDArray[np.intp]]:
     """Return the rows of a frame or task set as tasks; row i of the tasks is row ``order[i]`` of the frame.
 

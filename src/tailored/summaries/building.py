@@ -214,17 +214,13 @@ def correlations_table(description: ModelDescription) -> Table | None:
 
 def noise_table(description: ModelDescription) -> Table | None:
     """Tabulate the noise, or the dispersion of counts, and the standard deviation of the differences between tasks."""
-    unit, noise, response = (
-        description.prior.scaling.target,
-        description.mixture.noise,
-        description.prior.response,
-    )
+    unit, response = description.prior.scaling.target, description.prior.response
     values, captions = {}, []
     if response is None:
-        values["noise"] = unit * float(np.sqrt(noise))
+        values["noise"] = unit * float(np.sqrt(description.mixture.noise))
         captions.append("noise: residuals of the rows around the model of their task")
     elif response.has_dispersion:
-        values["dispersion"] = noise
+        values["dispersion"] = description.mixture.noise
         captions.append("dispersion: a count with mean m has the variance m + dispersion m²")
     if (between := description.variance_between_tasks) is not None:
         values["between tasks"] = unit * float(np.sqrt(between))
