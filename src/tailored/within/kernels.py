@@ -118,7 +118,10 @@ def _young(loss: Losses, i: int, z: float, a: float) -> float:
 
 @njit(**_INNER)
 def _product(A: Floats, B: Floats, lower: bool) -> Floats:
-    """Return A B', or its lower triangle. Tiles of two by two rows halve the loads, which limit short products."""
+    """Return A B', or its lower triangle. Tiles of two by two rows halve the loads, which limit short products.
+
+    Callers pass ``lower`` as np.bool_, because each literal would be compiled by itself.
+    """
     n, d = A.shape
     m = B.shape[0]
     C = np.empty((n, m))
@@ -400,18 +403,8 @@ def _sweep(box: Losses, Z: Floats, offset: Floats, norms: Floats, w: Floats, a: 
 
 
 @njit(**_INNER)
-def _primal_point(Z: Floats, a: Floats, w: Floats) -> None:
-    """Compute w = -Z'a/n."""
-    n, r = Z.shape
-    for k in range(r):
-        w[k] = 0.0
-    for i in range(n):
-        _add_row(Z, i, -a[i] / n, w)
-
-
-@njit(**_INNER)
 def _regression_start(box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats) -> None:
-    """Set a to the slopes of a smooth loss at reweighted least squares, with at most rank(Z) of them inside.
+    """Set a to the slopes of a smooth loss at reweighted least squares, with at most rank(Z) inside, and w = -Z'a/n.
 
     If theta is large, the sweeps leave nearly all variables inside their bounds, but only rank(Z) end there.
     """
@@ -437,9 +430,12 @@ def _regression_start(box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floa
             m += sizes[j] > 0.0 and sizes[j] <= sizes[i]
         if m > r:
             width = min(width, sizes[i])
+    for k in range(r):
+        w[k] = 0.0
     for i in range(n):
         slope = _slope(box, i, z[i])
         a[i] = slope * sizes[i] / width if 0.0 < sizes[i] < width else slope
+        _add_row(Z, i, -a[i] / n, w)
 
 
 @njit(**_INNER)
@@ -562,7 +558,7 @@ def _descend(
                 edge = 0.0
             if step[j] != 0.0 and length * abs(step[j]) >= abs(edge - a[i]):
                 length = (edge - a[i]) / step[j]
-                hit = j
+                hit = np.int64(j)
                 bound = edge
         for j in range(m):
             i = free[j]
@@ -633,7 +629,6 @@ def _active_set(
             _sweep(loss, Z, offset, norms, w, a)
         if _count_inside(loss, a, norms, is_free) > r and n_iter == 0:
             _regression_start(loss, Z, offset, w, a)
-            _primal_point(Z, a, w)
             _count_inside(loss, a, norms, is_free)
         _descend(loss, Z, offset, norms, is_free, 0.9 * n * target, w, a)
         n_iter += 1
