@@ -257,7 +257,7 @@ def test_learned_bound_is_sharp_after_one_task():
         learned_function(tau=[[t]], W=[[1.0]], C=[[1.0]], n=n, L=1.0, R=1.0, T=1, distance=t)
         for t in np.geomspace(0.1, 10, 201)
     ]
-    best = min(values, key=float)
+    best = min(values, key=lambda bound: bound.value)
     learner = UnconditionalLearner(
         solver=ProjectedSGD(best.step), initial_representation=0.0, fit_intercept=False
     ).fit(tasks)

@@ -12,7 +12,6 @@ from tailored.displays import (
     ComponentsDisplay,
     EffectsDisplay,
     PriorPathDisplay,
-    RepresentationMapDisplay,
     RowsDisplay,
     ShrinkageDisplay,
     TaskFitDisplay,
@@ -28,7 +27,6 @@ CALLS = {
     EffectsDisplay: {},
     ShrinkageDisplay: {},
     TaskFitDisplay: {},
-    RepresentationMapDisplay: {},
     PriorPathDisplay: {"column": 0},
     ComponentsDisplay: {},
 }
@@ -40,7 +38,7 @@ def test_draws_on_given_axes_and_on_its_own(display, schools):
     found = display.from_estimator(*schools, **CALLS[display], ax=ax)
     assert found.ax_ is ax
     assert found.figure_ is ax.figure
-    assert ax.get_xlabel() or display is RepresentationMapDisplay
+    assert ax.get_xlabel()
     again = found.plot()
     assert again is found
     assert found.figure_ is not ax.figure
@@ -197,19 +195,6 @@ def test_rows_from_an_evaluation():
 
 
 # ---------------------------------------------------------------- the prior
-
-
-def test_the_map_is_the_representation(clusters):
-    learner, tasks = clusters
-    found = RepresentationMapDisplay.from_estimator(learner, tasks, tasks.labels[3])
-    theta = learner.representation(tasks[3].X, tasks[3].y) / len(tasks[3].y)
-    np.testing.assert_allclose(learner.prior_.scaling.raw_representation(found.tau), theta, rtol=1e-6)
-    mean = RepresentationMapDisplay.from_estimator(learner, tasks, columns=["x1", 3])
-    thetas = learner.representation(tasks) / tasks.sizes[:, None, None]
-    size = learner.prior_.scaling.columns[[1, 3]]
-    want = thetas.mean(axis=0)[np.ix_([1, 3], [1, 3])] * np.outer(size, size)
-    np.testing.assert_allclose(mean.tau, want, rtol=1e-6)
-    assert [text.get_text() for text in mean.ax_.texts] == [f"{value:.2g}" for value in mean.tau.ravel()]
 
 
 def test_path_is_the_prior_along_side_information(schools):

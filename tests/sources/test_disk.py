@@ -132,7 +132,7 @@ def test_all_tasks_of_a_table_are_learned_from(small_sample, tmp_path):
     settings = {"clip": "train", "random_state": 1}
     found = EmpiricalBayesLearner(**settings).fit(scan(tmp_path / "f.parquet", **COLUMNS))
     tasks = TaskSet.from_frame(frame, **COLUMNS)
-    sample = found._stream.sample.tasks
+    sample = found._stream.sample.sample
     sampled = EmpiricalBayesLearner(**settings).fit(sample)
     assert found.n_tasks_seen_ == 400
     assert len(sample) == 45

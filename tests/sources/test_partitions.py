@@ -110,15 +110,15 @@ def test_reservoir_is_the_same_sample_of_whole_tasks_in_any_order(numbers):
     sample = samples[0]
     assert not sample.is_whole
     assert 1 < len(sample) <= 30
-    assert len(sample.tasks.y) * 4 <= numbers
-    same_tasks(sample.tasks, whole[whole.index_of(sample.tasks.labels)])
+    assert len(sample.sample.y) * 4 <= numbers
+    same_tasks(sample.sample, whole[whole.index_of(sample.sample.labels)])
     for other in samples[1:]:
         assert other.limit == sample.limit
-        assert set(other.tasks.labels.tolist()) == set(sample.tasks.labels.tolist())
-        np.testing.assert_array_equal(np.sort(other.tasks.y), np.sort(sample.tasks.y))
+        assert set(other.sample.labels.tolist()) == set(sample.sample.labels.tolist())
+        np.testing.assert_array_equal(np.sort(other.sample.y), np.sort(sample.sample.y))
     # the smallest keys of all: nobody is preferred
     keys = np.sort(label_keys(whole.labels, 5))
-    np.testing.assert_array_equal(np.sort(label_keys(sample.tasks.labels, 5)), keys[: len(sample)])
+    np.testing.assert_array_equal(np.sort(label_keys(sample.sample.labels, 5)), keys[: len(sample)])
 
 
 def test_reservoir_with_room_is_what_came():
@@ -127,7 +127,7 @@ def test_reservoir_with_room_is_what_came():
     for piece in in_pieces(rows):
         reservoir = reservoir.take(piece)
     assert reservoir.is_whole
-    np.testing.assert_array_equal(reservoir.tasks.labels, TaskSet(*rows).labels)
+    np.testing.assert_array_equal(reservoir.sample.labels, TaskSet(*rows).labels)
 
 
 @pytest.mark.parametrize("part_bytes", [64_000_000, 600])

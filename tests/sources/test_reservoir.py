@@ -51,14 +51,14 @@ def test_sample_has_the_rows_of_all_pieces_in_their_order(kind, limits):
             everything = TaskSet.merge(came)
             keys = label_keys(everything.labels)
             inside = keys < np.uint64(sample.limit) if limits else np.ones(len(keys), dtype=bool)
-            same_bits(sample.tasks, everything[inside])
+            same_bits(sample.sample, everything[inside])
             assert len(sample) == inside.sum()
             known = before.contains(piece)
-            earlier = [label in set(before.tasks.labels.tolist()) for label in piece.labels.tolist()]
+            earlier = [label in set(before.sample.labels.tolist()) for label in piece.labels.tolist()]
             np.testing.assert_array_equal(known, earlier)
             same_bits(
                 before.with_earlier_rows(piece),
-                TaskSet.merge([before.tasks, piece])[_places(before.tasks, piece)],
+                TaskSet.merge([before.sample, piece])[_places(before.sample, piece)],
             )
 
     assert sample.is_whole == (not limits)
@@ -78,7 +78,7 @@ def test_most_pieces_are_taken_in_without_touching_earlier_rows():
         )
         kept = {id(one) for one in before.batches}
         copied += sum(len(one.y) for one in sample.batches[:1] if id(one) not in kept)
-    assert len(sample.tasks.y) == 1200
+    assert len(sample.sample.y) == 1200
     assert copied < 8 * 1200
 
 
@@ -87,7 +87,7 @@ def test_a_piece_that_does_not_fit_is_refused_when_it_comes():
     for piece in pieces_of("numbers", 13, described=True):
         sample = sample.take(piece)
     assert len(sample.batches) > 1
-    known = sample.tasks.labels[:1]
+    known = sample.sample.labels[:1]
     with pytest.raises(ValueError, match=r"has the values .* and 9\.0"):
         sample.take(TaskSet(np.ones((1, 2)), [1.0], known, {int(known[0]): [9.0]}))
     with pytest.raises(ValueError, match="n_features"):

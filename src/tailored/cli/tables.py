@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .._utils.files import write_atomically
+from .._utils.validation import name_some
 from .console import UsageError
 
 #: Path that means standard input or output.
@@ -101,15 +102,12 @@ def existing_file(path: str, option: str) -> Path:
 
 def check_columns(table: Any, names: Iterable[str], option: str, path: str) -> None:
     """Raise an error for names that are not columns of the table, with a similar name if there is one."""
-    columns = table.column_names
-    for name in names:
-        if name in columns:
-            continue
-        similar = difflib.get_close_matches(name, columns, 1)
-        hint = f"Columns: {', '.join(map(repr, columns[:12]))}."
-        hint = f"Did you mean {similar[0]!r}?" if similar else hint
-        source = "standard input" if path == STANDARD else path
-        raise UsageError(f"{option}: {source} has no column {name!r}. {hint}")
+    columns, source = table.column_names, "standard input" if path == STANDARD else path
+    missing = next((name for name in names if name not in columns), None)
+    if missing is not None:
+        similar = difflib.get_close_matches(missing, columns, 1)
+        hint = f"Did you mean {similar[0]!r}?" if similar else f"It has {name_some(columns, 12)}."
+        raise UsageError(f"{option}: {source} has no column {missing!r}. {hint}")
 
 
 def _read_head(file: Path) -> bytes:

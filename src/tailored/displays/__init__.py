@@ -8,7 +8,7 @@ drawing.
 
 from .calibration import CalibrationDisplay
 from .effects import EffectsDisplay, ShrinkageDisplay
-from .prior import ComponentsDisplay, PriorPathDisplay, RepresentationMapDisplay
+from .prior import ComponentsDisplay, PriorPathDisplay
 from .rows import RowsDisplay
 from .task_fit import TaskFitDisplay
 
@@ -17,7 +17,6 @@ __all__ = [
     "ComponentsDisplay",
     "EffectsDisplay",
     "PriorPathDisplay",
-    "RepresentationMapDisplay",
     "RowsDisplay",
     "ShrinkageDisplay",
     "TaskFitDisplay",

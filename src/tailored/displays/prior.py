@@ -1,4 +1,4 @@
-"""Displays of the prior: the representation τ(s), its path along the side information, and mixture components."""
+"""Displays of the prior: its path along the side information, and mixture components."""
 
 from __future__ import annotations
 
@@ -20,74 +20,20 @@ from .base import (
     coefficient_label,
     draw_points,
     find_column,
-    find_task,
     line_style,
     most_varying,
     names_of,
     shortened,
 )
 
-#: Largest numbers of columns whose cells show a number, and of lines with a colour.
-MAX_NUMBERED, MAX_LINES = 8, 7
+#: Largest number of lines with a colour.
+MAX_LINES = 7
 #: Grid points along a column of the side information, and the largest number of distinct values used as they are.
 N_GRID, MAX_VALUES = 61, 5
 #: A task's component is certain from this probability on; less certain tasks have hollow markers.
 CERTAIN = 0.8
 #: Radius of an ellipse in standard deviations: it holds 86 % of a Gaussian in two dimensions.
 ELLIPSE_STD = 2.0
-
-
-@dataclass
-class RepresentationMapDisplay(ModelDisplay):
-    """Heat map of τ(s) of one task; white is zero.
-
-    Attributes
-    ----------
-    names : list of str
-    tau : array (d, d)
-        For columns scaled to a typical size of one, with the intercept at a typical row.
-    title : str
-    """
-
-    names: list[str]
-    tau: Array
-    title: str = "τ(s)"
-
-    @classmethod
-    def from_estimator(
-        cls, learner: Any, tasks: TaskSet, task: Any = None, *, columns: Any = None, ax: Any = None
-    ) -> Self:
-        """Draw τ(s) of one of the ``tasks`` (by its label), given its rows and side information; by default their mean.
-
-        ``columns`` are names or positions; by default all.
-        """
-        names = names_of(learner)
-        some = tasks if task is None else tasks[[find_task(tasks, task)]]
-        given = range(len(names)) if columns is None else columns
-        chosen = np.array([find_column(column, names, "columns") for column in given])
-        title = f"τ(s) of {shortened(task)}" if task is not None else f"τ(s), mean of {len(tasks):,} tasks"
-        tau = learner.prior_.representation(some, chosen).mean(axis=0)
-        return cls([names[j] for j in chosen], tau, title).plot(ax)
-
-    @property
-    def figure_size(self) -> tuple[float, float]:
-        side = float(np.clip(0.42 * len(self.names), 2.6, 6.4))
-        return side + 1.9, side + 0.9
-
-    def _draw(self, ax: Any) -> None:
-        d, top = len(self.names), float(np.abs(self.tau).max()) or 1.0
-        image = ax.imshow(self.tau, cmap="RdBu", vmin=-top, vmax=top, interpolation="nearest")
-        if d <= MAX_NUMBERED:
-            for (i, j), value in np.ndenumerate(self.tau):
-                color = "white" if abs(value) > 0.6 * top else "0.15"
-                ax.text(j, i, f"{value:.2g}", ha="center", va="center", fontsize=7, color=color)
-        labels = [shortened(name) for name in self.names]
-        ax.set_xticks(range(d), labels, rotation=90)
-        ax.set_yticks(range(d), labels)
-        ax.tick_params(length=0)
-        ax.spines[:].set_visible(True)
-        ax.set_title(self.title)
-        ax.figure.colorbar(image, ax=ax, shrink=0.75, label="scaled columns")
 
 
 @dataclass

@@ -147,13 +147,13 @@ class DaskSource:
         from dask import delayed
 
         draw, merge = delayed(_draw_sample, pure=False), delayed(_merge_samples, pure=False)
-        samples = [draw(part, self.roles, Reservoir(seed=self.seed)) for part in self.frame.to_delayed()]
+        samples = [
+            draw(part, f"partition {i}", self.roles, Reservoir(seed=self.seed))
+            for i, part in enumerate(self.frame.to_delayed())
+        ]
         while len(samples) > 1:
             samples = [merge(samples[i : i + FAN_IN]) for i in range(0, len(samples), FAN_IN)]
-        try:
-            sample: Sample = self._compute(samples)[0]
-        except ShardError as error:
-            raise self._name_partition(error) from error
+        sample: Sample = self._compute(samples)[0]
         if not len(sample.reservoir):
             raise ValueError(f"data: {self.scan.table.name} has no rows")
         return sample
@@ -176,15 +176,10 @@ class DaskSource:
         reader = delayed(read, traverse=False, pure=False)
         compute = delayed(_shard, pure=False)
         shards = [compute(part, self.roles, self.reservoir.sample[:0], reader) for part in whole.to_delayed()]
-        try:
-            if self.client is None:
-                return Blocks(self._compute(shards))
-            statistics = ClusterStatistics(
-                self.client, self.client.compute(shards), len(read.scaling.columns)
-            )
-            statistics.totals()  # raise for a partition that cannot be read now, not in EM
-        except ShardError as error:
-            raise self._name_partition(error) from error
+        if self.client is None:
+            return Blocks(self._compute(shards))
+        statistics = ClusterStatistics(self.client, self.client.compute(shards), len(read.scaling.columns))
+        statistics.totals()  # raise for a partition that cannot be read now, not in EM
         return statistics
 
     def close(self) -> None:
@@ -199,19 +194,6 @@ class DaskSource:
             return list(dask.compute(*graph))
         except Exception as error:
             raise ShardError(f"{type(error).__name__}: {error}") from error
-
-    def _name_partition(self, error: ShardError) -> ShardError:
-        """Return an error that names the first partition of the dataframe that cannot be read, if there is one."""
-        from dask import delayed
-
-        check, last = delayed(_count_tasks, pure=False), self.frame.npartitions - 1
-        for number, part in enumerate(self.frame.to_delayed()):
-            try:
-                self._compute([check(part, self.roles)])
-            except ShardError as cause:
-                reason = cause.__cause__ or cause
-                return ShardError(f"data: partition {number} (of 0 to {last}) cannot be read: {reason}")
-        return error
 
 
 # ---------------------------------------------------------------- functions that run on a worker
@@ -248,10 +230,13 @@ def _read_partition(part: Any, roles: ColumnRoles) -> TaskSet:
     return tasks
 
 
-def _draw_sample(part: Any, roles: ColumnRoles, empty: Reservoir) -> Sample:
+def _draw_sample(part: Any, name: str, roles: ColumnRoles, empty: Reservoir) -> Sample:
     if not len(part):
         return Sample(empty)
-    tasks = _read_partition(part, roles)
+    try:
+        tasks = _read_partition(part, roles)
+    except ValueError as error:
+        raise ValueError(f"data: {name}: {error}") from error
     return Sample(empty.take(tasks), float(tasks.y.min()), float(tasks.y.max()))
 
 
@@ -267,7 +252,3 @@ def _merge_samples(samples: list[Sample]) -> Sample:
 def _shard(part: Any, roles: ColumnRoles, no_tasks: TaskSet, read: Reader) -> Tasks:
     with single_threaded_blas():
         return read(_read_partition(part, roles).in_label_order() if len(part) else no_tasks)
-
-
-def _count_tasks(part: Any, roles: ColumnRoles) -> int:
-    return len(_read_partition(part, roles)) if len(part) else 0

@@ -63,22 +63,14 @@ class Reservoir(Record):
         return len(self._index.keys)
 
     @cached_property
-    def tasks(self) -> TaskSet | None:
-        """The sample in order of arrival; None if it is empty."""
-        if not self.batches:
-            return None
+    def sample(self) -> TaskSet:
+        """The sample, which must not be empty, in order of arrival."""
         if self.is_whole:
             return TaskSet.merge(self.batches)
         sampled = [keys < np.uint64(self.limit) for keys in self._index.batch_keys]
         return TaskSet.merge(
             batch[some] for batch, some in zip(self.batches, sampled, strict=True) if some.any()
         )
-
-    @property
-    def sample(self) -> TaskSet:
-        """The sample, which must not be empty."""
-        assert self.tasks is not None
-        return self.tasks
 
     @property
     def is_whole(self) -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
-import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
 
+from .._utils.frames import as_frame
 from .._utils.validation import is_missing
 from .encoding import ColumnEncoding, list_some
 from .reading import first_difference
@@ -71,14 +70,9 @@ class Description:
             notes=_notes(tasks),
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain numbers, strings, lists and dictionaries."""
-        return dict(vars(self))
-
-    def to_frame(self, library: str = "pandas") -> Any:
-        """Return the columns as a dataframe of a library: "pandas", "polars" or "pyarrow"."""
-        data = {name: [column[name] for column in self.columns] for name in _HEADER}
-        return nw.from_dict(data, native_namespace=import_module(library)).to_native()
+    def to_frame(self) -> Any:
+        """Return the columns as a pandas DataFrame, or as a structured array without pandas."""
+        return as_frame({name: [column[name] for column in self.columns] for name in _HEADER})
 
     def _head(self) -> list[str]:
         task = f" ({self.task})" if self.task else ""

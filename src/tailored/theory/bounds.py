@@ -51,9 +51,6 @@ class Bound:
     step: float | None = None
     estimated: dict[str, str] = field(default_factory=dict)
 
-    def __float__(self) -> float:
-        return self.value
-
 
 # --- within a task
 
@@ -74,8 +71,7 @@ def fixed_function(*, tau: Any, W: Any, C: Any, n: float, L: float, probabilitie
 
     ``tau`` are values of the conditioning function, (d, d) or (m, d, d); ``Ran(W(s)) ⊆ Ran(τ(s))``.
     """
-    n, L = check_positive("n", n), check_positive("L", L)
-    W, C, p = _moments(W, C, probabilities)
+    W, C, p, factor = _moments(W, C, probabilities, n, L)
     tau = check_stack("tau", tau, W.shape[-1])
     if len(tau) not in (1, len(p)):
         raise ValueError(f"tau has {len(tau)} values, W and C have {len(p)}: give one for each value of s.")
@@ -85,42 +81,39 @@ def fixed_function(*, tau: Any, W: Any, C: Any, n: float, L: float, probabilitie
     inverses = np.array([power(theta, -1.0) for theta in tau])
     terms = {
         "approximation": 0.5 * _mean_trace(inverses, W, p),
-        "generalization": 2.0 * L**2 / n * _mean_trace(tau, C, p),
+        "generalization": 0.5 * factor**2 * _mean_trace(tau, C, p),
     }
     return Bound(sum(terms.values()), terms)
 
 
 def conditional_optimum(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
     """``2L/√n · E_s ‖W(s)^½ C(s)^½‖_*``: excess risk of the best τ in hindsight (Prop. oracle_function)."""
-    n, L = check_positive("n", n), check_positive("L", L)
-    W, C, p = _moments(W, C, probabilities)
+    W, C, p, factor = _moments(W, C, probabilities, n, L)
     for one_W, one_C in zip(W, C, strict=True):
         check_range(one_W, one_C, ("W", "C"), "Cor. conditional-covariance-ranges")
     mean = sum(q * trace_norm(a, b) for q, a, b in zip(p, W, C, strict=True))
-    return Bound(float(2.0 * L * mean / np.sqrt(n)))
+    return Bound(float(factor * mean))
 
 
 def unconditional_optimum(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
     """``2L/√n · ‖W_ρ^½ C_ρ^½‖_*``: excess risk of the best single θ (Eq. optimal_unconditional_bound)."""
-    W, C, p = _moments(W, C, probabilities)
+    W, C, p, _ = _moments(W, C, probabilities, n, L)
     return conditional_optimum(W=np.tensordot(p, W, 1), C=np.tensordot(p, C, 1), n=n, L=L)
 
 
 def independent_learning(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
     """``2L/√n · ‖W_ρ^½‖_F ‖C_ρ^½‖_F``: the best multiple of the identity, no transfer between tasks."""
-    n, L = check_positive("n", n), check_positive("L", L)
-    W, C, p = _moments(W, C, probabilities)
+    W, C, p, factor = _moments(W, C, probabilities, n, L)
     W, C = np.tensordot(p, W, 1), np.tensordot(p, C, 1)
-    return Bound(float(2.0 * L / np.sqrt(n) * np.sqrt(np.trace(W) * np.trace(C))))
+    return Bound(float(factor * np.sqrt(np.trace(W) * np.trace(C))))
 
 
 def trace_constrained_oracle(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
     """``2L/√n · ‖W_ρ^½‖_* ‖C_ρ^½‖_∞``: the previous literature's oracle at its best regularisation."""
-    n, L = check_positive("n", n), check_positive("L", L)
-    W, C, p = _moments(W, C, probabilities)
+    W, C, p, factor = _moments(W, C, probabilities, n, L)
     W, C = np.tensordot(p, W, 1), np.tensordot(p, C, 1)
     largest = max(float(np.linalg.eigvalsh(C)[-1]), 0.0)
-    return Bound(float(2.0 * L / np.sqrt(n) * np.trace(power(W, 0.5)) * np.sqrt(largest)))
+    return Bound(float(factor * np.trace(power(W, 0.5)) * np.sqrt(largest)))
 
 
 def previous_optimum(*, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
@@ -218,15 +211,16 @@ BOUNDS: dict[str, Callable[..., Bound]] = {
 # --- sums over the side information
 
 
-def _moments(W: Any, C: Any, probabilities: Any) -> tuple[Array, Array, Array]:
-    """Stacks of the same length; a single matrix is the same for every value of s."""
+def _moments(W: Any, C: Any, probabilities: Any, n: float, L: float) -> tuple[Array, Array, Array, float]:
+    """Stacks of the same length, probabilities and 2L/√n; a single matrix is the same for every value of s."""
+    factor = 2.0 * check_positive("L", L) / np.sqrt(check_positive("n", n))
     W = check_stack("W", W)
     C = check_stack("C", C, W.shape[-1])
     m = max(len(W), len(C))
     if {len(W), len(C)} - {1, m}:
         raise ValueError(f"W and C must be stacks of the same length; got {len(W)} and {len(C)} matrices.")
     shape = (m, *W.shape[1:])
-    return np.broadcast_to(W, shape), np.broadcast_to(C, shape), check_probabilities(probabilities, m)
+    return np.broadcast_to(W, shape), np.broadcast_to(C, shape), check_probabilities(probabilities, m), factor
 
 
 def _mean_trace(A: Array, B: Array, p: Array) -> float:

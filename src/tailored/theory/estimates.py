@@ -63,8 +63,7 @@ class Quantities:
     @property
     def theta(self) -> Array:
         """The unconditional oracle, (d, d)."""
-        W, C = (np.tensordot(self.probabilities, stack, 1) for stack in (self.W, self.C))
-        return oracle_representation(W, C, self.n, self.L)
+        return np.asarray(self.unconditional().tau[0])
 
     @property
     def distance(self) -> float:
@@ -78,7 +77,7 @@ class Quantities:
         """The same environment without side information."""
         W, C = (np.tensordot(self.probabilities, stack, 1)[None] for stack in (self.W, self.C))
         estimated = {name: how for name, how in self.estimated.items() if name not in ("K", "probabilities")}
-        return Quantities(W, C, np.ones(1), self.n, self.T, self.L, self.R, 0.0, self.initial, estimated)
+        return replace(self, W=W, C=C, probabilities=np.ones(1), K=0.0, estimated=estimated)
 
     def provenance(self, names: set[str]) -> dict[str, str]:
         """How the estimates among ``names`` were made, derived quantities included."""
