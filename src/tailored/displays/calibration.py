@@ -117,7 +117,7 @@ class CalibrationDisplay(ModelDisplay):
         random_state : int, default=0
             Seed of the bootstrap.
         """
-        y, p = np.asarray(y_true, dtype=float), np.asarray(y_prob, dtype=float)
+        y, p = (np.asarray(values, dtype=float) for values in (y_true, y_prob))
         valid = y.ndim == 1 and y.shape == p.shape and len(y) > 0
         if not valid or not np.isin(y, (0, 1)).all() or not ((p >= 0) & (p <= 1)).all():
             raise ValueError("y_true, y_prob: expected targets 0 and 1, and a probability for each")
@@ -126,10 +126,9 @@ class CalibrationDisplay(ModelDisplay):
         tasks = np.arange(len(y)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
         n_tasks, n_used = int(tasks.max()) + 1, int(bins.max()) + 1
         # Sums of each task and bin are enough for a bootstrap of whole tasks.
-        cells = tasks * n_used + bins
-        rows, events = (
-            np.bincount(cells, each, n_tasks * n_used).reshape(n_tasks, n_used) for each in (None, y)
-        )
+        shape = n_tasks, n_used
+        cells = np.ravel_multi_index((tasks, bins), shape)
+        rows, events = (np.bincount(cells, each, n_tasks * n_used).reshape(shape) for each in (None, y))
         rng = np.random.default_rng(random_state)
         draws = (rng.multinomial(n_tasks, np.full(n_tasks, 1.0 / n_tasks)) for _ in range(N_BOOTSTRAP))
         with np.errstate(invalid="ignore"):
@@ -145,11 +144,9 @@ class CalibrationDisplay(ModelDisplay):
         bars = [self.prob_true - low, high - self.prob_true]
         style: Any = {"color": PALETTE[0], "marker": "o", "markersize": 5, "capsize": 2}
         ax.errorbar(self.prob_pred, self.prob_true, bars, label="observed, ± 2 standard errors", **style)
-        top = float(max(self.prob_pred.max(), high.max()))
-        bottom = float(min(self.prob_pred.min(), low.min()))
-        margin = 0.04 * (top - bottom) + 0.01
-        for limits in (ax.set_xlim, ax.set_ylim):
-            limits(max(bottom - margin, -0.02), min(top + margin, 1.02))
+        ends = np.concatenate([self.prob_pred, low, high])
+        limits = max(float(ends.min()) - 0.03, -0.02), min(float(ends.max()) + 0.03, 1.02)
+        ax.set(xlim=limits, ylim=limits)
         ax.set_xlabel(f"predicted probability of {shortened(self.label)}")
         ax.set_ylabel("observed frequency")
         ax.legend(loc="upper left", **LEGEND)

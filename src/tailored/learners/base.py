@@ -65,6 +65,9 @@ from .task_regressor import TaskRegressor
 
 Array = NDArray[np.float64]
 
+#: Smallest size of targets in the user's units.
+SMALLEST_TARGET = 1e-150
+
 #: Largest number of entries of posterior covariances that are stored for the training tasks.
 MAX_COVARIANCES = 4_000_000
 
@@ -284,6 +287,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
         elif self._in_user_units:
             Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
+            if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
+                raise ValueError(
+                    f"y: all targets are below {SMALLEST_TARGET:g}, and their squares are zero; rescale them"
+                )
         if reset:
             if not len(tasks.y):
                 raise ValueError("X: none of the tasks has a row; pass tasks with rows")

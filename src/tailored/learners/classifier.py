@@ -228,7 +228,8 @@ class EmpiricalBayesClassifier(_Classifier):
             refuse_masked("y", y)
             labels = column_or_1d(y, warn=True)
             assert_all_finite(labels, input_name="y")
-            check_classification_targets(labels)
+            with np.errstate(invalid="ignore"):  # it casts any number to an integer
+                check_classification_targets(labels)
             classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             only = name_some(native(classes))
@@ -323,6 +324,8 @@ class EmpiricalBayesClassifier(_Classifier):
         sampling = SupportSampling.of(given, self.order if order is None else order)
         options = {"random_state": self.random_state, "shuffle": not sampling.in_order}
         support, query = tasks.support_query(sampling.typical, **options)
+        if not len(query.y):
+            raise ValueError("X: there are no query rows to score; pass tasks with more rows")
         return float(np.mean(self._predict_task_set(query, support).argmax(axis=1) == query.y))
 
     def _of_two_classes(self, method: str) -> EmpiricalBayesLearner:
