@@ -82,7 +82,7 @@ def test_arrays_and_task_set_are_the_same_input(learner, tasks):
     X, y, groups = long_form(tasks)
     a = clone(learner).fit(tasks)
     b = clone(learner).fit(X, y, groups=groups)
-    np.testing.assert_array_equal(a.conditioning_.C, b.conditioning_.C)
+    np.testing.assert_array_equal(a.task_weights_, b.task_weights_)
     np.testing.assert_array_equal(a.predict(X, groups=groups), b.predict(X, groups=groups))
 
 

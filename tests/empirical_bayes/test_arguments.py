@@ -18,7 +18,6 @@ from tailored.solvers import LBFGS, PAPER_STEP_SIZES, ProjectedSGD
 def test_the_paper_is_one_call_away(clusters):
     solver = ProjectedSGD(step_sizes=(0.1, 1.0), step_ratios=(1.0,))
     learner = ConditionalLearner.paper(solver=solver).fit(clusters)
-    assert learner.prior_.size_exponent == 0
     assert learner.prior_.loss == learner.loss_
     tried = {(entry["step_C"], entry["step_H"], entry["scale"]) for entry in learner.search_results_}
     assert tried == {(0.1, 0.1, 1.0), (1.0, 1.0, 1.0)}
@@ -95,7 +94,6 @@ def test_arguments_of_the_objective_are_honoured(name, clusters):
     given = ConditionalLearner(**{"fit_intercept": False, **options, name: OBJECTIVE_ARGUMENTS[name]}).fit(
         clusters
     )
-    assert plain.prior_.size_exponent == given.prior_.size_exponent == 0
     assert plain.prior_.loss == given.prior_.loss == Absolute()
     for learner in (plain, given):
         assert not hasattr(learner, "structure_")
@@ -135,7 +133,6 @@ def test_rank_does_not_change_the_algorithm(rank, clusters):
     solver = ProjectedSGD(step_sizes=(0.3,))
     default = ConditionalLearner("mean", solver=solver, fit_intercept=False).fit(clusters)
     learner = ConditionalLearner("mean", solver=solver, rank=rank, fit_intercept=False).fit(clusters)
-    assert learner.prior_.size_exponent == 0
     assert learner.prior_.loss == Absolute()
     fields_of = [{key for key in entry if key != "error"} for entry in learner.search_results_]
     assert fields_of == [{key for key in entry if key != "error"} for entry in default.search_results_]

@@ -1,51 +1,37 @@
-"""EmpiricalBayesLearner: the paper's form, posterior means, sizes of tasks."""
+"""EmpiricalBayesLearner: representations, posterior means, sizes of tasks."""
 
 import numpy as np
 import pytest
 
 from bayes_samples import weights_of
-from tailored import EmpiricalBayesLearner, TaskSet, UnconditionalLearner
-from tailored.datasets import make_clusters
+from tailored import TaskSet, UnconditionalLearner
 from tailored.gaussian.mixture import Want
 from tailored.gaussian.moments import Moments
 from tailored.losses import Squared
 from tailored.priors.mixture import MeanShift, interpolation
-from tailored.representation.blocks import BlockDiagonal
-from tailored.representation.dense import Constant
 from tailored.solvers import ProjectedSGD
 from tailored.within import solving
 
-# ---------------------------------------------------------------- the paper's form
+# ---------------------------------------------------------------- representations
 
 
 def test_representation_is_the_mixtures_second_moment(clusters, mixture):
-    """τ(s) = (I ⊗ φᵀ) H (I ⊗ φ), with an explicit Kronecker product, is Σ r_k W_k / σ²."""
-    feature_map, conditioning = mixture.feature_map_, mixture.conditioning_
-    assert isinstance(conditioning, BlockDiagonal)
+    """τ(s) is Σ r_k W_k / σ², in the user's units and times the number of rows."""
     model, units = mixture.prior_.mixture, mixture.prior_.scaling
-    H = conditioning.dense_H()
     for t in range(3):
         task = clusters[t]
         one = TaskSet.from_tasks([(task.X, task.y)])
-        phi = feature_map.transform(one)[0]
         r = Moments.of(one, units).posterior(model).shares[0]
-        np.testing.assert_allclose(phi[:3] ** 2, r, atol=1e-12)
-        expected = np.tensordot(r, model.covariances / model.noise, 1)
-        kronecker = np.kron(np.eye(7), phi[None]) @ H @ np.kron(np.eye(7), phi[:, None])
-        scale = np.abs(expected).max()
-        np.testing.assert_allclose(kronecker, expected, atol=1e-10 * scale)
-        np.testing.assert_allclose(conditioning(phi), expected, atol=1e-10 * scale)
-        # what the user sees is in the user's units
-        expected = 20 * units.raw_representation(expected)
+        expected = 20 * units.raw_representation(np.tensordot(r, model.covariances / model.noise, 1))
         found = mixture.representation(task.X, task.y)
         np.testing.assert_allclose(found, expected, atol=1e-8 * np.abs(expected).max())
 
 
 def test_adapted_weights_are_posterior_means(clusters, mixture):
     """Of the Gaussian with the task's own τ(s) and b(s), and so of the mixture itself."""
-    phis, units = mixture.feature_map_.transform(clusters), mixture.prior_.scaling
+    prior, units = mixture.prior_, mixture.prior_.scaling
     statistics = Moments.of(clusters, units)
-    tau, b = mixture.conditioning_.evaluate(phis), mixture.bias_.evaluate(phis)
+    tau, b = prior.representation(clusters), prior.mean(clusters)
     right = b + np.einsum("tij,tj->ti", tau, statistics.cross)
     expected = np.linalg.solve(np.eye(b.shape[1]) + tau @ statistics.gram, right[:, :, None])[:, :, 0]
     found = mixture.adapt_many(clusters).weights_
@@ -72,14 +58,6 @@ def test_adapt_many_is_adapt_for_each(which, clusters, mixture, skewed):
         np.testing.assert_allclose(solution.coef + model.bias_, row, atol=1e-6)
 
 
-def test_one_component_is_a_constant():
-    tasks = make_clusters(65, n_clusters=1, n_rows=12, n_features=4, rank=2, random_state=0)
-    # One draw of folds in eight chooses more components, with the same error, in whichever order tasks come.
-    learner = EmpiricalBayesLearner(random_state=1).fit(tasks)
-    assert learner.n_components_ == 1
-    assert isinstance(learner.conditioning_, Constant)
-
-
 # ---------------------------------------------------------------- sizes
 
 
@@ -88,9 +66,9 @@ def test_sizes_rule(skewed):
     tasks, bayes = skewed
     assert bayes.n_components_ == 1  # so that τ does not depend on the rows
     paper = UnconditionalLearner(solver=ProjectedSGD(0.5), fit_intercept=False).fit(tasks)
-    assert paper.prior_.size_exponent == 0
     X, y = tasks[0].X, tasks[0].y
-    C = bayes.prior_.scaling.raw_representation(bayes.conditioning_.C)
+    model = bayes.prior_.model
+    C = bayes.prior_.scaling.raw_representation(model.covariances[0] / model.noise)
     for n in (1, 2, 12):
         np.testing.assert_allclose(bayes.representation(X[:n], y[:n]), n * C)
         np.testing.assert_allclose(paper.representation(X[:n], y[:n]), paper.conditioning_.C)
@@ -104,7 +82,7 @@ def test_sizes_rule(skewed):
 def test_without_rows_the_prior_mean_predicts(skewed):
     _, learner = skewed
     empty = TaskSet.from_tasks([(np.empty((0, 4)), np.empty(0))])
-    expected = learner.prior_.scaling.raw_weights(learner.bias_(learner.feature_map_.transform(empty)[0]))
+    expected = learner.prior_.scaling.raw_weights(np.array(learner.prior_.mean(empty)[0]))
     np.testing.assert_allclose(weights_of(learner.adapt()), expected)
     np.testing.assert_allclose(learner.adapt_many(empty).weights_[0], expected)
     np.testing.assert_allclose(learner.adapt().coef_, np.ones(4), atol=0.6)

@@ -83,7 +83,7 @@ def test_what_was_learned_is_one_record(few_steps, mixture):
     """The views cannot be set, the record cannot be changed, and another one is made by `replace`."""
     prior = mixture.prior_
     assert mixture.calibration_ is prior.calibration
-    for name in ("conditioning_", "bias_", "feature_map_", "clip_", "calibration_"):
+    for name in ("clip_", "calibration_"):
         with pytest.raises(AttributeError):
             setattr(mixture, name, None)
     with pytest.raises(FrozenInstanceError):

@@ -58,7 +58,6 @@ def test_where_there_is_nothing_to_condition_on_it_keeps_to_its_start(objective)
     # and that is the error of what was returned, not of something that was met on the way
     support, query = learner._stream.pool.tasks()
     assert learner.task_errors(support, query).mean() == pytest.approx(learner.validation_error_, rel=1e-9)
-    assert learner.prior_.size_exponent == 0
 
 
 def test_results_follow_from_random_state_alone(clusters, monkeypatch):

@@ -51,6 +51,6 @@ def test_what_a_user_holds_is_a_snapshot(clusters, learner):
     assert np.abs(learner.representation(clusters) - tau).max() > 1e-9
     with pytest.raises(FrozenInstanceError):
         prior.clip = (0.0, 1.0)
-    for name in ("conditioning_", "bias_", "feature_map_", "clip_", "calibration_"):
+    for name in ("clip_", "calibration_"):
         with pytest.raises(AttributeError):
             setattr(learner, name, None)

@@ -23,7 +23,6 @@ from tailored.learners.task_regressor import TaskRegressor
 from tailored.priors.base import adapt_tasks, predict_blocks
 from tailored.priors.intervals import Calibration
 from tailored.priors.mixture import MeanShift, MixturePrior, interpolation
-from tailored.representation.blocks import BlockDiagonal
 from tailored.tasks.rows import Scaling
 
 D, Q = 6, 2
@@ -156,18 +155,15 @@ def test_posterior_is_that_of_gaussian_algebra(n_components, n_shifts, side, fit
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("side", [None, "both"])
 @pytest.mark.parametrize(("n_components", "n_shifts"), [(1, 2), (3, 0), (3, 2)])
-def test_the_paper_form_gives_the_same_weights(n_components, n_shifts, side, fit_intercept):
-    """The certified within-task solver under τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C and b(s) = Bφ."""
+def test_weights_are_those_of_the_representation_and_the_mean(n_components, n_shifts, side, fit_intercept):
+    """The minimiser of the within-task objective under τ(s) and b(s), from dense algebra."""
     prior = made_prior(n_components, n_shifts, side, fit_intercept)
     tasks = some_tasks(3, [0, 1, 4, 30])
-    paper = prior.paper_form()
-    close(paper.posterior(tasks, covariances=False).weights, prior.posterior(tasks).weights, 1e-6)
-    if n_components > 1:
-        assert isinstance(paper.conditioning, BlockDiagonal)
-        phis = paper.features(tasks)
-        H, d = paper.conditioning.dense_H(), prior.n_weights
-        for phi, tau in zip(phis, prior.representation(tasks), strict=True):
-            close(np.kron(np.eye(d), phi[None]) @ H @ np.kron(np.eye(d), phi[:, None]), tau)
+    taus, means = prior.representation(tasks), prior.mean(tasks)
+    for t, found in enumerate(prior.posterior(tasks).weights):
+        X, y = prior.scaling.dense(tasks[t].X), prior.scaling.targets(tasks[t].y)
+        gain = taus[t] @ X.T @ np.linalg.inv(X @ taus[t] @ X.T + np.eye(len(y)))
+        close(found, prior.scaling.raw_weights(means[t] + gain @ (y - X @ means[t])), 1e-6)
 
 
 def test_sparse_rows_threads_and_other_tasks_change_nothing(monkeypatch):
@@ -232,8 +228,7 @@ def test_adapt_is_adapt_many(name, learners):
         model = learner.adapt(X, y, side_info=s) if n else learner.adapt(side_info=s)
         weights = np.append(model.coef_, model.intercept_) if learner.fit_intercept else model.coef_
         np.testing.assert_allclose(weights, learner.adapt_many(task).weights_[0], rtol=1e-9, atol=1e-10)
-        theta = learner.conditioning_.evaluate(learner.feature_map_.transform(task))[0]
-        theta = learner.prior_.scaling.raw_representation(max(n, 1) * theta)
+        theta = max(n, 1) * learner.prior_.representation(task, raw=True)[0]
         np.testing.assert_allclose(model.representation_, theta, rtol=1e-9, atol=1e-10 * np.abs(theta).max())
 
 

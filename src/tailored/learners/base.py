@@ -27,13 +27,10 @@ from .._utils.validation import (
     name_some,
     outside,
 )
-from ..feature_maps import FeatureMap
 from ..files.format import save
 from ..losses import Loss, MarginLoss, get_loss
 from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict, predict_blocks
 from ..priors.intervals import Calibration, calibrate
-from ..representation.base import Conditioning
-from ..representation.bias import Bias
 from ..sources.cuda.tensors import TensorTasks, check_device, is_tensor
 from ..summaries.building import build_summary
 from ..summaries.effects import effects_frame
@@ -79,8 +76,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     ----------
     prior_ : Prior
         The learned prior.  ``clip_`` and ``calibration_`` are parts of it.
-    conditioning_, bias_, feature_map_
-        (H, C), (B, b₀) and Φ of the prior in the form of the paper.
     loss_ : Loss
         Loss of `task_errors` and of the selection on held-out tasks.
     task_labels_ : array (T,)
@@ -145,21 +140,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         # From a single task a meta-learner learns nothing but the identity.
         tags.regressor_tags.poor_score = True
         return tags
-
-    @property
-    def conditioning_(self) -> Conditioning:
-        """(H, C) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``."""
-        return self.prior_.paper_form().conditioning
-
-    @property
-    def bias_(self) -> Bias:
-        """(B, b₀) of the prior mean ``b(s) = Bφ + b₀``."""
-        return self.prior_.paper_form().bias
-
-    @property
-    def feature_map_(self) -> FeatureMap | None:
-        """Φ; None where the prior does not depend on the task."""
-        return self.prior_.paper_form().feature_map
 
     @property
     def task_weights_(self) -> Array:

@@ -50,7 +50,7 @@ class EmpiricalBayesLearner(MetaLearner):
     """Learn a prior for the coefficients of each task by empirical Bayes: the learner to start with.
 
     It fits a mixture of linear mixed models to all tasks by EM.  A shift of the prior mean is then learned on query rows.
-    The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``, in the form of the paper (`Prior.paper_form`).
+    The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.
     With hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.  The model structure is
     selected on held-out tasks; the candidates include one representation for all tasks, and independent tasks.
 

@@ -47,6 +47,22 @@ class PaperLearner(MetaLearner):
     max_iter: int = 1000
     n_jobs: int | None = None
     random_state: Any = 0
+    prior_: RepresentationPrior = field(init=False)
+
+    @property
+    def conditioning_(self) -> Conditioning:
+        """(H, C) of ``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C``."""
+        return self.prior_.conditioning
+
+    @property
+    def bias_(self) -> Bias:
+        """(B, b₀) of the prior mean ``b(s) = Bφ + b₀``."""
+        return self.prior_.bias
+
+    @property
+    def feature_map_(self) -> FeatureMap | None:
+        """Φ; None where the prior does not depend on the task."""
+        return self.prior_.feature_map
 
     def _check_within(self) -> None:
         """Check the arguments of the within-task algorithm."""

@@ -275,10 +275,6 @@ class Prior(Record, ABC):
         """Return b(s), (T, d), of residual tasks in the scaling of the prior."""
 
     @abstractmethod
-    def paper_form(self) -> Any:
-        """Return the same prior as a `RepresentationPrior`, for display and tests."""
-
-    @abstractmethod
     def certificate(self, support: Support) -> tuple[float, int]:
         """Return a bound on the distance of one task's objective from its minimum (scaled), and the iterations."""
 

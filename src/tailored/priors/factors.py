@@ -11,10 +11,8 @@ from .._utils.validation import check_shape
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.factors import FactorRows, Factors, posterior, row_variances, scaled_rows
 from ..gaussian.mixture import Want
-from ..representation.blocks import LowRank
 from ..tasks.task_set import TaskSet
 from .base import Array, Index, Posterior, Prior, Support
-from .representation import RepresentationPrior
 
 #: Largest number of columns for which all of τ is formed.
 MAX_COLUMNS = 1000
@@ -84,12 +82,3 @@ class FactorPrior(Prior):
 
     def certificate(self, support: Support) -> tuple[float, int]:
         return 0.0, 0
-
-    def paper_form(self) -> RepresentationPrior:
-        return RepresentationPrior.of_gaussian(
-            self, LowRank(self.model.factors, self.model.diagonal, self.n_weights)
-        )
-
-    def shares(self, tasks: TaskSet) -> Array:
-        """Return responsibilities (T, 0): there are no components."""
-        return np.zeros((len(tasks), 0))

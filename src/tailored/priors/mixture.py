@@ -19,7 +19,6 @@ from ..gaussian.moments import Moments, influence
 from ..gaussian.rows import Tasks, statistics_of
 from ..tasks.task_set import TaskSet
 from .base import Array, Posterior, Prior, ReducedRows, Support
-from .representation import RepresentationPrior
 
 #: More support rows than this, in numbers of columns, are replaced by a triangle with the same second moments.
 MOST_ROWS = 8
@@ -236,9 +235,6 @@ class MixturePrior(Prior):
 
     def mean_at_centre(self) -> Array:
         return np.array(self.model.moments()[0])
-
-    def paper_form(self) -> RepresentationPrior:
-        return RepresentationPrior.of_gaussian(self, self.model.covariances / self.unit)
 
 
 def _times(matrices: Array, vectors: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,9 @@ from .._utils.algebra import solve as solve_systems
 from .._utils.validation import check_choice, check_int, check_positive, check_shape, native
 from ..feature_maps import FeatureMap
 from ..feature_maps.base import check_features
-from ..losses import Absolute, Loss, Squared
+from ..losses import Absolute, Loss
 from ..representation.base import Conditioning
 from ..representation.bias import Bias
-from ..representation.blocks import BlockDiagonal
-from ..representation.dense import Constant
 from ..tasks.rows import BATCH_FLOATS, Rows, predictions
 from ..tasks.task_set import TaskSet
 from ..within import solving
@@ -32,9 +30,7 @@ Labels = Sequence[Any] | NDArray[Any]
 class RepresentationPrior(Prior):
     """``τ(s) = (I ⊗ φᵀ) H (I ⊗ φ) + C`` and ``b(s) = Bφ + b₀`` for features φ = Φ(s).
 
-    A task with n rows is solved under ``θ = n^p τ(s)`` with prior mean b(s).  The paper has p = 0.  The form of a Gaussian
-    prior (`Prior.paper_form`) has p = 1, because the within-task objective is a mean over rows.  Loss and within-task
-    algorithm are those of `TaskRegressor`.
+    A task is solved under ``θ = τ(s)`` with prior mean b(s).  Loss and within-task algorithm are those of `TaskRegressor`.
     """
 
     conditioning: Conditioning  # τ as a function of φ
@@ -44,7 +40,6 @@ class RepresentationPrior(Prior):
     inner: str = "exact"
     tol: float = 1e-8
     max_iter: int = 1000
-    size_exponent: int = 0  # p
 
     block_floats = BATCH_FLOATS
     parallel_blocks = False
@@ -68,33 +63,6 @@ class RepresentationPrior(Prior):
         check_choice("inner", self.inner, solving.WITHIN)
         check_positive("tol", self.tol)
         check_int("max_iter", self.max_iter)
-        if self.size_exponent not in (0, 1):
-            raise ValueError("size_exponent: must be 0 or 1")
-
-    @classmethod
-    def of_gaussian(cls, prior: Prior, tau: Array | Conditioning) -> RepresentationPrior:
-        """Return a Gaussian prior in the form of the paper.
-
-        ``tau`` are the τ_k (K, d, d) of a mixture, or τ itself.  ``φ = (√r, b(s))``, H is block diagonal on √r and
-        ``B = (0 | I)``; with one component H = 0 and C = τ.
-        """
-        d = prior.n_weights
-        K = len(tau) if isinstance(tau, np.ndarray) and len(tau) > 1 else 0
-        if isinstance(tau, Conditioning):
-            conditioning = tau
-        elif K:
-            conditioning = BlockDiagonal(tau, K + d)
-        else:
-            conditioning = Constant(tau[0], d)
-        return cls(
-            **{each.name: getattr(prior, each.name) for each in fields(Prior)},
-            conditioning=conditioning,
-            bias=Bias("conditional", np.zeros(d), np.hstack([np.zeros((d, K)), np.eye(d)])),
-            # The tasks that features are computed from have residuals as targets already.
-            feature_map=PriorFeatures(replace(prior, regressor=None)),
-            loss=Squared(),
-            size_exponent=1,
-        )
 
     @property
     def task_settings(self) -> dict[str, Any]:
@@ -105,7 +73,7 @@ class RepresentationPrior(Prior):
         return self.feature_map is not None and self.feature_map.needs_side_info
 
     def size_factors(self, sizes: NDArray[np.int64]) -> Array:
-        return np.maximum(sizes, 1).astype(float) ** self.size_exponent
+        return np.ones(len(sizes))
 
     def features(self, tasks: TaskSet) -> Array:
         """Return φ of residual tasks, (T, k)."""
@@ -122,29 +90,23 @@ class RepresentationPrior(Prior):
     def mean_at_centre(self) -> Array | None:
         return None if self.bias.conditional else np.array(self.bias.constant)
 
-    def paper_form(self) -> RepresentationPrior:
-        return self
-
     def _solve(self, tasks: TaskSet, covariances: bool, n_jobs: int | None) -> tuple[Array, Array]:
         rows, phis = self.scaling.rows(tasks), self.features(tasks)
         weights = self.solve(rows, phis, n_jobs, tasks.labels)
         if not covariances:
             return weights, np.zeros((0, 0, 0))
-        thetas = self.conditioning.evaluate(phis) * self.size_factors(tasks.sizes)[:, None, None]
         dense = Rows(self.scaling.dense(tasks.X), rows.y, rows.offsets)
-        return weights, _covariances(dense, thetas)
+        return weights, _covariances(dense, self.conditioning.evaluate(phis))
 
     def solve(
         self, rows: Rows, phis: Array, n_jobs: int | None = None, labels: Labels | None = None
     ) -> Array:
         """Return weights (T, d) of scaled rows with the given features, by the within-task algorithm."""
         means = self.bias.evaluate(phis) if self.bias.moves else None
-        factors = self.size_factors(rows.sizes)
         if not rows.is_sparse:
-            thetas = self.conditioning.evaluate(phis)
             solution = solving.solve_many(
                 *rows,
-                thetas * factors[:, None, None] if self.size_exponent else thetas,
+                self.conditioning.evaluate(phis),
                 offset=None if means is None else predictions(rows, means),
                 n_jobs=n_jobs,
                 labels=labels,
@@ -158,11 +120,11 @@ class RepresentationPrior(Prior):
             if len(one.y):
                 one = one.compressed(columns)
                 offset = None if means is None else one.X @ means[t, columns]
-                theta = factors[t] * self.conditioning(phis[t], columns)
+                theta = self.conditioning(phis[t], columns)
                 label = None if names is None else names[t]
                 solved = solving.solve(one.X, one.y, theta, offset=offset, label=label, **self.task_settings)
                 direction = _dual_direction(solved, one.X, self.inner)
-                out[t] = factors[t] * self.conditioning.multiply(phis[t], columns, direction)
+                out[t] = self.conditioning.multiply(phis[t], columns, direction)
                 # For large columns the product above keeps rounding only.
                 out[t, columns] = solved.coef
             if means is not None:
@@ -174,29 +136,12 @@ class RepresentationPrior(Prior):
         task = self.residual_tasks(support)
         X, y = self.scaling.dense(task.X), self.scaling.targets(task.y)
         phi = self.features(task)[0]
-        theta = self.conditioning(phi) * self.size_factors(task.sizes)[0]
         with warnings.catch_warnings():
             # The first solution has warned.
             warnings.simplefilter("ignore", ConvergenceWarning)
             offset = X @ self.bias(phi) if self.bias.moves else None
-            solution = solving.solve(X, y, theta, offset=offset, **self.task_settings)
+            solution = solving.solve(X, y, self.conditioning(phi), offset=offset, **self.task_settings)
         return solution.gap, solution.n_iter
-
-
-class PriorFeatures(FeatureMap):
-    """Features of a `MixturePrior` or `FactorPrior` in the form of the paper: φ = (√r, b(s)), or b(s) for one component."""
-
-    def __init__(self, prior: Any) -> None:
-        self.prior = prior
-
-    @property
-    def needs_side_info(self) -> bool:  # type: ignore[override]
-        return self.prior.reads_side_info
-
-    def transform(self, tasks: TaskSet) -> Array:
-        """Return φ of each residual task, (T, k)."""
-        shares, mean = self.prior.shares(tasks), self.prior.mean(tasks)
-        return mean if shares.shape[1] < 2 else np.hstack([np.sqrt(shares), mean])
 
 
 def _dual_direction(solution: solving.WithinSolution, X: Array, inner: str) -> Array:

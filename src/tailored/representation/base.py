@@ -5,7 +5,7 @@ Every class of this package stores the pair ``(H, C)`` of the paper's Eq. (featu
     τ(s) = (I_d ⊗ φᵀ) H (I_d ⊗ φ) + C ,    H ⪰ 0 (dk, dk),  C ⪰ 0 (d, d),
 
 in its own way: `Constant` has H = 0, `Dense` stores H, `Factored` an eigenbasis of limited rank, `Exact` every
-direction of an iterate of Algorithm 1, `BlockDiagonal` one block per feature, `LowRank` factors and a diagonal.
+direction of an iterate of Algorithm 1.
 `Dense` is the reference for the others.  The package contains linear algebra only: no tasks and no losses.
 """
 
