@@ -73,12 +73,12 @@ def test_where_it_looks(tmp_path, monkeypatch):
     (tmp_path / "multilevel").mkdir()
     monkeypatch.setenv("TAILORED_DATA", str(tmp_path))
     with pytest.raises(
-        FileNotFoundError, match=r"TAILORED_DATA names .*does not contain Hsb82\.csv.*never downloaded"
+        FileNotFoundError, match=r"Hsb82\.csv was not found: .*not contain it.*never downloaded"
     ):
         load_multilevel("Hsb82")
     (tmp_path / "multilevel" / "Hsb82.csv").write_text(HSB)
     assert load_multilevel("hsb82").origin.endswith("Hsb82.csv")
-    with pytest.raises(FileNotFoundError, match="path= names"):
+    with pytest.raises(FileNotFoundError, match="elsewhere does not contain it"):
         load_multilevel("hsb82", tmp_path / "elsewhere")
 
 

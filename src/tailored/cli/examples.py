@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Rows of a test task to adapt on; the other 40 are predicted.
-SUPPORT_ROWS = 40
+#: Clusters, test tasks, and rows of a test task to adapt on; the other 40 are predicted.
+N_CLUSTERS, N_TEST, SUPPORT_ROWS = 6, 100, 40
 OURS = "EmpiricalBayesLearner"
 
 
@@ -60,19 +60,15 @@ def demo(
         for name, mean, error in result.rows():
             shown.add_row(name, f"{mean:.4f}", f"{error:.4f}")
         console.print(shown)
-        csv, figure = write_demo(result, out)
+        out.mkdir(parents=True, exist_ok=True)
+        csv, figure = out / "demo.csv", out / "demo.png"
+        lines = [f"{name},{mean:.6f},{error:.6f}" for name, mean, error in result.rows()]
+        csv.write_text("\n".join(["method,mean_absolute_error,standard_error", *lines]) + "\n")
+        draw_demo(result).savefig(figure, dpi=150, metadata={"Software": None})
         say(f"figure: {figure}   table: {csv}")
 
 
-def run_demo(
-    *,
-    n_clusters: int = 6,
-    n_train: int = 500,
-    n_test: int = 100,
-    seed: int = 0,
-    n_jobs: int | None = None,
-    announce: Callable[[str], None] = lambda name: None,
-) -> DemoResult:
+def run_demo(*, n_train: int, seed: int, n_jobs: int, announce: Callable[[str], None]) -> DemoResult:
     """Fit the learner and simple methods to synthetic clusters; predict new tasks.
 
     All methods are fitted to `SUPPORT_ROWS` rows of each training task.  Of a test task, they adapt on as many rows and
@@ -84,9 +80,8 @@ def run_demo(
     from ..datasets import make_clusters
     from ..learners.empirical_bayes import EmpiricalBayesLearner
 
-    tasks, truth = make_clusters(
-        n_train + n_test, n_clusters=n_clusters, n_rows=2 * SUPPORT_ROWS, random_state=seed, return_truth=True
-    )
+    options: Any = {"n_clusters": N_CLUSTERS, "n_rows": 2 * SUPPORT_ROWS, "random_state": seed}
+    tasks, truth = make_clusters(n_train + N_TEST, **options, return_truth=True)
     support, query = tasks.support_query(SUPPORT_ROWS, shuffle=False)
     train, test_support, test_query = support[:n_train], support[n_train:], query[n_train:]
     learner = EmpiricalBayesLearner(loss="absolute", n_jobs=n_jobs)
@@ -101,7 +96,7 @@ def run_demo(
     taus = learner.representation(test_support)[:, :-1, :-1]  # without the intercept
     inside = np.einsum("jdr,tde,jer->tj", truth.bases, taus, truth.bases)
     share, clusters = inside / np.trace(taus, axis1=1, axis2=2)[:, None], truth.clusters[n_train:]
-    shares = np.array([share[clusters == i].mean(axis=0) for i in range(n_clusters)])
+    shares = np.array([share[clusters == i].mean(axis=0) for i in range(N_CLUSTERS)])
     return DemoResult(errors, float(np.abs(noise).mean()), shares)
 
 
@@ -131,16 +126,6 @@ def draw_demo(result: DemoResult) -> Any:
     right.set_title("share of τ(s) in each subspace", fontsize=10)
     figure.colorbar(image, ax=right, shrink=0.85)
     return figure
-
-
-def write_demo(result: DemoResult, folder: Path) -> tuple[Path, Path]:
-    """Write the table as ``demo.csv`` and the figure as ``demo.png``; return both paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    csv, figure = folder / "demo.csv", folder / "demo.png"
-    lines = [f"{name},{mean:.6f},{error:.6f}" for name, mean, error in result.rows()]
-    csv.write_text("\n".join(["method,mean_absolute_error,standard_error", *lines]) + "\n")
-    draw_demo(result).savefig(figure, dpi=150, metadata={"Software": None})
-    return csv, figure
 
 
 def datasets() -> None:

@@ -70,10 +70,9 @@ def fetch_lenk(
     ((name, content),) = files.files.items()
     with files.reading(name):
         variables = loadmat(io.BytesIO(content))
-        parts = []
-        for variable, n_rows in (("Traindata", N_TRAIN), ("Testdata", N_TEST)):
-            parts.append(variables[variable].reshape(-1, n_rows, len(CHARACTERISTICS) + 2))
-        rows = np.concatenate(parts, axis=1, dtype=np.float64).reshape(-1, len(CHARACTERISTICS) + 2)
+        width, sizes = len(CHARACTERISTICS) + 2, {"Traindata": N_TRAIN, "Testdata": N_TEST}
+        parts = [variables[name].reshape(-1, n, width) for name, n in sizes.items()]
+        rows = np.concatenate(parts, axis=1, dtype=np.float64).reshape(-1, width)
         if not len(rows) or not (rows[:, 0] == 1).all():
             raise ValueError("the first column should be the constant 1")
         tasks = TaskSet(rows[:, 1:-1], rows[:, -1], np.arange(len(rows)) // (N_TRAIN + N_TEST))

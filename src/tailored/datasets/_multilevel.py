@@ -110,20 +110,17 @@ def load_multilevel(name: str, path: PathLike | None = None) -> Bunch:
 
 
 def _find(layout: MultilevelTable, path: PathLike | None) -> Path:
-    named_by = "path=" if path is not None else DATA_VARIABLE
     given = path if path is not None else os.environ.get(DATA_VARIABLE)
-    advice = (
-        f"Export it from the R package {layout.package} with `Rscript benchmarks/export_multilevel.R FOLDER`, "
-        f"then give path=FOLDER, or set {DATA_VARIABLE} to the folder (a sub-folder {FOLDER} will do as well). "
-        "It is never downloaded."
+    if given:
+        place = Path(given).expanduser()
+        for file in (place, place / layout.file, place / FOLDER / layout.file):
+            if file.is_file():
+                return file
+    raise FileNotFoundError(
+        f"{layout.file} was not found: {f'{place} does not contain it' if given else 'no folder was given'}. Export it "
+        f"from the R package {layout.package} with `Rscript benchmarks/export_multilevel.R FOLDER`, then give path=FOLDER, "
+        f"or set {DATA_VARIABLE} to the folder (a sub-folder {FOLDER} will do as well). It is never downloaded."
     )
-    if not given:
-        raise FileNotFoundError(f"{layout.file} is read from a local folder; no folder was given. {advice}")
-    place = Path(given).expanduser()
-    for file in (place, place / layout.file, place / FOLDER / layout.file):
-        if file.is_file():
-            return file
-    raise FileNotFoundError(f"{named_by} names {place}, which does not contain {layout.file}. {advice}")
 
 
 def _read(layout: MultilevelTable, file: Path) -> dict[str, list[str]]:

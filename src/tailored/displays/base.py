@@ -109,12 +109,10 @@ def names_of(learner: Any) -> list[str]:
 
 def effects_of(learner: Any, tasks: TaskSet, coverage: float = 0.9) -> tuple[Array, Array, Array]:
     """Return the coefficients of tasks and the bounds of their intervals, (T, d) each."""
-    table, d = learner.effects(tasks, coverage=coverage), len(names_of(learner))
-
-    def column(name: str) -> Array:
-        return np.asarray(table[name], dtype=float).reshape(-1, d)
-
-    return column("effect"), column("lower"), column("upper")
+    table, shape = learner.effects(tasks, coverage=coverage), (-1, len(names_of(learner)))
+    columns = (np.asarray(table[name], dtype=float) for name in ("effect", "lower", "upper"))
+    effects, lower, upper = (column.reshape(shape) for column in columns)
+    return effects, lower, upper
 
 
 def fixed_effects(learner: Any) -> Array | None:

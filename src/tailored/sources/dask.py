@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
+from operator import attrgetter, methodcaller
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from .._utils.records import cached_property
 from .._utils.threads import single_threaded_blas
 from ..exceptions import ShardError
 from ..gaussian.mixture import Mixture
-from ..gaussian.moments import Summed, Sums, Totals
+from ..gaussian.moments import Summed, Totals
 from ..gaussian.rows import Tasks
 from ..tasks.task_set import TaskSet
 from .base import Blocks, Reader, Statistics, sum_in_order
@@ -86,18 +87,17 @@ class ClusterStatistics:
     n_features: int
 
     def totals(self) -> Totals:
-        return sum_in_order(fetch(self.client, [self._submit(_totals, shard) for shard in self.shards]))
+        return sum_in_order(
+            fetch(self.client, [self._submit(methodcaller("totals"), shard) for shard in self.shards])
+        )
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
         """Return the sums of an EM step; ``shares`` are futures and stay on the workers."""
         # The model is the result of one task: the scheduler stores it once, and can send it to workers that join later.
         sent = self._submit(_identity, model)
-        if getattr(model, "n_components", 2) == 1:
-            sums = [self._submit(_moments, shard, sent) for shard in self.shards]
-            return Summed(sum_in_order(fetch(self.client, sums)))
         earlier = [None] * len(self.shards) if shares is None else shares
         steps = [self._submit(_step, s, sent, r) for s, r in zip(self.shards, earlier, strict=True)]
-        sums = [self._submit(_sums_of_step, step) for step in steps]
+        sums = [self._submit(attrgetter("sums"), step) for step in steps]
         return Summed(sum_in_order(fetch(self.client, sums)), steps)
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -203,22 +203,10 @@ def _identity(value: Any) -> Any:
     return value
 
 
-def _totals(shard: Tasks) -> Totals:
-    return shard.totals()
-
-
 def _step(shard: Tasks, model: Mixture, earlier: Summed | None) -> Summed:
     # With several threads the order of sums would depend on the number of cores.
     with single_threaded_blas():
         return shard.sums(model, None if earlier is None else earlier.shares)
-
-
-def _moments(shard: Tasks, model: Mixture) -> Sums:
-    return _step(shard, model, None).sums
-
-
-def _sums_of_step(summed: Summed) -> Sums:
-    return summed.sums
 
 
 def _read_partition(part: Any, roles: ColumnRoles) -> TaskSet:

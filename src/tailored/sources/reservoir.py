@@ -25,9 +25,7 @@ class Index(NamedTuple):
 
     keys: Keys  # of the sampled tasks, ascending
     counts: NDArray[np.int64]  # number of values in the rows of each sampled task
-    batch_keys: tuple[
-        Keys, ...
-    ] = ()  # of the tasks in each batch, also of those that are not in the sample any more
+    batch_keys: tuple[Keys, ...] = ()  # of the tasks in each batch, also of dropped ones
 
     def contains(self, keys: Keys) -> NDArray[np.bool_]:
         position = np.searchsorted(self.keys, keys)
@@ -54,9 +52,7 @@ class Reservoir(Record):
     size: int = SAMPLE_TASKS  # largest number of tasks
     numbers: int = SAMPLE_NUMBERS  # largest number of values in their rows
     seed: int = 0  # of the keys
-    batches: tuple[
-        TaskSet, ...
-    ] = ()  # in order of arrival; the first contains at least two thirds of the rows
+    batches: tuple[TaskSet, ...] = ()  # in order of arrival; the first has at least two thirds of the rows
     limit: int = NO_LIMIT  # tasks with this key or a larger one are not in the sample
 
     def __len__(self) -> int:
@@ -116,7 +112,10 @@ class Reservoir(Record):
             index = index._replace(keys=index.keys[:n], counts=index.counts[:n])
         after = replace(self, batches=(*self.batches, batch), limit=limit)
         vars(after)["_index"] = index
-        return _compact(after)
+        first, *later = (len(each.y) for each in after.batches)
+        if later and (2 * sum(later) > first or len(after.batches) > MAX_BATCHES):
+            return replace(after, batches=(after.sample,))
+        return after
 
     def _check(self, batch: TaskSet) -> None:
         """Raise now for a batch that could not be merged later."""
@@ -124,14 +123,6 @@ class Reservoir(Record):
             check_same_columns([self.batches[0], batch])
         if batch.side_info is not None and self.contains(batch).any():
             self.with_earlier_rows(batch)
-
-
-def _compact(reservoir: Reservoir) -> Reservoir:
-    """Merge the batches if the later ones are many, or more than half as large as the first."""
-    first, *later = (len(batch.y) for batch in reservoir.batches)
-    if not later or (2 * sum(later) <= first and len(reservoir.batches) <= MAX_BATCHES):
-        return reservoir
-    return replace(reservoir, batches=(reservoir.sample,))
 
 
 def _counts(tasks: TaskSet) -> NDArray[np.int64]:

@@ -110,9 +110,7 @@ class SupportSampling:
         if self.in_order:
             return _join(tasks, [_first(tasks, counts)])
         rng = np.random.default_rng(seed)
-        task = np.repeat(np.arange(len(tasks)), tasks.sizes)
-        ranks = (_random_ranks(tasks, rng) for _ in range(n_repeats))
-        return _join(tasks, [_episodes(tasks, r < counts[task], r >= counts[task]) for r in ranks])
+        return _join(tasks, [_random(tasks, counts, rng, tasks.sizes) for _ in range(n_repeats)])
 
 
 def rotate(tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
@@ -154,10 +152,11 @@ def _random_ranks(tasks: TaskSet, rng: np.random.Generator) -> NDArray[np.int64]
     return rank
 
 
-def _random(tasks: TaskSet, n_support: NDArray[np.int64], rng: np.random.Generator) -> Episodes:
-    """Return episodes with random support rows, and as many query rows as `SupportSampling.draw` says."""
+def _random(tasks: TaskSet, n_support: Any, rng: np.random.Generator, n_query: Any = None) -> Episodes:
+    """Return episodes with random support rows; by default with as many query rows as `SupportSampling.draw` says."""
     rank, task = _random_ranks(tasks, rng), np.repeat(np.arange(len(tasks)), tasks.sizes)
-    n_query = np.maximum(tasks.sizes // ROTATIONS, LEAST_QUERY)
+    if n_query is None:
+        n_query = np.maximum(tasks.sizes // ROTATIONS, LEAST_QUERY)
     end = (n_support + n_query)[task]
     return _episodes(tasks, rank < n_support[task], (rank >= n_support[task]) & (rank < end))
 
