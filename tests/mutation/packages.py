@@ -34,9 +34,7 @@ PACKAGES = {
         (
             "tests/projected/test_means_in_the_cone.py",
             "tests/representation/test_small_parts.py",
-            "tests/representation/test_blocks.py",
-            "tests/representation/test_low_rank.py",
-            "tests/representation/test_evaluation.py",
+            "tests/representation/test_values.py",
             "tests/representation/test_averages.py",
             "tests/representation/test_steps.py",
             "tests/representation/test_exact.py",

@@ -273,7 +273,8 @@ class EmpiricalBayesLearner(MetaLearner):
         warn_repeated_numbers(before.sample, batch)
         running, shared = before.running, self.prior_.regressor
         if self._stream.is_due or running is None:
-            sample, held_out = self._stream.sample.sample, self._stream.validation.tasks
+            sample, pool = self._stream.sample.sample, self._stream.validation
+            held_out = pool.sample if pool.batches else None
             learned, known = self._learn(sample, held_out, clip, continues=self._stream.is_settled)
             self._store(learned, positions_of(tasks.labels, known.labels), tasks)
             return
