@@ -205,7 +205,7 @@ def mean_error(losses: Array, offsets: NDArray[np.int64]) -> float:
 #: values, all others are lost to rounding.
 LIMIT = 1e15
 #: The same of features of classes and counts, whose linear predictor is an exponent.
-RESPONSE_LIMIT = 1e6
+RESPONSE_LIMIT = 1e4
 #: Columns with a smaller root mean square are not scaled, and larger ones are an error: ratios of two scales and
 #: their squares must be finite.
 LEAST_SCALE, MAX_SCALE = 1e-70, 1e70
