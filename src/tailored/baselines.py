@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,7 @@ LEARNING_RATE, N_DRAWS, HELD_OUT = 0.05, 5, 0.2
 SMALLEST_PROBABILITY = 1e-6
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Baseline(BaseEstimator):
     """Base class: fit on many tasks, predict rows of new ones.
 
@@ -69,14 +70,11 @@ class Baseline(BaseEstimator):
     """
 
     clip: Any = None
-    clip_: tuple[float, float] | None
-    _encoder: SideVector | None = None
-    scaling_: Scaling
+    clip_: tuple[float, float] | None = field(init=False)
+    scaling_: Scaling = field(init=False)
+    _encoder: SideVector | None = field(init=False, default=None)
     #: Whether the method works in the user's units, and not in scaled ones.
-    _in_user_units = True
-
-    def __init__(self, clip: Any = None) -> None:
-        self.clip = clip
+    _in_user_units: ClassVar[bool] = True
 
     def fit(self, tasks: TaskSet) -> Self:
         """Estimate what is shared by all tasks.  The baseline is unchanged if this raises."""
@@ -187,19 +185,16 @@ class TaskMean(LinearBaseline):
         return np.append(np.zeros(X.shape[1]), y.mean() if len(y) else self.mean_)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _SelectedRidge(LinearBaseline):
     """Ridge regression with λ out of ``alphas``, selected on held-out rows of the training tasks.
 
     ``support`` is the fraction of the rows of each training task to fit on while selecting.
     """
 
-    def __init__(
-        self, alphas: Any = RIDGE_ALPHAS, support: float = 0.5, clip: Any = None, random_state: Any = 0
-    ) -> None:
-        self.alphas = alphas
-        self.support = support
-        self.clip = clip
-        self.random_state = random_state
+    alphas: Any = RIDGE_ALPHAS
+    support: float = 0.5
+    random_state: Any = 0
 
 
 class RidgePerTask(_SelectedRidge):
@@ -254,6 +249,7 @@ class PooledRidge(_SelectedRidge):
         return np.append(self.coef_, self.intercept_ + offset)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MixedModel(LinearBaseline):
     """The linear mixed model with random slopes of full covariance, fitted by EM.
 
@@ -275,21 +271,11 @@ class MixedModel(LinearBaseline):
     The fitted ``mean_`` is b, ``covariance_`` is W and ``noise_`` is σ²; an intercept is the last of the weights.
     """
 
-    _in_user_units = False
-
-    def __init__(
-        self,
-        fit_intercept: bool = True,
-        max_iter: int = 300,
-        tol: float = 1e-7,
-        clip: Any = None,
-        use_side_info: bool = True,
-    ) -> None:
-        self.fit_intercept = fit_intercept
-        self.max_iter = max_iter
-        self.tol = tol
-        self.clip = clip
-        self.use_side_info = use_side_info
+    fit_intercept: bool = True
+    max_iter: int = 300
+    tol: float = 1e-7
+    use_side_info: bool = True
+    _in_user_units: ClassVar[bool] = False
 
     def _fit(self, tasks: TaskSet) -> None:
         units = Scaling.of(tasks, self.fit_intercept, centre=True)
@@ -366,6 +352,7 @@ def _fixed_effects(statistics: Tasks, model: Mixture, rows: NDArray[np.intp]) ->
     return np.linalg.lstsq(normal, right, rcond=1e-10)[0][d:].reshape(len(rows), -1)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PooledBoosting(Baseline):
     """Gradient boosting on the rows of all tasks.
 
@@ -375,10 +362,8 @@ class PooledBoosting(Baseline):
     selected on held-out tasks.
     """
 
-    def __init__(self, max_iter: int = 300, clip: Any = None, random_state: Any = 0) -> None:
-        self.max_iter = max_iter
-        self.clip = clip
-        self.random_state = random_state
+    max_iter: int = 300
+    random_state: Any = 0
 
     def _fit(self, tasks: TaskSet) -> None:
         self._fit_side(tasks)

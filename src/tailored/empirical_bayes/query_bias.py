@@ -181,7 +181,7 @@ class FittedShifts:
     results: list[dict[str, Any]]  # errors of all candidates
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Path:
     """The state of a fold in the search over penalties."""
 
@@ -261,21 +261,21 @@ def _select_penalty(
         for penalty in (None, *PENALTIES):
             if n_failures == PATIENCE:
                 break
-            done = parallel(joblib.delayed(_advance)(data, path, penalty) for path in paths)
-            paths, errors = [path for path, _ in done], np.concatenate([each for _, each in done])
-            error = known_mean(errors)
+            errors = np.concatenate(parallel(joblib.delayed(_advance)(data, path, penalty) for path in paths))
+            error, Bs = known_mean(errors), [path.B for path in paths]
             results.append({"kind": "conditional bias", "rows": rows, "penalty": penalty, "error": error})
             if penalty is None:
-                without, best, best_errors, best_paths = errors, results[0], errors, paths
+                without, best, best_errors, best_Bs = errors, results[0], errors, Bs
                 continue
             n_failures += 1
             if error < best["error"]:
-                best, best_errors, best_paths, n_failures = results[-1], errors, paths, 0
+                best, best_errors, best_Bs, n_failures = results[-1], errors, Bs, 0
             tick(1)
     start = results[0]["error"]
     if best["error"] >= start * (1.0 - LEAST_GAIN) or not significant(without - best_errors, N_ERRORS):
         return [FittedShift(rows, None, None, None, without) for _ in fits], results
-    return [FittedShift(rows, p.B, p.summary, best["penalty"], best_errors) for p in best_paths], results
+    pairs = zip(best_Bs, paths, strict=True)
+    return [FittedShift(rows, B, p.summary, best["penalty"], best_errors) for B, p in pairs], results
 
 
 def _start(data: TrainingData, fold: Fold, fit: Mixture, rows: int) -> _Path:
@@ -288,14 +288,14 @@ def _start(data: TrainingData, fold: Fold, fit: Mixture, rows: int) -> _Path:
         return _Path(problem, tested, held_out, len(fold.held_out), summary)
 
 
-def _advance(data: TrainingData, path: _Path, penalty: float | None) -> tuple[_Path, Array]:
-    """Return the fold with the B of a penalty, and the errors of its held-out tasks."""
+def _advance(data: TrainingData, path: _Path, penalty: float | None) -> Array:
+    """Set the B of a fold to that of a penalty, and return the errors of its held-out tasks."""
     with single_threaded_blas():
         prediction = path.held_out.prediction
         if penalty is not None:
-            B = path.train.fit(penalty, path.B)
-            path, prediction = replace(path, B=B), path.held_out.predict(B)
-        return path, data.errors(path.episodes, prediction, path.n_tasks)
+            path.B = path.train.fit(penalty, path.B)
+            prediction = path.held_out.predict(path.B)
+        return data.errors(path.episodes, prediction, path.n_tasks)
 
 
 def query_bias(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._utils.records import Fitted
+from .._utils.validation import native
 from ..tasks.rows import Scaling
 from ..tasks.task_set import TaskSet
 
@@ -49,7 +50,7 @@ def check_features(phis: Array, tasks: TaskSet, n_side: int | None = None) -> Ar
             "give the same side information columns as in fit"
         )
     if not np.isfinite(phis).all():
-        bad = tasks.labels[np.flatnonzero(~np.isfinite(phis).all(axis=1))[0]]
+        bad = native(tasks.labels[~np.isfinite(phis).all(axis=1)])[0]
         raise ValueError(f"feature_map: NaN or infinity in the features of task {bad!r}")
     return phis
 

@@ -14,7 +14,7 @@ from .._utils.validation import check_divisor, check_real, check_shape, is_missi
 from ..exceptions import UnknownCategoryWarning
 from ..tasks.rows import dense
 from ..tasks.task_set import Task, TaskSet
-from .base import Array, FeatureMap
+from .base import Array, FeatureMap, check_features
 
 
 class SideInfoMap(FeatureMap):
@@ -211,19 +211,14 @@ class CallableMap(FeatureMap):
         rows: list[Array] = []
         for task in tasks:
             phi = np.atleast_1d(np.asarray(self.function(task), dtype=float))
-            if phi.ndim != 1 or not np.isfinite(phi).all():
+            if phi.ndim != 1 or (rows and len(phi) != len(rows[0])):
+                expected = f" of length {len(rows[0])}, as for the first task" if rows else ""
                 raise ValueError(
-                    f"feature_map: the callable must return a finite 1-D vector; for task {task.label!r} "
-                    f"it returned shape {phi.shape}"
-                    + ("" if np.isfinite(phi).all() else " with NaN or infinity")
-                )
-            if rows and len(phi) != len(rows[0]):
-                raise ValueError(
-                    f"feature_map: the callable returned {len(phi)} features for task {task.label!r} "
-                    f"and {len(rows[0])} for the first task; the number must be the same for all tasks"
+                    f"feature_map: the callable must return a 1-D vector{expected}; for task {task.label!r} it returned "
+                    f"shape {phi.shape}"
                 )
             rows.append(phi)
-        return np.array(rows)
+        return check_features(np.array(rows), tasks)
 
 
 def _side_table(tasks: TaskSet) -> NDArray[Any]:

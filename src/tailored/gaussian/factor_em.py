@@ -11,7 +11,7 @@ that cannot overshoot.  Effects of the side feature p are A_p ~ N(0, γ_p S).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -170,9 +170,6 @@ class FactorSums:
             *(np.zeros(d), np.zeros(d), 0.0, 0.0),
             *(np.zeros((q, q)), np.zeros((1 + p, q)), side_square, 0.0),
         )
-
-    def __add__(self, other: FactorSums) -> FactorSums:
-        return FactorSums(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
 
 def fit_factors(rows: FactorRows, model: FactorModel, *, max_iter: int = 60) -> FactorModel:
