@@ -187,10 +187,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return made
 
     def restore(self) -> None:
-        if any(name.endswith("_") for name in vars(self)):
-            self._check_fitted()
-
-    def _check_fitted(self) -> None:
+        if not any(name.endswith("_") for name in vars(self)):
+            return
         for name in ("loss_", "prior_", "n_features_in_", "n_side_info_in_", "columns_in_"):
             if not hasattr(self, name):
                 raise ValueError(f"{name}: is missing")
