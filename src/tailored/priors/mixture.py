@@ -208,11 +208,8 @@ class MixturePrior(Prior):
 
     def _represent(self, tasks: Support, change: Array) -> Array:
         taus = change @ (self.model.covariances / self.unit) @ change.T
-        return np.asarray(np.tensordot(self.shares(tasks), taus, 1))
-
-    def shares(self, tasks: Support) -> Array:
-        """Return the responsibilities of the components, (T, K), of residual tasks."""
-        return self.statistics(tasks).posterior(self.model).shares
+        shares = self.statistics(tasks).posterior(self.model).shares
+        return np.asarray(np.tensordot(shares, taus, 1))
 
     def _mean(self, tasks: Support) -> Array:
         statistics = self.statistics(tasks)
