@@ -204,15 +204,18 @@ class TrainingData:
         f = self.predict(query, expected.mean)
         if self.response is None:
             return f
-        f = f if query.exposure is None else f + np.log(query.exposure)
         X, C = self.scaling.dense(query.X), expected.mixture_covariance()
         task = np.repeat(np.arange(len(query)), query.sizes)
-        return self.response.mean(f, np.einsum("ij,ijk,ik->i", X, C[task], X))
+        mean = self.response.mean(f, np.einsum("ij,ijk,ik->i", X, C[task], X))
+        rate = clipped(mean, self.settings.clip)
+        return rate if query.exposure is None else query.exposure * rate
 
     def errors(self, episodes: Episodes, prediction: Array, n_tasks: int) -> Array:
         """Return the mean loss of the query rows of each task over its episodes; NaN for a task without query rows."""
         query = episodes.query
-        losses = self.settings.loss.error(clipped(prediction, self.settings.clip), query.y)
+        if self.response is None:
+            prediction = clipped(prediction, self.settings.clip)
+        losses = self.settings.loss.error(prediction, query.y)
         rows = np.bincount(np.repeat(episodes.task, query.sizes), minlength=n_tasks)
         means = task_means(losses, query.offsets)
         used = query.sizes > 0

@@ -471,8 +471,7 @@ def predict(
         centre += prior.regressor.predict(X, posterior.shared_inputs[task], posterior.folds[task])
     unknown = np.full(len(centre), np.nan)
     if prior.response is not None:
-        centre = centre if exposure is None else centre + np.log(exposure)
-        return _predict_response(prior, posterior, centre, X, task, coverage)
+        return _predict_response(prior, posterior, centre, X, task, coverage, exposure)
     calibration = prior.calibration
     if calibration is None or not needs_covariances(prior, coverage) or not posterior.has_covariances:
         return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown)
@@ -490,9 +489,18 @@ def predict(
 
 
 def _predict_response(
-    prior: Prior, posterior: Posterior, centre: Array, X: Any, task: Index, coverage: float | None
+    prior: Prior,
+    posterior: Posterior,
+    centre: Array,
+    X: Any,
+    task: Index,
+    coverage: float | None,
+    exposure: Array | None,
 ) -> Predicted:
-    """Predict means over the posterior of the linear predictor ``centre``, and the shortest intervals of counts."""
+    """Predict means over the posterior of the linear predictor ``centre``, and the shortest intervals of counts.
+
+    The range of the prior is that of rates, which are multiplied by the exposure.
+    """
     response, unknown = prior.response, np.full(len(centre), np.nan)
     assert response is not None
     assert prior.mixture is not None
@@ -500,6 +508,8 @@ def _predict_response(
     if posterior.has_covariances:
         variances = np.maximum(prior.variances(posterior, X, task), 0.0)
     prediction = clipped(response.mean(centre, variances), prior.clip)
+    if exposure is not None:
+        prediction, centre = exposure * prediction, centre + np.log(exposure)
     if coverage is None or not response.has_intervals or not posterior.has_covariances:
         return Predicted(prediction, unknown, unknown, unknown)
     noise = prior.mixture.noise
