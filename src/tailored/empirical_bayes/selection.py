@@ -303,7 +303,12 @@ def decide_by_aic(data: TrainingData, candidates: list[Candidate], side: SideStr
         # The maximum of the likelihood, without shrinkage.
         structure = replace(candidate.structure, n_factors=None, pseudo_tasks=0.0)
         evidence = float(data.statistics.posterior(fitter.most_likely(structure)).log_evidence.sum())
-        return np.inf if np.isnan(evidence) else 2.0 * structure.n_parameters(d) - 2.0 * evidence
+        penalty = 2.0 * structure.n_parameters(d)
+        if data.response is not None:
+            # Rows carry less information, so that the correction for few observations, here tasks, matters.
+            free = len(data) - structure.n_parameters(d) - 1
+            penalty = penalty * len(data) / free if free > 0 else np.inf
+        return np.inf if np.isnan(evidence) else penalty - 2.0 * evidence
 
     with single_threaded_blas():
         return min(candidates, key=aic)
