@@ -76,7 +76,7 @@ def test_tasks_of_one_stream_are_counted_once_and_hold_all_their_rows():
     assert stream.n_tasks == 30
     np.testing.assert_array_equal(current.labels, tasks.labels[10:20])
     assert (current.sizes == 6).all()
-    assert stream.sample.tasks.sizes.tolist() == [3] * 10 + [6] * 10 + [3] * 10
+    assert stream.sample.sample.sizes.tolist() == [3] * 10 + [6] * 10 + [3] * 10
 
 
 @pytest.fixture
