@@ -203,6 +203,7 @@ def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None
         learned = fit_shifts(data, fitted, fits, stage)
     shifts = learned.shifts
     prior = mixture_prior(data.scaling, data.side, fitted, shifts, data.settings.clip)
+    prior = replace(prior, largest_rate=data.largest_rate)
     stage.begin("intervals")
     # Intervals of counts are those of the model.
     if learned.folds and data.response is None:

@@ -27,6 +27,8 @@ DISPERSIONS = np.geomspace(1e-3, 30.0, 30)
 LARGEST = 150.0
 #: Largest count.
 MOST_EVENTS = 1e9
+#: Largest predicted mean of counts, relative to the largest rate in training and of the task's own rows.
+LARGEST_RATE = 2.0
 #: Nodes of the predictive distribution, and the largest number of counts (or groups of adjacent ones) that it is summed over.
 INTERVAL_NODES, MOST_COUNTS, LARGEST_LOG_COUNT = 15, 2000, 35.0
 #: The logistic function as a mixture of normal distribution functions Φ(s f) with weights p: the error is below 3e-9

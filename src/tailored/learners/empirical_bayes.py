@@ -41,8 +41,6 @@ from ..tasks.task_set import ROW_VALUES, TaskSet
 from .base import MetaLearner
 from .reading import read_tensors, refuse_other_arguments, warn_repeated_numbers
 
-#: Largest mean of counts per unit of exposure, relative to the largest in training.
-LARGEST_RATE = 2.0
 #: Losses that name a response of counts.
 COUNTS = ("poisson", "negative_binomial")
 
@@ -79,8 +77,8 @@ class EmpiricalBayesLearner(MetaLearner):
     fit_intercept : bool, default=True
         Fit an intercept.  Columns and targets are then also centred.
     clip : None, "train" or pair (low, high), default=None
-        Clip predictions to this range, or to that of the training targets.  By default, means of counts are at most twice
-        the largest rate of the training rows.
+        Clip predictions to this range, or to that of the training targets.  Means of counts are at
+        most twice the largest rate of the training rows and of the rows of the task.
     n_support : int, float, pair of these or None, default=None
         Number, fraction in (0, 1) or range (low, high) of rows of a new task that are observed.  Selection and intervals
         are then for such tasks, and `score` and `task_errors` use it by default.  None is any number of rows.
@@ -286,7 +284,6 @@ class EmpiricalBayesLearner(MetaLearner):
             running = running.advance(residual.in_label_order(before.seed), before.n_tasks)
         self._stream = replace(self._stream, running=running)
         feature_range = self._feature_range(tasks.X)
-        clip = self.clip_ if clip is None else clip
         self.prior_ = replace(running.prior(self.prior_), clip=clip, feature_range=feature_range)
         self.n_tasks_seen_ = self._stream.n_tasks
         self._remember(tasks)
@@ -357,10 +354,6 @@ class EmpiricalBayesLearner(MetaLearner):
         # Quantiles are the median plus calibrated standard deviations.
         loss = self.loss_ if quantile is None else Absolute()
         sampling, varying = self._support_sampling(), self._varying_positions(together)
-        if clip is None and isinstance(loss, Response) and loss.has_intervals and len(together.y):
-            # With the log link, rows far from the training rows have enormous means.
-            exposure = 1.0 if together.exposure is None else together.exposure
-            clip = 0.0, LARGEST_RATE * float(np.max(together.y / exposure))
         settings = Settings(
             loss,
             bool(self.fit_intercept),

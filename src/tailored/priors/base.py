@@ -21,7 +21,7 @@ from .._utils.validation import check_cone, check_fraction, check_shape, outside
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.kernels import ROWS
 from ..gaussian.mixture import Mixture
-from ..gaussian.responses import RESPONSES, Response
+from ..gaussian.responses import LARGEST_RATE, RESPONSES, Response
 from ..losses import Squared
 from ..tasks.rows import Scaling, clipped, column_range, dense, frozen, segment_sums, sparse_products
 from ..tasks.task_set import TaskSet
@@ -53,7 +53,7 @@ class Posterior(Record):
 
     weights: Array  # (T, d) posterior means in the user's units, the intercept last where there is one
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows
-    squares: Array  # (T,) sums of squared residuals of the support rows
+    squares: Array  # (T,) sums of squared residuals of the support rows; of counts, their largest rate
     covariances: (
         Array  # (T, d, d) in units of the noise variance; (T, q, q) of the factor scores for a `FactorPrior`
     )
@@ -137,6 +137,8 @@ class Prior(Record, ABC):
     quantile: float | None = None
     #: Smallest and largest value of each feature in training, (2, n_features); None if it is unknown.
     feature_range: Array | None = None
+    #: Largest rate of the counts in training; None for other targets.
+    largest_rate: float | None = None
     #: Model of all tasks.  The prior is that of tasks with its residuals as targets.
     regressor: SharedRegressor | None = None
 
@@ -296,6 +298,9 @@ class Prior(Record, ABC):
             if residual.sample_weight is not None:
                 errors *= np.sqrt(residual.sample_weight)
             squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
+        elif covariances and self.largest_rate is not None:
+            rates = tasks.y if tasks.exposure is None else tasks.y / tasks.exposure
+            np.maximum.at(squares, np.repeat(np.arange(len(tasks)), tasks.sizes), rates)
         return Posterior(weights, tasks.sizes, squares, covariance, inputs, at)
 
     def support(self, task: TaskSet) -> Support:
@@ -507,7 +512,12 @@ def _predict_response(
     variances = np.zeros(len(centre))
     if posterior.has_covariances:
         variances = np.maximum(prior.variances(posterior, X, task), 0.0)
-    prediction = clipped(response.mean(centre, variances), prior.clip)
+    prediction = response.mean(centre, variances)
+    if prior.largest_rate is not None and posterior.has_covariances:
+        # With the log link, rows far from the training rows have enormous means.
+        largest = np.maximum(prior.largest_rate, posterior.squares[task])
+        prediction = np.minimum(prediction, LARGEST_RATE * largest)
+    prediction = clipped(prediction, prior.clip)
     if exposure is not None:
         prediction, centre = exposure * prediction, centre + np.log(exposure)
     if coverage is None or not response.has_intervals or not posterior.has_covariances:
