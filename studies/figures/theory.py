@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tailored.displays.base import pyplot
-
-if TYPE_CHECKING:
-    from ..theory.claims import Study
 
 Array = NDArray[np.float64]
 
@@ -19,8 +16,8 @@ CONDITIONAL, UNCONDITIONAL, SPOILT, REFERENCE = "#1b6ca8", "#c8553d", "#e3a857",
 SIDES = {"conditional": CONDITIONAL, "unconditional": UNCONDITIONAL}
 
 
-def draw_study(study: Study) -> Any:
-    """Draw the two panels of a study; return the figure."""
+def draw_study(study: Any) -> Any:
+    """Draw the two panels of a `studies.theory.claims.Study`; return the figure."""
     figure, axes = pyplot().subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
     _PANELS[study.name](study, *axes)
     for ax in axes:
@@ -30,7 +27,7 @@ def draw_study(study: Study) -> Any:
     return figure
 
 
-def _advantage(study: Study, left: Any, right: Any) -> None:
+def _advantage(study: Any, left: Any, right: Any) -> None:
     """Excess risks and their bounds against m; the ratio of unconditional to conditional, and √m."""
     m = study.column("clusters", what="bound")
     for what, line, marker in (("bound", ":", ""), ("oracle", "--", "s"), ("learned", "-", "o")):
@@ -55,7 +52,7 @@ def _advantage(study: Study, left: Any, right: Any) -> None:
     right.set_ylabel("unconditional / conditional")
 
 
-def _rates(study: Study, left: Any, right: Any) -> None:
+def _rates(study: Any, left: Any, right: Any) -> None:
     """Excess surrogate against T with fitted slopes; the parts of the bounds that T decides."""
     methods = dict.fromkeys(row["method"] for row in study.rows)
     for method, color in zip(methods, (CONDITIONAL, UNCONDITIONAL, SPOILT), strict=True):
@@ -79,7 +76,7 @@ def _sloped(name: str, x: Array, y: Array) -> str:
     return f"{name}: slope {np.polyfit(np.log(x), np.log(y), 1)[0]:.2f}"
 
 
-def _bounds(study: Study, left: Any, right: Any) -> None:
+def _bounds(study: Any, left: Any, right: Any) -> None:
     """Measured excess risk under its bound, against rows per task and training tasks."""
     for ax, against in ((left, "n"), (right, "T")):
         for side, color in SIDES.items():
