@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.special
 import scipy.stats
 
@@ -88,6 +89,23 @@ def test_large_counts_and_misfitted_rows_are_finite():
     # 900 events determine the log rate to 1 / 30.
     assert found.means[1, 0, 0] == pytest.approx(np.log(900.0), abs=0.02)
     assert found.covariances[1, 0, 0] == pytest.approx(1 / 900, rel=0.02)
+
+
+def test_counts_far_from_their_prior_have_the_posterior_of_a_grid():
+    X, y, W = np.array([1.0, 0.9]), np.array([5.7e6, 0.0]), 0.1
+    rows = ResponseRows(X[:, None], y, np.array([0, 2]), RESPONSES["poisson"](), np.zeros(2), np.ones(2))
+    found = rows.posterior(Mixture(np.ones(1), np.zeros((1, 1)), np.full((1, 1, 1), W), 1.0), ALL)
+
+    def log_density(w):
+        return np.sum(y * (w * X) - np.exp(w * X)) - 0.5 * w**2 / W
+
+    mode = scipy.optimize.minimize_scalar(lambda w: -log_density(w), bounds=(0, 30), method="bounded").x
+    sd = (1.0 / W + np.sum(X**2 * np.exp(mode * X))) ** -0.5
+    grid = mode + sd * np.linspace(-20, 20, 4001)
+    weights = scipy.special.softmax([log_density(w) for w in grid])
+    mean = weights @ grid
+    assert found.means[0, 0, 0] == pytest.approx(mean, abs=0.01 * sd)
+    assert found.covariances[0, 0, 0] == pytest.approx(weights @ (grid - mean) ** 2, rel=0.01)
 
 
 def test_components_are_weighted_by_their_evidence():

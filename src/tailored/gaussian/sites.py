@@ -346,11 +346,18 @@ def _tilted(
         if step == 0:
             end = mean + variance * slope
             low, high = min(mean, end), max(mean, end)
+            if code != BERNOULLI:
+                # It is also on the same side of log y, which is a closer limit where a count is far from its prior.
+                top = np.log(max(y, 1.0))
+                low = max(low, min(mean, top) - (v * variance if y == 0.0 else 0.0))
+                high = min(high, max(mean, top))
         elif slope > 0.0:
             low = f
         else:
             high = f
         new = f + slope / curvature
+        if (new - f) ** 2 * curvature < 0.0025:
+            break
         if step == 0 and code != BERNOULLI:
             # The mode is close to log y where the count is informative.
             k = v * (y + 0.5) * (1.0 if code == POISSON else shape / (shape + y))
@@ -358,8 +365,6 @@ def _tilted(
         # Newton steps from the right of the mode of a count have length one.
         if not low < new < high or step % 4 == 3:
             new = 0.5 * (low + high)
-        if (new - f) ** 2 * curvature < 0.0025:
-            break
         f = new
     scale = 1.0 / np.sqrt(curvature)
     top = v * (y * f - _value(code, shape, y, f)) - 0.5 * (f - mean) ** 2 / variance
