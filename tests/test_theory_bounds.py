@@ -41,6 +41,7 @@ from tailored.theory import (
     within_task_generalization,
 )
 from tailored.within import solving
+from tests.environments import random_environment
 
 N_ENVIRONMENTS = 12
 CONFIDENCE = 1 - 1e-3 / N_ENVIRONMENTS
@@ -70,7 +71,7 @@ def test_example_clusters_gains_the_square_root_of_m(m):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_bounds_are_ordered(seed):
-    exact = Environment.random(seed).quantities(n=7)
+    exact = random_environment(seed).quantities(n=7)
     values = {name: bound_from_quantities(name, exact).value for name in BOUNDS if "optimum" in name}
     assert values["conditional_optimum"] <= values["unconditional_optimum"] * (1 + 1e-12)
     assert values["unconditional_optimum"] <= values["previous_optimum"] * (1 + 1e-12)
@@ -88,7 +89,7 @@ def test_independent_bound_is_that_of_the_best_multiple_of_the_identity():
 
 
 def test_oracles_attain_the_optima():
-    exact = Environment.random(3).quantities(n=11)
+    exact = random_environment(3).quantities(n=11)
     for quantities, name in (
         (exact, "conditional_optimum"),
         (exact.unconditional(), "unconditional_optimum"),
@@ -109,7 +110,7 @@ def test_step_of_the_theorem_minimises_the_rate():
 
 
 def test_learned_bound_is_fixed_bound_plus_rate():
-    exact = Environment.random(4).quantities(n=6, T=50)
+    exact = random_environment(4).quantities(n=6, T=50)
     parts = [bound_from_quantities(name, exact).value for name in ("fixed_function", "convergence_rate")]
     learned = bound_from_quantities("learned_function", exact)
     assert learned.value == pytest.approx(sum(parts))
@@ -122,7 +123,7 @@ def test_learned_bound_is_fixed_bound_plus_rate():
 @pytest.mark.parametrize("loss", ["absolute", "pinball"])
 def test_fixed_functions_stay_under_their_bound(loss):
     for seed in range(N_ENVIRONMENTS):
-        environment = Environment.random([1, seed])
+        environment = random_environment([1, seed])
         rng = np.random.default_rng([2, seed])
         n = int(rng.integers(1, 15))
         exact = environment.quantities(n, loss=loss)
@@ -135,7 +136,7 @@ def test_fixed_functions_stay_under_their_bound(loss):
 
 def test_generalization_error_stays_under_its_bound():
     for seed in range(N_ENVIRONMENTS):
-        environment = Environment.random([4, seed], max_clusters=1)
+        environment = random_environment([4, seed], max_clusters=1)
         n = 1 + seed % 6
         sample = environment.sample(300, n, [5, seed])
         theta = random_psd(np.random.default_rng([6, seed]), environment.d)
@@ -155,7 +156,7 @@ def test_learned_functions_stay_under_their_bounds(conditional):
     """Excess risk (Thm. bound_estimated_feature) and surrogate (Prop. convergence_surrogate)."""
     n, T, draws = 8, 12, 10
     for seed in range(4):
-        environment = Environment.random([7, seed], max_clusters=3 if conditional else 1, max_d=4)
+        environment = random_environment([7, seed], max_clusters=3 if conditional else 1, max_d=4)
         exact = environment.quantities(n, T, initial=np.zeros((environment.d, environment.d)))
         learned, rate = (
             bound_from_quantities(name, exact) for name in ("learned_function", "convergence_rate")

@@ -8,17 +8,7 @@ from dataclasses import dataclass
 from tailored import datasets
 
 from . import polls, splits
-from .methods import (
-    ALGORITHM_1,
-    COMMON,
-    IN_ORDER,
-    MEANS,
-    METHODS,
-    ORACLE,
-    OURS,
-    UNTAILORED,
-    WITH_INTERCEPT,
-)
+from .methods import ALGORITHM_1, COMMON, IN_ORDER, MEANS, METHODS, ORACLE, OURS, UNTAILORED, WITH_INTERCEPT
 
 #: Support rows of the cold-start curve, unless a data set has its own.
 COLD_ROWS = (0, 1, 2, 5, 10)

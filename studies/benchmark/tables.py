@@ -14,16 +14,7 @@ import numpy as np
 
 from ..figures.benchmark import BenchmarkDisplay
 from ..files import save_figure, write_text
-from .methods import (
-    ALGORITHM_1,
-    COMMON,
-    IN_ORDER,
-    MEANS,
-    METHODS,
-    ORACLE,
-    OURS,
-    PAIRED,
-)
+from .methods import ALGORITHM_1, COMMON, IN_ORDER, MEANS, METHODS, ORACLE, OURS, PAIRED
 from .run import CURVE_METHODS, Trial, TrialResult, applies
 from .suites import SUITES
 
@@ -232,13 +223,10 @@ def results_table(results: Results) -> Table:
     head += ["difference_percent", "p", "fit_seconds"]
     lines: list[list[Any]] = []
     for kind in ("raw", "clipped"):
-        for line in sorted(
-            summarise(results, clipped=kind == "clipped"), key=lambda line: (line.suite, line.mean)
-        ):
-            numbers = [line.n_seeds, line.mean, line.deviation, line.best_baseline]
-            lines.append(
-                [line.suite, kind, line.method, *numbers, line.difference, line.p_value, line.seconds]
-            )
+        found = summarise(results, clipped=kind == "clipped")
+        for line in sorted(found, key=lambda line: (line.suite, line.mean)):
+            numbers = [line.n_seeds, line.mean, line.deviation, line.best_baseline, line.difference]
+            lines.append([line.suite, kind, line.method, *numbers, line.p_value, line.seconds])
     return head, lines
 
 

@@ -24,11 +24,8 @@ class GlobalMedian(LinearBaseline):
         return np.append(np.zeros(X.shape[1]), self.median_)
 
 
-class TaskMedian(LinearBaseline):
+class TaskMedian(GlobalMedian):
     """Predict the median target of the task's own rows; without rows, the median of all training targets."""
-
-    def _fit(self, tasks: TaskSet) -> None:
-        self.median_ = float(np.median(tasks.y))
 
     def _weights(self, X: Array, y: Array) -> Array:
         return np.append(np.zeros(X.shape[1]), np.median(y) if len(y) else self.median_)

@@ -83,12 +83,8 @@ def advantage(*, quick: bool = False, seed: int = 0, progress: bool = False) -> 
         environment = environments[m]
         train = environment.sample(n_train, n, [seed, 2, draw]).tasks
         learners = (
-            ConditionalLearner(
-                environment.indicator,
-                rank=None,
-                **{"fit_intercept": False, **_search(steps, step_ratios=(0.0, 1.0))},
-            ),
-            UnconditionalLearner(**{"fit_intercept": False, **_search(steps)}),
+            ConditionalLearner(environment.indicator, rank=None, **_search(steps, step_ratios=(0.0, 1.0))),
+            UnconditionalLearner(**_search(steps)),
         )
         risks = (
             excess_risk(environment, one.fit(train), **sizes, random_state=[seed, 3, draw])
@@ -179,9 +175,8 @@ def bounds(*, quick: bool = False, seed: int = 0, progress: bool = False) -> Stu
     for T, pair in cases.items():
         for function, exact, _ in pair:
             risk = RiskEstimate.from_values(np.array(learned[T, function]))
-            rows.append(
-                _measured("T", T, function, risk, bound_from_quantities("learned_function", exact).value)
-            )
+            bound = bound_from_quantities("learned_function", exact).value
+            rows.append(_measured("T", T, function, risk, bound))
     settings = {"d": d, "rank": rank, "clusters": m, "n": n_fixed, "seeds": seeds}
     return Study("bounds", rows, settings)
 
@@ -214,11 +209,8 @@ def _watched(name: str, items: Sequence[Item], progress: bool) -> Iterator[Item]
 
 def _search(steps: Array, **options: Any) -> dict[str, Any]:
     """The paper's algorithm with its one hyper-parameter searched: no calibrated scale on top."""
-    return {
-        "solver": ProjectedSGD(step_sizes=steps, **options),
-        "initial_representation": 0.0,
-        "tune_scale": False,
-    }
+    solver = ProjectedSGD(step_sizes=steps, **options)
+    return {"solver": solver, "initial_representation": 0.0, "tune_scale": False, "fit_intercept": False}
 
 
 def _comparison(m: int, what: str, conditional: RiskEstimate, unconditional: RiskEstimate) -> Row:
@@ -252,11 +244,11 @@ def _settings(environment: Environment, n: int, T: int) -> list[tuple[str, Quant
     cases = []
     for function, quantities in (("conditional", exact), ("unconditional", exact.unconditional())):
         step = bound_from_quantities("learned_function", quantities).step
-        fixed: dict[str, Any] = {"solver": ProjectedSGD(step), "initial_representation": 0.0}
+        fixed: Any = {"solver": ProjectedSGD(step), "initial_representation": 0.0, "fit_intercept": False}
         learner: Any = (
-            ConditionalLearner(environment.indicator, rank=None, **{"fit_intercept": False, **fixed})
+            ConditionalLearner(environment.indicator, rank=None, **fixed)
             if function == "conditional"
-            else UnconditionalLearner(**{"fit_intercept": False, **fixed})
+            else UnconditionalLearner(**fixed)
         )
         cases.append((function, quantities, learner))
     return cases
@@ -269,10 +261,8 @@ def _theory_learner(method: str, exact: Quantities, T: int, factor: float = 1.0)
     if off is None:
         rate = convergence_rate(distance=exact.distance, K=0.0, L=L, R=R, n=n, T=T)
         assert rate.step is not None
-        solver = ProjectedSGD(factor * rate.step)
-        return UnconditionalLearner(
-            solver=solver, initial_representation=0.0, fit_intercept=False
-        ), rate.value
+        fixed: Any = {"solver": ProjectedSGD(factor * rate.step), "initial_representation": 0.0}
+        return UnconditionalLearner(**fixed, fit_intercept=False), rate.value
     # ½λ·A + (2L²B/n + G·distance/√T)/λ with A = Tr(θ†W), B = Tr(θC): the T that is left after λ is chosen
     # stands under a root, which is where the slower rate of the earlier bounds comes from.
     W, C = exact.W[0], exact.C[0]

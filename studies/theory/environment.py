@@ -149,15 +149,6 @@ class Environment:
         factors = check_positive("norm", norm) * np.matmul(power(C, -0.5), bases * scales) / np.sqrt(d)
         return cls(factors, np.sqrt(d) * power(C, 0.5)[None], noise)
 
-    @classmethod
-    def random(cls, random_state: Any = None, *, max_clusters: int = 3, max_d: int = 6) -> Environment:
-        """An environment with nothing special about it, for tests: any ranks, scales, noise and overlap."""
-        rng = np.random.default_rng(random_state)
-        m, d = int(rng.integers(1, max_clusters + 1)), int(rng.integers(1, max_d + 1))
-        F = rng.standard_normal((m, d, rng.integers(1, d + 1))) * np.exp(rng.normal(size=(m, 1, 1)))
-        G = rng.standard_normal((m, d, d)) * np.exp(0.5 * rng.normal(size=(m, 1, 1)))
-        return cls(F, G, float(rng.choice([0.0, 0.1, 1.0])), rng.dirichlet(np.full(m, 3.0)))
-
     # ------------------------------------------------------------------ what is known about it
 
     @property

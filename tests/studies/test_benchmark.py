@@ -143,7 +143,7 @@ def test_what_cannot_run_is_left_out_with_its_reason(tiny, tmp_path, monkeypatch
     assert set(results.skipped) == {"lme4", "sleepstudy"}
     heard = capsys.readouterr().err
     assert "skipped: lme4: Rscript is not installed" in heard
-    assert "skipped: sleepstudy: sleepstudy.csv is read from a local folder" in heard
+    assert "skipped: sleepstudy: sleepstudy.csv was not found" in heard
 
 
 def test_finished_elsewhere_is_shown(tiny, tmp_path, monkeypatch):

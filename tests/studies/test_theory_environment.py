@@ -7,11 +7,12 @@ from scipy import special
 from studies.theory.environment import Environment
 from studies.theory.risks import RiskEstimate, excess_risk, sphere_coordinate, task_excess, task_risk
 from tailored import TaskSet
+from tests.environments import random_environment
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_moments_are_those_of_the_sample(seed):
-    environment = Environment.random(seed)
+    environment = random_environment(seed)
     sample = environment.sample(20_000, 2, seed)
     for j in range(environment.m):
         members = np.flatnonzero(sample.clusters == j)
@@ -75,7 +76,7 @@ def test_task_risk_is_the_mean_over_fresh_rows(loss, noise):
 
 
 def test_true_weights_have_no_excess_and_others_some():
-    environment = Environment.random(6)
+    environment = random_environment(6)
     sample = environment.sample(20, 2, 0)
     assert np.abs(task_excess(environment, sample, sample.weights)).max() < 1e-14
     assert (task_excess(environment, sample, sample.weights + 0.1) > 0).all()
