@@ -1,5 +1,7 @@
 """`EmpiricalBayesClassifier`: labels, probabilities, tables, files, and scikit-learn's checks."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -112,3 +114,11 @@ def test_one_class_is_an_error():
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+def test_large_numbers_are_refused_without_a_warning_of_numpy():
+    tasks = TaskSet.from_tasks([(np.ones((2, 1)), np.array([1.5e60, 2e60]))] * 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="Unknown label type"):
+            EmpiricalBayesClassifier().fit(tasks)

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 import reference
 from learner_samples import random_tasks
-from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskSet,
+    UnconditionalLearner,
+)
 from tailored.solvers import ProjectedSGD
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -148,3 +154,15 @@ def test_rescaling_y(seed, c):
     np.testing.assert_allclose(
         b.adapt_many(scaled).weights_, c * a.adapt_many(tasks).weights_, rtol=1e-6, atol=1e-7 * c
     )
+
+
+@pytest.mark.parametrize("size", [1e-155, 1e-320])
+def test_targets_whose_squares_underflow_are_predicted_as_almost_zero(size):
+    rng = np.random.default_rng(0)
+    parts = [(np.zeros((4, 1)), size * rng.normal(size=4)) for _ in range(6)]
+    tasks = TaskSet.from_tasks(parts)
+    usual = TaskSet.from_tasks([(X, y / size) for X, y in parts])
+    bayes = EmpiricalBayesLearner().fit(tasks, validation=tasks)
+    paper = UnconditionalLearner(solver=ProjectedSGD(0.1)).fit(usual)
+    for learner in (bayes, paper):
+        assert np.abs(learner.adapt_many(tasks).weights_).max() < 1e-100

@@ -211,8 +211,9 @@ def maximise(
 
 
 def noise_floor(totals: Totals) -> float:
-    """Return the smallest noise variance that EM allows; targets that are all zero count as being of size one."""
-    return NOISE_FLOOR * (totals.square / max(totals.n_rows, 1.0) or 1.0)
+    """Return the smallest noise variance that EM allows; targets whose squares underflow count as being of size one."""
+    square = totals.square / max(totals.n_rows, 1.0)
+    return NOISE_FLOOR * (square if square > 1e-290 else 1.0)
 
 
 # --- mixing weights --------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from scipy.linalg import block_diag
 from .em import fit_mixed_model, maximise, precisions, with_gaussian_rows
 from .mixture import Mixture
 from .rows import Tasks
+from .scoring import LARGEST_SCALE
 from .sites import ResponseRows
 
 Array = NDArray[np.float64]
@@ -177,7 +178,9 @@ def fit_side(
         some = some.with_starts()
         for _ in range(RESPONSE_ROUNDS):
             fit = _fit(*with_gaussian_rows(some, model), terms, max_iter=max_iter, tol=tol)
-            model = replace(fit.rest, noise=model.noise, side=fit.Gamma)
+            # Without a limit the mean diverges where few rows have almost all the weight.
+            means = np.clip(fit.rest.means, -LARGEST_SCALE, LARGEST_SCALE)
+            model = replace(fit.rest, means=means, noise=model.noise, side=fit.Gamma)
     else:
         fit = _fit(some, model, terms, max_iter=max_iter, tol=tol)
         model = fit.rest

@@ -215,11 +215,7 @@ class EmpiricalBayesClassifier(_Classifier):
         rest |= {"sample_weight": sample_weight, "frequency_weight": frequency_weight}
         if isinstance(X, TaskSet):
             refuse_other_arguments("a TaskSet has its own {name}; pass arrays or a TaskSet", y=y, **rest)
-            if X.encoding is not None and X.encoding.classes:
-                classes, codes = np.array(X.encoding.classes), X.y.astype(np.intp)
-            else:
-                check_classification_targets(X.y)
-                classes, codes = np.unique(X.y, return_inverse=True)
+            labels = X.y
         else:
             if isinstance(X, TaskScan):
                 raise TypeError("X: a classifier does not take a scan; pass a TaskSet of a sample of tasks")
@@ -228,6 +224,9 @@ class EmpiricalBayesClassifier(_Classifier):
             refuse_masked("y", y)
             labels = column_or_1d(y, warn=True)
             assert_all_finite(labels, input_name="y")
+        if isinstance(X, TaskSet) and X.encoding is not None and X.encoding.classes:
+            classes, codes = np.array(X.encoding.classes), X.y.astype(np.intp)
+        else:
             with np.errstate(invalid="ignore"):  # it casts any number to an integer
                 check_classification_targets(labels)
             classes, codes = np.unique(labels, return_inverse=True)

@@ -169,7 +169,7 @@ def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -
     """Sort the scores of each level: an increasing number of support rows, and errors of tasks adapted to so many."""
     noise = float(np.mean(np.concatenate([part.errors for part in levels[-1][1]]) ** 2))
     # Without any noise all scores are zero in any unit.
-    noise = noise if noise > 0 else 1.0
+    noise = noise if noise > 1e-290 else 1.0
     scores, weights = [], []
     for _, parts in levels:
         counts = [np.bincount(part.task, minlength=len(part.n_rows)) for part in parts]

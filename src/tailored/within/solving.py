@@ -186,7 +186,8 @@ def _solve(
     if inner == "exact":
         kernel = kernels.exact_piecewise if loss.piecewise_linear else kernels.exact_smooth
         settings = (float(tol), int(max_iter))
-    parameters = loss.dual_parameters(y)
+    # The ratios of subnormal numbers overflow.
+    parameters = loss.dual_parameters(np.where(np.abs(y) < np.finfo(float).tiny, 0.0, y))
     numbers = np.empty((2, n_tasks))
     n_iter, converged = np.empty(n_tasks, dtype=np.int64), np.empty(n_tasks, dtype=np.bool_)
     out = np.empty((n_tasks, d)), np.empty(n), numbers[0], numbers[1], n_iter, converged
