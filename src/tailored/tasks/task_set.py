@@ -287,8 +287,10 @@ class TaskSet(Fitted):
     def _store(self, *values: Any) -> None:
         for name, value in zip(FIELDS, values, strict=True):
             setattr(self, name, value)
-            for array in (value.data, value.indices, value.indptr) if sp.issparse(value) else (value,):
-                if isinstance(array, np.ndarray):
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+            elif value is not None and sp.issparse(value):
+                for array in (value.data, value.indices, value.indptr):
                     array.flags.writeable = False
 
     def __reduce__(self) -> tuple[Any, ...]:
