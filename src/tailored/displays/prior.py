@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.validation import check_choice, is_missing
+from ..gaussian.errors import as_one
 from ..gaussian.mixture import Want
 from ..gaussian.rows import statistics_of
 from ..tasks.rows import batches, dense
@@ -144,19 +145,22 @@ class ComponentsDisplay(ModelDisplay):
             side = None if prior.side is None else prior.side(batch)
             expected = statistics_of(batch, scaling, side).posterior(mixture, Want(means=True))
             shift = mixture.effects(side)
-            mean = np.matmul(expected.shares[:, None, :], expected.means)[:, 0]
             responsibilities.append(expected.shares)
-            weights.append(mean if shift is None else mean - shift)
+            weights.append(expected.mean if shift is None else expected.mean - shift)
         coefficients = scaling.raw_weights(np.concatenate(weights))
         if columns is None:
             columns = most_varying(learner, coefficients)[:2]
         chosen = [find_column(column, names, "columns") for column in columns]
         if len(chosen) != 2:
             raise ValueError(f"columns: expected two columns, got {len(chosen)}.")
+        shares = np.concatenate(responsibilities)
+        if mixture.has_atoms:
+            # One ellipse for all of them: hundreds would hide the tasks.
+            mixture, shares = as_one(mixture), np.ones((len(shares), 1))
         raw = scaling.target**2 * scaling.raw_representation(mixture.covariances)
         return cls(
             coefficients[:, chosen],
-            np.concatenate(responsibilities),
+            shares,
             scaling.raw_weights(mixture.means)[:, chosen],
             raw[:, chosen][:, :, chosen],
             mixture.proportions,

@@ -221,9 +221,10 @@ def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None
         )
     with single_threaded_blas():
         summary = training_summary(data, selection, fitter, fitted, errors, n_tasks)
+    structure = best.structure
     return Learned(
         prior,
-        best.structure,
+        replace(structure, n_components=fitted.n_components) if structure.atoms else structure,
         best.scale,
         selection.side if fitted.side is not None else None,
         shifts[-1].penalty if shifts else None,

@@ -22,6 +22,7 @@ from .._utils.threads import single_threaded_blas
 from ..gaussian.em import fit_mixed_model
 from ..gaussian.low_rank import LowRankSearch, RotatedTasks
 from ..gaussian.mixture import Mixture
+from ..gaussian.moments import Moments
 from ..gaussian.rows import Tasks
 from ..gaussian.side import MOST_TASKS, SideStructure, select_side
 from ..gaussian.starts import fit_mixture
@@ -44,7 +45,7 @@ Array = NDArray[np.float64]
 FEW_TASKS = 40
 #: Standard errors of a gain in density within which the simpler structure is selected.
 N_ERRORS = 1.0
-#: Log predictive density per task by which more components must raise it, in addition to the standard error.
+#: Log predictive density per task by which more components, or atoms, must raise it, in addition to the standard error.
 LEAST_GAIN = 0.05
 #: Number of held-out tasks on which components are counted, from as many folds as are needed.
 COUNTED_TASKS = 100
@@ -54,6 +55,8 @@ COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
 TASKS_PER_COMPONENT, COUNTING_TASKS = 10, 1200
 #: Largest number of factors of a low-rank covariance, and the smallest number of training tasks per factor.
 MOST_FACTORS, TASKS_PER_FACTOR = 16, 4
+#: Smallest number of training tasks for atoms.
+LEAST_ATOMS = 100
 #: Smallest number of held-out tasks for a comparison with baselines.
 LEAST_COMPARED = 10
 #: A column is unusual if it is this many times as large in one task as in the median task.
@@ -149,14 +152,19 @@ def select(data: TrainingData, stage: Stages) -> Selection:
             candidates = _repeat(data, candidates, chains, side, stage)
             if data.may_have_low_rank and data.settings.varying is None and len(data) > 1:
                 candidates += _low_rank(data, folds)
-    results: list[dict[str, Any]] = [
-        {**c.structure.describe(), "error": c.error, "density": c.mean_density} for c in candidates
-    ]
     best = (
         decide_by_aic(data, candidates, side)
         if few
         else decide(candidates, N_ERRORS if len(data) < ENOUGH_TASKS and data.response is None else 0.0)
     )
+    with single_threaded_blas():
+        atoms = _atoms(data, folds, best, candidates)
+    candidates += atoms
+    if atoms and significant(_most_likely(atoms).density - best.density - LEAST_GAIN, N_ERRORS):
+        best = _most_likely(atoms)
+    results: list[dict[str, Any]] = [
+        {**c.structure.describe(), "error": c.error, "density": c.mean_density} for c in candidates
+    ]
     task_means = np.concatenate([data.task_mean_errors(f.episodes, len(f.held_out)) for f in folds])
     baselines = {"the mean of their own rows": task_means}
     for pooled in (c for c in candidates if c.structure.covariance == "none"):
@@ -270,6 +278,27 @@ def _low_rank(data: TrainingData, folds: list[FoldState]) -> list[Candidate]:
         T, full = len(train[0]), Structure("mixed model", learn_mean=True)
         if data.is_wide and out[0].structure.n_factors == most and d < T and T * d**3 <= LARGEST_WORK:
             out.append(_join(folds, [_score(data, fold, full, fold.fitter.fit(full)) for fold in folds]))
+    return out
+
+
+def _atoms(
+    data: TrainingData, folds: list[FoldState], best: Candidate, candidates: list[Candidate]
+) -> list[Candidate]:
+    """Return atoms that start from the best candidate, and those that start from the best mixed model."""
+    tasks, settings, out = folds[0].fitter.tasks, data.settings, []
+    if settings.varying is not None or settings.device is not None or data.is_wide:
+        return []
+    if len(tasks) < LEAST_ATOMS or not isinstance(tasks, Moments):
+        return []
+    single = _most_likely([c for c in candidates if c.structure.kind == "mixed model"])
+    for start in {c.structure: c for c in (best, single)}.values():
+        if start.structure.kind == "independent" or start.structure.covariance == "none":
+            continue  # All tasks have the same atom, or side information has no effect.
+        structure, scored = replace(start.structure, atoms=True), []
+        for fold, fit in zip(folds, start.fits, strict=True):
+            fitter = replace(fold.fitter, fitted={start.structure: replace(fit, side=None)})
+            scored.append(_score(data, fold, structure, fitter.fit(structure)))
+        out.append(_join(folds, scored))
     return out
 
 

@@ -52,7 +52,7 @@ def training_summary(
     mean = mean_covariance(
         model,
         data.statistics if sample is None else data.statistics.take(sample),
-        learn_mean=structure.learn_mean,
+        learn_mean=structure.learn_mean or structure.atoms,
         side=fitter.side_fit if structure.kind != "independent" else None,
         repeated=1.0 if sample is None else len(data) / len(sample),
         times=n_tasks / len(data),
@@ -86,7 +86,7 @@ def _is_standard_mixed_model(structure: Structure) -> bool:
 
     One pseudo-task is allowed: few tasks always have it.
     """
-    full = structure.kind == "mixed model" and structure.covariance == "full"
+    full = structure.kind == "mixed model" and structure.covariance == "full" and not structure.atoms
     return full and structure.pseudo_tasks <= 1.0 and not structure.truncation
 
 

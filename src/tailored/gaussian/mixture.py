@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
 
 from .._utils.records import Record, cached_property
 from .._utils.validation import check_cone, check_divisor, check_shape
@@ -34,7 +33,11 @@ def lower_triangle(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
 
 def log_gates(gates: Array, side: Array) -> Array:
     """Return the log mixing weights (T, K), ``π_k(s) ∝ exp(a_k + <A_k, v(s)>)``, for gates (a, A) (K, 1 + q)."""
-    return np.asarray(log_softmax(gates[:, 0] + side @ gates[:, 1:].T, axis=1))
+    # SciPy's log_softmax takes longer than a posterior.
+    logits = gates[:, 0] + side @ gates[:, 1:].T
+    logits -= logits.max(axis=1, keepdims=True)
+    logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return np.asarray(logits)
 
 
 class Want(NamedTuple):
@@ -97,6 +100,11 @@ class Mixture(Record):
     def n_components(self) -> int:
         return len(self.proportions)
 
+    @property
+    def has_atoms(self) -> bool:
+        """Return whether several components share one covariance (`tailored.gaussian.atoms`)."""
+        return len(self.covariances) < len(self.proportions)
+
     @cached_property
     def eigen(self) -> tuple[Array, Array]:
         """Eigenvalues (J, d), increasing, and eigenvectors (J, d, d) of the covariances."""
@@ -132,6 +140,15 @@ class Mixture(Record):
         kept = values > RANK_TOLERANCE * np.maximum(values[:, -1:], np.finfo(float).tiny)
         return [v[:, k] * np.sqrt(e[k]) for e, v, k in zip(values, vectors, kept, strict=True)]
 
+    @cached_property
+    def atoms(self) -> tuple[Mixture, Array, Array]:
+        """One Gaussian at the mean of atoms, their deviations (K, d) from it, and packed squares of these."""
+        centre = self.proportions @ self.means
+        deviations = self.means - centre
+        i, j, _ = lower_triangle(len(centre))
+        single = Mixture(np.ones(1), centre[None], self.covariances, self.noise)
+        return single, deviations, deviations[:, i] * deviations[:, j]
+
     def log_proportions(self, side: Array | None) -> Array:
         """Return log π, (K,) or (T, K)."""
         if self.gates is None:
@@ -145,6 +162,12 @@ class Mixture(Record):
             return None
         assert side is not None
         return np.asarray(side @ self.side.T)
+
+    def mean_covariance(self, shares: Array) -> Array:
+        """Return ``Σ_k r_k W_k`` of each task, (T, d, d), for responsibilities (T, K)."""
+        if len(self.covariances) == 1:
+            shares = shares.sum(axis=1, keepdims=True)
+        return np.asarray(np.tensordot(shares, self.covariances, 1))
 
     def scaled(self, factor: float) -> Mixture:
         """Return the model with ``factor`` times the covariances."""

@@ -114,16 +114,21 @@ class Expected(NamedTuple):
     means: Array  # (T, K, d) E(w | y, k), with the effect of side information
     covariances: Array  # (T, d, d) within components, Σ_k r_k Cov(w | y, k)
     sums: Sums
+    between: Array | None = (
+        None  # (T, d, d) covariance of the means of components; ``means`` are then (T, 1, d)
+    )
 
     @property
     def mean(self) -> Array:
         """The posterior mean of the mixture, (T, d)."""
-        if self.shares.shape[1] == 1:
+        if self.means.shape[1] == 1:
             return self.means[:, 0]
         return np.asarray(np.matmul(self.shares[:, None, :], self.means)[:, 0])
 
     def mixture_covariance(self, scale: float = 1.0) -> Array:
         """Return ``scale`` times the covariance of the mixture, (T, d, d); this overwrites `covariances`."""
+        if self.between is not None:
+            return np.asarray(scale * (self.covariances + self.between))
         _add_between(self.shares, frozen(self.means), scale, self.covariances)
         return self.covariances
 
@@ -205,6 +210,8 @@ class Moments(TaskStatistics):
     def posterior(
         self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
     ) -> Expected:
+        if model.has_atoms and not want.sums:
+            return self._posterior_of_atoms(model, want, among)
         T, (K, d) = len(self), model.means.shape
         effects = model.effects(self.side)
         rest = self if effects is None else self.shifted(effects)
@@ -235,6 +242,40 @@ class Moments(TaskStatistics):
             parts = [array.sum(axis=0) for array in (first, second, quadratics)]
             sums = _sums(model.components, float(log_evidence.sum()), shares.sum(axis=0), *parts)
         return Expected(log_evidence, shares, means, covariances, sums)
+
+    def _posterior_of_atoms(self, model: Mixture, want: Want, among: NDArray[np.bool_] | None) -> Expected:
+        """Return the posterior under components with one covariance.
+
+        The systems are those of one Gaussian.  The log evidence is quadratic in the prior mean, so those of all
+        components are two matrix products; the posterior mean is linear in it.
+        """
+        single, deviations, squares = model.atoms
+        i, j, twice = lower_triangle(self.n_features)
+        effects = model.effects(self.side)
+        rest = self if effects is None else self.shifted(effects)
+        found = rest.posterior(single, Want(means=True, covariances=True))
+        R = influence(rest, single, found.covariances)
+        systems = np.matmul(rest.gram, R) / model.noise
+        slopes = np.matmul(rest.cross[:, None, :], R)[:, 0] / model.noise - systems @ single.means[0]
+        curvatures = systems[:, i, j] * (-0.5 * twice)
+        joint = log_priors(model, self.side, len(self), among)
+        joint += slopes @ deviations.T
+        joint += curvatures @ squares.T
+        largest = joint.max(axis=1, keepdims=True)
+        shares = np.exp(joint - largest)
+        totals = shares.sum(axis=1, keepdims=True)
+        shares /= totals
+        log_evidence = found.log_evidence + (largest + np.log(totals))[:, 0]
+        means, between = np.empty((0, 1, self.n_features)), np.empty((0, *R.shape[1:]))
+        if want.means or want.covariances:
+            shift = shares @ deviations
+            means = found.means + np.matmul(R, shift[:, :, None])[:, None, :, 0]
+            means = means if effects is None else means + effects[:, None]
+        if want.covariances:
+            between = np.empty(R.shape)
+            between[:, i, j] = between[:, j, i] = shares @ squares - shift[:, i] * shift[:, j]
+            between = np.matmul(np.matmul(R, between), R.transpose(0, 2, 1))
+        return Expected(log_evidence, shares, means, found.covariances, NO_SUMS, between)
 
     def totals(self) -> Totals:
         n_rows, square = float(self.sizes.sum()), float(self.square.sum())

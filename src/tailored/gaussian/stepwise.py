@@ -21,7 +21,7 @@ RATE = 0.6
 
 @dataclass(frozen=True)
 class Stepwise:
-    """The state of stepwise EM.  Γ and mixing weights stay fixed."""
+    """The state of stepwise EM.  Γ, mixing weights and atoms stay fixed."""
 
     structure: Structure
     last: Mixture  # the current iterate
@@ -32,7 +32,7 @@ class Stepwise:
     def advance(self, batch: Tasks, n_before: int) -> Stepwise:
         """Return the state after a batch of tasks that follows ``n_before`` tasks."""
         m = len(batch)
-        if self.structure.kind == "independent" or not m or not batch.sizes.any():
+        if self.structure.kind == "independent" or self.structure.atoms or not m or not batch.sizes.any():
             return self
         factor = (n_before + m) / m
         totals, sums = batch.totals().times(factor), batch.sums(self.last).sums.times(factor)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .atoms import fit_atoms
 from .em import (
     RESTRICTIONS,
     Shrinkage,
@@ -25,7 +26,7 @@ from .em import (
 )
 from .low_rank import Calibration, RotatedTasks, fit_low_rank
 from .mixture import Mixture
-from .moments import Sums, Totals
+from .moments import Moments, Sums, Totals
 from .rows import Tasks
 from .side import Group, SideFit, SideStructure, fit_side, gate_penalties
 from .sites import ResponseRows
@@ -78,6 +79,8 @@ class Structure:
         c, δ and σ² of low rank, from held-out tasks.
     truncation : float
         Smallest eigenvalue of W that is kept, relative to the largest.
+    atoms : bool
+        Whether the fit is replaced by atoms that start from it (`tailored.gaussian.atoms`).
     varying : tuple of int or None
         Coefficients that differ between tasks, as set by the user; the others are the same in all tasks.
     """
@@ -94,6 +97,7 @@ class Structure:
     varying: tuple[int, ...] | None = None
     rank: int = 0
     calibration: Calibration | None = None
+    atoms: bool = False
 
     @property
     def plain(self) -> Structure | None:
@@ -105,7 +109,14 @@ class Structure:
     @property
     def family(self) -> tuple[Any, ...]:
         """What this structure shares with others that differ in the amount of shrinkage alone."""
-        return self.kind, self.covariance, self.n_components, self.learn_mean, bool(self.gate_penalty)
+        return (
+            self.kind,
+            self.covariance,
+            self.n_components,
+            self.learn_mean,
+            bool(self.gate_penalty),
+            self.atoms,
+        )
 
     def restrict(self, covariances: Array) -> Array:
         """Return the covariances (K, d, d) of an M-step, restricted to this structure."""
@@ -125,6 +136,9 @@ class Structure:
 
     def describe(self) -> dict[str, Any]:
         """Return the attributes that differ from their defaults."""
+        if self.atoms:
+            gated = {"gate_penalty": self.gate_penalty} if self.gate_penalty else {}
+            return {"kind": "atoms", "n_components": self.n_components, **gated}
         values = asdict(self)
         values["structure"] = values.pop("covariance")
         del values["calibration"]
@@ -266,7 +280,7 @@ class StructureFitter:
     def fit(self, structure: Structure) -> Mixture:
         """Return the model of the tasks; W of a mixed model is corrected for the degrees of freedom of the mean."""
         model, T = self.most_likely(structure), len(self.tasks)
-        if structure.kind == "mixed model" and structure.learn_mean and T > 1:
+        if structure.kind == "mixed model" and structure.learn_mean and T > 1 and not structure.atoms:
             return model.scaled(T / (T - 1.0))
         return model
 
@@ -296,6 +310,9 @@ class StructureFitter:
     def _fit(self, structure: Structure) -> Mixture:
         tasks = self.tasks
         options: dict[str, Any] = {"learn_mean": structure.learn_mean}
+        if structure.atoms:
+            assert isinstance(tasks, Moments)
+            return fit_atoms(tasks, self._without_side(replace(structure, atoms=False)), self.seed)
         if structure.kind == "independent":
             return self._independent(structure)
         if structure.kind == "low rank":
@@ -395,10 +412,10 @@ class StructureFitter:
 def refine(source: Source, structure: Structure, model: Mixture) -> Mixture:
     """Fit a structure to all tasks of ``source`` by EM from its fit to a sample.
 
-    Γ, mixing weights and the shrinkage target stay those of the sample, and so do independent tasks and coefficients that
-    are the same in all tasks.
+    Γ, mixing weights and the shrinkage target stay those of the sample, and so do independent tasks, atoms, and coefficients
+    that are the same in all tasks.
     """
-    if structure.kind == "independent":
+    if structure.kind == "independent" or structure.atoms:
         return model
     return em(
         source,

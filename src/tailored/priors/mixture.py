@@ -204,12 +204,11 @@ class MixturePrior(Prior):
         return 0.5 * max(float(missed @ tau @ missed), 0.0) / max(statistics.sizes[0], 1.0), 1
 
     def _taus(self, r: Array) -> Array:
-        return np.asarray(np.tensordot(r, self.model.covariances / self.unit, 1))
+        return self.model.mean_covariance(r) / self.unit
 
     def _represent(self, tasks: Support, change: Array) -> Array:
-        taus = change @ (self.model.covariances / self.unit) @ change.T
         shares = self.statistics(tasks).posterior(self.model).shares
-        return np.asarray(np.tensordot(shares, taus, 1))
+        return np.asarray(change @ self._taus(shares) @ change.T)
 
     def _mean(self, tasks: Support) -> Array:
         statistics = self.statistics(tasks)

@@ -235,7 +235,7 @@ def noise_table(description: ModelDescription) -> Table | None:
 def component_tables(description: ModelDescription) -> dict[str, Table]:
     """Tabulate the proportions of the components, their largest differences, and their coefficients."""
     mixture, units, training = description.mixture, description.prior.scaling, description.training
-    if mixture.n_components == 1:
+    if mixture.n_components == 1 or mixture.has_atoms:
         return {}
     mean, covariance = mixture.moments()
     total = np.maximum(units.raw_deviations(covariance), 1e-300)
@@ -390,10 +390,12 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
         if form["n_components"] > 1:
             return f"Mixture of {form['n_components']} linear mixed models with {form['rank']} common factors each."
         return f"Linear mixed model whose coefficients vary in {form['n_factors']} directions (low rank)."
+    gated = " whose mixing weights depend on the side information" if form.get("gate_penalty") else ""
+    if kind == "atoms":
+        atoms = f"{form['n_components']} narrow Gaussians with the same covariance, centred at the coefficients of training tasks"
+        return f"Mixture of {atoms} (atoms){',' * bool(gated)}{gated}."
     if kind == "mixture":
-        text = f"Mixture of {form['n_components']} linear mixed models"
-        if form.get("gate_penalty"):
-            text += " whose mixing weights depend on the side information"
+        text = f"Mixture of {form['n_components']} linear mixed models{gated}"
     else:
         structure = form.get("structure", "full")
         text = _STRUCTURES[structure]
