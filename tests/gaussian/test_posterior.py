@@ -74,6 +74,12 @@ def test_posterior_is_that_of_the_reference(layout, case):
     np.testing.assert_allclose(found.covariances, within, atol=1e-7)
     np.testing.assert_allclose(found.mean, [e.mean for e in expected], atol=1e-7)
     np.testing.assert_allclose(found.mixture_covariance(), [e.covariance for e in expected], atol=1e-7)
+    # Without sums, components that share a covariance have their own path.
+    found = layout.of(tasks, Scaling.raw(case["d"]), v).posterior(model, Want(means=True, covariances=True))
+    np.testing.assert_allclose(found.log_evidence, [e.log_evidence for e in expected], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found.shares, [e.shares for e in expected], atol=1e-8)
+    np.testing.assert_allclose(found.mean, [e.mean for e in expected], atol=1e-7)
+    np.testing.assert_allclose(found.mixture_covariance(), [e.covariance for e in expected], atol=1e-7)
 
 
 @pytest.mark.parametrize("layout", [Moments, TaskRows])

@@ -293,7 +293,7 @@ def _atoms(
     single = _most_likely([c for c in candidates if c.structure.kind == "mixed model"])
     for start in {c.structure: c for c in (best, single)}.values():
         if start.structure.kind == "independent" or start.structure.covariance == "none":
-            continue  # All tasks have the same atom, or side information has no effect.
+            continue  # Without effects of side information, or with the same atom for all tasks.
         structure, scored = replace(start.structure, atoms=True), []
         for fold, fit in zip(folds, start.fits, strict=True):
             fitter = replace(fold.fitter, fitted={start.structure: replace(fit, side=None)})

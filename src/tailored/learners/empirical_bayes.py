@@ -52,7 +52,8 @@ class EmpiricalBayesLearner(MetaLearner):
     It fits a mixture of linear mixed models to all tasks by EM.  A shift of the prior mean is then learned on query rows.
     The prior gives each task its representation ``τ(s)`` and prior mean ``b(s)``.
     With hundreds or thousands of columns the prior is low-rank plus diagonal, ``τ = FFᵀ + D``.  The model structure is
-    selected on held-out tasks; the candidates include one representation for all tasks, and independent tasks.
+    selected on held-out tasks; the candidates include one representation for all tasks, independent tasks, and a mixture of
+    atoms at the coefficients of training tasks.
 
     Parameters
     ----------
