@@ -11,6 +11,7 @@ from tailored.displays import ComponentsDisplay
 from tailored.gaussian.atoms import LEAST_SHARE, MULTIPLES, PSEUDO_TASKS, STEPS, fit_atoms
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
+from tailored.learners import empirical_bayes
 from tailored.tasks.rows import Scaling
 from tests.reference import mixture_posterior
 
@@ -128,3 +129,12 @@ def test_atoms_of_a_stream_stay_until_the_next_selection(circle):
     before = stream.prior_.model
     stream.partial_fit(new)
     np.testing.assert_array_equal(stream.prior_.model.means, before.means)
+
+
+def test_atoms_of_a_sample_are_kept(circle, monkeypatch):
+    """As from `scan`: EM over all tasks does not change them."""
+    train, new, _, learner = circle
+    monkeypatch.setattr(empirical_bayes, "LARGEST_STATISTICS", 0)
+    scanned = EmpiricalBayesLearner().fit(train)
+    assert not hasattr(scanned, "task_weights_")
+    np.testing.assert_allclose(scanned.adapt_many(new).coef_, learner.adapt_many(new).coef_, rtol=1e-8)
