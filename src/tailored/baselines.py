@@ -82,6 +82,7 @@ class Baseline(BaseEstimator):
             raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
         if not len(tasks.y):
             raise ValueError("tasks: no task has a row; pass at least one task with rows")
+        tasks = tasks.with_indicators()
         if self._in_user_units:
             Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
         before = dict(vars(self))
@@ -106,8 +107,7 @@ class Baseline(BaseEstimator):
 
     def predict_rows(self, tasks: TaskSet, query: TaskSet) -> Array:
         """Predict the rows of ``query`` given the rows of ``tasks``: the same tasks in the same order."""
-        self._check_new(tasks, "tasks")
-        self._check_new(query, "query")
+        tasks, query = self._check_new(tasks, "tasks"), self._check_new(query, "query")
         if len(query) != len(tasks):
             raise ValueError(f"query: expected the same {len(tasks)} tasks, got {len(query)}")
         with single_threaded_blas(), single_threaded_openmp():
@@ -118,11 +118,12 @@ class Baseline(BaseEstimator):
         by_name = scores(self.predict_rows(tasks, query), query.y, get_loss(loss))
         return task_means(next(iter(by_name.values())), query.offsets)
 
-    def _check_new(self, tasks: TaskSet, name: str) -> None:
-        """Raise for tasks that do not have the features of `fit`."""
+    def _check_new(self, tasks: TaskSet, name: str) -> TaskSet:
+        """Return the tasks with indicators; raise for tasks that do not have the features of `fit`."""
         check_is_fitted(self, "n_features_in_")
         if not isinstance(tasks, TaskSet):
             raise TypeError(f"{name}: expected a TaskSet, got {type(tasks).__name__}")
+        tasks = tasks.with_indicators()
         if tasks.n_features != self.n_features_in_:
             raise ValueError(
                 f"{name}: X has {tasks.n_features} features, but {type(self).__name__} was fitted with "
@@ -130,6 +131,7 @@ class Baseline(BaseEstimator):
             )
         scaling = Scaling.raw(tasks.n_features) if self._in_user_units else self.scaling_
         scaling.check(tasks.X, tasks.y, tasks.feature_names)
+        return tasks
 
     def _fit_side(self, tasks: TaskSet) -> None:
         self._encoder = None if tasks.side_info is None else SideVector().fit(tasks)
@@ -164,7 +166,7 @@ class LinearBaseline(Baseline):
 
     def adapt_many(self, tasks: TaskSet) -> Array:
         """Return the weights of every task, (n_tasks, d + 1), the intercept last."""
-        self._check_new(tasks, "tasks")
+        tasks = self._check_new(tasks, "tasks")
         with single_threaded_blas():
             return self._adapt(tasks)
 

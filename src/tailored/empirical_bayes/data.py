@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -16,6 +18,7 @@ from ..gaussian.responses import LARGEST_RATE, Response
 from ..gaussian.rows import Tasks, statistics_of
 from ..gaussian.side import Group
 from ..losses import Loss
+from ..priors.shared_effects import SharedEffects
 from ..tasks.episodes import Episodes, SupportSampling
 from ..tasks.rows import Rows, Scaling, clipped, overall_mean, predictions, support_means, task_means
 from ..tasks.task_set import TaskSet
@@ -74,6 +77,8 @@ class Settings:
     arrival: SupportSampling = field(default_factory=SupportSampling)
     device: str | None = None
     varying: tuple[int, ...] | None = None  # positions of coefficients, including that of the intercept
+    curved: bool = True  # whether effects of all tasks may be curved
+    levels: Mapping[int, int] = field(default_factory=dict)  # numbers of categories, by column
     n_folds: int = 5
     n_repeats: int = 4  # largest number of partitions into folds
 
@@ -163,6 +168,15 @@ class TrainingData:
         assert self.side is not None
         return self.side.groups(self.side(self.tasks))
 
+    def without(self, effects: SharedEffects) -> TrainingData:
+        """Return the data without effects that all tasks share."""
+        tasks = effects.residual_tasks(self.tasks, is_response=self.response is not None)
+        side = self.side
+        if side is not None and side.encoder.needs_rows:
+            side = SideFeatures.fit(deepcopy(side.encoder), tasks)
+        # Only the sum of all parts is clipped.
+        return replace(self, tasks=tasks, side=side, settings=replace(self.settings, clip=None))
+
     def seed(self, purpose: Draw, number: int = 0) -> list[int]:
         return [self.settings.seed, purpose, number]
 
@@ -212,12 +226,15 @@ class TrainingData:
         f = self.predict(query, expected.mean)
         if self.response is None:
             return f
+        exposure = query.exposure
+        if exposure is not None and not self.response.has_intervals:
+            f, exposure = f + np.log(exposure), None  # an offset of the linear predictor
         X, C = self.scaling.dense(query.X), expected.mixture_covariance()
         task = np.repeat(np.arange(len(query)), query.sizes)
         mean = self.response.mean(f, np.einsum("ij,ijk,ik->i", X, C[task], X))
         mean = mean if self.largest_rate is None else np.minimum(mean, LARGEST_RATE * self.largest_rate)
         rate = clipped(mean, self.settings.clip)
-        return rate if query.exposure is None else query.exposure * rate
+        return rate if exposure is None else exposure * rate
 
     def errors(self, episodes: Episodes, prediction: Array, n_tasks: int) -> Array:
         """Return the mean loss of the query rows of each task over its episodes; NaN for a task without query rows."""

@@ -36,6 +36,7 @@ from .data import MANY_TASKS, Draw, TrainingData, significant
 from .factor_fit import RANKS, FactorSelection, factor_prior
 from .query_bias import PENALTIES, FittedShift, FittedShifts, fit_shifts
 from .selection import better_baseline, likely_cause, select
+from .shared_fit import fit_effects
 from .training_summary import basic_summary, training_summary
 
 Array = NDArray[np.float64]
@@ -77,6 +78,22 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
         n_steps = len(data.folds) * (len(RANKS) + data.has_side) + 1
         with progress_bar("Learning from tasks", n_steps, enabled=progress) as tick, single_threaded_blas():
             return _learn_factors(data, tick)
+    with single_threaded_blas():
+        effects = fit_effects(data)
+    if effects is not None:
+        rest_in = None if source_in is None else partial(source_in, effects=effects)
+        learned = _learn_mixed(data.without(effects), progress, rest_in)
+        prior = replace(
+            learned.prior, shared=effects, clip=data.settings.clip, largest_rate=data.largest_rate
+        )
+        summary = learned.training_summary
+        errors = {OWN: summary.errors[OWN]} if summary.errors else {}
+        return replace(learned, prior=prior, training_summary=replace(summary, errors=errors))
+    return _learn_mixed(data, progress, source_in)
+
+
+def _learn_mixed(data: TrainingData, progress: bool, source_in: SourceIn | None) -> Learned:
+    """Learn the prior, without effects that all tasks share."""
     if isinstance(data.response, Poisson):
         data = _with_dispersion(data)
     d = data.statistics.n_features

@@ -49,13 +49,13 @@ class Curve(Record):
             raise ValueError("knots: the first and the last must be repeated")
 
     @classmethod
-    def fit(cls, values: Array, column: int) -> Curve | None:
+    def fit(cls, values: Array, column: int, least_values: int = LEAST_VALUES) -> Curve | None:
         """Place the knots; return None for a feature with too few distinct values."""
         low, middle, high = np.quantile(values, [TAIL, 0.5, 1.0 - TAIL])
         # A long tail is left out: it would stretch the spline.
         inside = np.clip(values, 2.0 * low - middle, 2.0 * high - middle)
         inner = np.unique(np.quantile(inside, np.linspace(0.0, 1.0, KNOTS)))
-        if len(np.unique(values)) < LEAST_VALUES or len(inner) < 4:
+        if len(np.unique(values)) < least_values or len(inner) < min(4, least_values):
             return None
         return cls(column, np.concatenate([[inner[0]] * DEGREE, inner, [inner[-1]] * DEGREE]))
 
@@ -73,6 +73,21 @@ class Curve(Record):
         """Return the sum of squared second differences of the coefficients, as a matrix (Eilers and Marx, 1996)."""
         second = np.diff(np.eye(self.n_features + 1), n=2, axis=0)[:, 1:]
         return second.T @ second
+
+    def smooth_basis(self, features: Array, straight: Array, size: Array | float = 1.0) -> Array:
+        """Return functions of unit variance (k, m), from smooth to rough (Demmler and Reinsch, 1975).
+
+        ``features`` (n, k) are those of the curve, centred and divided by ``size``, and ``straight`` (n,) is its argument.  The
+        first function is left out where it is nearly linear; it is not where the spline leaves out a long tail.
+        """
+        values, vectors = np.linalg.eigh(features.T @ features / len(features))
+        present = values > 1e-8 * values[-1]
+        root = vectors[:, present] / np.sqrt(values[present])
+        rough, rotation = np.linalg.eigh(root.T @ (self.roughness / np.outer(size, size)) @ root)
+        second = rough[min(1, len(rough) - 1)]
+        basis = root @ rotation * np.sqrt(second / np.maximum(rough, second))
+        correlation = np.corrcoef(features @ basis[:, 0], straight)[0, 1]
+        return np.asarray(basis[:, int(correlation**2 > NEARLY_LINEAR) :])
 
 
 @dataclass(frozen=True)
@@ -128,8 +143,7 @@ class SideFeatures(Record):
         """Return the groups of features that are relevant together, with their priors, for v(s) (T, q) of training tasks.
 
         Each column of the side information has a group of linear features, also of several indicators, and one for each
-        spline: its functions of unit variance, from smooth to rough (Demmler and Reinsch, 1975).  The first is left out where
-        it is nearly the linear feature; it is not where the spline leaves out a long tail.
+        spline.
         """
         origins = np.array(self.origins)
         linear = [np.flatnonzero(origins[: self.n_linear] == c) for c in np.unique(origins)]
@@ -137,14 +151,8 @@ class SideFeatures(Record):
         first = self.n_linear
         for curve in self.curves:
             at = np.arange(first, first + curve.n_features)
-            size = self.deviation[at]
-            values, vectors = np.linalg.eigh(features[:, at].T @ features[:, at] / len(features))
-            present = values > 1e-8 * values[-1]
-            root = vectors[:, present] / np.sqrt(values[present])
-            rough, rotation = np.linalg.eigh(root.T @ (curve.roughness / np.outer(size, size)) @ root)
-            basis = root @ rotation * np.sqrt(rough[1] / np.maximum(rough, rough[1]))
-            straight = np.corrcoef(features[:, at] @ basis[:, 0], features[:, curve.column])[0, 1] ** 2
-            out.append(Group(int(origins[at[0]]), True, at, basis[:, int(straight > NEARLY_LINEAR) :]))
+            basis = curve.smooth_basis(features[:, at], features[:, curve.column], self.deviation[at])
+            out.append(Group(int(origins[at[0]]), True, at, basis))
             first += curve.n_features
         return out
 

@@ -202,7 +202,7 @@ def gate_penalties(side: Array, groups: Sequence[Group], shares: Array, penalty:
         values = values - values.mean(axis=0)
         of_values, rotation = np.linalg.eigh(values.T @ values)
         scores = rotation.T @ (values.T @ deviations) @ directions
-        if _best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())[0] > _least_gain(groups):
+        if best_gain(np.outer(of_values, of_shares).ravel(), scores.ravel())[0] > _least_gain(groups):
             relevant[group.curved] += group.features.tolist()
     penalties = np.full(side.shape[1], np.inf)
     for curved, features in relevant.items():
@@ -309,12 +309,12 @@ def _gains(
         cross = root.T @ _information(v, u, A) @ roots
         information = root.T @ _information(v, v, A) @ root - cross @ posterior.covariance @ cross.T
         e, directions = np.linalg.eigh(information)
-        gain, gamma = _best_gain(e, directions.T @ (root.T @ (v.T @ a).ravel() - cross @ posterior.mean))
+        gain, gamma = best_gain(e, directions.T @ (root.T @ (v.T @ a).ravel() - cross @ posterior.mean))
         out.append((gain, term._replace(effect=replace(term.effect, relevance=gamma))))
     return out
 
 
-def _best_gain(e: Array, q: Array) -> tuple[float, float]:
+def best_gain(e: Array, q: Array) -> tuple[float, float]:
     """Return the largest gain in log evidence by parameters of variance γ, and its γ.
 
     e are the eigenvalues of the information about the parameters and q the score at zero in their directions.  The gain is

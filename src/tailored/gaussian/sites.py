@@ -174,6 +174,11 @@ class ResponseRows(TaskStatistics):
         With these rows and noise 1 the gradient of the evidence in the parameters of one component is that of expectation
         propagation.
         """
+        precisions, targets, evidence = self.gaussian_rows(model)
+        return Sites(*self._moments(precisions, targets), self.sizes, self.side, self.n_threads), evidence
+
+    def gaussian_rows(self, model: Mixture) -> tuple[Array, Array, float]:
+        """Return the precisions (N,) and the targets (N,) of the sites of `gaussian`, and the log evidence per task."""
         source = self if self.sites is not None else self.with_starts()
         found = source.posterior(model)
         assert source.sites is not None
@@ -182,9 +187,7 @@ class ResponseRows(TaskStatistics):
             np.choose(component, [source.sites[k][i] for k in range(model.n_components)]) for i in (0, 1)
         )
         tau = np.maximum(tau, LEAST_PRECISION)
-        moments = self._moments(tau, linear / tau - self.offset)
-        evidence = float(np.mean(found.log_evidence)) if len(self) else 0.0
-        return Sites(*moments, self.sizes, self.side, self.n_threads), evidence
+        return tau, linear / tau - self.offset, float(np.mean(found.log_evidence)) if len(self) else 0.0
 
     def posterior(
         self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None

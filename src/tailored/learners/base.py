@@ -116,6 +116,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     _goes_on = False
     #: Whether the learner works in the user's units, not in scaled ones.
     _in_user_units = True
+    #: Whether columns may hold positions of categories; otherwise these become indicators.
+    _takes_levels = False
     #: Least number of features.
     _min_features: int = 1
     # Constructor arguments of the subclasses, with the values of learners that do not have them.
@@ -254,6 +256,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         reset: bool = False,
         **row_values: Any,
     ) -> TaskSet:
+        if isinstance(X, TaskSet) and not self._takes_levels:
+            X = X.with_indicators()
         options = {"reset": reset, "min_features": self._min_features, **row_values}
         tasks = self._check_row_values(read_tasks(self, X, y, groups, side_info, **options))
         if tasks.encoding is not None and tasks.encoding.classes and not self._takes_classes:

@@ -26,6 +26,7 @@ from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
 from ..gaussian.responses import RESPONSES, Bernoulli, Response
 from ..losses import Absolute, BoxLoss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
+from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, check_regressor, default_regressor
 from ..sources.base import Reader, Statistics, TaskSource
 from ..sources.cuda.moments import DeviceSource
@@ -142,6 +143,7 @@ class EmpiricalBayesLearner(MetaLearner):
     bias_penalty_: float | None = field(init=False)
     _stream: Stream = field(init=False)
     _in_user_units = False
+    _takes_levels = True
     _min_features = 0
     #: Numbers of folds of the selection and of their repetitions; fewer make tests faster.
     _n_folds, _n_repeats = 5, 4
@@ -153,6 +155,11 @@ class EmpiricalBayesLearner(MetaLearner):
     @property
     def _takes_classes(self) -> bool:
         return isinstance(self.loss_, Bernoulli)
+
+    @property
+    def _has_plain_common(self) -> bool:
+        """Whether there is no shared regressor."""
+        return self.common is None or (isinstance(self.common, str) and self.common == "linear")
 
     @property
     def common_(self) -> Any:
@@ -273,14 +280,14 @@ class EmpiricalBayesLearner(MetaLearner):
         before, clip = self._stream, self._clip(batch.y)
         self._stream, tasks = before.take(batch, validation)
         warn_repeated_numbers(before.sample, batch)
-        running, shared = before.running, self.prior_.regressor
+        running = before.running
         if self._stream.is_due or running is None:
             sample, pool = self._stream.sample.sample, self._stream.validation
             held_out = pool.sample if pool.batches else None
             learned, known = self._learn(sample, held_out, clip, continues=self._stream.is_settled)
             self._store(learned, positions_of(tasks.labels, known.labels), tasks)
             return
-        residual = tasks if shared is None else shared.residual_tasks(tasks)
+        residual = self.prior_.residual_tasks(tasks)
         with single_threaded_blas():
             running = running.advance(residual.in_label_order(before.seed), before.n_tasks)
         self._stream = replace(self._stream, running=running)
@@ -317,13 +324,20 @@ class EmpiricalBayesLearner(MetaLearner):
         self._stream = replace(stream, sample=source.reservoir)
         ordered = in_content_order(sample, seed)
 
-        def all_tasks(scaling: Scaling, side: Any, shared: OutOfFold | None = None) -> Statistics:
+        def all_tasks(
+            scaling: Scaling,
+            side: Any,
+            shared: OutOfFold | None = None,
+            effects: SharedEffects | None = None,
+        ) -> Statistics:
             def residuals(tasks: TaskSet) -> TaskSet:
-                # Tasks of the sample get the regressor that was fitted without them.
-                assert shared is not None
-                return shared.residual_tasks(tasks, positions_of(tasks.labels, ordered.labels))
+                if shared is not None:
+                    # Tasks of the sample get the regressor that was fitted without them.
+                    tasks = shared.residual_tasks(tasks, positions_of(tasks.labels, ordered.labels))
+                return tasks if effects is None else effects.residual_tasks(tasks, is_response=False)
 
-            return source.statistics(Reader(scaling, side, None if shared is None else residuals))
+            changed = shared is not None or effects is not None
+            return source.statistics(Reader(scaling, side, residuals if changed else None))
 
         clip = self._clip(np.array(source.target_range))
         learned, _ = self._learn(sample, held_out, clip, source_in=all_tasks)
@@ -364,6 +378,8 @@ class EmpiricalBayesLearner(MetaLearner):
             sampling,
             self.device,
             varying,
+            self.device is None and not (isinstance(self.common, str) and self.common == "linear"),
+            {} if self.encoding_ is None else self.encoding_.levels,
             self._n_folds,
             self._n_repeats,
         )
@@ -372,7 +388,7 @@ class EmpiricalBayesLearner(MetaLearner):
         scaling = None if running is None else running.scaling
         data = TrainingData(together, side, len(together) - len(ordered), settings, scaling)
         options: dict[str, Any] = {"progress": self.progress, "source_in": source_in}
-        if self.common is None:
+        if self._has_plain_common:
             learned = learn(data, **options)
         else:
             automatic = isinstance(self.common, str)
@@ -397,7 +413,8 @@ class EmpiricalBayesLearner(MetaLearner):
         """Store the state of the stream and the posterior of ``tasks``, at positions ``known`` of the training tasks."""
         running, before = None if learned.model is None else RunningModel.of(learned), self._stream.running
         n_tasks = self._stream.n_tasks
-        if learned.shared is None and running is not None and before is not None:
+        is_plain = learned.shared is None and learned.prior.shared is None
+        if is_plain and running is not None and before is not None:
             with single_threaded_blas():
                 batch, unseen = (some.in_label_order(self._stream.seed) for some in (tasks, tasks[known < 0]))
                 if running.is_superseded_by(before, unseen):
@@ -419,16 +436,19 @@ class EmpiricalBayesLearner(MetaLearner):
     def _check_parameters(self) -> None:
         self._check_loss()
         if isinstance(self.loss_, Response):
-            for name in ("common", "device"):
-                if getattr(self, name) is not None:
+            for name, is_used in (
+                ("common", not self._has_plain_common),
+                ("device", self.device is not None),
+            ):
+                if is_used:
                     raise ValueError(f"{name}: must be None for the {self.loss_.name} loss")
         if self.device is not None:
             check_device(self.device)
-            if self.common is not None:
+            if not self._has_plain_common:
                 raise ValueError("device: a shared regressor runs on the CPU; use device=None or common=None")
         self._support_sampling()
         if isinstance(self.common, str):
-            check_choice("common", self.common, ("auto",))
+            check_choice("common", self.common, ("auto", "linear"))
         elif self.common is not None:
             check_regressor(self.common)
         if not isinstance(self.loss_, BoxLoss | Response) or isinstance(self.loss_, MarginLoss):

@@ -26,6 +26,7 @@ from ..losses import Squared
 from ..tasks.rows import Scaling, clipped, column_range, dense, frozen, segment_sums, sparse_products
 from ..tasks.task_set import TaskSet
 from .intervals import Calibration, Errors, noise_variances
+from .shared_effects import SharedEffects
 from .shared_regressor import SharedRegressor
 
 Array = NDArray[np.float64]
@@ -139,8 +140,9 @@ class Prior(Record, ABC):
     feature_range: Array | None = None
     #: Largest rate of the counts in training; None for other targets.
     largest_rate: float | None = None
-    #: Model of all tasks.  The prior is that of tasks with its residuals as targets.
+    #: Models of all tasks.  The prior is that of tasks without these parts.
     regressor: SharedRegressor | None = None
+    shared: SharedEffects | None = None
 
     #: Floats of (d, d) matrices of the tasks in one block.
     block_floats: ClassVar[int] = 1 << 17
@@ -158,6 +160,8 @@ class Prior(Record, ABC):
             check_shape("feature_range", self.feature_range, 2, self.n_weights - self.fit_intercept)
             if (self.feature_range[0] > self.feature_range[1]).any():
                 raise ValueError("feature_range: the lower end is above the upper end")
+        if self.shared is not None:
+            self.shared.check_columns(self.n_weights - self.fit_intercept)
 
     def check_posterior(self, posterior: Posterior) -> None:
         """Raise ValueError if a posterior from a file does not belong to this prior."""
@@ -285,10 +289,9 @@ class Prior(Record, ABC):
     ) -> Posterior:
         """Adapt to tasks in one block (`adapt_tasks`: to any number); ``folds`` of training tasks are as in `Posterior`."""
         inputs, at = np.zeros((len(tasks), 0)), np.full(len(tasks), -1, dtype=np.intp)
-        residual = tasks
         if self.regressor is not None:
             inputs, at = self.regressor.encode(tasks), at if folds is None else folds
-            residual = self.regressor.residual_tasks(tasks, at)
+        residual = self.residual_tasks(tasks, at)
         weights, covariance = self._solve(residual, covariances, n_jobs)
         weights = self.scaling.raw_weights(weights)
         squares = np.zeros(len(tasks) if covariances else 0)
@@ -354,11 +357,25 @@ class Prior(Record, ABC):
         """
         return np.maximum(sizes, 1).astype(float)
 
-    def residual_tasks(self, tasks: Support) -> Any:
-        """Return the tasks with residuals of the shared regressor as targets; reduced rows have these already."""
-        if self.regressor is None or isinstance(tasks, ReducedRows):
+    def residual_tasks(self, tasks: Support, folds: Index | None = None) -> Any:
+        """Return the tasks without the parts that all tasks share; reduced rows have no such parts."""
+        if isinstance(tasks, ReducedRows):
             return tasks
-        return self.regressor.residual_tasks(tasks)
+        if self.regressor is not None:
+            tasks = self.regressor.residual_tasks(tasks, folds)
+        if self.shared is not None:
+            tasks = self.shared.residual_tasks(tasks, is_response=self.response is not None)
+        return tasks
+
+    def shared_part(self, X: Any, inputs: Array, folds: Index | None = None) -> tuple[Any, Array]:
+        """Return the rows as the prior sees them, and the sum of the parts that all tasks share, (n,)."""
+        part = np.zeros(X.shape[0])
+        if self.regressor is not None:
+            part += self.regressor.predict(X, inputs, folds)
+        if self.shared is not None:
+            part += self.shared.predict(X)
+            X = self.shared.own_columns(X)
+        return X, part
 
     def variances(self, posterior: Posterior, X: Any, task: Index) -> Array:
         """Return the variance of ``<x, w>`` at rows of the tasks at these positions, in units of the noise variance."""
@@ -369,17 +386,16 @@ class Prior(Record, ABC):
 
     def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors:
         """Return the errors of the query rows after adapting to the support rows, for calibration."""
-        residual = query.y
-        if self.regressor is not None:
-            inputs = np.repeat(self.regressor.encode(support), query.sizes, axis=0)
-            residual = residual - self.regressor.predict(query.X, inputs)
+        inputs = np.zeros((len(support), 0)) if self.regressor is None else self.regressor.encode(support)
+        all_rows, part = self.shared_part(query.X, np.repeat(inputs, query.sizes, axis=0))
+        residual = query.y - part
         errors, variances = np.empty(len(query.y)), np.empty(len(query.y))
         squares = np.empty(len(query))
 
         def work(start: int, stop: int) -> None:
             posterior = self.posterior(support[start:stop], n_jobs=n_jobs)
             rows, task = _rows_of_block(query, start, stop)
-            X = query.X[rows]
+            X = all_rows[rows]
             centre = products(X, posterior.weights, task, self.scaling.fit_intercept)
             errors[rows] = (residual[rows] - centre) / self.scaling.target
             variances[rows] = self.variances(posterior, X, task)
@@ -471,18 +487,21 @@ def predict(
     Without a calibration or without covariances there are no intervals.  ``multiples`` are those of `_multiples`, if they
     were computed before.  ``exposure`` (n,) multiplies the rates of counts.
     """
-    centre = products(X, posterior.weights, task, prior.fit_intercept)
-    if prior.regressor is not None:
-        centre += prior.regressor.predict(X, posterior.shared_inputs[task], posterior.folds[task])
+    part: Array | float = 0.0
+    new: Array | float = 0.0
+    if prior.regressor is not None or prior.shared is not None:
+        new = 0.0 if prior.shared is None else prior.shared.new_variances(X)
+        X, part = prior.shared_part(X, posterior.shared_inputs[task], posterior.folds[task])
+    centre = products(X, posterior.weights, task, prior.fit_intercept) + part
     unknown = np.full(len(centre), np.nan)
     if prior.response is not None:
-        return _predict_response(prior, posterior, centre, X, task, coverage, exposure)
+        return _predict_response(prior, posterior, centre, X, task, coverage, exposure, new)
     calibration = prior.calibration
     if calibration is None or not needs_covariances(prior, coverage) or not posterior.has_covariances:
         return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown)
     own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise)[task]
     variances = np.maximum(prior.variances(posterior, X, task), 0.0)
-    std = prior.scaling.target * np.sqrt(own * (1.0 + variances))
+    std = np.sqrt(prior.scaling.target**2 * own * (1.0 + variances) + new)
     multiples = _multiples(prior, posterior.n_rows, coverage) if multiples is None else multiples
     lower, upper, deviation, quantile = multiples[task].T
     prediction = clipped(centre + quantile * std, prior.clip)
@@ -501,6 +520,7 @@ def _predict_response(
     task: Index,
     coverage: float | None,
     exposure: Array | None,
+    new: Array | float,
 ) -> Predicted:
     """Predict means over the posterior of the linear predictor ``centre``, and the shortest intervals of counts.
 
@@ -511,7 +531,7 @@ def _predict_response(
     assert prior.mixture is not None
     variances = np.zeros(len(centre))
     if posterior.has_covariances:
-        variances = np.maximum(prior.variances(posterior, X, task), 0.0)
+        variances = np.maximum(prior.variances(posterior, X, task), 0.0) + new
     prediction = response.mean(centre, variances)
     if prior.largest_rate is not None and posterior.has_covariances:
         # With the log link, rows far from the training rows have enormous means.

@@ -174,8 +174,8 @@ class MixturePrior(Prior):
     def extend(self, support: Support, X: Any, y: Array, exposure: Array | None = None) -> Support:
         if isinstance(support, TaskSet):
             return super().extend(support, X, y, exposure)
-        if self.regressor is not None:
-            y = y - self.regressor.predict(X, np.repeat(support.shared_inputs, X.shape[0], axis=0))
+        X, part = self.shared_part(X, np.repeat(support.shared_inputs, X.shape[0], axis=0))
+        y = y - part
         rows = np.concatenate([support.X, self.scaling.dense(X)])
         targets = np.concatenate([support.y, self.scaling.targets(y)])
         n = support.n_rows + len(y)

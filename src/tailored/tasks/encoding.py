@@ -34,11 +34,12 @@ from ..exceptions import UnknownCategoryWarning
 
 #: Largest number of categories of a feature: each but the first becomes an indicator column.
 MAX_CATEGORIES = 1000
-#: With more categories than this, strings that are mostly distinct are identifiers of rows.
+#: A feature with more categories than this has one column of their positions instead of indicators.  Strings that are
+#: mostly distinct are then identifiers of rows.
 MANY_CATEGORIES = 20
 
 #: Kinds of columns.
-KINDS = ("number", "boolean", "categorical", "ordered", "date")
+KINDS = ("number", "boolean", "categorical", "levels", "ordered", "date")
 #: The column of task labels, or several columns whose combinations are the labels.
 TaskColumns = str | tuple[str, ...]
 #: For each column, the kind that the table's type declares, and its categories.
@@ -64,7 +65,8 @@ class ColumnEncoding(Record):
     """How one column of a table becomes numbers.
 
     Booleans are 0 and 1. A categorical feature becomes indicators, one for each category but the first; categorical
-    side information stays as it is, for the feature map. Ordered categories are their positions, from 0, or themselves
+    side information stays as it is, for the feature map. "levels" are the categories of a feature with more than 20: one
+    column with their positions, −1 for an unknown one. Ordered categories are their positions, from 0, or themselves
     if they are numbers. Dates are days, with fractions.
 
     The first of the `categories`, in alphabetical order or in the order of the categorical type, is the reference.
@@ -80,11 +82,12 @@ class ColumnEncoding(Record):
 
     def restore(self) -> None:
         check_choice("kind", self.kind, KINDS)
-        has_categories = self.kind in ("categorical", "ordered")
+        has_categories = self.kind in ("categorical", "levels", "ordered")
         if len(set(self.categories)) != len(self.categories) or bool(self.categories) != has_categories:
             raise ValueError("categories: must be the different categories of this kind, or empty")
-        if len(self.means) not in (0, len(self.names) if has_categories else 0):
-            raise ValueError(f"means: must have {len(self.names)} numbers")
+        n = len(self.categories) - 1 if self.kind == "levels" else len(self.names) if has_categories else 0
+        if len(self.means) not in (0, n):
+            raise ValueError(f"means: must have {n} numbers")
         check_real("origin", self.origin, -1e7, 1e7)
 
     @property
@@ -122,6 +125,7 @@ class ColumnEncoding(Record):
         values, _ = cls(name, kind, categories).read(column, title)
         present = values[~np.isnan(values).any(axis=1)]
         means = present.mean(axis=0) if len(present) else np.zeros(values.shape[1])
+        kind = "levels" if kind == "categorical" and len(categories) > MANY_CATEGORIES else kind
         return cls(name, kind, categories, means=tuple(means.tolist()))
 
     def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
@@ -143,8 +147,10 @@ class ColumnEncoding(Record):
             raise ValueError(f"{title} held {categories} in the training table and holds numbers now.")
         # One row per category, then that of unknown categories and that of missing values.
         n, k = len(self.categories), len(self.names)
-        known = np.eye(n)[:, 1:] if self.kind == "categorical" else np.array(self.scores)[:, None]
-        values = np.vstack([known, self.means or np.zeros(k), np.full(k, np.nan)])
+        values = np.append(np.arange(n), [-1.0, np.nan])[:, None]
+        if self.kind != "levels":
+            known = np.eye(n)[:, 1:] if self.kind == "categorical" else np.array(self.scores)[:, None]
+            values = np.vstack([known, self.means or np.zeros(k), np.full(k, np.nan)])
         position = {category: i for i, category in enumerate(self.categories)}
         rows = np.array([*(position.get(category, n) for category in distinct), n + 1])
         return values[rows[codes]], [category for category in distinct if category not in position]
@@ -170,7 +176,8 @@ class ColumnEncoding(Record):
         kinds = {self.kind, other.kind}
         if kinds <= {"number", "boolean"}:
             return self if self.kind == other.kind else ColumnEncoding(self.name)
-        if len(kinds) > 1 or (self.kind == "ordered" and self.categories != other.categories):
+        named = kinds <= {"categorical", "levels"}
+        if (len(kinds) > 1 and not named) or (self.kind == "ordered" and self.categories != other.categories):
             texts = f"{self.text()} in one part of the table and {other.text()} in another"
             raise ValueError(f"column {self.name!r} is {texts}.")
         if self.kind == "date":
@@ -182,7 +189,8 @@ class ColumnEncoding(Record):
         categories = tuple(sorted({*self.categories, *other.categories}))
         mine, theirs = self._frequencies(), other._frequencies()
         merged = [(1.0 - share) * mine.get(v, 0.0) + share * theirs.get(v, 0.0) for v in categories[1:]]
-        return replace(self, categories=categories, means=tuple(merged))
+        kind = "levels" if len(categories) > MANY_CATEGORIES else "categorical"
+        return replace(self, kind=kind, categories=categories, means=tuple(merged))
 
     def _frequencies(self) -> dict[str, float]:
         """Relative frequencies of the categories."""
@@ -196,6 +204,8 @@ class ColumnEncoding(Record):
             low, high = (f"{score:g}" for score in (self.scores[0], self.scores[-1]))
             named = f"{low} ({self.categories[0]}) to {high} ({self.categories[-1]})"
             return f"{low} to {high}" if low == self.categories[0] else named
+        if self.kind == "levels":
+            return f"one of {len(self.categories)} values, each with an effect of its own"
         if self.kind == "categorical":
             if len(self.categories) < 2:
                 return f"always {self.categories[0] if self.categories else 'missing'}: dropped"
@@ -294,7 +304,7 @@ class Encoding(Record):
         if not is_frame(X):
             return X
         frame = read_frame(X, "X")
-        if list(frame.columns) == list(self.feature_names):
+        if list(frame.columns) == list(self.feature_names) and not self.levels:
             return X
         values = self.encode_features(frame)
         columns = [column.name for column in (*self.features, *self.side_info)]
@@ -314,6 +324,26 @@ class Encoding(Record):
     def feature_names(self) -> np.ndarray:
         """Names of the encoded columns, such as "ses" and "sector=Public"."""
         return np.array([name for column in self.features for name in column.names], dtype=object)
+
+    @property
+    def levels(self) -> dict[int, int]:
+        """Numbers of categories of the encoded columns that hold positions of categories."""
+        ends = np.cumsum([len(column.names) for column in self.features])
+        pairs = zip(self.features, ends.tolist(), strict=True)
+        return {end - 1: len(column.categories) for column, end in pairs if column.kind == "levels"}
+
+    def with_indicators(self, X: np.ndarray) -> tuple[Encoding, np.ndarray]:
+        """Return the encoding, and encoded features, with indicators for all categories."""
+        columns, parts, first = [], [], 0
+        for column in self.features:
+            part = X[:, first : (first := first + len(column.names))]
+            if column.kind == "levels":
+                n, means = len(column.categories), column.means or np.zeros(len(column.categories) - 1)
+                part = np.vstack([np.eye(n)[:, 1:], means])[part[:, 0].astype(np.intp)]
+                column = replace(column, kind="categorical")
+            columns.append(column)
+            parts.append(part)
+        return replace(self, features=tuple(columns)), np.hstack(parts)
 
     def positions(self, name: str) -> list[int]:
         """Return the encoded columns of a column of the table, or the encoded column of that name."""

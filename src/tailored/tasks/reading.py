@@ -595,8 +595,8 @@ def group_tasks(data: Frame, task: TaskColumns) -> Grouping:
 def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) -> None:
     """Warn about features that look like a second grouping: many values, each with several rows.
 
-    The model has random effects for one grouping, the tasks. Values of another one would get a fixed effect
-    each, which does not extend to new values.
+    Values of a category have an effect each. Identifiers within tasks say nothing about new tasks, and integers
+    are numbers.
     """
     task = " and ".join(map(repr, encoding.task_columns))
     if len(data) > GROUPING_ROWS:
@@ -604,8 +604,11 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
     n_tasks = len(np.unique(grouping.codes))
     for column in encoding.features:
         is_integer = column.kind == "number" and data[column.name].dtype.is_integer()
-        has_many = column.kind == "categorical" and len(column.categories) > MANY_CATEGORIES
-        if not (is_integer or has_many) or len(grouping.labels) < 2 or data[column.name].is_null().any():
+        if (
+            not (is_integer or column.kind == "levels")
+            or len(grouping.labels) < 2
+            or data[column.name].is_null().any()
+        ):
             continue
         values = group_rows(data[column.name].to_native(), len(data))
         n_values = len(values.labels)
@@ -615,21 +618,12 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
         n_pairs = len(np.unique(values.codes * len(grouping.labels) + grouping.codes))
         is_nested = n_pairs == n_values and n_pairs > n_tasks
         # Integers that cross the tasks may be counts; nested in tasks they are identifiers.
-        if is_integer and not is_nested:
+        if not is_nested:
             continue
-        if is_nested:
-            relation = f"nested in {task}: each of its {n_values} values appears in one task only"
-            advice = f"make each value a task, task=[{task}, {column.name!r}] (labels are then tuples)"
-        elif n_pairs == n_tasks:
-            relation = f"above {task}: each task has one of its {n_values} values"
-            advice = f"use features of its groups as side information (side_columns=), not {column.name!r}"
-        else:
-            relation = f"crossed with {task}: each of its {n_values} values appears in {n_pairs / n_values:.3g} tasks on average"
-            advice = f"use {column.name!r} as the task instead, if new groups are of this kind"
         message = (
-            f"column {column.name!r} looks like a second grouping, {relation}. The model has random effects for "
-            f"tasks only; other columns are fixed effects or numbers. You can {advice}, or leave the column out of "
-            "`features`. For crossed random effects use a mixed-model package such as lme4."
+            f"column {column.name!r} looks like a second grouping, nested in {task}: each of its {n_values} values appears in "
+            f"one task only. You can make each value a task, task=[{task}, {column.name!r}] (labels are then tuples), or "
+            "leave the column out of `features`."
         )
         warnings.warn(message, SecondGroupingWarning, stacklevel=outside())
 

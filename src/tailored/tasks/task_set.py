@@ -255,6 +255,13 @@ class TaskSet(Fitted):
         """Return a copy with other values of some attributes, like `dataclasses.replace`, without checks."""
         return self.from_arrays(**{**{name: getattr(self, name) for name in FIELDS}, **changes})
 
+    def with_indicators(self) -> TaskSet:
+        """Return the tasks with an indicator for each value of a category that has one column of positions."""
+        if self.encoding is None or not self.encoding.levels:
+            return self
+        encoding, X = self.encoding.with_indicators(self.X)
+        return self.replace(X=X, encoding=encoding, feature_names=encoding.feature_names)
+
     def _collect(
         self,
         X: Any,

@@ -1,0 +1,224 @@
+"""Select and fit the effects that are the same in every task.
+
+With effects ``Zu`` of all tasks the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)`` and ``u ~ N(0, γI)`` with a
+variance γ for each effect.  Given W and the noise, an effect is kept if it raises the log evidence enough at its best γ, with b
+and the kept effects integrated out.  γ of the kept effects follows by MacKay's update, and W by EM on the rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import combinations, pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from .._utils.threads import single_threaded_blas
+from ..feature_maps.side_features import Curve
+from ..gaussian.em import fit_mixed_model
+from ..gaussian.mixture import Mixture, Want
+from ..gaussian.rows import Tasks
+from ..gaussian.side import LEAST_GAIN, best_gain
+from ..gaussian.sites import ResponseRows
+from ..priors.shared_effects import SharedCurve, SharedEffect, SharedEffects, SharedLevels, SharedProduct
+from ..tasks.task_set import TaskSet
+from .data import TrainingData
+
+Array = NDArray[np.float64]
+
+#: Smallest number of tasks for effects of all tasks, and of distinct values for a curve.
+LEAST_TASKS, LEAST_VALUES = 10, 3
+#: Most tasks and most entries of Z that effects are selected and fitted on.
+MOST_TASKS, MOST_ENTRIES = 5000, 20_000_000
+#: Up to this number of columns, curves and products are candidates; a curve has about this many columns.
+MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
+#: Rounds of selection and EM, and of updates of γ.
+ROUNDS, UPDATES = 2, 10
+
+
+class Term(NamedTuple):
+    """A candidate: its columns Z (n, m), and the effect of coefficients (m,) with the variance γ."""
+
+    values: Array
+    effect: Callable[[Array, float], SharedEffect]
+    kind: str
+
+
+def fit_effects(data: TrainingData) -> SharedEffects | None:
+    """Return the effects that all tasks share; None if there are none."""
+    tasks, sizes = data.tasks, data.settings.levels
+    curved = data.settings.curved and len(data) >= LEAST_TASKS and tasks.n_features <= MOST_COLUMNS
+    if tasks.is_sparse or not (sizes or curved):
+        return None
+    tasks = _sample(tasks, sum(sizes.values()) + COLUMNS_PER_CURVE * tasks.n_features)
+    terms = [_levels(tasks.X[:, j], j, n) for j, n in sizes.items()]
+    if curved:
+        numeric = [j for j in range(tasks.n_features) if j not in sizes]
+        terms += [term for j in numeric if (term := _curve(tasks.X, j)) is not None]
+        terms += [term for pair in combinations(numeric, 2) if (term := _product(tasks.X, pair)) is not None]
+    if not terms:
+        return None
+    nothing = SharedEffects(tuple(SharedLevels(j, np.zeros(n), 0.0) for j, n in sizes.items()))
+    with single_threaded_blas():
+        return _fit(data.without(nothing), tasks, terms, nothing)
+
+
+def _sample(tasks: TaskSet, width: int) -> TaskSet:
+    """Return every k-th task, so that Z has at most `MOST_ENTRIES` entries."""
+    n_parts = max(len(tasks) / MOST_TASKS, len(tasks.y) * width / MOST_ENTRIES)
+    return tasks[:: int(np.ceil(n_parts))] if n_parts > 1 else tasks
+
+
+def _levels(codes: Array, column: int, n: int) -> Term:
+    values = np.zeros((len(codes), n + 1))  # unknown categories have the position −1
+    values[np.arange(len(codes)), codes.astype(np.intp)] = 1.0
+    return Term(values[:, :n], partial(SharedLevels, column), "levels")
+
+
+def _curve(X: Array, column: int) -> Term | None:
+    curve = Curve.fit(X[:, column], column, LEAST_VALUES)
+    if curve is None:
+        return None
+    features = curve(X)
+    mean = features.mean(axis=0)
+    basis = curve.smooth_basis(features - mean, X[:, column])
+    values = (features - mean) @ basis
+    size = np.sqrt(np.mean(np.sum(values**2, axis=1))) or 1.0
+
+    def effect(u: Array, _: float) -> SharedCurve:
+        coef = basis @ u / size
+        return SharedCurve(curve, coef, float(mean @ coef))
+
+    return Term(values / size, effect, "curve") if values.shape[1] else None
+
+
+def _product(X: Array, columns: tuple[int, int]) -> Term | None:
+    centre = X[:, columns].mean(axis=0)
+    values = (X[:, columns] - centre).prod(axis=1)
+    level, size = float(values.mean()), float(values.std())
+    if not size > 1e-9 * np.abs(values).max(initial=0.0):
+        return None
+
+    def effect(u: Array, _: float) -> SharedProduct:
+        coef = float(u[0] / size)
+        return SharedProduct(columns, (float(centre[0]), float(centre[1])), coef, level * coef)
+
+    return Term(((values - level) / size)[:, None], effect, "product")
+
+
+def _fit(
+    data: TrainingData, tasks: TaskSet, terms: list[Term], effects: SharedEffects
+) -> SharedEffects | None:
+    is_response = data.response is not None
+    Z = np.hstack([term.values for term in terms])
+    ends = np.cumsum([term.values.shape[1] for term in terms])
+    parts = [slice(int(end) - term.values.shape[1], int(end)) for term, end in zip(terms, ends, strict=True)]
+    kept: dict[int, float] = {}
+    for _ in range(ROUNDS):
+        rest = effects.residual_tasks(tasks, is_response=is_response)
+        statistics = data.statistics_of(rest)
+        model = fit_mixed_model(statistics, max_iter=30, tol=1e-6, varying=data.settings.varying)
+        H = _information(data, rest, statistics, model, Z, effects.predict(tasks.X))
+        kept, u = _select(H, terms, parts)
+        scale = data.scaling.target
+        made = [
+            term.effect(u[part], kept.get(i, 0.0)).scaled(scale)
+            for i, (term, part) in enumerate(zip(terms, parts, strict=True))
+            if i in kept or term.kind == "levels"
+        ]
+        effects = SharedEffects(tuple(made))
+    return effects if effects.effects else None
+
+
+def _information(
+    data: TrainingData, tasks: TaskSet, statistics: Tasks, model: Mixture, Z: Array, fitted: Array
+) -> Array:
+    """Return MᵀS⁻¹M over tasks for M = [X, Z, y] and S = XWXᵀ + σ²I, without its part along X: b is integrated out.
+
+    ``fitted`` is what the tasks lack: the sum of the effects that was subtracted.
+    """
+    if isinstance(statistics, ResponseRows):
+        precisions, y, _ = statistics.gaussian_rows(model)
+        roots, X, noise = np.sqrt(precisions), statistics.X, 1.0
+        sites = statistics.gaussian(model)[0]
+        C = sites.posterior(replace(model, noise=1.0, side=None), Want(covariances=True)).covariances
+        X, Z, y = X * roots[:, None], Z * roots[:, None], (y + fitted) * roots
+    else:
+        X, y = data.scaling.weighted_rows(tasks)
+        noise, weights = model.noise, tasks.row_weights
+        roots = np.ones(len(y)) if weights is None else np.sqrt(weights)
+        Z, y = Z * roots[:, None], y + fitted / data.scaling.target * roots
+        C = statistics.posterior(model, Want(covariances=True)).covariances
+    M = np.column_stack([X, Z, y])
+    H, d = M.T @ M, X.shape[1]
+    for t, (start, stop) in enumerate(pairwise(tasks.offsets)):
+        K = X[start:stop].T @ M[start:stop]
+        H -= K.T @ (C[t] @ K) / noise
+    H /= noise
+    left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
+    return np.asarray(H[d:, d:] - H[d:, :d] @ np.linalg.solve(left, H[:d, d:]))
+
+
+def _select(H: Array, terms: list[Term], parts: list[slice]) -> tuple[dict[int, float], Array]:
+    """Return γ of the kept terms, and the coefficients of all columns of Z."""
+    A, s = H[:-1, :-1], H[:-1, -1]
+    # Categories have no other place in the model, so that any gain is enough.
+    counts = Counter(term.kind for term in terms)
+    least = [0.0 if term.kind == "levels" else np.log(counts[term.kind]) + LEAST_GAIN for term in terms]
+    kept: dict[int, float] = {}
+
+    def gain(i: int, others: dict[int, float]) -> tuple[float, float]:
+        """Return the gain of term i next to others, and its best γ."""
+        at, (mean, covariance, used) = parts[i], _posterior(A, s, parts, others)
+        cross = A[at][:, used]
+        e, directions = np.linalg.eigh(A[at, at] - cross @ covariance @ cross.T)
+        return best_gain(e, directions.T @ (s[at] - cross @ mean))
+
+    candidates = set(range(len(terms)))
+    while candidates:
+        found = {i: gain(i, kept) for i in candidates}
+        best = max(found, key=lambda i: found[i][0] - least[i])
+        if found[best][0] <= least[best]:
+            break
+        candidates.remove(best)
+        kept = _updated(A, s, parts, {**kept, best: found[best][1]})
+    for i in list(kept):
+        rest = {j: gamma for j, gamma in kept.items() if j != i}
+        if gain(i, rest)[0] < least[i]:
+            kept = rest
+    kept = _updated(A, s, parts, kept)
+    mean, _, used = _posterior(A, s, parts, kept)
+    u = np.zeros(len(s))
+    u[used] = mean
+    return kept, u
+
+
+def _posterior(
+    A: Array, s: Array, parts: list[slice], kept: dict[int, float]
+) -> tuple[Array, Array, NDArray[np.intp]]:
+    """Return mean and covariance of the coefficients of the kept terms, and their positions."""
+    used = np.concatenate([np.arange(len(s))[parts[i]] for i in kept] or [np.zeros(0, dtype=np.intp)])
+    prior = np.concatenate(
+        [np.full(len(range(*parts[i].indices(len(s)))), 1.0 / g) for i, g in kept.items()] or [[]]
+    )
+    factor = cho_factor(A[np.ix_(used, used)] + np.diag(prior)) if len(used) else None
+    covariance = np.zeros((0, 0)) if factor is None else cho_solve(factor, np.eye(len(used)))
+    return covariance @ s[used], covariance, used
+
+
+def _updated(A: Array, s: Array, parts: list[slice], kept: dict[int, float]) -> dict[int, float]:
+    """Return γ of the kept terms after MacKay's updates."""
+    for _ in range(UPDATES if kept else 0):
+        mean, covariance, _ = _posterior(A, s, parts, kept)
+        first, updated = 0, {}
+        for i, gamma in kept.items():
+            at = slice(first, first := first + parts[i].stop - parts[i].start)
+            known = mean[at].size - np.trace(covariance[at, at]) / gamma
+            updated[i] = gamma * float(np.clip(mean[at] @ mean[at] / gamma / max(known, 1e-9), 1e-2, 1e2))
+        kept = updated
+    return kept

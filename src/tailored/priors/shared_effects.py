@@ -1,0 +1,137 @@
+"""Effects that are the same in every task: curves, products of columns, and categories with many values.
+
+They are subtracted from the targets row by row, so that the prior of a task is that of the remaining linear model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._utils.records import Record
+from .._utils.validation import check_real, check_shape
+from ..feature_maps.side_features import Curve
+from ..tasks.rows import dense
+from ..tasks.task_set import TaskSet
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SharedCurve(Record):
+    """A smooth function of one column, without its straight part."""
+
+    curve: Curve
+    coef: Array  # (k,) of the functions of the basis
+    level: float  # what is subtracted, so that the mean of the training rows is zero
+
+    def restore(self) -> None:
+        check_shape("coef", self.coef, self.curve.n_features)
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        return (self.curve.column,)
+
+    def __call__(self, X: Array) -> Array:
+        return np.asarray(self.curve(X) @ self.coef - self.level)
+
+    def scaled(self, factor: float) -> SharedCurve:
+        return replace(self, coef=factor * self.coef, level=factor * self.level)
+
+
+@dataclass(frozen=True)
+class SharedProduct(Record):
+    """The product of two centred columns."""
+
+    columns: tuple[int, int]
+    centre: tuple[float, float]
+    coef: float
+    level: float
+
+    def __call__(self, X: Array) -> Array:
+        (i, j), (a, b) = self.columns, self.centre
+        return np.asarray(self.coef * (X[:, i] - a) * (X[:, j] - b) - self.level)
+
+    def scaled(self, factor: float) -> SharedProduct:
+        return replace(self, coef=factor * self.coef, level=factor * self.level)
+
+
+@dataclass(frozen=True)
+class SharedLevels(Record):
+    """An effect for each value of a category, shrunken to zero, and their learned variance."""
+
+    column: int
+    effects: Array  # (n,) by the position of the category
+    variance: float
+
+    def restore(self) -> None:
+        check_shape("effects", self.effects, None)
+        check_real("variance", self.variance, 0.0, 1e300)
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        return (self.column,)
+
+    def known(self, X: Array) -> NDArray[np.bool_]:
+        """Return whether the value of each row was seen in training."""
+        return np.asarray((X[:, self.column] >= 0) & (X[:, self.column] < len(self.effects)))
+
+    def __call__(self, X: Array) -> Array:
+        position = np.where(self.known(X), X[:, self.column], -1).astype(np.intp)
+        return np.append(self.effects, 0.0)[position]
+
+    def scaled(self, factor: float) -> SharedLevels:
+        return replace(self, effects=factor * self.effects, variance=factor**2 * self.variance)
+
+
+#: One effect.
+SharedEffect = SharedCurve | SharedProduct | SharedLevels
+
+
+@dataclass(frozen=True)
+class SharedEffects(Record):
+    """The sum of the effects, in the units of the targets or of the linear predictor."""
+
+    effects: tuple[SharedEffect, ...]
+
+    @property
+    def levels(self) -> list[SharedLevels]:
+        """The categories, whose columns hold positions instead of numbers."""
+        return [effect for effect in self.effects if isinstance(effect, SharedLevels)]
+
+    def check_columns(self, n_features: int) -> None:
+        """Raise ValueError unless all columns are positions below ``n_features``."""
+        for effect in self.effects:
+            if not all(0 <= j < n_features for j in effect.columns):
+                raise ValueError(f"shared: columns must be positions below {n_features}")
+
+    def predict(self, X: Any) -> Array:
+        """Return the sum of the effects at rows, (n,)."""
+        total, rows = np.zeros(X.shape[0]), dense(X)
+        for effect in self.effects:
+            total += effect(rows)
+        return total
+
+    def new_variances(self, X: Any) -> Array:
+        """Return the variance of the effects of values that training did not have, (n,)."""
+        rows = dense(X)
+        return sum((np.where(one.known(rows), 0.0, one.variance) for one in self.levels), np.zeros(len(rows)))
+
+    def own_columns(self, X: Any) -> Any:
+        """Return the rows with zeros for the positions of categories, which are not numbers."""
+        if not self.levels:
+            return X
+        rows = dense(X).copy()
+        rows[:, [one.column for one in self.levels]] = 0.0
+        return rows
+
+    def residual_tasks(self, tasks: TaskSet, *, is_response: bool) -> TaskSet:
+        """Return the tasks without the effects: smaller targets, or another exposure for classes and counts."""
+        part, X = self.predict(tasks.X), self.own_columns(tasks.X)
+        if not is_response:
+            return tasks.replace(X=X, y=tasks.y - part, encoding=None)
+        exposure = np.exp(part) if tasks.exposure is None else tasks.exposure * np.exp(part)
+        return tasks.replace(X=X, exposure=exposure, encoding=None)
