@@ -64,6 +64,8 @@ class Curve(Record):
         return len(self.knots) - DEGREE - 2
 
     def __call__(self, features: Array) -> Array:
+        if not len(features):
+            return np.zeros((0, self.n_features))
         inside = np.clip(features[:, self.column], self.knots[0], self.knots[-1])
         # The basis functions add up to one, so the first is redundant.
         return BSpline.design_matrix(inside, self.knots, DEGREE).toarray()[:, 1:]

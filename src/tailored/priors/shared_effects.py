@@ -5,6 +5,7 @@ They are subtracted from the targets row by row, so that the prior of a task is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +39,9 @@ class SharedCurve(Record):
     def __call__(self, X: Array) -> Array:
         return np.asarray(self.curve(X) @ self.coef - self.level)
 
+    def describe(self, names: Sequence[str]) -> str:
+        return f"a curve of {names[self.curve.column]}"
+
     def scaled(self, factor: float) -> SharedCurve:
         return replace(self, coef=factor * self.coef, level=factor * self.level)
 
@@ -54,6 +58,10 @@ class SharedProduct(Record):
     def __call__(self, X: Array) -> Array:
         (i, j), (a, b) = self.columns, self.centre
         return np.asarray(self.coef * (X[:, i] - a) * (X[:, j] - b) - self.level)
+
+    def describe(self, names: Sequence[str]) -> str:
+        i, j = self.columns
+        return f"the product of {names[i]} and {names[j]}"
 
     def scaled(self, factor: float) -> SharedProduct:
         return replace(self, coef=factor * self.coef, level=factor * self.level)
@@ -82,6 +90,10 @@ class SharedLevels(Record):
     def __call__(self, X: Array) -> Array:
         position = np.where(self.known(X), X[:, self.column], -1).astype(np.intp)
         return np.append(self.effects, 0.0)[position]
+
+    def describe(self, names: Sequence[str]) -> str:
+        name, std = names[self.column], float(np.sqrt(self.variance))
+        return f"an effect of each of the {len(self.effects)} values of {name} (std {std:.3g})"
 
     def scaled(self, factor: float) -> SharedLevels:
         return replace(self, effects=factor * self.effects, variance=factor**2 * self.variance)

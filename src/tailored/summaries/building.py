@@ -129,10 +129,14 @@ def effects_table(description: ModelDescription) -> Table:
     estimated = mean is not None and bool((mean.column == 0).any())
     if mean is not None and estimated:
         errors = units.raw_deviations(mean.of(d, 0))
-    deviations = units.raw_deviations(covariance)
+    deviations, effects = units.raw_deviations(covariance), units.raw_weights(centre.copy())
+    shared = description.prior.shared
+    positions = [] if shared is None else [one.column for one in shared.levels]
+    # Categories with an effect for each value have no coefficient.
+    effects[positions] = deviations[positions] = errors[positions] = np.nan
     columns: dict[str, Any] = {
         "column": description.columns,
-        "fixed effect": units.raw_weights(centre.copy()).tolist(),
+        "fixed effect": effects.tolist(),
         "std. error": errors.tolist(),
         "random-effect std": deviations.tolist(),
     }
@@ -153,7 +157,7 @@ def effects_table(description: ModelDescription) -> Table:
         )
     if not estimated:
         caption += ". There are no standard errors because the fixed effects were not estimated"
-    elif np.isnan(errors).any():
+    elif np.isnan(np.delete(errors, positions)).any():
         caption += ". No std. error: the rows identify the fixed effect only together with those of "
         caption += "other columns"
     # Scaled columns have comparable sizes, so scaled coefficients say which ones matter.
@@ -459,6 +463,9 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
         kind = RATIOS[description.prior.response.name][2]
         text = text.replace("Linear", kind[0].upper() + kind[1:]).replace("linear", kind)
     sentences.append(text)
+    if description.prior.shared is not None:
+        parts = "; ".join(one.describe(description.columns) for one in description.prior.shared.effects)
+        sentences.append(f"The same in all tasks, and not in the tables below: {parts}.")
     if learner.prior_.reads_side_info and learner.n_side_info_in_:
         sentences.append(describe_side(learner.side_structure_, structure, description.side_columns))
     if learner.bias_penalty_ is not None:
