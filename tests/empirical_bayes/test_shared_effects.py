@@ -1,0 +1,184 @@
+"""Curves, products and many-valued categories that are the same in all tasks."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.linalg import block_diag
+
+import tailored
+from tailored import ConditionalLearner, EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
+from tailored.baselines import RidgePerTask
+from tailored.empirical_bayes import shared_fit
+from tailored.empirical_bayes.data import Settings, TrainingData
+from tailored.gaussian.em import fit_mixed_model
+from tailored.losses import Squared
+from tailored.priors.shared_effects import SharedEffects, SharedLevels
+
+ROLES = {"task": "school", "target": "y", "features": ["x", "item"]}
+
+
+def table(n_tasks=40, n_rows=15, curve=1.0, seed=0, n_items=25):
+    """Random intercepts and slopes, a quadratic curve, and an effect of each item."""
+    rng = np.random.default_rng(seed)
+    school = np.repeat(np.arange(n_tasks), n_rows)
+    x, item = rng.uniform(-2, 2, len(school)), rng.integers(0, n_items, len(school))
+    effects = np.linspace(-2.0, 2.0, n_items)
+    own = rng.normal(size=(n_tasks, 2)) * [1.0, 0.3]
+    f = own[school, 0] + own[school, 1] * x + 0.5 * x + curve * x**2 + effects[item]
+    y = f + 0.5 * rng.normal(size=len(x))
+    frame = pd.DataFrame({"school": school, "x": x, "item": [f"i{i:02d}" for i in item], "y": y})
+    return frame.assign(f=f), effects
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return EmpiricalBayesLearner().fit(TaskSet.from_frame(table()[0], **ROLES))
+
+
+def test_information_and_coefficients_are_those_of_the_dense_covariance():
+    """Against one covariance matrix of all rows, with the mean estimated by generalised least squares."""
+    rng = np.random.default_rng(0)
+    tasks = TaskSet.from_tasks([(rng.normal(size=(n, 2)), rng.normal(size=n)) for n in (3, 5, 2, 6, 4)])
+    data = TrainingData(tasks, None, 0, Settings(Squared(), True, None, 0, None))
+    statistics = data.statistics
+    model = fit_mixed_model(statistics, max_iter=5)
+    Z = rng.normal(size=(len(tasks.y), 4))
+    H = shared_fit._information(data, tasks, statistics, model, Z, np.zeros(len(tasks.y)))
+    X, y = data.scaling.weighted_rows(tasks)
+    parts = np.split(X, tasks.offsets[1:-1])
+    S = block_diag(*(P @ model.covariances[0] @ P.T for P in parts)) + model.noise * np.eye(len(y))
+    inverse = np.linalg.inv(S)
+    projected = inverse - inverse @ X @ np.linalg.solve(X.T @ inverse @ X, X.T @ inverse)
+    M = np.column_stack([Z, y])
+    np.testing.assert_allclose(H, M.T @ projected @ M, rtol=1e-6, atol=1e-8)
+    kept = {0: 0.3, 1: 0.7}
+    mean, covariance, _ = shared_fit._posterior(H[:-1, :-1], H[:-1, -1], [slice(0, 3), slice(3, 4)], kept)
+    prior = np.diag([0.3, 0.3, 0.3, 0.7])
+    V = S + Z @ prior @ Z.T
+    b = np.linalg.lstsq(X.T @ np.linalg.inv(V) @ X, X.T @ np.linalg.inv(V) @ y)[0]
+    np.testing.assert_allclose(mean, prior @ Z.T @ np.linalg.solve(V, y - X @ b), rtol=1e-5)
+    assert (np.linalg.eigvalsh(covariance) > 0).all()
+
+
+def test_effects_are_found(fitted):
+    shared = fitted.prior_.shared
+    kinds = [type(effect).__name__ for effect in shared.effects]
+    assert kinds == ["SharedLevels", "SharedCurve"]
+    truth = table()[1]
+    levels = shared.levels[0].effects
+    assert np.abs(levels - levels.mean() - truth).max() < 0.5
+    assert np.sqrt(shared.levels[0].variance) == pytest.approx(truth.std(), rel=0.35)
+    new = table(seed=1)[0]
+    support = new.groupby("school").head(5)
+    query = new.drop(support.index)
+    predicted = fitted.predict_tasks(query, support=support)
+    assert np.sqrt(np.mean((predicted["prediction"].to_numpy() - query["f"].to_numpy()) ** 2)) < 0.4
+    linear = EmpiricalBayesLearner(common="linear").fit(TaskSet.from_frame(table()[0], **ROLES))
+    assert [type(effect).__name__ for effect in linear.prior_.shared.effects] == ["SharedLevels"]
+    assert "a curve of x" in str(fitted.summary())
+    assert "25 values of item (std " in " ".join(str(fitted.summary()).split())
+
+
+def test_straight_lines_have_no_curve():
+    rng = np.random.default_rng(3)
+    X, task = rng.normal(size=(600, 3)), np.repeat(np.arange(40), 15)
+    y = X @ [1.0, -1.0, 0.5] + rng.normal(size=40)[task] + rng.normal(size=600)
+    assert EmpiricalBayesLearner().fit(X, y, groups=task).prior_.shared is None
+
+
+def test_a_product_is_found():
+    rng = np.random.default_rng(4)
+    X, task = rng.normal(size=(600, 2)), np.repeat(np.arange(40), 15)
+    y = X.sum(axis=1) + X.prod(axis=1) + rng.normal(size=40)[task] + rng.normal(size=600)
+    shared = EmpiricalBayesLearner().fit(X, y, groups=task).prior_.shared
+    assert [effect.columns for effect in shared.effects] == [(0, 1)]
+    assert shared.effects[0].coef == pytest.approx(1.0, abs=0.15)
+
+
+def test_new_values_have_wider_intervals_and_no_effect(fitted):
+    given = table(seed=2)[0].head(6)
+    adapted = fitted.adapt(given[["x", "item"]], given["y"])
+    rows = given[["x", "item"]]
+    with pytest.warns(tailored.exceptions.UnknownCategoryWarning):
+        unknown = adapted.predict_interval(rows.assign(item="other"))
+    known = adapted.predict_interval(rows)
+    assert (np.diff(unknown) > 1.5 * np.diff(known)).all()
+    with pytest.warns(tailored.exceptions.UnknownCategoryWarning):
+        difference = adapted.predict(rows) - adapted.predict(rows.assign(item="other"))
+    levels = fitted.prior_.shared.levels[0]
+    names = list(fitted.encoding_.features[1].categories)
+    np.testing.assert_allclose(difference, levels.effects[[names.index(i) for i in rows["item"]]])
+
+
+def test_adapt_update_and_many_tasks_agree(fitted, tmp_path):
+    new = table(seed=5)[0]
+    one = new[new["school"] == 0]
+    adapted = fitted.adapt(one[["x", "item"]], one["y"])
+    many = fitted.predict_tasks(new, support=new)["prediction"].to_numpy()[: len(one)]
+    np.testing.assert_allclose(adapted.predict(one[["x", "item"]]), many, rtol=1e-9)
+    first = fitted.adapt(one[["x", "item"]].head(4), one["y"].head(4))
+    grown = first.update(one[["x", "item"]].tail(-4), one["y"].tail(-4))
+    np.testing.assert_allclose(grown.coef_, adapted.coef_, rtol=1e-8, atol=1e-10)
+    fitted.save(tmp_path / "model")
+    loaded = tailored.load(tmp_path / "model")
+    again = loaded.adapt(one[["x", "item"]], one["y"]).predict(one[["x", "item"]])
+    np.testing.assert_array_equal(again, adapted.predict(one[["x", "item"]]))
+
+
+def test_scans_and_streams_have_the_same_effects(fitted):
+    frame = table()[0].drop(columns="f")
+    scanned = EmpiricalBayesLearner().fit(tailored.scan(frame, **ROLES))
+    streamed = EmpiricalBayesLearner().partial_fit(TaskSet.from_frame(frame, **ROLES))
+    for learner in (scanned, streamed):
+        for mine, expected in zip(learner.prior_.shared.effects, fitted.prior_.shared.effects, strict=True):
+            x = np.column_stack([frame["x"], np.arange(len(frame)) % 25])
+            np.testing.assert_allclose(mine(x), expected(x), rtol=1e-8, atol=1e-10)
+    more = table(seed=7)[0].assign(school=lambda t: t["school"] + 100)
+    streamed.partial_fit(TaskSet.from_frame(more.head(150), encoding=streamed.encoding_, **ROLES))
+    assert streamed.n_tasks_seen_ == 50
+    one = more.tail(15)
+    assert np.isfinite(streamed.adapt(one[["x", "item"]], one["y"]).predict(one[["x", "item"]])).all()
+
+
+def test_other_learners_get_indicators(fitted):
+    tasks = TaskSet.from_frame(table()[0], **ROLES)
+    assert tasks.X.shape[1] == 2
+    learner = ConditionalLearner(feature_map="mean", max_iter=2).fit(tasks)
+    assert learner.n_features_in_ == 25
+    assert RidgePerTask().fit(tasks).n_features_in_ == 25
+    one = table()[0].head(15)
+    assert np.isfinite(learner.adapt(one[["x", "item"]], one["y"]).predict(one[["x", "item"]])).all()
+
+
+@pytest.mark.parametrize("loss", ["bernoulli", "poisson"])
+def test_classes_and_counts_have_them_too(loss):
+    frame, truth = table(n_tasks=60, n_rows=40, curve=0.5)
+    f = frame["f"].to_numpy() - 1.0
+    rng = np.random.default_rng(99)
+    is_class = loss == "bernoulli"
+    y = rng.uniform(size=len(f)) < 1 / (1 + np.exp(-f)) if is_class else rng.poisson(np.exp(0.5 * f))
+    frame = frame.assign(y=y)
+    tasks = TaskSet.from_frame(frame, **ROLES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        learner = (EmpiricalBayesClassifier() if is_class else EmpiricalBayesLearner(loss="poisson")).fit(tasks)
+    prior = learner.learners_[0].prior_ if is_class else learner.prior_
+    kinds = [type(effect).__name__ for effect in prior.shared.effects]
+    assert kinds == ["SharedLevels", "SharedCurve"]
+    levels = prior.shared.levels[0].effects
+    slope = np.polyfit(truth, levels, 1)[0]
+    assert slope == pytest.approx(1.0 if is_class else 0.5, rel=0.2)
+    predicted = learner.predict_tasks(frame)
+    expected = 1 / (1 + np.exp(-f)) if is_class else np.exp(0.5 * f)
+    ours = predicted["probability" if is_class else "prediction"].to_numpy()
+    assert np.corrcoef(ours, expected)[0, 1] > 0.9
+
+
+def test_hostile_columns_are_refused():
+    effects = SharedEffects((SharedLevels(3, np.zeros(2), 1.0),))
+    with pytest.raises(ValueError, match="positions below 3"):
+        effects.check_columns(3)
+    codes = np.array([[0.0], [1.0], [-1.0], [7.0], [1e300]])
+    np.testing.assert_array_equal(SharedLevels(0, np.array([2.0, 3.0]), 1.0)(codes), [2, 3, 0, 0, 0])
