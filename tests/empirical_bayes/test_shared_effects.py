@@ -163,7 +163,9 @@ def test_classes_and_counts_have_them_too(loss):
     tasks = TaskSet.from_frame(frame, **ROLES)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        learner = (EmpiricalBayesClassifier() if is_class else EmpiricalBayesLearner(loss="poisson")).fit(tasks)
+        learner = (EmpiricalBayesClassifier() if is_class else EmpiricalBayesLearner(loss="poisson")).fit(
+            tasks
+        )
     prior = learner.learners_[0].prior_ if is_class else learner.prior_
     kinds = [type(effect).__name__ for effect in prior.shared.effects]
     assert kinds == ["SharedLevels", "SharedCurve"]

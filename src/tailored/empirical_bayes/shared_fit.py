@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from .._utils.threads import single_threaded_blas
 from ..feature_maps.side_features import Curve
@@ -202,12 +201,10 @@ def _posterior(
     A: Array, s: Array, parts: list[slice], kept: dict[int, float]
 ) -> tuple[Array, Array, NDArray[np.intp]]:
     """Return mean and covariance of the coefficients of the kept terms, and their positions."""
-    used = np.concatenate([np.arange(len(s))[parts[i]] for i in kept] or [np.zeros(0, dtype=np.intp)])
-    prior = np.concatenate(
-        [np.full(len(range(*parts[i].indices(len(s)))), 1.0 / g) for i, g in kept.items()] or [[]]
-    )
-    factor = cho_factor(A[np.ix_(used, used)] + np.diag(prior)) if len(used) else None
-    covariance = np.zeros((0, 0)) if factor is None else cho_solve(factor, np.eye(len(used)))
+    positions = np.arange(len(s))
+    used = np.concatenate([positions[:0], *(positions[parts[i]] for i in kept)])
+    prior = [1.0 / gamma for i, gamma in kept.items() for _ in positions[parts[i]]]
+    covariance = np.linalg.inv(A[np.ix_(used, used)] + np.diag(prior))
     return covariance @ s[used], covariance, used
 
 
