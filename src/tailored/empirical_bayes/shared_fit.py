@@ -22,7 +22,7 @@ from ..feature_maps.side_features import Curve
 from ..gaussian.em import fit_mixed_model
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import Tasks
-from ..gaussian.side import LEAST_GAIN, best_gain
+from ..gaussian.side import best_gain
 from ..gaussian.sites import ResponseRows
 from ..priors.shared_effects import SharedCurve, SharedEffect, SharedEffects, SharedLevels, SharedProduct
 from ..tasks.task_set import TaskSet
@@ -36,6 +36,8 @@ LEAST_TASKS, LEAST_VALUES = 10, 3
 MOST_TASKS, MOST_ENTRIES = 5000, 20_000_000
 #: Up to this number of columns, curves and products are candidates; a curve has about this many columns.
 MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
+#: Gain in log evidence that a curve or product must have, beyond the logarithm of their number.
+LEAST_GAIN = 2.0
 #: Rounds of selection and EM, and of updates of γ.
 ROUNDS, UPDATES = 2, 10
 
