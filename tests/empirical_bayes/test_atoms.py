@@ -11,9 +11,11 @@ from tailored.displays import ComponentsDisplay
 from tailored.gaussian.atoms import LEAST_SHARE, MULTIPLES, PSEUDO_TASKS, STEPS, fit_atoms
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.learners import empirical_bayes
+from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 from tests.reference import mixture_posterior
+
+pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
 
 def test_atoms_maximise_the_evidence_of_the_other_tasks():
@@ -131,10 +133,17 @@ def test_atoms_of_a_stream_stay_until_the_next_selection(circle):
     np.testing.assert_array_equal(stream.prior_.model.means, before.means)
 
 
-def test_atoms_of_a_sample_are_kept(circle, monkeypatch):
-    """As from `scan`: EM over all tasks does not change them."""
-    train, new, _, learner = circle
-    monkeypatch.setattr(empirical_bayes, "LARGEST_STATISTICS", 0)
-    scanned = EmpiricalBayesLearner().fit(train)
-    assert not hasattr(scanned, "task_weights_")
-    np.testing.assert_allclose(scanned.adapt_many(new).coef_, learner.adapt_many(new).coef_, rtol=1e-8)
+def test_atoms_are_learned_from_a_sample_of_many_tasks(monkeypatch):
+    options = {"n_features": 3, "radius": 3.0, "spread": 0.0, "noise": 0.5, "random_state": 61101}
+    tasks, truth = make_circle(300, **options, return_truth=True)
+    tasks = tasks.replace(side_info=None, side_names=None, encoding=None)
+    monkeypatch.setattr(Reservoir.__init__, "__defaults__", (250, *Reservoir.__init__.__defaults__[1:]))
+    learner = EmpiricalBayesLearner().fit(tasks)
+    assert learner.n_tasks_seen_ == 300
+    assert learner.structure_["kind"] == "atoms"
+    assert learner.n_components_ <= 250
+    # EM over all tasks would give each atom its own covariance, and move it from the circle.
+    assert len(learner.prior_.model.covariances) == 1
+    atoms = learner.prior_.scaling.raw_weights(learner.prior_.model.means.copy())[:, :-1]
+    distances = np.linalg.norm(atoms[:, None] - truth.mean(np.linspace(0.0, 1.0, 1000)), axis=2).min(axis=1)
+    assert np.median(distances) < 0.25
