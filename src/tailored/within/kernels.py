@@ -160,8 +160,12 @@ def _add_row(A: Floats, i: int, c: float, x: Floats) -> None:
 
 @njit(**_INNER)
 def _cholesky(C: Floats) -> bool:
-    """Factor C = LL' in place (lower triangle); return False if C is not positive definite."""
+    """Factor C = LL' in place (lower triangle); return False if C is not finite.
+
+    Next to eigenvalues of 1e16 the penalty's 1 is lost. Pivots that are not positive then become as large as rounding.
+    """
     for i in range(C.shape[0]):
+        rounding = C.shape[0] * _EPS * C[i, i]
         for j in range(i):
             s = C[i, j]
             for k in range(j):
@@ -170,7 +174,8 @@ def _cholesky(C: Floats) -> bool:
         s = C[i, i]
         for k in range(i):
             s -= C[i, k] * C[i, k]
-        if not s > 0.0:
+        s = s if s > 0.0 else rounding
+        if not 0.0 < s < np.inf:
             return False
         C[i, i] = np.sqrt(s)
     return True
@@ -259,17 +264,11 @@ def _semidefinite_root(S: Floats) -> tuple[Floats, Integers]:
 def _weighted_gram(Z: Floats, weights: Floats) -> Floats:
     """Return the lower triangle of I + Z' diag(weights) Z."""
     n, r = Z.shape
-    m = 0
+    columns = np.empty((r, n))
     for i in range(n):
-        m += weights[i] > 0.0
-    columns = np.empty((r, m))
-    j = 0
-    for i in range(n):
-        if weights[i] > 0.0:
-            root = np.sqrt(weights[i])
-            for k in range(r):
-                columns[k, j] = root * Z[i, k]
-            j += 1
+        root = np.sqrt(weights[i])
+        for k in range(r):
+            columns[k, i] = root * Z[i, k]
     H = _product(columns, columns, np.bool_(True))
     for k in range(r):
         H[k, k] += 1.0
@@ -320,19 +319,8 @@ def _newton(
         for i in range(n):
             weights[i] = _curvature(loss, i, z[i]) / n
         H = _weighted_gram(Z, weights)
-        lift = 0.0
-        while not _cholesky(H):
-            # Next to eigenvalues of 1e16 the penalty's 1 is lost: add a multiple of the rounding error instead.
-            H = _weighted_gram(Z, weights)
-            if lift == 0.0:
-                for k in range(r):
-                    lift = max(lift, r * _EPS * H[k, k])
-            else:
-                lift *= 100.0
-            if not 0.0 < lift < np.inf:
-                return value, gap, n_iter, False
-            for k in range(r):
-                H[k, k] += lift
+        if not _cholesky(H):
+            return value, gap, n_iter, False
         for k in range(r):
             direction[k] = -gradient[k]
         _cholesky_solve(H, r, direction)
@@ -645,15 +633,13 @@ def _active_set(
 def _one_pass(
     loss: Losses, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats, certify: bool
 ) -> Outcome:
-    """Compute v, the mean of w_2 .. w_{n+1} with w_{i+1} = -theta X_{1:i}' s_{1:i} / i, and a = s; images = X theta.
+    """Add the mean of w_2 .. w_{n+1} with w_{i+1} = -theta X_{1:i}' s_{1:i} / i to v = 0, and set a = s; images = X theta.
 
     v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>, and likewise for the
     distance of v to -theta X's/n, the point that belongs to the dual point s.
     """
     n, d = X.shape
     running = np.zeros(d)  # i times the iterate
-    for k in range(d):
-        v[k] = 0.0
     for i in range(n):
         z = offset[i]
         if i > 0:
@@ -694,7 +680,8 @@ def _part(loss: Losses, start: int, stop: int) -> Losses:
 
 
 # Rows starts[t]:starts[t+1] are task t; offset is (N,), or (0,) for zeros; thetas are (T, d, d) or (1, d, d).
-# The output is coef (T, d), alpha (N,) and one number per task of the others.
+# The output is coef (T, d), alpha (N,) and one number per task of the others. It starts as the solution of tasks
+# without rows: zeros, and converged.
 
 
 @njit(inline="always", **_INNER)
@@ -707,10 +694,7 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
     for t in range(n_tasks):
         first, stop = starts[t], starts[t + 1]
         n = stop - first
-        for k in range(d):
-            coef[t, k] = 0.0
         if n == 0:
-            value[t], gap[t], n_iter[t], converged[t] = 0.0, 0.0, 0, True
             continue
         # Copies have the type of all other matrices, so that each function is compiled once.
         rows = X[first:stop].copy()
@@ -771,22 +755,20 @@ def online(parameters: Any, certify: bool, problem: Any, out: Any) -> None:
     coef, alpha, value, gap, n_iter, converged = out
     n_tasks, d = coef.shape
     for t in range(n_tasks):
-        n = starts[t + 1] - starts[t]
-        rows = X[starts[t] : starts[t + 1]]
-        images = np.empty((n, d))
+        first, stop = starts[t], starts[t + 1]
+        n = stop - first
         if n == 0:
-            for k in range(d):
-                coef[t, k] = 0.0
-            value[t], gap[t], n_iter[t], converged[t] = 0.0, 0.0, 0, True
             continue
+        rows = X[first:stop]
+        images = np.empty((n, d))
         # The only BLAS call: a loop would double the time of a pass. It is too small for a second thread.
         np.dot(rows, thetas[t if thetas.shape[0] > 1 else 0], images)
         value[t], gap[t], n_iter[t], converged[t] = _one_pass(
-            _part(loss, starts[t], starts[t + 1]),
+            _part(loss, first, stop),
             rows,
             images,
-            offset[starts[t] : starts[t + 1]].copy() if offset.shape[0] else np.zeros(n),
+            offset[first:stop].copy() if offset.shape[0] else np.zeros(n),
             coef[t],
-            alpha[starts[t] : starts[t + 1]],
+            alpha[first:stop],
             certify,
         )

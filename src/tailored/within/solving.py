@@ -30,6 +30,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .._utils.validation import check_choice
 from ..losses import Loss
+from ..tasks.rows import frozen
 from . import kernels
 
 Floats = NDArray[np.float64]
@@ -48,25 +49,14 @@ _FAILURE = {
 
 
 class WithinSolution(NamedTuple):
-    """Solution of one task: v, a, P(v), the certificate P(v) - D(a) >= 0, iterations and convergence."""
+    """Solutions of T tasks with N rows in total, or of one task, without the axis of length T."""
 
-    coef: Floats  # (d,)
-    alpha: Floats  # (n,)
-    value: float
-    gap: float
-    n_iter: int
-    converged: bool
-
-
-class WithinSolutions(NamedTuple):
-    """Solutions of T tasks with N rows in total, in the order of the tasks."""
-
-    coef: Floats  # (T, d)
-    alpha: Floats  # (N,)
-    value: Floats  # (T,)
-    gap: Floats  # (T,)
-    n_iter: NDArray[np.int64]  # (T,)
-    converged: NDArray[np.bool_]  # (T,)
+    coef: Floats  # v, (T, d)
+    alpha: Floats  # a, (N,)
+    value: Any  # P(v), (T,)
+    gap: Any  # the certificate P(v) - D(a) >= 0, (T,)
+    n_iter: Any  # (T,)
+    converged: Any  # (T,)
 
 
 def solve(
@@ -76,18 +66,15 @@ def solve(
     loss: Loss,
     *,
     inner: str = "exact",
-    offset: Floats | None = None,
-    tol: float = 1e-8,
-    max_iter: int = 1000,
     label: Any = None,
+    **options: Any,
 ) -> WithinSolution:
     """Solve one task with rows X (n, d) and theta (d, d); ``label`` is its name in messages.
 
-    The other arguments are those of `solve_many`.
+    The options are those of `solve_many`.
     """
     starts = np.array((0, len(X)))
-    solved = _solve(X, y, starts, theta, loss, inner, offset, tol, max_iter, True, None)
-    coef, alpha, value, gap, n_iter, converged = solved
+    coef, alpha, value, gap, n_iter, converged = _solve(X, y, starts, theta, loss, inner, **options)
     name = "The" if label is None else f"Task {label!r}: the"
     if not (np.isfinite(gap[0]) and np.isfinite(coef).all()):
         raise ValueError(
@@ -115,7 +102,7 @@ def solve_many(
     n_jobs: int | None = None,
     labels: Sequence[Any] | NDArray[Any] | None = None,
     certify: bool = True,
-) -> WithinSolutions:
+) -> WithinSolution:
     """Solve T tasks of any sizes.  The solution of a task depends neither on the other tasks nor on n_jobs.
 
     Parameters
@@ -140,7 +127,7 @@ def solve_many(
     certify : bool, default=True
         False omits ``value`` and ``gap`` of "online", which saves a third of its time.
     """
-    solutions = _solve(X, y, offsets, thetas, loss, inner, offset, tol, max_iter, certify, n_jobs)
+    solutions = _solve(X, y, offsets, thetas, loss, inner, offset, tol, max_iter, n_jobs, certify)
     if not solutions.converged.all():
         failed = np.flatnonzero(~solutions.converged)
         names = range(len(offsets) - 1) if labels is None else labels
@@ -161,12 +148,12 @@ def _solve(
     thetas: Floats,
     loss: Loss,
     inner: str,
-    offset: Floats | None,
-    tol: float,
-    max_iter: int,
-    certify: bool,
-    n_jobs: int | None,
-) -> WithinSolutions:
+    offset: Floats | None = None,
+    tol: float = 1e-8,
+    max_iter: int = 1000,
+    n_jobs: int | None = None,
+    certify: bool = True,
+) -> WithinSolution:
     check_choice("inner", inner, WITHIN)
     if thetas.ndim == 2:
         thetas = thetas[None]
@@ -179,8 +166,8 @@ def _solve(
         shapes = f"X {X.shape}, y {y.shape}, thetas {thetas.shape}, offsets up to {starts[-1]}"
         raise ValueError(f"The shapes of {n_tasks} tasks do not match: {shapes}.")
     # the kernels interpret an offset of length 0 as "no prior mean"
-    shift = _NO_OFFSET if offset is None else _frozen(offset)
-    rows, starts, thetas = _frozen(X), _frozen(starts, _INTEGER), _frozen(thetas)
+    shift = frozen(np.empty(0) if offset is None else offset)
+    rows, starts, thetas = frozen(X), frozen(starts, np.int64), frozen(thetas)
     kernel: Any = kernels.online
     settings: tuple[Any, ...] = (bool(certify),)
     if inner == "exact":
@@ -188,9 +175,9 @@ def _solve(
         settings = (float(tol), int(max_iter))
     # The ratios of subnormal numbers overflow.
     parameters = loss.dual_parameters(np.where(np.abs(y) < np.finfo(float).tiny, 0.0, y))
-    numbers = np.empty((2, n_tasks))
-    n_iter, converged = np.empty(n_tasks, dtype=np.int64), np.empty(n_tasks, dtype=np.bool_)
-    out = np.empty((n_tasks, d)), np.empty(n), numbers[0], numbers[1], n_iter, converged
+    value, gap = np.zeros((2, n_tasks))
+    n_iter, converged = np.zeros(n_tasks, dtype=np.int64), np.ones(n_tasks, dtype=np.bool_)
+    out = np.zeros((n_tasks, d)), np.empty(n), value, gap, n_iter, converged
 
     def solve_part(first: int, stop: int) -> None:
         part = thetas if len(thetas) == 1 else thetas[first:stop]
@@ -211,22 +198,5 @@ def _solve(
             # if the prior mean predicts the targets exactly, P(0) itself is a rounding error
             targets = y[starts[t] : starts[t + 1]]
             zero = float(np.mean(loss.value(np.zeros(len(targets)), targets)))
-            converged[t] = out[3][t] <= ROUNDING * zero
-    return WithinSolutions(*out)
-
-
-_FLOAT, _INTEGER = np.dtype(np.float64), np.dtype(np.int64)
-
-
-def _frozen(array: NDArray[Any], dtype: np.dtype[Any] = _FLOAT) -> NDArray[Any]:
-    """Return the array as read-only and C-contiguous, so that the kernels are compiled for one type only."""
-    if array.dtype != dtype or not array.flags.c_contiguous or type(array) is not np.ndarray:
-        array = np.array(array, dtype=dtype, order="C", copy=None, subok=False)
-    elif not array.flags.writeable:
-        return array
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-_NO_OFFSET = _frozen(np.empty(0))
+            converged[t] = gap[t] <= ROUNDING * zero
+    return WithinSolution(*out)
