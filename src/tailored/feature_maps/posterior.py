@@ -25,31 +25,18 @@ class TaskSummary(Record):
     Weights are given in principal directions of their covariance.  ψ is centred over the training tasks and divided by
     one number, so that ‖ψ‖ has root mean square one.  Directions in which tasks hardly differ stay small, and a penalty
     on a linear map of ψ suppresses them.
-
-    Attributes
-    ----------
-    centre : array (d,)
-        Mean of the weights over tasks.
-    axes : array (d, d)
-        Principal directions of the weights, divided by the standard deviation along the first.
-    noise, spread : float
-        Noise variance, and mean squared residual of the weights ``centre``.
-    noise_mean, noise_deviation : arrays (2,)
-        Mean and standard deviation of the log noise variances over tasks.
-    with_side : bool
-        Whether ψ includes v(s).
-    mean : array (m,)
-    norm : float
     """
 
-    centre: Array
-    axes: Array
-    noise: float
-    spread: float
-    noise_mean: Array
-    noise_deviation: Array
-    with_side: bool
-    mean: Array
+    centre: Array  # (d,) mean of the weights over tasks
+    axes: (
+        Array  # (d, d) principal directions of the weights, divided by the standard deviation along the first
+    )
+    noise: float  # noise variance
+    spread: float  # mean squared residual of the weights ``centre``
+    noise_mean: Array  # (2,) mean of the log noise variances over tasks
+    noise_deviation: Array  # (2,) their standard deviation
+    with_side: bool  # whether ψ includes v(s)
+    mean: Array  # (m,)
     norm: float
 
     def restore(self) -> None:

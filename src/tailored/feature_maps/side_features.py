@@ -27,18 +27,10 @@ LEAST_VALUES = 8
 
 @dataclass(frozen=True)
 class Curve(Record):
-    """A B-spline basis of one feature, constant beyond the outer knots.
+    """A B-spline basis of one feature, constant beyond the outer knots."""
 
-    Attributes
-    ----------
-    column : int
-        Position of the feature.
-    knots : array
-        Increasing, with the outer knots repeated.
-    """
-
-    column: int
-    knots: Array
+    column: int  # position of the feature
+    knots: Array  # increasing, with the outer knots repeated
 
     def __post_init__(self) -> None:
         check_shape("knots", self.knots, None)
@@ -99,18 +91,11 @@ class SideFeatures(Record):
     Columns are divided by their standard deviation and by the root of their number, so that ‖v‖ is about one.  Features of
     the side information enter the mixing weights and the prior mean: the first ``n_linear`` as they are, then splines of
     them.  Features of the rows enter the summary ψ(s) (`TaskSummary`).
-
-    Attributes
-    ----------
-    encoder : FeatureMap
-    mean, deviation : arrays (q,)
-    n_linear : int
-    curves : tuple of Curve
     """
 
     encoder: FeatureMap
-    mean: Array
-    deviation: Array
+    mean: Array  # (q,)
+    deviation: Array  # (q,)
     n_linear: int
     curves: tuple[Curve, ...] = ()
 

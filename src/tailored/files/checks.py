@@ -21,14 +21,7 @@ SEQUENCES = (list, Sequence, Iterable)
 
 
 class Invalid(ValueError):
-    """A part of a model file is not valid.
-
-    Attributes
-    ----------
-    place : str
-        The names that lead to the part, or the name of a tensor.
-    reason : str
-    """
+    """A part of a model file is not valid; ``place`` has the names that lead to it, or the name of a tensor."""
 
     def __init__(self, place: str, reason: str) -> None:
         self.place, self.reason = place, reason

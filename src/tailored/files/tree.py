@@ -148,11 +148,7 @@ def _refuse_constant(word: str) -> Any:
 class Decoder:
     """Build objects from JSON values and arrays, each of which is used once.
 
-    Parameters
-    ----------
-    arrays : dict
-    load_regressor : callable
-        Called with the bytes and the place of every regressor.
+    ``load_regressor`` is called with the bytes and the place of every regressor.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], load_regressor: Callable[[bytes, str], Any]) -> None:

@@ -92,21 +92,11 @@ def em(
     Without ``shrinkage`` and ``pseudo_tasks`` no step lowers the evidence.  W_k keeps its range: a direction that is
     absent from the start stays absent.
 
-    Parameters
-    ----------
-    max_iter, tol
-        Stop after ``max_iter`` steps, or when a step changes the log evidence per row by less than ``tol``.
-    learn_mean : bool
-        False keeps the means of the start.
-    shrinkage : Shrinkage, optional
-    pseudo_tasks : float
-        Added to the count of each component, so that none vanishes.
-    gate_penalty : float or array (q,), optional
-        Learn mixing weights from the side information with these penalties; only for tasks in memory.
-    restrict : callable, optional
-        Restricts the W_k of a step, as `keep_diagonal` does.
-    accelerate : bool
-        Use Anderson acceleration (without mixing weights); combinations that lower the evidence are rejected.
+    EM stops after ``max_iter`` steps, or when a step changes the log evidence per row by less than ``tol``.
+    ``pseudo_tasks`` are added to the count of each component, so that none vanishes.  With a ``gate_penalty`` (a number
+    or (q,)), mixing weights are learned from the side information of tasks in memory.  ``restrict`` changes the W_k of a
+    step, as `keep_diagonal` does.  ``accelerate`` is Anderson acceleration without mixing weights; combinations that
+    lower the evidence are rejected.
     """
     if isinstance(source, ResponseRows):
         source, n_directions = source.with_starts(), max(root.shape[1] for root in start.factors)

@@ -55,27 +55,14 @@ Seed = Sequence[int]
 
 @dataclass(frozen=True)
 class RotatedTasks:
-    """Rows of T tasks, rotated so that XXᵀ is diagonal, and padded with zero rows.
+    """Rows of T tasks, rotated so that XXᵀ is diagonal, and padded with zero rows."""
 
-    Attributes
-    ----------
-    X, y : arrays (T, m, d), (T, m)
-    spread : array (T, m)
-        λ, the diagonal of XXᵀ.
-    rest : array (T,)
-        Sum of squares of the targets outside of the span of X.
-    n_rest : array (T,)
-        Number of rows less m; negative for padded tasks, whose zero rows must not count.
-    has_intercept : bool
-        Whether the last column is constant.
-    """
-
-    X: Array
-    y: Array
-    spread: Array
-    rest: Array
-    n_rest: Array
-    has_intercept: bool
+    X: Array  # (T, m, d)
+    y: Array  # (T, m)
+    spread: Array  # (T, m) λ, the diagonal of XXᵀ
+    rest: Array  # (T,) sum of squares of the targets outside of the span of X
+    n_rest: Array  # (T,) number of rows less m; negative for padded tasks, whose zero rows must not count
+    has_intercept: bool  # whether the last column is constant
 
     @classmethod
     def of(cls, tasks: Tasks, has_intercept: bool) -> RotatedTasks:
@@ -115,31 +102,15 @@ class RotatedTasks:
 
 @dataclass(frozen=True)
 class LowRank:
-    """Parameters of the module docstring.
+    """Parameters of the module docstring."""
 
-    Attributes
-    ----------
-    factors : array (K, d, r)
-        F.
-    proportions : array (K,)
-        π.
-    level : float
-        ω; 0 without a constant column.
-    delta, noise : float
-        δ and σ².
-    mean : array (d,)
-        b.
-    mean_variance : float
-        γ, the prior variance of the entries of b, which are shrunk to zero.
-    """
-
-    factors: Array
-    proportions: Array
-    level: float
-    delta: float
-    noise: float
-    mean: Array
-    mean_variance: float
+    factors: Array  # F, (K, d, r)
+    proportions: Array  # π, (K,)
+    level: float  # ω; 0 without a constant column
+    delta: float  # δ
+    noise: float  # σ²
+    mean: Array  # b, (d,)
+    mean_variance: float  # γ, the prior variance of the entries of b, which are shrunk to zero
 
     @property
     def rank(self) -> int:
@@ -170,28 +141,15 @@ def _loadings(F: Array, level: float) -> Array:
 
 
 class _Solved(NamedTuple):
-    """Tasks under one component, with D = δλ + σ², A = XF and M = I + AᵀD⁻¹A.
+    """Tasks under one component, with D = δλ + σ², A = XF and M = I + AᵀD⁻¹A."""
 
-    Attributes
-    ----------
-    D, A, B : arrays (T, m), (T, m, r), (T, m, r)
-        B = D⁻¹A.
-    inverses : array (T, r, r)
-        M⁻¹.
-    scores : array (T, r)
-        Posterior means of the scores z in w = b + Fz + ε.
-    a : array (T, m)
-        S⁻¹y, for the covariance S of the targets.
-    log_evidence : array (T,)
-    """
-
-    D: Array
-    A: Array
-    B: Array
-    inverses: Array
-    scores: Array
-    a: Array
-    log_evidence: Array
+    D: Array  # (T, m)
+    A: Array  # (T, m, r)
+    B: Array  # D⁻¹A, (T, m, r)
+    inverses: Array  # M⁻¹, (T, r, r)
+    scores: Array  # (T, r) posterior means of the scores z in w = b + Fz + ε
+    a: Array  # S⁻¹y, for the covariance S of the targets, (T, m)
+    log_evidence: Array  # (T,)
 
 
 def _solve(tasks: RotatedTasks, L: Array, delta: float, noise: float) -> _Solved:

@@ -57,47 +57,26 @@ TRUNCATIONS = (0.0, 0.01, 0.05)
 class Structure:
     """A structure of the prior of the coefficients.
 
-    Attributes
-    ----------
-    kind : {"independent", "mixed model", "mixture", "low rank"}
-        Independent: W = ``ridge`` σ² I, b = 0.  Mixed model: one Gaussian.  Mixture: several.  Low rank: one or several
-        Gaussians with a few factors each (`tailored.gaussian.low_rank`).
-    n_components : int
-    covariance : {"full", "diagonal", "intercept", "none"}
-        Structure of W in a mixed model.
-    gate_penalty : float
-        Penalty on mixing weights that depend on the side information; 0 for constant proportions.
-    learn_mean : bool
-        Whether b is learned or zero.
-    ridge : float or None
-    n_factors, pseudo_tasks
-        Shrink W to ``n_factors`` common factors plus a diagonal, with the weight of ``pseudo_tasks`` tasks.  Low rank:
-        the number of factors of one component.
-    rank : int
-        Number of factors of each component of several with low rank.
-    calibration : tuple of float or None
-        c, δ and σ² of low rank, from held-out tasks.
-    truncation : float
-        Smallest eigenvalue of W that is kept, relative to the largest.
-    atoms : bool
-        Whether the fit is replaced by atoms that start from it (`tailored.gaussian.atoms`).
-    varying : tuple of int or None
-        Coefficients that differ between tasks, as set by the user; the others are the same in all tasks.
+    The kinds are "independent" (W = ``ridge`` σ² I, b = 0), "mixed model" (one Gaussian), "mixture" (several) and "low
+    rank" (one or several Gaussians with a few factors each, see `tailored.gaussian.low_rank`).
     """
 
     kind: str
     n_components: int = 1
-    covariance: str = "full"
-    gate_penalty: float = 0.0
-    learn_mean: bool = False
+    covariance: str = "full"  # of W in a mixed model: "full", "diagonal", "intercept" or "none"
+    gate_penalty: float = (
+        0.0  # on mixing weights that depend on the side information; 0: constant proportions
+    )
+    learn_mean: bool = False  # whether b is learned or zero
     ridge: float | None = None
+    #: Shrink W to this many common factors plus a diagonal.  Low rank: the number of factors of one component.
     n_factors: int | None = None
-    pseudo_tasks: float = 0.0
-    truncation: float = 0.0
-    varying: tuple[int, ...] | None = None
-    rank: int = 0
-    calibration: Calibration | None = None
-    atoms: bool = False
+    pseudo_tasks: float = 0.0  # weight of this shrinkage
+    truncation: float = 0.0  # smallest eigenvalue of W that is kept, relative to the largest
+    varying: tuple[int, ...] | None = None  # coefficients that differ between tasks, as set by the user
+    rank: int = 0  # number of factors of each component of several with low rank
+    calibration: Calibration | None = None  # c, δ and σ² of low rank, from held-out tasks
+    atoms: bool = False  # whether the fit is replaced by atoms that start from it (`tailored.gaussian.atoms`)
 
     @property
     def plain(self) -> Structure | None:
@@ -227,33 +206,15 @@ def _shrunk_chains(single: Structure, ranks: tuple[int, ...]) -> list[list[Struc
 
 @dataclass
 class StructureFitter:
-    """Fit structures to the same tasks, each from the results of earlier ones.
+    """Fit structures to the same tasks, each from the results of earlier ones."""
 
-    Parameters
-    ----------
-    tasks : Moments or TaskRows
-        Scaled to mean square one, with targets less the effects of ``side``.
-    seed : list of int
-        Seed of the starts of mixtures.
-    side_fit : SideFit, optional
-        The effects of side information, which all structures but "independent" share.
-    groups : sequence of Group
-        The groups of side features.
-    fitted : dict
-        Results without Γ, filled on demand.
-    starts : dict
-        Fits to some of the tasks, used as starts.
-    has_intercept : bool
-        Whether the last column is constant.
-    """
-
-    tasks: Tasks
-    seed: list[int]
-    side_fit: SideFit | None = None
-    groups: Sequence[Group] = ()
-    fitted: dict[Structure, Mixture] = field(default_factory=dict)
-    starts: dict[Structure, Mixture] = field(default_factory=dict)
-    has_intercept: bool = False
+    tasks: Tasks  # scaled to mean square one, with targets less the effects of ``side``
+    seed: list[int]  # of the starts of mixtures
+    side_fit: SideFit | None = None  # effects of side information, for all structures but "independent"
+    groups: Sequence[Group] = ()  # of side features
+    fitted: dict[Structure, Mixture] = field(default_factory=dict)  # results without Γ, filled on demand
+    starts: dict[Structure, Mixture] = field(default_factory=dict)  # fits to some of the tasks
+    has_intercept: bool = False  # whether the last column is constant
 
     @classmethod
     def of(

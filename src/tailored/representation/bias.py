@@ -19,15 +19,9 @@ BIASES = {"none": (False, False), "shared": (True, False), "conditional": (True,
 
 
 class Bias(Stored):
-    """b(s) = B φ(s) + b₀ with the parts that ``kind`` selects.
+    """b(s) = B φ(s) + b₀ with the parts that ``kind`` selects: ``constant`` is b₀ (d,), ``linear`` is B (d, k).
 
-    Parameters
-    ----------
-    kind : {"none", "shared", "conditional"}
-    constant : array (d,)
-        b₀.
-    linear : array (d, k)
-        B; (d, 0) unless the kind is "conditional".
+    B is (d, 0) unless the kind is "conditional".
     """
 
     def __init__(self, kind: str, constant: Array, linear: Array) -> None:

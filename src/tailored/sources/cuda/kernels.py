@@ -22,17 +22,10 @@ BLOCK_SIZES = (5, 6, 4, 7)
 
 @dataclass(frozen=True)
 class Layout:
-    """Sizes shared by the kernels and their callers, for systems of ``d`` columns.
-
-    Attributes
-    ----------
-    d : int
-    shared_bytes : int
-        Shared memory that a block may use.
-    """
+    """Sizes shared by the kernels and their callers, for systems of ``d`` columns."""
 
     d: int
-    shared_bytes: int
+    shared_bytes: int  # shared memory that a block may use
 
     @property
     def block_size(self) -> int:

@@ -24,19 +24,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class DeviceSource:
-    """Tasks whose rows are tensors on a device.  Labels and seed determine the sample.
-
-    Attributes
-    ----------
-    tasks : TensorTasks
-    seed : int
-    in_memory : TaskSet, optional
-        The same tasks in memory, if they were copied from there.  They have column names and an encoding.
-    """
+    """Tasks whose rows are tensors on a device.  Labels and seed determine the sample."""
 
     tasks: TensorTasks
     seed: int
-    in_memory: TaskSet | None = None
+    in_memory: TaskSet | None = None  # the same tasks, with column names and encoding, if they were copied
 
     @cached_property
     def reservoir(self) -> Reservoir:
@@ -79,42 +71,22 @@ class Component(NamedTuple):
 
 
 class DevicePosterior(NamedTuple):
-    """Posterior of T tasks under a mixture of K components, as tensors.
+    """Posterior of T tasks under a mixture of K components, as tensors."""
 
-    Attributes
-    ----------
-    log_evidence : tensor (T,)
-    shares : tensor (T, K)
-        Responsibilities.
-    means : tensor (T, K, D)
-        Posterior means of the weights given the component.
-    """
-
-    log_evidence: Any
-    shares: Any
-    means: Any
+    log_evidence: Any  # (T,)
+    shares: Any  # (T, K) responsibilities
+    means: Any  # (T, K, D) posterior means of the weights given the component
 
 
 @dataclass(frozen=True)
 class CudaMoments:
-    """Sufficient statistics of T tasks in the memory of a device.
+    """Sufficient statistics of T tasks as tensors in the memory of a device."""
 
-    Attributes
-    ----------
-    products : tensor (E, T)
-        Products of the D columns and the target, the lower triangle row by row, E = (D + 1)(D + 2) / 2.
-    sizes : tensor (T,)
-        Number of rows.
-    n_features : int
-        D.
-    side : tensor (T, q), optional
-        Features of the side information.
-    """
-
+    #: Products of the D columns and the target, the lower triangle row by row, (E, T) with E = (D + 1)(D + 2) / 2.
     products: Any
-    sizes: Any
-    n_features: int
-    side: Any = None
+    sizes: Any  # (T,) number of rows
+    n_features: int  # D
+    side: Any = None  # (T, q) features of the side information
 
     @classmethod
     def of(cls, tasks: TensorTasks, scaling: Scaling, side: Array | None = None) -> CudaMoments:

@@ -19,17 +19,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def check_device(device: Any) -> Any:
-    """Return the torch device with this name.
-
-    Raises
-    ------
-    TypeError
-        If ``device`` is not a string.
-    ImportError
-        If torch or CuPy is not installed.
-    ValueError
-        If ``device`` is not a CUDA device of this machine.
-    """
+    """Return the torch device with this name, which must be a CUDA device of this machine."""
     if not isinstance(device, str):
         raise TypeError(f"device: expected None or a string such as 'cuda', got {device!r}")
     try:
@@ -56,24 +46,13 @@ def check_device(device: Any) -> Any:
 
 @dataclass(frozen=True)
 class TensorTasks:
-    """Rows of T tasks, sorted by task.
+    """Rows of T tasks as tensors, sorted by task: task t has the rows ``offsets[t]:offsets[t + 1]``."""
 
-    Attributes
-    ----------
-    X : tensor (N, d)
-    y : tensor (N,)
-    offsets : tensor (T + 1,) of int64
-        Task t has the rows ``offsets[t]:offsets[t + 1]``.
-    labels : tensor (T,) or array (T,)
-    side_tasks : TaskSet, optional
-        The same tasks with their side information.  Its rows are not used.
-    """
-
-    X: Any
-    y: Any
-    offsets: Any
-    labels: Any
-    side_tasks: TaskSet | None = None
+    X: Any  # (N, d)
+    y: Any  # (N,)
+    offsets: Any  # (T + 1,) of int64
+    labels: Any  # (T,) tensor or array
+    side_tasks: TaskSet | None = None  # the same tasks with their side information; its rows are not used
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
