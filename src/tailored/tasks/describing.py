@@ -28,32 +28,16 @@ _HEADER = ("column", "role", "kind", "read as")
 
 @dataclass(frozen=True)
 class Description:
-    """What a `TaskSet` contains and how it was read; prints as a table.
-
-    Attributes
-    ----------
-    n_tasks, n_rows : int
-    rows_per_task : dict
-        "min", "median" and "max".
-    task, target : str
-        Names of the columns; "" if the tasks were not read from a dataframe.
-    columns : list of dict
-        For each column of the table "column", its "role" ("feature" or "side info"), its "kind", and how it
-        was "read as" numbers.
-    dropped : dict
-        Why rows were dropped, and how many.
-    notes : list of str
-        Columns that do not vary, or not within tasks, and targets that are binary or counts.
-    """
+    """What a `TaskSet` contains and how it was read; prints as a table."""
 
     n_tasks: int
     n_rows: int
-    rows_per_task: dict[str, float]
-    task: str
+    rows_per_task: dict[str, float]  # "min", "median" and "max"
+    task: str  # name of its column; "" if the tasks were not read from a dataframe
     target: str
-    columns: list[dict[str, str]]
-    dropped: dict[str, int]
-    notes: list[str]
+    columns: list[dict[str, str]]  # "column", "role" ("feature" or "side info"), "kind" and "read as" of each
+    dropped: dict[str, int]  # why rows were dropped, and how many
+    notes: list[str]  # columns that do not vary, or not within tasks, and targets that are binary or counts
 
     @classmethod
     def of(cls, tasks: Any) -> Description:

@@ -224,32 +224,16 @@ class Encoding(Record):
 
     Columns are found by their names, in any order. A category that was not in the first table is replaced by
     the means of its encoded columns, with an `UnknownCategoryWarning`.
-
-    Attributes
-    ----------
-    task : str, tuple of str or None
-        The column of task labels, or the columns whose combinations are the labels.
-    target : str or None
-    features : tuple of ColumnEncoding
-        Of each feature: `name`, `kind` ("number", "boolean", "categorical", "ordered" or "date"),
-        `categories`, `origin`, and the `names` of its encoded columns.
-    side_info : tuple of ColumnEncoding
-        The same of the side information. Its categorical columns are encoded by the feature map.
-    dropped : tuple of (str, int)
-        Why rows of the table were dropped, and how many.
-    classes : tuple of str or bool
-        Values of a target that is not numeric, sorted; such a target is read as their positions.
-    exposure : str or None
-        The column of the exposures of counts.
     """
 
-    task: TaskColumns | None
+    task: TaskColumns | None  # the column of task labels, or columns whose combinations are the labels
     target: str | None
     features: tuple[ColumnEncoding, ...] = ()
-    side_info: tuple[ColumnEncoding, ...] = ()
+    side_info: tuple[ColumnEncoding, ...] = ()  # the feature map encodes its categorical columns
+    #: Why rows of the table were dropped, and how many.
     dropped: tuple[tuple[str, int], ...] = field(default=(), compare=False)
-    classes: tuple[str | bool, ...] = ()
-    exposure: str | None = None
+    classes: tuple[str | bool, ...] = ()  # sorted values of a target that is read as their positions
+    exposure: str | None = None  # the column of the exposures of counts
 
     def restore(self) -> None:
         for columns in (self.features, self.side_info):

@@ -105,27 +105,13 @@ def solve_many(
 ) -> WithinSolution:
     """Solve T tasks of any sizes.  The solution of a task depends neither on the other tasks nor on n_jobs.
 
-    Parameters
-    ----------
-    X, y : arrays (N, d), (N,)
-        Task t has the rows ``offsets[t] : offsets[t + 1]``, possibly none.
-    offsets : array (T + 1,)
-    thetas : array (T, d, d), or (d, d) for all tasks
-        Positive semidefinite, of any rank.
-    loss : Loss
-    inner : {"exact", "online"}
-    offset : array (N,), optional
-        Predictions of the prior mean.
-    tol, max_iter
-        The exact algorithm stops when ``gap <= tol * P(0)``.  It warns `ConvergenceWarning` if it does not reach
-        this in max_iter iterations, or if rounding prevents it, unless the gap is at most `ROUNDING` times the
-        loss of predicting zero.  Not used by "online".
-    n_jobs : int, optional
-        Number of threads.
-    labels : sequence of length T, optional
-        Names of the tasks in warnings; by default their positions.
-    certify : bool, default=True
-        False omits ``value`` and ``gap`` of "online", which saves a third of its time.
+    Task t has the rows ``offsets[t] : offsets[t + 1]`` of X (N, d) and y (N,), possibly none.  ``thetas`` is (T, d, d), or
+    (d, d) for all tasks, of any rank.  ``offset`` (N,) are the predictions of the prior mean, ``labels`` the names of the
+    tasks in warnings.
+
+    The exact algorithm stops when ``gap <= tol * P(0)``.  It warns `ConvergenceWarning` if it does not reach this in
+    max_iter iterations, or if rounding prevents it, unless the gap is at most `ROUNDING` times the loss of predicting
+    zero.  ``certify=False`` omits ``value`` and ``gap`` of "online", which saves a third of its time.
     """
     solutions = _solve(X, y, offsets, thetas, loss, inner, offset, tol, max_iter, n_jobs, certify)
     if not solutions.converged.all():
