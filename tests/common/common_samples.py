@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from tailored import TaskSet
-from tailored.priors.shared_regressor import fit_shared_regressor
+from tailored.priors.shared_regressor import fit_out_of_fold
 
 NOISE, SLOPES = 0.2, 0.3
 
@@ -29,5 +29,5 @@ def booster(**settings):
 
 def residual_targets(regressor, tasks, seed):
     """Return what regressors that were not fitted to a task leave of its targets."""
-    shared, folds = fit_shared_regressor(regressor, tasks, seed)
+    shared, folds = fit_out_of_fold([regressor], tasks, seed)
     return shared.residual_tasks(tasks, folds).y

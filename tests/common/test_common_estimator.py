@@ -9,7 +9,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 
 from common_samples import booster, curved, residual_targets
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.priors.shared_regressor import fit_shared_regressor
+from tailored.priors.shared_regressor import fit_out_of_fold
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 def test_descriptions_of_words_are_read(tree):
     tasks, _ = curved(30, 6, 0, words=True)
     learner = EmpiricalBayesLearner(common=LinearRegression()).fit(tasks)
-    assert learner.common_.n_features_in_ == 2 + 1 + 2
+    assert learner.common_[0][1].n_features_in_ == 2 + 1 + 2
     side = {"size": 0.3, "kind": "big"}
     assert np.isfinite(learner.adapt(side_info=side).predict(tasks.X[:3])).all()
     with pytest.raises(ValueError, match="side_info"):
@@ -28,10 +28,10 @@ def test_descriptions_of_words_are_read(tree):
 
 def test_without_a_description_the_columns_are_read(tasks, tree):
     bare = TaskSet.from_arrays(tasks.X, tasks.y, tasks.offsets, tasks.labels)
-    assert EmpiricalBayesLearner(common=tree).fit(bare).common_.n_features_in_ == 2
+    assert EmpiricalBayesLearner(common=tree).fit(bare).common_[0][1].n_features_in_ == 2
     # a learner that is told to ignore descriptions has a common part that does
     learner = EmpiricalBayesLearner("posterior", common=tree).fit(tasks)
-    assert learner.common_.n_features_in_ == 2
+    assert learner.common_[0][1].n_features_in_ == 2
     assert np.isfinite(learner.adapt().predict(tasks.X[:2])).all()
 
 
@@ -47,10 +47,10 @@ def test_sparse_rows(tasks, tree):
 def test_sparse_rows_that_cannot_be_filled_up(tasks):
     from scipy.sparse import csr_array
 
-    wide = csr_array((np.ones(3), ([0, 50, 90], [0, 1, 2])), shape=(100, 2_000_000))
+    wide = csr_array((np.ones(3), ([0, 50, 90], [0, 1, 2])), shape=(100, 4_000_000))
     huge = TaskSet.from_arrays(wide, np.zeros(100), np.array([0, 50, 100]), np.arange(2))
     with pytest.raises(ValueError, match="common: HistGradientBoostingRegressor does not take sparse rows"):
-        fit_shared_regressor(booster(), huge, [0])
+        fit_out_of_fold([booster()], huge, [0])
 
 
 def test_frames_keep_their_names(tree):
@@ -76,7 +76,7 @@ def test_frames_keep_their_names(tree):
 def test_the_users_regressor_is_cloned_and_its_settings_are_nested(tree, learner):
     assert not hasattr(tree, "tree_")
     assert learner.common is tree
-    assert learner.common_ is not tree
+    assert learner.common_[0][1] is not tree
     assert learner.get_params()["common__max_depth"] == 6
     other = clone(learner).set_params(common__max_depth=2)
     assert other.common.max_depth == 2

@@ -5,24 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 from common_samples import NOISE, SLOPES, booster, curved
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.empirical_bayes import learn as learn_module
-from tailored.empirical_bayes.learn import Learned
-from tailored.exceptions import UnhelpfulWarning
-from tailored.gaussian.structures import Structure
 from tailored.priors.shared_regressor import SharedRegressor
-from tailored.summaries.training import TrainingSummary
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
 
 def test_a_common_part_without_descriptions_is_of_the_columns_alone():
-    shared = SharedRegressor(LinearRegression().fit(np.eye(2), [1.0, 2.0]))
+    shared = SharedRegressor((1.0,), (LinearRegression().fit(np.eye(2), [1.0, 2.0]),))
     task = TaskSet.from_tasks([(np.eye(2), np.zeros(2), [5.0])])
     np.testing.assert_allclose(shared.residual_tasks(task).y, [-1.0, -2.0])
     np.testing.assert_allclose(shared.predict(np.eye(2), shared.encode(task)[[0, 0]]), [1.0, 2.0])
@@ -50,9 +45,9 @@ def test_a_curved_common_part_is_learned(many, boosted):
     for given, asked, *common in zip(support, query, *known, strict=True):
         gram = given.X.T @ given.X + np.eye(2) * (NOISE / SLOPES) ** 2
         weights = np.linalg.solve(gram, given.X.T @ (given.y - common[0].y))
-        oracle.append(np.abs(asked.y - common[1].y - asked.X @ weights).mean())
-    assert ours < 0.5 * plain
-    assert np.mean(oracle) < ours < 3.2 * np.mean(oracle)
+        oracle.append(np.mean((asked.y - common[1].y - asked.X @ weights) ** 2))
+    assert ours < 0.25 * plain
+    assert np.mean(oracle) < ours < 12.0 * np.mean(oracle)
 
 
 def test_intervals_cover_new_tasks(boosted):
@@ -65,41 +60,31 @@ def test_intervals_cover_new_tasks(boosted):
 
 def test_auto_keeps_what_pays_and_says_so():
     learner = EmpiricalBayesLearner(common="auto").fit(curved(60, 12, 0)[0])
-    assert isinstance(learner.common_, HistGradientBoostingRegressor)
+    used = {type(part).__name__: weight for weight, part in learner.common_}
     tried = [entry for entry in learner.search_results_ if entry["kind"] == "common part"]
-    assert [entry["common"] for entry in tried] == [None, "HistGradientBoostingRegressor"]
-    assert tried[1]["error"] == learner.validation_error_ < tried[0]["error"]
+    assert used == {name: weight for name, weight in tried[1]["common"].items() if weight > 0}
+    assert min(used.values()) >= learn_module.LEAST_WEIGHT
+    assert tried[0]["common"] is None
+    assert tried[1]["error"] < 0.7 * tried[0]["error"]
+    assert learner.validation_error_ < 0.7 * tried[0]["error"]
 
 
 def test_auto_leaves_out_what_does_not_pay():
     """Linear tasks: the learner is the one without, bit for bit."""
     rng = np.random.default_rng(0)
     rows = []
-    for _ in range(8):
-        X = rng.normal(size=(8, 3))
-        rows.append((X, X @ ([1.0, 2.0, 3.0] + 0.5 * rng.normal(size=3)) + 0.3 * rng.normal(size=8)))
+    for _ in range(40):
+        X = rng.normal(size=(12, 3))
+        rows.append((X, X @ ([1.0, 2.0, 3.0] + 0.5 * rng.normal(size=3)) + 0.3 * rng.normal(size=12)))
     tasks = TaskSet.from_tasks(rows)
     auto, plain = (EmpiricalBayesLearner(common=common).fit(tasks) for common in ("auto", None))
     assert auto.common_ is None
     np.testing.assert_array_equal(auto.task_weights_, plain.task_weights_)
     tried = [entry for entry in auto.search_results_ if entry["kind"] == "common part"]
-    assert tried[0]["error"] == auto.validation_error_ < tried[1]["error"]
-
-
-@pytest.mark.parametrize("pays", [True, False])
-def test_only_what_is_kept_warns_and_at_the_users_line(monkeypatch, tasks, tree, learner, pays):
-    """The one that is left out may complain as it likes."""
-
-    def learn(data, **options):
-        with_it = not np.isin(data.tasks.y, tasks.y).all()
-        errors, complaint = np.arange(36.0) + (with_it != pays), "with" if with_it else "without"
-        found = errors, errors.mean(), [], None, (), TrainingSummary(36, 288, 0.0, "absolute")
-        return Learned(learner.prior_, Structure("mixed model"), 1.0, None, None, *found, warning=complaint)
-
-    monkeypatch.setattr(learn_module, "learn", learn)
-    with pytest.warns(UnhelpfulWarning, match="^with$" if pays else "^without$") as heard:
-        EmpiricalBayesLearner(common="auto").fit(tasks)
-    assert [warning.filename for warning in heard] == [__file__]
+    assert [entry["common"] is None for entry in tried] == [True, False]
+    # Fewer tasks are too few to try.
+    few = EmpiricalBayesLearner(common="auto").fit(tasks[:39])
+    assert not any(entry["kind"] == "common part" for entry in few.search_results_)
 
 
 def test_quantiles_stand_on_the_whole_prediction(new, learner):
@@ -127,11 +112,12 @@ def test_a_regressor_that_remembers_rows_does_not_hide_a_seen_task():
 
     def draw():
         X = rng.normal(size=(300, 2))
-        return X, np.sin(2.0 * X[:, 0]) + level[groups] + 0.3 * rng.normal(size=300)
+        return X, 2.0 * np.sign(X[:, 0] * X[:, 1]) + level[groups] + 0.3 * rng.normal(size=300)
 
     X, y = draw()
     learner = EmpiricalBayesLearner(common=DecisionTreeRegressor(random_state=0))
     learner.fit(X, y, groups=groups)
+    assert learner.common_[0][0] > 0.5
     further, target = draw()
-    error = np.abs(learner.predict(further, groups=groups) - target).mean()
+    error = np.mean((learner.predict(further, groups=groups) - target) ** 2)
     assert error < 1.3 * learner.validation_error_

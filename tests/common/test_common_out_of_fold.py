@@ -1,13 +1,16 @@
 """A common part is fitted out of fold, and is added to all that is predicted of what it leaves."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.linear_model import Ridge
+from sklearn.tree import DecisionTreeRegressor
 
 from common_samples import curved, residual_targets
 from tailored import EmpiricalBayesLearner, TaskSet
-from tailored.priors.shared_regressor import FOLDS, fit_shared_regressor
+from tailored.priors.shared_regressor import FOLDS, fit_out_of_fold
 from tailored.tasks.rows import in_content_order
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -27,7 +30,7 @@ class Recorder(RegressorMixin, BaseEstimator):
 
 
 def test_every_task_is_left_by_a_regressor_that_has_not_seen_it(tasks):
-    shared = fit_shared_regressor(Recorder(), tasks, [0])
+    shared = fit_out_of_fold([Recorder()], tasks, [0]).weighted(np.ones(1), tasks)
     # no row was recognised: a regressor that had seen it would say 1000
     left = shared.regressor.residual_tasks(tasks, shared.folds)
     np.testing.assert_array_equal(left.y, tasks.y - 1.0)
@@ -65,22 +68,50 @@ def test_tasks_without_rows_and_few_tasks(tree):
     with pytest.raises(
         ValueError, match="common: a shared regressor needs at least two tasks with rows, got 1"
     ):
-        fit_shared_regressor(Ridge(), TaskSet.from_tasks(rows[:3]), [0])
+        fit_out_of_fold([Ridge()], TaskSet.from_tasks(rows[:3]), [0])
 
 
 # ---------------------------------------------------------------------- predictions add up
 
 
-def test_equals_a_learner_of_what_is_left(tasks, new, tree, learner):
-    """By hand: subtract, learn, adapt and add.  Folds depend on the targets, so intervals are not compared."""
-    seed = [learner._stream.seed, 7, 0]
-    ordered = in_content_order(tasks, seed[0])
-    part, folds = fit_shared_regressor(tree, ordered, seed)
-    by_hand = EmpiricalBayesLearner().fit(part.residual_tasks(ordered, folds))
-    np.testing.assert_allclose(by_hand.prior_.mixture.means, learner.prior_.mixture.means, rtol=1e-9)
+class Remember(Ridge):
+    """Records the targets that it was fitted to."""
+
+    def fit(self, X, y):
+        self.targets_ = y
+        return super().fit(X, y)
+
+
+def test_targets_are_what_the_coefficients_of_the_tasks_leave(tasks):
+    learner, plain = (EmpiricalBayesLearner(common=common).fit(tasks) for common in (Remember(), None))
+    left = [t.y - plain.adapt(t.X, t.y, side_info=t.side_info).predict(t.X) for t in tasks]
+    found = learner.common_[0][1].targets_
+    np.testing.assert_allclose(np.sort(found), np.sort(np.concatenate(left)), atol=1e-8)
+
+
+class Doubled(DecisionTreeRegressor):
+    def predict(self, X):
+        return 2.0 * super().predict(X)
+
+
+def test_weights_undo_the_scale_of_a_regressor(tasks, new, tree, learner):
+    doubled = EmpiricalBayesLearner(common=Doubled(**tree.get_params())).fit(tasks)
+    assert 0.1 < learner.common_[0][0] < 2.0
+    np.testing.assert_allclose(doubled.common_[0][0], 0.5 * learner.common_[0][0])
+    support, query = new.support_query(6, random_state=0)
+    ours, other = (each.predict_tasks(query, support)["prediction"] for each in (learner, doubled))
+    np.testing.assert_allclose(other, ours, rtol=1e-6)
+
+
+def test_equals_a_learner_of_what_is_left(tasks, new, learner):
+    """By hand: subtract, adapt and add."""
+    by_hand = clone(learner)
+    by_hand.__dict__.update(vars(learner))
+    by_hand.prior_ = replace(learner.prior_, regressor=None)
+    ((weight, part),) = learner.common_
     for task in new[:3]:
         inputs = np.hstack([task.X, np.tile(task.side_info, (len(task.y), 1))])
-        shared = part.regressor.predict(inputs)
+        shared = weight * part.predict(inputs)
         model = by_hand.adapt(task.X[:5], task.y[:5] - shared[:5], side_info=task.side_info)
         ours = learner.adapt(task.X[:5], task.y[:5], side_info=task.side_info)
         np.testing.assert_allclose(ours.coef_, model.coef_, rtol=1e-12)
@@ -121,9 +152,12 @@ def test_predict_serves_tasks_seen_and_unseen(tasks, new, learner):
     found = learner.predict(X, groups=groups, side_info={"new": other.side_info})
     # by a regressor that has not seen it, which leaves what the tasks were learned from
     known = in_content_order(tasks, learner._stream.seed)
-    part, folds = fit_shared_regressor(learner.common, known, [learner._stream.seed, 7, 0])
+    folds = fit_out_of_fold([Ridge()], known, [learner._stream.seed, 7, 0]).folds
+    part = learner.prior_.regressor
     shared = seen.y - part.residual_tasks(tasks[4:5], folds[known.index_of(seen.label)]).y
-    alone = EmpiricalBayesLearner().fit(part.residual_tasks(known, folds))
+    alone = clone(learner)
+    alone.__dict__.update(vars(learner))
+    alone.prior_ = replace(learner.prior_, regressor=None)
     own = alone.adapt(seen.X, seen.y - shared, side_info=seen.side_info).predict(seen.X) + shared
     prior = learner.adapt(side_info=other.side_info).predict(other.X)
     np.testing.assert_allclose(found, np.concatenate([own, prior]), atol=1e-10)

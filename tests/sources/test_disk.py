@@ -14,7 +14,7 @@ from tailored import EmpiricalBayesLearner, TaskSet, scan
 from tailored.gaussian.em import em
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
-from tailored.priors.shared_regressor import fit_shared_regressor
+from tailored.priors.shared_regressor import fit_out_of_fold
 from tailored.sources import disk as disk_module
 from tailored.sources import tables
 from tailored.sources.base import Blocks
@@ -159,7 +159,7 @@ def test_a_table_beside_a_common_part(small_sample):
     assert (learner.n_tasks_seen_, learner.prior_.regressor is not None) == (60, True)
     tasks = TaskSet.from_frame(frame, **COLUMNS)
     learned, others = tasks[:40], tasks[35:]
-    shared = fit_shared_regressor(DecisionTreeRegressor(max_depth=2), learned, [0])
+    shared = fit_out_of_fold([DecisionTreeRegressor(max_depth=2)], learned, [0]).weighted(np.ones(1), learned)
     left = shared.residual_tasks(others, positions_of(others.labels, learned.labels))
     known = shared.regressor.residual_tasks(learned, shared.folds)
     np.testing.assert_array_equal(left[:5].y, known[35:].y)

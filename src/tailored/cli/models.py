@@ -48,7 +48,7 @@ _FEATURES = "Comma-separated columns of features; by default all other columns."
 Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)]
 _VARYING = "Comma-separated columns with random slopes; '' is a random intercept only. By default selected."
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
-_COMMON = "Try gradient boosting as a shared regressor; keep it if it lowers the validation error."
+_COMMON = "Try boosting and a forest as shared regressors; keep them if they lower the validation error."
 Common = Annotated[bool, typer.Option("--common", help=_COMMON)]
 _LOSS = (
     "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "

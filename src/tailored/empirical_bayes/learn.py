@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 from .._utils.progress import Stages, progress_bar
 from .._utils.threads import single_threaded_blas
@@ -26,16 +27,18 @@ from ..gaussian.mixture import Mixture
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.side import MOST_TASKS, Effect, SideStructure
 from ..gaussian.structures import StructureFitter, all_structures, refine, varying_structures
-from ..priors.base import Prior
+from ..priors.base import Prior, predict_blocks
 from ..priors.intervals import calibrate
 from ..priors.mixture import MeanShift, MixturePrior
-from ..priors.shared_regressor import OutOfFold, fit_shared_regressor
+from ..priors.shared_regressor import OutOfFold, fit_out_of_fold
 from ..summaries.training import OWN, TrainingSummary
+from ..tasks.episodes import Episodes
 from ..tasks.rows import Scaling
-from .data import MANY_TASKS, Draw, TrainingData, significant
+from ..tasks.task_set import TaskSet
+from .data import MANY_TASKS, Draw, TrainingData, known_mean, significant
 from .factor_fit import RANKS, FactorSelection, factor_prior
 from .query_bias import PENALTIES, FittedShift, FittedShifts, fit_shifts
-from .selection import better_baseline, likely_cause, select
+from .selection import FEW_TASKS, better_baseline, likely_cause, select
 from .shared_fit import fit_effects
 from .training_summary import basic_summary, training_summary
 
@@ -44,8 +47,10 @@ SourceIn = Callable[..., Source]
 
 #: Log evidence by which a dispersion of counts must raise it.
 LEAST_GAIN = 3.0
-#: Standard errors by which an automatic shared regressor must lower the held-out errors.
+#: Standard errors by which automatic shared regressors must lower the held-out errors.
 REGRESSOR_ERRORS = 1.0
+#: Smallest weight of a shared regressor.
+LEAST_WEIGHT = 0.1
 
 
 @dataclass(frozen=True)
@@ -67,11 +72,18 @@ class Learned:
     warning: str | None = None  # a warning for the user
 
 
-def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | None = None) -> Learned:
+def learn(
+    data: TrainingData,
+    *,
+    progress: bool = False,
+    source_in: SourceIn | None = None,
+    selected: Learned | None = None,
+) -> Learned:
     """Learn the prior from tasks in memory.
 
     Where ``data`` is a sample, ``source_in`` returns the statistics of all tasks for a scaling and side features.  The
-    selected structure is fitted to them; everything else is learned from the sample.
+    selected structure is fitted to them; everything else is learned from the sample.  The structure of ``selected`` only
+    competes with standard mixed models.
     """
     if data.has_many_columns:
         _check_many_columns(data, source_in)
@@ -82,17 +94,19 @@ def learn(data: TrainingData, *, progress: bool = False, source_in: SourceIn | N
         effects = fit_effects(data)
     if effects is not None:
         rest_in = None if source_in is None else partial(source_in, effects=effects)
-        learned = _learn_mixed(data.without(effects), progress, rest_in)
+        learned = _learn_mixed(data.without(effects), progress, rest_in, selected)
         prior = replace(
             learned.prior, shared=effects, clip=data.settings.clip, largest_rate=data.largest_rate
         )
         summary = learned.training_summary
         errors = {OWN: summary.errors[OWN]} if summary.errors else {}
         return replace(learned, prior=prior, training_summary=replace(summary, errors=errors))
-    return _learn_mixed(data, progress, source_in)
+    return _learn_mixed(data, progress, source_in, selected)
 
 
-def _learn_mixed(data: TrainingData, progress: bool, source_in: SourceIn | None) -> Learned:
+def _learn_mixed(
+    data: TrainingData, progress: bool, source_in: SourceIn | None, selected: Learned | None
+) -> Learned:
     """Learn the prior, without effects that all tasks share."""
     if isinstance(data.response, Poisson):
         data = _with_dispersion(data)
@@ -102,53 +116,75 @@ def _learn_mixed(data: TrainingData, progress: bool, source_in: SourceIn | None)
         structures = varying_structures(data.settings.varying, few=False)
     n_steps = len(data.folds) * len(structures) + 3 * len(PENALTIES)
     with progress_bar("Learning from tasks", n_steps, enabled=progress) as stage:
-        return _learn_mixture(data, stage, source_in)
+        return _learn_mixture(data, stage, source_in, selected)
 
 
 def learn_with_regressor(
     data: TrainingData,
-    regressor: Any,
+    regressors: Sequence[Any],
     *,
     reads_side_info: bool,
     automatic: bool,
     progress: bool = False,
     source_in: SourceIn | None = None,
 ) -> Learned:
-    """Learn the prior from the out-of-fold residuals of ``regressor``.
+    """Learn the prior, fit ``regressors`` to what the tasks' own coefficients leave, and learn the prior of their residuals.
 
-    An ``automatic`` regressor is only used if it lowers the errors of the same held-out tasks and rows.  ``source_in`` is
-    that of `learn` with a further argument ``shared``, the regressor whose residuals are to be used.
+    The prior keeps its linear mean.  Regressors are fitted out of fold, and their weights minimise the squared errors of
+    query rows of held-out tasks.  ``automatic`` ones are only used if they lower the error of these rows.  ``source_in``
+    is that of `learn` with a further argument ``shared``, the regressor whose residuals are to be used.
     """
-    if automatic and (data.tasks.sizes > 0).sum() < 2:
-        return learn(data, progress=progress, source_in=source_in)
+    first = learn(data, progress=progress, source_in=source_in)
+    if automatic and (data.tasks.sizes > 0).sum() < FEW_TASKS:
+        return first
+    prior, settings = replace(first.prior, clip=None, calibration=None), data.settings
+    if isinstance(prior, MixturePrior):
+        # A shift towards medians is not linear in the targets.
+        prior = replace(prior, shifts=())
+
+    def residuals(support: TaskSet, query: TaskSet) -> Array:
+        return query.y - predict_blocks(prior, support, query, n_jobs=settings.n_jobs).prediction
+
+    def held_out(y: Array) -> tuple[Episodes, Array]:
+        tasks = data.tasks.replace(y=y, encoding=None)
+        episodes = settings.arrival.episodes(tasks, data.seed(Draw.HELD_OUT_ROWS))
+        return episodes, residuals(episodes.support, episodes.query)
+
+    y, unexplained = data.tasks.y, data.tasks.replace(y=residuals(data.tasks, data.tasks), encoding=None)
     seed = data.seed(Draw.SHARED_REGRESSOR)
-    shared = fit_shared_regressor(regressor, data.tasks, seed, reads_side_info=reads_side_info)
+    shared = fit_out_of_fold(regressors, unexplained, seed, reads_side_info=reads_side_info)
+    episodes, before = held_out(y)
+    # Predictions of query rows are linear in the targets, up to the responsibilities of several components.
+    gains = np.stack([before - held_out(y - part)[1] for part in shared.predict_parts(data.tasks).T], axis=1)
+    weights = nnls(gains, before)[0]
+    weights[weights < LEAST_WEIGHT] = 0.0
+    target = episodes.query.y
+    errors = [data.errors(episodes, target - r, len(data)) for r in (before, before - gains @ weights)]
+    names = [type(each).__name__ for each in regressors]
+    parts = {name: float(weight) for name, weight in zip(names, weights, strict=True)}
+    compared = [
+        {"kind": "common part", "common": common, "error": known_mean(each)}
+        for common, each in zip((None, parts), errors, strict=True)
+    ]
+    if automatic and not significant(errors[0] - errors[1], REGRESSOR_ERRORS):
+        return replace(first, results=[*first.results, *compared])
+    shared = shared.weighted(weights, unexplained)
     residual_tasks = shared.regressor.residual_tasks(data.tasks, shared.folds)
     # Features of rows are those of the residuals.
     side = None if data.side is None else SideFeatures.fit(deepcopy(data.side.encoder), residual_tasks)
     # Only the sum of both parts is clipped.
-    rest = replace(data, tasks=residual_tasks, side=side, settings=replace(data.settings, clip=None))
+    rest = replace(data, tasks=residual_tasks, side=side, settings=replace(settings, clip=None))
     residual_source = None if source_in is None else partial(source_in, shared=shared)
-    with_regressor = learn(rest, progress=progress, source_in=residual_source)
-    results, baseline_errors = with_regressor.results, {}
-    if automatic:
-        without = learn(data, progress=progress, source_in=source_in)
-        compared = [
-            {"kind": "common part", "common": name, "error": learned.validation_error}
-            for name, learned in ((None, without), (type(regressor).__name__, with_regressor))
-        ]
-        if not significant(without.errors - with_regressor.errors, REGRESSOR_ERRORS):
-            return replace(without, results=[*without.results, *compared])
-        results, baseline_errors = [*results, *compared], without.training_summary.errors
-    summary = with_regressor.training_summary
-    # Baselines of the residuals are meaningless; those of the targets are known if both were fitted.
-    errors = {**baseline_errors, OWN: summary.errors[OWN]} if summary.errors else {}
+    second = learn(rest, progress=progress, source_in=residual_source, selected=first)
+    summary = second.training_summary
     return replace(
-        with_regressor,
-        prior=replace(with_regressor.prior, regressor=shared.regressor, clip=data.settings.clip),
-        results=results,
-        training_summary=replace(summary, errors=errors),
+        second,
+        prior=replace(second.prior, regressor=shared.regressor, clip=settings.clip),
+        results=[*second.results, *compared],
+        # Baselines of the residuals are meaningless, and so are warnings about them.
+        training_summary=replace(summary, errors={**first.training_summary.errors, OWN: second.errors}),
         shared=shared,
+        warning=first.warning if second.validation_error >= first.validation_error else None,
     )
 
 
@@ -193,8 +229,11 @@ def _with_dispersion(data: TrainingData) -> TrainingData:
     return more if evidence[1] - evidence[0] > LEAST_GAIN else data
 
 
-def _learn_mixture(data: TrainingData, stage: Stages, source_in: SourceIn | None) -> Learned:
-    selection = select(data, stage)
+def _learn_mixture(
+    data: TrainingData, stage: Stages, source_in: SourceIn | None, selected: Learned | None
+) -> Learned:
+    known = None if selected is None else (selected.structure, selected.side)
+    selection = select(data, stage, known)
     best = selection.best
     stage.begin("fit to all tasks")
     with single_threaded_blas():

@@ -112,11 +112,21 @@ class FoldState:
     support: Tasks
 
 
-def select(data: TrainingData, stage: Stages) -> Selection:
-    """Select the effects of side information, then the structure."""
+def select(
+    data: TrainingData, stage: Stages, known: tuple[Structure, SideStructure | None] | None = None
+) -> Selection:
+    """Select the effects of side information, then the structure; a ``known`` one only competes with simple ones."""
     with single_threaded_blas():
         side: SideStructure | None = None
-        if len(data) == 1:
+        # Low rank and atoms cannot be fitted without the search for them.
+        if known is not None and (known[0].kind == "low rank" or known[0].atoms):
+            known = None
+        if known is not None:
+            # Other parts of the targets may have hidden that tasks differ.
+            side, simple = known[1], simple_structures(data.settings.fit_intercept)
+            others = simple if known[0].varying is None else []
+            chains = [*(each for each in others if each != [known[0]]), [known[0]]]
+        elif len(data) == 1:
             # A single task cannot inform about others.
             chains = all_structures(1, False, 1)[:1]
         else:
@@ -148,7 +158,7 @@ def select(data: TrainingData, stage: Stages) -> Selection:
         folds = _prepare(data, data.folds, chains, side)
         candidates = _score_chains(data, folds, chains, stage)
         few = 1 < len(data) < FEW_TASKS
-        if not few:
+        if not few and known is None:
             candidates = _repeat(data, candidates, chains, side, stage)
             if data.may_have_low_rank and data.settings.varying is None and len(data) > 1:
                 candidates += _low_rank(data, folds)
@@ -158,7 +168,7 @@ def select(data: TrainingData, stage: Stages) -> Selection:
         else decide(candidates, N_ERRORS if len(data) < ENOUGH_TASKS and data.response is None else 0.0)
     )
     with single_threaded_blas():
-        atoms = _atoms(data, folds, best, candidates)
+        atoms = _atoms(data, folds, best, candidates) if known is None else []
     candidates += atoms
     if atoms and significant(_most_likely(atoms).density - best.density - LEAST_GAIN, N_ERRORS):
         best = _most_likely(atoms)

@@ -1,13 +1,13 @@
-"""A regressor shared by all tasks, fitted out of fold.
+"""Regressors shared by all tasks, fitted out of fold.
 
-Tasks are adapted to the residuals of the regressor.  Residuals of rows that it was fitted to are too small.  The training
+Tasks are adapted to the residuals of their weighted sum.  Residuals of rows that it was fitted to are too small.  The training
 tasks are therefore split into folds, and each fold is predicted by a clone that was fitted to the other folds.  Folds
 consist of whole tasks, because a new task is one that no regressor was fitted to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -37,10 +37,11 @@ MAX_DENSE = 100_000_000
 
 @dataclass(frozen=True)
 class SharedRegressor(Record):
-    """A fitted regressor of the columns of a row and the encoded side information of its task."""
+    """A weighted sum of regressors of the columns of a row and the encoded side information of its task."""
 
-    regressor: Any  # fitted to all training tasks; has a ``predict``
-    folds: tuple[Any, ...] = ()  # the same regressor, fitted without the tasks of each fold
+    weights: tuple[float, ...]
+    parts: tuple[Any, ...]  # regressors with a ``predict``, fitted to all training tasks
+    folds: tuple[tuple[Any, ...], ...] = ()  # the same regressors, fitted without the tasks of each fold
     encoder: SideVector | None = None  # encodes the side information; None where it is not read
 
     def encode(self, tasks: TaskSet) -> Array:
@@ -48,14 +49,17 @@ class SharedRegressor(Record):
         return np.zeros((len(tasks), 0)) if self.encoder is None else self.encoder.transform(tasks)
 
     def predict(self, X: Any, inputs: Array, folds: Index | None = None) -> Array:
-        """Predict rows X (n, ..) with encoded side information (n, k), each by the regressor of its task's fold."""
-        if folds is None or (folds < 0).all():
-            return _predicted(self.regressor, X, inputs)
-        out = np.empty(X.shape[0])
+        """Predict rows X (n, ..) with encoded side information (n, k), each by the regressors of its task's fold."""
+        return self.predict_parts(X, inputs, folds) @ np.array(self.weights)
+
+    def predict_parts(self, X: Any, inputs: Array, folds: Index | None = None) -> Array:
+        """Return the predictions of each part, (n, p), without its weight."""
+        folds = np.full(X.shape[0], -1) if folds is None else folds
+        out = np.empty((X.shape[0], len(self.weights)))
         for fold in np.unique(folds):
-            rows = folds == fold
-            regressor = self.regressor if fold < 0 else self.folds[fold]
-            out[rows] = _predicted(regressor, X[rows], inputs[rows])
+            rows = slice(None) if (folds == fold).all() else folds == fold
+            for j, part in enumerate(self.parts if fold < 0 else self.folds[fold]):
+                out[rows, j] = _predicted(part, X[rows], inputs[rows])
         return out
 
     def residual_tasks(self, tasks: TaskSet, folds: Index | None = None) -> TaskSet:
@@ -71,6 +75,19 @@ class OutOfFold(NamedTuple):
     regressor: SharedRegressor
     folds: Index
 
+    def predict_parts(self, tasks: TaskSet) -> Array:
+        """Return the predictions of the rows of the training tasks by each part, (n, p), out of fold."""
+        shared, folds = self.regressor, np.repeat(self.folds, tasks.sizes)
+        return shared.predict_parts(tasks.X, np.repeat(shared.encode(tasks), tasks.sizes, axis=0), folds)
+
+    def weighted(self, weights: Array, tasks: TaskSet) -> OutOfFold:
+        """Return the sum with these weights; parts with a positive weight are also fitted to all tasks."""
+        shared, used = self.regressor, [j for j, weight in enumerate(weights) if weight > 0] or [0]
+        folds = tuple(tuple(parts[j] for j in used) for parts in shared.folds)
+        parts = tuple(_fitted(part, tasks, shared.encoder) for part in folds[0])
+        weights_used = tuple(float(weights[j]) for j in used)
+        return self._replace(regressor=SharedRegressor(weights_used, parts, folds, shared.encoder))
+
     def residual_tasks(self, tasks: TaskSet, positions: Index) -> TaskSet:
         """Return further tasks with residuals; ``positions`` (T,) are theirs among the training tasks, or -1."""
         return self.regressor.residual_tasks(tasks, self.folds_of(positions))
@@ -80,10 +97,10 @@ class OutOfFold(NamedTuple):
         return np.where(positions < 0, -1, self.folds[positions])
 
 
-def fit_shared_regressor(
-    regressor: Any, tasks: TaskSet, seed: list[int], *, reads_side_info: bool = True
+def fit_out_of_fold(
+    regressors: Sequence[Any], tasks: TaskSet, seed: list[int], *, reads_side_info: bool = True
 ) -> OutOfFold:
-    """Fit clones of ``regressor`` to all tasks, and to all tasks but those of each fold, drawn from ``seed``."""
+    """Fit clones of ``regressors`` to all tasks but those of each fold, drawn from ``seed``; weights are one."""
     n_filled = int((tasks.sizes > 0).sum())
     if n_filled < 2:
         raise ValueError(
@@ -96,22 +113,26 @@ def fit_shared_regressor(
     n_folds = min(FOLDS, n_filled)
     folds = np.empty(len(tasks), dtype=np.intp)
     folds[order] = np.arange(len(tasks)) % n_folds
-    whole = _fitted(regressor, tasks, encoder)
-    others = tuple(_fitted(regressor, tasks[folds != fold], encoder) for fold in range(n_folds))
-    return OutOfFold(SharedRegressor(whole, others, encoder), folds)
+    others = (tasks[folds != fold] for fold in range(n_folds))
+    fitted = tuple(tuple(_fitted(each, some, encoder) for each in regressors) for some in others)
+    return OutOfFold(SharedRegressor((1.0,) * len(regressors), (), fitted, encoder), folds)
 
 
-def default_regressor() -> Any:
-    """Return a gradient boosting of small trees without any randomness.
+def default_regressors() -> list[Any]:
+    """Return gradient boosting and a random forest, both of small trees.
 
-    It estimates the mean for every loss of the learner, because its residuals go into a Gaussian model.  The number of
+    They estimate means for every loss of the learner, because their residuals go into a Gaussian model.  The number of
     trees is fixed: early stopping on random rows of the same tasks would stop too late.
     """
-    from sklearn.ensemble import HistGradientBoostingRegressor  # slow to import, and only needed here
+    # Slow to import, and only needed here.
+    from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 
-    return HistGradientBoostingRegressor(
-        learning_rate=0.05, max_leaf_nodes=8, min_samples_leaf=20, early_stopping=False, random_state=0
-    )
+    boosting = {"max_iter": 150, "learning_rate": 0.1, "max_leaf_nodes": 8, "min_samples_leaf": 20}
+    forest = {"n_estimators": 50, "max_leaf_nodes": 500, "min_samples_leaf": 5, "max_features": 0.5}
+    return [
+        HistGradientBoostingRegressor(early_stopping=False, random_state=0, **boosting),
+        RandomForestRegressor(random_state=0, **forest),
+    ]
 
 
 def check_regressor(common: Any) -> None:
@@ -127,7 +148,7 @@ def check_regressor(common: Any) -> None:
 
 def _fitted(regressor: Any, tasks: TaskSet, encoder: SideVector | None) -> Any:
     fresh = clone(regressor)
-    inputs = np.repeat(SharedRegressor(fresh, (), encoder).encode(tasks), tasks.sizes, axis=0)
+    inputs = np.repeat(SharedRegressor((), (), (), encoder).encode(tasks), tasks.sizes, axis=0)
     columns = _columns(fresh, tasks.X, inputs)
     with nullcontext() if len(tasks.y) > MANY_ROWS else single_threaded_openmp():
         # A copy of the targets, because some regressors write into them and those of a TaskSet are read-only.

@@ -456,8 +456,8 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
         return (f"The documentation of {type(learner).__name__} describes its prior.",)
     sentences, training = [], description.training
     if learner.common_ is not None:
-        name = type(learner.common_).__name__
-        sentences.append(f"{name} is the shared regressor; the numbers below describe the residuals.")
+        names = " + ".join(f"{weight:.2g} {type(part).__name__}" for weight, part in learner.common_)
+        sentences.append(f"{names} is the shared regressor; the numbers below describe the residuals.")
     text = describe_structure(structure, coefficient_names(learner))
     if description.prior.response is not None:
         kind = RATIOS[description.prior.response.name][2]
