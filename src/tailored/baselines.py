@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ._utils.algebra import ridge, solve
+from ._utils.records import restored_on_failure
 from ._utils.threads import single_threaded_blas, single_threaded_openmp
 from ._utils.validation import check_clip, check_rng, name_some, native
 from .feature_maps import SideVector
@@ -85,16 +86,11 @@ class Baseline(BaseEstimator):
         tasks = tasks.with_indicators()
         if self._in_user_units:
             Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
-        before = dict(vars(self))
-        try:
+        with restored_on_failure(self), single_threaded_blas(), single_threaded_openmp():
             self.n_features_in_ = tasks.n_features
             self.clip_ = check_clip(self.clip, tasks.y)
-            with single_threaded_blas(), single_threaded_openmp():
-                # Random draws and sums depend on positions; the order of tasks must not matter.
-                self._fit(tasks.in_label_order())
-        except BaseException:
-            self.__dict__ = before
-            raise
+            # Random draws and sums depend on positions; the order of tasks must not matter.
+            self._fit(tasks.in_label_order())
         return self
 
     @abstractmethod

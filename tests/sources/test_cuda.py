@@ -13,7 +13,7 @@ from tailored.gaussian.mixture import Mixture, Want
 from tailored.gaussian.moments import Moments
 from tailored.priors.base import adapt_tasks
 from tailored.priors.mixture import MeanShift, MixturePrior
-from tailored.sources.cuda.kernels import Layout
+from tailored.sources.cuda.kernels import KERNELS, Layout
 from tailored.sources.cuda.moments import CudaMoments, _component, _congruence, _unpack
 from tailored.sources.cuda.tensors import TensorTasks, check_device, is_tensor
 from tailored.sources.reservoir import Reservoir
@@ -86,8 +86,7 @@ def test_layouts_fit_into_shared_memory(d):
     layout = Layout(d, 232_448)
     assert d <= layout.padded < d + layout.block_size
     assert 1 <= layout.tile <= 128
-    assert layout.system_bytes <= 232_448
-    assert layout.product_bytes <= 232_448
+    assert all(layout.bytes_of(kernel) <= 232_448 for kernel in KERNELS)
 
 
 def test_products_in_other_coordinates():

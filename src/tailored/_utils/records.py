@@ -48,6 +48,18 @@ def constructor_arguments(cls: type) -> list[str]:
     return list(inspect.signature(cls).parameters)
 
 
+@contextmanager
+def restored_on_failure(instance: object) -> Iterator[None]:
+    """Restore all attributes if the block raises."""
+    before = dict(vars(instance))
+    try:
+        yield
+    except BaseException:
+        vars(instance).clear()
+        vars(instance).update(before)
+        raise
+
+
 class Stored:
     """Base of the classes whose objects model files can contain.
 
@@ -99,17 +111,6 @@ class Fitted(Stored):
         vars(made).update({name: value for name, value in state.items() if name not in names})
         made.restore()
         return made
-
-    @contextmanager
-    def _restored_on_failure(self) -> Iterator[None]:
-        """Restore all attributes if the block raises."""
-        before = dict(vars(self))
-        try:
-            yield
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
 
 
 class Record(Stored):

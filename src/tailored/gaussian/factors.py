@@ -21,7 +21,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 
 from .._utils.records import Record, cached_property
-from ..tasks.rows import Scaling, dense, segment_sums, sparse_products
+from ..tasks.rows import Scaling, dense, sparse_products
 from ..tasks.task_set import TaskSet, rows_of_tasks
 from .mixture import EVIDENCE, Want
 from .moments import NO_SUMS, Expected
@@ -95,10 +95,6 @@ class FactorRows:
             return False
         at = self.task * self.n_columns + self.X.indices
         return len(np.unique(at)) == len(at)
-
-    def squared_residuals(self, weights: Array) -> Array:
-        """Return ‖y − Xw‖² of each task, (T,), for the weights (T, d) or (T, d + 1) of each task."""
-        return segment_sums((self.y - row_means(self.X, self.task, weights)) ** 2, self.starts)
 
 
 @dataclass(frozen=True)

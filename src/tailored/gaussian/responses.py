@@ -202,10 +202,6 @@ class Bernoulli(Response):
         p = np.clip(p, 1e-15, 1.0 - 1e-15)
         return np.asarray(-xlogy(y, p) - xlogy(1.0 - y, 1.0 - p))
 
-    def variance(self, f: Array, variance: Array, noise: float) -> Array:
-        mean = self.mean(f, variance)
-        return mean * (1.0 - mean)
-
 
 class Poisson(Response):
     """Counts with the log link."""

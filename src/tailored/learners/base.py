@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._utils.records import MAY_BE_NAN, Fitted
+from .._utils.records import MAY_BE_NAN, Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import (
     check_clip,
@@ -220,7 +220,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     @contextmanager
     def _all_or_nothing(self, *, reset: bool) -> Iterator[None]:
         """Restore the learner if the call fails; ``reset`` deletes what earlier calls learned."""
-        with self._restored_on_failure():
+        with restored_on_failure(self):
             for name in list(vars(self)) if reset else ():
                 if name in ("_stream", "_goes_on") or (name.endswith("_") and not name.startswith("_")):
                     delattr(self, name)

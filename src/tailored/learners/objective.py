@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from .._utils.progress import progress_bar
+from .._utils.records import restored_on_failure
 from .._utils.validation import check_choice, check_fraction, check_int, check_positive, check_psd
 from ..feature_maps import FeatureMap, get_feature_map
 from ..feature_maps.base import check_features
@@ -213,7 +214,7 @@ class ObjectiveLearner(PaperLearner):
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments; ``solver__step`` sets an argument of the solver and replaces a name by an object."""
-        with self._restored_on_failure():
+        with restored_on_failure(self):
             if any(name.startswith("solver__") for name in params):
                 # A copy, so that an invalid name leaves the solver unchanged.
                 self.solver = params["solver"] = clone(get_solver(params.get("solver", self.solver)))

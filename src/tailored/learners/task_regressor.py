@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from .._utils.records import Fitted
+from .._utils.records import Fitted, restored_on_failure
 from .._utils.threads import single_threaded_blas, single_threaded_products
 from .._utils.validation import (
     check_choice,
@@ -179,7 +179,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit the task's rows ``X`` (n, d), ``y`` (n,); a call that fails does not change the model."""
-        with self._restored_on_failure():
+        with restored_on_failure(self):
             self._fit(X, y)
         return self
 

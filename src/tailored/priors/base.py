@@ -83,11 +83,6 @@ class Posterior(Record):
         """Return whether intervals can be computed."""
         return len(self.squares) == len(self.weights)
 
-    def take(self, index: Index) -> Posterior:
-        """Return the tasks at these positions."""
-        values = (getattr(self, field.name) for field in fields(self))
-        return Posterior(*(v[index] if len(v) == len(self) else v for v in values))
-
     @classmethod
     def join(cls, parts: Sequence[Posterior]) -> Posterior:
         """Return the tasks of all parts, one after another."""

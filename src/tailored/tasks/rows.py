@@ -13,7 +13,7 @@ from scipy import sparse
 
 from .._utils.records import Record, cached_property
 from .._utils.validation import check_divisor, check_real, check_shape
-from .task_set import TaskSet, offsets_of, rows_of_tasks
+from .task_set import TaskSet, offsets_of
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -52,11 +52,6 @@ class Rows(NamedTuple):
         offsets = self.offsets[start : stop + 1]
         span = slice(offsets[0], offsets[-1])
         return Rows(self.X[span], self.y[span], offsets - offsets[0])
-
-    def take(self, index: Index) -> Rows:
-        """Return the tasks at these positions, in this order."""
-        rows, offsets = rows_of_tasks(self.offsets, index)
-        return Rows(self.X[rows], self.y[rows], offsets)
 
     def columns(self) -> list[Index]:
         """Return the non-zero columns of each task of sparse rows."""
@@ -368,15 +363,12 @@ class Scaling(Record):
 
     def rows(self, tasks: TaskSet) -> Rows:
         """Return the scaled rows of tasks; sparse rows stay sparse unless they are shifted."""
+        if tasks.is_sparse and not self.is_raw and not self.shift.any():
+            X = (tasks.X * (1.0 / self.columns[: tasks.n_features])[None, :]).tocsr()
+            return Rows.of(tasks.replace(X=X, y=self.targets(tasks.y)), self.fit_intercept)
         if self.is_raw:
             return Rows.of(tasks, self.fit_intercept)
-        y = self.targets(tasks.y)
-        if tasks.is_sparse and not self.shift.any():
-            X = (tasks.X * (1.0 / self.columns[: tasks.n_features])[None, :]).tocsr()
-            if self.fit_intercept:
-                X = sparse.hstack([X, np.ones((X.shape[0], 1))], format="csr")
-            return Rows(X, y, tasks.offsets)
-        return Rows(self.dense(tasks.X), y, tasks.offsets)
+        return Rows(self.dense(tasks.X), self.targets(tasks.y), tasks.offsets)
 
     # ------------------------------------------------------------------ back to the user's units
 

@@ -59,17 +59,11 @@ class Layout:
     def n_products(self) -> int:
         return (self.d + 1) * (self.d + 2) // 2
 
-    @property
-    def system_bytes(self) -> int:
-        return max(8 * (self.n_system + self.padded) * self.tile, 2 * 8 * THREADS)
-
-    @property
-    def product_bytes(self) -> int:
-        return self._product_bytes(self.group)
-
     def bytes_of(self, kernel: str) -> int:
         """Return the shared memory of a kernel in bytes."""
-        return self.product_bytes if kernel == "products_of_rows" else self.system_bytes
+        if kernel == "products_of_rows":
+            return self._product_bytes(self.group)
+        return max(8 * (self.n_system + self.padded) * self.tile, 2 * 8 * THREADS)
 
     def _product_bytes(self, group: int) -> int:
         width = -(-(self.d + 1) // SIDE) * SIDE
