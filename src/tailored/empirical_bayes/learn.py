@@ -48,7 +48,7 @@ SourceIn = Callable[..., Source]
 #: Log evidence by which a dispersion of counts must raise it.
 LEAST_GAIN = 3.0
 #: Standard errors by which automatic shared regressors must lower the held-out errors.
-REGRESSOR_ERRORS = 1.0
+REGRESSOR_ERRORS = 0.5
 #: Smallest weight of a shared regressor.
 LEAST_WEIGHT = 0.1
 

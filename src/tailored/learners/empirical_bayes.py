@@ -76,7 +76,7 @@ class EmpiricalBayesLearner(MetaLearner):
         rows of held-out tasks.  The prior is then fitted once more to the residuals of the weighted regressor, with the same
         or a simple structure.  Predictions are sums; ``coef_`` of an adapted model belongs to the residuals.  "auto" combines
         gradient boosting and a random forest.  It needs 40 tasks, and is dropped before the second fit if it does not lower
-        the error of held-out tasks by a standard error.
+        the error of held-out tasks by half a standard error.
     varying : None or list of str or int, default=None
         Columns with random slopes, by name or position; a categorical column of a table stands for all its indicators.
         Other columns have the same coefficient in every task.  The intercept always varies: [] is a random-intercept
