@@ -86,7 +86,6 @@ def test_sources_agree(make, subtract, frame, monkeypatch, tmp_path):
             np.testing.assert_allclose(getattr(found, name), getattr(value, name), rtol=1e-9, atol=1e-9)
     # Negligible shares are left out of the second sums.
     np.testing.assert_allclose(second.sums.counts, first.sums.counts, atol=1e-3)
-    source.close()
 
 
 def low_rank_frame(n_tasks, n_features=7, n_rows=6, seed=0):

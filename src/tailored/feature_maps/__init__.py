@@ -10,6 +10,7 @@ as 0.06, and the effect of a step of H on τ is proportional to its fourth power
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from .._utils.validation import check_choice
@@ -48,9 +49,7 @@ def get_feature_map(spec: Any, *, has_side_info: bool) -> FeatureMap:
             spec = "vector" if has_side_info else "ridge"
         return FEATURE_MAPS[check_choice("feature_map", spec, [*FEATURE_MAPS, "auto"])]()
     if isinstance(spec, FeatureMap):
-        copied = spec.__class__.__new__(spec.__class__)
-        copied.__dict__.update(spec.__dict__)
-        return copied
+        return copy(spec)
     if hasattr(spec, "transform") and hasattr(spec, "fit"):
         return Transformer(spec)
     if callable(spec):

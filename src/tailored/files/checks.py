@@ -9,7 +9,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Union
+from typing import Annotated, Any, ClassVar, Union
 
 import numpy as np
 
@@ -70,9 +70,6 @@ def check_value(value: Any, hint: Any, place: str, *, finite: bool = True) -> No
         check_value(value, arguments[0], place, finite=finite and MAY_BE_NAN not in arguments[1:])
     elif origin in (Union, types.UnionType):
         _check_union(value, arguments, place, finite)
-    elif origin is Literal:
-        if value not in arguments or type(value) not in map(type, arguments):
-            raise Invalid(place, f"must be one of {', '.join(map(repr, arguments))}")
     elif origin is np.ndarray:
         _check_array(value, arguments, place, finite)
     elif origin in MAPPINGS:

@@ -348,7 +348,6 @@ class EmpiricalBayesLearner(MetaLearner):
         learned, _ = self._learn(sample, held_out, clip, source_in=all_tasks)
         n = self.n_tasks_seen_ = learned.training_summary.n_tasks + len(held_out or ())
         self._stream = replace(self._stream, n_tasks=n, n_selected=n, running=RunningModel.of(learned))
-        source.close()
         if known is not None:
             shared, positions = learned.shared, positions_of(known.labels, ordered.labels)
             self._remember(known, None if shared is None else shared.folds_of(positions))
@@ -518,7 +517,9 @@ class EmpiricalBayesLearner(MetaLearner):
         if checkpoint is not None:
             settings = {**self.get_params(deep=False), "validation": digest_tasks(validation)}
             del settings["n_jobs"], settings["progress"]
-            yield DiskSource(scan, Path(checkpoint), seed=seed, settings=settings, n_threads=n_threads)
+            source = DiskSource(scan, Path(checkpoint), seed=seed, settings=settings, n_threads=n_threads)
+            yield source
+            source.close()
             return
         with tempfile.TemporaryDirectory(prefix="tailored-") as folder:
             yield DiskSource(scan, Path(folder), seed=seed, settings=None, n_threads=n_threads)

@@ -61,9 +61,6 @@ class TaskSource(Protocol):
     def statistics(self, read: Reader) -> Statistics:
         """Return the statistics of all tasks, for EM."""
 
-    def close(self) -> None:
-        """Delete stored rows; `statistics` is not called again."""
-
 
 def sum_in_order(parts: Iterable[Part]) -> Part:
     """Add from first to last, so that the result is bitwise reproducible."""

@@ -182,9 +182,6 @@ class DaskSource:
         statistics.totals()  # raise for a partition that cannot be read now, not in EM
         return statistics
 
-    def close(self) -> None:
-        """Do nothing: no rows are stored."""
-
     def _compute(self, graph: Sequence[Any]) -> list[Any]:
         if self.client is not None:
             return fetch(self.client, self.client.compute(list(graph)))

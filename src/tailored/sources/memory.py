@@ -83,6 +83,3 @@ class MemorySource:
         tasks = self.tasks
         y = [read.residuals(tasks[start : start + size]).y for start in range(0, len(tasks), size)]
         return tasks.replace(y=np.concatenate(y))
-
-    def close(self) -> None:
-        """Do nothing: the rows belong to the caller."""

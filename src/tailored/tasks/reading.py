@@ -604,11 +604,7 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
     n_tasks = len(np.unique(grouping.codes))
     for column in encoding.features:
         is_integer = column.kind == "number" and data[column.name].dtype.is_integer()
-        if (
-            not (is_integer or column.kind == "levels")
-            or len(grouping.labels) < 2
-            or data[column.name].is_null().any()
-        ):
+        if not (is_integer or column.kind == "levels") or data[column.name].is_null().any():
             continue
         values = group_rows(data[column.name].to_native(), len(data))
         n_values = len(values.labels)
@@ -616,9 +612,8 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
         if n_values <= MANY_CATEGORIES or len(data) < 2 * n_values:
             continue
         n_pairs = len(np.unique(values.codes * len(grouping.labels) + grouping.codes))
-        is_nested = n_pairs == n_values and n_pairs > n_tasks
-        # Integers that cross the tasks may be counts; nested in tasks they are identifiers.
-        if not is_nested:
+        # Values that cross the tasks may be counts; nested in tasks they are identifiers.
+        if n_pairs != n_values or n_pairs <= n_tasks or len(grouping.labels) < 2:
             continue
         message = (
             f"column {column.name!r} looks like a second grouping, nested in {task}: each of its {n_values} values appears in "

@@ -51,9 +51,6 @@ class DeviceSource:
         side = None if read.side is None or tasks is None else read.side(tasks)
         return CudaMoments.of(self.tasks, read.scaling, side)
 
-    def close(self) -> None:
-        """Do nothing: the rows belong to the caller."""
-
 
 class Component(NamedTuple):
     """A component of a mixture in the form the kernels use: ``w = b + L u`` with u ~ N(0, Q⁻¹) in p dimensions.
