@@ -26,7 +26,7 @@ from tailored.priors.mixture import MixturePrior
 from tailored.priors.on_device import weights_on_device
 from tailored.sources.cuda.moments import CudaMoments
 from tailored.sources.cuda.tensors import TensorTasks
-from tailored.tasks import Scaling
+from tailored.tasks.rows import Scaling
 
 DEVICE = torch.device("cuda", 0)
 
