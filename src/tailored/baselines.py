@@ -211,11 +211,9 @@ class RidgePerTask(_SelectedRidge):
         self._search(support, query, {"centred_": (False, True), "alpha_": map(float, self.alphas)})
 
     def _weights(self, X: Array, y: Array) -> Array:
-        return (
-            _ridge(X, y, self.alpha_, self.centred_)
-            if len(y)
-            else np.append(np.zeros(X.shape[1]), self.mean_)
-        )
+        if not len(y):
+            return np.append(np.zeros(X.shape[1]), self.mean_)
+        return _ridge(X, y, self.alpha_, self.centred_)
 
 
 class PooledRidge(_SelectedRidge):

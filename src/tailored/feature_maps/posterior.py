@@ -28,9 +28,7 @@ class TaskSummary(Record):
     """
 
     centre: Array  # (d,) mean of the weights over tasks
-    axes: (
-        Array  # (d, d) principal directions of the weights, divided by the standard deviation along the first
-    )
+    axes: Array  # (d, d) principal directions of the weights, divided by the deviation along the first
     noise: float  # noise variance
     spread: float  # mean squared residual of the weights ``centre``
     noise_mean: Array  # (2,) mean of the log noise variances over tasks

@@ -114,9 +114,7 @@ class Expected(NamedTuple):
     means: Array  # (T, K, d) E(w | y, k), with the effect of side information
     covariances: Array  # (T, d, d) within components, Σ_k r_k Cov(w | y, k)
     sums: Sums
-    between: Array | None = (
-        None  # (T, d, d) covariance of the means of components; ``means`` are then (T, 1, d)
-    )
+    between: Array | None = None  # (T, d, d) between the components; ``means`` are then (T, 1, d)
 
     @property
     def mean(self) -> Array:

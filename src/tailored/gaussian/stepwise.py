@@ -25,9 +25,7 @@ class Stepwise:
 
     structure: Structure
     last: Mixture  # the current iterate
-    average: (
-        Mixture  # the average of the iterates, with larger weights for later ones; this is the model to use
-    )
+    average: Mixture  # of the iterates, with larger weights for later ones; this is the model to use
 
     def advance(self, batch: Tasks, n_before: int) -> Stepwise:
         """Return the state after a batch of tasks that follows ``n_before`` tasks."""

@@ -64,9 +64,7 @@ class Structure:
     kind: str
     n_components: int = 1
     covariance: str = "full"  # of W in a mixed model: "full", "diagonal", "intercept" or "none"
-    gate_penalty: float = (
-        0.0  # on mixing weights that depend on the side information; 0: constant proportions
-    )
+    gate_penalty: float = 0.0  # on mixing weights that depend on the side information; 0: they are constant
     learn_mean: bool = False  # whether b is learned or zero
     ridge: float | None = None
     #: Shrink W to this many common factors plus a diagonal.  Low rank: the number of factors of one component.

@@ -55,12 +55,8 @@ class Posterior(Record):
     weights: Array  # (T, d) posterior means in the user's units, the intercept last where there is one
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows
     squares: Array  # (T,) sums of squared residuals of the support rows; of counts, their largest rate
-    covariances: (
-        Array  # (T, d, d) in units of the noise variance; (T, q, q) of the factor scores for a `FactorPrior`
-    )
-    shared_inputs: (
-        Array  # (T, k) encoded side information that the shared regressor reads; k is 0 without one
-    )
+    covariances: Array  # (T, d, d) in units of the noise variance; (T, q, q) of the scores of a `FactorPrior`
+    shared_inputs: Array  # (T, k) encoded side information for the shared regressor; k is 0 without one
     folds: Index  # (T,) the shared regressor that was not fitted to the task; -1 is the one fitted to all
 
     def restore(self) -> None:
