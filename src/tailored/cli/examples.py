@@ -21,15 +21,11 @@ OURS = "EmpiricalBayesLearner"
 
 
 class DemoResult(NamedTuple):
-    """Results of the demo.
+    """Results of the demo."""
 
-    ``errors`` holds the mean absolute error of every test task, (n_test,), by method.  ``noise_floor`` is the mean
-    absolute noise of the predicted rows.  ``subspace_share`` (m, m) is the share of the learned τ(s) of a task of
-    cluster i that lies in the subspace of cluster j, averaged over the test tasks of cluster i.
-    """
-
-    errors: dict[str, NDArray[np.float64]]
-    noise_floor: float
+    errors: dict[str, NDArray[np.float64]]  # mean absolute error of every test task, (n_test,), by method
+    noise_floor: float  # mean absolute noise of the predicted rows
+    #: Share of τ(s) of a task of cluster i in the subspace of cluster j, averaged over test tasks, (m, m).
     subspace_share: NDArray[np.float64]
 
     def rows(self) -> list[tuple[str, float, float]]:

@@ -15,10 +15,6 @@ import numpy as np
 
 from .._utils.records import MAY_BE_NAN, Fitted
 
-#: Annotations of mappings and of sequences; the sequences of a file are lists and tuples.
-MAPPINGS = (dict, Mapping)
-SEQUENCES = (list, Sequence, Iterable)
-
 
 class Invalid(ValueError):
     """A part of a model file is not valid; ``place`` has the names that lead to it, or the name of a tensor."""
@@ -72,10 +68,10 @@ def check_value(value: Any, hint: Any, place: str, *, finite: bool = True) -> No
         _check_union(value, arguments, place, finite)
     elif origin is np.ndarray:
         _check_array(value, arguments, place, finite)
-    elif origin in MAPPINGS:
+    elif origin is dict:
         _check_type(value, (dict,), place)
         _check_items(value.items(), arguments[1:] * len(value), place, finite)
-    elif origin in SEQUENCES:
+    elif origin is list:
         _check_type(value, (list, tuple), place)
         _check_items(enumerate(value), arguments * len(value), place, finite)
     elif origin is tuple:

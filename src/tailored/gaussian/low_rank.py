@@ -118,7 +118,11 @@ class LowRank:
 
     def loadings(self, k: int = 0) -> Array:
         """Return F_k with a column for the level of the constant column."""
-        return _loadings(self.factors[k], self.level)
+        if not self.level:
+            return self.factors[k]
+        constant = np.zeros((self.factors.shape[1], 1))
+        constant[-1] = np.sqrt(self.level)
+        return np.hstack([self.factors[k], constant])
 
     def scaled(self, calibration: Calibration) -> LowRank:
         """Return the model with c FFᵀ, δ and σ² of a calibration (c, δ, σ²)."""
@@ -130,14 +134,6 @@ class LowRank:
         W = np.matmul(self.factors, self.factors.transpose(0, 2, 1)) + self.delta * np.eye(d)
         W[:, -1, -1] += self.level
         return Mixture(self.proportions, np.tile(self.mean, (K, 1)), W, self.noise)
-
-
-def _loadings(F: Array, level: float) -> Array:
-    if not level:
-        return F
-    constant = np.zeros((len(F), 1))
-    constant[-1] = np.sqrt(level)
-    return np.hstack([F, constant])
 
 
 class _Solved(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._utils.algebra import ridge
 from .._utils.validation import check_choice, check_finite, check_shape
 from ..losses import get_loss
 from ..tasks.rows import dense
@@ -205,9 +206,5 @@ def bound_from_quantities(bound: str, quantities: Quantities, **stated: Any) -> 
 
 
 def _ridge_weights(rows: list[Array], targets: list[Array]) -> Array:
-    out = []
-    for X, y in zip(rows, targets, strict=True):
-        gram = X.T @ X
-        ridge = RIDGE * max(np.trace(gram) / len(gram), 1e-12)
-        out.append(np.linalg.solve(gram + ridge * np.eye(len(gram)), X.T @ y))
-    return np.array(out)
+    sizes = [max(float((X * X).sum()) / X.shape[1], 1e-12) for X in rows]
+    return np.array([ridge(X, y, RIDGE * size) for X, y, size in zip(rows, targets, sizes, strict=True)])
