@@ -102,12 +102,9 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     clip_: tuple[float, float] | None = field(init=False)
     _prior: Prior = field(init=False)
     _posterior: Posterior = field(init=False)
-    #: Rows that the model was adapted to; None after `fit`.
-    _support: Support | None = field(init=False, default=None)
-    #: How the tables of the learner that adapted this model are encoded.
-    _encoding: Encoding | None = field(init=False, default=None)
-    #: Dual gap and number of iterations.
-    _certificate: tuple[float, int] | None = field(init=False, default=None)
+    _support: Support | None = field(init=False, default=None)  # rows of `adapt`; None after `fit`
+    _encoding: Encoding | None = field(init=False, default=None)  # of tables of the learner that adapted this
+    _certificate: tuple[float, int] | None = field(init=False, default=None)  # dual gap and iterations
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

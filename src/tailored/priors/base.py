@@ -121,16 +121,13 @@ class Prior(Record, ABC):
     A snapshot: learning on makes a new one.
     """
 
-    #: Shift and scale of columns and targets.  τ, b and calibration refer to scaled data.
-    scaling: Scaling
+    scaling: Scaling  # of columns and targets; τ, b and calibration refer to scaled data
     clip: tuple[float, float] | None = None  # range of the predictions
     calibration: Calibration | None = None  # scores of held-out tasks from which intervals are computed
     #: Quantile of the targets to predict, by adding the calibrated number of standard deviations; None: the mean.
     quantile: float | None = None
-    #: Smallest and largest value of each feature in training, (2, n_features); None if it is unknown.
-    feature_range: Array | None = None
-    #: Largest rate of the counts in training; None for other targets.
-    largest_rate: float | None = None
+    feature_range: Array | None = None  # (2, n_features) ends of each feature in training; None if unknown
+    largest_rate: float | None = None  # of the counts in training; None for other targets
     #: Models of all tasks.  The prior is that of tasks without these parts.
     regressor: SharedRegressor | None = None
     shared: SharedEffects | None = None

@@ -76,27 +76,18 @@ def concatenate(batches: Sequence[TaskBatch]) -> TaskBatch:
 class Problem:
     """An objective, tasks to minimise it on, and tasks to select on."""
 
-    #: H = 0, C = C₀, b = 0, and everything else that the learned prior will have.
-    start: RepresentationPrior
+    start: RepresentationPrior  # H = 0, C = C₀, b = 0, and all else that the learned prior will have
     objective: Objective
-    #: The training tasks as the user gave them, and as solvers use them.
-    tasks: TaskSet
-    batch: TaskBatch
-    #: Returns the batch with its i-th split into support and query rows; 0 is ``batch`` itself.
-    redraw: Callable[[int], TaskBatch]
-    #: Error on held-out tasks; None for solvers that select nothing.
-    held_out_error: HeldOutError | None = None
-    #: Whether the user gave C₀.  Without it, a solver may look for a better start.
-    has_start: bool = False
-    #: Number of directions of H that are kept; None keeps all.
-    rank: int | None = None
-    #: Whether to select a scalar multiple of τ on the held-out tasks.
-    tune_scale: bool = False
-    #: Seed of the solver's own random draws.
-    seed: list[int] = field(default_factory=list)
+    tasks: TaskSet  # the training tasks as the user gave them
+    batch: TaskBatch  # the same as solvers use them
+    redraw: Callable[[int], TaskBatch]  # returns the i-th split into support and query rows; 0 is ``batch``
+    held_out_error: HeldOutError | None = None  # None for solvers that select nothing
+    has_start: bool = False  # whether the user gave C₀; without it, a solver may look for a better start
+    rank: int | None = None  # number of directions of H that are kept; None keeps all
+    tune_scale: bool = False  # whether to select a scalar multiple of τ on the held-out tasks
+    seed: list[int] = field(default_factory=list)  # of the solver's own random draws
     n_jobs: int | None = None
-    #: Advances the progress bar.
-    tick: Callable[[int], None] | None = None
+    tick: Callable[[int], None] | None = None  # advances the progress bar
 
     def prior(self, conditioning: Conditioning, bias: Bias) -> RepresentationPrior:
         """Return the prior with learned parameters."""
