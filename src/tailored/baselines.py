@@ -74,8 +74,7 @@ class Baseline(BaseEstimator):
     clip_: tuple[float, float] | None = field(init=False)
     scaling_: Scaling = field(init=False)
     _encoder: SideVector | None = field(init=False, default=None)
-    #: Whether the method works in the user's units, and not in scaled ones.
-    _in_user_units: ClassVar[bool] = True
+    _in_user_units: ClassVar[bool] = True  # whether the method works in the user's units, not in scaled ones
 
     def fit(self, tasks: TaskSet) -> Self:
         """Estimate what is shared by all tasks.  The baseline is unchanged if this raises."""

@@ -33,8 +33,7 @@ class AngleMap(FeatureMap):
         The rating scale m, M; by default the range of the training targets.
     """
 
-    #: (m, M) in use; None before `fit`, unless both are given.
-    scale: tuple[float, float] | None
+    scale: tuple[float, float] | None  # (m, M) in use; None before `fit`, unless both are given
 
     def __init__(self, low: float | None = None, high: float | None = None) -> None:
         self.low = low

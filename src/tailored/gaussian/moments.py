@@ -168,8 +168,7 @@ class Moments(TaskStatistics):
     square: Array  # (T,) yᵀy
     sizes: Array  # (T,) numbers of rows
     side: Array | None = None  # (T, q) features v(s) of the side information
-    #: Threads of a pass over the tasks; results are bitwise the same for any number.
-    n_threads: int = 1
+    n_threads: int = 1  # of a pass over the tasks; results are bitwise the same for any number
 
     @property
     def n_features(self) -> int:

@@ -112,14 +112,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     search_results_: list[dict[str, Any]]
     validation_error_: Annotated[float, MAY_BE_NAN] | None
     best_params_: dict[str, float]
-    #: Whether `partial_fit` was called: then a pickle contains the state of the stream, with some rows.
-    _goes_on = False
-    #: Whether the learner works in the user's units, not in scaled ones.
-    _in_user_units = True
-    #: Whether columns may hold positions of categories; otherwise these become indicators.
-    _takes_levels = False
-    #: Least number of features.
-    _min_features: int = 1
+    _goes_on = False  # whether `partial_fit` was called: then a pickle contains the stream, with some rows
+    _in_user_units = True  # whether the learner works in the user's units, not in scaled ones
+    _takes_levels = False  # whether columns may hold positions of categories, which else become indicators
+    _min_features: int = 1  # least number of features
     # Constructor arguments of the subclasses, with the values of learners that do not have them.
     loss: Any
     clip: Any = None

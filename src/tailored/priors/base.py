@@ -132,10 +132,8 @@ class Prior(Record, ABC):
     regressor: SharedRegressor | None = None
     shared: SharedEffects | None = None
 
-    #: Floats of (d, d) matrices of the tasks in one block.
-    block_floats: ClassVar[int] = 1 << 17
-    #: Whether blocks run in parallel; False where the posterior of one block does.
-    parallel_blocks: ClassVar[bool] = True
+    block_floats: ClassVar[int] = 1 << 17  # of (d, d) matrices of the tasks in one block
+    parallel_blocks: ClassVar[bool] = True  # False where the posterior of one block runs in parallel
 
     def restore(self) -> None:
         if self.clip is not None and self.clip[0] > self.clip[1]:

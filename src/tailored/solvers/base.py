@@ -113,8 +113,7 @@ class Solver(Stored, BaseEstimator, ABC):
     The base class of scikit-learn provides the parameters, so that a grid search can set ``solver__step``.
     """
 
-    #: Whether tasks are used one by one in their order, so that `partial_fit` is possible.
-    streams: ClassVar[bool] = True
+    streams: ClassVar[bool] = True  # whether tasks are used in their order, so that `partial_fit` is possible
 
     @property
     def needs_held_out(self) -> bool:

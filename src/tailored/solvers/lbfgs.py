@@ -39,8 +39,7 @@ class LBFGS(Solver):
     """
 
     streams: ClassVar[bool] = False
-    #: Iterations without a smaller error on the held-out tasks, after which the solver stops.
-    patience: ClassVar[int] = 10
+    patience: ClassVar[int] = 10  # iterations without a smaller error on the held-out tasks before it stops
 
     def __init__(self, max_passes: int = 50) -> None:
         self.max_passes = max_passes

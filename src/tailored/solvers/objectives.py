@@ -43,8 +43,7 @@ class MetaGradient:
 class Objective(ABC):
     """Base of the objectives."""
 
-    #: Whether training tasks are split into support and query rows.
-    needs_query: ClassVar[bool]
+    needs_query: ClassVar[bool]  # whether training tasks are split into support and query rows
 
     @abstractmethod
     def __call__(

@@ -219,8 +219,7 @@ class Scaling(Record):
     shift: Array
     target_shift: float = 0.0
     fit_intercept: bool = False
-    #: Name of the distribution of the targets; only Gaussian targets are scaled.
-    response: str = "gaussian"
+    response: str = "gaussian"  # name of the distribution of the targets; only Gaussian ones are scaled
 
     def __post_init__(self) -> None:
         check_shape("columns", self.columns, None)
