@@ -31,7 +31,7 @@ from tailored import TaskSet
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.sources.dask import ClusterStatistics
-from tailored.tasks import Scaling
+from tailored.tasks.rows import Scaling
 
 ROWS = 20
 CHUNK = 20_000

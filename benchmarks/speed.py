@@ -28,7 +28,7 @@ from tailored.losses import get_loss
 from tailored.representation.factored import Factored
 from tailored.solvers import ProjectedSGD
 from tailored.solvers.objectives import Surrogate
-from tailored.tasks import Rows
+from tailored.tasks.rows import Rows
 from tailored.within.solving import solve_many
 
 D, N = 20, 40

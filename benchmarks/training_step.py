@@ -30,7 +30,7 @@ from tailored.feature_maps import MeanEmbedding
 from tailored.losses import get_loss
 from tailored.representation.exact import Exact
 from tailored.solvers.objectives import Surrogate
-from tailored.tasks import Rows
+from tailored.tasks.rows import Rows
 from tailored.within import solving
 
 D, N, WARM_UP, TIMED, HELD_OUT = 20, 40, 120, 25, 400
