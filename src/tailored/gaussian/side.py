@@ -39,6 +39,8 @@ RESPONSE_ROUNDS = 4
 LARGEST_EFFECT, LARGEST_TOTAL = 400, 1000
 #: Largest number of tasks that W and the relevances are learned from.
 MOST_TASKS = 3000
+#: Products of features that are formed at a time.
+PRODUCTS = 1 << 22
 #: Precision of b relative to the information about it; it decides directions without information.
 FLAT = 1e-9
 
@@ -334,8 +336,13 @@ def _design(tasks: Tasks, terms: Sequence[Term]) -> Array:
 
 def _information(u: Array, v: Array, A: Array) -> Array:
     """Return Σ uvᵀ ⊗ A over tasks."""
-    products = np.einsum("ti,tj,tab->iajb", u, v, A, optimize=True)
-    return products.reshape(u.shape[1] * A.shape[1], -1)
+    (T, i), j, d = u.shape, v.shape[1], A.shape[1]
+    total, size = np.zeros((i * j, d * d)), max(1, PRODUCTS // (i * j))
+    for start in range(0, T, size):
+        part = slice(start, start + size)
+        products = u[part, :, None] * v[part, None, :]
+        total += products.reshape(len(products), -1).T @ A[part].reshape(-1, d * d)
+    return total.reshape(i, j, d, d).transpose(0, 2, 1, 3).reshape(i * d, j * d)
 
 
 def _roots(terms: Sequence[Term], d: int) -> Array:
