@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
-from ..feature_maps.side_features import Curve
+from ..feature_maps.side_features import LARGEST_RANGE, Curve
 from ..gaussian.em import fit_mixed_model
 from ..gaussian.mixture import Mixture, Want
 from ..gaussian.rows import Tasks
@@ -59,7 +59,11 @@ def fit_effects(data: TrainingData) -> SharedEffects | None:
     tasks = _sample(tasks, sum(sizes.values()) + COLUMNS_PER_CURVE * tasks.n_features)
     terms = [_levels(tasks.X[:, j], j, n) for j, n in sizes.items()]
     if curved:
-        numeric = [j for j in range(tasks.n_features) if j not in sizes]
+        with np.errstate(over="ignore"):
+            ranges, largest = np.ptp(tasks.X, axis=0), np.abs(tasks.X).max(axis=0, initial=0.0)
+        # Powers of other numbers overflow, or lose all digits.
+        usable = (ranges > 1e-6 * largest) & (ranges > 1.0 / LARGEST_RANGE) & (ranges < LARGEST_RANGE)
+        numeric = [j for j in np.flatnonzero(usable).tolist() if j not in sizes]
         terms += [term for j in numeric if (term := _curve(tasks.X, j)) is not None]
         terms += [term for pair in combinations(numeric, 2) if (term := _product(tasks.X, pair)) is not None]
     if not terms:

@@ -21,6 +21,8 @@ KNOTS, DEGREE = 7, 3
 TAIL = 0.05
 #: Squared correlation above which the smoothest function of a spline is the linear feature.
 NEARLY_LINEAR = 0.9
+#: Largest range of a column with a spline, and the inverse of the smallest.
+LARGEST_RANGE = 1e50
 #: Least number of distinct values of a column with a spline.
 LEAST_VALUES = 8
 
@@ -42,7 +44,10 @@ class Curve(Record):
 
     @classmethod
     def fit(cls, values: Array, column: int, least_values: int = LEAST_VALUES) -> Curve | None:
-        """Place the knots; return None for a feature with too few distinct values."""
+        """Place the knots; return None for a feature with too few distinct values, or of an extreme size."""
+        with np.errstate(over="ignore"):
+            if not 1.0 / LARGEST_RANGE < np.ptp(values) < LARGEST_RANGE:
+                return None
         low, middle, high = np.quantile(values, [TAIL, 0.5, 1.0 - TAIL])
         # A long tail is left out: it would stretch the spline.
         inside = np.clip(values, 2.0 * low - middle, 2.0 * high - middle)
