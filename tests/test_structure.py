@@ -4,9 +4,11 @@
 """
 
 import ast
+import importlib.util
 from pathlib import Path
 
 import grimp
+import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "tailored"
 
@@ -53,3 +55,15 @@ def private_imports(path):
 
 def test_private_modules_are_used_inside_their_package():
     assert [found for path in SOURCE.rglob("*.py") for found in private_imports(path)] == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted((SOURCE.parents[1] / "benchmarks").glob("*.py")), ids=lambda path: path.name
+)
+def test_benchmarks_import_what_exists(path):
+    """Most benchmarks are not run by tests, and one needs a GPU."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tailored"):
+            module = importlib.import_module(node.module)
+            for name in (alias.name for alias in node.names):
+                assert hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}"), name
