@@ -178,8 +178,6 @@ def test_sparse_rows_threads_and_other_tasks_change_nothing(monkeypatch):
         other = adapt_tasks(prior, tasks, n_jobs=n_jobs)
         np.testing.assert_array_equal(other.weights, again.weights)
         np.testing.assert_array_equal(other.covariances, again.covariances)
-    some = np.array([7, 3, 3])
-    np.testing.assert_array_equal(again.take(some).weights, again.weights[some])
 
 
 def test_prediction_intervals_of_blocks_are_those_of_single_tasks(monkeypatch):

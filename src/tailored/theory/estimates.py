@@ -197,7 +197,7 @@ def bound_from_quantities(bound: str, quantities: Quantities, **stated: Any) -> 
     if bound == "within_task_generalization":
         quantities = quantities.unconditional()
     given = {name: value for name, value in stated.items() if value is not None}
-    # `only` and `step` are choices, not quantities: they have none to look up.
+    # `step` is a choice, not a quantity.
     missing = {
         name for name in signature(function).parameters if name not in given and hasattr(quantities, name)
     }
