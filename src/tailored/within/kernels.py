@@ -60,27 +60,22 @@ class Losses(NamedTuple):
 
 
 @njit(**_INNER)
-def _box_slope(loss: Losses, i: int, t: float, quadratic: float) -> float:
-    """Return the maximiser of a t - quadratic/2 a^2 - kink |a| in the box of row i; the nearest to 0 of several."""
-    if t > loss.kink:
-        t -= loss.kink
-    elif t < -loss.kink:
-        t += loss.kink
-    else:
-        return 0.0
-    if quadratic > 0.0:
-        return min(max(t / quadratic, loss.lower[i]), loss.upper[i])
-    return loss.upper[i] if t > 0.0 else loss.lower[i]
-
-
-@njit(**_INNER)
 def _slope(loss: Losses, i: int, z: float) -> float:
     """Return the derivative of l_i at z; at a kink the admissible value nearest to 0."""
     if loss.logistic:
         m = loss.linear[i] * z
         e = np.exp(-abs(m))
         return -loss.linear[i] * (e if m > 0.0 else 1.0) / (1.0 + e)
-    return _box_slope(loss, i, z - loss.linear[i], loss.quadratic)
+    t = z - loss.linear[i]
+    if t > loss.kink:
+        t -= loss.kink
+    elif t < -loss.kink:
+        t += loss.kink
+    else:
+        return 0.0
+    if loss.quadratic > 0.0:
+        return min(max(t / loss.quadratic, loss.lower[i]), loss.upper[i])
+    return loss.upper[i] if t > 0.0 else loss.lower[i]
 
 
 @njit(**_INNER)
@@ -377,7 +372,18 @@ def _sweep(box: Losses, Z: Floats, offset: Floats, norms: Floats, w: Floats, a: 
     n = Z.shape[0]
     for i in range(n):
         z = offset[i] + _dot(Z, i, w)
-        t = _box_slope(box, i, norms[i] * a[i] + (z - box.linear[i]), norms[i])
+        h = norms[i]
+        if h > 0.0:
+            t = h * a[i] + (z - box.linear[i])
+            if t > box.kink:
+                t = (t - box.kink) / h
+            elif t < -box.kink:
+                t = (t + box.kink) / h
+            else:
+                t = 0.0
+            t = min(max(t, box.lower[i]), box.upper[i])
+        else:  # the prediction of this row is constant
+            t = _slope(box, i, z)
         c = (a[i] - t) / n
         if c != 0.0:
             a[i] = t
@@ -393,7 +399,8 @@ def _regression_start(box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floa
     n, r = Z.shape
     weights, z, sizes = np.ones(n), offset.copy(), np.zeros(n)
     for _ in range(2):
-        w[:] = 0.0
+        for k in range(r):
+            w[k] = 0.0
         for i in range(n):
             _add_row(Z, i, weights[i] * (box.linear[i] - offset[i]), w)
         H = _weighted_gram(Z, weights)
@@ -411,7 +418,8 @@ def _regression_start(box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floa
             m += sizes[j] > 0.0 and sizes[j] <= sizes[i]
         if m > r:
             width = min(width, sizes[i])
-    w[:] = 0.0
+    for k in range(r):
+        w[k] = 0.0
     for i in range(n):
         slope = _slope(box, i, z[i])
         a[i] = slope * sizes[i] / width if 0.0 < sizes[i] < width else slope
@@ -695,7 +703,10 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
         if by_gram:  # ZZ' = X theta X' = R'R (n, n): factoring theta would cost more
             images = _product(rows, thetas[t if thetas.shape[0] > 1 else 0].copy(), np.bool_(False))
             R, order = _semidefinite_root(_product(images, rows, np.bool_(False)))
-            Z = np.ascontiguousarray(R.T)
+            Z = np.empty((n, R.shape[0]))
+            for i in range(n):
+                for k in range(R.shape[0]):
+                    Z[i, k] = R[k, i]
         else:
             if shared.shape[0] == 0 or thetas.shape[0] > 1:
                 shared, order = _semidefinite_root(thetas[t if thetas.shape[0] > 1 else 0].copy())
