@@ -62,6 +62,9 @@ def test_atoms_maximise_the_evidence_of_the_other_tasks():
     np.testing.assert_allclose(found.covariances, [best * covariance], rtol=1e-9)
     np.testing.assert_allclose(found.means, np.array(means)[order], rtol=1e-9)
     np.testing.assert_allclose(found.proportions, pi[order] / pi[order].sum(), rtol=1e-9)
+    # The representation of an atom is that of the components of its task.
+    inherited = np.tensordot([first[t].shares for t in order], start.covariances, 1)
+    np.testing.assert_allclose(found.mean_covariance(np.eye(len(order))), inherited, rtol=1e-9)
     expected = (pi * relative)[:, order]
     np.testing.assert_allclose(
         np.exp(found.log_proportions(side)), expected / expected.sum(axis=1, keepdims=True), rtol=1e-9

@@ -2,7 +2,8 @@
 
 An atom is a narrow Gaussian at the posterior mean of a training task.  All atoms have one covariance, so that a task needs one
 system of equations for all of them (`Moments.posterior`).  It is a multiple of the mean posterior covariance of the tasks.
-The multiple and the proportions maximise the evidence of the tasks, each without its own atom.
+The multiple and the proportions maximise the evidence of the tasks, each without its own atom.  The representation of a task
+has the directions of the components that its atoms come from: the atoms are too narrow to show any.
 """
 
 from __future__ import annotations
@@ -41,7 +42,15 @@ def first_atoms(tasks: Moments, start: Mixture) -> Mixture:
         gates[:, 0] -= np.log(K)
     means, covariance = expected.mean[:K], expected.mixture_covariance().mean(axis=0, keepdims=True)
     covariance = 0.5 * (covariance + covariance.transpose(0, 2, 1))
-    return Mixture(np.full(K, 1.0 / K), means, covariance, start.noise, gates=gates)
+    return Mixture(
+        np.full(K, 1.0 / K),
+        means,
+        covariance,
+        start.noise,
+        gates=gates,
+        parents=start.covariances,
+        parent_shares=expected.shares[:K],
+    )
 
 
 def fit_atoms(tasks: Moments, start: Mixture, seed: list[int]) -> Mixture:
@@ -59,6 +68,7 @@ def fit_atoms(tasks: Moments, start: Mixture, seed: list[int]) -> Mixture:
         counts = (1.0 / current.sum(axis=1)) @ current
         proportions = (counts + PSEUDO_TASKS) / (T + K * PSEUDO_TASKS)
     kept = counts >= LEAST_SHARE * T / K
+    assert model.parent_shares is not None
     gates = model.gates
     if gates is not None:
         gates = np.column_stack([gates[:, 0] + np.log(K * proportions), gates[:, 1:]])[kept]
@@ -67,4 +77,5 @@ def fit_atoms(tasks: Moments, start: Mixture, seed: list[int]) -> Mixture:
         proportions=proportions[kept] / proportions[kept].sum(),
         means=model.means[kept],
         gates=gates,
+        parent_shares=model.parent_shares[kept],
     )

@@ -80,6 +80,8 @@ class Mixture(Record):
     noise: float  # σ²
     side: Array | None = None  # (d, q) Γ
     gates: Array | None = None  # (K, 1 + q) coefficients of the mixing weights, constants first
+    parents: Array | None = None  # (J, d, d) covariances of the components that atoms come from
+    parent_shares: Array | None = None  # (K, J) responsibilities of these components for each atom
 
     def __post_init__(self) -> None:
         K, d = self.means.shape
@@ -89,9 +91,14 @@ class Mixture(Record):
             check_shape("side", self.side, d, None)
         if self.gates is not None:
             check_shape("gates", self.gates, K, None)
+        if self.parents is not None and self.parent_shares is not None:
+            check_shape("parents", self.parents, None, d, d)
+            check_shape("parent_shares", self.parent_shares, K, len(self.parents))
 
     def restore(self) -> None:
         check_cone("covariances", self.covariances)
+        if self.parents is not None:
+            check_cone("parents", self.parents)
         check_divisor("noise", self.noise)
         if (self.proportions < 0).any() or abs(float(self.proportions.sum()) - 1.0) > 1e-6:
             raise ValueError("proportions: must be positive and add up to one")
@@ -164,7 +171,9 @@ class Mixture(Record):
         return np.asarray(side @ self.side.T)
 
     def mean_covariance(self, shares: Array) -> Array:
-        """Return ``Σ_k r_k W_k`` of each task, (T, d, d), for responsibilities (T, K)."""
+        """Return ``Σ_k r_k W_k`` of each task, (T, d, d), for responsibilities (T, K); of atoms, W of their components."""
+        if self.parents is not None and self.parent_shares is not None:
+            return np.asarray(np.tensordot(shares @ self.parent_shares, self.parents, 1))
         if len(self.covariances) == 1:
             shares = shares.sum(axis=1, keepdims=True)
         return np.asarray(np.tensordot(shares, self.covariances, 1))
