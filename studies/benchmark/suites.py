@@ -49,7 +49,7 @@ def seeds_of(suite: str, first: int, n_splits: int | None = None) -> range:
 _RATINGS_ONLY = ("item and user bias",)
 
 #: Programs that take minutes and more where random slopes are many, and what adds nothing there.
-_FEW_COLUMNS = ("lme4", "statsmodels", "MERF", WITH_INTERCEPT)
+_FEW_COLUMNS = ("lme4", "MERF", "GPBoost", WITH_INTERCEPT)
 
 _NO_RATINGS = (*_RATINGS_ONLY, *_FEW_COLUMNS)
 

@@ -5,9 +5,9 @@
 
 from tailored.baselines import Baseline, MixedModel, PooledBoosting, PooledRidge, RidgePerTask, TaskMean
 
-from .forest import MixedEffectsForest
-from .mixed_models import Lme4, StatsmodelsMixedLM
+from .mixed_models import Lme4
 from .simple import GlobalMedian, ItemUserBias, TaskMedian
+from .trees import BoostedMixedModel, MixedEffectsForest
 
 #: Simple baselines by their names in tables.
 SIMPLE: dict[str, type[Baseline]] = {
@@ -23,7 +23,7 @@ SIMPLE: dict[str, type[Baseline]] = {
 #: Baselines that read side information, by their names in tables; all but boosting are fitted by other programs.
 RIVALS: dict[str, type[Baseline]] = {
     "lme4": Lme4,
-    "statsmodels": StatsmodelsMixedLM,
     "boosting": PooledBoosting,
     "MERF": MixedEffectsForest,
+    "GPBoost": BoostedMixedModel,
 }

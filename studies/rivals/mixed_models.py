@@ -1,6 +1,6 @@
-"""Mixed models fitted by other programs: lme4 of R, and statsmodels.
+"""Mixed models fitted by lme4 of R.
 
-Both estimate a linear mixed model, with the task's columns and its description as fixed effects and a
+It estimates a linear mixed model, with the task's columns and its description as fixed effects and a
 random effect of each column and of the intercept:
 
     y = ⟨x, b⟩ + b₀ + ⟨s, g⟩ + ⟨x, u⟩ + u₀ + noise,   (u, u₀) ~ N(0, W),  noise of variance σ²
@@ -12,14 +12,12 @@ A program that is not there is no error: `missing` says what is, and the benchma
 from __future__ import annotations
 
 import csv
-import importlib.util
 import os
 import shutil
 import subprocess
 import tempfile
-import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -278,57 +276,3 @@ def _write_csv(path: Path, head: Sequence[str], lines: Any) -> None:
         writer = csv.writer(stream)
         writer.writerow(head)
         writer.writerows(lines)
-
-
-# --- statsmodels
-
-
-class StatsmodelsMixedLM(DescribedMixedModel):
-    """statsmodels' ``MixedLM`` with a random intercept or with full slopes, whichever has the lower AIC.
-
-    By maximum likelihood, since AICs are compared.  See `DescribedMixedModel` for the attributes.
-
-    Parameters
-    ----------
-    forms : sequence of str
-        The random effects to compare.
-    clip
-        See `Baseline`.
-    """
-
-    def __init__(self, forms: Sequence[str] = (INTERCEPT, FULL), clip: Any = None) -> None:
-        self.forms = forms
-        self.clip = clip
-
-    @classmethod
-    def missing(cls) -> str | None:
-        found = importlib.util.find_spec("statsmodels")
-        return None if found else "the package statsmodels is not installed (pip install 'tailored[rivals]')"
-
-    def _estimate(self, rows: Rows) -> Estimates:
-        found = dict(self._fits(rows))
-        if not found:
-            raise RuntimeError("statsmodels fitted none of its models")
-        self.aic_ = {form: aic for form, (aic, _) in found.items()}
-        return found[min(self.aic_, key=lambda form: self.aic_[form])][1]
-
-    def _fits(self, rows: Rows) -> Iterator[tuple[str, tuple[float, Estimates]]]:
-        """AIC and estimates of each form that can be fitted."""
-        from statsmodels.regression.mixed_linear_model import MixedLM
-
-        n, d = rows.X.shape
-        for form in self.forms:
-            Z = with_constant(rows.X) if form == FULL else np.ones((n, 1))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                try:
-                    fit = MixedLM(rows.y, rows.fixed, groups=rows.task, exog_re=Z).fit(reml=False)
-                except (np.linalg.LinAlgError, ValueError):
-                    continue  # its optimiser may leave the positive definite matrices
-            covariance = np.zeros((d + 1, d + 1))
-            covariance[-Z.shape[1] :, -Z.shape[1] :] = fit.cov_re
-            n_parameters = rows.fixed.shape[1] + Z.shape[1] * (Z.shape[1] + 1) // 2 + 1
-            aic = 2.0 * n_parameters - 2.0 * float(fit.llf)
-            if np.isfinite(aic):
-                fixed = np.asarray(fit.fe_params, dtype=float)
-                yield form, (aic, Estimates(form, fixed, covariance, float(fit.scale)))

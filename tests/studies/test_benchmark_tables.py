@@ -154,9 +154,9 @@ def test_what_runs_where():
     assert applies(IN_ORDER, "sleepstudy-time")
     assert not applies(ORACLE, "clusters-2")
     assert not applies("lme4", "clusters-2")
-    trials = list_trials(["exam"], ["lme4", "statsmodels", ALGORITHM_1], seeds_by_suite("exam"))
-    counts = {name: sum(trial.method == name for trial in trials) for name in ("lme4", "statsmodels")}
-    assert counts == {"lme4": 30, "statsmodels": 10}
+    trials = list_trials(["exam"], ["lme4", "MERF", ALGORITHM_1], seeds_by_suite("exam"))
+    counts = {name: sum(trial.method == name for trial in trials) for name in ("lme4", "MERF")}
+    assert counts == {"lme4": 30, "MERF": 10}
 
 
 def seeds_by_suite(suite):

@@ -1,4 +1,4 @@
-"""Rivals of other programs: the best linear predictor, what lme4 and statsmodels estimate, and trees without a leak."""
+"""Rivals of other programs: the best linear predictor, what lme4 estimates, and trees without a leak."""
 
 import logging
 import shutil
@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from studies.benchmark.methods import predictions
-from studies.rivals import RIVALS, Lme4, MixedEffectsForest, StatsmodelsMixedLM
+from studies.rivals import RIVALS, BoostedMixedModel, Lme4, MixedEffectsForest
 from studies.rivals import mixed_models as external
 from studies.rivals.mixed_models import (
     FULL,
@@ -116,14 +116,12 @@ def test_independent_columns():
     np.testing.assert_array_equal(independent_columns(columns), [0, 1, 4])
 
 
-# --- lme4 and statsmodels
+# --- lme4
 
 
-@pytest.mark.parametrize(
-    "rival", [pytest.param(kind, marks=needs(kind)) for kind in (Lme4, StatsmodelsMixedLM)]
-)
-def test_known_variances(rival):
-    model = rival().fit(simulate(250, 10))
+@needs(Lme4)
+def test_known_variances():
+    model = Lme4().fit(simulate(250, 10))
     assert model.form_ == FULL
     assert model.aic_[FULL] < model.aic_[INTERCEPT]
     np.testing.assert_allclose(model.weights_, [3.0, 10.0], atol=0.2)
@@ -132,15 +130,12 @@ def test_known_variances(rival):
     assert model.noise_ == pytest.approx(NOISE, rel=0.1)
 
 
-@pytest.mark.parametrize(
-    "rival", [pytest.param(kind, marks=needs(kind)) for kind in (Lme4, StatsmodelsMixedLM)]
-)
-def test_agrees_with_our_mixed_model(rival):
+@needs(Lme4)
+def test_agrees_with_our_mixed_model():
     """The same likelihood, maximised by another program: the same model, and the same weights of new tasks."""
     tasks = simulate(60, 8, side=False)
     train, support = tasks[:40], tasks[40:].support_query(3, random_state=0)[0]
-    options = {"reml": False} if rival is Lme4 else {}
-    theirs = rival(forms=(FULL,), **options).fit(train)
+    theirs = Lme4(forms=(FULL,), reml=False).fit(train)
     ours = MixedModel(fit_intercept=True, max_iter=5000, tol=1e-12).fit(train)
     np.testing.assert_allclose(theirs.weights_, ours.mean_, rtol=1e-3)
     np.testing.assert_allclose(theirs.covariance_, ours.covariance_, rtol=2e-2, atol=1e-3)
@@ -175,7 +170,7 @@ def test_missing_programs(monkeypatch):
     with pytest.raises(RuntimeError, match="r-cran-lme4"):
         Lme4().fit(tasks)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for rival, package in ((StatsmodelsMixedLM, "statsmodels"), (MixedEffectsForest, "merf")):
+    for rival, package in ((BoostedMixedModel, "gpboost"), (MixedEffectsForest, "merf")):
         assert package in rival.missing()
         with pytest.raises(RuntimeError, match=r"tailored\[rivals\]"):
             rival().fit(tasks)
@@ -276,21 +271,29 @@ def test_trees_behind_the_interface(boosted):
     assert found.max() <= 11.0
 
 
-@needs(MixedEffectsForest)
-def test_merf_adapts_its_intercept():
+@pytest.mark.parametrize(
+    ("rival", "options"),
+    [
+        pytest.param(
+            MixedEffectsForest, {"n_estimators": 20, "max_iter": 3}, marks=needs(MixedEffectsForest)
+        ),
+        pytest.param(BoostedMixedModel, {"max_iter": 20}, marks=needs(BoostedMixedModel)),
+    ],
+)
+def test_trees_adapt_their_intercept(rival, options):
     tasks = simulate(40, 8)
     support, query = tasks[30:].support_query(4, random_state=0)
     handlers = logging.getLogger().handlers[:]
-    model = MixedEffectsForest(n_estimators=20, max_iter=3).fit(tasks[:30])
+    model = rival(**options).fit(tasks[:30])
     assert logging.getLogger().handlers == handlers
     none = support.with_rows(np.zeros(len(support.y), dtype=bool), np.zeros(len(support), dtype=int))
     shift = model.predict_rows(support, query) - model.predict_rows(none, query)
-    forest = model.predict_rows(none, support)
+    trees = model.predict_rows(none, support)
     for t in range(len(support)):
-        left = (support.y - forest)[slice(*support.offsets[t : t + 2])] / model.unit_
+        left = (support.y - trees)[slice(*support.offsets[t : t + 2])] / model.unit_
         u = random_effects(np.ones((4, 1)), left, np.array([[model.variance_]]), model.noise_)
         np.testing.assert_allclose(shift[slice(*query.offsets[t : t + 2])], u[0] * model.unit_)
 
 
 def test_rivals_are_named():
-    assert set(RIVALS) == {"lme4", "statsmodels", "boosting", "MERF"}
+    assert set(RIVALS) == {"lme4", "boosting", "MERF", "GPBoost"}
