@@ -4,15 +4,20 @@ From many small related regression tasks, learn a function that gives each task 
 representation, inferred from the task's side information; then fit a new task from a few rows.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._version import __version__
-from .files.format import load
-from .learners.adapted import AdaptedTasks
-from .learners.classifier import EmpiricalBayesClassifier, TaskClassifier
-from .learners.empirical_bayes import EmpiricalBayesLearner
-from .learners.objective import ConditionalLearner, IndependentLearner, UnconditionalLearner
-from .learners.task_regressor import TaskRegressor
-from .sources.scan import scan
-from .tasks.task_set import Task, TaskSet
+
+if TYPE_CHECKING:
+    from .files.format import load
+    from .learners.adapted import AdaptedTasks
+    from .learners.classifier import EmpiricalBayesClassifier, TaskClassifier
+    from .learners.empirical_bayes import EmpiricalBayesLearner
+    from .learners.objective import ConditionalLearner, IndependentLearner, UnconditionalLearner
+    from .learners.task_regressor import TaskRegressor
+    from .sources.scan import scan
+    from .tasks.task_set import Task, TaskSet
 
 __all__ = [
     "AdaptedTasks",
@@ -29,3 +34,23 @@ __all__ = [
     "load",
     "scan",
 ]
+
+_SUBMODULES = ["baselines", "datasets", "displays", "evaluation", "exceptions", "feature_maps", "losses"]
+_SUBMODULES += ["report", "solvers", "theory"]
+#: Modules of the names above; that of `load` comes last, because files contain objects of all the others.
+_MODULES = ["tasks.task_set", "sources.scan", "learners.adapted", "learners.classifier", "learners.objective"]
+_MODULES += ["files.format"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import names and submodules on first use: `tailored --help` needs none of them."""
+    if name in _SUBMODULES:
+        return import_module(f".{name}", __name__)
+    for module in _MODULES if name in __all__ else ():
+        if hasattr(found := import_module(f".{module}", __name__), name):
+            return globals().setdefault(name, getattr(found, name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_SUBMODULES]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from collections.abc import Iterator
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
-import numpy as np
 import typer
 
 from .console import UsageError, console, make_table, note, report_user_errors, say
@@ -17,8 +19,8 @@ from .tables import (
     STANDARD,
     TaskLabels,
     check_columns,
+    check_inputs,
     check_output,
-    existing_file,
     is_large,
     open_large,
     print_json_lines,
@@ -103,11 +105,12 @@ def fit(
     Files of 1 GB or more are read in batches.
     """
     with report_user_errors(missing):
-        from ..tasks.describing import hint_about_target
-
         check_output(out)
+        check_inputs(missing, data=data, side_info=side_info)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
         learner = _learner(columns, loss, common, first_rows, jobs)
+        from ..tasks.describing import hint_about_target
+
         tasks = (scan_tasks if is_large(data) else read_tasks)(data, columns, side_info, missing)
         classes = _classes(tasks, loss)
         if classes:
@@ -158,10 +161,11 @@ def predict(
     New tasks are predicted from their support rows and side information; without both, from the prior.
     """
     with report_user_errors(missing):
-        learner = _load(model, trust_regressor)
-        predictor = Predictor.of(learner, support, side_info, coverage, missing)
         if out != STANDARD and not as_json:
             check_output(out)
+        check_inputs(missing, model=model, data=data, support=support, side_info=side_info)
+        learner = _load(model, trust_regressor)
+        predictor = Predictor.of(learner, support, side_info, coverage, missing)
         tables = predictor.predict_file(data)
         if as_json:
             print_json_lines(tables)
@@ -197,14 +201,16 @@ def evaluate(
     Example: tailored evaluate pupils.csv --task school --target score --side-info schools.csv
     """
     with report_user_errors(missing):
+        if out is not None:
+            check_output(out)
+        check_inputs(missing, data=data, side_info=side_info)
+        supports = None if rows is None else _integers(rows)
+        columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
+        learner = _learner(columns, loss, common, first_rows, jobs)
         import pyarrow as pa
 
         from .. import evaluation
 
-        if out is not None:
-            check_output(out)
-        columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
-        learner = _learner(columns, loss, common, first_rows, jobs)
         tasks = read_tasks(data, columns, side_info, missing)
         has_classes = bool(_classes(tasks, loss))
         result = evaluation.evaluate(
@@ -213,7 +219,7 @@ def evaluate(
                 **evaluation.usual_methods("bernoulli" if has_classes else loss),
                 "tailored": _classifier(learner) if has_classes else learner,
             },
-            supports=None if rows is None else _integers(rows),
+            supports=supports,
             n_folds=folds,
             order=learner.order,
             loss=loss,
@@ -237,6 +243,7 @@ def summary(model: Model, trust_regressor: TrustRegressor = False, as_json: Json
     Example: tailored summary model.tailored
     """
     with report_user_errors():
+        check_inputs(model=model)
         from .. import load
 
         result = load(model, trust_regressor=trust_regressor).summary()
@@ -257,9 +264,10 @@ def report(
     Example: tailored report model.tailored --data pupils.csv --side-info schools.csv -o report.html
     """
     with report_user_errors(missing):
+        check_output(out)
+        check_inputs(missing, model=model, data=data, side_info=side_info)
         from ..report import write_report
 
-        check_output(out)
         learner = _load(model, trust_regressor)
         names = learner.columns_in_
         side = names["side_info"] if side_info is None else None
@@ -300,7 +308,6 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
 
     if side_info is not None and columns.side is not None:
         raise UsageError("--side-columns: side information also comes from --side-info. Give only one.")
-    _check_missing(missing)
     labels = TaskLabels(getattr(like, "task_labels_", None))
     table = read_table(data, "data", columns.labels)
     columns.check(table, data)
@@ -335,19 +342,14 @@ def _read_by_task(labels: TaskLabels, path: str, names: list[str], option: str) 
     return labels.convert(table, names, option)
 
 
-def _check_missing(missing: str) -> None:
-    if missing not in ("error", "drop"):
-        raise UsageError(f"--missing: expected error or drop, got {missing!r}.")
-
-
 def _learner(columns: Columns, loss: str, common: bool, first_rows: bool, n_jobs: int) -> Any:
-    from ..learners.empirical_bayes import EmpiricalBayesLearner
-
     shared, order = "auto" if common else None, "first" if first_rows else "random"
     if loss not in LOSSES:
         raise UsageError(f"--loss: expected {' or '.join(LOSSES)}, got {loss!r}.")
     if columns.exposure is not None and loss not in LOSSES[2:4]:
         raise UsageError("--exposure: only counts have one. Add --loss poisson or --loss negative_binomial.")
+    from ..learners.empirical_bayes import EmpiricalBayesLearner
+
     options: dict[str, Any] = {"common": shared, "varying": columns.varying, "order": order, "n_jobs": n_jobs}
     return EmpiricalBayesLearner(loss=loss, **options)
 
@@ -356,7 +358,7 @@ def _classes(tasks: Any, loss: str) -> tuple[Any, ...]:
     """Return the classes of the target; none of a numeric target, unless the loss is that of classes."""
     encoding = getattr(tasks, "encoding", None)
     classes = () if encoding is None else encoding.classes
-    return classes or (tuple(np.unique(tasks.y).tolist()) if loss == LOSSES[-1] else ())
+    return classes or (tuple(sorted(set(tasks.y.tolist()))) if loss == LOSSES[-1] else ())
 
 
 def _classifier(learner: Any) -> Any:
@@ -388,7 +390,7 @@ def _print_evaluation(result: Evaluation, target: str) -> None:
         table = make_table(title, ["method"], [str(n) for n in result.supports])
         for name, row in zip(result.methods, cells(values), strict=True):
             table.add_row(name, *row)
-        if values is result.errors and np.isfinite(result.covered[0]).all():
+        if values is result.errors and all(map(math.isfinite, result.covered[0])):
             table.add_section()
             name = f"coverage of the {100 * result.coverage:g} % intervals"
             table.add_row(name, *(f"{100 * fraction:.1f} %" for fraction in result.covered[0]))
@@ -403,7 +405,6 @@ def _load(path: str, trust_regressor: bool) -> Any:
     """Load a learner that was fitted to a table."""
     from .. import load
 
-    existing_file(path, "model")
     learner = load(path, trust_regressor=trust_regressor)
     if getattr(learner, "columns_in_", {}).get("task") is None:
         raise UsageError(f"model: {path} was not fitted to a table. Use it in Python.")
@@ -431,7 +432,6 @@ class Predictor(NamedTuple):
         cls, learner: Any, support: str | None, side_info: str | None, coverage: float, missing: str
     ) -> Self:
         """Read the tables of support rows and side information."""
-        _check_missing(missing)
         task = learner.columns_in_["task"]
         columns = [task] if isinstance(task, str) else list(task)
         labels = TaskLabels(getattr(learner, "task_labels_", None))
@@ -464,7 +464,7 @@ class Predictor(NamedTuple):
             values = predicted[name].combine_chunks()
             if complete is not None:
                 # Incomplete rows stay in their position, without a prediction.
-                values = values.take(pa.array(np.cumsum(complete) - 1, mask=~complete))
+                values = values.take(pa.array(complete.cumsum() - 1, mask=~complete))
             result = result.append_column(name, values)
         return result
 
@@ -472,12 +472,9 @@ class Predictor(NamedTuple):
         """Return which rows have a task and all features."""
         from pyarrow import compute
 
-        complete = np.ones(table.num_rows, dtype=bool)
-        for name in (*self.columns, *_feature_columns(self.learner), self.learner.encoding_.exposure, *more):
-            if name in table.column_names:
-                valid = compute.is_valid(table[name]).combine_chunks()
-                complete &= np.asarray(valid.to_numpy(zero_copy_only=False))
-        return complete
+        names = {*self.columns, *_feature_columns(self.learner), self.learner.encoding_.exposure, *more}
+        valid = (compute.is_valid(table[name]) for name in table.column_names if name in names)
+        return reduce(and_, (part.combine_chunks().to_numpy(zero_copy_only=False) for part in valid))
 
     def _support_of(self, query: Any) -> Any:
         """Return the support rows of the tasks in a batch."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from .._utils.files import write_atomically
-from .._utils.validation import name_some
 from .console import UsageError
 
 #: Path that means standard input or output.
@@ -100,11 +99,22 @@ def existing_file(path: str, option: str) -> Path:
     return file
 
 
+def check_inputs(missing: str = "error", **files: str | None) -> None:
+    """Raise an error for a wrong ``--missing`` and for files that do not exist, before slow imports."""
+    if missing not in ("error", "drop"):
+        raise UsageError(f"--missing: expected error or drop, got {missing!r}.")
+    for option, path in files.items():
+        if path is not None and path != STANDARD:
+            existing_file(path, option)
+
+
 def check_columns(table: Any, names: Iterable[str], option: str, path: str) -> None:
     """Raise an error for names that are not columns of the table, with a similar name if there is one."""
     columns, source = table.column_names, "standard input" if path == STANDARD else path
     missing = next((name for name in names if name not in columns), None)
     if missing is not None:
+        from .._utils.validation import name_some
+
         similar = difflib.get_close_matches(missing, columns, 1)
         hint = f"Did you mean {similar[0]!r}?" if similar else f"It has {name_some(columns, 12)}."
         raise UsageError(f"{option}: {source} has no column {missing!r}. {hint}")
