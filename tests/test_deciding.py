@@ -26,6 +26,7 @@ from tailored.empirical_bayes.selection import (
 )
 from tailored.exceptions import UnhelpfulWarning
 from tailored.gaussian import side
+from tailored.gaussian.rows import statistics_of
 from tailored.gaussian.structures import (
     FEW_PSEUDO_TASKS,
     Structure,
@@ -34,6 +35,8 @@ from tailored.gaussian.structures import (
     simple_structures,
 )
 from tailored.losses import Absolute, EpsilonInsensitive, Pinball, Squared
+from tailored.summaries.building import describe_structure
+from tailored.tasks.rows import Scaling
 
 
 def tasks_of(weights, n_rows, noise, seed, level=0.0):
@@ -80,6 +83,28 @@ def test_correlations_of_few_tasks_are_drawn_to_zero_a_little():
     # more than by one task in thirteen, because their few rows leave them uncertain
     assert correlations[1] > 0.6 * correlations[0]
     np.testing.assert_allclose(np.diag(drawn), np.diag(bare), rtol=0.25)
+
+
+def test_coefficients_may_be_uncorrelated_where_columns_are_zero():
+    """The fit to centred columns is the uncorrelated fit to the columns themselves, in other coordinates."""
+    rng = np.random.default_rng(1)
+    entries = []
+    for _ in range(30):
+        X = rng.uniform(0.0, 10.0, size=(8, 1))
+        w, level = rng.normal(2.0, 1.0), rng.normal(5.0, 3.0)
+        entries.append((X, w * X[:, 0] + level + rng.normal(size=8)))
+    data = data_of(TaskSet.from_tasks(entries))
+    raw = statistics_of(data.tasks, Scaling.raw(1, True), None)
+    diagonal = Structure("mixed model", learn_mean=True, covariance="diagonal")
+    origin = -data.scaling.shift[0] / data.scaling.columns[0]
+    [at_zero] = simple_structures(True, (origin,))[-2]
+    found = StructureFitter.of(data.statistics, [0]).most_likely(at_zero)
+    expected = StructureFitter.of(raw, [0]).most_likely(diagonal)
+    # In units of the target and of the column.
+    np.testing.assert_allclose(found.noise * data.scaling.target**2, expected.noise, rtol=1e-4)
+    W = data.scaling.raw_representation(found.covariances[0]) * data.scaling.target**2
+    np.testing.assert_allclose(W, expected.covariances[0], rtol=1e-3, atol=1e-6)
+    assert "where features are zero" in describe_structure(at_zero.describe(), ["x", "intercept"])
 
 
 def test_few_tasks_that_share_nothing_are_left_alone():

@@ -135,7 +135,9 @@ def select(
             if data.settings.varying is not None:
                 chains = varying_structures(data.settings.varying, few=len(data) < FEW_TASKS)
             elif len(data) < FEW_TASKS:
-                chains = [[_best_ridge(data)], *simple_structures(data.settings.fit_intercept)]
+                shift = -data.scaling.shift[:-1] / data.scaling.columns[:-1]
+                origin = tuple(shift.tolist()) if data.settings.fit_intercept and shift.any() else ()
+                chains = [[_best_ridge(data)], *simple_structures(data.settings.fit_intercept, origin)]
             elif data.is_wide:
                 chains = structures_of_many_columns()
             else:

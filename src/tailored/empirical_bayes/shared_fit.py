@@ -31,7 +31,7 @@ from .data import TrainingData
 Array = NDArray[np.float64]
 
 #: Smallest number of tasks for effects of all tasks, and of distinct values for a curve.
-LEAST_TASKS, LEAST_VALUES = 10, 3
+LEAST_TASKS, LEAST_VALUES = 20, 3
 #: Most tasks and most entries of Z that effects are selected and fitted on.
 MOST_TASKS, MOST_ENTRIES = 5000, 20_000_000
 #: Up to this number of columns, curves and products are candidates; a curve has about this many columns.

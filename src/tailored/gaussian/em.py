@@ -316,17 +316,19 @@ def fit_mixed_model(
     tol: float = 1e-7,
     learn_mean: bool = True,
     covariance: str = "full",
+    origin: Sequence[float] = (),
     varying: Sequence[int] | None = None,
     start: Mixture | None = None,
 ) -> Mixture:
     """Fit the linear mixed model (K = 1) by accelerated EM from a pooled fit, or from ``start``.
 
-    ``covariance`` is "full", "diagonal", "intercept" (W is zero but for the last coefficient) or "none".  ``learn_mean=False``
+    ``covariance`` is "full", "diagonal", "intercept" (W is zero but for the last coefficient) or "none"; for ``origin`` see
+    `restriction`.  ``learn_mean=False``
     keeps b at zero.  W is also zero for coefficients that are not in ``varying`` (None: all are); EM leaves their means at
     those of the pooled fit (see `settle`).
     """
     options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "learn_mean": learn_mean}
-    options.update(restrict=RESTRICTIONS[covariance], accelerate=True)
+    options.update(restrict=restriction(covariance, origin), accelerate=True)
     if start is not None and covariance != "none":
         return em(source, start, **options).mixture
     totals, d = source.totals(), source.n_features
@@ -407,13 +409,20 @@ def keep_diagonal(covariances: Array) -> Array:
     return covariances * np.eye(covariances.shape[1])
 
 
-#: How W is restricted after an M-step, for each covariance of a mixed model.
-RESTRICTIONS: dict[str, Callable[[Array], Array] | None] = {
-    "full": None,
-    "diagonal": keep_diagonal,
-    "intercept": keep_diagonal,
-    "none": keep_diagonal,
-}
+def restriction(covariance: str, origin: Sequence[float] = ()) -> Callable[[Array], Array] | None:
+    """Return how W is restricted after an M-step, for the covariance of a mixed model.
+
+    With the ``origin`` (d - 1,) of the columns, coefficients are uncorrelated there instead of at the columns' means.
+    """
+    if covariance == "full":
+        return None
+    if not origin:
+        return keep_diagonal
+    # The intercept at the origin is b₀ + <b, origin>.
+    there = np.eye(len(origin) + 1)
+    there[-1, :-1] = origin
+    back = 2.0 * np.eye(len(origin) + 1) - there
+    return lambda covariances: back @ keep_diagonal(there @ covariances @ there.T) @ back.T
 
 
 def restrict_rank(covariances: Array, rank: int) -> Array:

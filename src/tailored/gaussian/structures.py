@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from .atoms import fit_atoms
 from .em import (
-    RESTRICTIONS,
     Shrinkage,
     Source,
     em,
@@ -21,6 +20,7 @@ from .em import (
     most_likely_mean,
     noise_floor,
     restrict_rank,
+    restriction,
     settle,
     truncate,
 )
@@ -64,6 +64,9 @@ class Structure:
     kind: str
     n_components: int = 1
     covariance: str = "full"  # of W in a mixed model: "full", "diagonal", "intercept" or "none"
+    origin: tuple[
+        float, ...
+    ] = ()  # of the columns, if coefficients are uncorrelated there and not at the columns' means
     gate_penalty: float = 0.0  # on mixing weights that depend on the side information; 0: they are constant
     learn_mean: bool = False  # whether b is learned or zero
     ridge: float | None = None
@@ -89,6 +92,7 @@ class Structure:
         return (
             self.kind,
             self.covariance,
+            bool(self.origin),
             self.n_components,
             self.learn_mean,
             bool(self.gate_penalty),
@@ -100,8 +104,8 @@ class Structure:
         if self.kind == "low rank":
             # One more factor than in `low_rank`, for the level of the constant column.
             return restrict_rank(covariances, (self.rank or self.n_factors or 0) + 1)
-        restriction = RESTRICTIONS[self.covariance]
-        return covariances if restriction is None else restriction(covariances)
+        restrict = restriction(self.covariance, self.origin)
+        return covariances if restrict is None else restrict(covariances)
 
     def n_parameters(self, d: int) -> int:
         """Return the number of parameters without the noise: mean, variances and covariances, or the ridge."""
@@ -118,22 +122,27 @@ class Structure:
             return {"kind": "atoms", "n_components": self.n_components, **gated}
         values = asdict(self)
         values["structure"] = values.pop("covariance")
-        del values["calibration"]
+        del values["calibration"], values["origin"]
         described = {name: value for name, value in values.items() if value not in (None, 0.0, "full")}
+        if self.origin:
+            described["structure"] = "diagonal at zero"
         if self.pseudo_tasks or self.kind == "low rank":
             described["n_factors"] = self.n_factors
         return described
 
 
-def simple_structures(has_intercept: bool) -> list[list[Structure]]:
+def simple_structures(has_intercept: bool, origin: tuple[float, ...] = ()) -> list[list[Structure]]:
     """Return the standard mixed models, for few tasks: no variation, random intercept, uncorrelated, full.
 
-    With an intercept, the first one has random intercepts and no fixed effects.
+    With an intercept, the first one has random intercepts and no fixed effects.  With the ``origin`` of the columns,
+    coefficients may also be uncorrelated there.
     """
     names = ("none", "intercept", "diagonal") if has_intercept else ("none", "diagonal")
     out = [[Structure("mixed model", learn_mean=True, covariance=name)] for name in names]
     if has_intercept:
         out.insert(0, [Structure("mixed model", covariance="intercept")])
+    if origin:
+        out.append([replace(out[-1][0], origin=origin)])
     full = Structure("mixed model", learn_mean=True, n_factors=0, pseudo_tasks=FEW_PSEUDO_TASKS)
     return [*out, [full]]
 
@@ -296,6 +305,7 @@ class StructureFitter:
         return fit_mixed_model(
             tasks,
             covariance=structure.covariance,
+            origin=structure.origin,
             varying=structure.varying,
             max_iter=self.steps(few=100, many=40),
             tol=1e-9 if self._few else 1e-6,
