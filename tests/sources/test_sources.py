@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tailored import EmpiricalBayesLearner, TaskSet, scan
+from tailored.datasets import make_circle
 from tailored.empirical_bayes import data, selection
 from tailored.gaussian import moments, rows
 from tailored.gaussian.mixture import Mixture
@@ -131,3 +132,43 @@ def test_low_rank_and_relevance_are_the_same_from_all_sources(size, compiled, mo
         for name in ("means", "covariances", "side", "noise"):
             found, value = (getattr(learner.prior_.model, name) for learner in (other, expected))
             np.testing.assert_allclose(found, value, atol=1e-8)
+
+
+def circle_frame():
+    """Return rows whose coefficients are on a circle."""
+    tasks = make_circle(260, n_features=3, radius=3.0, spread=0.0, noise=0.5, random_state=61102)
+    frame = pd.DataFrame(tasks.X, columns=["x0", "x1", "x2"])
+    return frame.assign(y=tasks.y, user=np.repeat(np.arange(260), tasks.sizes))
+
+
+def curved_frame():
+    """Return rows with random intercepts and a curve."""
+    rng = np.random.default_rng(2)
+    user, x = np.repeat(np.arange(50), 12), rng.uniform(-2.0, 2.0, 600)
+    y = rng.normal(size=50)[user] + x**2 + 0.5 * rng.normal(size=600)
+    return pd.DataFrame({"x": x, "y": y, "user": user})
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("make", "size"), [(circle_frame, 5000), (circle_frame, 200), (curved_frame, 5000), (curved_frame, 40)]
+)
+def test_atoms_and_shared_effects_are_the_same_from_all_sources(make, size, monkeypatch):
+    """With fewer tasks than a sample contains, and with more."""
+    dd = pytest.importorskip("dask.dataframe", reason="needs Dask")
+    frame, columns = make(), {"task": "user", "target": "y"}
+    for module in (memory, disk, dask_source):
+        monkeypatch.setattr(module, "Reservoir", partial(Reservoir, size=size))
+    tasks = TaskSet.from_frame(frame, **columns)
+    expected = EmpiricalBayesLearner().fit(tasks)
+    assert (
+        expected.structure_["kind"] == "atoms" if make is circle_frame else expected.prior_.shared is not None
+    )
+    value = expected.predict_tasks(tasks, tasks)["prediction"]
+    parts = scan(dd.from_pandas(frame, npartitions=3), **columns)
+    learners = [EmpiricalBayesLearner().fit(table) for table in (scan(frame, **columns), parts)]
+    if size == 5000:
+        learners.append(EmpiricalBayesLearner().partial_fit(tasks))
+    for learner in learners:
+        found = learner.predict_tasks(tasks, tasks)["prediction"]
+        np.testing.assert_allclose(found, value, rtol=1e-8, atol=1e-8)
