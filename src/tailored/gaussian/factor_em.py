@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from .._utils.compiling import njit
 from ..tasks.rows import BATCH_FLOATS
 from .factors import FactorRows, Factors, Systems, add_rows
 

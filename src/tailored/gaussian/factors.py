@@ -15,11 +15,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import minimize
 
+from .._utils.compiling import njit
 from .._utils.records import Record, cached_property
 from ..tasks.rows import Scaling, dense, sparse_products
 from ..tasks.task_set import TaskSet, rows_of_tasks

@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
+
+from .._utils.compiling import njit
 
 Array = NDArray[np.float64]
 

@@ -20,9 +20,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from .._utils.compiling import njit
 from .._utils.threads import in_threads
 from ..tasks.rows import BATCH_FLOATS, Scaling, dense, frozen
 from ..tasks.task_set import TaskSet

@@ -20,9 +20,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from .._utils.compiling import njit
 from .._utils.records import cached_property
 from .._utils.threads import in_threads
 from ..tasks.rows import Rows, Scaling, frozen, predictions, segment_sums

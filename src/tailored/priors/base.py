@@ -11,10 +11,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
+from .._utils.compiling import njit
 from .._utils.records import Record, cached_property
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_cone, check_fraction, check_shape, outside

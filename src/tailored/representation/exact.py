@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.linalg.blas import dgemm, dsymm, dsyr2k
 from scipy.linalg.lapack import dormqr, dpotrf, dstein, dsytrd, dsytrd_lwork, dtrtri
 
+from .._utils.compiling import njit
 from .._utils.validation import check_shape
 from .base import RANK_TOLERANCE, Array, Index, Iterate, finite
 

@@ -19,8 +19,9 @@ Everything is in one file, because Numba's cache notices changes only in the fil
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from .._utils.compiling import njit
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
