@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from typing import Any, Protocol
 
 import numpy as np
@@ -191,7 +192,7 @@ def maximise(
         factors = np.where(counts > NEGLIGIBLE, 1.0 / np.maximum(counts, NEGLIGIBLE), 0.0)
         moves = factors[:, None] * sums.first
         means = means + moves
-        scatter = scatter - np.einsum("k,ki,kj->kij", counts, moves, moves)
+        scatter = scatter - counts[:, None, None] * moves[:, :, None] * moves[:, None, :]
     if shrinkage is not None:
         scatter = scatter + shrinkage.n_tasks * shrinkage.target
         weights = weights + shrinkage.n_tasks
@@ -264,11 +265,11 @@ class _Anderson:
         self._moves = [*self._moves, image - x][-MEMORY - 1 :]
         if len(self._moves) == 1:
             return image
-        images, moves = np.diff(self._images, axis=0), np.diff(self._moves, axis=0)
+        images, moves = np.array(self._images), np.array(self._moves)
+        images, moves = images[1:] - images[:-1], moves[1:] - moves[:-1]
         normal = moves @ moves.T
-        normal += DAMPING * np.trace(normal) * np.eye(len(normal))
-        weights = np.linalg.lstsq(normal, moves @ self._moves[-1], rcond=None)[0]
-        return np.asarray(image - weights @ images)
+        normal.flat[:: len(normal) + 1] += DAMPING * normal.trace()
+        return np.asarray(image - np.linalg.lstsq(normal, moves @ self._moves[-1], rcond=None)[0] @ images)
 
     def reset(self) -> None:
         """Forget all steps but the last."""
@@ -287,22 +288,22 @@ def _parameters(mixture: Mixture) -> Array:
     """Return the means, the symmetric roots of the W_k, log π and log σ, which are unconstrained."""
     values, vectors = mixture.eigen
     roots = np.matmul(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], vectors.transpose(0, 2, 1))
-    logs = [np.log(mixture.proportions), [0.5 * np.log(mixture.noise)]]
+    logs = np.log(mixture.proportions), [0.5 * log(mixture.noise)]
     return np.concatenate([mixture.means.ravel(), roots.ravel(), *logs])
 
 
 def _model(parameters: Array, like: Mixture, floor: float) -> Mixture:
     """Return the model of `_parameters`, with the shapes of ``like``."""
     K, d = like.means.shape
-    means, roots, logits, log_noise = np.split(parameters, np.cumsum([K * d, K * d * d, K]))
-    roots = roots.reshape(K, d, d)
+    means, roots = parameters[: K * d].reshape(K, d), parameters[K * d : -K - 1].reshape(K, d, d)
+    logits = parameters[-K - 1 : -1]
     proportions = np.exp(logits - logits.max())
     return replace(
         like,
         proportions=proportions / proportions.sum(),
-        means=means.reshape(K, d),
+        means=means,
         covariances=np.matmul(roots, roots.transpose(0, 2, 1)),
-        noise=max(float(np.exp(2.0 * log_noise[0])), floor),
+        noise=max(float(np.exp(2.0 * parameters[-1])), floor),
     )
 
 

@@ -21,7 +21,7 @@ from .._utils.validation import check_cone, check_divisor, check_shape
 Array = NDArray[np.float64]
 
 #: Directions of W below this fraction of its largest eigenvalue are taken as absent, in means and covariances alike.
-RANK_TOLERANCE = 1e-6
+RANK_TOLERANCE, TINY = 1e-6, float(np.finfo(float).tiny)
 
 
 @cache
@@ -122,18 +122,21 @@ class Mixture(Record):
     def components(self) -> Components:
         values, vectors = self.eigen
         J, d = values.shape
-        kept = values > RANK_TOLERANCE * np.maximum(values[:, -1:], np.finfo(float).tiny)
+        kept = values > RANK_TOLERANCE * np.maximum(values[:, -1:], TINY)
         ranks = kept.sum(axis=1)
-        full = (ranks == d)[:, None]
         i, j, _ = lower_triangle(d)
-        divisors = np.where(full, values, 1.0)
+        W, divisors, singular = self.covariances, values, np.flatnonzero(ranks < d)
+        if len(singular):
+            W, divisors = W.copy(), values.copy()
+            W[singular], divisors[singular] = np.eye(d), 1.0
         inverses = np.matmul(vectors / divisors[:, None, :], vectors.transpose(0, 2, 1))
         # Contiguous: the kernel is compiled for one memory order.
-        precisions = np.ascontiguousarray(self.noise * inverses[:, i, j])
-        halves = np.linalg.qr(vectors.transpose(0, 2, 1) / np.sqrt(divisors)[:, :, None], mode="r")
-        floors = np.ascontiguousarray(self.noise * np.einsum("jii->ji", halves) ** 2)
+        precisions = self.noise * inverses.reshape(J, d * d).take(i * d + j, axis=1)
+        # W = UUᵀ with an upper triangular U, so that W⁻¹ has the factor U⁻ᵀ.
+        upper = np.linalg.cholesky(W[:, ::-1, ::-1]).diagonal(axis1=1, axis2=2)[:, ::-1]
+        floors = self.noise / (upper * upper)
         roots, diagonal = np.zeros((J, d, d)), np.arange(d)
-        for c in np.flatnonzero(ranks < d):
+        for c in singular:
             roots[c, : ranks[c]] = (vectors[c][:, kept[c]] * np.sqrt(values[c][kept[c]])).T
             precisions[c], floors[c] = 0.0, self.noise
             precisions[c, (diagonal * (diagonal + 3) // 2)[: ranks[c]]] = self.noise
@@ -144,7 +147,7 @@ class Mixture(Record):
     def factors(self) -> list[Array]:
         """L (d, p) of each distinct covariance W = LLᵀ; its columns have increasing length."""
         values, vectors = self.eigen
-        kept = values > RANK_TOLERANCE * np.maximum(values[:, -1:], np.finfo(float).tiny)
+        kept = values > RANK_TOLERANCE * np.maximum(values[:, -1:], TINY)
         return [v[:, k] * np.sqrt(e[k]) for e, v, k in zip(values, vectors, kept, strict=True)]
 
     @cached_property

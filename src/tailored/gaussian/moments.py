@@ -236,7 +236,7 @@ class Moments(TaskStatistics):
         sums = NO_SUMS
         if want.sums:
             # In the order of the blocks, whichever thread finished first.
-            parts = [array.sum(axis=0) for array in (first, second, quadratics)]
+            parts = [a.sum(axis=0) if len(a) > 1 else a[0] for a in (first, second, quadratics)]
             sums = _sums(model.components, float(log_evidence.sum()), shares.sum(axis=0), *parts)
         return Expected(log_evidence, shares, means, covariances, sums)
 
@@ -349,7 +349,7 @@ def _sums(
             first[k] = first[k] @ root
             second[k] = root.T @ second[k] @ root
     # ‖y − Xw‖² is the quadratic form less uᵀPu.
-    residual = float(quadratics.sum() - np.sum(twice * components.precisions[components.of] * packed))
+    residual = float(quadratics.sum() - np.vdot(twice * components.precisions[components.of], packed))
     return Sums(log_evidence, counts, first, second, residual)
 
 
