@@ -186,9 +186,11 @@ class Moments(TaskStatistics):
         gram, cross, square = np.empty((T, d, d)), np.empty((T, d)), np.empty(T)
         start = 0
         while start < T:
-            last = tasks.offsets[start] + BATCH_FLOATS // d
-            stop = max(int(np.searchsorted(tasks.offsets, last, side="right")) - 1, start + 1)
-            some, part = tasks[start:stop], slice(start, stop)
+            last, stop, some = tasks.offsets[start] + BATCH_FLOATS // d, T, tasks
+            if start or tasks.offsets[-1] > last:
+                stop = max(int(np.searchsorted(tasks.offsets, last, side="right")) - 1, start + 1)
+                some = tasks[start:stop]
+            part = slice(start, stop)
             if d <= COMPILED_COLUMNS:
                 X, y, change = dense(some.X), some.y, units.change
                 if some.row_weights is not None:

@@ -219,10 +219,9 @@ def _clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Scaling)
         return None
     if side_info is not None and (side_info.ndim != 1 or not np.vdot(side_info, side_info) <= LIMIT**2):
         return None
-    # Views: a TaskSet makes its arrays read-only, and these belong to the user.
-    X, y = np.ascontiguousarray(X)[:], np.ascontiguousarray(y)[:]
+    # A TaskSet makes its arrays read-only, and these belong to the user.
     side = None if side_info is None else side_info[None].copy()
-    return TaskSet.from_arrays(X, y, np.array([0, len(y)]), np.zeros(1, dtype=int), side)
+    return TaskSet.from_arrays(X.copy(), y.copy(), np.array([0, len(y)]), np.zeros(1, dtype=int), side)
 
 
 def tasks_without_rows(

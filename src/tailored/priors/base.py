@@ -293,7 +293,9 @@ class Prior(Record, ABC):
         return Posterior(weights, tasks.sizes, squares, covariance, inputs, at)
 
     def support(self, task: TaskSet) -> Support:
-        """Return what has to be kept of a set of one task: a copy of its rows."""
+        """Return what has to be kept of a set of one task: its rows, copied from a larger set."""
+        if isinstance(task.X, np.ndarray) and task.X.base is None and task.encoding is None:
+            return task
         return task.replace(X=task.X.copy(), y=task.y.copy(), encoding=None)
 
     def extend(self, support: Support, X: Any, y: Array, exposure: Array | None = None) -> Support:

@@ -157,23 +157,21 @@ class MixturePrior(Prior):
         return expected.shares, weights, found
 
     def support(self, task: TaskSet) -> Support:
-        if self.needs_rows:
-            return super().support(task)
+        is_short = len(task.y) <= MOST_ROWS * (self.n_weights + 1)
+        return super().support(task) if is_short or self.needs_rows else self._reduced(task)
+
+    def _reduced(self, task: TaskSet) -> ReducedRows:
         residual = self.residual_tasks(task)
-        X, y = self.scaling.weighted_rows(residual)
-        n = len(y) if task.frequency_weight is None else round(float(task.n_observed[0]))
-        if n > MOST_ROWS * (X.shape[1] + 1):
-            X, y = _triangle(X, y)
-        elif X.base is not None or X is task.X:
-            # The user may change the rows afterwards.
-            X, y = X.copy(), y.copy()
-        side = self.side_features(residual)
+        side, n = self.side_features(residual), round(float(task.n_observed[0]))
         inputs = np.zeros((1, 0)) if self.regressor is None else self.regressor.encode(task)
-        return ReducedRows(X, y, n, np.zeros((1, 0)) if side is None else side, inputs)
+        rows = _triangle(*self.scaling.weighted_rows(residual))
+        return ReducedRows(*rows, n, np.zeros((1, 0)) if side is None else side, inputs)
 
     def extend(self, support: Support, X: Any, y: Array, exposure: Array | None = None) -> Support:
-        if isinstance(support, TaskSet):
+        if self.needs_rows:
             return super().extend(support, X, y, exposure)
+        if isinstance(support, TaskSet):
+            support = self._reduced(support)
         X, part = self.shared_part(X, np.repeat(support.shared_inputs, X.shape[0], axis=0))
         y = y - part
         rows = np.concatenate([support.X, self.scaling.dense(X)])

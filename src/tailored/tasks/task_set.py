@@ -371,7 +371,7 @@ class TaskSet(Fitted):
     @cached_property
     def sizes(self) -> np.ndarray:
         """Rows per task, (T,)."""
-        sizes = np.diff(self.offsets)
+        sizes = self.offsets[1:] - self.offsets[:-1]
         sizes.flags.writeable = False
         return sizes
 
