@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -55,6 +56,10 @@ def folder(tmp_path_factory):
     pupils[new].drop(first.index).to_csv(folder / "new.csv", index=False)
     pd.DataFrame({"school": labels, "kind": kind}).to_csv(folder / "schools.csv", index=False)
     (folder / "empty.csv").write_text("")
+    (folder / "nothing").mkdir()
+    (folder / "repeated.csv").write_text("school,hours,hours\ns00,1,2\ns00,3,\n")
+    (folder / "ragged.csv").write_text("school,hours,score\ns00,1,2\ns00,\x1b[31m,3,4\n")
+    (folder / "escape.csv").write_text("sch\x1b[31mool,score\ns00,1\n")
     return folder
 
 
@@ -135,6 +140,21 @@ def test_standard_input_and_output_of_a_process(folder, model):
     assert first["prediction"] == pytest.approx(float(lines[1].split(",")[3]), rel=1e-9)
 
 
+def test_a_full_disk_is_an_error(folder, model, tmp_path):
+    """The first write stores a part without an error, and an unbuffered stream does not write the rest by itself."""
+    side = ("--side-info", folder / "schools.csv")
+    command = (
+        f"ulimit -f 1; {sys.executable} -m tailored predict {model} {folder / 'new.csv'} {side[0]} {side[1]}"
+    )
+    for unbuffered in ("", "1"):
+        env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        with (tmp_path / "out.csv").open("w") as out:
+            done = subprocess.run(
+                ["bash", "-c", command], stdout=out, stderr=subprocess.PIPE, text=True, env=env
+            )
+        assert (done.returncode, done.stderr) == (1, "error: [Errno 27] File too large\n")
+
+
 def test_a_large_table_is_predicted_in_batches(folder, model, monkeypatch):
     options = ["--support", folder / "first.csv", "--side-info", folder / "schools.csv"]
     run("predict", model, folder / "new.csv", *options, "-o", folder / "whole-out.csv")
@@ -179,8 +199,19 @@ def test_incomplete_rows(folder, numeric_models):
     out = folder / "holes-out.csv"
     run("predict", model, data, "-o", out, code=2)
     assert not out.exists()
+    part, link = folder / "holes-link.csv.part", folder / "holes-link.csv"
+    part.write_text("the user's")
+    link.symlink_to(out)
+    done = run("predict", model, data, "-o", link, "--missing", "drop", "--support", data)
+    n_rows, n_missing = 240, 35
+    rows = f"{n_rows} rows read, {n_rows - n_missing} used; "
+    assert f"--support: {rows}dropped: {n_missing} with no 'hours'\n" in done.stderr
+    assert f"data: {rows}without a prediction: {n_missing} with no 'hours'\n" in done.stderr
+    assert f"\n{n_rows - n_missing} predictions: {link}\n" in done.stderr
+    assert (link.is_symlink(), part.read_text()) == (True, "the user's")
     run("predict", model, data, "-o", out, "--missing", "drop")
     found = pd.read_csv(out)
+    assert (len(found), found["hours"].isna().sum()) == (n_rows, n_missing)
     assert found["prediction"].isna().equals(found["hours"].isna())
     complete = found["prediction"].notna().to_numpy()
     assert not complete.all()
@@ -206,7 +237,7 @@ def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
 def test_fit_prints_the_model_and_the_next_command(folder):
     out = folder / "printed.tailored"
     text = run("fit", folder / "pupils.csv", *ROLES, "--varying", "", "-o", out, "--jobs", 1).stdout
-    assert text.startswith("20 tasks, 1 features.\n")
+    assert text.startswith("20 tasks, 240 rows, 1 features.\n")
     assert tailored.load(out).summary().text[0] in text
     assert f"model: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv" in text
 
@@ -357,7 +388,18 @@ def test_report(folder, model, monkeypatch):
         (["fit", "{}/pupils.csv", *ROLES, "--varying", "hour"], "--varying: {}/pupils.csv has no column 'hour'"),
         (["fit", "{}/pupils.csv", *ROLES, "--missing", "skip"], "--missing: expected error or drop, got 'skip'"),
         (["fit", "{}/pupils.csv", *ROLES, "--side-info", "{}/schools.csv", "--side-columns", "hours"], "--side-columns"),
-        (["fit", "{}/pupils.csv", *ROLES, "-o", "{}/no/m"], "--out: there is no folder"),
+        (["fit", "{}/pupils.csv", *ROLES, "-o", "{}/no/m"], "--out: the folder {}/no does not exist"),
+        (["fit", "{}/pupils.csv", *ROLES, "-o", "/dev/full"], "--out: /dev/full is not a regular file"),
+        (["fit", "{}/pupils.csv", *ROLES, "-o", "n" * 300], "cannot be written (File name too long)"),
+        (["predict", "{model}", "{}/new.csv", "-o", ""], "--out: . is a folder"),
+        (["evaluate", "{}/pupils.csv", *ROLES, "-o", "n" * 5_000], "File name too long"),
+        (["fit", "", *ROLES], "data: there is no file ''"),
+        (["fit", "n" * 5_000, *ROLES], "File name too long"),
+        (["predict", "n" * 5_000, "{}/new.csv"], "model: nnn"),
+        (["fit", "{}/nothing", *ROLES], "data: {}/nothing is a folder without parquet files"),
+        (["predict", "{model}", "{}/repeated.csv", "--missing", "drop"], "several columns with the name 'hours'"),
+        (["fit", "{}/ragged.csv", *ROLES], "ragged.csv cannot be read (CSV parse error: Expected 3 columns, got 4). Give"),
+        (["fit", "{}/escape.csv", "--task", "school", "--target", "score"], "Did you mean 'sch\\x1b[31mool'"),
         (["fit", "{}/pupils.csv", *ROLES, "-o", "{}"], "--out: {} is a folder"),
         (["fit", "{}/pupils.csv", "--task", "school"], "--target"),
         (["fit", "{}/pupils.csv", "--taks", "school"], "--task"),
@@ -376,6 +418,8 @@ def test_errors_are_one_line(folder, model, arguments, message):
     given = [argument.replace("{model}", str(model)).replace("{}", str(folder)) for argument in arguments]
     lines = run(*given, code=2).stderr.strip().splitlines()
     assert len(lines) == 1, lines
+    assert len(lines[0]) <= 1_000
+    assert lines[0].isprintable()
     assert lines[0].startswith("error: ")
     assert message.replace("{}", str(folder)) in lines[0]
 
@@ -385,7 +429,9 @@ def test_help_and_version():
     text = run("--help").stdout
     for command in COMMANDS:
         assert command in text
-        assert f"Example: tailored {command}" in run(command, "--help").stdout
+        shown = run(command, "--help").stdout
+        assert f"Example: tailored {command}" in shown
+        assert not [line for line in shown.splitlines() if "<bool>" in line and "--help" not in line]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tailored.gaussian.errors import mean_covariance, task_estimates
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
 from tailored.gaussian.side import Effect, SideFit, Term
-from tailored.summaries.tables import Table
+from tailored.summaries.tables import Summary, Table
 from tailored.summaries.training import TrainingSummary
 from tailored.tasks.rows import Scaling
 
@@ -413,3 +413,11 @@ def test_wide_tables_are_broken_into_blocks():
     assert max(map(len, lines)) <= 80
     assert sum(line.strip().startswith("column") for line in lines) == 3
     assert "  said" in lines
+
+
+def test_control_characters_of_names_are_not_printed():
+    """They could change a terminal; tables and their names may come from others."""
+    table = Table("Effects", {"column": ["a\x1b[31m"]}, "x\x07")
+    text = str(Summary("y\x9b", ("z\r",), {"effects": table}))
+    assert all(line.isprintable() for line in text.splitlines())
+    assert "a�[31m" in text

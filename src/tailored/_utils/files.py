@@ -6,6 +6,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +18,7 @@ def write_atomically(path: Any, content: bytes | Callable[[IO[bytes]], Any]) -> 
     are followed, and a file that is replaced passes its permissions on.  ``content`` may be a function that writes to an
     open file.
     """
-    target = _target(path)
+    target = check_target(path)
     # Not made from the target's name, which may already have the maximal length.
     temporary = target.with_name(f".tailored-{secrets.token_hex(8)}.part")
     try:
@@ -38,13 +39,15 @@ def write_atomically(path: Any, content: bytes | Callable[[IO[bytes]], Any]) -> 
     _sync_folder(target.parent)
 
 
-def _target(path: Any) -> Path:
+def check_target(path: Any) -> Path:
     """Resolve the path, and refuse one that cannot become a regular file."""
+    status = None
     try:
         target = Path(path).resolve()
-        status = target.stat() if target.exists() else None
+        with suppress(FileNotFoundError, NotADirectoryError):
+            status = target.stat()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, or an invalid name
-        raise ValueError(f"path: {path} cannot be written to: {error}") from error
+        raise ValueError(f"path: {path} cannot be written ({getattr(error, 'strerror', error)})") from error
     if target.is_symlink():  # since Python 3.13 resolve does not raise for a loop
         raise ValueError(f"path: {path} is a loop of symbolic links")
     if status is not None and not stat.S_ISREG(status.st_mode):

@@ -16,6 +16,11 @@ from time import perf_counter
 LOG = logging.getLogger("tailored")
 
 
+def printable(text: str) -> str:
+    """Replace control characters, which could change a terminal or a figure; names come from the user's tables."""
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
 class Stages:
     """The stages of a long computation: each is logged when it ends, and shown as the name of the bar.
 

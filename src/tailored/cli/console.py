@@ -13,7 +13,10 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from typer.core import TyperGroup
+
+from .._utils.progress import printable
 
 #: Exit codes after Ctrl-C, and for arguments or files that cannot be used.
 INTERRUPTED, MISUSED = 130, 2
@@ -25,19 +28,29 @@ for _name in ("side_info", "side_columns", "support", "features", "varying", "co
 console = Console()
 
 
+def write_out(text: str) -> None:
+    """Write a text to standard output, all of it: on a full disk, an unbuffered stream writes a part without an error."""
+    sys.stdout.flush()
+    stream: Any = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
+    rest = memoryview(text.encode(sys.stdout.encoding, "backslashreplace"))
+    while rest:
+        rest = rest[stream.write(rest) :]
+
+
 def say(message: str) -> None:
     """Print a result as it is: without markup, and without line breaks that would split a path."""
-    console.print(message, markup=False, highlight=False, soft_wrap=True)
+    write_out(printable(message) + "\n")
 
 
 def note(message: str) -> None:
     """Print a message to standard error, so that it does not mix with results in a pipe."""
-    typer.echo(message, err=True)
+    message = message if len(message) < 1_000 else f"{message[:500]} … {message[-400:]}"
+    typer.echo(printable(message), err=True)
 
 
 def make_table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:
     """Make an empty table: columns of names, then right-aligned columns of numbers."""
-    table = Table(title=title)
+    table = Table(title=Text(printable(title)))
     for column in names:
         table.add_column(column)
     for column in numbers:
@@ -79,11 +92,13 @@ def report_errors(hint: str = "") -> Iterator[None]:
     """
     try:
         # Imported here, so that an interrupt during the slow imports is reported as well.
-        from ..exceptions import DamagedFileError, DownloadError
+        from ..exceptions import DamagedFileError
 
         try:
             yield
-        except (DamagedFileError, DownloadError, FileNotFoundError) as error:
+        except BrokenPipeError:  # the reader of a pipe has ended, which typer handles
+            raise
+        except (DamagedFileError, OSError) as error:
             note(f"error: {error}")
             raise typer.Exit(1) from error
         except ImportError as error:

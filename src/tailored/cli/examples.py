@@ -48,6 +48,7 @@ def demo(
     Example: tailored demo --out demo
     """
     with report_errors():
+        out.mkdir(parents=True, exist_ok=True)
         options: Any = {"seed": seed, "n_jobs": jobs, "announce": lambda name: note(f"fitting {name}")}
         result = run_demo(n_train=tasks, **options)
         n_test = len(result.errors[OURS])
@@ -56,7 +57,6 @@ def demo(
         for name, mean, error in result.rows():
             shown.add_row(name, f"{mean:.4f}", f"{error:.4f}")
         console.print(shown)
-        out.mkdir(parents=True, exist_ok=True)
         csv, figure = out / "demo.csv", out / "demo.png"
         lines = [f"{name},{mean:.6f},{error:.6f}" for name, mean, error in result.rows()]
         csv.write_text("\n".join(["method,mean_absolute_error,standard_error", *lines]) + "\n")

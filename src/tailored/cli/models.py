@@ -6,9 +6,8 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Iterator
-from functools import reduce
-from operator import and_
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
@@ -51,7 +50,7 @@ Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)
 _VARYING = "Comma-separated columns with random slopes; '' is a random intercept only. By default selected."
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
 _COMMON = "Try boosting and a forest as shared regressors; keep them if they lower the validation error."
-Common = Annotated[bool, typer.Option("--common", help=_COMMON)]
+Common = Annotated[bool, typer.Option("--common", metavar="", help=_COMMON)]
 _LOSS = (
     "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
     "mean of counts; bernoulli for probabilities of classes, which is the default for a target of booleans or strings."
@@ -60,14 +59,14 @@ LossName = Annotated[str, typer.Option("--loss", help=_LOSS)]
 _EXPOSURE = "Column with the exposure of counts, a time or an area for example: predicted means are exposure times rate."
 Exposure = Annotated[str | None, typer.Option(metavar="COLUMN", help=_EXPOSURE)]
 _FIRST_ROWS = "The support rows of a task are its first rows, not a random sample."
-FirstRows = Annotated[bool, typer.Option("--first-rows", help=_FIRST_ROWS)]
+FirstRows = Annotated[bool, typer.Option("--first-rows", metavar="", help=_FIRST_ROWS)]
 _MISSING = "Rows with a missing task, target or feature: error (stop) or drop (leave them out)."
 Missing = Annotated[str, typer.Option(help=_MISSING)]
 Coverage = Annotated[float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")]
 _TRUST = "Load the shared regressor of the model. It can execute code: use this only for files you trust."
-TrustRegressor = Annotated[bool, typer.Option("--trust-regressor", help=_TRUST)]
+TrustRegressor = Annotated[bool, typer.Option("--trust-regressor", metavar="", help=_TRUST)]
 Jobs = Annotated[int, typer.Option(help="Number of CPU cores; -1 uses all.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON instead of text.")]
 _ROWS = "Comma-separated numbers of support rows; by default 0,1,2,5,10,20,50 as far as half of the tasks have more rows."
 Rows = Annotated[str | None, typer.Option(help=_ROWS)]
 _SUPPORT = (
@@ -123,6 +122,8 @@ def fit(
         result = {
             "model": str(out),
             "tasks": int(learner.n_tasks_seen_),
+            "rows": None if (rows := getattr(tasks, "y", None)) is None else len(rows),
+            "dropped": dict(getattr(tasks.encoding, "dropped", ())),
             "features": int(learner.n_features_in_),
             "side_info": int(learner.n_side_info_in_),
             "text": list(learner.summary().text) if len(classes) < 3 else [],
@@ -133,7 +134,8 @@ def fit(
             say(json.dumps(result, default=str))
             return
         group_level = f", {result['side_info']:,} group-level features" if result["side_info"] else ""
-        say(f"{result['tasks']:,} tasks, {result['features']:,} features{group_level}.")
+        n_rows = "" if rows is None else f", {len(rows):,} rows"
+        say(f"{result['tasks']:,} tasks{n_rows}, {result['features']:,} features{group_level}.")
         for sentence in result["text"]:
             say(sentence)
         say(f"model: {out}")
@@ -168,11 +170,12 @@ def predict(
         predictor = Predictor.of(learner, support, side_info, coverage, missing)
         tables = predictor.predict_file(data)
         if as_json:
-            print_json_lines(tables)
-            return
-        n_rows = write_tables(out, tables)
-        if out != STANDARD:
-            note(f"{n_rows:,} predictions: {out}")
+            n_rows = print_json_lines(tables)
+        else:
+            n_rows = write_tables(out, tables)
+        note_dropped("data", n_rows, predictor.dropped.items(), "without a prediction")
+        if out != STANDARD and not as_json:
+            note(f"{n_rows - predictor.dropped.total():,} predictions: {out}")
 
 
 def evaluate(
@@ -316,7 +319,16 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
     options: dict[str, Any] = {"side_info": side, "side_columns": columns.side, "missing": missing}
     options["exposure"] = columns.exposure
     options |= {"features": columns.features} if like is None else {"encoding": like.encoding_}
-    return TaskSet.from_frame(table, task=columns.task, target=columns.target, **options)
+    tasks = TaskSet.from_frame(table, task=columns.task, target=columns.target, **options)
+    note_dropped("data", table.num_rows, tasks.encoding.dropped if tasks.encoding else ())
+    return tasks
+
+
+def note_dropped(option: str, n_rows: int, dropped: Iterable[tuple[str, int]], then: str = "dropped") -> None:
+    """Say how many rows of a table were read, and how many of them were not used for which reason."""
+    if reasons := ", ".join(f"{count:,} with {reason}" for reason, count in dropped):
+        used = n_rows - sum(count for _, count in dropped)
+        note(f"{option}: {n_rows:,} rows read, {used:,} used; {then}: {reasons}")
 
 
 def scan_tasks(data: str, columns: Columns, side_info: str | None, missing: str) -> Any:
@@ -426,6 +438,8 @@ class Predictor(NamedTuple):
     side_info: Any
     coverage: float
     drop: bool
+    #: Numbers of query rows without a prediction, by reason.
+    dropped: Counter[str]
 
     @classmethod
     def of(
@@ -437,9 +451,11 @@ class Predictor(NamedTuple):
         labels = TaskLabels(getattr(learner, "task_labels_", None))
         rows = None if support is None else _read_by_task(labels, support, columns, "--support")
         side = None if side_info is None else _read_by_task(labels, side_info, columns, "--side-info")
-        self = cls(learner, labels, columns, rows, side, coverage, missing == "drop")
+        self = cls(learner, labels, columns, rows, side, coverage, missing == "drop", Counter())
         if rows is not None and self.drop:
-            self = self._replace(support=rows.filter(self._is_complete(rows, learner.columns_in_["target"])))
+            complete, dropped = self._complete(rows, learner.columns_in_["target"])
+            note_dropped("--support", rows.num_rows, dropped)
+            self = self._replace(support=rows.filter(complete))
         return self
 
     def predict_file(self, path: str) -> Iterator[Any]:
@@ -452,8 +468,11 @@ class Predictor(NamedTuple):
     def _predict(self, table: Any, in_batches: bool) -> Any:
         import pyarrow as pa
 
-        complete = self._is_complete(table) if self.drop else None
-        query = table if complete is None else table.filter(complete)
+        query, complete = table, None
+        if self.drop:
+            complete, dropped = self._complete(table)
+            self.dropped.update(dict(dropped))
+            query = table.filter(complete)
         support = self._support_of(query) if in_batches else self.support
         # Classes have probabilities, not intervals.
         options = {} if hasattr(self.learner, "classes_") else {"coverage": self.coverage}
@@ -468,13 +487,14 @@ class Predictor(NamedTuple):
             result = result.append_column(name, values)
         return result
 
-    def _is_complete(self, table: Any, *more: str) -> Any:
-        """Return which rows have a task and all features."""
-        from pyarrow import compute
+    def _complete(self, table: Any, target: str | None = None) -> Any:
+        """Return which rows have a task, all features and the target, and how many do not for which reason."""
+        from .._utils.frames import read_frame
+        from ..tasks.reading import complete_rows
 
-        names = {*self.columns, *_feature_columns(self.learner), self.learner.encoding_.exposure, *more}
-        valid = (compute.is_valid(table[name]) for name in table.column_names if name in names)
-        return reduce(and_, (part.combine_chunks().to_numpy(zero_copy_only=False) for part in valid))
+        names = (self.learner.encoding_.exposure, *_feature_columns(self.learner))
+        others = [name for name in names if name in table.column_names]
+        return complete_rows(read_frame(table, "data"), self.columns, target, others)
 
     def _support_of(self, query: Any) -> Any:
         """Return the support rows of the tasks in a batch."""

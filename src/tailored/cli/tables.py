@@ -5,15 +5,17 @@ from __future__ import annotations
 import difflib
 import io
 import json
+import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from .._utils.files import write_atomically
-from .console import UsageError
+from .._utils.files import check_target, write_atomically
+from .console import UsageError, write_out
 
 #: Path that means standard input or output.
 STANDARD = "-"
@@ -42,10 +44,15 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> Any:
             table = csv.read_csv(source, parse_options=parse, convert_options=convert)
             table = _null_missing_strings(table, labels)
     except (ArrowException, OSError, UnicodeDecodeError) as error:
-        wrong = f"{option}: {name} cannot be read ({str(error).splitlines()[0]})"
+        # Arrow appends the content of a row whose number of columns is wrong.
+        reason = re.sub(r"(got \d+): .*", r"\1", str(error).splitlines()[0])
+        wrong = f"{option}: {name} cannot be read ({reason})"
         raise UsageError(f"{wrong}. Give a CSV file in UTF-8 with a header, or a parquet file.") from error
     if not table.num_columns or not table.num_rows:
         raise UsageError(f"{option}: {name} has no rows below its header.")
+    repeated = [column for column, count in Counter(table.column_names).items() if count > 1]
+    if repeated:
+        raise UsageError(f"{option}: {name} has several columns with the name {repeated[0]!r}. Rename them.")
     return table
 
 
@@ -94,8 +101,14 @@ def is_parquet(file: Path) -> bool:
 
 def existing_file(path: str, option: str) -> Path:
     file = Path(path)
-    if not file.exists():
-        raise UsageError(f"{option}: there is no file {path}.")
+    try:
+        exists = bool(path) and file.exists()
+    except OSError as error:  # a name that is too long
+        raise UsageError(f"{option}: {path} cannot be opened ({error.strerror}).") from error
+    if not exists:
+        raise UsageError(f"{option}: there is no file {path or repr(path)}.")
+    if file.is_dir() and not any(file.rglob("*.parquet")):
+        raise UsageError(f"{option}: {path} is a folder without parquet files. Give the name of a file.")
     return file
 
 
@@ -163,11 +176,12 @@ def _null_missing_strings(table: Any, labels: Sequence[str]) -> Any:
 
 def check_output(path: Path | str) -> None:
     """Raise an error before a long computation if its result cannot be written to ``path``."""
-    file = Path(path)
-    if file.is_dir():
-        raise UsageError(f"--out: {path} is a folder. Give the name of a file.")
-    if not file.parent.is_dir():
-        raise UsageError(f"--out: there is no folder {file.parent}.")
+    try:
+        folder = check_target(Path(path)).parent
+    except (OSError, ValueError) as error:
+        raise UsageError(str(error).replace("path:", "--out:", 1)) from error
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"--out: the folder {folder} is not writable.")
 
 
 def write_tables(path: str, tables: Iterable[Any]) -> int:
@@ -178,12 +192,12 @@ def write_tables(path: str, tables: Iterable[Any]) -> int:
     from pyarrow import csv, parquet
 
     if path == STANDARD:
-        # Arrow would close sys.stdout.buffer, and tests replace sys.stdout.
+        # Arrow would close sys.stdout.buffer.
         n_rows = 0
         for table in tables:
             text = io.BytesIO()
             csv.write_csv(table, text, csv.WriteOptions(include_header=not n_rows))
-            sys.stdout.write(text.getvalue().decode())
+            write_out(text.getvalue().decode())
             n_rows += table.num_rows
         return n_rows
     counts = []
@@ -205,11 +219,13 @@ def write_tables(path: str, tables: Iterable[Any]) -> int:
     return sum(counts)
 
 
-def print_json_lines(tables: Iterable[Any]) -> None:
-    """Print a line of JSON for each row."""
+def print_json_lines(tables: Iterable[Any]) -> int:
+    """Print a line of JSON for each row; return the number of rows."""
+    n_rows = 0
     for table in tables:
-        for row in table.to_pylist():
-            sys.stdout.write(json.dumps(row, default=str) + "\n")
+        n_rows += table.num_rows
+        write_out("".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()))
+    return n_rows
 
 
 # ---------------------------------------------------------------- labels

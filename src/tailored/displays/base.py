@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from .._utils.progress import printable
 from .._utils.validation import is_integer, name_some, native
 from ..summaries.effects import INTERCEPT, coefficient_names
 from ..summaries.tables import shorten
@@ -155,8 +156,7 @@ def table_name(learner: Any, role: str) -> str:
 
 def shortened(name: Any, longest: int = NAME_WIDTH) -> str:
     """Return a name that fits on an axis; control characters and matplotlib's math mode are disabled."""
-    text = "".join(c if c.isprintable() else "�" for c in shorten(str(name), longest))
-    return text.replace("$", r"\$")
+    return printable(shorten(str(name), longest)).replace("\n", "�").replace("$", r"\$")
 
 
 def coefficient_label(name: str) -> str:

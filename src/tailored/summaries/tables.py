@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._utils.frames import as_frame
+from .._utils.progress import printable
 from .._utils.validation import check_choice
 
 #: Width of the printed text, of a name in it, and of a cell that holds a sentence.
@@ -125,7 +126,7 @@ class Summary:
         parts = ["\n".join(wrap(self.title))]
         parts.append("\n".join(line for sentence in self.text for line in wrap(sentence, "  ")))
         parts += [str(table) for table in self.printed_tables]
-        return "\n\n".join(part for part in parts if part)
+        return printable("\n\n".join(part for part in parts if part))
 
     __repr__ = __str__
 

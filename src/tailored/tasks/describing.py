@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .._utils.frames import as_frame
+from .._utils.progress import printable
 from .._utils.validation import is_missing
 from .encoding import ColumnEncoding, list_some
 from .reading import first_difference
@@ -87,7 +88,7 @@ class Description:
             lines.append(f"... and {len(self.columns) - MAX_LISTED} more")
         for note in self.notes:
             lines += ["", *textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="  ")]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     __repr__ = __str__
 

@@ -511,7 +511,9 @@ class LongTable:
         names = self._feature_columns(data, roles, side_names)
         dropped: tuple[tuple[str, int], ...] = ()
         if self.missing == "drop":
-            data, dropped = self._drop_incomplete(data, names)
+            others = [name for name in (*self._row_columns.values(), *names) if name in data.columns]
+            complete, dropped = complete_rows(data, task, self.target, others)
+            data = data if complete.all() else data.filter(complete.tolist())
         if not len(data):
             reasons = "; ".join(f"{count:,} have {reason}" for reason, count in dropped)
             raise ValueError(f"frame has no {'complete rows: ' + reasons if reasons else 'rows'}.")
@@ -564,19 +566,20 @@ class LongTable:
             return side, {}
         return side, declared_types(read_frame(self.side_info, "side_info"), side.names or [])
 
-    def _drop_incomplete(self, data: Frame, names: list[str]) -> tuple[Frame, tuple[tuple[str, int], ...]]:
-        """Return the rows without missing values, and how many were dropped for which first reason."""
-        keep, dropped = np.ones(len(data), dtype=bool), []
-        reasons = [(f"no {name!r}, the task", name) for name in as_columns(self.task)]
-        reasons += [(f"no {self.target!r}, the target", self.target)] if self.target is not None else []
-        others = [*self._row_columns.values(), *names]
-        reasons += [(f"no {name!r}", name) for name in others if name in data.columns]
-        for reason, name in reasons:
-            incomplete = keep & is_null(data[name])
-            if incomplete.any():
-                dropped.append((reason, int(incomplete.sum())))
-                keep &= ~incomplete
-        return (data if keep.all() else data.filter(keep.tolist())), tuple(dropped)
+
+def complete_rows(
+    data: Frame, task: Sequence[str], target: str | None, others: Sequence[str]
+) -> tuple[NDArray[np.bool_], tuple[tuple[str, int], ...]]:
+    """Return which rows have no missing value in these columns, and how many have one for which first reason."""
+    complete, dropped = np.ones(len(data), dtype=bool), []
+    reasons = [(f"no {name!r}, the task", name) for name in task]
+    reasons += [(f"no {target!r}, the target", target)] if target is not None else []
+    for reason, name in (*reasons, *((f"no {name!r}", name) for name in others)):
+        incomplete = complete & is_null(data[name])
+        if incomplete.any():
+            dropped.append((reason, int(incomplete.sum())))
+            complete &= ~incomplete
+    return complete, tuple(dropped)
 
 
 def group_tasks(data: Frame, task: TaskColumns) -> Grouping:
