@@ -3,6 +3,7 @@
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -278,7 +279,7 @@ def test_components_are_counted_as_they_will_be_used(monkeypatch):
     tasks = make_clusters(60, n_clusters=2, n_rows=10, n_features=4, rank=1, hint=0.8, random_state=0)
     data = data_of(tasks)
     data = replace(data, side=EmpiricalBayesLearner()._side_features(tasks))
-    selection.count_components(data, None)
+    selection.count_components(data, lambda fold: selection._fold_state(data, fold, None))
     assert [mixture.n_components for mixture in seen][:3] == [1, 1, 2]
     assert seen[2].gates is not None
 
@@ -288,7 +289,8 @@ def test_weights_with_a_length_have_a_component_for_each_sign():
     tasks = make_clusters(500, n_clusters=4, n_rows=48, n_features=10, rank=1, hint=0.5, random_state=0)
     train, _ = tasks[:200].support_query(40, shuffle=False)
     data = replace(data_of(train), side=EmpiricalBayesLearner()._side_features(train))
-    assert selection.count_components(data, None) == (8, True)
+    states = cache(lambda fold: selection._fold_state(data, fold, None))
+    assert selection.count_components(data, states) == (8, True)
 
 
 # ------------------------------------------------------------------------------- the problem on query rows
@@ -329,7 +331,7 @@ def test_second_derivatives_are_those_of_the_gradient(loss):
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 def test_the_last_solve_is_the_minimum(loss, penalty):
     problem = query_bias(loss)
-    B = problem.settle(penalty, problem.fit(penalty))
+    B = problem.fit(penalty)
     value, gradient = problem.value_and_gradient(B.ravel(), penalty)
     assert np.abs(gradient).max() < 1e-9
     options = {"maxiter": 20000, "maxfun": 100000, "ftol": 1e-16, "gtol": 1e-11}
@@ -338,7 +340,7 @@ def test_the_last_solve_is_the_minimum(loss, penalty):
     )
     assert value <= patient.fun + 1e-13
     # from elsewhere, and in other units, it is the same
-    np.testing.assert_allclose(problem.settle(penalty, np.ones((3, 3))), B, atol=1e-8)
+    np.testing.assert_allclose(problem.fit(penalty, np.ones((3, 3))), B, atol=1e-8)
 
 
 def test_where_it_ends_does_not_depend_on_the_units():
@@ -351,15 +353,20 @@ def test_where_it_ends_does_not_depend_on_the_units():
         target=unit * problem.target,
         unit=unit,
     )
-    found = [p.settle(penalty, p.fit(penalty)) for p in (problem, other)]
+    found = [p.fit(penalty) for p in (problem, other)]
     np.testing.assert_allclose(found[1], found[0], atol=1e-8)
 
 
 def test_a_large_problem_is_left_to_lbfgs(monkeypatch):
     problem = query_bias(Absolute())
+    expected = problem.fit(0.1)
+    monkeypatch.setattr("tailored.empirical_bayes.query_bias.FEW_ENTRIES", 8)
+    np.testing.assert_array_equal(problem.fit(0.1, exact=True), expected)
     monkeypatch.setattr("tailored.empirical_bayes.query_bias.LARGEST_NEWTON", 8)
-    start = problem.fit(0.1)
-    np.testing.assert_array_equal(problem.settle(0.1, start), problem.fit(0.1, start, max_iter=1000))
+    for exact in (False, True):
+        found = problem.fit(0.1, exact=exact)
+        assert (found != expected).any()
+        np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 # ---------------------------------------------------------------------------------------- the progress bar

@@ -83,7 +83,7 @@ class Settings:
     n_repeats: int = 4  # largest number of partitions into folds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fold:
     """Positions of the training tasks and of the held-out tasks."""
 
@@ -191,7 +191,7 @@ class TrainingData:
             return [Fold(0, np.arange(1), np.arange(1))]
         return self._partition(0)
 
-    @property
+    @cached_property
     def repeated_folds(self) -> list[list[Fold]]:
         """Folds of other partitions of few tasks, where a single partition would decide by chance."""
         T = len(self)

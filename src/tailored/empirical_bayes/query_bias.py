@@ -41,10 +41,10 @@ PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
 SMOOTHING = 0.1
 #: Relative penalty on the constant column, which is an ordinary shared mean.
 CONSTANT_PENALTY = 1e-3
-#: Largest number of Newton steps, and the largest gradient at which they end; the objective is about one.
-NEWTON_STEPS, FLAT = 100, 1e-11
-#: Largest number of entries of B for which second derivatives are formed.
-LARGEST_NEWTON = 1500
+#: Largest number of Newton steps, the largest gradient at which they end, and rounding; the objective is about one.
+NEWTON_STEPS, FLAT, ROUNDING = 100, 1e-11, 1e-14
+#: Largest numbers of entries of B for which second derivatives are formed: for any B, and for the exact one.
+FEW_ENTRIES, LARGEST_NEWTON = 200, 1500
 #: Shifts must lower the held-out error by this fraction, and by this many standard errors.
 LEAST_GAIN, N_ERRORS = 1e-3, 1.0
 #: Smallest number of held-out tasks for learning shifts.
@@ -127,31 +127,30 @@ class QueryBias:
         bends = (moved * (self.weight[bent] * curvature / self.risk)[:, None]).T @ moved
         return np.asarray(bends + np.diag(np.tile(self._penalties(penalty), len(B))))
 
-    def settle(self, penalty: float, start: Array) -> Array:
-        """Return the exact minimiser by Newton's method from a ``start`` near it.
+    def fit(self, penalty: float, start: Array | None = None, *, exact: bool = False) -> Array:
+        """Return B (d, k) from ``start``, by Newton's method or, for many entries, by L-BFGS.
 
-        L-BFGS stops where the objective hardly falls, which for small penalties depends on the scale of the data.
+        L-BFGS stops where the objective hardly falls, which for small penalties depends on the scale of the data, so that
+        ``exact`` solutions also take Newton steps for more entries.
         """
-        if start.size > LARGEST_NEWTON:
-            return self.fit(penalty, start, max_iter=1000)
-        function, options = self.value_and_gradient, {"maxiter": NEWTON_STEPS, "gtol": FLAT}
-        found = minimize(
-            function, start.ravel(), (penalty,), "trust-exact", True, self.second_derivatives, options=options
-        )
-        return np.asarray(found.x).reshape(start.shape)
-
-    def fit(self, penalty: float, start: Array | None = None, max_iter: int = 60) -> Array:
-        """Return B (d, k) by L-BFGS from ``start``."""
         shape = self.directions.shape[1], self.features.shape[1]
-        result = minimize(
-            self.value_and_gradient,
-            np.zeros(shape[0] * shape[1]) if start is None else start.ravel(),
-            args=(penalty,),
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": max_iter, "maxcor": 20},
-        )
-        return np.asarray(result.x).reshape(shape)
+        B = np.zeros(shape[0] * shape[1]) if start is None else start.ravel()
+        if B.size > (LARGEST_NEWTON if exact else FEW_ENTRIES):
+            options = {"maxiter": 1000 if exact else 60, "maxcor": 20}
+            B = minimize(self.value_and_gradient, B, (penalty,), "L-BFGS-B", True, options=options).x
+            return np.asarray(B).reshape(shape)
+        value, gradient = self.value_and_gradient(B, penalty)
+        for _ in range(NEWTON_STEPS):
+            if np.abs(gradient).max() <= FLAT:
+                break
+            step, before = np.linalg.solve(self.second_derivatives(B, penalty), gradient), value + ROUNDING
+            while True:
+                value, gradient = self.value_and_gradient(B - step, penalty)
+                if value <= before or not np.abs(step).max() > FLAT:
+                    break
+                step = 0.5 * step
+            B = B - step
+        return B.reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -229,12 +228,7 @@ def _fit_shift(data: TrainingData, model: Mixture, selected: FittedShift) -> Fit
         n_repeats = 2 if len(data) < MANY_TASKS else 1
         episodes = _episodes(data, tasks, selected.rows, data.seed(Draw.ALL_BIAS_ROWS, 1), n_repeats)
         problem, summary = query_bias(data, episodes, model, None)
-        B: Array | None = None
-        for penalty in PENALTIES:
-            if penalty >= selected.penalty:
-                B = problem.fit(penalty, B)
-        assert B is not None
-        B = problem.settle(selected.penalty, B)
+        B = problem.fit(selected.penalty, exact=True)
     return replace(selected, B=B, summary=summary)
 
 

@@ -8,8 +8,10 @@ paired by task.  With fewer than `FEW_TASKS` tasks none is held out: standard mi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -45,11 +47,15 @@ Array = NDArray[np.float64]
 FEW_TASKS = 40
 #: Standard errors of a gain in density within which the simpler structure is selected.
 N_ERRORS = 1.0
+#: Number of structures of a family, which differ in shrinkage alone, that are evaluated on repeated folds.
+REPEATED = 3
+#: Change of the log evidence per row at which EM ends in a fold of few tasks.
+FOLD_TOL = 1e-6
 #: Log predictive density per task by which more components, or atoms, must raise it, in addition to the standard error.
 LEAST_GAIN = 0.05
 #: Number of held-out tasks on which components are counted, from as many folds as are needed.
 COUNTED_TASKS = 100
-#: Numbers of components; the search ends after two in a row without a gain.
+#: Numbers of components; the search ends after two in a row without a gain, or one with a loss.
 COMPONENTS = (2, 3, 4, 6, 8, 12, 16)
 #: Smallest number of training tasks per component, and the largest number of tasks to select the number on.
 TASKS_PER_COMPONENT, COUNTING_TASKS = 10, 1200
@@ -112,12 +118,17 @@ class FoldState:
     support: Tasks
 
 
+#: Returns the state of a fold, computed once.
+StateOf = Callable[[Fold], FoldState]
+
+
 def select(
     data: TrainingData, stage: Stages, known: tuple[Structure, SideStructure | None] | None = None
 ) -> Selection:
     """Select the effects of side information, then the structure; a ``known`` one only competes with simple ones."""
     with single_threaded_blas():
         side: SideStructure | None = None
+        state_of = cache(lambda fold: _fold_state(data, fold, side))
         # Low rank and atoms cannot be fitted without the search for them.
         if known is not None and (known[0].kind == "low rank" or known[0].atoms):
             known = None
@@ -142,7 +153,7 @@ def select(
                 chains = structures_of_many_columns()
             else:
                 stage.begin("number of components")
-                n_components, learn_mean = count_components(data, side)
+                n_components, learn_mean = count_components(data, state_of)
                 flags = {
                     "has_intercept": data.settings.fit_intercept,
                     "has_side": data.has_side,
@@ -157,11 +168,11 @@ def select(
                 ]
                 chains = [each for each in chains if each]
         stage.begin("structures")
-        folds = _prepare(data, data.folds, chains, side)
+        folds = _prepare(data, data.folds, chains, state_of)
         candidates = _score_chains(data, folds, chains, stage)
         few = 1 < len(data) < FEW_TASKS
         if not few and known is None:
-            candidates = _repeat(data, candidates, chains, side, stage)
+            candidates = _repeat(data, candidates, chains, state_of, stage)
             if data.may_have_low_rank and data.settings.varying is None and len(data) > 1:
                 candidates += _low_rank(data, folds)
     best = (
@@ -187,14 +198,14 @@ def select(
 
 
 def _prepare(
-    data: TrainingData, folds: list[Fold], chains: list[list[Structure]], side: SideStructure | None
+    data: TrainingData, folds: list[Fold], chains: list[list[Structure]], state_of: StateOf
 ) -> list[FoldState]:
     """Fit the plain mixed models, which other structures start from, to each fold."""
     starts = {structures[0].plain for structures in chains}
 
     def prepare(fold: Fold) -> FoldState:
         with single_threaded_blas():
-            state = _fold_state(data, fold, _fitter(data, fold, side))
+            state = state_of(fold)
             for plain in starts:
                 if plain is not None:
                     state.fitter.fit(plain)
@@ -228,23 +239,29 @@ def _repeat(
     data: TrainingData,
     candidates: list[Candidate],
     chains: list[list[Structure]],
-    side: SideStructure | None,
+    state_of: StateOf,
     stage: Stages,
 ) -> list[Candidate]:
     """Average the densities of the best candidates over other partitions of few tasks."""
     partitions = data.repeated_folds
     if not partitions:
         return candidates
-    highest = _most_likely(candidates)
-    close = [c for c in candidates if not significant(highest.density - c.density)]
-    structures = {c.structure for c in close}
+    highest, structures, families = _most_likely(candidates), set(), Counter[Any]()
+    for c in sorted(candidates, key=lambda c: -c.mean_density):
+        families[c.structure.family] += 1
+        if families[c.structure.family] <= REPEATED and not significant(highest.density - c.density):
+            structures.add(c.structure)
+    close = [c for c in candidates if c.structure in structures]
     kept = [some for some in ([s for s in each if s in structures] for each in chains) if some]
-    repeats = [_score_chains(data, _prepare(data, folds, kept, side), kept, stage) for folds in partitions]
+    repeats = [
+        _score_chains(data, _prepare(data, folds, kept, state_of), kept, stage) for folds in partitions
+    ]
     averaged = {}
     for same in zip(close, *repeats, strict=True):
         averaged[same[0].structure] = replace(same[0], density=np.mean([c.density for c in same], axis=0))
-    # The others stay as baselines; their lower densities are those of the first partition.
-    return [averaged.get(c.structure, c) for c in candidates]
+    # The others keep their distance from the highest.
+    change = averaged[highest.structure].density - highest.density
+    return [averaged.get(c.structure) or replace(c, density=c.density + change) for c in candidates]
 
 
 def _join(folds: Sequence[FoldState], of_folds: Sequence[Candidate]) -> Candidate:
@@ -376,14 +393,10 @@ def _select_side(data: TrainingData) -> SideStructure | None:
     return select_side(tasks, data.groups, **options)
 
 
-def _fitter(data: TrainingData, fold: Fold, side: SideStructure | None) -> StructureFitter:
-    seed = data.seed(Draw.STRUCTURE_STARTS, fold.number)
-    return StructureFitter.of(
-        data.statistics.take(fold.train), seed, side, data.groups, data.settings.fit_intercept
-    )
-
-
-def _fold_state(data: TrainingData, fold: Fold, fitter: StructureFitter) -> FoldState:
+def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> FoldState:
+    train, seed = data.statistics.take(fold.train), data.seed(Draw.STRUCTURE_STARTS, fold.number)
+    fitter = StructureFitter.of(train, seed, side, data.groups, data.settings.fit_intercept)
+    fitter.tol = FOLD_TOL
     tasks, seed = data.tasks[fold.held_out], data.seed(Draw.HELD_OUT_ROWS, fold.number)
     episodes = data.settings.arrival.episodes(tasks, seed)
     held_out = data.statistics.take(fold.held_out)
@@ -416,7 +429,7 @@ def _errors(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
     return data.errors(fold.episodes, prediction, len(fold.held_out))
 
 
-def count_components(data: TrainingData, side: SideStructure | None) -> tuple[int, bool]:
+def count_components(data: TrainingData, state_of: StateOf) -> tuple[int, bool]:
     """Return the number of components, and whether the prior has a mean, selected on held-out tasks.
 
     A mean must raise the log predictive density by its standard error, and more components by `LEAST_GAIN` more: where
@@ -425,8 +438,8 @@ def count_components(data: TrainingData, side: SideStructure | None) -> tuple[in
     states, n_tasks = [], 0
     for fold in chain.from_iterable([data.folds, *data.repeated_folds]):
         if n_tasks < COUNTED_TASKS:
-            few = replace(fold, train=fold.train[:COUNTING_TASKS])
-            states.append(_fold_state(data, few, _fitter(data, few, side)))
+            is_large = len(fold.train) > COUNTING_TASKS
+            states.append(state_of(replace(fold, train=fold.train[:COUNTING_TASKS]) if is_large else fold))
             n_tasks += len(fold.held_out)
     least_train = min(len(state.fitter.tasks) for state in states)
 
@@ -435,8 +448,11 @@ def count_components(data: TrainingData, side: SideStructure | None) -> tuple[in
         return np.concatenate([_density(data, s, replace(m, side=s.fitter.side)) for s, m in pairs])
 
     def single(state: FoldState, learn_mean: bool) -> Mixture:
-        max_iter = state.fitter.steps(few=30, many=30)
-        return fit_mixed_model(state.fitter.tasks, learn_mean=learn_mean, max_iter=max_iter, tol=1e-6)
+        fitter, plain = state.fitter, Structure("mixed model", learn_mean=learn_mean)
+        options: dict[str, Any] = {"learn_mean": learn_mean, "max_iter": fitter.steps(few=30, many=30)}
+        start = fitter.starts.get(plain)
+        fitter.starts[plain] = fit_mixed_model(fitter.tasks, tol=1e-6, start=start, **options)
+        return fitter.starts[plain]
 
     # Targets of other responses are not centred and need a mean.
     singles = {
@@ -461,10 +477,10 @@ def count_components(data: TrainingData, side: SideStructure | None) -> tuple[in
         return density(models)
 
     for K in COMPONENTS:
-        if n_failures == 2 or least_train < TASKS_PER_COMPONENT * K:
+        if n_failures >= 2 or least_train < TASKS_PER_COMPONENT * K:
             break
         result = attempt(K, learn_mean)
-        n_failures += 1
+        n_failures += 1 + significant(best - result, N_ERRORS)
         if significant(result - best - LEAST_GAIN, N_ERRORS):
             n_components, n_failures, best = K, 0, result
     # Without a common mean, components may still have means: coefficients of a given length are close to ±m.

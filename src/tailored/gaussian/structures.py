@@ -222,6 +222,7 @@ class StructureFitter:
     fitted: dict[Structure, Mixture] = field(default_factory=dict)  # results without Γ, filled on demand
     starts: dict[Structure, Mixture] = field(default_factory=dict)  # fits to some of the tasks
     has_intercept: bool = False  # whether the last column is constant
+    tol: float = 1e-9  # of EM for few tasks
 
     @classmethod
     def of(
@@ -237,8 +238,9 @@ class StructureFitter:
             return cls(tasks, seed, groups=groups, has_intercept=has_intercept)
         assert tasks.side is not None
         fit = fit_side(tasks, side, groups)
-        rest = tasks.shifted(tasks.side @ fit.Gamma.T)
-        return cls(rest, seed, fit, groups, has_intercept=has_intercept)
+        rest, plain = tasks.shifted(tasks.side @ fit.Gamma.T), Structure("mixed model", learn_mean=True)
+        starts = {} if isinstance(tasks, ResponseRows) else {replace(plain, varying=side.varying): fit.rest}
+        return cls(rest, seed, fit, groups, starts=starts, has_intercept=has_intercept)
 
     @property
     def side(self) -> Array | None:
@@ -302,13 +304,15 @@ class StructureFitter:
             if known is not None:
                 return continue_mixture(tasks, known, single, **options)
             return fit_mixture(tasks, single, structure.n_components, seed=self.seed, **options)
+        if structure.covariance == "diagonal":
+            known = self.fitted.get(replace(structure, covariance="full"), known)
         return fit_mixed_model(
             tasks,
             covariance=structure.covariance,
             origin=structure.origin,
             varying=structure.varying,
             max_iter=self.steps(few=100, many=40),
-            tol=1e-9 if self._few else 1e-6,
+            tol=self.tol if self._few else 1e-6,
             start=known,
             **options,
         )
