@@ -159,10 +159,22 @@ class Mixture(Record):
         single = Mixture(np.ones(1), centre[None], self.covariances, self.noise)
         return single, deviations, deviations[:, i] * deviations[:, j]
 
+    @cached_property
+    def inverse(self) -> tuple[Array, Array]:
+        """W⁺ of the first covariance, and the projection on the directions that it does not have."""
+        values, vectors = (part[0] for part in self.eigen)
+        n_absent = len(values) - self.components.ranks[0]
+        present, absent = vectors[:, n_absent:], vectors[:, :n_absent]
+        return (present / values[n_absent:]) @ present.T, absent @ absent.T
+
+    @cached_property
+    def _log_proportions(self) -> Array:
+        return np.log(self.proportions)
+
     def log_proportions(self, side: Array | None) -> Array:
         """Return log π, (K,) or (T, K)."""
         if self.gates is None:
-            return np.log(self.proportions)
+            return self._log_proportions
         assert side is not None
         return log_gates(self.gates, side)
 

@@ -221,13 +221,14 @@ class Moments(TaskStatistics):
         n_packed, summed = d * (d + 1) // 2, K if want.sums else 0
         first, second = np.empty((len(blocks), summed, d)), np.empty((len(blocks), summed, n_packed))
         quadratics = np.zeros((len(blocks), summed))
+        given = [np.ascontiguousarray(array) for array in (rest.gram, rest.cross, rest.square, rest.sizes)]
+        found = [shares, log_evidence, means, covariances]
 
         def run(i: int, part: slice) -> None:
+            cut = given + found if len(blocks) == 1 else [array[part] for array in given + found]
             # Flat arguments: Numba takes several microseconds longer to dispatch on tuples.
             _pass(
-                *(np.ascontiguousarray(array[part]) for array in (rest.gram, rest.cross, rest.square)),
-                *(rest.sizes[part], model.means, *model.components, model.noise),
-                *(array[part] for array in (shares, log_evidence, means, covariances)),
+                *(*cut[:4], model.means, *model.components, model.noise, *cut[4:]),
                 *(first[i], second[i], quadratics[i]),
                 *_workspace(model.components, min(T, CHUNK), K, d),
             )
@@ -249,14 +250,16 @@ class Moments(TaskStatistics):
         components are two matrix products; the posterior mean is linear in it.
         """
         single, deviations, squares = model.atoms
-        i, j, twice = lower_triangle(self.n_features)
+        d = self.n_features
+        i, j, twice = lower_triangle(d)
         effects = model.effects(self.side)
         rest = self if effects is None else self.shifted(effects)
         found = rest.posterior(single, Want(means=True, covariances=True))
         R = influence(rest, single, found.covariances)
-        systems = np.matmul(rest.gram, R) / model.noise
-        slopes = np.matmul(rest.cross[:, None, :], R)[:, 0] / model.noise - systems @ single.means[0]
-        curvatures = systems[:, i, j] * (-0.5 * twice)
+        scaled = R / model.noise
+        systems = np.matmul(rest.gram, scaled)
+        slopes = np.matmul(rest.cross[:, None, :], scaled)[:, 0] - systems @ single.means[0]
+        curvatures = systems.reshape(-1, d * d).take(i * d + j, axis=1) * (-0.5 * twice)
         joint = log_priors(model, self.side, len(self), among)
         joint += slopes @ deviations.T
         joint += curvatures @ squares.T
@@ -327,14 +330,11 @@ def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
     d = tasks.n_features
     if len(model.covariances) > 1:
         return np.asarray(np.eye(d) - np.matmul(covariances, tasks.gram) / model.noise)
-    values, vectors = (part[0] for part in model.eigen)
-    n_absent = d - model.components.ranks[0]
-    present, absent = vectors[:, n_absent:], vectors[:, :n_absent]
-    inside = covariances @ ((present / values[n_absent:]) @ present.T)
-    if not n_absent:
-        return np.asarray(inside)
-    outside = absent - np.matmul(covariances, tasks.gram @ absent) / model.noise
-    return np.asarray(inside + outside @ absent.T)
+    inverse, absent = model.inverse
+    if model.components.ranks[0] < d:
+        inverse = inverse - tasks.gram @ absent / model.noise
+        return np.asarray(np.matmul(covariances, inverse) + absent)
+    return np.asarray(covariances @ inverse)
 
 
 def _sums(

@@ -351,7 +351,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         sample_weight, frequency_weight, exposure : arrays (n,), optional
             See `TaskSet`; for `EmpiricalBayesLearner` only.
         """
-        values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
+        values: dict[str, Any] = {}
+        if not (sample_weight is frequency_weight is exposure is None):
+            values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         task = read_one_task(self, X, y, side_info, **values)
         self._check_row_values(task)
         return TaskRegressor.adapted(self.prior_, task, self._feature_names, self.encoding_)

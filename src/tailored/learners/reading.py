@@ -20,9 +20,11 @@ from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
 from ..tasks.encoding import Encoding, as_columns, class_positions, columns_to_encode
 from ..tasks.reading import LongTable, check_row_values, positions_of, prediction_frame
-from ..tasks.rows import LIMIT, Scaling
+from ..tasks.rows import LIMIT
 from ..tasks.task_set import TaskSet, no_tasks
 
+#: The type of float64 arrays, unless they come from a pickle; and the labels of a task without one.
+FLOAT, ONE_LABEL = np.dtype(np.float64), np.zeros(1, dtype=int)
 _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"
 
 
@@ -207,21 +209,24 @@ def _check_targets(tasks: TaskSet, loss: Loss) -> None:
         raise
 
 
-def _clean_task(X: Any, y: Any, side_info: Any, n_features: int, units: Scaling) -> TaskSet | None:
+def _clean_task(learner: Any, X: Any, y: Any, side_info: Any) -> TaskSet | None:
     """Return one task from valid float64 arrays; None for any other input, which is then read and checked.
 
     scikit-learn's validation costs more than adapting to the task.
     """
-    arrays = (X, y) if side_info is None else (X, y, side_info)
-    if not all(type(a) is np.ndarray and a.dtype == np.float64 and a.ndim and len(a) for a in arrays):
+    if hasattr(learner, "classes_"):
         return None
-    if y.ndim != 1 or X.shape != (len(y), n_features) or not units.holds(X, y):
+    for array in (X, y) if side_info is None else (X, y, side_info):
+        if type(array) is not np.ndarray or array.dtype is not FLOAT or not array.size:
+            return None
+    if y.ndim != 1 or X.shape != (len(y), learner.n_features_in_) or not learner.prior_.scaling.holds(X, y):
         return None
     if side_info is not None and (side_info.ndim != 1 or not np.vdot(side_info, side_info) <= LIMIT**2):
         return None
+    learner.loss_.check_targets(y)
     # A TaskSet makes its arrays read-only, and these belong to the user.
     side = None if side_info is None else side_info[None].copy()
-    return TaskSet.from_arrays(X.copy(), y.copy(), np.array([0, len(y)]), np.zeros(1, dtype=int), side)
+    return TaskSet.from_arrays(X.copy(), y.copy(), np.array([0, len(y)]), ONE_LABEL, side)
 
 
 def tasks_without_rows(
@@ -259,9 +264,11 @@ def read_one_task(learner: Any, X: Any, y: Any, side_info: Any, **row_values: An
     """Return a set of one task, which may have no rows."""
     if not hasattr(learner, "prior_"):  # scikit-learn's check alone costs as much as adapting
         check_is_fitted(learner, "prior_")
-    scaling, names = learner.prior_.scaling, getattr(learner, "feature_names_in_", None)
     if side_info is not None:
         refuse_side_info(learner)
+    if not row_values and (clean := _clean_task(learner, X, y, side_info)) is not None:
+        return clean
+    scaling, names = learner.prior_.scaling, getattr(learner, "feature_names_in_", None)
     if isinstance(X, TaskSet):
         task = read_tasks(learner, X, y, None, side_info, reset=False, **row_values)
         scaling.check(task.X, task.y, names)
@@ -274,18 +281,15 @@ def read_one_task(learner: Any, X: Any, y: Any, side_info: Any, **row_values: An
         return align_side_info(learner, task)
     row_values["exposure"] = column_of_exposure(learner.encoding_, X, row_values.get("exposure"))
     y = _as_signs(learner, X, y)[1]
-    has_values = any(value is not None for value in row_values.values())
-    clean = None if has_values else _clean_task(X, y, side_info, learner.n_features_in_, scaling)
-    if clean is None:
-        # Unlike scikit-learn's validation, this does not warn of arrays without names.
-        X, row_names = encoded_rows(learner, X)
-        task = TaskSet(X, y, None, side_info, **row_values)
-        task = task if row_names is None else task.replace(feature_names=row_names)
-        check_names(learner, task)
-        clean = align_side_info(learner, task)
-        scaling.check(clean.X, clean.y, names)
-    learner.loss_.check_targets(clean.y)
-    return clean
+    # Unlike scikit-learn's validation, this does not warn of arrays without names.
+    X, row_names = encoded_rows(learner, X)
+    task = TaskSet(X, y, None, side_info, **row_values)
+    task = task if row_names is None else task.replace(feature_names=row_names)
+    check_names(learner, task)
+    task = align_side_info(learner, task)
+    scaling.check(task.X, task.y, names)
+    learner.loss_.check_targets(task.y)
+    return task
 
 
 def read_tensors(

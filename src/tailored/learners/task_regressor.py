@@ -260,6 +260,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
     def _inputs(self, X: Any, exposure: Any) -> tuple[Any, Array | None]:
         """Return rows and exposures, checked; columns of tables are found by name."""
+        if not hasattr(self, "coef_"):  # scikit-learn's check takes as long as a prediction
+            check_is_fitted(self, "coef_")
         exposure = column_of_exposure(self._encoding, X, exposure)
         X = self._rows(X)
         return X, check_exposure(self._prior, exposure, X.shape[0])
@@ -294,7 +296,6 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         the calibrated multiple of each row's standard deviation that makes the prediction a quantile.  Models of counts
         predict their mean, which is ``exposure`` (n,) times the rate; see `MetaLearner.predict`.
         """
-        check_is_fitted(self, "coef_")
         return self._predicted(*self._inputs(X, exposure), None).prediction
 
     def predict_interval(self, X: Any, coverage: float = 0.9, exposure: Any = None) -> Array:
@@ -318,10 +319,10 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             1 / (1 - coverage) are needed) the ends are Gaussian with `predict_std`, or those of the most extreme task
             where these are farther out, and a warning says so.
         """
-        check_is_fitted(self, "coef_")
         check_fraction("coverage", coverage)
+        inputs = self._inputs(X, exposure)
         check_calibration(self._prior, "predict_interval")
-        found = self._predicted(*self._inputs(X, exposure), coverage)
+        found = self._predicted(*inputs, coverage)
         return np.stack([found.lower, found.upper], axis=1)
 
     def predict_std(self, X: Any, exposure: Any = None) -> Array:
@@ -329,10 +330,10 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
 
         It combines the task's noise and the uncertainty of its weights, calibrated on the errors of held-out tasks.
         """
-        check_is_fitted(self, "coef_")
+        inputs = self._inputs(X, exposure)
         check_calibration(self._prior, "predict_std")
         # Any coverage: the standard deviation does not depend on it, and quantiles near the median are always known.
-        return self._predicted(*self._inputs(X, exposure), 0.01).std
+        return self._predicted(*inputs, 0.01).std
 
     def _predicted(self, X: Any, exposure: Array | None, coverage: float | None) -> Predicted:
         self._prior.warn_far_rows(X, getattr(self, "feature_names_in_", None))

@@ -32,6 +32,8 @@ from .shared_regressor import SharedRegressor
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
+#: The fold of tasks that no shared regressor was fitted to.
+NO_FOLD = np.array([-1], dtype=np.intp)
 #: Blocks of tasks that one thread takes at a time.
 BLOCKS_PER_JOB = 2
 
@@ -274,22 +276,23 @@ class Prior(Record, ABC):
         self, tasks: TaskSet, covariances: bool = True, folds: Index | None = None, n_jobs: int | None = None
     ) -> Posterior:
         """Adapt to tasks in one block (`adapt_tasks`: to any number); ``folds`` of training tasks are as in `Posterior`."""
-        inputs, at = np.zeros((len(tasks), 0)), np.full(len(tasks), -1, dtype=np.intp)
+        T = len(tasks)
+        inputs, at = np.zeros((T, 0)), NO_FOLD if T == 1 else np.repeat(NO_FOLD, T)
         if self.regressor is not None:
             inputs, at = self.regressor.encode(tasks), at if folds is None else folds
         residual = self.residual_tasks(tasks, at)
         weights, covariance = self._solve(residual, covariances, n_jobs)
         weights = self.scaling.raw_weights(weights)
-        squares = np.zeros(len(tasks) if covariances else 0)
+        squares = np.zeros(T if covariances else 0)
         if covariances and self.response is None:
-            task = np.repeat(np.arange(len(tasks)), tasks.sizes)
+            task = np.repeat(np.arange(T), tasks.sizes)
             errors = residual.y - products(residual.X, weights, task, self.scaling.fit_intercept)
             if residual.sample_weight is not None:
                 errors *= np.sqrt(residual.sample_weight)
             squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
         elif covariances and self.largest_rate is not None:
             rates = tasks.y if tasks.exposure is None else tasks.y / tasks.exposure
-            np.maximum.at(squares, np.repeat(np.arange(len(tasks)), tasks.sizes), rates)
+            np.maximum.at(squares, np.repeat(np.arange(T), tasks.sizes), rates)
         return Posterior(weights, tasks.sizes, squares, covariance, inputs, at)
 
     def support(self, task: TaskSet) -> Support:

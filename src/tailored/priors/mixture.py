@@ -18,7 +18,7 @@ from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import Moments, influence
 from ..gaussian.rows import Tasks, statistics_of
 from ..tasks.task_set import TaskSet
-from .base import Array, Posterior, Prior, ReducedRows, Support
+from .base import NO_FOLD, Array, Posterior, Prior, ReducedRows, Support
 
 #: More support rows than this, in numbers of columns, are replaced by a triangle with the same second moments.
 MOST_ROWS = 8
@@ -181,13 +181,12 @@ class MixturePrior(Prior):
 
     def adapt(self, support: Support, *, covariances: bool) -> Posterior:
         if isinstance(support, TaskSet):
-            return super().adapt(support, covariances=covariances)
+            return self.posterior(support, covariances)
         _, weights, covariance = self._solve_statistics(self.statistics(support), covariances)
         errors = support.y - support.X @ weights[0]
         squares = np.array([errors @ errors]) if covariances else np.zeros(0)
         raw = self.scaling.raw_weights(weights)
-        sizes, folds = np.array([support.n_rows]), np.full(1, -1, dtype=np.intp)
-        return Posterior(raw, sizes, squares, covariance, support.shared_inputs, folds)
+        return Posterior(raw, np.array([support.n_rows]), squares, covariance, support.shared_inputs, NO_FOLD)
 
     def certificate(self, support: Support) -> tuple[float, int]:
         if self.response is not None:

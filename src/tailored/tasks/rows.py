@@ -319,7 +319,7 @@ class Scaling(Record):
     def holds(self, X: Any, y: Array | None = None) -> bool:
         """Return whether rows are surely finite and within the limits, in one pass over them."""
         columns, target = self._squared_limits
-        flat = X.data if sparse.issparse(X) else X
+        flat = X if isinstance(X, np.ndarray) else X.data
         return bool(np.vdot(flat, flat) <= columns and (y is None or np.vdot(y, y) <= target))
 
     def check(self, X: Any, y: Array | None = None, names: Any = None) -> None:
@@ -382,7 +382,7 @@ class Scaling(Record):
             return weights
         out = weights * self.weights
         if self.fit_intercept:
-            out[..., -1] += self.target_shift - out[..., :-1] @ self.shift[:-1]
+            out[..., -1] += self.target_shift - out @ self.shift  # the last shift is zero
         return out
 
     def raw_differences(self, weights: Array) -> Array:

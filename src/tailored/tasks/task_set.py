@@ -292,11 +292,13 @@ class TaskSet(Fitted):
         self._store(X, y, offsets, grouping.labels, side.values, side.names, names, encoding, *values)
 
     def _store(self, *values: Any) -> None:
-        for name, value in zip(FIELDS, values, strict=True):
-            setattr(self, name, value)
+        vars(self).update(zip(FIELDS, values, strict=True))
+        for value in values:
+            if value is None:
+                continue
             if isinstance(value, np.ndarray):
-                value.flags.writeable = False
-            elif value is not None and sp.issparse(value):
+                value.setflags(write=False)
+            elif sp.issparse(value):
                 for array in (value.data, value.indices, value.indptr):
                     array.flags.writeable = False
 
