@@ -249,19 +249,19 @@ def _with_mean(tasks: RotatedTasks, model: LowRank) -> LowRank:
     left -= roots @ roots.T
     images = np.matmul(inverses, np.matmul(tasks.y[:, None, :], B).transpose(0, 2, 1))
     right = np.einsum("tmd,tm->d", weighted, tasks.y) - np.matmul(C, images)[:, :, 0].sum(axis=0)
-    shrunk, variance = d - tasks.has_intercept, model.mean_variance
-    mean = np.zeros(d)
+    n, variance = d - tasks.has_intercept, model.mean_variance
+    # Without the level: the rest is diagonal in the eigenvectors, for any γ.
+    lever = np.linalg.solve(left[n:, n:], left[n:])
+    e, vectors = np.linalg.eigh(left[:n, :n] - left[:n, n:] @ lever[:, :n])
+    scores = vectors.T @ (right[:n] - right[n:] @ lever[:, :n])
     for _ in range(30):
-        precision = np.zeros(d)
-        precision[:shrunk] = 1.0 / variance
-        covariance = np.linalg.inv(left + np.diag(precision))
-        mean = covariance @ right
-        n_used = shrunk - np.trace(covariance[:shrunk, :shrunk]) / variance
-        updated = float(np.clip(mean[:shrunk] @ mean[:shrunk] / max(n_used, 1e-9), 1e-8, 1e6))
+        mean, n_used = scores / (e + 1.0 / variance), float((e / (e + 1.0 / variance)).sum())
+        updated = float(np.clip(mean @ mean / max(n_used, 1e-9), 1e-8, 1e6))
         done, variance = abs(np.log(updated / variance)) < 0.01, updated
         if done:
             break
-    return replace(model, mean=mean, mean_variance=variance)
+    level = np.linalg.solve(left[n:, n:], right[n:]) - lever[:, :n] @ (vectors @ mean)
+    return replace(model, mean=np.append(vectors @ mean, level), mean_variance=variance)
 
 
 def fit_without_factors(tasks: RotatedTasks) -> LowRank:

@@ -105,9 +105,9 @@ class TaskRows(TaskStatistics):
         solved = {}
         for s, stack in enumerate(self.stacks):
             shared: dict[int, tuple[Array, Array, Array]] = {}
-            for k, c in enumerate(model.components.of):
+            for k in range(K):
                 mean = model.means[k] if effects is None else model.means[k] + effects[stack.tasks]
-                found = _solve(self, stack, model, mean, shared, int(c))
+                found = _solve(self, stack, model, mean, shared, 0 if model.has_atoms else k)
                 joint[stack.tasks, k] += found.log_evidence
                 if want.means:
                     means[stack.tasks, k] = mean + np.matmul(found.a[:, None, :], found.XW)[:, 0]
@@ -185,7 +185,9 @@ def _solve(
     """Return a stack under a component with prior means (d,) or (m, d); those with covariance c share the inverse."""
     X, n = stack.X, stack.X.shape[1]
     if c not in shared:
-        XW = np.matmul(X, model.covariances[c])
+        W, variances = model.covariances[c], model.covariances[c].diagonal()
+        is_diagonal = np.count_nonzero(W) == np.count_nonzero(variances)
+        XW = X * variances if is_diagonal else np.matmul(X, W)
         kernel = np.matmul(XW, X.transpose(0, 2, 1))
         shared[c] = XW, *invert_all(kernel + model.noise * np.eye(n), model.noise)
     XW, inverses, log_determinants = shared[c]
