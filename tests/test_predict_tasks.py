@@ -267,7 +267,11 @@ def test_support_of_other_tasks_altogether_is_refused():
     tasks = make_clusters(12, n_clusters=1, n_rows=8, n_features=2, rank=1, random_state=0)
     learner = IndependentLearner().fit(tasks)
     support, query = tasks.support_query(3, random_state=0)
-    labels = np.array([f"{label}" for label in support.labels])
-    others = TaskSet.from_arrays(support.X, support.y, support.offsets, labels)
-    with pytest.raises(ValueError, match="support: none of its tasks is in query"):
-        learner.predict_tasks(query, others)
+    for label, message in (
+        ("{}", "'0' are different tasks"),
+        ("s{}", "support: none of its tasks is in query"),
+    ):
+        labels = np.array([label.format(known) for known in support.labels])
+        others = TaskSet.from_arrays(support.X, support.y, support.offsets, labels)
+        with pytest.raises(ValueError, match=message):
+            learner.predict_tasks(query, others)

@@ -189,7 +189,12 @@ def evaluate(
     progress : bool, default=False
         Show a progress bar.
     """
-    n_folds = check_int("n_folds", n_folds, minimum=2)
+    if not isinstance(tasks, TaskSet):
+        raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
+    n_folds, random_state = (
+        check_int("n_folds", n_folds, minimum=2),
+        check_int("random_state", random_state, 0),
+    )
     check_choice("order", order, ORDERS)
     check_fraction("coverage", coverage)
     classes: tuple[Any, ...] = () if tasks.encoding is None else tasks.encoding.classes

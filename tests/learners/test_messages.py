@@ -6,8 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tailored import ConditionalLearner, IndependentLearner, TaskSet, UnconditionalLearner, load
+from tailored import (
+    ConditionalLearner,
+    EmpiricalBayesLearner,
+    IndependentLearner,
+    TaskSet,
+    UnconditionalLearner,
+    load,
+)
 from tailored.datasets import make_clusters
+from tailored.evaluation import evaluate
 from tailored.feature_maps import MeanEmbedding
 from tailored.solvers import ProjectedSGD
 
@@ -173,3 +181,27 @@ def test_losses_of_margins_take_two_labels(labels, tmp_path):
         ValueError, match=r"y: the hinge loss needs two classes, got 3\. EmpiricalBayesClassifier"
     ):
         ConditionalLearner(loss="hinge").fit(X, np.array(["a", "b", "c", "a"] * 20), groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda X, y, g: IndependentLearner().fit(X, y[1:], groups=g), r"^X, y: .*\[40, 39\]"),
+        (lambda X, y, g: IndependentLearner().fit([[1, 2], [3]], [1, 2], groups=[0, 1]), "^X, y: .*inhomogeneous"),
+        (lambda X, y, g: TaskSet([[1, 2], [3]], [1, 2], [0, 1]), "^X: .*inhomogeneous"),
+        (lambda X, y, g: TaskSet(X, [[1], [2, 3]], g), "^y: .*inhomogeneous"),
+        (lambda X, y, g: TaskSet(X[None], y, g), "^X: Found array with dim 3"),
+        (lambda X, y, g: IndependentLearner().fit(X, y, groups=g).adapt([[1, 2], [3]], [1, 2]), "X.*inhomogeneous"),
+        (lambda X, y, g: EmpiricalBayesLearner(random_state="a").fit(X, y, groups=g), "^random_state: 'a'"),
+        (lambda X, y, g: TaskSet(X, y, g).support_query(2, random_state=-1), "^random_state: Seed must be"),
+        (lambda X, y, g: IndependentLearner().fit(X, y, groups=g).effects(TaskSet(X, y, g), coverage=1 - 1e-16), "^coverage"),
+        (lambda X, y, g: evaluate(X), "^tasks: expected a TaskSet"),
+        (lambda X, y, g: evaluate(TaskSet(X, y, g), random_state="a"), "^random_state must be an integer"),
+        (lambda X, y, g: TaskSet.from_tasks(5), "^tasks: expected a list"),
+        (lambda X, y, g: IndependentLearner().fit(X, y, groups=g).save(None), "^path: None cannot be written"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_argument(call, message):
+    rng = np.random.default_rng(0)
+    with pytest.raises((ValueError, TypeError), match=message):
+        call(rng.normal(size=(40, 2)), rng.normal(size=40), np.repeat(np.arange(4), 10))

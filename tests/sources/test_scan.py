@@ -1,9 +1,13 @@
 """Long tables read batch by batch: the same tasks from every kind of table, and errors that name the place."""
 
+import datetime
+import re
+from decimal import Decimal
+
 import numpy as np
 import pytest
 
-from tailored import TaskSet, scan
+from tailored import EmpiricalBayesLearner, TaskSet, scan
 from tailored.sources import tables
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -169,3 +173,11 @@ def test_a_missing_value_is_found(frame, tmp_path):
     place = rf"part-2\.parquet, batch starting at row 0: .*NaN: task {bad['user'][733]}, row 66, column 'x1'"
     with pytest.raises(ValueError, match=place):
         list(scan(folder, **COLUMNS).batches())
+
+
+@pytest.mark.parametrize("label", [datetime.date(2026, 1, 31), Decimal("1.5"), b"raw"])
+def test_labels_that_cannot_be_stored_are_named(frame, label):
+    rows = frame[["x1", "y"]].assign(user=pd.Series([label, 7] * (len(frame) // 2), dtype=object))
+    message = "labels and side information of a scan must be numbers or strings; got "
+    with pytest.raises(TypeError, match=message + re.escape(repr(label))):
+        EmpiricalBayesLearner().fit(scan(rows, task="user", target="y"))

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -398,3 +399,38 @@ def test_ordered_numbers_are_these_numbers():
     order = np.argsort(pd.factorize(frame["school"])[0], kind="stable")
     np.testing.assert_array_equal(tasks.X[:, 4], np.resize([1.0, 2.0, 5.0], 40)[order])
     assert tasks.encoding.features[3].text() == "1 to 5"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"score": ["1,5", "2", "-,5", "12,25"]},
+            "The target column 'score' holds numbers with a decimal comma",
+        ),
+        (
+            {"hours": ["1,5", "2", "+3,5", "1,5"]},
+            "Feature column 'hours' holds numbers with a decimal comma ('1,5')",
+        ),
+        (
+            {"size": ["1,5", "1,5", "2,5", "2,5"]},
+            "side_info: column 'size' holds numbers with a decimal comma",
+        ),
+        ({"hours": ["2026-01-01T10:00", "2026-01-01T10:00Z"] * 2}, "times with and without a zone"),
+    ],
+)
+def test_columns_that_would_be_misread(change, message):
+    frame = pd.DataFrame({"g": list("aabb"), "hours": [1.0, 2, 3, 4], "size": 1.0, "score": [1.0, 2, 3, 4]})
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TaskSet.from_frame(frame.assign(**change), task="g", target="score", side_columns=["size"])
+
+
+def test_a_column_of_booleans_stays_one():
+    frame = pd.DataFrame({"g": list("aabb"), "late": [True, False, True, True], "y": np.arange(4.0)})
+    encoding = TaskSet.from_frame(frame, task="g", target="y").encoding
+    read = {"task": "g", "target": "y", "encoding": encoding}
+    assert TaskSet.from_frame(frame.assign(late=[1, 0, 1, 0]), **read).X.ravel().tolist() == [1, 0, 1, 0]
+    with pytest.raises(
+        ValueError, match="Feature column 'late' held booleans in the training table and has 2 now"
+    ):
+        TaskSet.from_frame(frame.assign(late=[1, 0, 2, 0]), **read)

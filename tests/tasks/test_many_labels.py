@@ -1,12 +1,14 @@
 """Labels of many tasks are read and matched without a look at each: the same tasks as one by one."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
-from tailored import TaskSet
+from tailored import IndependentLearner, TaskSet
 from tailored._utils.frames import factorize
 from tailored.tasks.reading import group_rows
 
@@ -65,7 +67,7 @@ LABELS = {
     "other sizes of numbers": (np.array([5, 3], dtype=np.int32), np.array([3, 4, 5])),
     "negative and without a sign": (np.array([5, 3], dtype=np.uint64), np.array([-1, 3])),
     "words": (["b", "longer", "z"], ["a", "b", "longe", "longer"]),
-    "numbers and words": ([1, "1", 2], ["1", 2, 3]),
+    "numbers and words": ([1, "a", 2], ["a", 2, 3]),
     "whole and broken numbers": ([1.0, 2.5], [1, 2]),
     "pairs": ([("a", 1), ("b", 2)], [("b", 2), ("c", 3)]),
     "true is one": ([True, False], [1, 5]),
@@ -86,6 +88,22 @@ def test_tasks_are_matched_as_labels_are_equal(name):
 
 
 def test_nothing_in_common_is_said():
-    for asked, known in (([1, 2], [3, 4]), (["a"], ["b"]), ([7], ["7"])):
+    for asked, known in (([1, 2], [3, 4]), (["a"], ["b"]), ([7], ["8"])):
         with pytest.raises(ValueError, match="support: none of its tasks is in query"):
             some_tasks(known, 1).support_of(some_tasks(asked, 0))
+
+
+@pytest.mark.parametrize("pair", [(7, "7"), ("7", 7), (7.0, "7"), (True, "True")])
+def test_numbers_and_the_strings_that_spell_them_do_not_mix(pair):
+    """They would be two tasks, or a known task would be predicted as a new one."""
+    X, y = np.zeros((6, 1)), np.arange(6.0)
+    message = re.escape(f"labels: {pair[1]!r} and {pair[0]!r} are different tasks")
+    with pytest.raises(ValueError, match=message):
+        some_tasks(pair[:1], 1).support_of(some_tasks(pair[1:], 0))
+    with pytest.raises(ValueError, match="are different tasks"):
+        TaskSet(X, y, [*pair, "a"] * 2)
+    learner = IndependentLearner().fit(TaskSet(X, y, [pair[0], pair[0], 12.5] * 2))
+    assert learner.predict(X[:1], groups=["new"]).shape == (1,)
+    for predict in (learner.predict, lambda X, groups: learner.predict_tasks(TaskSet(X, [0.0], groups))):
+        with pytest.raises(ValueError, match=message):
+            predict(X[:1], groups=[pair[1]])

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
-from tailored.tasks.rows import Rows, joined, mean_error, predictions, segment_sums, task_means
+from tailored.tasks.rows import Rows, Scaling, joined, mean_error, predictions, segment_sums, task_means
 from tailored.tasks.task_set import TaskSet
 
 
@@ -76,3 +76,17 @@ def test_rows_of_a_task_set_with_the_constant_column(tasks):
     assert_array_equal(sparse.X.toarray(), [[1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 0, 1]])
     assert [columns.tolist() for columns in sparse.columns()] == [[0, 1, 3], [3]]
     assert_array_equal(sparse.tasks(0, 1).compressed(np.array([1, 3])).X, [[0, 1], [1, 1]])
+
+
+def test_standard_deviations_beside_a_column_without_information():
+    """A constant column has no variance; it leaves those of the other columns as they are, but for the intercept."""
+    covariance = np.array([[2.0, 0.5, 0.1], [0.5, 3.0, 0.2], [0.1, 0.2, 1.0]])
+    plain = Scaling(np.array([2.0, 4.0, 1.0]), 3.0, np.array([5.0, 0.0, 0.0]), 1.0, True)
+    expected = 3.0 * np.sqrt([2.0 / 4, 3.0 / 16, np.array([-2.5, 0.0, 1.0]) @ covariance @ [-2.5, 0.0, 1.0]])
+    np.testing.assert_allclose(plain.raw_deviations(covariance), expected)
+    more = np.full((4, 4), np.nan)
+    more[np.ix_([0, 2, 3], [0, 2, 3])] = covariance
+    for shift, intercept in ((7.0, np.nan), (0.0, expected[2])):
+        scaling = Scaling(np.array([2.0, 7.0, 4.0, 1.0]), 3.0, np.array([5.0, shift, 0.0, 0.0]), 1.0, True)
+        found = scaling.raw_deviations(more)
+        np.testing.assert_allclose(found, [expected[0], np.nan, expected[1], intercept])

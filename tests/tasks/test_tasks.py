@@ -56,7 +56,7 @@ def test_relabelling_changes_only_labels(rng):
     [
         (np.array([3, 1, 3, 1]), [3, 1]),
         (["b", "a", "b", "a"], ["b", "a"]),
-        ([1, "1", 1, "1"], [1, "1"]),
+        ([1, "a", 1, "a"], [1, "a"]),
         ([(0, "x"), (1, "y"), (0, "x"), (1, "y")], [(0, "x"), (1, "y")]),
         (np.array([True, False, True, False]), [True, False]),
         (pd.Series(["b", "a", "b", "a"], dtype="category"), ["b", "a"]),

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import math
 import numbers
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -61,7 +62,7 @@ def check_nonnegative(name: str, value: Any) -> float:
 
 def check_fraction(name: str, value: Any) -> float:
     """Return `value` as a float strictly between 0 and 1."""
-    return check_real(name, value, 0.0, 1.0, strict=True)
+    return check_real(name, value, 0.0, 1.0 - 1e-15, strict=True)  # (1 + value) / 2 must be below 1, too
 
 
 def is_integer(value: Any) -> bool:
@@ -82,7 +83,10 @@ def check_rng(random_state: Any) -> np.random.RandomState | np.random.Generator:
     """Return a random generator as scikit-learn does; a NumPy Generator is returned unchanged."""
     if isinstance(random_state, np.random.Generator):
         return random_state
-    return check_random_state(random_state)
+    try:
+        return check_random_state(random_state)
+    except ValueError as error:
+        raise ValueError(f"random_state: {error}") from None
 
 
 def check_clip(clip: Any, targets: np.ndarray) -> tuple[float, float] | None:
@@ -173,12 +177,16 @@ def check_divisor(name: str, values: Any) -> None:
 
 @contextmanager
 def numbers_of(name: str) -> Iterator[None]:
-    """Report integers beyond the range of floats by the argument's name, and ignore overflow in checks for NaN."""
+    """Name the argument in errors of scikit-learn and NumPy, and ignore overflow in checks for NaN."""
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
     except OverflowError as error:
         raise ValueError(f"{name} has an integer too large for dtype('float64'); rescale it") from error
+    except ValueError as error:
+        if re.search(r"\b[Xy]\b", str(error)):
+            raise
+        raise ValueError(f"{name}: {error}") from error
 
 
 def refuse_masked(name: str, values: Any) -> None:
@@ -239,7 +247,8 @@ def check_target(y: Any, n_rows: int) -> np.ndarray:
         raise ValueError("y should be a 1d array of numbers, but the target y is None. Pass a value per row.")
     if type(y) is not np.ndarray or y.dtype != np.float64 or y.ndim != 1:
         refuse_masked("y", y)
-        y = np.asarray(y)
+        with numbers_of("y"):
+            y = np.asarray(y)
         if y.dtype.kind == "c":
             raise ValueError(f"Complex data not supported: y has dtype {y.dtype}.")
         texts = y.dtype.kind == "O" and any(isinstance(v, str | bytes) for v in y.ravel())

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.records import MAY_BE_NAN, Fitted, restored_on_failure
@@ -310,8 +309,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return np.where(high > low, rounded, (low, high))
 
     def _seed(self) -> int:
-        # RandomState.randint exists in every form that scikit-learn accepts for random_state.
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        rng: Any = check_rng(self.random_state)
+        return int(getattr(rng, "integers", getattr(rng, "randint", None))(np.iinfo(np.int32).max))
 
     def _is_new_stream(self) -> bool:
         """Return whether `partial_fit` starts a stream; raise ValueError if it cannot continue one."""

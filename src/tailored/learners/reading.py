@@ -32,7 +32,7 @@ def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) 
     """Return dense or CSR rows of floats, and targets if there are any, as scikit-learn validates them."""
     refuse_masked("X", X)
     refuse_masked("y", y)
-    with numbers_of("X"):
+    with numbers_of("X" if isinstance(y, str) else "X, y"):
         options |= {"accept_sparse": "csr", "dtype": np.float64}
         if isinstance(y, str):
             options |= {"ensure_min_samples": 0, "ensure_min_features": 0}
@@ -137,7 +137,7 @@ def encoded_rows(learner: Any, X: Any) -> tuple[Any, NDArray[Any] | None]:
 
 def _has_no_rows(X: Any, n_features: int, y: Any) -> bool:
     """Return whether a task has no rows, as a filtered table may have."""
-    shape: tuple[int, ...] = np.shape(X) if isinstance(X, list | tuple) else getattr(X, "shape", (1,))
+    shape: tuple[int, ...] = (len(X),) if isinstance(X, list | tuple) else getattr(X, "shape", (1,))
     if not shape or shape[0] != 0:
         return False
     if y is not None and np.size(y):

@@ -42,10 +42,15 @@ def _write_json(path: Path, value: Any) -> None:
     write_atomically(path, json.dumps(value).encode())
 
 
+def _refuse(value: Any) -> None:
+    known = "labels and side information of a scan must be numbers or strings"
+    raise TypeError(f"data: {known}; got {value!r} ({type(value).__name__}). Convert that column.")
+
+
 def _write_array(file: IO[bytes], array: np.ndarray) -> None:
     """Append an array; one of objects (numbers, strings, None) is stored as JSON."""
     if array.dtype == object:
-        array = np.frombuffer(json.dumps(array.tolist()).encode(), dtype=np.uint8)
+        array = np.frombuffer(json.dumps(array.tolist(), default=_refuse).encode(), dtype=np.uint8)
         np.lib.format.write_array(file, np.array(["json"]))
     np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
 

@@ -48,6 +48,7 @@ Declared = Mapping[str, tuple[str, tuple[str, ...]]]
 _DAY = 86_400.0 * 1e6  # in microseconds
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII)
 _NUMBER = int | float | np.number
+_DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+", re.ASCII)
 
 
 class SideInfo(NamedTuple):
@@ -113,6 +114,7 @@ class ColumnEncoding(Record):
         days = _days(column) if kind == "date" else None
         if kind == "categorical":
             codes, distinct = _coded(column)
+            refuse_decimal_commas(distinct, title)
             days = _days_of_strings(codes, distinct)
             categories = categories or tuple(sorted(distinct))
             if days is None:
@@ -131,7 +133,13 @@ class ColumnEncoding(Record):
     def read(self, column: Column, title: str, advice: str = "") -> tuple[np.ndarray, list[str]]:
         """Return the encoded values (n, k) of a column, NaN where it is missing, and its unknown categories."""
         if self.kind in ("number", "boolean"):
-            return numeric_column(column, title, advice)[:, None], []
+            values = numeric_column(column, title, advice)[:, None]
+            if (
+                self.kind == "boolean"
+                and (other := values[(values != 0) & (values != 1) & ~np.isnan(values)]).size
+            ):
+                raise ValueError(f"{title} held booleans in the training table and has {other[0]:g} now.")
+            return values, []
         if self.kind == "date":
             kind, _ = declared_kind(column)
             days = _days(column) if kind == "date" else None
@@ -167,8 +175,8 @@ class ColumnEncoding(Record):
                 now = f"has {value!r} now. Use a date, or a string such as 2026-01-31."
                 raise ValueError(f"side_info: column {self.name!r} held dates in training and {now}")
             return day - self.origin, True
-        if _text(value) in self.categories:
-            return self.scores[self.categories.index(_text(value))], True
+        if category_text(value) in self.categories:
+            return self.scores[self.categories.index(category_text(value))], True
         return (self.means or (np.nan,))[0], False
 
     def merged(self, n: int, other: ColumnEncoding, m: int) -> ColumnEncoding:
@@ -277,7 +285,9 @@ class Encoding(Record):
         if is_new:
             if not all(isinstance(value, str) for value in values) and column.dtype != nw.Boolean:
                 return self, numeric_column(column, title)
-            self = replace(self, classes=tuple(sorted(set(values))))
+            classes = tuple(sorted(set(values)))
+            refuse_decimal_commas(classes, title)
+            self = replace(self, classes=classes)
         return self, class_positions(self.classes, values, title)
 
     def encode_rows(self, X: Any) -> Any:
@@ -430,14 +440,14 @@ def declared_kind(column: Column) -> tuple[str, tuple[str, ...]]:
     dtype = column.dtype
     if dtype in (nw.Categorical, nw.Enum):
         native = column.to_native()
-        categories = tuple(_text(value) for value in column.cat.get_categories().to_list())
+        categories = tuple(category_text(value) for value in column.cat.get_categories().to_list())
         # pandas stores `ordered` in the dtype, pyarrow in the type. A polars Enum is ordered by definition.
         native_type = getattr(native, "dtype", getattr(native, "type", None))
         if dtype == nw.Enum or getattr(native_type, "ordered", False):
             return "ordered", categories
         if not (hasattr(native_type, "ordered") and hasattr(native_type, "categories")):
             return "categorical", ()  # the categories are in order of appearance
-        used = set(map(_text, column.drop_nulls().unique().to_list()))
+        used = set(map(category_text, column.drop_nulls().unique().to_list()))
         return "categorical", tuple(category for category in categories if category in used)
     if dtype == nw.Object:
         present = [value for value in column.to_list() if not is_missing(value)]
@@ -463,7 +473,17 @@ def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]
     days = [day for value in present if (day := _day_of(value)) is not None]
     if len(days) == len(present):
         return ColumnEncoding(name, "date", origin=float(np.floor(min(days))))
-    return ColumnEncoding(name, "categorical", tuple(sorted({str(value) for value in present})))
+    categories = tuple(sorted({str(value) for value in present}))
+    refuse_decimal_commas(categories, f"side_info: column {name!r}")
+    return ColumnEncoding(name, "categorical", categories)
+
+
+def refuse_decimal_commas(values: Sequence[Any], title: str) -> None:
+    """Raise ValueError if strings are numbers with a decimal comma, which would become categories."""
+    commas = [value for value in values if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value)]
+    if commas and all(value in commas or str(value).isdecimal() for value in values):
+        advice = "Read the table with decimal=',' (pandas), or with --decimal , (shell)."
+        raise ValueError(f"{title} holds numbers with a decimal comma ({commas[0]!r}). {advice}")
 
 
 # --- dates
@@ -499,6 +519,10 @@ def _days_of_strings(codes: np.ndarray, distinct: list[str]) -> np.ndarray | Non
     days = [_day_of(text) for text in distinct]
     if not days or any(day is None for day in days):
         return None
+    if len({_ISO.fullmatch(text.strip())[4] is None for text in distinct}) > 1:  # type: ignore[index]
+        raise ValueError(
+            f"dates: {name_some(distinct, 3)} are times with and without a zone. Write all with one."
+        )
     return np.array([*days, np.nan], dtype=float)[codes]
 
 
@@ -513,11 +537,11 @@ def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
     if strings is not None:
         return strings
     codes: dict[str, int] = {}
-    rows = (-1 if is_missing(v) else codes.setdefault(_text(v), len(codes)) for v in column.to_list())
+    rows = (-1 if is_missing(v) else codes.setdefault(category_text(v), len(codes)) for v in column.to_list())
     return np.fromiter(rows, dtype=np.int64, count=len(column)), list(codes)
 
 
-def _text(value: Any) -> str:
+def category_text(value: Any) -> str:
     """Return a category as a string; 2 and 2.0 are the same category."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)

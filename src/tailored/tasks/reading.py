@@ -36,7 +36,16 @@ from .._utils.validation import (
     refuse_masked,
 )
 from ..exceptions import SecondGroupingWarning
-from .encoding import MANY_CATEGORIES, Declared, Encoding, SideInfo, TaskColumns, as_columns, declared_types
+from .encoding import (
+    MANY_CATEGORIES,
+    Declared,
+    Encoding,
+    SideInfo,
+    TaskColumns,
+    as_columns,
+    category_text,
+    declared_types,
+)
 
 Keys = NDArray[np.uint64]
 
@@ -114,6 +123,7 @@ def group_labels(labels: np.ndarray) -> Grouping:
             codes = np.fromiter(numbers, np.int64, len(labels))
         except TypeError as error:
             raise TypeError(f"groups must hold hashable labels, such as strings: {error}.") from None
+        refuse_other_spelling(list(known), list(known))
         grouping = Grouping(codes, label_array(list(known)), _first_rows(codes, len(known)))
     if grouping.labels.dtype.kind not in "biuU":
         for label, row in zip(native(grouping.labels), grouping.first, strict=True):
@@ -156,7 +166,7 @@ def first_difference(values: np.ndarray, codes: np.ndarray, first: np.ndarray) -
 def positions_of(labels: np.ndarray, known: np.ndarray) -> NDArray[np.int64]:
     """Return the position of each label among the known ones, −1 where it is not among them.
 
-    Labels are equal as in Python: 7 and 7.0 are, 7 and "7" are not.
+    Labels are equal as in Python: 7 and 7.0 are. If 7 is among the known labels, "7" is an error.
     """
     if labels.dtype == known.dtype != object and np.array_equal(labels, known):
         return np.arange(len(labels))
@@ -165,7 +175,21 @@ def positions_of(labels: np.ndarray, known: np.ndarray) -> NDArray[np.int64]:
         nearest = order[np.minimum(np.searchsorted(known, labels, sorter=order), len(known) - 1)]
         return np.where(known[nearest] == labels, nearest, -1)
     position = {label: t for t, label in enumerate(native(known))}
-    return np.array([position.get(label, -1) for label in native(labels)], dtype=np.int64)
+    positions = np.array([position.get(label, -1) for label in native(labels)], dtype=np.int64)
+    refuse_other_spelling(native(labels[positions < 0]), list(position))
+    return positions
+
+
+def refuse_other_spelling(labels: list[Any], known: list[Any]) -> None:
+    """Raise ValueError if a label is a string and a known label is the number it spells, or vice versa."""
+    if not labels or len({isinstance(label, str) for label in (*labels, *known)}) < 2:
+        return
+    spelled = {category_text(label): label for label in known}
+    for label in labels:
+        other = spelled.get(category_text(label), label)
+        if isinstance(other, str) != isinstance(label, str):
+            advice = "Write the labels as numbers everywhere, or as strings everywhere."
+            raise ValueError(f"labels: {label!r} and {other!r} are different tasks. {advice}")
 
 
 def mix(numbers: Any) -> Keys:

@@ -394,9 +394,14 @@ class Scaling(Record):
         return theta if self.is_raw else self._back @ theta @ self._back.T
 
     def raw_deviations(self, covariance: Array) -> Array:
-        """Return standard deviations (.., d) of weights of the user's columns, from a covariance."""
-        variances = np.diagonal(self.raw_representation(covariance), axis1=-2, axis2=-1)
-        return np.asarray(self.target * np.sqrt(np.maximum(variances, 0.0)))
+        """Return standard deviations (.., d) of weights of the user's columns, from a covariance.
+
+        They are NaN for weights that depend on a weight whose variance is NaN.
+        """
+        unknown = np.isnan(np.diagonal(covariance, axis1=-2, axis2=-1)) @ (self._back.T != 0)
+        known = self.raw_representation(np.where(np.isnan(covariance), 0.0, covariance))
+        variances = np.maximum(np.diagonal(known, axis1=-2, axis2=-1), 0.0)
+        return np.asarray(self.target * np.sqrt(np.where(unknown, np.nan, variances)))
 
     @cached_property
     def _back(self) -> Array:

@@ -205,6 +205,8 @@ class TaskSet(Fitted):
 
         Labels default to 0 .. T-1, or to those of the records. A task may have no rows: X of shape (0, d).
         """
+        if not isinstance(tasks, Iterable):
+            raise TypeError(f"tasks: expected a list of (X, y), got {type(tasks).__name__}.")
         entries = list(tasks)
         if not entries:
             raise ValueError("tasks is empty: Found array with 0 sample(s) while a minimum of 1 is required.")
@@ -497,9 +499,10 @@ class TaskSet(Fitted):
         at = positions_of(query.labels, self.labels)
         if len(query) and len(self) and (at < 0).all():
             mine, theirs = (name_some(native(each.labels), 3) for each in (self, query))
-            labels = f"(support has {mine}, query {theirs}); labels match as in Python, so 7 is not '7'"
-            advice = "Without support rows, pass support=None."
-            raise ValueError(f"support: none of its tasks is in query {labels}. {advice}")
+            labels = f"(support has {mine}, query {theirs})"
+            raise ValueError(
+                f"support: none of its tasks is in query {labels}. Without any, pass support=None."
+            )
         return at
 
     # ------------------------------------------------------------------ splits
