@@ -12,10 +12,13 @@ from tailored import ConditionalLearner, EmpiricalBayesClassifier, EmpiricalBaye
 from tailored.baselines import RidgePerTask
 from tailored.empirical_bayes import shared_fit
 from tailored.empirical_bayes.data import Settings, TrainingData
+from tailored.feature_maps.side_features import Curve
 from tailored.gaussian.em import fit_mixed_model
 from tailored.losses import Squared
-from tailored.priors.shared_effects import SharedEffects, SharedLevels
+from tailored.priors.shared_effects import SharedCurve, SharedEffects, SharedLevels
 
+#: No side information.
+NONE = np.zeros((0, 0))
 ROLES = {"task": "school", "target": "y", "features": ["x", "item"]}
 
 
@@ -97,6 +100,40 @@ def test_a_product_is_found():
     assert shared.effects[0].coef == pytest.approx(1.0, abs=0.15)
 
 
+def growth(loss="squared", seed=3):
+    """Repeated measures at three ages; the curve of the treated falls later than that of the others."""
+    rng = np.random.default_rng(seed)
+    child = np.repeat(np.arange(120), 3)
+    age, treated = np.tile([1.0, 1.5, 2.0], 120), child % 2
+    f = np.where(treated, [11.0, 10.5, 9.0] * 120, [11.0, 9.0, 8.0] * 120)
+    f = f + 0.7 * rng.normal(size=120)[child]
+    y = rng.poisson(np.exp(f - 8.0)) if loss == "poisson" else f + 0.4 * rng.normal(size=len(f))
+    return pd.DataFrame({"child": child, "age": age, "treated": np.where(treated, "yes", "no"), "y": y})
+
+
+@pytest.mark.parametrize("loss", ["squared", "poisson"])
+def test_curves_that_differ_by_side_information(loss, tmp_path):
+    roles = {"task": "child", "target": "y", "side_columns": ["treated"]}
+    learner = EmpiricalBayesLearner(loss=loss).fit(TaskSet.from_frame(growth(loss), **roles))
+    effects = learner.prior_.shared.effects
+    assert any(effect.by >= 0 for effect in effects)
+    assert "a curve of age that differs by treated" in " ".join(str(learner.summary()).split())
+    # Differences between the means of the treated and of the others, at each age.
+    ages = pd.DataFrame({"age": [1.0, 1.5, 2.0]})
+    yes, no = (learner.adapt(side_info=[value]).predict(ages) for value in ("yes", "no"))
+    difference = np.log(yes / no) if loss == "poisson" else yes - no
+    np.testing.assert_allclose(difference, [0.0, 1.5, 1.0], atol=0.35)
+    # Rows of one task give the same model at once, in two steps, and from a file.
+    one = growth(loss).head(3)
+    adapted = learner.adapt(one[["age"]], one["y"], side_info=["no"])
+    grown = learner.adapt(one[["age"]].head(1), one["y"].head(1), side_info=["no"])
+    grown.update(one[["age"]].tail(2), one["y"].tail(2))
+    np.testing.assert_allclose(grown.predict(ages), adapted.predict(ages), rtol=1e-6)
+    learner.save(tmp_path / "model")
+    many = tailored.load(tmp_path / "model").predict_tasks(growth(loss), support=growth(loss))
+    np.testing.assert_allclose(many["prediction"][:3], adapted.predict(one[["age"]]), rtol=1e-9)
+
+
 def test_new_values_have_wider_intervals_and_no_effect(fitted):
     given = table(seed=2)[0].head(6)
     adapted = fitted.adapt(given[["x", "item"]], given["y"])
@@ -134,7 +171,7 @@ def test_scans_and_streams_have_the_same_effects(fitted):
     for learner in (scanned, streamed):
         for mine, expected in zip(learner.prior_.shared.effects, fitted.prior_.shared.effects, strict=True):
             x = np.column_stack([frame["x"], np.arange(len(frame)) % 25])
-            np.testing.assert_allclose(mine(x), expected(x), rtol=1e-8, atol=1e-10)
+            np.testing.assert_allclose(mine(x, NONE), expected(x, NONE), rtol=1e-8, atol=1e-10)
     more = table(seed=7)[0].assign(school=lambda t: t["school"] + 100)
     streamed.partial_fit(TaskSet.from_frame(more.head(150), encoding=streamed.encoding_, **ROLES))
     assert streamed.n_tasks_seen_ == 50
@@ -179,8 +216,11 @@ def test_classes_and_counts_have_them_too(loss):
 
 
 def test_hostile_columns_are_refused():
+    curve = Curve.fit(np.arange(9.0), 0)
+    with pytest.raises(ValueError, match="by must be below 0"):
+        SharedEffects((SharedCurve(curve, np.zeros(curve.n_features), 0.0, by=1),)).check_columns(3)
     effects = SharedEffects((SharedLevels(3, np.zeros(2), 1.0),))
     with pytest.raises(ValueError, match="positions below 3"):
         effects.check_columns(3)
     codes = np.array([[0.0], [1.0], [-1.0], [7.0], [1e300]])
-    np.testing.assert_array_equal(SharedLevels(0, np.array([2.0, 3.0]), 1.0)(codes), [2, 3, 0, 0, 0])
+    np.testing.assert_array_equal(SharedLevels(0, np.array([2.0, 3.0]), 1.0)(codes, NONE), [2, 3, 0, 0, 0])

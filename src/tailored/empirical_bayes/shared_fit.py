@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
+from ..feature_maps import SideVector
 from ..feature_maps.side_features import LARGEST_RANGE, Curve
 from ..gaussian.em import fit_mixed_model
 from ..gaussian.mixture import Mixture, Want
@@ -46,7 +47,7 @@ class Term(NamedTuple):
     """A candidate: its columns Z (n, m), and the effect of coefficients (m,) with the variance γ."""
 
     values: Array
-    effect: Callable[[Array, float], SharedEffect]
+    effect: Callable[[Array, float], SharedEffect] | None  # None for terms that only compete with others
     kind: str
 
 
@@ -58,19 +59,39 @@ def fit_effects(data: TrainingData) -> SharedEffects | None:
         return None
     tasks = _sample(tasks, sum(sizes.values()) + COLUMNS_PER_CURVE * tasks.n_features)
     terms = [_levels(tasks.X[:, j], j, n) for j, n in sizes.items()]
+    encoder = None
     if curved:
-        with np.errstate(over="ignore"):
-            ranges, largest = np.ptp(tasks.X, axis=0), np.abs(tasks.X).max(axis=0, initial=0.0)
-        # Powers of other numbers overflow, or lose all digits.
-        usable = (ranges > 1e-6 * largest) & (ranges > 1.0 / LARGEST_RANGE) & (ranges < LARGEST_RANGE)
-        numeric = [j for j in np.flatnonzero(usable).tolist() if j not in sizes]
+        numeric = [j for j in _usable(tasks.X) if j not in sizes]
         terms += [term for j in numeric if (term := _curve(tasks.X, j)) is not None]
         terms += [term for pair in combinations(numeric, 2) if (term := _product(tasks.X, pair)) is not None]
+        if data.has_side and data.side is not None and isinstance(data.side.encoder, SideVector):
+            encoder = data.side.encoder
+        side = SharedEffects((), encoder).encode(tasks)
+        # Side information varies between tasks only, so that more of them are needed.
+        if 0 < len(numeric) * side.shape[1] <= MOST_COLUMNS and len(tasks) >= 2 * LEAST_TASKS:
+            for k in _usable(side):
+                s = np.repeat(side[:, k], tasks.sizes)
+                terms += [term for j in numeric if (term := _curve(tasks.X, j, (k, s))) is not None]
+                # Effects of side information on slopes are fitted later; here they compete with curves.
+                terms += [Term(_slope(tasks.X[:, j], s), None, "slope by side information") for j in numeric]
     if not terms:
         return None
-    nothing = SharedEffects(tuple(SharedLevels(j, np.zeros(n), 0.0) for j, n in sizes.items()))
+    nothing = SharedEffects(tuple(SharedLevels(j, np.zeros(n), 0.0) for j, n in sizes.items()), encoder)
     with single_threaded_blas():
         return _fit(data.without(nothing), tasks, terms, nothing)
+
+
+def _usable(X: Array) -> list[int]:
+    """Return the columns that are not constant and whose powers neither overflow nor lose all digits."""
+    with np.errstate(over="ignore"):
+        ranges, largest = np.ptp(X, axis=0), np.abs(X).max(axis=0, initial=0.0)
+    usable = (ranges > 1e-6 * largest) & (ranges > 1.0 / LARGEST_RANGE) & (ranges < LARGEST_RANGE)
+    return np.flatnonzero(usable).tolist()
+
+
+def _slope(x: Array, s: Array) -> Array:
+    values = (x - x.mean()) * (s - s.mean())
+    return np.asarray(values / (np.sqrt(np.mean(values**2)) or 1.0))[:, None]
 
 
 def _sample(tasks: TaskSet, width: int) -> TaskSet:
@@ -85,21 +106,29 @@ def _levels(codes: Array, column: int, n: int) -> Term:
     return Term(values[:, :n], partial(SharedLevels, column), "levels")
 
 
-def _curve(X: Array, column: int) -> Term | None:
+def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Term | None:
+    """Return a curve of a column; or one times the values ``by`` (n,) of the feature of the side information at a position."""
     curve = Curve.fit(X[:, column], column, LEAST_VALUES)
     if curve is None:
         return None
     features = curve(X)
     mean = features.mean(axis=0)
-    basis = curve.smooth_basis(features - mean, X[:, column])
+    basis = curve.smooth_basis(features - mean, X[:, column] if by is None else None)
     values = (features - mean) @ basis
+    position, centre = (-1, 0.0) if by is None else (by[0], float(by[1].mean()))
+    if by is not None:
+        values = values * (by[1] - centre)[:, None]
     size = np.sqrt(np.mean(np.sum(values**2, axis=1))) or 1.0
 
     def effect(u: Array, _: float) -> SharedCurve:
         coef = basis @ u / size
-        return SharedCurve(curve, coef, float(mean @ coef))
+        return SharedCurve(curve, coef, float(mean @ coef), position, centre)
 
-    return Term(values / size, effect, "curve") if values.shape[1] else None
+    return (
+        Term(values / size, effect, "curve" if by is None else "curve by side information")
+        if values.shape[1]
+        else None
+    )
 
 
 def _product(X: Array, columns: tuple[int, int]) -> Term | None:
@@ -119,7 +148,7 @@ def _product(X: Array, columns: tuple[int, int]) -> Term | None:
 def _fit(
     data: TrainingData, tasks: TaskSet, terms: list[Term], effects: SharedEffects
 ) -> SharedEffects | None:
-    is_response = data.response is not None
+    is_response, encoder = data.response is not None, effects.encoder
     Z = np.hstack([term.values for term in terms])
     ends = np.cumsum([term.values.shape[1] for term in terms])
     parts = [slice(int(end) - term.values.shape[1], int(end)) for term, end in zip(terms, ends, strict=True)]
@@ -128,15 +157,17 @@ def _fit(
         rest = effects.residual_tasks(tasks, is_response=is_response)
         statistics = data.statistics_of(rest)
         model = fit_mixed_model(statistics, max_iter=30, tol=1e-6, varying=data.settings.varying)
-        H = _information(data, rest, statistics, model, Z, effects.predict(tasks.X))
+        part = effects.predict(tasks.X, np.repeat(effects.encode(tasks), tasks.sizes, axis=0))
+        H = _information(data, rest, statistics, model, Z, part)
         kept, u = _select(H, terms, parts)
         scale = data.scaling.target
         made = [
             term.effect(u[part], kept.get(i, 0.0)).scaled(scale)
             for i, (term, part) in enumerate(zip(terms, parts, strict=True))
-            if i in kept or term.kind == "levels"
+            if term.effect is not None and (i in kept or term.kind == "levels")
         ]
-        effects = SharedEffects(tuple(made))
+        reads_side = any(isinstance(one, SharedCurve) and one.by >= 0 for one in made)
+        effects = SharedEffects(tuple(made), encoder if reads_side else None)
     return effects if effects.effects else None
 
 

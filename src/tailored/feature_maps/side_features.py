@@ -73,11 +73,12 @@ class Curve(Record):
         second = np.diff(np.eye(self.n_features + 1), n=2, axis=0)[:, 1:]
         return second.T @ second
 
-    def smooth_basis(self, features: Array, straight: Array, size: Array | float = 1.0) -> Array:
+    def smooth_basis(self, features: Array, straight: Array | None, size: Array | float = 1.0) -> Array:
         """Return functions of unit variance (k, m), from smooth to rough (Demmler and Reinsch, 1975).
 
         ``features`` (n, k) are those of the curve, centred and divided by ``size``, and ``straight`` (n,) is its argument.  The
-        first function is left out where it is nearly linear; it is not where the spline leaves out a long tail.
+        first function is left out where it is nearly linear; it is not where the spline leaves out a long tail.  Without
+        ``straight`` it is kept.
         """
         values, vectors = np.linalg.eigh(features.T @ features / len(features))
         present = values > 1e-8 * values[-1]
@@ -85,6 +86,8 @@ class Curve(Record):
         rough, rotation = np.linalg.eigh(root.T @ (self.roughness / np.outer(size, size)) @ root)
         second = rough[min(1, len(rough) - 1)]
         basis = root @ rotation * np.sqrt(second / np.maximum(rough, second))
+        if straight is None:
+            return np.asarray(basis)
         correlation = np.corrcoef(features @ basis[:, 0], straight)[0, 1]
         return np.asarray(basis[:, int(correlation**2 > NEARLY_LINEAR) :])
 

@@ -58,7 +58,7 @@ class Posterior(Record):
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows
     squares: Array  # (T,) sums of squared residuals of the support rows; of counts, their largest rate
     covariances: Array  # (T, d, d) in units of the noise variance; (T, q, q) of the scores of a `FactorPrior`
-    shared_inputs: Array  # (T, k) encoded side information for the shared regressor; k is 0 without one
+    shared_inputs: Array  # (T, k) encoded side information for the parts that all tasks share; k is 0 without
     folds: Index  # (T,) the shared regressor that was not fitted to the task; -1 is the one fitted to all
 
     def restore(self) -> None:
@@ -277,9 +277,9 @@ class Prior(Record, ABC):
     ) -> Posterior:
         """Adapt to tasks in one block (`adapt_tasks`: to any number); ``folds`` of training tasks are as in `Posterior`."""
         T = len(tasks)
-        inputs, at = np.zeros((T, 0)), NO_FOLD if T == 1 else np.repeat(NO_FOLD, T)
-        if self.regressor is not None:
-            inputs, at = self.regressor.encode(tasks), at if folds is None else folds
+        inputs, at = self.shared_inputs(tasks), NO_FOLD if T == 1 else np.repeat(NO_FOLD, T)
+        if self.regressor is not None and folds is not None:
+            at = folds
         residual = self.residual_tasks(tasks, at)
         weights, covariance = self._solve(residual, covariances, n_jobs)
         weights = self.scaling.raw_weights(weights)
@@ -358,13 +358,19 @@ class Prior(Record, ABC):
             tasks = self.shared.residual_tasks(tasks, is_response=self.response is not None)
         return tasks
 
+    def shared_inputs(self, tasks: TaskSet) -> Array:
+        """Return the encoded side information that the parts that all tasks share read, (T, k)."""
+        parts = [part.encode(tasks) for part in (self.shared, self.regressor) if part is not None]
+        return np.hstack(parts) if parts else np.zeros((len(tasks), 0))
+
     def shared_part(self, X: Any, inputs: Array, folds: Index | None = None) -> tuple[Any, Array]:
         """Return the rows as the prior sees them, and the sum of the parts that all tasks share, (n,)."""
         part = np.zeros(X.shape[0])
+        k = 0 if self.shared is None else self.shared.n_inputs
         if self.regressor is not None:
-            part += self.regressor.predict(X, inputs, folds)
+            part += self.regressor.predict(X, inputs[:, k:], folds)
         if self.shared is not None:
-            part += self.shared.predict(X)
+            part += self.shared.predict(X, inputs[:, :k])
             X = self.shared.own_columns(X)
         return X, part
 
@@ -377,7 +383,7 @@ class Prior(Record, ABC):
 
     def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors:
         """Return the errors of the query rows after adapting to the support rows, for calibration."""
-        inputs = np.zeros((len(support), 0)) if self.regressor is None else self.regressor.encode(support)
+        inputs = self.shared_inputs(support)
         all_rows, part = self.shared_part(query.X, np.repeat(inputs, query.sizes, axis=0))
         residual = query.y - part
         errors, variances = np.empty(len(query.y)), np.empty(len(query.y))

@@ -163,9 +163,8 @@ class MixturePrior(Prior):
     def _reduced(self, task: TaskSet) -> ReducedRows:
         residual = self.residual_tasks(task)
         side, n = self.side_features(residual), round(float(task.n_observed[0]))
-        inputs = np.zeros((1, 0)) if self.regressor is None else self.regressor.encode(task)
         rows = _triangle(*self.scaling.weighted_rows(residual))
-        return ReducedRows(*rows, n, np.zeros((1, 0)) if side is None else side, inputs)
+        return ReducedRows(*rows, n, np.zeros((1, 0)) if side is None else side, self.shared_inputs(task))
 
     def extend(self, support: Support, X: Any, y: Array, exposure: Array | None = None) -> Support:
         if self.needs_rows:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from .._utils.records import Record
 from .._utils.validation import check_real, check_shape
+from ..feature_maps import SideVector
 from ..feature_maps.side_features import Curve
 from ..tasks.rows import dense
 from ..tasks.task_set import TaskSet
@@ -23,11 +24,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SharedCurve(Record):
-    """A smooth function of one column, without its straight part."""
+    """A smooth function of one column, without its straight part; or a whole one times a feature of the side information."""
 
     curve: Curve
     coef: Array  # (k,) of the functions of the basis
     level: float  # what is subtracted, so that the mean of the training rows is zero
+    by: int = -1  # position of the feature of the side information; -1 for none
+    centre: float = 0.0  # what is subtracted from this feature
 
     def restore(self) -> None:
         check_shape("coef", self.coef, self.curve.n_features)
@@ -36,11 +39,13 @@ class SharedCurve(Record):
     def columns(self) -> tuple[int, ...]:
         return (self.curve.column,)
 
-    def __call__(self, X: Array) -> Array:
-        return np.asarray(self.curve(X) @ self.coef - self.level)
+    def __call__(self, X: Array, inputs: Array) -> Array:
+        values = self.curve(X) @ self.coef - self.level
+        return np.asarray(values if self.by < 0 else values * (inputs[:, self.by] - self.centre))
 
-    def describe(self, names: Sequence[str]) -> str:
-        return f"a curve of {names[self.curve.column]}"
+    def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
+        differs = f" that differs by {side_names[self.by]}" if self.by >= 0 else ""
+        return f"a curve of {names[self.curve.column]}{differs}"
 
     def scaled(self, factor: float) -> SharedCurve:
         return replace(self, coef=factor * self.coef, level=factor * self.level)
@@ -55,11 +60,11 @@ class SharedProduct(Record):
     coef: float
     level: float
 
-    def __call__(self, X: Array) -> Array:
+    def __call__(self, X: Array, inputs: Array) -> Array:
         (i, j), (a, b) = self.columns, self.centre
         return np.asarray(self.coef * (X[:, i] - a) * (X[:, j] - b) - self.level)
 
-    def describe(self, names: Sequence[str]) -> str:
+    def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
         i, j = self.columns
         return f"the product of {names[i]} and {names[j]}"
 
@@ -87,11 +92,11 @@ class SharedLevels(Record):
         """Return whether the value of each row was seen in training."""
         return np.asarray((X[:, self.column] >= 0) & (X[:, self.column] < len(self.effects)))
 
-    def __call__(self, X: Array) -> Array:
+    def __call__(self, X: Array, inputs: Array) -> Array:
         position = np.where(self.known(X), X[:, self.column], -1).astype(np.intp)
         return np.append(self.effects, 0.0)[position]
 
-    def describe(self, names: Sequence[str]) -> str:
+    def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
         name, std = names[self.column], float(np.sqrt(self.variance))
         return f"an effect of each of the {len(self.effects)} values of {name} (std {std:.3g})"
 
@@ -108,23 +113,39 @@ class SharedEffects(Record):
     """The sum of the effects, in the units of the targets or of the linear predictor."""
 
     effects: tuple[SharedEffect, ...]
+    encoder: SideVector | None = None  # encodes the side information; None where it is not read
+
+    @property
+    def n_inputs(self) -> int:
+        return 0 if self.encoder is None else len(self.encoder.origins)
+
+    def encode(self, tasks: TaskSet) -> Array:
+        """Return the encoded side information of each task, (T, k); k is 0 where it is not read."""
+        return np.zeros((len(tasks), 0)) if self.encoder is None else self.encoder.transform(tasks)
 
     @property
     def levels(self) -> list[SharedLevels]:
         """The categories, whose columns hold positions instead of numbers."""
         return [effect for effect in self.effects if isinstance(effect, SharedLevels)]
 
+    def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
+        """Return the effects in words, given the names of the columns of X and of the side information."""
+        side = [] if self.encoder is None else [side_names[origin] for origin in self.encoder.origins]
+        return "; ".join(effect.describe(names, side) for effect in self.effects)
+
     def check_columns(self, n_features: int) -> None:
         """Raise ValueError unless all columns are positions below ``n_features``."""
         for effect in self.effects:
             if not all(0 <= j < n_features for j in effect.columns):
                 raise ValueError(f"shared: columns must be positions below {n_features}")
+            if isinstance(effect, SharedCurve) and effect.by >= self.n_inputs:
+                raise ValueError(f"shared: by must be below {self.n_inputs}")
 
-    def predict(self, X: Any) -> Array:
-        """Return the sum of the effects at rows, (n,)."""
+    def predict(self, X: Any, inputs: Array) -> Array:
+        """Return the sum of the effects at rows with encoded side information (n, k), (n,)."""
         total, rows = np.zeros(X.shape[0]), dense(X)
         for effect in self.effects:
-            total += effect(rows)
+            total += effect(rows, inputs)
         return total
 
     def new_variances(self, X: Any) -> Array:
@@ -142,7 +163,8 @@ class SharedEffects(Record):
 
     def residual_tasks(self, tasks: TaskSet, *, is_response: bool) -> TaskSet:
         """Return the tasks without the effects: smaller targets, or another exposure for classes and counts."""
-        part, X = self.predict(tasks.X), self.own_columns(tasks.X)
+        inputs = np.repeat(self.encode(tasks), tasks.sizes, axis=0)
+        part, X = self.predict(tasks.X, inputs), self.own_columns(tasks.X)
         if not is_response:
             return tasks.replace(X=X, y=tasks.y - part, encoding=None)
         exposure = np.exp(part) if tasks.exposure is None else tasks.exposure * np.exp(part)

@@ -465,7 +465,7 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
         text = text.replace("Linear", kind[0].upper() + kind[1:]).replace("linear", kind)
     sentences.append(text)
     if description.prior.shared is not None:
-        parts = "; ".join(one.describe(description.columns) for one in description.prior.shared.effects)
+        parts = description.prior.shared.describe(description.columns, description.side_columns)
         sentences.append(f"The same in all tasks, and not in the tables below: {parts}.")
     if learner.prior_.reads_side_info and learner.n_side_info_in_:
         sentences.append(describe_side(learner.side_structure_, structure, description.side_columns))
