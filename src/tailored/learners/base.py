@@ -310,7 +310,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     def _seed(self) -> int:
         rng: Any = check_rng(self.random_state)
-        return int(getattr(rng, "integers", getattr(rng, "randint", None))(np.iinfo(np.int32).max))
+        draw = rng.integers if isinstance(rng, np.random.Generator) else rng.randint
+        return int(draw(np.iinfo(np.int32).max))
 
     def _is_new_stream(self) -> bool:
         """Return whether `partial_fit` starts a stream; raise ValueError if it cannot continue one."""
