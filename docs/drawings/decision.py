@@ -9,11 +9,11 @@ STEPS = [
         "no",
         ["One table: scikit-learn,", "ridge or boosting"],
     ),
-    (["Do the groups cross, or nest", "in several levels?"], "yes", ["lme4, GPBoost, Bambi"]),
+    (["Do slopes vary over several", "groupings of the rows?"], "yes", ["lme4, GPBoost, Bambi"]),
     (
-        ["Is the target a count, a yes or no,", "a time to an event?"],
+        ["Is the target ordinal, or", "a time to an event?"],
         "yes",
-        ["glmer, brms, Bambi,", "survival models"],
+        ["brms, Bambi,", "survival models"],
     ),
     (
         ["Are there at least", "some ten groups?"],
