@@ -167,14 +167,10 @@ class Mixture(Record):
         present, absent = vectors[:, n_absent:], vectors[:, :n_absent]
         return (present / values[n_absent:]) @ present.T, absent @ absent.T
 
-    @cached_property
-    def _log_proportions(self) -> Array:
-        return np.log(self.proportions)
-
     def log_proportions(self, side: Array | None) -> Array:
         """Return log π, (K,) or (T, K)."""
         if self.gates is None:
-            return self._log_proportions
+            return np.log(self.proportions)
         assert side is not None
         return log_gates(self.gates, side)
 

@@ -124,11 +124,12 @@ class Expected(NamedTuple):
         return np.asarray(np.matmul(self.shares[:, None, :], self.means)[:, 0])
 
     def mixture_covariance(self, scale: float = 1.0) -> Array:
-        """Return ``scale`` times the covariance of the mixture, (T, d, d); this overwrites `covariances`."""
-        if self.between is not None:
-            return np.asarray(scale * (self.covariances + self.between))
-        _add_between(self.shares, frozen(self.means), scale, self.covariances)
-        return self.covariances
+        """Return ``scale`` times the covariance of the mixture, (T, d, d)."""
+        between = 0.0 if self.between is None else self.between
+        if self.means.shape[1] > 1:
+            centred = self.means - self.mean[:, None]
+            between = np.matmul((self.shares[:, :, None] * centred).transpose(0, 2, 1), centred)
+        return np.asarray(scale * (self.covariances + between))
 
 
 class TaskStatistics(ABC):
@@ -353,28 +354,6 @@ def _sums(
     # ‖y − Xw‖² is the quadratic form less uᵀPu.
     residual = float(quadratics.sum() - np.vdot(twice * components.precisions[components.of], packed))
     return Sums(log_evidence, counts, first, second, residual)
-
-
-@njit(**ENTRY)
-def _add_between(shares: Array, means: Array, scale: float, covariances: Array) -> None:
-    """Add the covariance of the means of components to that within components, and multiply by ``scale``."""
-    T, K, d = means.shape
-    centred = np.empty((K, d))
-    for t in range(T):
-        for j in range(d):
-            mean = 0.0
-            for k in range(K):
-                mean += shares[t, k] * means[t, k, j]
-            for k in range(K):
-                centred[k, j] = means[t, k, j] - mean
-        C = covariances[t]
-        for i in range(d):
-            for j in range(d):
-                C[i, j] *= scale
-            for k in range(K if K > 1 else 0):
-                factor = scale * shares[t, k] * centred[k, i]
-                for j in range(d):
-                    C[i, j] += factor * centred[k, j]
 
 
 # --- the compiled pass ---------------------------------------------------------------------------------------

@@ -32,8 +32,6 @@ from .shared_regressor import SharedRegressor
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-#: The fold of tasks that no shared regressor was fitted to.
-NO_FOLD = np.array([-1], dtype=np.intp)
 #: Blocks of tasks that one thread takes at a time.
 BLOCKS_PER_JOB = 2
 
@@ -276,23 +274,22 @@ class Prior(Record, ABC):
         self, tasks: TaskSet, covariances: bool = True, folds: Index | None = None, n_jobs: int | None = None
     ) -> Posterior:
         """Adapt to tasks in one block (`adapt_tasks`: to any number); ``folds`` of training tasks are as in `Posterior`."""
-        T = len(tasks)
-        inputs, at = self.shared_inputs(tasks), NO_FOLD if T == 1 else np.repeat(NO_FOLD, T)
+        inputs, at = self.shared_inputs(tasks), np.full(len(tasks), -1, dtype=np.intp)
         if self.regressor is not None and folds is not None:
             at = folds
         residual = self.residual_tasks(tasks, at)
         weights, covariance = self._solve(residual, covariances, n_jobs)
         weights = self.scaling.raw_weights(weights)
-        squares = np.zeros(T if covariances else 0)
+        squares = np.zeros(len(tasks) if covariances else 0)
         if covariances and self.response is None:
-            task = np.repeat(np.arange(T), tasks.sizes)
+            task = np.repeat(np.arange(len(tasks)), tasks.sizes)
             errors = residual.y - products(residual.X, weights, task, self.scaling.fit_intercept)
             if residual.sample_weight is not None:
                 errors *= np.sqrt(residual.sample_weight)
             squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
         elif covariances and self.largest_rate is not None:
             rates = tasks.y if tasks.exposure is None else tasks.y / tasks.exposure
-            np.maximum.at(squares, np.repeat(np.arange(T), tasks.sizes), rates)
+            np.maximum.at(squares, np.repeat(np.arange(len(tasks)), tasks.sizes), rates)
         return Posterior(weights, tasks.sizes, squares, covariance, inputs, at)
 
     def support(self, task: TaskSet) -> Support:
@@ -575,28 +572,15 @@ def products(X: Any, weights: Array, task: Index, fit_intercept: bool) -> Array:
         return found + weights[0, n] if fit_intercept else found
     if sparse.issparse(X):
         found = sparse_products(X, weights, task)
-        return found + weights[task, n] if fit_intercept else found
-    found = np.empty(len(X))
-    row_products(frozen(X), frozen(task, np.intp), frozen(weights), found)
-    return found
+    else:
+        found = np.einsum("ij,ij->i", X, weights.take(task, axis=0)[:, :n])
+    return found + weights[task, n] if fit_intercept else found
 
 
 def _rows_of_block(tasks: TaskSet, start: int, stop: int) -> tuple[slice, Index]:
     """Return the rows of the tasks ``start`` to ``stop - 1``, and the position of each row's task among them."""
     offsets = tasks.offsets[start : stop + 1]
     return slice(offsets[0], offsets[-1]), np.repeat(np.arange(stop - start), np.diff(offsets))
-
-
-@njit(**ROWS)
-def row_products(X: Array, task: Index, weights: Array, out: Array) -> None:
-    """Write ``<x, w>`` of rows, with a last 1 where w is longer, into ``out`` (n,)."""
-    given, d = X.shape[1], weights.shape[1]
-    for i in range(len(X)):
-        x, w = X[i], weights[task[i]]
-        total = w[given] if d > given else 0.0
-        for j in range(given):
-            total += x[j] * w[j]
-        out[i] = total
 
 
 @njit(**ROWS)

@@ -18,7 +18,7 @@ from ..gaussian.mixture import Mixture, Want
 from ..gaussian.moments import Moments, influence
 from ..gaussian.rows import Tasks, statistics_of
 from ..tasks.task_set import TaskSet
-from .base import NO_FOLD, Array, Posterior, Prior, ReducedRows, Support
+from .base import Array, Posterior, Prior, ReducedRows, Support
 
 #: More support rows than this, in numbers of columns, are replaced by a triangle with the same second moments.
 MOST_ROWS = 8
@@ -185,7 +185,8 @@ class MixturePrior(Prior):
         errors = support.y - support.X @ weights[0]
         squares = np.array([errors @ errors]) if covariances else np.zeros(0)
         raw = self.scaling.raw_weights(weights)
-        return Posterior(raw, np.array([support.n_rows]), squares, covariance, support.shared_inputs, NO_FOLD)
+        sizes, folds = np.array([support.n_rows]), np.full(1, -1, dtype=np.intp)
+        return Posterior(raw, sizes, squares, covariance, support.shared_inputs, folds)
 
     def certificate(self, support: Support) -> tuple[float, int]:
         if self.response is not None:
