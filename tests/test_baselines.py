@@ -108,6 +108,18 @@ def test_pooled_ridge_finds_the_common_slope():
     assert baseline.shrinkage_ <= 1.0  # offsets are large beside the noise
 
 
+@pytest.mark.parametrize("n_support", [0, 3])
+def test_side_information_of_pooled_ridge_is_further_columns(n_support):
+    rng = np.random.default_rng(3)
+    X, side, g = rng.normal(size=(120, 2)), rng.normal(size=(20, 1)), np.repeat(np.arange(20), 6)
+    y = X[:, 0] + 3.0 * side[g, 0] + rng.normal(size=120)
+    found, expected = (
+        PooledRidge().fit(tasks).predict_rows(*tasks.support_query(n_support, shuffle=False))
+        for tasks in (TaskSet(X, y, g, dict(enumerate(side))), TaskSet(np.hstack([X, side[g]]), y, g))
+    )
+    np.testing.assert_allclose(found, expected)
+
+
 def test_item_and_user_effects(ratings):
     baseline = ItemUserBias().fit(ratings)
     items = np.linspace(-1.0, 1.0, 8)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import tailored
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.cli import app, examples, tables
+from tailored.cli.console import UsageError
 from tailored.cli.examples import OURS, DemoResult
 from tailored.cli.tables import read_table
 from tailored.datasets import SOURCES
@@ -226,6 +227,19 @@ def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
     for mark, name in ((";", "semicolons.csv"), ("\t", "tabs.tsv")):
         frame.to_csv(folder / name, sep=mark, index=False)
         assert run("predict", numeric_models["whole"], folder / name).stdout == plain
+    # A table of a European spreadsheet: decimal commas, and bytes that are not UTF-8.
+    frame.assign(hours=frame["hours"] + 0.25).to_csv(folder / "points.csv", index=False)
+    european = frame.assign(hours=frame["hours"] + 0.25, **{"é": "é"})
+    european.to_csv(folder / "commas.csv", sep=";", decimal=",", index=False, encoding="latin-1")
+    plain = run("predict", numeric_models["whole"], folder / "points.csv", "--json").stdout
+    done = run("predict", numeric_models["whole"], folder / "commas.csv", "--json")
+    assert [{**json.loads(line), "é": "é"} for line in plain.splitlines()] == [
+        {**json.loads(line)} for line in done.stdout.splitlines()
+    ]
+    assert done.stderr == f"data: {folder / 'commas.csv'} is not in UTF-8, so it is read as Latin-1\n"
+    (folder / "late.csv").write_bytes(b"task,text\n" + b"a,b\n" * 20_000 + b"a,\xe9\n")
+    with pytest.raises(UsageError, match=r"late.csv cannot be read .it is not in UTF-8"):
+        read_table(str(folder / "late.csv"), "data")
     (folder / "strings.csv").write_text("task,text\nNA,a\nb,NA\nc,\n")
     table = read_table(str(folder / "strings.csv"), "data", ["task"]).to_pydict()
     assert table == {"task": ["NA", "b", "c"], "text": ["a", None, None]}
@@ -265,6 +279,7 @@ def test_evaluate(folder, monkeypatch):
     text = " ".join(done.stdout.split())
     assert "Mean squared error of score on 20 held-out tasks, by number of support rows" in text
     assert "coverage of the 90 % intervals" in text
+    assert "pooled ridge: One ridge regression for all tasks, with side information" in text
     # Without a terminal, stages are log lines on standard error.
     assert len([line for line in done.stderr.splitlines() if "1 of 2, ridge per task" in line]) == 1
     frame = pd.read_csv(folder / "errors.csv").set_index(["method", "rows"])

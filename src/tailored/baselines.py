@@ -26,7 +26,7 @@ from .gaussian.mixture import Mixture, Want
 from .gaussian.responses import RESPONSES, Bernoulli, Response
 from .gaussian.rows import Tasks, statistics_of
 from .losses import Loss, error_name, get_loss
-from .tasks.rows import Rows, Scaling, batches, clipped, dense, predictions, task_means
+from .tasks.rows import Rows, Scaling, batches, clipped, dense, predictions, segment_sums, task_means
 from .tasks.task_set import TaskSet
 
 __all__ = [
@@ -195,10 +195,10 @@ class _SelectedRidge(LinearBaseline):
 
 
 class RidgePerTask(_SelectedRidge):
-    """Ridge regression on each task, ``‖Xw − y‖² + λ‖w‖²``, with the same λ for all tasks.
+    """Ridge regression on the support rows of each task alone, with the same penalty for all tasks.
 
-    λ, and whether there is an unpenalised intercept, are selected by the mean absolute error on held-out rows.  A task
-    without rows gets the mean of all training targets.
+    The weights minimise ``‖Xw − y‖² + λ‖w‖²``.  λ, and whether there is an unpenalised intercept, are selected by the
+    mean absolute error on held-out rows.  A task without rows gets the mean of all training targets.
     """
 
     alpha_: float
@@ -216,15 +216,16 @@ class RidgePerTask(_SelectedRidge):
 
 
 class PooledRidge(_SelectedRidge):
-    """One ridge regression for all tasks with an offset for each task: ``y = <x, w> + μ + o_t``.
+    """One ridge regression for all tasks, with side information and an offset for each task.
 
-    w and μ are estimated from all rows.  The offset is the sum of the task's residuals over n + κ.  λ and κ are selected
-    as in `RidgePerTask`.
+    ``y = <x, w> + μ + o_t``, where x has the side information as further columns.  w and μ are estimated from all rows.
+    The offset is the sum of the task's residuals over n + κ.  λ and κ are selected as in `RidgePerTask`.
     """
 
     shrinkage_: float
 
     def _fit(self, tasks: TaskSet) -> None:
+        self._fit_side(tasks)
         support, query = tasks.support_query(self.support, random_state=self.random_state)
         best: tuple[float, float, float] = (np.inf, 1.0, 0.0)
         for alpha in self.alphas:
@@ -235,18 +236,21 @@ class PooledRidge(_SelectedRidge):
         self._pool(tasks, self.alpha_)
 
     def _pool(self, tasks: TaskSet, alpha: float) -> None:
-        found = _ridge(dense(tasks.X), tasks.y, alpha) if len(tasks.y) else np.zeros(tasks.n_features + 1)
-        self.coef_, self.intercept_ = found[:-1], float(found[-1])
+        X, d = self._columns(tasks), tasks.n_features
+        found = _ridge(X, tasks.y, alpha) if len(X) else np.zeros(X.shape[1] + 1)
+        self.coef_, self.side_coef_, self.intercept_ = found[:d], found[d:-1], float(found[-1])
 
-    def _weights(self, X: Array, y: Array) -> Array:
-        residuals = y - X @ self.coef_ - self.intercept_
-        offset = residuals.sum() / (len(y) + self.shrinkage_) if len(y) else 0.0
-        return np.append(self.coef_, self.intercept_ + offset)
+    def _adapt(self, tasks: TaskSet) -> Array:
+        intercepts = self._side(tasks) @ self.side_coef_ + self.intercept_
+        residuals = tasks.y - tasks.X @ self.coef_ - np.repeat(intercepts, tasks.sizes)
+        n = np.maximum(tasks.sizes + self.shrinkage_, 1e-300)
+        intercepts += segment_sums(residuals, tasks.offsets) / n
+        return np.column_stack([np.tile(self.coef_, (len(tasks), 1)), intercepts])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MixedModel(LinearBaseline):
-    """The linear mixed model with random slopes of full covariance, fitted by EM.
+    """The linear mixed model with random slopes of full covariance and fixed effects of the side information.
 
     ``w ~ N(b + Gs, W)``, ``y = Xw + noise of variance σ²``.  The effects G of the side information s are fixed effects:
     on the intercept alone, or on all coefficients (interactions), whichever has the lower AIC.  The weights of a task are
@@ -349,7 +353,7 @@ def _fixed_effects(statistics: Tasks, model: Mixture, rows: NDArray[np.intp]) ->
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PooledBoosting(Baseline):
-    """Gradient boosting on the rows of all tasks.
+    """Gradient boosting on the rows of all tasks, with side information.
 
     Its columns are the features, the side information, and the mean target and the number of the task's support rows.
     While training, each row gets the last two from a random set of the *other* rows of its task, of a random size,

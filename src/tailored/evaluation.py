@@ -115,6 +115,14 @@ class Evaluation:
         return {error_name(self.loss): self.errors, **self.scores}
 
     @property
+    def caption(self) -> str:
+        """What the numbers of a table of errors are, and what each of the baselines is."""
+        known = {**BASELINES, **RESPONSE_BASELINES}
+        about = [f"{name}: {known[name].__doc__}".split("\n")[0] for name in self.methods if name in known]
+        first = "± is the standard error over tasks. Every column predicts the same query rows."
+        return "\n".join([first, *about]).replace("`", "")
+
+    @property
     def mean(self) -> Array:
         """Errors averaged over tasks, (n_methods, n_supports)."""
         return self.errors.mean(axis=2)

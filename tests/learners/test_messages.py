@@ -205,3 +205,24 @@ def test_errors_name_the_argument(call, message):
     rng = np.random.default_rng(0)
     with pytest.raises((ValueError, TypeError), match=message):
         call(rng.normal(size=(40, 2)), rng.normal(size=40), np.repeat(np.arange(4), 10))
+
+
+@pytest.mark.parametrize(
+    ("n_tasks", "columns", "message"),
+    [
+        (1, {}, "fit: differences between tasks cannot be estimated from one task"),
+        (2, {}, "fit: differences between tasks cannot be estimated from two tasks"),
+        (8, {"one": 3.0}, "fit: constant in all rows, so without effect: one"),
+        (8, {"size": lambda f: f["g"] * 2.0}, "fit: constant within every task: size; consider side_columns"),
+    ],
+)
+def test_data_that_do_not_identify_effects_are_reported(n_tasks, columns, message):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"g": np.repeat(np.arange(n_tasks), 6), "x": rng.normal(size=6 * n_tasks)})
+    frame = frame.assign(**columns, y=rng.normal(size=len(frame)))
+    with pytest.warns(UserWarning, match=message):
+        learner = EmpiricalBayesLearner().fit(TaskSet.from_frame(frame, task="g", target="y"))
+    tables = learner.summary().tables
+    known = ~np.isnan(tables["effects"].columns["random-effect std"])
+    assert known.all() == (n_tasks > 1) == known.any()
+    assert n_tasks > 1 or "correlations" not in tables

@@ -136,10 +136,16 @@ def test_mistakes_name_the_column(learner):
         learner.predict(rows.assign(sex=["male", None, "male"]), rows["school"])
     with pytest.raises(ValueError, match="query: the frame has no column 'day'"):
         learner.predict_tasks(rows.drop(columns="day"), side_info=SCHOOLS)
-    with pytest.raises(
-        ValueError, match=r"X: column 'school', 'sex', 'day' holds strings, .*TaskSet.from_frame"
-    ):
-        EmpiricalBayesLearner().fit(rows, rows["score"], groups=rows["school"])
+
+
+@pytest.mark.parametrize("kind", [EmpiricalBayesLearner, IndependentLearner])
+def test_a_frame_of_features_is_encoded_in_fit(kind, tmp_path):
+    X, groups = FRAME[["ses", "sex", "day"]], FRAME["school"]
+    found = kind().fit(X, FRAME["score"], groups=groups)
+    expected = kind().fit(TaskSet.from_frame(FRAME, **ROLES)).predict(X, groups)
+    np.testing.assert_array_equal(found.predict(X, groups), expected)
+    found.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict(X, groups), expected)
 
 
 def test_unknown_words_are_said(learner):

@@ -154,7 +154,7 @@ def predict(
     trust_regressor: TrustRegressor = False,
     as_json: Json = False,
 ) -> None:
-    """Append prediction, lower, upper and std to the input table.
+    """Append prediction (a mean, unless --loss of fit says otherwise), lower, upper and std to the input table.
 
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
@@ -407,7 +407,7 @@ def _print_evaluation(result: Evaluation, target: str) -> None:
             name = f"coverage of the {100 * result.coverage:g} % intervals"
             table.add_row(name, *(f"{100 * fraction:.1f} %" for fraction in result.covered[0]))
         console.print(table)
-    say("± is the standard error over tasks. Every column predicts the same query rows.")
+    say(result.caption)
 
 
 # ---------------------------------------------------------------- predictions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import io
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .._utils.files import check_target, write_atomically
-from .console import UsageError, write_out
+from .console import UsageError, note, write_out
 
 #: Path that means standard input or output.
 STANDARD = "-"
@@ -40,8 +41,12 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> Any:
         if as_parquet:
             table = parquet.read_table(source)
         else:
-            parse, convert = _csv_options(head, labels)
-            table = csv.read_csv(source, parse_options=parse, convert_options=convert)
+            options = _csv_options(head, labels)
+            if options["read_options"].encoding != "utf8":
+                note(f"{option}: {name} is not in UTF-8, so it is read as Latin-1")
+            table = csv.read_csv(source, **options)
+            if any(str(kind) == "binary" for kind in table.schema.types):
+                raise OSError("it is not in UTF-8")
             table = _null_missing_strings(table, labels)
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         # Arrow appends the content of a row whose number of columns is wrong.
@@ -78,8 +83,7 @@ def open_large(path: str, option: str, labels: Sequence[str] = ()) -> Any:
     file = existing_file(path, option)
     if is_parquet(file):
         return file
-    parse, convert = _csv_options(_read_head(file), labels)
-    return dataset.dataset(path, format=dataset.CsvFileFormat(parse_options=parse, convert_options=convert))
+    return dataset.dataset(path, format=dataset.CsvFileFormat(**_csv_options(_read_head(file), labels)))
 
 
 def is_large(path: str) -> bool:
@@ -141,15 +145,29 @@ def _read_head(file: Path) -> bytes:
         return bytes(content.read(1 << 16))
 
 
-def _csv_options(head: bytes, labels: Sequence[str]) -> tuple[Any, Any]:
-    """Return options for the delimiter that is most frequent in the header, and for labels as strings."""
+def _csv_options(head: bytes, labels: Sequence[str]) -> dict[str, Any]:
+    """Return options for the delimiter that is most frequent in the header, and for labels as strings.
+
+    Bytes that are not UTF-8 are Latin-1.  Numbers have decimal commas if more commas than points are between digits.
+    """
     import pyarrow as pa
     from pyarrow import csv
 
     header = head.splitlines()[0] if head else b""
     delimiter = max((",", ";", "\t"), key=lambda mark: header.count(mark.encode()))
+    commas, points = (len(re.findall(rb"\d%b\d" % mark, head)) for mark in (b",", rb"\."))
+    decimal = "," if delimiter != "," and commas > points else "."
+    encoding = "utf8"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        encoding = "latin-1"
     types = {name: pa.string() for name in labels}
-    return csv.ParseOptions(delimiter=delimiter), csv.ConvertOptions(column_types=types)
+    return {
+        "read_options": csv.ReadOptions(encoding=encoding),
+        "parse_options": csv.ParseOptions(delimiter=delimiter),
+        "convert_options": csv.ConvertOptions(column_types=types, decimal_point=decimal),
+    }
 
 
 def _null_missing_strings(table: Any, labels: Sequence[str]) -> Any:

@@ -35,7 +35,7 @@ from ..summaries.building import build_summary
 from ..summaries.effects import effects_frame
 from ..summaries.tables import Summary
 from ..summaries.training import TrainingSummary
-from ..tasks.encoding import Encoding
+from ..tasks.encoding import Encoding, columns_to_encode
 from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Scaling, column_range, task_means
@@ -251,6 +251,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         reset: bool = False,
         **row_values: Any,
     ) -> TaskSet:
+        if reset and groups is not None and columns_to_encode(X):
+            X = TaskSet.from_columns(X, y, groups, side_info, **row_values)
+            y, groups, side_info, row_values = None, None, None, {}
         if isinstance(X, TaskSet) and not self._takes_levels:
             X = X.with_indicators()
         options = {"reset": reset, "min_features": self._min_features, **row_values}
@@ -494,8 +497,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         -------
         dataframe of the query's library, or structured array
             One row per query row, in the same order (with the same pandas index): the label of the task (``"task"`` in an
-            array), ``"prediction"``, ``"lower"``, ``"upper"`` and ``"std"``, see `TaskRegressor`.  The last three are NaN
-            without ``coverage`` and without calibration (`calibrate_intervals`).
+            array), ``"prediction"`` (a mean of the target if the loss is "squared", a median if it is "absolute"),
+            ``"lower"``, ``"upper"`` and ``"std"``, see `TaskRegressor`.  The last three are NaN without ``coverage`` and
+            without calibration (`calibrate_intervals`).
         """
         check_is_fitted(self, "prior_")
         if coverage is not None:

@@ -35,6 +35,7 @@ from ..sources.dask import DaskSource
 from ..sources.disk import DiskSource, digest_tasks
 from ..sources.memory import MemorySource
 from ..sources.scan import TaskScan
+from ..tasks.describing import data_notes
 from ..tasks.episodes import SupportSampling
 from ..tasks.reading import positions_of
 from ..tasks.rows import Scaling, in_content_order
@@ -227,6 +228,8 @@ class EmpiricalBayesLearner(MetaLearner):
                 self._fit_source(DeviceSource(tensors, seed), seed, validation)
                 return self
             tasks = self._read(X, y, groups, side_info, reset=True, **row_values)
+            for text in [] if groups is None and tasks is not X else data_notes(tasks):
+                warnings.warn(f"fit: {text}", UserWarning, stacklevel=outside())
             self._fit_tasks(tasks, seed, validation)
         return self
 

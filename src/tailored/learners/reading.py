@@ -18,7 +18,7 @@ from ..priors.base import Prior
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
-from ..tasks.encoding import Encoding, as_columns, class_positions, columns_to_encode
+from ..tasks.encoding import Encoding, as_columns, class_positions
 from ..tasks.reading import LongTable, check_row_values, positions_of, prediction_frame
 from ..tasks.rows import LIMIT
 from ..tasks.task_set import TaskSet, no_tasks
@@ -73,9 +73,6 @@ def read_tasks(
         row_values["exposure"] = column_of_exposure(learner.encoding_, X, row_values.get("exposure"))
         tasks = TaskSet(read[0], y, groups, side_info, **row_values).replace(feature_names=read[1])
     else:
-        if reset and (columns := columns_to_encode(X)):
-            advice = "TaskSet.from_frame encodes them, and fit takes the TaskSet; or encode them as numbers."
-            raise ValueError(f"X: column {name_some(columns)} holds strings, categories or dates. {advice}")
         options = {"ensure_all_finite": False, "ensure_min_features": min_features}
         X, y = validated(learner, X, y, reset=reset, **options)
         if reset and groups is None and len(X.shape) == 2 and X.shape[0] > 1:

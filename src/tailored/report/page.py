@@ -169,8 +169,8 @@ def _accuracy(evaluation: Evaluation, target: str) -> str:
         "<figcaption>Errors far above the others are only in the table.</figcaption>" if len(mean) > 1 else ""
     )
     return (
-        f'{text}<figure><div class="pair">{images}</div>{caption}</figure>{tables}<p><small>± is the standard '
-        "error over tasks. Every column predicts the same query rows.</small></p>"
+        f'{text}<figure><div class="pair">{images}</div>{caption}</figure>{tables}'
+        f"<p><small>{escape(evaluation.caption)}</small></p>"
     )
 
 

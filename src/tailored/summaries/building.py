@@ -130,6 +130,8 @@ def effects_table(description: ModelDescription) -> Table:
     if mean is not None and estimated:
         errors = units.raw_deviations(mean.of(d, 0))
     deviations, effects = units.raw_deviations(covariance), units.raw_weights(centre.copy())
+    if training is not None and training.n_tasks == 1:
+        deviations[:] = np.nan  # one task does not differ from others
     shared = description.prior.shared
     positions = [] if shared is None else [one.column for one in shared.levels]
     # Categories with an effect for each value have no coefficient.
@@ -182,7 +184,9 @@ def ratios_table(description: ModelDescription, effects: Table) -> Table | None:
 
 def correlations_table(description: ModelDescription) -> Table | None:
     """Tabulate the correlations of the random effects: as a matrix, or the largest ones."""
-    units = description.prior.scaling
+    units, training = description.prior.scaling, description.training
+    if training is not None and training.n_tasks == 1:
+        return None
     covariance = units.raw_representation(description.mixture.moments()[1])
     deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
     # Whether a coefficient varies must not depend on the unit of its column.

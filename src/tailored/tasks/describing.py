@@ -52,7 +52,7 @@ class Description:
             target="" if encoding is None else encoding.target or "",
             columns=[dict(zip(_HEADER, column, strict=True)) for column in columns],
             dropped={} if encoding is None else dict(encoding.dropped),
-            notes=_notes(tasks),
+            notes=[*data_notes(tasks), *_notes(tasks)],
         )
 
     def to_frame(self) -> Any:
@@ -126,9 +126,12 @@ def _side_info(tasks: Any) -> Iterator[tuple[str, ...]]:
         yield name, "side info", column.kind, text
 
 
-def _notes(tasks: Any) -> list[str]:
-    """Name the columns that do not vary at all, or not within any task."""
+def data_notes(tasks: Any) -> list[str]:
+    """Say if there are few tasks, and name the columns that do not vary at all, or not within any task."""
     notes = []
+    if len(tasks) < 3:
+        one = "one task" if len(tasks) == 1 else "two tasks"
+        notes.append(f"differences between tasks cannot be estimated from {one}")
     if len(tasks.y) > 1 and not tasks.is_sparse:
         names, X = np.array(_names(tasks), dtype=object), tasks.X
         codes = np.repeat(np.arange(len(tasks)), tasks.sizes)
@@ -141,6 +144,12 @@ def _notes(tasks: Any) -> list[str]:
         if is_fixed.any() and (tasks.sizes > 1).any():
             advice = "consider side_columns or side_info for features of tasks"
             notes.append(f"constant within every task: {list_some(names[is_fixed])}; {advice}")
+    return notes
+
+
+def _notes(tasks: Any) -> list[str]:
+    """Return notes about the target and about the task."""
+    notes: list[str] = []
     if tasks.encoding is None or not tasks.encoding.classes:
         notes += filter(None, [hint_about_target(tasks.y)])
     if tasks.encoding is not None and len(tasks.encoding.task_columns) > 1:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from .._utils.frames import read_features, read_target
+from .._utils.frames import read_features, read_frame, read_target
 from .._utils.records import MAY_BE_NAN, Fitted, cached_property
 from .._utils.validation import (
     canonical_csr,
@@ -191,6 +191,14 @@ class TaskSet(Fitted):
         columns = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         table = LongTable(frame, task, target, features, side_info, side_columns, encoding, missing, columns)
         return cls.from_grouped(*table.read())
+
+    @classmethod
+    def from_columns(cls, X: Any, y: Any, groups: Any, side_info: Any, **row_values: Any) -> Self:
+        """Read a frame of features as `from_frame` does; its targets and labels are not columns of it."""
+        frame = read_frame(X, "X")
+        encoding, values = Encoding.of(frame, frame.columns, None, None)
+        tasks = cls(values, y, groups, side_info, **row_values)
+        return tasks.replace(encoding=encoding, feature_names=encoding.feature_names)
 
     @classmethod
     def from_grouped(cls, *table: Any) -> Self:
