@@ -1,9 +1,9 @@
-"""`adapt_many` beside batched NumPy ridge solves of the same rows, and `predict_tasks` from a frame; one thread.
+"""One task and many: `load`, `adapt`, `predict`, `adapt_many` next to batched NumPy ridge solves, `predict_tasks`; one thread.
 
     python benchmarks/adapting.py
-    python benchmarks/adapting.py --also PYTHON [SRC]     # another version beside it, in turns
+    python benchmarks/adapting.py --also PYTHON [SRC]     # another version next to it
 
-Times are processor seconds of the thread, the shortest of several calls.  PYTHON is an interpreter and SRC the folder to
+Times are CPU time of the thread, the shortest of several calls.  PYTHON is an interpreter and SRC the folder to
 import the package from, where it is not installed there.
 """
 
@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -28,6 +29,19 @@ def best_of(repeats, function, *args):
         function(*args)
         times.append(time.thread_time() - start)
     return min(times)
+
+
+def serving(meta, X, y, load):
+    """Microseconds to load a file, adapt to one task, and predict one row."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.tailored")
+        meta.save(path)
+        out = {"load": best_of(5, load, path)}
+    row, model = X[:1].copy(), meta.adapt(X, y)
+    out |= {"adapt": best_of(2000, meta.adapt, X, y), "predict": best_of(2000, model.predict, row)}
+    if not hasattr(meta, "classes_"):
+        out["predict_interval"] = best_of(2000, model.predict_interval, row)
+    return {name: 1e6 * value for name, value in out.items()}
 
 
 def slopes(n_tasks, n_rows, n_features, seed):
@@ -68,11 +82,14 @@ def worker():
 
     learner = getattr(tailored, "EmpiricalBayesLearner", tailored.ConditionalLearner)
     out = {}
-    clusters = make_clusters(800, n_clusters=6, n_rows=40, random_state=0)
-    new = make_clusters(5000, n_clusters=6, n_rows=40, random_state=1)
     labels, X, y = slopes(50_000, 8, 3, 1)
     cases = {
-        "six components, d = 20, 40 rows": (clusters, new),
+        f"{n} clusters, d = 20, 40 rows": [
+            make_clusters(T, n_clusters=n, n_rows=40, random_state=seed) for seed, T in enumerate((800, 5000))
+        ]
+        for n in (2, 6)
+    }
+    cases |= {
         "one component, d = 3, 8 rows": (
             TaskSet(*slopes(1000, 8, 3, 0)[1:], slopes(1000, 8, 3, 0)[0]),
             TaskSet(X, y, labels),
@@ -84,13 +101,13 @@ def worker():
         many = best_of(5, meta.adapt_many, tasks) / T
         solves = best_of(5, ridge(np.asarray(tasks.X), np.asarray(tasks.y), T)) / T
         one = np.array(tasks[0].X), np.array(tasks[0].y)
-        alone = best_of(5, lambda m, rows: [m.adapt(*rows) for _ in range(100)], meta, one) / 100
-        out[name] = {
-            "components": int(meta.n_components_),
-            "adapt_many": 1e6 * many,
-            "ridge": 1e6 * solves,
-            "adapt": 1e6 * alone,
-        }
+        sizes = {"components": int(meta.n_components_), "adapt_many": 1e6 * many, "ridge": 1e6 * solves}
+        out[name] = sizes | serving(meta, *one, tailored.load)
+    if hasattr(tailored, "EmpiricalBayesClassifier"):
+        binary = tasks[:500].replace(y=1.0 * (tasks[:500].y > 0.0))
+        classifier = tailored.EmpiricalBayesClassifier().fit(binary)
+        one = np.array(binary[0].X), np.array(binary[0].y)
+        out["two classes, d = 3, 8 rows"] = serving(classifier, *one, tailored.load)
     out["predict_tasks, 100,000 tasks, d = 3, 8 + 2 rows"] = frames(learner, meta)
     print(json.dumps(out))
 
