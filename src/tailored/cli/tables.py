@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import difflib
 import io
 import json
@@ -157,11 +156,8 @@ def _csv_options(head: bytes, labels: Sequence[str]) -> dict[str, Any]:
     delimiter = max((",", ";", "\t"), key=lambda mark: header.count(mark.encode()))
     commas, points = (len(re.findall(rb"\d%b\d" % mark, head)) for mark in (b",", rb"\."))
     decimal = "," if delimiter != "," and commas > points else "."
-    encoding = "utf8"
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)
-    except UnicodeDecodeError:
-        encoding = "latin-1"
+    complete = head[: head.rfind(b"\n")].decode(errors="replace")
+    encoding = "latin-1" if "\N{REPLACEMENT CHARACTER}" in complete else "utf8"
     types = {name: pa.string() for name in labels}
     return {
         "read_options": csv.ReadOptions(encoding=encoding),

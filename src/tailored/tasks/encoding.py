@@ -175,8 +175,8 @@ class ColumnEncoding(Record):
                 now = f"has {value!r} now. Use a date, or a string such as 2026-01-31."
                 raise ValueError(f"side_info: column {self.name!r} held dates in training and {now}")
             return day - self.origin, True
-        if category_text(value) in self.categories:
-            return self.scores[self.categories.index(category_text(value))], True
+        if _text(value) in self.categories:
+            return self.scores[self.categories.index(_text(value))], True
         return (self.means or (np.nan,))[0], False
 
     def merged(self, n: int, other: ColumnEncoding, m: int) -> ColumnEncoding:
@@ -440,14 +440,14 @@ def declared_kind(column: Column) -> tuple[str, tuple[str, ...]]:
     dtype = column.dtype
     if dtype in (nw.Categorical, nw.Enum):
         native = column.to_native()
-        categories = tuple(category_text(value) for value in column.cat.get_categories().to_list())
+        categories = tuple(_text(value) for value in column.cat.get_categories().to_list())
         # pandas stores `ordered` in the dtype, pyarrow in the type. A polars Enum is ordered by definition.
         native_type = getattr(native, "dtype", getattr(native, "type", None))
         if dtype == nw.Enum or getattr(native_type, "ordered", False):
             return "ordered", categories
         if not (hasattr(native_type, "ordered") and hasattr(native_type, "categories")):
             return "categorical", ()  # the categories are in order of appearance
-        used = set(map(category_text, column.drop_nulls().unique().to_list()))
+        used = set(map(_text, column.drop_nulls().unique().to_list()))
         return "categorical", tuple(category for category in categories if category in used)
     if dtype == nw.Object:
         present = [value for value in column.to_list() if not is_missing(value)]
@@ -537,11 +537,11 @@ def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
     if strings is not None:
         return strings
     codes: dict[str, int] = {}
-    rows = (-1 if is_missing(v) else codes.setdefault(category_text(v), len(codes)) for v in column.to_list())
+    rows = (-1 if is_missing(v) else codes.setdefault(_text(v), len(codes)) for v in column.to_list())
     return np.fromiter(rows, dtype=np.int64, count=len(column)), list(codes)
 
 
-def category_text(value: Any) -> str:
+def _text(value: Any) -> str:
     """Return a category as a string; 2 and 2.0 are the same category."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)

@@ -36,16 +36,7 @@ from .._utils.validation import (
     refuse_masked,
 )
 from ..exceptions import SecondGroupingWarning
-from .encoding import (
-    MANY_CATEGORIES,
-    Declared,
-    Encoding,
-    SideInfo,
-    TaskColumns,
-    as_columns,
-    category_text,
-    declared_types,
-)
+from .encoding import MANY_CATEGORIES, Declared, Encoding, SideInfo, TaskColumns, as_columns, declared_types
 
 Keys = NDArray[np.uint64]
 
@@ -184,9 +175,9 @@ def refuse_other_spelling(labels: list[Any], known: list[Any]) -> None:
     """Raise ValueError if a label is a string and a known label is the number it spells, or vice versa."""
     if not labels or len({isinstance(label, str) for label in (*labels, *known)}) < 2:
         return
-    spelled = {category_text(label): label for label in known}
+    spelled = {str(label).removesuffix(".0"): label for label in known}
     for label in labels:
-        other = spelled.get(category_text(label), label)
+        other = spelled.get(str(label).removesuffix(".0"), label)
         if isinstance(other, str) != isinstance(label, str):
             advice = "Write the labels as numbers everywhere, or as strings everywhere."
             raise ValueError(f"labels: {label!r} and {other!r} are different tasks. {advice}")
