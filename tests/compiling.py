@@ -19,7 +19,6 @@ def compile_kernels():
     from tailored.gaussian.responses import RESPONSES
     from tailored.gaussian.sites import ResponseRows
     from tailored.losses import get_loss
-    from tailored.representation.exact import tridiagonal_values
     from tailored.within.solving import WITHIN, solve
 
     rng = np.random.default_rng(0)
@@ -37,7 +36,6 @@ def compile_kernels():
     one_hot = sparse.csr_array(np.eye(4)[np.arange(24) % 4])
     model = FactorModel.start(4, 1, has_intercept=True, n_side=0, seed=[0])
     factor_sums(model, FactorRows(one_hot, y, starts, np.empty((6, 0))))
-    tridiagonal_values(np.ones(3), np.append(0.0, np.ones(2)), 0.5)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 import reference as ref
 from representations import SHAPES, close, random_gradient, step_size
 from tailored.representation.dense import Dense
-from tailored.representation.exact import Exact, eigenpairs_below, tridiagonal_values
+from tailored.representation.exact import Exact, eigenpairs_below
 
 
 def some_steps(rng, d, k, n_steps):
@@ -145,15 +145,3 @@ def test_eigenpairs_below(n):
     split = np.diag(np.where(np.arange(n) % 3 == 0, -1.0, 1.0))
     vectors = eigenpairs_below(split, 0.0)[1]
     np.testing.assert_allclose(split @ vectors, -vectors, atol=1e-12)
-
-
-@pytest.mark.parametrize("n", [2, 9, 150])
-@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e12])
-def test_tridiagonal_values_are_lapacks(n, scale):
-    rng = np.random.default_rng(n)
-    diagonal, beside = scale * rng.normal(size=n), scale * rng.normal(size=n - 1)
-    beside[(n - 1) // 2] = 0.0
-    expected = np.linalg.eigvalsh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
-    for bound in (-10.0 * scale, 0.1 * scale, 10.0 * scale):
-        found = tridiagonal_values(diagonal, np.append(0.0, beside), bound)
-        np.testing.assert_allclose(found, expected[expected < bound], rtol=0, atol=1e-14 * n * scale)

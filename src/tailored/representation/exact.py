@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import eigh
 from scipy.linalg.blas import dgemm, dsymm, dsyr2k
-from scipy.linalg.lapack import dormqr, dpotrf, dstein, dsytrd, dsytrd_lwork, dtrtri
+from scipy.linalg.lapack import dpotrf, dtrtri
 
-from .._utils.compiling import njit
 from .._utils.validation import check_shape
 from .base import RANK_TOLERANCE, Array, Index, Iterate, finite
 
@@ -22,7 +22,7 @@ WELL_OUTSIDE = 0.5
 #: Number of steps after which the basis is made orthonormal again, because rounding errors accumulate.
 CLEANING = 32
 #: Up to this size, computing all eigenvectors costs no more than computing a few.
-SMALL = 40
+SMALL = 100
 
 
 class Change(NamedTuple):
@@ -208,64 +208,8 @@ def _last_columns(M: Array, m: int) -> Array:
 
 def eigenpairs_below(M: Array, bound: float) -> tuple[Array, Array]:
     """Return the eigenpairs up to ``bound`` of a symmetric matrix given by its lower triangle."""
-    n = len(M)
-    if n <= SMALL:
+    if len(M) <= SMALL:
         values, vectors = np.linalg.eigh(M)
         first = int(np.searchsorted(values, bound, side="right"))
         return values[:first], vectors[:, :first]
-    lwork = int(dsytrd_lwork(n, lower=1)[0])
-    reflectors, diagonal, beside, tau, _ = dsytrd(M, lower=1, lwork=lwork)
-    values = tridiagonal_values(diagonal, np.append(0.0, beside), bound)
-    m = len(values)
-    if not m:
-        return values, np.zeros((n, 0), order="F")
-    vectors, _ = dstein(diagonal, beside, values, np.ones(n, np.int32), np.full(n, n, np.int32))
-    # A step towards the nearest orthonormal vectors, because errors accumulate over a run.
-    vectors = np.asfortranarray(vectors @ (1.5 * np.eye(m) - 0.5 * vectors.T @ vectors))
-    vectors[1:] = dormqr("L", "N", reflectors[1:, :-1], tau, vectors[1:], lwork=64 * m)[0]
-    return values, vectors
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def count_below(diagonal: Array, squares: Array, shifts: Array) -> Array:
-    """Count the eigenvalues of a symmetric tridiagonal matrix below each of the shifts, by the signs of pivots.
-
-    ``squares[i]`` is the square of the entry between rows i − 1 and i; the first is 0.
-    """
-    pivots, below = np.ones(len(shifts)), np.zeros(len(shifts))
-    for i in range(len(diagonal)):
-        a, b = diagonal[i], squares[i]
-        for j in range(len(shifts)):
-            s = pivots[j]
-            s = a - shifts[j] - b / (s if abs(s) > 1e-290 else -1e-290)
-            pivots[j] = s
-            below[j] += 1.0 if s < 0.0 else 0.0
-    return below
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def tridiagonal_values(diagonal: Array, beside: Array, bound: float) -> Array:
-    """Return the eigenvalues up to ``bound`` of a symmetric tridiagonal matrix, ascending, by bisection.
-
-    ``beside[i]`` is the entry between rows i − 1 and i; the first is 0.  LAPACK computes one eigenvalue after the other,
-    which takes several times as long.  Here all intervals advance together through every loop over the rows.
-    """
-    squares = beside * beside
-    n_values = int(count_below(diagonal, squares, np.array([bound]))[0])
-    # Gershgorin's bound
-    least = np.min(diagonal - np.abs(beside) - np.append(np.abs(beside[1:]), 0.0))
-    low, high = np.full(n_values, least), np.full(n_values, bound)
-    middle = 0.5 * (low + high)
-    for _ in range(60):
-        below = count_below(diagonal, squares, middle)
-        widest = 0.0
-        for j in range(n_values):
-            if below[j] > j:
-                high[j] = middle[j]
-            else:
-                low[j] = middle[j]
-            middle[j] = 0.5 * (low[j] + high[j])
-            widest = max(widest, (high[j] - low[j]) / max(abs(low[j]), 1e-3 * abs(least)))
-        if widest < 4e-16:
-            break
-    return middle
+    return eigh(M, lower=True, subset_by_value=(-np.inf, bound), check_finite=False)
