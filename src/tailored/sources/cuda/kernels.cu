@@ -28,8 +28,9 @@ __device__ __forceinline__ constexpr int at(int i, int j) { return i * (i + 1) /
 __device__ real load_system(const stored *__restrict__ products, long long T, long long t,
                             const real *__restrict__ ridge, const real *__restrict__ b, real *a) {
     real *right = a + SYSTEM * TILE;
-    // These loads are independent of each other, so that many are in flight at once.
-#pragma unroll 16
+    // These loads are independent of each other.  A multiprocessor has only four warps, because shared memory is full, so that
+    // many loads must be in flight at once.
+#pragma unroll 105
     for (int e = 0; e < at(D, 0); ++e) a[e * TILE] = products[e * T + t];
 #pragma unroll
     for (int i = 0; i < D; ++i) right[i * TILE] = products[at(D, i) * T + t];
@@ -45,7 +46,7 @@ __device__ real load_system(const stored *__restrict__ products, long long T, lo
         real fitted[B];
 #pragma unroll
         for (int i = 0; i < B; ++i) fitted[i] = 0;
-#pragma unroll 4
+#pragma unroll 20
         for (int j = 0; j < D; ++j) {
             const real x = b[j];
 #pragma unroll
@@ -61,7 +62,7 @@ __device__ real load_system(const stored *__restrict__ products, long long T, lo
             }
         }
     }
-#pragma unroll 8
+#pragma unroll 70
     for (int e = 0; e < at(D, 0); ++e) a[e * TILE] += ridge[e];
     return square;
 }
@@ -78,7 +79,7 @@ __device__ real factor(real *a) {
 #pragma unroll
             for (int j = 0; j <= i; ++j) l[i][j] = a[at(J * B + i, J * B + j) * TILE];
         }
-#pragma unroll 2
+#pragma unroll 5
         for (int k = 0; k < J * B; ++k) {
             real x[B];
             const real w = a[(SYSTEM + k) * TILE];
@@ -122,7 +123,7 @@ __device__ real factor(real *a) {
             for (int i = 0; i < B; ++i)
 #pragma unroll
                 for (int j = 0; j < B; ++j) s[i][j] = a[at(I * B + i, J * B + j) * TILE];
-#pragma unroll 2
+#pragma unroll 5
             for (int k = 0; k < J * B; ++k) {
                 real x[B], y[B];
 #pragma unroll
@@ -163,7 +164,7 @@ __device__ void solve_back(real *a) {
         real u[B];
 #pragma unroll
         for (int j = 0; j < B; ++j) u[j] = a[(SYSTEM + J * B + j) * TILE];
-#pragma unroll 2
+#pragma unroll 5
         for (int k = (J + 1) * B; k < P; ++k) {
             const real w = a[(SYSTEM + k) * TILE];
 #pragma unroll
@@ -205,7 +206,7 @@ __device__ void invert_factor(real *a) {
             for (int i = 0; i < B; ++i)
 #pragma unroll
                 for (int j = 0; j < B; ++j) s[i][j] = 0;
-#pragma unroll 2
+#pragma unroll 5
             for (int k = (J + 1) * B; k < I * B; ++k) {
                 real x[B], y[B];
 #pragma unroll
@@ -276,7 +277,7 @@ __device__ void second_moment(real *a, real r, real noise) {
 #pragma unroll
                     for (int j = 0; j < B; ++j) s[i][j] += m[k][i] * y[j];
             }
-#pragma unroll 2
+#pragma unroll 5
             for (int k = (I + 1) * B; k < P; ++k) {
                 real x[B], y[B];
 #pragma unroll
@@ -324,12 +325,12 @@ extern "C" __global__ void __launch_bounds__(128) evidence(
     }
 }
 
-// Sum r (noise F^-1 + u u'), r u, r and r ||residual||^2 over tasks, into one row of `partial` (grid, SYSTEM + P + 2) per
-// block.
+// Sum r (noise F^-1 + u u'), r u, r and r ||residual||^2 over the N tasks at the positions `index` (all T tasks if it is null),
+// into one row of `partial` (grid, SYSTEM + P + 2) per block.
 extern "C" __global__ void __launch_bounds__(128) moments(
     const stored *__restrict__ products, long long T, const real *__restrict__ ridge, const real *__restrict__ b,
-    real noise, real constant, const real *__restrict__ responsibilities,
-    real *__restrict__ joint, real *__restrict__ partial) {
+    real noise, real constant, const long long *__restrict__ index, long long N,
+    const real *__restrict__ responsibilities, real *__restrict__ joint, real *__restrict__ partial) {
     extern __shared__ real shared[];
     constexpr int ROWS = SYSTEM + P;
     constexpr int OWN = (ROWS + 127) / 128;
@@ -337,10 +338,10 @@ extern "C" __global__ void __launch_bounds__(128) moments(
     real own[OWN];
     for (int o = 0; o < OWN; ++o) own[o] = 0;
     real count = 0, residual = 0;
-    for (long long first = (long long)blockIdx.x * TILE; first < T; first += (long long)gridDim.x * TILE) {
-        const long long t = first + threadIdx.x;
+    for (long long first = (long long)blockIdx.x * TILE; first < N; first += (long long)gridDim.x * TILE) {
         if (threadIdx.x < TILE) {
-            if (t < T) {
+            if (first + threadIdx.x < N) {
+                const long long t = index == nullptr ? first + threadIdx.x : index[first + threadIdx.x];
                 const real r = responsibilities == nullptr ? real(1) : responsibilities[t];
                 const real square = load_system(products, T, t, ridge, b, a);
                 const real log_determinant = factor(a);

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..._utils.records import cached_property
 from ...gaussian.mixture import Mixture
-from ...gaussian.moments import Summed, Sums, Totals
+from ...gaussian.moments import NEGLIGIBLE, Summed, Sums, Totals
 from ...tasks.reading import label_keys
 from ...tasks.rows import Scaling
 from ...tasks.task_set import TaskSet
@@ -118,7 +118,7 @@ class CudaMoments:
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
         """Return the sums of an EM step.
 
-        Earlier ``shares`` are ignored: on a device, skipping components with negligible shares saves no time.
+        Earlier ``shares`` are ignored: the kernel that computes them is the faster one.
         """
         import torch
 
@@ -201,13 +201,18 @@ class CudaMoments:
         return products[:, position[:d, :d]], products[:, position[d, :d]], products[:, position[d, d]]
 
     def _component_sums(self, component: Component, noise: float, shares: Any, log_joint: Any) -> Array:
-        """Return the packed sums of one component, weighted by ``shares`` (None: one for each task)."""
+        """Return the packed sums of one component, weighted by ``shares`` (None: one for each task).
+
+        Tasks with negligible shares are left out.
+        """
         import torch
 
         compiled = self._compiled_for(component)
         shape = (compiled.n_blocks, compiled.layout.n_sums)
         partial = torch.zeros(shape, dtype=torch.float64, device=self.sizes.device)
-        self._launch("moments", component, noise, shares, log_joint, partial)
+        index = None if shares is None else torch.nonzero(shares > NEGLIGIBLE)[:, 0]
+        n = len(self) if index is None else len(index)
+        self._launch("moments", component, noise, index, n, shares, log_joint, partial)
         sums: Array = partial.sum(dim=0).cpu().numpy()
         return sums
 
