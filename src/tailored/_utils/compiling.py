@@ -1,40 +1,29 @@
-"""Numba's decorator, with a cache of compiled code also where package and home directory are read-only."""
-
-from __future__ import annotations
+"""Numba's decorator; compiled code is stored also where package and home directory are read-only."""
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import numba
+from numba import config, njit
 from numba.core.caching import FunctionCache
 
+__all__ = ["njit"]
 
-def _has_cache() -> bool:
-    """Return whether compiled code can be stored; as a last resort, in a private folder of temporary files."""
+
+def _choose_cache() -> None:
+    """Store compiled code in a private folder of temporary files if Numba finds no other folder."""
     try:
-        FunctionCache(_has_cache)
-    except (
-        RuntimeError
-    ):  # neither NUMBA_CACHE_DIR nor the folders of the package and the user can be written to
-        try:
-            user = getattr(os, "getuid", int)()
-            folder = Path(tempfile.gettempdir(), f"tailored-{user}")
-            folder.mkdir(mode=0o700, exist_ok=True)
-            status = folder.lstat()
-        except OSError:
-            return False
+        FunctionCache(_choose_cache)
+    except RuntimeError:
+        user = getattr(os, "getuid", int)()
+        folder = Path(tempfile.gettempdir(), f"tailored-{user}")
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        status = folder.lstat()
         # What is stored is executed, so that no other user may write to it.
-        if (status.st_uid, status.st_mode) != (user, 0o040700):
-            return False
-        numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
-    return True
+        is_private = (status.st_uid, status.st_mode) == (user, 0o040700)
+        config.CACHE_DIR = str(folder) if is_private else tempfile.mkdtemp()  # type: ignore[attr-defined]
 
 
-_HAS_CACHE = _has_cache()
-
-
-def njit(*, cache: bool = False, **options: Any) -> Any:
-    """Decorate a function to be compiled when it is first called, and stored if ``cache``."""
-    return numba.njit(cache=cache and _HAS_CACHE, **options)
+_choose_cache()

@@ -411,12 +411,12 @@ def as_columns(task: TaskColumns | Sequence[str]) -> tuple[str, ...]:
 def class_positions(classes: Sequence[Any], labels: Iterable[Any], title: str = "y") -> np.ndarray:
     """Return the positions of labels among the classes."""
     labels, known = list(labels), {label: float(k) for k, label in enumerate(classes)}
+    with suppress(KeyError, TypeError):
+        return np.array([known[label] for label in labels])
     if any(isinstance(label, list) for label in labels):
         raise ValueError(f"{title}: expected one label per row, got an array of two dimensions")
-    if unknown := {str(label) for label in labels if label not in known}:
-        had = name_some(list(classes), 12)
-        raise ValueError(f"{title}: class {name_some(sorted(unknown))} was not in fit, which had {had}")
-    return np.array([known[label] for label in labels])
+    unknown = name_some(sorted({str(label) for label in labels if label not in known}))
+    raise ValueError(f"{title}: class {unknown} was not in fit, which had {name_some(list(classes), 12)}")
 
 
 def columns_to_encode(X: Any) -> list[str]:
