@@ -34,6 +34,13 @@ from .responses import BERNOULLI, DISPERSIONS, POISSON, Response
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+# Arguments of compiled code
+Kind = tuple[int, float]  # code of the response, and 1 / dispersion
+Data = tuple[Array, Array, Array, Array]  # rows, f, y and weights
+Span = tuple[int, int]  # first position, and the one after the last
+Pair = tuple[Array, Array]  # sites (τ, ν), or nodes and their log weights
+Grid = tuple[Index, Array, Array, Array]  # see `grid`
 
 #: Largest number of columns of L for quadrature, and the nodes along each, the direction with the largest variance last.
 MOST_DIRECTIONS = 3
@@ -70,9 +77,7 @@ class Directions(NamedTuple):
 class Sites(Moments):
     """Second moments of sites, which are rows with known noise."""
 
-    def posterior(
-        self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
-    ) -> Expected:
+    def posterior(self, model: Mixture, want: Want = EVIDENCE, among: Mask | None = None) -> Expected:
         found = super().posterior(model, want, among)
         return found._replace(sums=replace(found.sums, residual=model.noise * self.n_rows))
 
@@ -153,11 +158,7 @@ class ResponseRows(TaskStatistics):
         """XᵀX of each task, weighted as in `totals`, (T, d, d)."""
         b, noise = self.pooled
         curvature = self.response.derivatives(self.y, self.X @ b + self.offset, noise)[1]
-        return self._grams(self.weights * curvature)
-
-    def _grams(self, weights: Array) -> Array:
-        """Return the weighted second moments of the rows of each task, (T, d, d)."""
-        return self._moments(weights, self.y)[0]
+        return self._moments(self.weights * curvature, self.y)[0]
 
     def _moments(self, weights: Array, y: Array) -> tuple[Array, Array, Array]:
         """Return XᵀX (T, d, d), Xᵀy (T, d) and yᵀy (T,) of each task with weighted rows."""
@@ -189,9 +190,7 @@ class ResponseRows(TaskStatistics):
         tau = np.maximum(tau, LEAST_PRECISION)
         return tau, linear / tau - self.offset, float(np.mean(found.log_evidence)) if len(self) else 0.0
 
-    def posterior(
-        self, model: Mixture, want: Want = EVIDENCE, among: NDArray[np.bool_] | None = None
-    ) -> Expected:
+    def posterior(self, model: Mixture, want: Want = EVIDENCE, among: Mask | None = None) -> Expected:
         T, (K, d) = len(self), model.means.shape
         effects = model.effects(self.side)
         rest = self if effects is None else self.shifted(effects)
@@ -249,7 +248,7 @@ class ResponseRows(TaskStatistics):
         b: Array,
         root: Array,
         noise: float,
-        used: NDArray[np.bool_] | None = None,
+        used: Mask | None = None,
         *,
         k: int = 0,
         slopes: bool = False,
@@ -266,12 +265,11 @@ class ResponseRows(TaskStatistics):
         is_exact = p <= MOST_DIRECTIONS
         n_nodes, tol, max_sweeps = PLACING if is_exact else FINAL
         numbers = NODES if N < MANY_ROWS * T else FEWER_NODES
-        nodes = *one_direction(n_nodes), *grid(numbers[p] if is_exact else ())
-        shape = 1.0 / noise
-        data = rows, f, self.y, self.weights, self.starts, used
+        nodes = one_direction(n_nodes), grid(numbers[p] if is_exact else ())
+        kind, data = (self.response.code, 1.0 / noise), (rows, f, self.y, self.weights)
 
-        def run(first: int, last: int) -> None:
-            _pass(first, last, *data, self.response.code, shape, *nodes, tol, max_sweeps, linear, *found)
+        def run(*span: int) -> None:
+            _pass(span, kind, data, self.starts, used, *nodes, tol, max_sweeps, linear, tuple(found))
 
         blocks = [(start, min(start + BLOCK, T)) for start in range(0, T, BLOCK)]
         in_threads(run, blocks, self.n_threads)
@@ -284,14 +282,14 @@ class ResponseRows(TaskStatistics):
 
 
 @cache
-def one_direction(n_nodes: int) -> tuple[Array, Array]:
+def one_direction(n_nodes: int) -> Pair:
     """Return nodes for the standard normal density, and log weights of an integral without this density."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(n_nodes)
     return frozen(nodes), frozen(np.log(weights / weights.sum()) + 0.5 * nodes**2)
 
 
 @cache
-def grid(numbers: tuple[int, ...]) -> tuple[Index, Array, Array, Array]:
+def grid(numbers: tuple[int, ...]) -> Grid:
     """Return the numbers of nodes (p,), their positions on each axis (p, m), all nodes (J, p), and log weights (J,)."""
     p, most = len(numbers), max(numbers, default=1)
     axes, nodes, weights = np.zeros((p, most)), np.zeros((1, 0)), np.zeros(1)
@@ -332,7 +330,7 @@ def _slopes(code: int, shape: float, y: float, E: float) -> tuple[float, float]:
 
 @njit(**PART)
 def _tilted(
-    code: int, shape: float, y: float, v: float, mean: float, variance: float, nodes: Array, logs: Array
+    kind: Kind, y: float, v: float, mean: float, variance: float, quadrature: Pair
 ) -> tuple[float, float, float]:
     """Return log ∫ p(y | f)ᵛ N(f; mean, variance) df, and mean and variance of the normalised integrand.
 
@@ -340,8 +338,8 @@ def _tilted(
     ascent from it, because the likelihood is log-concave.
     """
     keep_separate()
-    f, low, high = mean, 0.0, 0.0
-    curvature = 0.0
+    (code, shape), (nodes, logs) = kind, quadrature
+    f, low, high, curvature = mean, 0.0, 0.0, 0.0
     for step in range(100):
         slope, curvature = _slopes(code, shape, y, _exponential(f))
         slope = v * (y - slope) - (f - mean) / variance
@@ -385,24 +383,14 @@ def _tilted(
 
 
 @njit(**PART)
-def _gaussian(
-    rows: Array,
-    tau: Array,
-    linear: Array,
-    first: int,
-    last: int,
-    mean: Array,
-    S: Array,
-    C: Array,
-    work: Array,
-) -> float:
+def _gaussian(rows: Array, span: Span, sites: Pair, mean: Array, S: Array, C: Array, work: Array) -> float:
     """Write mean and covariance S of the prior times the sites, and the upper triangular C with S = CCᵀ; return log |S|."""
-    p = len(mean)
+    (tau, linear), p = sites, len(mean)
     for a in range(p):
         work[p, a] = 0.0
         for b in range(a + 1):
             work[a, b] = 1.0 if a == b else 0.0
-    for i in range(first, last):
+    for i in range(span[0], span[1]):
         for a in range(p):
             work[p, a] += linear[i] * rows[i, a]
             scaled = tau[i] * rows[i, a]
@@ -439,23 +427,12 @@ def _gaussian(
 
 @njit(**PART)
 def _propagate(
-    code: int,
-    shape: float,
-    data: tuple[Array, Array, Array, Array],
-    first: int,
-    last: int,
-    nodes: Array,
-    logs: Array,
-    sites: tuple[Array, Array],
-    mean: Array,
-    S: Array,
-    g: Array,
-    tol: float,
+    kind: Kind, data: Data, span: Span, nodes: Pair, sites: Pair, mean: Array, S: Array, g: Array, tol: float
 ) -> tuple[float, float]:
     """Update the sites of a task one after another, with mean and S; return the largest change and Σ log constants."""
-    (rows, f, y, v), (tau, linear), p = data, sites, len(mean)
+    (code, shape), (rows, f, y, v), (tau, linear), p = kind, data, sites, len(mean)
     largest, constants = 0.0, 0.0
-    for i in range(first, last):
+    for i in range(span[0], span[1]):
         s, m = 0.0, 0.0
         for a in range(p):
             g[a] = 0.0
@@ -473,7 +450,7 @@ def _propagate(
             continue
         rest = max(1.0 - tau[i] * s, 1e-6)
         variance, cavity = s / rest, (m - s * linear[i]) / rest
-        log_z, new_mean, new_variance = _tilted(code, shape, y[i], v[i], f[i] + cavity, variance, nodes, logs)
+        log_z, new_mean, new_variance = _tilted(kind, y[i], v[i], f[i] + cavity, variance, nodes)
         new_mean -= f[i]
         constants += log_z - 0.5 * (m * m / s - cavity * cavity / variance + np.log(rest))
         if tol == 0.0:
@@ -514,12 +491,10 @@ def _exponentials(
 
 @njit(**PART)
 def _integrate(
-    code: int,
-    shape: float,
-    data: tuple[Array, Array, Array, Array],
-    first: int,
-    last: int,
-    grid: tuple[Index, Array, Array, Array],
+    kind: Kind,
+    data: Data,
+    span: Span,
+    grid: Grid,
     mean: Array,
     S: Array,
     C: Array,
@@ -528,8 +503,8 @@ def _integrate(
 ) -> float:
     """Return the log evidence by quadrature at nodes mean + Cz, and write mean and covariance S of u, and slopes."""
     keep_separate()
-    (rows, f, y, v), (numbers, axes, nodes, logs) = data, grid
-    p, J = len(mean), len(logs)
+    (code, shape), (rows, f, y, v), (numbers, axes, nodes, logs) = kind, data, grid
+    (first, last), p, J = span, len(mean), len(logs)
     # h summed over rows at each node, products of rows without a logarithm so far, and exp(f) of one row.
     h, product, E = work[0], work[1], work[2]
     for j in range(J):
@@ -607,57 +582,41 @@ def _integrate(
 
 @njit(**ENTRY)
 def _pass(
-    begin: int,
-    end: int,
-    rows: Array,
-    f: Array,
-    y: Array,
-    v: Array,
+    span: Span,
+    kind: Kind,
+    data: Data,
     starts: Index,
-    used: NDArray[np.bool_],
-    code: int,
-    shape: float,
-    nodes: Array,
-    logs: Array,
-    numbers: Index,
-    axes: Array,
-    grid_nodes: Array,
-    grid_logs: Array,
+    used: Mask,
+    nodes: Pair,
+    grid: Grid,
     tol: float,
     max_sweeps: int,
     linear: Array,
-    log_evidence: Array,
-    means: Array,
-    covariances: Array,
-    tau: Array,
-    slopes: Array,
+    found: tuple[Array, Array, Array, Array, Array],
 ) -> None:
-    """Write the posterior of the tasks ``begin`` to ``end - 1``; see `ResponseRows.directions`."""
-    p = rows.shape[1]
-    data, sites, grid = (rows, f, y, v), (tau, linear), (numbers, axes, grid_nodes, grid_logs)
-    is_exact = p == len(numbers)
-    C, work, wide = np.zeros((p, p)), np.zeros((p + 2, p)), np.zeros((3, len(grid_logs)))
-    for t in range(begin, end):
+    """Write the posterior of the tasks ``span[0]`` to ``span[1] - 1``; see `ResponseRows.directions`."""
+    rows, (log_evidence, means, covariances, tau, slopes) = data[0], found
+    p, sites = rows.shape[1], (tau, linear)
+    is_exact = p == len(grid[0])
+    C, work, wide = np.zeros((p, p)), np.zeros((p + 2, p)), np.zeros((3, len(grid[3])))
+    for t in range(span[0], span[1]):
         if not used[t]:
             continue
-        first, last, mean, S = starts[t], starts[t + 1], means[t], covariances[t]
-        _gaussian(rows, tau, linear, first, last, mean, S, C, work)
+        own, mean, S = (starts[t], starts[t + 1]), means[t], covariances[t]
+        _gaussian(rows, own, sites, mean, S, C, work)
         for _ in range(max_sweeps):
-            change = _propagate(code, shape, data, first, last, nodes, logs, sites, mean, S, work[p], tol)[0]
-            if change < tol:
+            if _propagate(kind, data, own, nodes, sites, mean, S, work[p], tol)[0] < tol:
                 break
-        log_determinant = _gaussian(rows, tau, linear, first, last, mean, S, C, work)
+        log_determinant = _gaussian(rows, own, sites, mean, S, C, work)
         if is_exact:
-            log_evidence[t] = _integrate(code, shape, data, first, last, grid, mean, S, C, wide, slopes)
+            log_evidence[t] = _integrate(kind, data, own, grid, mean, S, C, wide, slopes)
             continue
         total = 0.5 * log_determinant
-        for i in range(first, last):
+        for i in range(own[0], own[1]):
             m = 0.0
             for a in range(p):
                 m += rows[i, a] * mean[a]
             total += 0.5 * linear[i] * m
             if len(slopes):
                 slopes[i] = linear[i] - tau[i] * m
-        log_evidence[t] = (
-            total + _propagate(code, shape, data, first, last, nodes, logs, sites, mean, S, work[p], 0.0)[1]
-        )
+        log_evidence[t] = total + _propagate(kind, data, own, nodes, sites, mean, S, work[p], 0.0)[1]
