@@ -161,15 +161,12 @@ def _lazy(data: Any) -> Table:
 
 def _relation(data: Any) -> Table:
     def read(columns: list[str] | None, n_rows: int) -> Iterator[Batch]:
-        selected = data if columns is None else data.project(", ".join(map(_quoted, columns)))
+        quoted = ['"' + name.replace('"', '""') + '"' for name in columns or ()]
+        selected = data if columns is None else data.project(", ".join(quoted))
         method = next(getattr(selected, name) for name in RELATION_METHODS if hasattr(selected, name))
         return _arrow(iter(method(n_rows)), "relation")
 
     return Table("relation", read, list(data.columns))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _arrow(batches: Iterator[Any], name: str) -> Iterator[Batch]:
