@@ -228,7 +228,7 @@ class EmpiricalBayesLearner(MetaLearner):
                 self._fit_source(DeviceSource(tensors, seed), seed, validation)
                 return self
             tasks = self._read(X, y, groups, side_info, reset=True, **row_values)
-            for text in [] if groups is None and tasks is not X else data_notes(tasks):
+            for text in data_notes(tasks) if groups is not None or isinstance(X, TaskSet) else ():
                 warnings.warn(f"fit: {text}", UserWarning, stacklevel=outside())
             self._fit_tasks(tasks, seed, validation)
         return self

@@ -14,7 +14,6 @@ from .._utils.frames import as_frame
 from .._utils.progress import printable
 from .._utils.validation import is_missing
 from .encoding import ColumnEncoding, list_some
-from .reading import first_difference
 
 #: Characters per line, and of a column's name in the table.
 WIDTH, NAME_WIDTH = 80, 24
@@ -23,6 +22,8 @@ MAX_LISTED = 40
 
 #: Fraction of zeros from which on integers are taken for counts.
 MANY_ZEROS = 0.1
+#: Number of rows in which columns are compared first.
+FIRST_ROWS = 1_000
 
 _HEADER = ("column", "role", "kind", "read as")
 
@@ -133,17 +134,19 @@ def data_notes(tasks: Any) -> list[str]:
         one = "one task" if len(tasks) == 1 else "two tasks"
         notes.append(f"differences between tasks cannot be estimated from {one}")
     if len(tasks.y) > 1 and not tasks.is_sparse:
-        names, X = np.array(_names(tasks), dtype=object), tasks.X
-        codes = np.repeat(np.arange(len(tasks)), tasks.sizes)
-        first = np.minimum(tasks.offsets[:-1], len(X) - 1)
-        is_constant = (X[0] == X).all(axis=0)
-        is_fixed = np.array([first_difference(column, codes, first) is None for column in X.T], dtype=bool)
-        is_fixed &= ~is_constant
-        if is_constant.any():
-            notes.append(f"constant in all rows, so without effect: {list_some(names[is_constant])}")
-        if is_fixed.any() and (tasks.sizes > 1).any():
+        names, X = _names(tasks), tasks.X
+        in_task = np.diff(np.repeat(np.arange(len(tasks)), tasks.sizes)) == 0
+        # Most columns vary within the first tasks.
+        first = slice(FIRST_ROWS)
+        varies = ((X[1:][first] != X[:-1][first]) & in_task[first, None]).any(axis=0)
+        fixed = [j for j in np.flatnonzero(~varies) if not np.diff(X[:, j])[in_task].any()]
+        constant = [j for j in fixed if (X[:, j] == X[0, j]).all()]
+        if constant:
+            notes.append(f"constant in all rows, so without effect: {list_some(names[j] for j in constant)}")
+        if len(fixed) > len(constant) and in_task.any():
             advice = "consider side_columns or side_info for features of tasks"
-            notes.append(f"constant within every task: {list_some(names[is_fixed])}; {advice}")
+            some = list_some(names[j] for j in fixed if j not in constant)
+            notes.append(f"constant within every task: {some}; {advice}")
     return notes
 
 
