@@ -49,8 +49,6 @@ FEW_TASKS = 40
 N_ERRORS = 1.0
 #: Number of structures of a family, which differ in shrinkage alone, that are evaluated on repeated folds.
 REPEATED = 3
-#: Change of the log evidence per row at which EM ends in a fold of few tasks.
-FOLD_TOL = 1e-6
 #: Log predictive density per task by which more components, or atoms, must raise it, in addition to the standard error.
 LEAST_GAIN = 0.05
 #: Number of held-out tasks on which components are counted, from as many folds as are needed.
@@ -396,7 +394,7 @@ def _select_side(data: TrainingData) -> SideStructure | None:
 def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> FoldState:
     train, seed = data.statistics.take(fold.train), data.seed(Draw.STRUCTURE_STARTS, fold.number)
     fitter = StructureFitter.of(train, seed, side, data.groups, data.settings.fit_intercept)
-    fitter.tol = FOLD_TOL
+    fitter.tol = 1e-6  # densities need no more
     tasks, seed = data.tasks[fold.held_out], data.seed(Draw.HELD_OUT_ROWS, fold.number)
     episodes = data.settings.arrival.episodes(tasks, seed)
     held_out = data.statistics.take(fold.held_out)
@@ -449,10 +447,9 @@ def count_components(data: TrainingData, state_of: StateOf) -> tuple[int, bool]:
 
     def single(state: FoldState, learn_mean: bool) -> Mixture:
         fitter, plain = state.fitter, Structure("mixed model", learn_mean=learn_mean)
-        options: dict[str, Any] = {"learn_mean": learn_mean, "max_iter": fitter.steps(few=30, many=30)}
-        start = fitter.starts.get(plain)
-        fitter.starts[plain] = fit_mixed_model(fitter.tasks, tol=1e-6, start=start, **options)
-        return fitter.starts[plain]
+        known: dict[str, Any] = {"max_iter": fitter.steps(few=30, many=30), "start": fitter.starts.get(plain)}
+        fitter.starts[plain] = model = fit_mixed_model(fitter.tasks, learn_mean=learn_mean, tol=1e-6, **known)
+        return model
 
     # Targets of other responses are not centred and need a mean.
     singles = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import log
 from typing import Any, Protocol
 
 import numpy as np
@@ -288,7 +287,7 @@ def _parameters(mixture: Mixture) -> Array:
     """Return the means, the symmetric roots of the W_k, log π and log σ, which are unconstrained."""
     values, vectors = mixture.eigen
     roots = np.matmul(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], vectors.transpose(0, 2, 1))
-    logs = np.log(mixture.proportions), [0.5 * log(mixture.noise)]
+    logs = np.log(mixture.proportions), [0.5 * np.log(mixture.noise)]
     return np.concatenate([mixture.means.ravel(), roots.ravel(), *logs])
 
 

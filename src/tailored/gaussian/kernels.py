@@ -389,8 +389,17 @@ _ROWS_PART: dict[str, Any] = {**PART, "fastmath": ROWS["fastmath"]}
 _TILE = 64
 
 
+def second_moments(X: Array, *others: Any) -> None:
+    """Run `_second_moments` in a workspace, which takes longer to compile if it is allocated there."""
+    (_, d, _), given = others[-3].shape, X.shape[1]
+    # Columns are stored as rows and the targets after them; zeros pad to a multiple of four.
+    columns = np.zeros(((d + 4) // 4 * 4, _TILE))
+    columns[given:d] = 1.0
+    _second_moments(X, *others, columns, np.empty((len(columns), len(columns))))
+
+
 @njit(**ROWS)
-def second_moments(
+def _second_moments(
     X: Array,
     y: Array,
     offsets: NDArray[np.int64],
@@ -401,30 +410,24 @@ def second_moments(
     gram: Array,
     cross: Array,
     square: Array,
+    columns: Array,
+    products: Array,
 ) -> None:
     """Write XᵀX (T, d, d), Xᵀy (T, d) and yᵀy (T,) of the inputs ``(x − shift) scale`` and the scaled targets.
 
     A last column of ones is added where X has d − 1 columns.
     """
-    T, d, _ = gram.shape
-    given = X.shape[1]
-    # Columns are stored as rows and the targets after them; zeros pad to a multiple of four.
-    columns = np.zeros(((d + 4) // 4 * 4, _TILE))
-    products = np.empty((len(columns), len(columns)))
-    if d > given:
-        for i in range(_TILE):
-            columns[given, i] = 1.0
-    for t in range(T):
+    d = gram.shape[1]
+    for t in range(len(square)):
         first, stop = offsets[t], offsets[t + 1]
-        for a in range(len(columns)):
-            for c in range(len(columns)):
+        for a in range(len(products)):
+            for c in range(len(products)):
                 products[a, c] = 0.0
         while first < stop:
             m = min(_TILE, stop - first)
             for i in range(m):
-                x = X[first + i]
-                for j in range(given):
-                    columns[j, i] = (x[j] - shift[j]) * scale[j]
+                for j in range(X.shape[1]):
+                    columns[j, i] = (X[first + i, j] - shift[j]) * scale[j]
                 columns[d, i] = (y[first + i] - target_shift) * target_scale
             _add_products(columns, m, d, products)
             first += m
