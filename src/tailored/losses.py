@@ -52,7 +52,7 @@ class Loss(Stored, ABC):
     """Base of the losses, which are convex in the prediction.  All methods are elementwise and broadcast."""
 
     name: ClassVar[str]
-    piecewise_linear: ClassVar[bool] = False
+    piecewise_linear: ClassVar[bool] = False  # whether its dual box has no curvature
 
     @property
     def lipschitz(self) -> float:
@@ -90,8 +90,6 @@ class Loss(Stored, ABC):
 class BoxLoss(Loss):
     """Base of the losses whose conjugate is a dual box around 0."""
 
-    _quadratic: ClassVar[float] = 1.0
-
     @property
     def _kink(self) -> float:
         return 0.0
@@ -104,7 +102,7 @@ class BoxLoss(Loss):
         """Return the conjugates of the targets y (n,)."""
         linear = np.array(y, dtype=np.float64)
         lower, upper = (np.full(linear.shape, end, dtype=np.float64) for end in self._interval(linear))
-        return DualBox(linear, lower, upper, self._quadratic, self._kink)
+        return DualBox(linear, lower, upper, 0.0 if self.piecewise_linear else 1.0, self._kink)
 
     def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
         return (False, *self.dual_box(y))
@@ -122,13 +120,6 @@ class BoxLoss(Loss):
         if kink > 0.0:
             free &= alpha != 0.0
         return free, np.full(free.shape, quadratic)
-
-
-class _PiecewiseLinear(BoxLoss):
-    """Base of the losses whose box has no curvature."""
-
-    piecewise_linear: ClassVar[bool] = True
-    _quadratic: ClassVar[float] = 0.0
 
 
 class MarginLoss(Loss):
@@ -150,10 +141,11 @@ def _residual(p: ArrayLike, y: ArrayLike) -> Floats:
 
 
 @dataclass(frozen=True)
-class Absolute(_PiecewiseLinear):
+class Absolute(BoxLoss):
     """l(p, y) = |p - y|."""
 
     name: ClassVar[str] = "absolute"
+    piecewise_linear: ClassVar[bool] = True
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return np.abs(_residual(p, y))
@@ -166,12 +158,12 @@ class Absolute(_PiecewiseLinear):
 
 
 @dataclass(frozen=True)
-class Pinball(_PiecewiseLinear):
+class Pinball(BoxLoss):
     """l(p, y) = q (y - p)_+ + (1 - q) (p - y)_+, minimised in expectation by the q-quantile of y."""
 
     quantile: float = 0.5
-
     name: ClassVar[str] = "pinball"
+    piecewise_linear: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0.0 < self.quantile < 1.0:
@@ -194,12 +186,12 @@ class Pinball(_PiecewiseLinear):
 
 
 @dataclass(frozen=True)
-class EpsilonInsensitive(_PiecewiseLinear):
+class EpsilonInsensitive(BoxLoss):
     """l(p, y) = (|p - y| - epsilon)_+."""
 
     epsilon: float = 0.1
-
     name: ClassVar[str] = "epsilon_insensitive"
+    piecewise_linear: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.epsilon < np.inf:
@@ -225,7 +217,6 @@ class Huber(BoxLoss):
     """l(p, y) = 1/2 (p - y)^2 where |p - y| <= delta, and delta |p - y| - delta^2/2 beyond."""
 
     delta: float = 1.35
-
     name: ClassVar[str] = "huber"
 
     def __post_init__(self) -> None:
@@ -307,10 +298,11 @@ class Logistic(MarginLoss):
 
 
 @dataclass(frozen=True)
-class Hinge(MarginLoss, _PiecewiseLinear):
+class Hinge(MarginLoss, BoxLoss):
     """l(p, y) = (1 - y p)_+ for targets y in {-1, +1}."""
 
     name: ClassVar[str] = "hinge"
+    piecewise_linear: ClassVar[bool] = True
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return np.maximum(1.0 - np.multiply(p, y, dtype=np.float64), 0.0)
@@ -329,14 +321,11 @@ LOSSES: dict[str, type[Loss]] = {
 
 def error_name(loss: str) -> str:
     """Return what tables call the error of the loss with this name, e.g. "squared error"."""
-    responses = {
-        "bernoulli": "log loss",
-        **dict.fromkeys(("poisson", "negative_binomial"), "half Poisson deviance"),
-    }
-    return (
-        responses.get(loss)
-        or f"{loss.replace('_', '-')} {'error' if loss in ('absolute', 'squared') else 'loss'}"
-    )
+    if loss == "bernoulli":
+        return "log loss"
+    if loss in ("poisson", "negative_binomial"):
+        return "half Poisson deviance"
+    return f"{loss.replace('_', '-')} {'error' if loss in ('absolute', 'squared') else 'loss'}"
 
 
 def get_loss(loss: str | Loss | tuple[str, Mapping[str, Any]]) -> Loss:
@@ -353,7 +342,6 @@ def get_loss(loss: str | Loss | tuple[str, Mapping[str, Any]]) -> Loss:
     valid = [field.name for field in fields(kind)]
     for key in parameters:
         if key not in valid:
-            raise ValueError(
-                f"The {name} loss has no parameter {key!r}; it has {', '.join(map(repr, valid)) or 'none'}."
-            )
+            known = ", ".join(map(repr, valid)) or "none"
+            raise ValueError(f"The {name} loss has no parameter {key!r}; it has {known}.")
     return kind(**parameters)

@@ -38,30 +38,22 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Source:
-    """One published file and where it may be found.
+    """One published file and where it may be found."""
 
-    Attributes
-    ----------
-    name, file, url, sha256, size, licence, citation
-        Name of the data set; name, official address, digest and size in bytes of the published file.
-    folders : tuple of str
-        Sub-folders of a local data folder that are searched, besides the folder itself.
-    layouts : tuple of tuples of str
-        Sets of file names, each of which is the complete data set; the first one present is used.
-    mirrors : tuple of str
-        Addresses of the same file to try in turn when the official one fails.
-    """
-
-    name: str
+    name: str  # of the data set
     file: str
-    url: str
+    url: str  # official address
     sha256: str
-    size: int
+    size: int  # in bytes
     licence: str
     citation: str
-    folders: tuple[str, ...]
-    layouts: tuple[tuple[str, ...], ...]
-    mirrors: tuple[str, ...] = ()
+    folders: tuple[
+        str, ...
+    ]  # sub-folders of a local data folder that are searched, besides the folder itself
+    layouts: tuple[
+        tuple[str, ...], ...
+    ]  # sets of file names, each a complete data set; the first one present is used
+    mirrors: tuple[str, ...] = ()  # addresses of the same file to try in turn when the official one fails
 
     @property
     def expected_files(self) -> str:

@@ -94,9 +94,8 @@ def fetch_movielens(
     """
     files = locate(MOVIELENS, path=path, data_home=data_home, download=download)
     with files.reading("u.data"):
-        table = np.loadtxt(
-            io.BytesIO(files.files["u.data"]), dtype=int, delimiter="\t", ndmin=2, comments=None
-        )
+        content = io.BytesIO(files.files["u.data"])
+        table = np.loadtxt(content, dtype=int, delimiter="\t", ndmin=2, comments=None)
         users, items, ratings, _ = table.T
         if (outside := (ratings < 1) | (ratings > 5)).any():
             row = int(np.argmax(outside))
@@ -210,10 +209,8 @@ def _one_hot(
     users, items, ratings = users[kept][order], items[kept][order], ratings[kept][order]
     twice = (users[1:] == users[:-1]) & (items[1:] == items[:-1])
     if twice.any():
-        where = int(np.argmax(twice))
-        raise DamagedFileError(
-            f"{files.origin}: user {users[where]} rated item {items[where]} more than once"
-        )
+        i = int(np.argmax(twice))
+        raise DamagedFileError(f"{files.origin}: user {users[i]} rated item {items[i]} more than once")
 
     by_id = np.argsort(item_ids)
     columns = by_id[np.searchsorted(item_ids, items, sorter=by_id)]

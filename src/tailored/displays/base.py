@@ -81,9 +81,8 @@ def pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError(
-            "displays: matplotlib is not installed. Install it with pip install 'tailored[plot]'."
-        ) from error
+        advice = "Install it with pip install 'tailored[plot]'."
+        raise ImportError(f"displays: matplotlib is not installed. {advice}") from error
     return plt
 
 

@@ -76,10 +76,8 @@ class CalibrationDisplay(ModelDisplay):
     @classmethod
     def from_evaluation(cls, evaluation: Any, *, n_bins: int = 10, ax: Any = None) -> Self:
         """Draw the first method of `tailored.evaluation.evaluate`, with the largest number of support rows."""
-        P = evaluation.predictions[-1]
-        return cls._of_classes(
-            P, evaluation.targets, evaluation.groups, evaluation.classes, n_bins=n_bins, ax=ax
-        )
+        P, y, groups = evaluation.predictions[-1], evaluation.targets, evaluation.groups
+        return cls._of_classes(P, y, groups, evaluation.classes, n_bins=n_bins, ax=ax)
 
     @classmethod
     def _of_classes(cls, P: Array, y: Array, groups: Any, classes: Any, **options: Any) -> Self:

@@ -157,15 +157,9 @@ class ShrinkageDisplay(ModelDisplay):
         chosen = [find_column(column, names, "columns") for column in columns]
         if len(chosen) != 2:
             raise ValueError(f"columns: expected two columns, got {len(chosen)}.")
-        means = fixed_effects(learner)
-        return cls(
-            [names[j] for j in chosen],
-            tasks.labels,
-            own[:, chosen],
-            tailored[:, chosen],
-            None if means is None else means[chosen],
-            tasks.sizes,
-        ).plot(ax)
+        names, means = [names[j] for j in chosen], fixed_effects(learner)
+        means = None if means is None else means[chosen]
+        return cls(names, tasks.labels, own[:, chosen], tailored[:, chosen], means, tasks.sizes).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         kept = ~np.isnan(self.own).any(axis=1)
@@ -186,10 +180,8 @@ class ShrinkageDisplay(ModelDisplay):
         ax.set(xlabel=coefficient_label(self.columns[0]), ylabel=coefficient_label(self.columns[1]))
         ax.legend(loc="best", **LEGEND)
         if not kept.all():
-            text = (
-                f"left out: {(~kept).sum():,} of {len(self.labels):,} tasks with too few rows for an own fit"
-            )
-            ax.set_title(text, fontsize=8, color="0.35")
+            left_out = f"left out: {(~kept).sum():,} of {len(self.labels):,} tasks"
+            ax.set_title(f"{left_out} with too few rows for an own fit", fontsize=8, color="0.35")
 
 
 def own_fits(tasks: TaskSet, fit_intercept: bool) -> Array:

@@ -157,16 +157,10 @@ class ComponentsDisplay(ModelDisplay):
         if mixture.has_atoms:
             # One ellipse for all of them: hundreds would hide the tasks.
             mixture, shares = as_one(mixture), np.ones((len(shares), 1))
+        points, means = (w[:, chosen] for w in (coefficients, scaling.raw_weights(mixture.means)))
         raw = scaling.target**2 * scaling.raw_representation(mixture.covariances)
-        return cls(
-            coefficients[:, chosen],
-            shares,
-            scaling.raw_weights(mixture.means)[:, chosen],
-            raw[:, chosen][:, :, chosen],
-            mixture.proportions,
-            [names[j] for j in chosen],
-            tasks.labels,
-        ).plot(ax)
+        components = means, raw[:, chosen][:, :, chosen], mixture.proportions
+        return cls(points, shares, *components, [names[j] for j in chosen], tasks.labels).plot(ax)
 
     @property
     def component(self) -> NDArray[np.intp]:

@@ -86,10 +86,8 @@ class TaskFitDisplay(ModelDisplay):
         side = None if one.side_info is None else one.side_info[0]
         values = {name: getattr(one, name) for name in ROW_VALUES if getattr(one, name) is not None}
         model, prior = learner.adapt(X, y, side_info=side, **values), learner.adapt(side_info=side)
-        if column is None:
-            j = int(np.argmax(np.abs(model.coef_) * X.std(axis=0)))
-        else:
-            j = find_column(column, names)
+        sizes = np.abs(model.coef_) * X.std(axis=0)
+        j = int(np.argmax(sizes)) if column is None else find_column(column, names)
         grid = np.unique(X[:, j])
         if len(grid) > MAX_VALUES:
             margin = 0.04 * (grid[-1] - grid[0])
@@ -112,20 +110,9 @@ class TaskFitDisplay(ModelDisplay):
             y = y / one.exposure
         if learner.encoding_ is not None and learner.encoding_.classes:
             target = f"probability of {learner.encoding_.classes[1]}"
-        return cls(
-            f"{table_name(learner, 'task')} {tasks.labels[position]}",
-            names[j],
-            target,
-            X[:, j],
-            y,
-            grid,
-            model.predict(at(grid)),
-            prior.predict(at(grid)),
-            bounds[:, 0],
-            bounds[:, 1],
-            coverage,
-            X.shape[1] > 1,
-        ).plot(ax)
+        label = f"{table_name(learner, 'task')} {tasks.labels[position]}"
+        lines = grid, model.predict(at(grid)), prior.predict(at(grid)), bounds[:, 0], bounds[:, 1]
+        return cls(label, names[j], target, X[:, j], y, *lines, coverage, X.shape[1] > 1).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         interval = f"{100.0 * self.coverage:g} % prediction interval"

@@ -42,9 +42,8 @@ class AngleMap(FeatureMap):
 
     def fit(self, tasks: TaskSet) -> AngleMap:
         if not len(tasks.y) and self.scale is None:
-            raise ValueError(
-                "feature_map: the tasks have no rows from which to learn the rating scale; give low and high"
-            )
+            reason = "the tasks have no rows from which to learn the rating scale; give low and high"
+            raise ValueError(f"feature_map: {reason}")
         low = float(tasks.y.min()) if self.low is None else self.low
         self.scale = low, float(tasks.y.max()) if self.high is None else self.high
         return self

@@ -87,9 +87,8 @@ class ClusterStatistics:
     n_features: int
 
     def totals(self) -> Totals:
-        return sum_in_order(
-            fetch(self.client, [self._submit(methodcaller("totals"), shard) for shard in self.shards])
-        )
+        totals = [self._submit(methodcaller("totals"), shard) for shard in self.shards]
+        return sum_in_order(fetch(self.client, totals))
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
         """Return the sums of an EM step; ``shares`` are futures and stay on the workers."""

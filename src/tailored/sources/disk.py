@@ -282,9 +282,8 @@ class DiskSource:
             names = folder / f"{partition:02d}.json"
             if not names.exists():
                 _write_json(names, self._write_blocks(folder, partition, read))
-            blocks += [
-                BlockFile(folder / name, len(scaling.columns)) for name in json.loads(names.read_text())
-            ]
+            stored = json.loads(names.read_text())
+            blocks += [BlockFile(folder / name, len(scaling.columns)) for name in stored]
         return Blocks(blocks, self._n_threads)
 
     def _write_blocks(self, folder: Path, partition: int, read: Reader) -> list[str]:

@@ -63,10 +63,9 @@ class Reservoir(Record):
         """The sample, which must not be empty, in order of arrival."""
         if self.is_whole:
             return TaskSet.merge(self.batches)
-        sampled = [keys < np.uint64(self.limit) for keys in self._index.batch_keys]
-        return TaskSet.merge(
-            batch[some] for batch, some in zip(self.batches, sampled, strict=True) if some.any()
-        )
+        sampled = (keys < np.uint64(self.limit) for keys in self._index.batch_keys)
+        pairs = zip(self.batches, sampled, strict=True)
+        return TaskSet.merge(batch[some] for batch, some in pairs if some.any())
 
     @property
     def is_whole(self) -> bool:

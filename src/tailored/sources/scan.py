@@ -83,10 +83,8 @@ class TaskScan:
         for batch in self.table.batches(None if names is None else categorical.names, size):
             frame = read_frame(batch.frame, "data")
             # The first batch is already part of the encoding, with weight n_rows = 0.
-            encoding = encoding.merged(
-                n_rows, _infer_encoding(frame, categorical, batch.position), len(frame)
-            )
-            n_rows += len(frame)
+            found = _infer_encoding(frame, categorical, batch.position)
+            encoding, n_rows = encoding.merged(n_rows, found, len(frame)), n_rows + len(frame)
         return encoding
 
     def _columns_to_read(self) -> tuple[list[str] | None, int]:
@@ -127,14 +125,12 @@ class TaskScan:
                 )
             yield TaskBatch(tasks, batch.position, frame.select(roles.names))
 
-    def _check_columns(
-        self, roles: ColumnRoles, names: Sequence[str], position: str, *, is_first: bool
-    ) -> None:
+    def _check_columns(self, roles: ColumnRoles, names: Sequence[str], where: str, *, is_first: bool) -> None:
         missing = [name for name in roles.names if name not in names]
         new = [] if is_first else [name for name in names if name not in roles.names]
         if missing or (new and self.roles.features is None):
             change = f"has no column {missing[0]!r}" if missing else f"has the new column {new[0]!r}"
-            raise ValueError(f"data: {position} {change}; the first batch had {name_some(roles.names, 12)}")
+            raise ValueError(f"data: {where} {change}; the first batch had {name_some(roles.names, 12)}")
 
 
 def _infer_encoding(frame: Any, roles: ColumnRoles, position: str) -> Encoding:
@@ -188,18 +184,12 @@ def scan(
     table = open_table(data)
     if encoding is not None:
         if features is not None:
-            raise ValueError(
-                "features: the encoding determines the features; leave out features or encoding."
-            )
+            raise ValueError("features: the encoding determines the features; leave out features or encoding")
         if table.dask_frame is not None:
             encoding.require_numbers("the partitions of a Dask dataframe must be numeric; encode it first")
         features = [column.name for column in encoding.features]
-    roles = ColumnRoles(
-        task,
-        target,
-        None if features is None else tuple(list_names("features", features)),
-        tuple(list_names("side_columns", side_columns or ())),
-    )
+    names = None if features is None else tuple(list_names("features", features))
+    roles = ColumnRoles(task, target, names, tuple(list_names("side_columns", side_columns or ())))
     if table.columns is not None:
         roles.resolve(table)
     return TaskScan(table, roles, encoding)

@@ -91,11 +91,7 @@ class Quantities:
 
 
 def estimate_quantities(
-    tasks: TaskSet,
-    *,
-    weights: Any = None,
-    contexts: Any = None,
-    loss: Any = "absolute",
+    tasks: TaskSet, *, weights: Any = None, contexts: Any = None, loss: Any = "absolute"
 ) -> Quantities:
     """Estimate what the bounds need from tasks.
 
@@ -198,9 +194,8 @@ def bound_from_quantities(bound: str, quantities: Quantities, **stated: Any) -> 
         quantities = quantities.unconditional()
     given = {name: value for name, value in stated.items() if value is not None}
     # `step` is a choice, not a quantity.
-    missing = {
-        name for name in signature(function).parameters if name not in given and hasattr(quantities, name)
-    }
+    names = signature(function).parameters
+    missing = {name for name in names if name not in given and hasattr(quantities, name)}
     given.update({name: getattr(quantities, name) for name in missing})
     return replace(function(**given), estimated=quantities.provenance(missing))
 
