@@ -61,11 +61,9 @@ class FactorSelection:
         self.rows = self._rows(data.tasks)
         self.train = [self.rows.take(fold.train) for fold in data.folds]
         self.held_out = [self.rows.take(fold.held_out) for fold in data.folds]
+        arrival, draw = data.settings.arrival, Draw.HELD_OUT_ROWS
         self.episodes = [
-            data.settings.arrival.episodes(
-                data.tasks[fold.held_out], data.seed(Draw.HELD_OUT_ROWS, fold.number)
-            )
-            for fold in data.folds
+            arrival.episodes(data.tasks[f.held_out], data.seed(draw, f.number)) for f in data.folds
         ]
 
     def _rows(self, tasks: TaskSet) -> FactorRows:

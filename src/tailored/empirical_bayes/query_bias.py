@@ -323,13 +323,5 @@ def query_bias(
             moved[:, ~np.isin(np.arange(d), data.settings.varying)] = 0.0
     assert summary is not None
     weight = 1.0 / (np.repeat(query_rows.sizes, query_rows.sizes) * len(query_rows))
-    problem = QueryBias(
-        directions,
-        np.concatenate(features),
-        prediction,
-        query_rows.y,
-        weight,
-        data.settings.loss,
-        data.scaling.target,
-    )
-    return problem, summary
+    targets = query_rows.y, weight, data.settings.loss, data.scaling.target
+    return QueryBias(directions, np.concatenate(features), prediction, *targets), summary

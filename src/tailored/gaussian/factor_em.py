@@ -157,19 +157,18 @@ class FactorSums:
     side_square: Array  # (1 + p, 1 + p) Σ (1, v) (1, v)ᵀ
     log_evidence: float  # of the rows
 
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """Whether a task uses the column, (d,)."""
+        return self.count > 0
+
     @classmethod
     def zero(cls, model: FactorModel) -> FactorSums:
         d, width = model.columns.shape
         p, q = model.effect.shape
-        precision = np.zeros((d, width, width))
-        side_square = np.zeros((1 + p, 1 + p))
-        return cls(
-            precision,
-            np.zeros((d, width)),
-            precision.copy(),
-            *(np.zeros(d), np.zeros(d), 0.0, 0.0),
-            *(np.zeros((q, q)), np.zeros((1 + p, q)), side_square, 0.0),
-        )
+        columns = np.zeros((d, width, width)), np.zeros((d, width)), np.zeros((d, width, width))
+        scores = np.zeros((q, q)), np.zeros((1 + p, q)), np.zeros((1 + p, 1 + p))
+        return cls(*columns, np.zeros(d), np.zeros(d), 0.0, 0.0, *scores, 0.0)
 
 
 def fit_factors(rows: FactorRows, model: FactorModel, *, max_iter: int = 60) -> FactorModel:
@@ -304,8 +303,7 @@ def bound(model: FactorModel, sums: FactorSums) -> float:
     log_dets = -2.0 * np.log(np.einsum("jaa->ja", roots)).sum(axis=1)
     log_dets += np.linalg.slogdet(model.column_covariance)[1]
     divergence = 0.5 * float(np.sum(distance - width + log_dets))
-    seen = sums.count > 0
-    parts = model.variances[seen] + (0.0 if sums.n_rows else model.noise)
+    parts = model.variances[sums.seen] + (0.0 if sums.n_rows else model.noise)
     shrunk = float(np.sum(np.log(model.typical_noise / parts) - model.typical_noise / parts))
     return sums.log_evidence - divergence + 0.5 * NOISE_TASKS * shrunk
 
@@ -315,52 +313,44 @@ def step(model: FactorModel, sums: FactorSums, *, update_noise: bool = False) ->
 
     Rows that are not one-hot update either the noise (``update_noise``) or the columns.
     """
-    seen = sums.count > 0
     if sums.n_rows == 0:
-        moved = _one_hot_noise(model, _move_columns(model, sums), sums, seen)
+        moved = _one_hot_noise(model, _move_columns(model, sums), sums)
+    elif update_noise:
+        variances, typical = _shrunk(sums.square, model, sums)
+        moved = replace(model, variances=variances, noise=sums.residual / sums.n_rows, typical_noise=typical)
     else:
-        moved = _noise(model, sums, seen) if update_noise else _move_columns(model, sums)
-    return _column_prior(_score_prior(moved, sums).whitened(), seen)
+        moved = _move_columns(model, sums)
+    return _column_prior(_score_prior(moved, sums).whitened(), sums.seen)
 
 
 def _move_columns(model: FactorModel, sums: FactorSums) -> FactorModel:
     inverse = np.linalg.inv(model.column_covariance)
     covariances = np.linalg.inv(inverse + sums.precision)
-    steps = covariances
-    if sums.curvature is not sums.precision:
-        steps = np.linalg.inv(inverse + sums.curvature)
+    same = sums.curvature is sums.precision
+    steps = covariances if same else np.linalg.inv(inverse + sums.curvature)
     gradient = sums.gradient - (model.columns - model.column_mean) @ inverse
     columns = model.columns + np.einsum("jab,jb->ja", steps, gradient)
     covariances = 0.5 * (covariances + covariances.transpose(0, 2, 1))
     return replace(model, columns=columns, column_covariances=covariances)
 
 
-def _one_hot_noise(
-    before: FactorModel, model: FactorModel, sums: FactorSums, seen: NDArray[np.bool_]
-) -> FactorModel:
+def _one_hot_noise(before: FactorModel, model: FactorModel, sums: FactorSums) -> FactorModel:
     """Update the noise D_j + σ² of the rows of each column; its smallest value is σ², as the two are not identified."""
     moves = model.columns - before.columns
     change = np.einsum("ja,jab,jb->j", moves, sums.precision, moves)
     change -= 2.0 * np.einsum("ja,ja->j", moves, sums.gradient)
     change += np.einsum("jab,jab->j", model.column_covariances, sums.precision)
     squares = np.maximum(sums.square + (before.variances + before.noise) * change, 0.0)
-    noises, typical = _shrunk(squares, before, sums, seen)
+    noises, typical = _shrunk(squares, before, sums)
     noise = float(noises.min())
     return replace(model, variances=noises - noise, noise=noise, typical_noise=typical)
 
 
-def _noise(model: FactorModel, sums: FactorSums, seen: NDArray[np.bool_]) -> FactorModel:
-    variances, typical = _shrunk(sums.square, model, sums, seen)
-    return replace(model, variances=variances, noise=sums.residual / sums.n_rows, typical_noise=typical)
-
-
-def _shrunk(
-    squares: Array, model: FactorModel, sums: FactorSums, seen: NDArray[np.bool_]
-) -> tuple[Array, float]:
+def _shrunk(squares: Array, model: FactorModel, sums: FactorSums) -> tuple[Array, float]:
     """Return variances of the columns, shrunk to the typical one, and the new typical one."""
     variances = (squares + NOISE_TASKS * model.typical_noise) / (sums.count + NOISE_TASKS)
-    typical = 1.0 / float(np.mean(1.0 / variances[seen]))
-    return np.where(seen, variances, typical), typical
+    typical = 1.0 / float(np.mean(1.0 / variances[sums.seen]))
+    return np.where(sums.seen, variances, typical), typical
 
 
 def _score_prior(model: FactorModel, sums: FactorSums) -> FactorModel:

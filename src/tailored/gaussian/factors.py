@@ -109,9 +109,8 @@ class Factors(Record):
 
     def scaled(self, c: float, e: float) -> Factors:
         """Return the model with the covariance e (c FFᵀ + D) and the noise variance eσ²."""
-        return Factors(
-            self.mean, np.sqrt(c * e) * self.factors, e * self.diagonal, e * self.noise, self.effect
-        )
+        factors = np.sqrt(c * e) * self.factors
+        return Factors(self.mean, factors, e * self.diagonal, e * self.noise, self.effect)
 
 
 def row_means(X: sparse.csr_array, task: Index, weights: Array) -> Array:
@@ -223,13 +222,8 @@ def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Exp
             left = left - np.einsum("na,na->n", seen, scores[rows.task])
             variances = diagonal[column]
             means[rows.task, column] += variances * x * left / (variances + model.noise)
-    return Expected(
-        log_evidence,
-        np.ones((T, 1)),
-        means[: T if want.means else 0, None],
-        covariances[: T if want.covariances else 0],
-        NO_SUMS,
-    )
+    means, covariances = means[: T * want.means, None], covariances[: T * want.covariances]
+    return Expected(log_evidence, np.ones((T, 1)), means, covariances, NO_SUMS)
 
 
 def recalibrate(held_out: Sequence[FactorRows], models: Sequence[Factors]) -> tuple[float, float]:

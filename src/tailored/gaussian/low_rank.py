@@ -116,13 +116,11 @@ class LowRank:
     def rank(self) -> int:
         return self.factors.shape[2]
 
-    def loadings(self, k: int = 0) -> Array:
-        """Return F_k with a column for the level of the constant column."""
-        if not self.level:
-            return self.factors[k]
-        constant = np.zeros((self.factors.shape[1], 1))
-        constant[-1] = np.sqrt(self.level)
-        return np.hstack([self.factors[k], constant])
+    def loadings(self) -> Array:
+        """Return all F_k with a column for the level of the constant column."""
+        constant = np.zeros((*self.factors.shape[:2], int(self.level > 0)))
+        constant[:, -1] = np.sqrt(self.level)
+        return np.concatenate([self.factors, constant], axis=2)
 
     def scaled(self, calibration: Calibration) -> LowRank:
         """Return the model with c FFᵀ, δ and σ² of a calibration (c, δ, σ²)."""
@@ -176,10 +174,7 @@ def _solve_projected(tasks: RotatedTasks, A: Array, delta: float, noise: float) 
 def log_evidence(tasks: RotatedTasks, model: LowRank) -> Array:
     """Return the log evidence of each task, (T,)."""
     centred = tasks.less(model.mean)
-    parts = [
-        _solve(centred, model.loadings(k), model.delta, model.noise).log_evidence
-        for k in range(len(model.factors))
-    ]
+    parts = [_solve(centred, L, model.delta, model.noise).log_evidence for L in model.loadings()]
     return np.asarray(logsumexp(np.log(model.proportions)[:, None] + parts, axis=0))
 
 
@@ -205,7 +200,7 @@ def maximise_evidence(tasks: RotatedTasks, model: LowRank, alpha: float, max_ite
 
     def objective(theta: Array) -> tuple[float, Array]:
         now = unpack(theta)
-        solved = [_solve(centred, now.loadings(k), now.delta, now.noise) for k in range(K)]
+        solved = [_solve(centred, L, now.delta, now.noise) for L in now.loadings()]
         joint = np.log(now.proportions)[:, None] + [part.log_evidence for part in solved]
         evidence = logsumexp(joint, axis=0)
         shares = np.exp(joint - evidence)
@@ -240,7 +235,7 @@ def maximise_evidence(tasks: RotatedTasks, model: LowRank, alpha: float, max_ite
 def _with_mean(tasks: RotatedTasks, model: LowRank) -> LowRank:
     """Estimate the mean of one component under b ~ N(0, γI), and γ by MacKay's update; the level is not shrunk."""
     d = tasks.n_features
-    D, _, B, inverses, *_ = _solve(tasks, model.loadings(), model.delta, model.noise)
+    D, _, B, inverses, *_ = _solve(tasks, model.loadings()[0], model.delta, model.noise)
     weighted = tasks.X / D[:, :, None]
     # Σ XᵀS⁻¹X and Σ XᵀS⁻¹y with S⁻¹ = D⁻¹ − B M⁻¹ Bᵀ
     left = tasks.X.reshape(-1, d).T @ weighted.reshape(-1, d)
@@ -284,10 +279,8 @@ def add_factor(tasks: RotatedTasks, model: LowRank, delta: float) -> LowRank:
     r, centred = model.rank + 1, tasks.less(model.mean)
     direction = _steepest(centred, model)
     sizes = np.sqrt(np.array(SIZES) * delta * tasks.n_features / r)
-    starts = [
-        replace(model, factors=np.concatenate([model.factors, size * direction[None]], axis=2))
-        for size in sizes
-    ]
+    factors = (np.concatenate([model.factors, size * direction[None]], axis=2) for size in sizes)
+    starts = [replace(model, factors=each) for each in factors]
     best = max(starts, key=lambda start: float(log_evidence(tasks, start).sum()))
     best = maximise_evidence(tasks, best, PENALTY * r / delta, STEPS)
     return _with_mean(tasks, replace(best, delta=max(best.delta, SMALLEST * delta)))
@@ -296,7 +289,7 @@ def add_factor(tasks: RotatedTasks, model: LowRank, delta: float) -> LowRank:
 def _steepest(tasks: RotatedTasks, model: LowRank) -> Array:
     """Return the direction (d, 1) of W in which the evidence rises most: the top eigenvector of Σ Xᵀ(aaᵀ − S⁻¹)X."""
     d = tasks.n_features
-    D, _, B, inverses, _, a, _ = _solve(tasks, model.loadings(), model.delta, model.noise)
+    D, _, B, inverses, _, a, _ = _solve(tasks, model.loadings()[0], model.delta, model.noise)
     images = np.matmul(a[:, None, :], tasks.X)[:, 0]
     rows = (tasks.X / np.sqrt(D)[:, :, None]).reshape(-1, d)
     roots = np.matmul(np.matmul(tasks.X.transpose(0, 2, 1), B), np.linalg.cholesky(inverses))
@@ -305,14 +298,10 @@ def _steepest(tasks: RotatedTasks, model: LowRank) -> Array:
     return np.asarray(np.linalg.eigh(slope)[1][:, -1:])
 
 
-def recalibrate(
-    held_out: Sequence[RotatedTasks], models: Sequence[LowRank], start: Calibration
-) -> Calibration:
+def recalibrate(held_out: list[RotatedTasks], models: list[LowRank], start: Calibration) -> Calibration:
     """Return (c, δ, σ²) of highest evidence of the held-out tasks under c FFᵀ + δI, with one model for each fold."""
     pairs = [(tasks.less(model.mean), model) for tasks, model in zip(held_out, models, strict=True)]
-    projected = [
-        [_project(tasks, model.loadings(k)) for k in range(len(model.factors))] for tasks, model in pairs
-    ]
+    projected = [[_project(tasks, L) for L in model.loadings()] for tasks, model in pairs]
     n_tasks = sum(len(tasks) for tasks in held_out)
 
     def loss(logs: Array) -> float:
@@ -354,7 +343,7 @@ def fit_low_rank(
 def scores(tasks: RotatedTasks, model: LowRank) -> Moments:
     """Return the tasks as regressions on the scores of one component, with noise variance one."""
     centred = tasks.less(model.mean)
-    solved = _solve(centred, model.loadings(), model.delta, model.noise)
+    solved = _solve(centred, model.loadings()[0], model.delta, model.noise)
     gram = np.matmul(solved.A.transpose(0, 2, 1), solved.B)
     cross = np.matmul(centred.y[:, None, :], solved.B)[:, 0]
     square = (centred.y**2 / solved.D).sum(axis=1) + tasks.rest / model.noise
@@ -403,7 +392,7 @@ class LowRankSearch:
     mixtures are cheap; then the rank of the components.
     """
 
-    def __init__(self, train: Sequence[RotatedTasks], held_out: Sequence[RotatedTasks], seed: Seed) -> None:
+    def __init__(self, train: list[RotatedTasks], held_out: list[RotatedTasks], seed: Seed) -> None:
         self.train, self.held_out, self.seed = train, held_out, seed
 
     def __call__(self, max_factors: int) -> list[Selected]:

@@ -33,19 +33,15 @@ LARGEST_RATE = 2.0
 INTERVAL_NODES, MOST_COUNTS, LARGEST_LOG_COUNT = 15, 2000, 35.0
 #: The logistic function as a mixture of normal distribution functions Φ(s f) with weights p: the error is below 3e-9
 #: (Monahan and Stefanski, 1992).
-_P = np.array(
-    [
-        0.00324634327213, 0.05151754730254, 0.19507791215183, 0.31556982265160,
-        0.27414957615584, 0.13107688069520, 0.02791241872797, 0.00144956780485,
-    ]
-)  # fmt: skip
+_P = np.array([
+    0.00324634327213, 0.05151754730254, 0.19507791215183, 0.31556982265160,
+    0.27414957615584, 0.13107688069520, 0.02791241872797, 0.00144956780485,
+])  # fmt: skip
 _P /= _P.sum()
-_S = np.array(
-    [
-        1.36534080629654, 1.05952397101647, 0.83079131376516, 0.65073216665642,
-        0.50813542536642, 0.39631334516602, 0.30890425226799, 0.23821262840293,
-    ]
-)  # fmt: skip
+_S = np.array([
+    1.36534080629654, 1.05952397101647, 0.83079131376516, 0.65073216665642,
+    0.50813542536642, 0.39631334516602, 0.30890425226799, 0.23821262840293,
+])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -143,8 +139,7 @@ class Response(Loss):
         return np.linalg.solve(information + ridge * np.eye(d), (W * (np.log(middle) - offset)) @ X)
 
     def _newton(self, X: Array, y: Array, offset: Array, weights: Array, noise: float) -> Array:
-        b = self._start(X, y, offset, weights)
-        value = -np.inf
+        b, value = self._start(X, y, offset, weights), -np.inf
         step = np.zeros_like(b)
         for _ in range(POOLED_STEPS):
             f = X @ (b + step) + offset

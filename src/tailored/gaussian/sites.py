@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,9 +98,7 @@ class ResponseRows(TaskStatistics):
     sites: dict[int, tuple[Array, Array]] | None = None
 
     @classmethod
-    def of(
-        cls, tasks: TaskSet, units: Scaling, response: Response, side: Array | None = None
-    ) -> ResponseRows:
+    def of(cls, tasks: TaskSet, units: Scaling, response: Response, side: Array | None = None) -> Self:
         """Return the scaled rows of tasks; targets are not scaled."""
         n, weights = len(tasks.y), tasks.row_weights
         offset = np.zeros(n) if tasks.exposure is None else np.log(tasks.exposure)
@@ -184,9 +182,8 @@ class ResponseRows(TaskStatistics):
         found = source.posterior(model)
         assert source.sites is not None
         component = np.repeat(found.shares.argmax(axis=1), np.diff(self.starts))
-        tau, linear = (
-            np.choose(component, [source.sites[k][i] for k in range(model.n_components)]) for i in (0, 1)
-        )
+        sites = zip(*(source.sites[k] for k in range(model.n_components)), strict=True)
+        tau, linear = (np.choose(component, parts) for parts in sites)
         tau = np.maximum(tau, LEAST_PRECISION)
         return tau, linear / tau - self.offset, float(np.mean(found.log_evidence)) if len(self) else 0.0
 
@@ -244,18 +241,11 @@ class ResponseRows(TaskStatistics):
         return float(np.clip(model.noise * np.exp(step), *DISPERSIONS[[0, -1]]))
 
     def directions(
-        self,
-        b: Array,
-        root: Array,
-        noise: float,
-        used: Mask | None = None,
-        *,
-        k: int = 0,
-        slopes: bool = False,
+        self, b: Array, L: Array, noise: float, used: Mask | None = None, *, k: int = 0, slopes: bool = False
     ) -> Directions:
-        """Return the posterior of u, w = b + Lu with L = ``root`` (d, p), of the tasks that are ``used``."""
-        T, N, p = len(self), len(self.y), root.shape[1]
-        rows = np.ascontiguousarray(self.X @ root)
+        """Return the posterior of u, w = b + Lu with L (d, p), of the tasks that are ``used``."""
+        T, N, p = len(self), len(self.y), L.shape[1]
+        rows = np.ascontiguousarray(self.X @ L)
         f = self.X @ b + self.offset
         used = np.ones(T, np.bool_) if used is None else used
         tau, linear = (self.sites or {}).get(k, (np.zeros(N), np.zeros(N)))
@@ -383,14 +373,14 @@ def _tilted(
 
 
 @njit(**PART)
-def _gaussian(rows: Array, span: Span, sites: Pair, mean: Array, S: Array, C: Array, work: Array) -> float:
+def _gaussian(rows: Array, own: Span, sites: Pair, mean: Array, S: Array, C: Array, work: Array) -> float:
     """Write mean and covariance S of the prior times the sites, and the upper triangular C with S = CCᵀ; return log |S|."""
     (tau, linear), p = sites, len(mean)
     for a in range(p):
         work[p, a] = 0.0
         for b in range(a + 1):
             work[a, b] = 1.0 if a == b else 0.0
-    for i in range(span[0], span[1]):
+    for i in range(own[0], own[1]):
         for a in range(p):
             work[p, a] += linear[i] * rows[i, a]
             scaled = tau[i] * rows[i, a]
@@ -427,12 +417,12 @@ def _gaussian(rows: Array, span: Span, sites: Pair, mean: Array, S: Array, C: Ar
 
 @njit(**PART)
 def _propagate(
-    kind: Kind, data: Data, span: Span, nodes: Pair, sites: Pair, mean: Array, S: Array, g: Array, tol: float
+    kind: Kind, data: Data, own: Span, nodes: Pair, sites: Pair, mean: Array, S: Array, g: Array, tol: float
 ) -> tuple[float, float]:
     """Update the sites of a task one after another, with mean and S; return the largest change and Σ log constants."""
     (code, shape), (rows, f, y, v), (tau, linear), p = kind, data, sites, len(mean)
     largest, constants = 0.0, 0.0
-    for i in range(span[0], span[1]):
+    for i in range(own[0], own[1]):
         s, m = 0.0, 0.0
         for a in range(p):
             g[a] = 0.0
@@ -493,7 +483,7 @@ def _exponentials(
 def _integrate(
     kind: Kind,
     data: Data,
-    span: Span,
+    own: Span,
     grid: Grid,
     mean: Array,
     S: Array,
@@ -504,7 +494,7 @@ def _integrate(
     """Return the log evidence by quadrature at nodes mean + Cz, and write mean and covariance S of u, and slopes."""
     keep_separate()
     (code, shape), (rows, f, y, v), (numbers, axes, nodes, logs) = kind, data, grid
-    (first, last), p, J = span, len(mean), len(logs)
+    (first, last), p, J = own, len(mean), len(logs)
     # h summed over rows at each node, products of rows without a logarithm so far, and exp(f) of one row.
     h, product, E = work[0], work[1], work[2]
     for j in range(J):
