@@ -49,7 +49,7 @@ def test_lbfgs_goes_below_projected_steps():
         return float(objective(rows, None, conditioning.evaluate(phis), None).value.mean())
 
     start = Factors.of(np.eye(4), phis.shape[1], 8, Bias.zero("none", 4, phis.shape[1]))
-    start = replace(start, M=0.1 * np.random.default_rng(0).normal(size=start.M.shape))
+    start = start._replace(M=0.1 * np.random.default_rng(0).normal(size=start.M.shape))
     problem = problem_of(batch, objective, value, rank=8, d=4)
     solution = LBFGS(max_passes=60).solve(problem, identity_state(start))
     values = [step["error"] for step in solution.history]

@@ -61,7 +61,7 @@ def test_no_H_at_all():
     objective = FactoredObjective(objective_of("query", LOSSES["squared"][0]))
     _, gradient = objective(factors, batch)
     E = rng.normal(size=(3, 3))
-    ends = [objective(replace(factors, F=factors.F + h * E), batch)[0] for h in (1e-5, -1e-5)]
+    ends = [objective(factors._replace(F=factors.F + h * E), batch)[0] for h in (1e-5, -1e-5)]
     assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(np.sum(gradient.F * E), rel=1e-5)
     assert gradient.M.size == gradient.b0.size == 0
 
@@ -70,7 +70,7 @@ def test_M_equal_to_zero_is_a_saddle():
     """Why no start is there: the gradient in M vanishes though H would help."""
     rng = np.random.default_rng(5)
     batch, factors = random_batch(rng), random_factors(rng)
-    at_zero = replace(factors, M=np.zeros_like(factors.M))
+    at_zero = factors._replace(M=np.zeros_like(factors.M))
     _, gradient = FactoredObjective(objective_of("query", LOSSES["squared"][0]))(at_zero, batch)
     assert not gradient.M.any()
 

@@ -73,20 +73,14 @@ class PaperLearner(MetaLearner):
         check_choice("inner", self.inner, solving.WITHIN)
 
     def _start(
-        self,
-        clip: tuple[float, float] | None,
-        bias: str = "none",
-        feature_map: FeatureMap | None = None,
-        n_side: int = 0,
+        self, clip: Any, bias: str = "none", feature_map: FeatureMap | None = None, n_side: int = 0
     ) -> RepresentationPrior:
         """Return the prior with H = 0, C = C₀ and b = 0."""
         d, C0 = self.n_features_in_ + bool(self.fit_intercept), self.initial_representation
-        if C0 is not None and np.ndim(C0) == 0 and not 0 <= C0 < np.inf:
+        C0 = 1.0 if C0 is None else C0
+        if np.ndim(C0) == 0 and not 0 <= C0 < np.inf:
             raise ValueError(f"initial_representation: a number must be finite and >= 0, got {C0!r}")
-        if C0 is None or np.ndim(C0) == 0:
-            C0 = (1.0 if C0 is None else float(C0)) * np.eye(d)
-        else:
-            C0 = check_psd(C0, "initial_representation", d)
+        C0 = check_psd(C0, "initial_representation", d) if np.ndim(C0) else float(C0) * np.eye(d)
         settings: Any = {"loss": self.loss_, "inner": self.inner, "tol": self.tol, "max_iter": self.max_iter}
         return RepresentationPrior(
             scaling=Scaling.raw(self.n_features_in_, self.fit_intercept),
@@ -168,13 +162,7 @@ class ObjectiveLearner(PaperLearner):
     _stream: Stream = field(init=False)
 
     def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        side_info: Any = None,
-        validation: TaskSet | None = None,
+        self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, validation: Any = None
     ) -> Self:
         """Learn from many tasks.
 
@@ -192,13 +180,7 @@ class ObjectiveLearner(PaperLearner):
         return self
 
     def partial_fit(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        groups: Any = None,
-        side_info: Any = None,
-        validation: TaskSet | None = None,
+        self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, validation: Any = None
     ) -> Self:
         """Continue with more tasks of a stream; a call that fails changes nothing.
 
@@ -238,10 +220,9 @@ class ObjectiveLearner(PaperLearner):
         else:
             stream = self._stream
         held_out = None if validation is None else self._read_held_out(validation)
-        ordered = tasks
-        if not solver.streams:
-            ordered = tasks.in_label_order(stream.seed)
-            held_out = None if held_out is None else held_out.in_label_order(stream.seed)
+        ordered = tasks if solver.streams else tasks.in_label_order(stream.seed)
+        if held_out is not None and not solver.streams:
+            held_out = held_out.in_label_order(stream.seed)
         stream, train = self._hold_out(stream, ordered, held_out)
         if stream.feature_map is None and self.feature_map is not None:
             # Only on the training tasks: a map that learns must not use the held-out ones.

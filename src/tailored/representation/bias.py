@@ -50,18 +50,13 @@ class Bias(Stored):
         return np.broadcast_to(self.constant, (len(phis), len(self.constant)))
 
     def step(
-        self,
-        gradient: Array,
-        phi: Array,
-        step_constant: float,
-        step_linear: float,
-        columns: Index | None = None,
+        self, gradient: Array, phi: Array, step: float, step_linear: float, columns: Index | None = None
     ) -> None:
-        """Take a gradient step, in place."""
-        if not self.moves or step_constant == 0:
+        """Take a gradient step of b₀ and one of B, in place."""
+        if not self.moves or step == 0:
             return
         where = slice(None) if columns is None else columns
-        self.constant[where] -= step_constant * gradient
+        self.constant[where] -= step * gradient
         if self.conditional:
             self.linear[where] -= step_linear * np.outer(gradient, phi)
         if not (np.isfinite(self.constant).all() and np.isfinite(self.linear).all()):

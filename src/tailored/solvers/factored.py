@@ -18,7 +18,8 @@ of the data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import joblib
 import numpy as np
@@ -34,9 +35,10 @@ from ..representation.factored import Factored
 from ..tasks.rows import Rows, Scaling
 from ..tasks.task_set import TaskSet
 from .base import Problem, TaskBatch
-from .objectives import MetaGradient, Objective
+from .objectives import Objective
 
 Array = NDArray[np.float64]
+Gradients = tuple[float, Array, Array, Array]
 
 #: Floats that the representations and slices of one block of tasks may take (16 MB).
 BLOCK_FLOATS = 2_000_000
@@ -52,8 +54,7 @@ START_FLOATS = 20_000_000
 START_SCALES = tuple(4.0**e for e in (0, -1, 1, -2, 2, -3, 3, -4, 4))
 
 
-@dataclass(frozen=True)
-class Factors:
+class Factors(NamedTuple):
     """M (d, k, r), F (d, d), B (d, k) and b₀ (d,); parts that are not learned have a dimension of length 0."""
 
     M: Array
@@ -64,26 +65,17 @@ class Factors:
     @classmethod
     def of(cls, F: Array, n_side: int, rank: int, bias: Bias) -> Factors:
         """Return M = 0 with the given F and prior mean."""
-        d = len(F)
-        return cls(
-            np.zeros((d, n_side, min(rank, d * n_side))),
-            np.array(F),
-            bias.linear.copy(),
-            bias.constant.copy() if bias.moves else np.zeros(0),
-        )
+        d, b0 = len(F), bias.constant.copy() if bias.moves else np.zeros(0)
+        return cls(np.zeros((d, n_side, min(rank, d * n_side))), np.array(F), bias.linear.copy(), b0)
 
     def pack(self) -> Array:
         """Return all parameters as one vector."""
-        return np.concatenate([getattr(self, field.name).ravel() for field in fields(self)])
+        return np.concatenate([part.ravel() for part in self])
 
     def unpack(self, vector: Array) -> Factors:
         """Return factors of the same shapes with the entries of ``vector``."""
-        parts, start = [], 0
-        for field in fields(self):
-            like = getattr(self, field.name)
-            parts.append(vector[start : start + like.size].reshape(like.shape))
-            start += like.size
-        return Factors(*parts)
+        parts = np.split(vector, np.cumsum([part.size for part in self])[:-1])
+        return Factors(*(new.reshape(part.shape) for new, part in zip(parts, self, strict=True)))
 
     def slices(self, phis: Array) -> Array:
         """Return V_t of each task, (T, d, r)."""
@@ -149,17 +141,16 @@ class FactoredObjective:
         db0 = self.unit * g.sum(axis=0) if factors.b0.size else factors.b0
         return value, (dM, 2.0 * GF, dB, db0)
 
-    def _dense(
-        self, V: Array, F: Array, means: Array | None, batch: TaskBatch
-    ) -> tuple[float, Array, Array, Array]:
+    def _dense(self, V: Array, F: Array, means: Array | None, batch: TaskBatch) -> Gradients:
         """Return the value, G_t V_t (T, d, r), Σ_t G_t F (d, d) and g_t (T, d)."""
         T, d, r = V.shape
         C = F @ F.T
         # without H all tasks share one θ, which the within-task solver recognises by its strides
         thetas = np.matmul(V, V.transpose(0, 2, 1)) + C if r else np.broadcast_to(C, (T, d, d))
         result = self.objective(batch.support, batch.query, thetas, means)
-        GV = _times(result, V)
         left, right = result.left, result.right
+        on_left, on_right = np.einsum("td,tdr->tr", left, V), np.einsum("td,tdr->tr", right, V)
+        GV = 0.5 * (left[:, :, None] * on_right[:, None, :] + right[:, :, None] * on_left[:, None, :])
         total = 0.5 * (left.T @ right + right.T @ left)
         if result.gram.any():
             X, offsets = batch.support.X, batch.support.offsets
@@ -169,9 +160,7 @@ class FactoredObjective:
                 GV[t] += result.gram[t] * (rows.T @ (rows @ V[t]))
         return float(result.value.sum()), GV, total @ F, result.bias
 
-    def _sparse(
-        self, V: Array, F: Array, means: Array | None, batch: TaskBatch
-    ) -> tuple[float, Array, Array, Array]:
+    def _sparse(self, V: Array, F: Array, means: Array | None, batch: TaskBatch) -> Gradients:
         """Return the same for sparse tasks, each restricted to its non-zero columns."""
         value, GV, GF, g = 0.0, np.zeros_like(V), np.zeros_like(F), np.zeros((len(V), len(F)))
         for t, own in enumerate(batch.columns or ()):
@@ -184,13 +173,6 @@ class FactoredObjective:
             GV[t, own], g[t, own] = GV_own[0], g_own[0]
             GF[own] += GF_own
         return value, GV, GF, g
-
-
-def _times(result: MetaGradient, V: Array) -> Array:
-    """Return sym(left rightᵀ) V of each task."""
-    left, right = result.left, result.right
-    on_left, on_right = np.einsum("td,tdr->tr", left, V), np.einsum("td,tdr->tr", right, V)
-    return 0.5 * (left[:, :, None] * on_right[:, None, :] + right[:, :, None] * on_left[:, None, :])
 
 
 @dataclass(frozen=True)
@@ -257,23 +239,20 @@ def find_start(problem: Problem, rng: np.random.Generator) -> Start:
     # only a diagonal transform keeps sparse rows sparse
     transform = F if batch.columns is None else np.diag(np.sqrt(np.diag(F @ F.T)))
     inverse = np.linalg.inv(transform)
-    squared = float(batch.squared_scale[-1])
-    coordinates = Coordinates(
-        transform, float(np.sqrt(squared)) if squared > 0 else 1.0, _prediction_unit(batch, F)
-    )
+    phi_scale = float(np.sqrt(batch.squared_scale[-1])) or 1.0
+    coordinates = Coordinates(transform, phi_scale, _prediction_unit(batch, F))
     if bias.moves:
         bias = Bias(bias.kind, inverse @ bias.constant / coordinates.unit, bias.linear)
     factors = Factors.of(inverse @ F, n_side, problem.rank or 0, bias)
     size = np.sqrt(START_H / max(factors.M.shape[2], 1))
-    return Start(replace(factors, M=size * rng.standard_normal(factors.M.shape)), coordinates, scale)
+    return Start(factors._replace(M=size * rng.standard_normal(factors.M.shape)), coordinates, scale)
 
 
 def _root(C: Array) -> Array:
     """Return a square F with F Fᵀ = C after raising small eigenvalues, because C = 0 is a saddle point."""
     values, vectors = np.linalg.eigh(C)
     floor = FLOOR * max(float(values.mean()), 0.0) or FLOOR
-    root: Array = vectors * np.sqrt(np.maximum(values, floor))
-    return root
+    return np.asarray(vectors * np.sqrt(np.maximum(values, floor)))
 
 
 def _mixed_model(

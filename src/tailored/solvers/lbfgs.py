@@ -86,17 +86,11 @@ class LBFGS(Solver):
             if best.n_without_gain >= self.patience:
                 raise StopIteration
 
-        vector = factors.pack()
+        vector, settings = factors.pack(), {"jac": True, "method": "L-BFGS-B", "callback": evaluate}
         while best.n_without_gain < self.patience and (left := self.max_passes - best.n_iter) > 0:
             before = best.n_iter
-            result = optimize.minimize(
-                function,
-                vector,
-                jac=True,
-                method="L-BFGS-B",
-                callback=evaluate,
-                options={"maxiter": left, "maxcor": MEMORY, "maxfun": 20 * left},
-            )
+            options = {"maxiter": left, "maxcor": MEMORY, "maxfun": 20 * left}
+            result = optimize.minimize(function, vector, options=options, **settings)
             vector = result.x
             # A kink of the loss can end the line search.  Restart without the curvature, as long as the last start
             # made at least one iteration.

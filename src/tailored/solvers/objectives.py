@@ -46,10 +46,8 @@ class Objective(ABC):
     needs_query: ClassVar[bool]  # whether training tasks are split into support and query rows
 
     @abstractmethod
-    def __call__(
-        self, support: Rows, query: Rows | None, thetas: Array, biases: Array | None
-    ) -> MetaGradient:
-        """Return values and gradients at representations ``thetas`` (T, d, d) and prior means ``biases`` (T, d)."""
+    def __call__(self, support: Rows, query: Rows | None, thetas: Array, means: Array | None) -> MetaGradient:
+        """Return values and gradients at representations ``thetas`` (T, d, d) and prior means ``means`` (T, d)."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +67,7 @@ class Surrogate(Objective):
     max_iter: int = 1000
     needs_query: ClassVar[bool] = False
 
-    def __call__(
-        self, support: Rows, query: Rows | None, thetas: Array, biases: Array | None
-    ) -> MetaGradient:
+    def __call__(self, support: Rows, query: Rows | None, thetas: Array, means: Array | None) -> MetaGradient:
         X, y, offsets = support
         solution = solving.solve_many(
             X,
@@ -80,7 +76,7 @@ class Surrogate(Objective):
             thetas,
             self.loss,
             inner=self.inner,
-            offset=None if biases is None else predictions(support, biases),
+            offset=None if means is None else predictions(support, means),
             tol=self.tol,
             max_iter=self.max_iter,
         )
@@ -110,17 +106,15 @@ class Query(Objective):
     max_iter: int = 1000
     needs_query: ClassVar[bool] = True
 
-    def __call__(
-        self, support: Rows, query: Rows | None, thetas: Array, biases: Array | None
-    ) -> MetaGradient:
+    def __call__(self, support: Rows, query: Rows | None, thetas: Array, means: Array | None) -> MetaGradient:
         if query is None:
             raise ValueError("the query objective needs query rows")
         X, y, offsets = support
-        offset = None if biases is None else predictions(support, biases)
+        offset = None if means is None else predictions(support, means)
         solution = solving.solve_many(
             X, y, offsets, thetas, self.loss, offset=offset, tol=self.tol, max_iter=self.max_iter
         )
-        coef = solution.coef if biases is None else solution.coef + biases
+        coef = solution.coef if means is None else solution.coef + means
         T, d = coef.shape
         prediction = predictions(query, coef)
         m = np.maximum(np.diff(query.offsets), 1)

@@ -150,15 +150,12 @@ def run(
     With a progress bar the batch is processed in parts; the result does not depend on them.
     """
     n_parts = max(1, min(len(batch), 50)) if tick is not None else 1
-    bounds = np.linspace(0, len(batch), n_parts + 1).astype(int)
+    bounds, advance = np.linspace(0, len(batch), n_parts + 1).astype(int), joblib.delayed(Trajectory.advance)
     # The outer limit applies to all threads; each worker process sets its own in `advance`.
     with single_threaded_blas(), joblib.Parallel(n_jobs=n_jobs, require="sharedmem") as parallel:
         for start, stop in pairwise(bounds):
             part = batch.slice(start, stop)
-            trajectories = parallel(
-                joblib.delayed(Trajectory.advance)(trajectory, part, objective, callback)
-                for trajectory in trajectories
-            )
+            trajectories = parallel(advance(each, part, objective, callback) for each in trajectories)
             if tick is not None:
                 tick(stop - start)
     return trajectories
@@ -181,11 +178,7 @@ class ProjectedSGD(Solver):
     """
 
     def __init__(
-        self,
-        step: Any = "search",
-        *,
-        step_sizes: Any = None,
-        step_ratios: Any = (0.0, 1.0, 10.0),
+        self, step: Any = "search", *, step_sizes: Any = None, step_ratios: Any = (0.0, 1.0, 10.0)
     ) -> None:
         self.step = step
         self.step_sizes = step_sizes
@@ -256,11 +249,9 @@ def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
         table = np.full((len(runs), len(scales)), np.inf)
         averages = [None if run.failure else run.average() for run in runs]
         with single_threaded_blas():
-            for row, candidate, average in zip(table, runs, averages, strict=True):
+            for row, run, average in zip(table, runs, averages, strict=True):
                 if average is not None:
-                    row[:] = [
-                        problem.held_out_error(average.scale(c), candidate.bias_mean.copy()) for c in scales
-                    ]
+                    row[:] = [problem.held_out_error(average.scale(c), run.bias_mean.copy()) for c in scales]
         history = [
             {"step_C": r.steps.C, "step_H": r.steps.H, "scale": scale, "error": float(error)}
             for r, row in zip(runs, table, strict=True)
