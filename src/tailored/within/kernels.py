@@ -12,7 +12,8 @@ which is the within-task problem after the change of variables ``v = R'w``: ``v'
 is a sum of non-negative terms. Gaps are computed in this form, because the difference of two nearly equal
 values would lose the digits that a certificate needs.
 
-BLAS is avoided: its results may change with the number of threads, and one call costs as much as a small task.
+BLAS computes products of matrices only: its results may change with the number of threads, and one call costs as
+much as a small task.
 Everything is in one file, because Numba's cache notices changes only in the file of the function that it stores.
 """
 
@@ -36,6 +37,8 @@ _ENTRY: dict[str, Any] = {
 }
 # Only the entries are called from Python and cached; wrappers for the rest would be half of the compile time.
 _INNER: Any = {**_ENTRY, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# Functions that allocate nothing need no reference counts, which would be a fifth of their compile time.
+_LEAF: Any = {**_INNER, "_nrt": False}
 
 _EPS = float(np.finfo(np.float64).eps)
 _PATIENCE = 30  # iterations without a smaller gap, after which only rounding errors are left
@@ -57,93 +60,68 @@ class Losses(NamedTuple):
     kink: float
 
 
+class Task(NamedTuple):
+    """One task: its losses, the features Z (n, r), the offset (n,), and the diagonal of ZZ'/n, (n,)."""
+
+    loss: Losses
+    Z: Floats
+    offset: Floats
+    norms: Floats
+
+
 # --- losses ------------------------------------------------------------------------------------------------
 
 
-@njit(**_INNER)
-def _slope(loss: Losses, i: int, z: float) -> float:
-    """Return the derivative of l_i at z; at a kink the admissible value nearest to 0."""
-    if loss.logistic:
-        m = loss.linear[i] * z
-        e = np.exp(-abs(m))
-        return -loss.linear[i] * (e if m > 0.0 else 1.0) / (1.0 + e)
-    t = z - loss.linear[i]
-    if t > loss.kink:
-        t -= loss.kink
-    elif t < -loss.kink:
-        t += loss.kink
-    else:
-        return 0.0
-    if loss.quadratic > 0.0:
-        return min(max(t / loss.quadratic, loss.lower[i]), loss.upper[i])
-    return loss.upper[i] if t > 0.0 else loss.lower[i]
+@njit(**_LEAF)
+def _box_terms(box: Losses, i: int, z: float, a: float) -> tuple[float, float, float, float]:
+    """Return l_i'(z), l_i(z), l_i(z) + l*_i(a) - a z and l_i''(z) of a loss with a dual box.
+
+    At a kink the derivative is the admissible value nearest to 0. The third term is at least 0, and 0 if and only if a
+    is a subgradient at z. The curvature is one of its limits where it jumps, and 0 for piecewise-linear losses.
+    """
+    t = z - box.linear[i]
+    beyond = max(abs(t) - box.kink, 0.0)
+    slope = curvature = 0.0
+    if box.quadratic > 0.0:
+        slope = beyond / box.quadratic if t > 0.0 else -beyond / box.quadratic
+        slope = min(max(slope, box.lower[i]), box.upper[i])
+        if slope > box.lower[i] and slope < box.upper[i] and abs(t) >= box.kink:
+            curvature = 1.0 / box.quadratic
+    elif beyond > 0.0:
+        slope = box.upper[i] if t > 0.0 else box.lower[i]
+    value = slope * (t - 0.5 * box.quadratic * slope) - box.kink * abs(slope)
+    young = (slope - a) * (t - 0.5 * box.quadratic * (a + slope)) - box.kink * (abs(slope) - abs(a))
+    return slope, value, max(young, 0.0), curvature
 
 
-@njit(**_INNER)
-def _value(loss: Losses, i: int, z: float) -> float:
-    """Return l_i(z)."""
-    if loss.logistic:
-        m = loss.linear[i] * z
-        return max(-m, 0.0) + np.log1p(np.exp(-abs(m)))
-    a = _slope(loss, i, z)
-    return a * (z - loss.linear[i] - 0.5 * loss.quadratic * a) - loss.kink * abs(a)
-
-
-@njit(**_INNER)
-def _curvature(loss: Losses, i: int, z: float) -> float:
-    """Return the second derivative of l_i at z, or one of its limits where it jumps; not for piecewise-linear losses."""
-    if loss.logistic:
-        e = np.exp(-abs(z))
-        return e / ((1.0 + e) * (1.0 + e))
-    a = _slope(loss, i, z)
-    inside = a > loss.lower[i] and a < loss.upper[i] and abs(z - loss.linear[i]) >= loss.kink
-    return 1.0 / loss.quadratic if inside else 0.0
-
-
-@njit(**_INNER)
-def _young(loss: Losses, i: int, z: float, a: float) -> float:
-    """Return l_i(z) + l*_i(a) - a z, which is at least 0, and 0 if and only if a is a subgradient at z."""
-    if loss.logistic:
-        b = -loss.linear[i] * a
-        entropy = 0.0
-        if b > 0.0 and b < 1.0:
-            entropy = b * np.log(b) + (1.0 - b) * np.log1p(-b)
-        return max(_value(loss, i, z) + entropy - a * z, 0.0)
-    b = _slope(loss, i, z)
-    tilt = z - loss.linear[i] - 0.5 * loss.quadratic * (a + b)
-    return max((b - a) * tilt - loss.kink * (abs(b) - abs(a)), 0.0)
+@njit(**_LEAF)
+def _terms(loss: Losses, i: int, z: float, a: float) -> tuple[float, float, float, float]:
+    """Return the same of any loss."""
+    if not loss.logistic:
+        return _box_terms(loss, i, z, a)
+    m = loss.linear[i] * z
+    e = np.exp(-abs(m))
+    value = max(-m, 0.0) + np.log1p(e)
+    young = value - a * z
+    b = -loss.linear[i] * a
+    if b > 0.0 and b < 1.0:
+        young += b * np.log(b) + (1.0 - b) * np.log1p(-b)
+    slope = -loss.linear[i] * (e if m > 0.0 else 1.0) / (1.0 + e)
+    return slope, value, max(young, 0.0), e / ((1.0 + e) * (1.0 + e))
 
 
 # --- small dense linear algebra ----------------------------------------------------------------------------
 
 
 @njit(**_INNER)
-def _product(A: Floats, B: Floats, lower: bool) -> Floats:
-    """Return A B', or its lower triangle. Tiles of two by two rows halve the loads, which limit short products.
-
-    Callers pass ``lower`` as np.bool_, because each literal would be compiled by itself.
-    """
-    n, d = A.shape
-    m = B.shape[0]
-    C = np.empty((n, m))
-    for i in range(0, n, 2):
-        k = min(i + 1, n - 1)  # an odd last row is computed twice rather than coded twice
-        for j in range(0, i + 1 if lower else m, 2):
-            l = min(j + 1, m - 1)
-            s = t = u = v = 0.0
-            for h in range(d):
-                s += A[i, h] * B[j, h]
-                t += A[i, h] * B[l, h]
-                u += A[k, h] * B[j, h]
-                v += A[k, h] * B[l, h]
-            C[i, j] = s
-            C[i, l] = t
-            C[k, j] = u
-            C[k, l] = v
+def _product(A: Floats, B: Floats) -> Floats:
+    """Return AB by BLAS: a loop takes three times as long. The product is too small for a second thread."""
+    C = np.empty((A.shape[0], B.shape[1]))
+    np.dot(A, B, C)
     return C
 
 
-@njit(**_INNER)
+@njit(**_LEAF)
 def _dot(A: Floats, i: int, x: Floats) -> float:
     """Return <A_i, x>; x is at least as long as a row of A."""
     s = 0.0
@@ -152,37 +130,27 @@ def _dot(A: Floats, i: int, x: Floats) -> float:
     return s
 
 
-@njit(**_INNER)
+@njit(**_LEAF)
 def _add_row(A: Floats, i: int, c: float, x: Floats) -> None:
     """Add c A_i to x."""
     for k in range(A.shape[1]):
         x[k] += c * A[i, k]
 
 
-@njit(**_INNER)
-def _cholesky(C: Floats) -> bool:
-    """Factor C = LL' in place (lower triangle); return False if C is not finite.
-
-    Next to eigenvalues of 1e16 the penalty's 1 is lost. Pivots that are not positive then become as large as rounding.
-    """
-    for i in range(C.shape[0]):
-        rounding = C.shape[0] * _EPS * C[i, i]
-        for j in range(i):
-            s = C[i, j]
-            for k in range(j):
-                s -= C[i, k] * C[j, k]
-            C[i, j] = s / C[j, j]
-        s = C[i, i]
-        for k in range(i):
-            s -= C[i, k] * C[i, k]
-        s = s if s > 0.0 else rounding
-        if not 0.0 < s < np.inf:
-            return False
-        C[i, i] = np.sqrt(s)
-    return True
+@njit(**_LEAF)
+def _eliminate(L: Floats, m: int, pivot: float) -> float:
+    """Replace row m of a matrix by row m of its Cholesky factor, given the rows before; return its squared pivot."""
+    for j in range(m):
+        s = L[m, j]
+        for k in range(j):
+            s -= L[j, k] * L[m, k]
+        s /= L[j, j]
+        L[m, j] = s
+        pivot -= s * s
+    return pivot
 
 
-@njit(**_INNER)
+@njit(**_LEAF)
 def _cholesky_solve(L: Floats, m: int, x: Floats) -> None:
     """Replace x by (LL')^-1 x with the leading m rows of L."""
     for i in range(m):
@@ -197,7 +165,7 @@ def _cholesky_solve(L: Floats, m: int, x: Floats) -> None:
             x[k] -= L[i, k] * s
 
 
-@njit(**_INNER)
+@njit(**_LEAF)
 def _cholesky_delete(L: Floats, m: int, j: int) -> None:
     """Remove row and column j of LL', given the leading m rows of L, by Givens rotations."""
     for i in range(j, m - 1):
@@ -218,96 +186,101 @@ def _cholesky_delete(L: Floats, m: int, j: int) -> None:
 
 
 @njit(**_INNER)
-def _semidefinite_root(S: Floats) -> tuple[Floats, Integers]:
-    """Factor S = R'R, positive semidefinite (d, d), by Cholesky with diagonal pivoting; return R (r, d) and the pivots.
+def _solve_weighted(Z: Floats, weights: Floats, x: Floats) -> bool:
+    """Replace x by (I + Z' diag(weights) Z)^-1 x; return False if the matrix is not finite.
 
-    R[k, order[j]] = 0 for j < k < r. A pivot is compared with its own diagonal entry, so that the rank r does not
+    Next to eigenvalues of 1e16 the identity is lost. Pivots that are not positive then become as large as rounding.
+    """
+    n, r = Z.shape
+    columns = np.zeros((r, n))
+    for i in range(n):
+        for k in range(r):
+            columns[k, i] = weights[i] * Z[i, k]
+    H = _product(columns, Z)
+    for k in range(r):
+        H[k, k] += 1.0
+        pivot = _eliminate(H, k, H[k, k])
+        pivot = pivot if pivot > 0.0 else r * _EPS * H[k, k]
+        if not 0.0 < pivot < np.inf:
+            return False
+        H[k, k] = np.sqrt(pivot)
+    _cholesky_solve(H, r, x)
+    return True
+
+
+@njit(**_INNER)
+def _semidefinite_root(S: Floats) -> tuple[Floats, Integers]:
+    """Factor S = RR', positive semidefinite (d, d), by Cholesky with diagonal pivoting; return R (d, r) and the pivots.
+
+    R[order[j], k] = 0 for j < k < r. A pivot is compared with its own diagonal entry, so that the rank r does not
     depend on the units of the features.
     """
     d = S.shape[0]
-    R = np.empty((d, d))
-    rest = np.empty(d)
-    order = np.empty(d, np.int64)
+    R = np.zeros((d, d))
+    rest, order = np.zeros(d), np.zeros(d, np.int64)
     for i in range(d):
-        rest[i] = S[i, i]
         order[i] = i
-    for k in range(d):
+        rest[i] = S[i, i]
+    r = 0
+    while r < d:
         largest = d * _EPS
         at = -1
-        for j in range(k, d):
+        for j in range(r, d):
             i = order[j]
             if rest[i] > largest * S[i, i]:
                 largest = rest[i] / S[i, i]
                 at = j
         if at < 0:
-            return R[:k], order
+            break
         p = order[at]
-        order[at] = order[k]
-        order[k] = p
+        order[at] = order[r]
+        order[r] = p
         pivot = np.sqrt(rest[p])
-        for i in range(d):
-            R[k, i] = S[p, i]
-        for h in range(k):
-            _add_row(R, h, -R[h, p], R[k])
-        for i in range(d):
-            R[k, i] /= pivot
-            rest[i] -= R[k, i] * R[k, i]
-        for j in range(k):
-            R[k, order[j]] = 0.0
-        R[k, p] = pivot
-    return R, order
+        R[p, r] = pivot
+        for j in range(r + 1, d):
+            i = order[j]
+            s = S[p, i]
+            for h in range(r):
+                s -= R[p, h] * R[i, h]
+            s /= pivot
+            R[i, r] = s
+            rest[i] -= s * s
+        r += 1
+    return R[:, :r].copy(), order
 
 
 # --- exact, smooth losses ----------------------------------------------------------------------------------
 
 
 @njit(**_INNER)
-def _weighted_gram(Z: Floats, weights: Floats) -> Floats:
-    """Return the lower triangle of I + Z' diag(weights) Z."""
-    n, r = Z.shape
-    columns = np.empty((r, n))
-    for i in range(n):
-        root = np.sqrt(weights[i])
-        for k in range(r):
-            columns[k, i] = root * Z[i, k]
-    H = _product(columns, columns, np.bool_(True))
-    for k in range(r):
-        H[k, k] += 1.0
-    return H
-
-
-@njit(**_INNER)
-def _newton(
-    loss: Losses, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats
-) -> Outcome:
+def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outcome:
     """Solve a task with a smooth loss, from w = 0, by damped Newton steps on the primal.
 
     With a = l'(z) the sum over the rows in the gap is zero, and the gap is half the squared gradient.
     """
+    loss, Z, offset = task.loss, task.Z, task.offset
     n, r = Z.shape
-    z, dz, weights, gradient, direction = np.empty(n), np.empty(n), np.empty(n), np.empty(r), np.empty(r)
-    target = np.inf
-    best = np.inf
-    stalled = 0
-    extra = 0
-    n_iter = 0
+    z, dz, weights, gradient, direction = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(r), np.zeros(r)
+    target = best = np.inf
+    stalled = extra = n_iter = 0
     while True:
         value = 0.0
-        for k in range(r):
-            gradient[k] = w[k]
-            value += 0.5 * w[k] * w[k]
-        risk = 0.0
         for i in range(n):
             z[i] = offset[i] + _dot(Z, i, w)
-            a[i] = _slope(loss, i, z[i])
-            risk += _value(loss, i, z[i])
-            _add_row(Z, i, a[i] / n, gradient)
-        value += risk / n
-        if n_iter == 0:
-            target = tol * value
+            a[i], risk, _, curvature = _terms(loss, i, z[i], 0.0)
+            weights[i] = curvature / n
+            value += risk / n
         gap = 0.0
         for k in range(r):
+            value += 0.5 * w[k] * w[k]
+            gradient[k] = w[k]
+        for i in range(n):
+            _add_row(Z, i, a[i] / n, gradient)
+        for k in range(r):
             gap += 0.5 * gradient[k] * gradient[k]
+            direction[k] = -gradient[k]
+        if n_iter == 0:
+            target = tol * value
         stalled = 0 if gap < best else stalled + 1
         best = min(best, gap)
         # |w - w*| is of the order of the root of the gap: one or two more steps make w as accurate as the value
@@ -316,15 +289,8 @@ def _newton(
         if done or n_iter >= max_iter or stalled >= _PATIENCE:
             return value, gap, n_iter, gap <= target
         n_iter += 1
-
-        for i in range(n):
-            weights[i] = _curvature(loss, i, z[i]) / n
-        H = _weighted_gram(Z, weights)
-        if not _cholesky(H):
+        if not _solve_weighted(Z, weights, direction):
             return value, gap, n_iter, False
-        for k in range(r):
-            direction[k] = -gradient[k]
-        _cholesky_solve(H, r, direction)
         descent = 0.0
         for k in range(r):
             descent += direction[k] * gradient[k]
@@ -332,10 +298,9 @@ def _newton(
             dz[i] = _dot(Z, i, direction)
         length = 1.0
         while length > 1e-20:
-            risk = 0.0
+            trial = 0.0
             for i in range(n):
-                risk += _value(loss, i, z[i] + length * dz[i])
-            trial = risk / n
+                trial += _terms(loss, i, z[i] + length * dz[i], 0.0)[1] / n
             for k in range(r):
                 trial += 0.5 * (w[k] + length * direction[k]) ** 2
             if trial <= value * (1.0 + 16.0 * _EPS) + 1e-4 * length * descent:
@@ -347,67 +312,65 @@ def _newton(
 
 # --- exact, piecewise-linear losses ------------------------------------------------------------------------
 
-
-@njit(**_INNER)
-def _certify(loss: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats) -> tuple[float, float]:
-    """Return the value at w, and the gap between w and a."""
-    n, r = Z.shape
-    value = gap = 0.0
-    mismatch = w.copy()
-    for i in range(n):
-        z = offset[i] + _dot(Z, i, w)
-        value += _value(loss, i, z)
-        gap += _young(loss, i, z, a[i])
-        _add_row(Z, i, a[i] / n, mismatch)
-    value /= n
-    gap /= n
-    for k in range(r):
-        value += 0.5 * w[k] * w[k]
-        gap += 0.5 * mismatch[k] * mismatch[k]
-    return value, gap
+# sides (n,) is 0 but for the free variables, which are strictly inside a smooth piece of their conjugate. For these it
+# is the sign of the piece, 1 or -1.
 
 
-@njit(**_INNER)
-def _sweep(box: Losses, Z: Floats, offset: Floats, norms: Floats, w: Floats, a: Floats) -> None:
-    """Minimise the dual exactly in one coordinate after another, keeping w = -Z'a/n."""
+@njit(**_LEAF)
+def _mark(task: Task, i: int, a: float, sides: Floats) -> bool:
+    """Set sides[i] for the value a of variable i; return whether it is free."""
+    box = task.loss
+    is_free = a > box.lower[i] and a < box.upper[i] and task.norms[i] > 0.0 and (box.kink == 0.0 or a != 0.0)
+    sides[i] = 0.0 if not is_free else -1.0 if a < 0.0 else 1.0
+    return is_free
+
+
+@njit(**_LEAF)
+def _sweep(task: Task, w: Floats, a: Floats, sides: Floats) -> int:
+    """Minimise the dual five times in one coordinate after another, with w = -Z'a/n; return the number of free ones."""
+    box, Z, norms = task.loss, task.Z, task.norms
     n = Z.shape[0]
-    for i in range(n):
-        z = offset[i] + _dot(Z, i, w)
-        h = norms[i]
-        if h > 0.0:
-            t = h * a[i] + (z - box.linear[i])
-            if t > box.kink:
-                t = (t - box.kink) / h
-            elif t < -box.kink:
-                t = (t + box.kink) / h
-            else:
-                t = 0.0
-            t = min(max(t, box.lower[i]), box.upper[i])
-        else:  # the prediction of this row is constant
-            t = _slope(box, i, z)
-        c = (a[i] - t) / n
-        if c != 0.0:
-            a[i] = t
-            _add_row(Z, i, c, w)
+    n_free = 0
+    for _ in range(5):
+        moved = False
+        n_free = 0
+        for i in range(n):
+            z = task.offset[i] + _dot(Z, i, w)
+            if norms[i] > 0.0:
+                t = norms[i] * a[i] + (z - box.linear[i])
+                beyond = max(abs(t) - box.kink, 0.0) / norms[i]
+                t = min(max(beyond if t > 0.0 else -beyond, box.lower[i]), box.upper[i])
+            else:  # the prediction of this row is constant
+                t = _box_terms(box, i, z, 0.0)[0]
+            if t != a[i]:
+                moved = True
+                _add_row(Z, i, (a[i] - t) / n, w)
+                a[i] = t
+            n_free += _mark(task, i, t, sides)
+        if not moved:
+            break
+    return n_free
 
 
 @njit(**_INNER)
-def _regression_start(box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floats) -> None:
+def _regression_start(task: Task, w: Floats, a: Floats, sides: Floats) -> None:
     """Set a to the slopes of a smooth loss at reweighted least squares, with at most rank(Z) inside, and w = -Z'a/n.
 
     If theta is large, the sweeps leave nearly all variables inside their bounds, but only rank(Z) end there.
     """
+    box, Z, offset = task.loss, task.Z, task.offset
     n, r = Z.shape
-    weights, z, sizes = np.ones(n), offset.copy(), np.zeros(n)
+    weights, z, sizes = np.zeros(n), np.zeros(n), np.zeros(n)
+    for i in range(n):
+        weights[i] = 1.0
+        z[i] = offset[i]
     for _ in range(2):
         for k in range(r):
             w[k] = 0.0
         for i in range(n):
             _add_row(Z, i, weights[i] * (box.linear[i] - offset[i]), w)
-        H = _weighted_gram(Z, weights)
-        if not _cholesky(H):
+        if not _solve_weighted(Z, weights, w):
             break
-        _cholesky_solve(H, r, w)
         for i in range(n):
             z[i] = offset[i] + _dot(Z, i, w)
             sizes[i] = abs(z[i] - box.linear[i]) - box.kink
@@ -422,64 +385,45 @@ def _regression_start(box: Losses, Z: Floats, offset: Floats, w: Floats, a: Floa
     for k in range(r):
         w[k] = 0.0
     for i in range(n):
-        slope = _slope(box, i, z[i])
-        a[i] = slope * sizes[i] / width if 0.0 < sizes[i] < width else slope
+        a[i] = _box_terms(box, i, z[i], 0.0)[0]
+        if 0.0 < sizes[i] < width:
+            a[i] *= sizes[i] / width
+        _mark(task, i, a[i], sides)
         _add_row(Z, i, -a[i] / n, w)
 
 
-@njit(**_INNER)
-def _count_inside(box: Losses, a: Floats, norms: Floats, is_inside: NDArray[np.bool_]) -> int:
-    """Find the variables strictly inside a smooth piece of their conjugate; return their number."""
-    m = 0
-    for i in range(a.shape[0]):
-        inside = a[i] > box.lower[i] and a[i] < box.upper[i] and (box.kink == 0.0 or a[i] != 0.0)
-        is_inside[i] = inside and norms[i] > 0.0
-        m += is_inside[i]
-    return m
-
-
-@njit(**_INNER)
-def _append(Z: Floats, i: int, norms: Floats, free: Integers, m: int, L: Floats) -> bool:
+@njit(**_LEAF)
+def _append(task: Task, i: int, free: Integers, m: int, L: Floats) -> bool:
     """Add variable i to the free ones, as row m of the Cholesky factor L of Z_F Z_F'/n; return whether it is independent."""
-    n = Z.shape[0]
-    pivot = norms[i]
+    Z, norms = task.Z, task.norms
+    n, r = Z.shape
     for j in range(m):
-        s = _dot(Z, free[j], Z[i]) / n
-        for k in range(j):
-            s -= L[j, k] * L[m, k]
-        s /= L[j, j]
-        L[m, j] = s
-        pivot -= s * s
+        s = 0.0
+        for k in range(r):
+            s += Z[free[j], k] * Z[i, k]
+        L[m, j] = s / n
+    pivot = _eliminate(L, m, norms[i])
     free[m] = i
     independent = pivot > 0.1 * _RIDGE * norms[i]
     L[m, m] = np.sqrt(pivot if independent else _RIDGE * norms[i])
     return independent
 
 
-@njit(**_INNER)
-def _free_residual(
-    box: Losses, Z: Floats, offset: Floats, w: Floats, free: Integers, m: int, side: Floats, out: Floats
-) -> float:
-    """Compute minus the dual gradient in the free variables, 0 at the minimum of their face; return its 1-norm."""
-    norm = 0.0
-    for j in range(m):
-        i = free[j]
-        out[j] = offset[i] + _dot(Z, i, w) - box.linear[i] - box.kink * side[i]
-        norm += abs(out[j])
-    return norm
+@njit(**_LEAF)
+def _price(task: Task, w: Floats, a: Floats, sides: Floats) -> tuple[int, float, float, float]:
+    """Return the fixed variable with the largest inward slope (-1: none), this slope, n times the loss and the gap of w.
 
-
-@njit(**_INNER)
-def _price(
-    box: Losses, Z: Floats, offset: Floats, norms: Floats, is_free: NDArray[np.bool_], w: Floats, a: Floats
-) -> tuple[int, float, float]:
-    """Return the fixed variable with the largest inward slope (-1: none), this slope, and n times the gap."""
+    The gap is without its last term, the distance of w to -Z'a/n.
+    """
+    box, norms = task.loss, task.norms
     entering = -1
-    slope = best = gap = 0.0
-    for i in range(Z.shape[0]):
-        z = offset[i] + _dot(Z, i, w)
-        gap += _young(box, i, z, a[i])
-        if not is_free[i] and norms[i] > 0.0:
+    slope = best = value = gap = 0.0
+    for i in range(len(a)):
+        z = task.offset[i] + _dot(task.Z, i, w)
+        _, loss, young, _ = _box_terms(box, i, z, a[i])
+        value += loss
+        gap += young
+        if sides[i] == 0.0 and norms[i] > 0.0:
             t = z - box.linear[i]
             up = t - box.kink if a[i] >= 0.0 else t + box.kink
             down = t + box.kink if a[i] <= 0.0 else t - box.kink
@@ -492,74 +436,92 @@ def _price(
                 best = t * t / norms[i]
                 entering = i
                 slope = t
-    return entering, slope, gap
+    return entering, slope, value, gap
 
 
-@njit(**_INNER)
+@njit(**_LEAF)
 def _descend(
-    box: Losses,
-    Z: Floats,
-    offset: Floats,
-    norms: Floats,
-    is_free: NDArray[np.bool_],
-    enough: float,
-    w: Floats,
-    a: Floats,
-) -> None:
+    task: Task, enough: float, w: Floats, a: Floats, sides: Floats, space: Any
+) -> tuple[float, float]:
     """Take active-set steps from the given free variables until n times the gap is at most enough.
+
+    Return n times the sums over the rows in value and gap.
 
     Newton steps lead to the minimum of the face of the free variables, and every bound that is reached fixes a
     variable. Then the variable with the largest inward slope becomes free, and so on. w is updated with the
     unrounded steps and not recomputed from a: if theta is large, it has digits that a loses by rounding, and the
     gap reaches targets that -Z'a/n would not.
     """
-    n, r = Z.shape
-    capacity = r + 8
-    L = np.empty((capacity, capacity))
-    free = np.empty(capacity, np.int64)
-    residual, step, total, proximal = (
-        np.empty(capacity),
-        np.empty(capacity),
-        np.zeros(capacity),
-        np.zeros(capacity),
-    )
-    side = np.empty(n)
+    box, Z, norms = task.loss, task.Z, task.norms
+    n = len(a)
+    L, work, free = space
+    capacity = len(free)
+    residual, step, total, proximal = work[0], work[1], work[2], work[3]
     m = np.int64(0)  # a literal would compile every callee twice
     for i in range(n):
-        side[i] = 1.0 if a[i] > 0.0 else -1.0
-        if is_free[i]:  # a dependent variable stays fixed until it is selected
-            is_free[i] = m < capacity and _append(Z, i, norms, free, m, L)
-            m += is_free[i]
-    before = _free_residual(box, Z, offset, w, free, m, side, residual)
-    refinements = 0
-    entered = 0
+        if sides[i] != 0.0:
+            if m < capacity and _append(task, i, free, m, L):
+                proximal[m] = 0.0
+                m += 1
+            else:  # a dependent variable stays fixed until it is selected
+                sides[i] = 0.0
+    first = True
+    before = np.inf
+    refinements = entered = 0
     while True:
-        for j in range(m):
-            step[j] = residual[j]
-        _cholesky_solve(L, m, step)
-        length = 1.0
-        hit = np.int64(-1)
-        bound = 0.0
+        left = 0.0
         for j in range(m):
             i = free[j]
-            edge = box.lower[i] if step[j] < 0.0 else box.upper[i]
-            if box.kink > 0.0 and (side[i] > 0.0) != (step[j] > 0.0):
-                edge = 0.0
-            if step[j] != 0.0 and length * abs(step[j]) >= abs(edge - a[i]):
-                length = (edge - a[i]) / step[j]
-                hit = np.int64(j)
-                bound = edge
-        for j in range(m):
-            i = free[j]
-            total[j] += length * step[j]
-            a[i] = min(max(a[i] + length * step[j], box.lower[i]), box.upper[i])
-            # L factors the block plus the proximal term, so the remaining gradient is known
-            residual[j] += length * (proximal[j] * step[j] - residual[j])
-        if hit >= 0:
+            residual[j] = task.offset[i] + _dot(Z, i, w) - box.linear[i] - box.kink * sides[i]
+            left += abs(residual[j])
+            total[j] = 0.0
+        if first or (left > 0.1 * enough and left < 0.5 * before and refinements < 5):
+            first = False
+            before = left
+            refinements += 1
+        else:
+            entering, slope, value, gap = _price(task, w, a, sides)
+            if gap <= enough or entering < 0 or m == capacity or entered > 2 * n + 50:
+                return value, gap  # more entries than that are cycles caused by rounding
+            # this proximal term turns the slope along a direction that changes no prediction into a step to a bound
+            independent = _append(task, entering, free, m, L)
+            proximal[m] = 0.0 if independent else _RIDGE * norms[entering]
+            residual[m] = slope
+            total[m] = 0.0
+            up = a[entering] > 0.0 or (a[entering] == 0.0 and slope > 0.0)
+            sides[entering] = 1.0 if up else -1.0
+            m += 1
+            entered += 1
+            refinements = 0
+            before = np.inf
+        while True:
+            for j in range(m):
+                step[j] = residual[j]
+            _cholesky_solve(L, m, step)
+            length = 1.0
+            hit = np.int64(-1)
+            bound = 0.0
+            for j in range(m):
+                i = free[j]
+                edge = box.lower[i] if step[j] < 0.0 else box.upper[i]
+                if box.kink > 0.0 and sides[i] * step[j] <= 0.0:
+                    edge = 0.0
+                if step[j] != 0.0 and length * abs(step[j]) >= abs(edge - a[i]):
+                    length = (edge - a[i]) / step[j]
+                    hit = np.int64(j)
+                    bound = edge
+            for j in range(m):
+                i = free[j]
+                total[j] += length * step[j]
+                a[i] = min(max(a[i] + length * step[j], box.lower[i]), box.upper[i])
+                # L factors the block plus the proximal term, so the remaining gradient is known
+                residual[j] += length * (proximal[j] * step[j] - residual[j])
+            if hit < 0:
+                break
             i = free[hit]
             _add_row(Z, i, -(total[hit] + (bound - a[i])) / n, w)
             a[i] = bound
-            is_free[i] = False
+            sides[i] = 0.0
             _cholesky_delete(L, m, hit)
             m -= 1
             for j in range(hit, m):
@@ -567,61 +529,41 @@ def _descend(
                 residual[j] = residual[j + 1]
                 total[j] = total[j + 1]
                 proximal[j] = proximal[j + 1]
-            continue
         for j in range(m):
             _add_row(Z, free[j], -total[j] / n, w)
-            total[j] = 0.0
-        left = _free_residual(box, Z, offset, w, free, m, side, residual)
-        if left > 0.1 * enough and left < 0.5 * before and refinements < 5:
-            before = left
-            refinements += 1
-            continue
-        entering, slope, gap = _price(box, Z, offset, norms, is_free, w, a)
-        if gap <= enough or entering < 0 or m == capacity or entered > 2 * n + 50:
-            return  # more entries than that are cycles caused by rounding
-        # this proximal term turns the slope along a direction that changes no prediction into a step to a bound
-        proximal[m] = 0.0 if _append(Z, entering, norms, free, m, L) else _RIDGE * norms[entering]
-        total[m] = 0.0
-        is_free[entering] = True
-        side[entering] = 1.0 if a[entering] > 0.0 or (a[entering] == 0.0 and slope > 0.0) else -1.0
-        residual[m] = slope
-        m += 1
-        entered += 1
-        refinements = 0
-        before = np.inf
 
 
-@njit(**_INNER)
-def _active_set(
-    loss: Losses, Z: Floats, offset: Floats, tol: float, max_iter: int, w: Floats, a: Floats
-) -> Outcome:
+@njit(inline="always", **_INNER)
+def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outcome:
     """Solve a task with a piecewise-linear loss, from w = 0, by sweeps and active-set steps on the dual.
 
     A few sweeps find most of the active bounds if theta is small; active-set steps find the others and the exact
     solution. One round of both is usually enough. Another one, with a new factor, removes rounding errors.
     """
-    n, r = Z.shape
-    norms, is_free = np.empty(n), np.empty(n, np.bool_)
+    n, r = task.Z.shape
+    sides, mismatch = np.zeros(n), np.zeros(r)
+    space = np.zeros((r + 8, r + 8)), np.zeros((4, r + 8)), np.zeros(r + 8, np.int64)
     value = 0.0
     for i in range(n):
         a[i] = 0.0
-        value += _value(loss, i, offset[i])
-        norms[i] = _dot(Z, i, Z[i]) / n
-    value /= n
+        value += _box_terms(task.loss, i, task.offset[i], 0.0)[1] / n
     target = tol * value
-    gap = value  # the dual value of a = 0 is 0
-    best = gap
-    stalled = 0
-    n_iter = 0
+    gap = best = value  # the dual value of a = 0 is 0
+    stalled = n_iter = 0
     while gap > target and n_iter < max_iter and stalled < _PATIENCE:
-        for _ in range(5):
-            _sweep(loss, Z, offset, norms, w, a)
-        if _count_inside(loss, a, norms, is_free) > r and n_iter == 0:
-            _regression_start(loss, Z, offset, w, a)
-            _count_inside(loss, a, norms, is_free)
-        _descend(loss, Z, offset, norms, is_free, 0.9 * n * target, w, a)
+        if _sweep(task, w, a, sides) > r and n_iter == 0:
+            _regression_start(task, w, a, sides)
+        value, gap = _descend(task, 0.9 * n * target, w, a, sides, space)
         n_iter += 1
-        value, gap = _certify(loss, Z, offset, w, a)
+        value /= n
+        gap /= n
+        for k in range(r):
+            value += 0.5 * w[k] * w[k]
+            mismatch[k] = w[k]
+        for i in range(n):
+            _add_row(task.Z, i, a[i] / n, mismatch)
+        for k in range(r):
+            gap += 0.5 * mismatch[k] * mismatch[k]
         stalled = 0 if gap < best else stalled + 1
         best = min(best, gap)
     return value, gap, n_iter, gap <= target
@@ -645,7 +587,7 @@ def _one_pass(
         z = offset[i]
         if i > 0:
             z += _dot(X, i, running) / i
-        a[i] = _slope(loss, i, z)
+        a[i] = _terms(loss, i, z, 0.0)[0]
         _add_row(images, i, -a[i], running)
     harmonic = 0.0
     for i in range(n - 1, -1, -1):
@@ -663,8 +605,9 @@ def _one_pass(
         z = _dot(X, i, v)
         square -= harmonic * a[i] * z
         distance -= (harmonic - 1.0) * a[i] * _dot(X, i, running)
-        value += _value(loss, i, offset[i] + z)
-        gap += _young(loss, i, offset[i] + z, a[i])
+        _, risk, young, _ = _terms(loss, i, offset[i] + z, a[i])
+        value += risk
+        gap += young
     value = (value + 0.5 * max(square, 0.0)) / n
     gap = (gap + 0.5 * max(distance, 0.0)) / n
     return value, gap, 1, np.isfinite(value)
@@ -691,7 +634,7 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
     n_tasks, d = coef.shape
-    shared = np.empty((0, d))
+    shared = np.zeros((0, d))
     for t in range(n_tasks):
         first, stop = starts[t], starts[t + 1]
         n = stop - first
@@ -701,39 +644,36 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
         rows = X[first:stop].copy()
         # Depends only on the shape of the task, so that its result does not depend on the other tasks.
         by_gram = 2 * n < d
-        if by_gram:  # ZZ' = X theta X' = R'R (n, n): factoring theta would cost more
-            images = _product(rows, thetas[t if thetas.shape[0] > 1 else 0].copy(), np.bool_(False))
-            R, order = _semidefinite_root(_product(images, rows, np.bool_(False)))
-            Z = np.empty((n, R.shape[0]))
+        if by_gram or shared.shape[0] == 0 or thetas.shape[0] > 1:
+            theta = thetas[t if thetas.shape[0] > 1 else 0].copy()
+            if not by_gram:
+                shared, order = _semidefinite_root(theta)
+        if by_gram:  # ZZ' = X theta X': factoring theta would cost more
+            images = _product(rows, theta)
+            columns = np.zeros((d, n))
             for i in range(n):
-                for k in range(R.shape[0]):
-                    Z[i, k] = R[k, i]
+                for k in range(d):
+                    columns[k, i] = rows[i, k]
+            Z, order = _semidefinite_root(_product(images, columns))
         else:
-            if shared.shape[0] == 0 or thetas.shape[0] > 1:
-                shared, order = _semidefinite_root(thetas[t if thetas.shape[0] > 1 else 0].copy())
-            R = shared
-            Z = _product(rows, R, np.bool_(False))
-        r = R.shape[0]
-        w = np.zeros(r)
-        value[t], gap[t], n_iter[t], converged[t] = solve(
-            _part(loss, first, stop),
-            Z,
-            offset[first:stop].copy() if offset.shape[0] else np.zeros(n),
-            tol,
-            max_iter,
-            w,
-            alpha[first:stop],
-        )
+            Z = _product(rows, shared)
+        r = Z.shape[1]
+        w, norms = np.zeros(r), np.zeros(n)
+        for i in range(n):
+            norms[i] = _dot(Z, i, Z[i]) / n
+        shift = offset[first:stop].copy() if offset.shape[0] else np.zeros(n)
+        task = Task(_part(loss, first, stop), Z, shift, norms)
+        value[t], gap[t], n_iter[t], converged[t] = solve(task, tol, max_iter, w, alpha[first:stop])
         if by_gram:
             # coef = theta X'b, where Z'b = w, b is 0 off the pivots and Z' is triangular on them; w becomes b
             for j in range(r - 1, -1, -1):
                 for k in range(j + 1, r):
-                    w[j] -= R[j, order[k]] * w[k]
-                w[j] /= R[j, order[j]]
+                    w[j] -= Z[order[k], j] * w[k]
+                w[j] /= Z[order[j], j]
                 _add_row(images, order[j], w[j], coef[t])
         else:
-            for j in range(r):
-                _add_row(R, j, w[j], coef[t])
+            for i in range(d):
+                coef[t, i] = _dot(shared, i, w)
 
 
 @njit(**_ENTRY)
@@ -754,22 +694,14 @@ def online(parameters: Any, certify: bool, problem: Any, out: Any) -> None:
     loss = Losses(*parameters)
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
-    n_tasks, d = coef.shape
-    for t in range(n_tasks):
+    for t in range(len(coef)):
         first, stop = starts[t], starts[t + 1]
-        n = stop - first
-        if n == 0:
+        if first == stop:
             continue
-        rows = X[first:stop]
-        images = np.empty((n, d))
-        # The only BLAS call: a loop would double the time of a pass. It is too small for a second thread.
+        rows, part = X[first:stop], _part(loss, first, stop)
+        shift = offset[first:stop].copy() if offset.shape[0] else np.zeros(stop - first)
+        images = np.empty((stop - first, X.shape[1]))
         np.dot(rows, thetas[t if thetas.shape[0] > 1 else 0], images)
         value[t], gap[t], n_iter[t], converged[t] = _one_pass(
-            _part(loss, first, stop),
-            rows,
-            images,
-            offset[first:stop].copy() if offset.shape[0] else np.zeros(n),
-            coef[t],
-            alpha[first:stop],
-            certify,
+            part, rows, images, shift, coef[t], alpha[first:stop], certify
         )
