@@ -58,17 +58,9 @@ class TaskSummary(Record):
         # The weights of tasks without rows differ from the centre by rounding only.
         differ = first > SMALLEST_SPREAD * np.sqrt(max(float(variances[0]), 0.0))
         spread = statistics.squared_residuals(centre).sum() / statistics.n_rows
-        made = cls(
-            centre,
-            axes / first if differ else np.zeros_like(axes),
-            mixture.noise,
-            max(float(spread), mixture.noise),
-            np.zeros(2),
-            np.ones(2),
-            with_side,
-            np.zeros(0),
-            1.0,
-        )
+        axes = axes / first if differ else np.zeros_like(axes)
+        sizes = mixture.noise, max(float(spread), mixture.noise)
+        made = cls(centre, axes, *sizes, np.zeros(2), np.ones(2), with_side, np.zeros(0), 1.0)
         levels = made.log_noise(statistics, weights)
         deviation = levels.std(axis=0)
         deviation = np.where(deviation > 1e-9, deviation, 1.0)

@@ -280,11 +280,8 @@ def _checked(body: Any, kind: Any, place: str, length: int | None = None) -> Any
 
 
 def _shape(shape: Any, place: str) -> list[int]:
-    if (
-        not isinstance(shape, list)
-        or len(shape) > MOST_DIMENSIONS
-        or not all(type(n) is int and 0 <= n < 2**31 for n in shape)
-    ):
+    is_short = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS
+    if not is_short or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
         raise Invalid(place, f"has the invalid shape {_short(shape)}")
     return shape
 

@@ -66,26 +66,17 @@ class FactorModel:
         columns = np.zeros((n_columns, 1 + rank))
         columns[:, 1:] = 0.1 * np.random.default_rng(seed).standard_normal((n_columns, rank))
         covariance = np.diag(np.concatenate([[1.0], np.full(rank, 0.05)]))
-        return cls(
-            columns,
-            np.repeat(0.01 * covariance[None], n_columns, axis=0),
-            np.zeros(1 + rank),
-            covariance,
-            np.full(n_columns, 0.5),
-            0.5,
-            1.0,
-            np.zeros(q),
-            np.diag(np.concatenate([np.ones(rank), np.full(q - rank, 0.5)])),
-            np.zeros((n_side, q)),
-            np.zeros(n_side),
-        )
+        covariances = np.repeat(0.01 * covariance[None], n_columns, axis=0)
+        noises = np.full(n_columns, 0.5), 0.5, 1.0
+        S = np.diag(np.concatenate([np.ones(rank), np.full(q - rank, 0.5)]))
+        scores = np.zeros(q), S, np.zeros((n_side, q)), np.zeros(n_side)
+        return cls(columns, covariances, np.zeros(1 + rank), covariance, *noises, *scores)
 
     def with_rank(self, rank: int, seed: list[int]) -> FactorModel:
         """Return the model with further small random factors."""
-        r = self.rank
-        new = FactorModel.start(
-            len(self.columns), rank, has_intercept=self.has_intercept, n_side=len(self.effect), seed=seed
-        )
+        r, n_side = self.rank, len(self.effect)
+        options: Any = {"has_intercept": self.has_intercept, "n_side": n_side, "seed": seed}
+        new = FactorModel.start(len(self.columns), rank, **options)
         old = np.concatenate([np.arange(r), np.arange(rank, len(new.score_mean))])
         # `new` owns its arrays, so they are filled in place.
         new.columns[:, 1 + r :] *= np.sqrt(self.variances.mean() + self.noise)

@@ -183,20 +183,14 @@ def maximise_evidence(tasks: RotatedTasks, model: LowRank, alpha: float, max_ite
     centred, (K, d, r) = tasks.less(model.mean), model.factors.shape
     T, m = tasks.y.shape
     flat_X = tasks.X.reshape(T * m, d)
-    sizes = np.cumsum([K * d * r, 2, int(tasks.has_intercept)])
+    sizes = np.cumsum([K * d * r, 2 + tasks.has_intercept])
 
     def unpack(theta: Array) -> LowRank:
-        F, scales, level, logits = np.split(theta, sizes)
-        noise, delta = np.exp(scales)
-        return LowRank(
-            F.reshape(K, d, r),
-            softmax(logits) if K > 1 else np.ones(1),
-            float(np.exp(level[0])) if len(level) else 0.0,
-            float(delta),
-            float(noise),
-            model.mean,
-            model.mean_variance,
-        )
+        F, scales, logits = np.split(theta, sizes)
+        # Without a constant column there is no level.
+        noise, delta, level = [*np.exp(scales).tolist(), 0.0][:3]
+        parts: Any = {"factors": F.reshape(K, d, r), "proportions": softmax(logits) if K > 1 else np.ones(1)}
+        return replace(model, level=level, delta=delta, noise=noise, **parts)
 
     def objective(theta: Array) -> tuple[float, Array]:
         now = unpack(theta)

@@ -287,15 +287,10 @@ class ObjectiveLearner(PaperLearner):
             squared_scale = np.ones(len(train))
         elif whole and len(train):
             squared_scale = np.full(len(train), squared_scale[-1])
-        batch = TaskBatch(
-            self._rows(support),
-            None if query is None else self._rows(query),
-            phis,
-            squared_scale,
-            # with those of the query rows: a rating to predict may be of an item without a support row
-            self._rows(train).columns() if train.is_sparse else None,
-        )
-        return stream, batch
+        query_rows = None if query is None else self._rows(query)
+        # with those of the query rows: a rating to predict may be of an item without a support row
+        columns = self._rows(train).columns() if train.is_sparse else None
+        return stream, TaskBatch(self._rows(support), query_rows, phis, squared_scale, columns)
 
     def _redrawn(self, stream: Stream, train: TaskSet, batch: TaskBatch, number: int) -> TaskBatch:
         """Return the batch with its ``number``-th split into support and query rows."""

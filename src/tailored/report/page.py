@@ -200,9 +200,8 @@ def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
             columns = {
                 "task": [str(label) for label in display.labels],
                 "coefficient": display.effects.tolist(),
-                "lower": display.lower.tolist(),
-                "upper": display.upper.tolist(),
             }
+            columns |= {"lower": display.lower.tolist(), "upper": display.upper.tolist()}
             numbers = _scroll(Table(names[j], columns, n_printed=len(tasks)))
             image = _image(display.figure_, f"Coefficient of {names[j]} for {len(tasks)} tasks")
             yield names[j], f"{image}<details><summary>Numbers</summary>{numbers}</details>"
@@ -267,9 +266,8 @@ def _scroll(table: Table) -> str:
 def _page(title: str, sections: Sequence[tuple[str, str, str]]) -> str:
     style = resources.files(__package__).joinpath("page.css").read_text("utf-8")
     links = "".join(f'<a href="#{name}">{heading}</a>' for name, heading, _ in sections)
-    body = "".join(
-        f'<section id="{name}"><h2>{heading}</h2>{text}</section>' for name, heading, text in sections
-    )
+    section = '<section id="{}"><h2>{}</h2>{}</section>'
+    body = "".join(section.format(*each) for each in sections)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'

@@ -49,13 +49,10 @@ class TaskBatch:
 
     def slice(self, start: int, stop: int) -> TaskBatch:
         """Return the tasks from ``start`` to ``stop``."""
-        return TaskBatch(
-            self.support.tasks(start, stop),
-            None if self.query is None else self.query.tasks(start, stop),
-            self.phis[start:stop],
-            self.squared_scale[start:stop],
-            None if self.columns is None else self.columns[start:stop],
-        )
+        query = None if self.query is None else self.query.tasks(start, stop)
+        columns = None if self.columns is None else self.columns[start:stop]
+        features = self.phis[start:stop], self.squared_scale[start:stop]
+        return TaskBatch(self.support.tasks(start, stop), query, *features, columns)
 
 
 def concatenate(batches: Sequence[TaskBatch]) -> TaskBatch:

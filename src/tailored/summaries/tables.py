@@ -74,9 +74,8 @@ class Table:
         rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in zip(*cells, strict=True))
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return f"<h4>{escape(self.title)}</h4>{table}" + (
-            f"<p><small>{escape(text)}</small></p>" if text else ""
-        )
+        below = f"<p><small>{escape(text)}</small></p>" if text else ""
+        return f"<h4>{escape(self.title)}</h4>{table}{below}"
 
 
 @dataclass(frozen=True)
