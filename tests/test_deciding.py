@@ -86,7 +86,7 @@ def test_correlations_of_few_tasks_are_drawn_to_zero_a_little():
     np.testing.assert_allclose(np.diag(drawn), np.diag(bare), rtol=0.25)
 
 
-def test_coefficients_may_be_uncorrelated_where_columns_are_zero():
+def test_slope_and_intercept_may_be_uncorrelated_at_zero():
     """The fit to centred columns is the uncorrelated fit to the columns themselves, in other coordinates."""
     rng = np.random.default_rng(1)
     entries = []
@@ -98,14 +98,14 @@ def test_coefficients_may_be_uncorrelated_where_columns_are_zero():
     raw = statistics_of(data.tasks, Scaling.raw(1, True), None)
     diagonal = Structure("mixed model", learn_mean=True, covariance="diagonal")
     origin = -data.scaling.shift[0] / data.scaling.columns[0]
-    [at_zero] = simple_structures(True, (origin,))[-2]
+    [at_zero] = simple_structures(True, [origin])[-2]
     found = StructureFitter.of(data.statistics, [0]).most_likely(at_zero)
     expected = StructureFitter.of(raw, [0]).most_likely(diagonal)
     # In units of the target and of the column.
     np.testing.assert_allclose(found.noise * data.scaling.target**2, expected.noise, rtol=1e-4)
     W = data.scaling.raw_representation(found.covariances[0]) * data.scaling.target**2
     np.testing.assert_allclose(W, expected.covariances[0], rtol=1e-3, atol=1e-6)
-    assert "where features are zero" in describe_structure(at_zero.describe(), ["x", "intercept"])
+    assert "at an end of the feature's range" in describe_structure(at_zero.describe(), ["x", "intercept"])
 
 
 def test_few_tasks_that_share_nothing_are_left_alone():

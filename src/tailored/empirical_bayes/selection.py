@@ -144,9 +144,12 @@ def select(
             if data.settings.varying is not None:
                 chains = varying_structures(data.settings.varying, few=len(data) < FEW_TASKS)
             elif len(data) < FEW_TASKS:
-                shift = -data.scaling.shift[:-1] / data.scaling.columns[:-1]
-                origin = tuple(shift.tolist()) if data.settings.fit_intercept and shift.any() else ()
-                chains = [[_best_ridge(data)], *simple_structures(data.settings.fit_intercept, origin)]
+                ends: Sequence[float] = ()
+                if data.settings.fit_intercept and data.tasks.n_features == 1 and len(data.tasks.y):
+                    # Where time is the only column, the level at its start or end may not depend on the slope.
+                    x = data.scaling.dense(data.tasks.X)[:, 0]
+                    ends = float(x.min()), float(x.max())
+                chains = [[_best_ridge(data)], *simple_structures(data.settings.fit_intercept, ends)]
             elif data.is_wide:
                 chains = structures_of_many_columns()
             else:

@@ -125,24 +125,23 @@ class Structure:
         del values["calibration"], values["origin"]
         described = {name: value for name, value in values.items() if value not in (None, 0.0, "full")}
         if self.origin:
-            described["structure"] = "diagonal at zero"
+            described["structure"] = "diagonal at an end"
         if self.pseudo_tasks or self.kind == "low rank":
             described["n_factors"] = self.n_factors
         return described
 
 
-def simple_structures(has_intercept: bool, origin: tuple[float, ...] = ()) -> list[list[Structure]]:
+def simple_structures(has_intercept: bool, ends: Sequence[float] = ()) -> list[list[Structure]]:
     """Return the standard mixed models, for few tasks: no variation, random intercept, uncorrelated, full.
 
-    With an intercept, the first one has random intercepts and no fixed effects.  With the ``origin`` of the columns,
-    coefficients may also be uncorrelated there.
+    With an intercept, the first one has random intercepts and no fixed effects.  With the ``ends`` of a single column,
+    its slope may also be uncorrelated with the intercept there.
     """
     names = ("none", "intercept", "diagonal") if has_intercept else ("none", "diagonal")
     out = [[Structure("mixed model", learn_mean=True, covariance=name)] for name in names]
     if has_intercept:
         out.insert(0, [Structure("mixed model", covariance="intercept")])
-    if origin:
-        out.append([replace(out[-1][0], origin=origin)])
+    out += [[replace(out[-1][0], origin=(end,))] for end in ends]
     full = Structure("mixed model", learn_mean=True, n_factors=0, pseudo_tasks=FEW_PSEUDO_TASKS)
     return [*out, [full]]
 

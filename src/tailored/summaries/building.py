@@ -383,7 +383,7 @@ _STRUCTURES = {
     "none": "One linear regression for all tasks",
     "intercept": "Linear mixed model with a random intercept",
     "diagonal": "Linear mixed model with uncorrelated random effects on every coefficient",
-    "diagonal at zero": "Linear mixed model with random effects on every coefficient that are uncorrelated where features are zero",
+    "diagonal at an end": "Linear mixed model with a random slope and intercept, uncorrelated at an end of the feature's range",
     "full": "Linear mixed model with correlated random effects on every coefficient",
 }
 
