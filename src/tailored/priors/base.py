@@ -284,13 +284,14 @@ class Prior(Record, ABC):
         if covariances and self.response is None:
             task = np.repeat(np.arange(len(tasks)), tasks.sizes)
             errors = residual.y - products(residual.X, weights, task, self.scaling.fit_intercept)
-            if residual.sample_weight is not None:
-                errors *= np.sqrt(residual.sample_weight)
+            if (row_weights := residual.row_weights) is not None:
+                errors *= np.sqrt(row_weights)
             squares = segment_sums((errors / self.scaling.target) ** 2, tasks.offsets)
         elif covariances and self.largest_rate is not None:
             rates = tasks.y if tasks.exposure is None else tasks.y / tasks.exposure
             np.maximum.at(squares, np.repeat(np.arange(len(tasks)), tasks.sizes), rates)
-        return Posterior(weights, tasks.sizes, squares, covariance, inputs, at)
+        n_rows = tasks.sizes if tasks.frequency_weight is None else np.rint(tasks.n_observed).astype(np.intp)
+        return Posterior(weights, n_rows, squares, covariance, inputs, at)
 
     def support(self, task: TaskSet) -> Support:
         """Return what has to be kept of a set of one task: its rows, copied from a larger set."""
