@@ -179,7 +179,7 @@ def test_integers_beyond_what_floats_hold() -> None:
         lambda: TaskRegressor().fit(beyond, tasks.y),
         lambda: as_floats.predict(beyond, groups=groups),
     ):
-        with pytest.raises(ValueError, match=r"X .*integer too large"):
+        with pytest.raises(ValueError, match=r"X.* has an integer too large"):
             call()
     with pytest.raises(ValueError, match=r"y .*integer too large"):
         TaskSet(X, np.full(len(X), 10**400, dtype=object))

@@ -114,7 +114,7 @@ def test_low_rank_and_relevance_are_the_same_from_all_sources(size, compiled, mo
     for module in (rows, moments):
         monkeypatch.setattr(module, "COMPILED_COLUMNS", 64 if compiled else 6)
     monkeypatch.setattr(rows, "ROWS_PER_COLUMN", 0.5 if compiled else 2.0)
-    frame, columns = low_rank_frame(90), {**COLUMNS, "side_columns": ["age", "other"]}
+    frame, columns = low_rank_frame(90, seed=1), {**COLUMNS, "side_columns": ["age", "other"]}
     tasks = TaskSet.from_frame(frame, **columns)
     expected = EmpiricalBayesLearner(loss="squared").fit(tasks)
     assert expected.structure_["kind"] == "low rank"
