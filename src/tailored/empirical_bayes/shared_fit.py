@@ -107,7 +107,7 @@ def _levels(codes: Array, column: int, n: int) -> Term:
 
 
 def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Term | None:
-    """Return a curve of a column; or one times the values ``by`` (n,) of the feature of the side information at a position."""
+    """Return a curve of a column; with ``by``, times a feature of the side information: its position and values (n,)."""
     curve = Curve.fit(X[:, column], column, LEAST_VALUES)
     if curve is None:
         return None
@@ -124,11 +124,8 @@ def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Term |
         coef = basis @ u / size
         return SharedCurve(curve, coef, float(mean @ coef), position, centre)
 
-    return (
-        Term(values / size, effect, "curve" if by is None else "curve by side information")
-        if values.shape[1]
-        else None
-    )
+    kind = "curve" if by is None else "curve by side information"
+    return Term(values / size, effect, kind) if values.shape[1] else None
 
 
 def _product(X: Array, columns: tuple[int, int]) -> Term | None:

@@ -323,9 +323,8 @@ def fit_mixed_model(
     """Fit the linear mixed model (K = 1) by accelerated EM from a pooled fit, or from ``start``.
 
     ``covariance`` is "full", "diagonal", "intercept" (W is zero but for the last coefficient) or "none"; for ``origin`` see
-    `restriction`.  ``learn_mean=False``
-    keeps b at zero.  W is also zero for coefficients that are not in ``varying`` (None: all are); EM leaves their means at
-    those of the pooled fit (see `settle`).
+    `restriction`.  ``learn_mean=False`` keeps b at zero.  W is also zero for coefficients that are not in ``varying`` (None: all
+    are); EM leaves their means at those of the pooled fit (see `settle`).
     """
     options: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "learn_mean": learn_mean}
     options.update(restrict=restriction(covariance, origin), accelerate=True)
