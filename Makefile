@@ -2,7 +2,7 @@
 # Each makes .venv if it is missing and installs what it needs.
 
 PYTHON ?= python3
-BIN := .venv/bin
+BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 
 .PHONY: demo test test-all reproduce lint types unit coverage docs oldest audit dist test-built release-check clean
 
@@ -92,6 +92,7 @@ test-built:
 release-check: test dist
 	$(MAKE) test-built
 	$(MAKE) test-built BUILT='dist/*.tar.gz'
+	@echo 'Ready. Upload with: $(BIN)/twine upload dist/*'
 
 clean:
 	rm -rf dist .venv .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* .mutation demo site

@@ -1,8 +1,8 @@
 """Small models of every kind: for tests of model files, for the fuzzer, and for the golden files.
 
-    python tests/model_files/small_models.py tests/model_files/golden
+    python tests/model_files/small_models.py tests/model_files/golden/0.1.0
 
-writes the golden files of the present format and their predictions again, after a change of the format.
+writes the golden files of a release and their predictions.  Later versions must read them.
 """
 
 import json

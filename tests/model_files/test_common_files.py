@@ -103,8 +103,8 @@ def test_a_damaged_regressor_is_refused(fitted, tmp_path):
 def test_without_skops(fitted, tmp_path, monkeypatch):
     fitted.save(tmp_path / "a")
     monkeypatch.setitem(sys.modules, "skops.io", None)
-    with pytest.raises(TypeError, match=r"Ridge is saved in the format of skops; install tailored\[common\]"):
+    with pytest.raises(TypeError, match=r"Ridge is saved in the format of skops; install tailored\[all\]"):
         fitted.save(tmp_path / "b")
-    with pytest.raises(ModelFileError, match=r"install tailored\[common\]"):
+    with pytest.raises(ModelFileError, match=r"install tailored\[all\]"):
         load(tmp_path / "a", trust_regressor=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]

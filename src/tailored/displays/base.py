@@ -81,7 +81,7 @@ def pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        advice = "Install it with pip install 'tailored[plot]'."
+        advice = "Install it with pip install 'tailored[all]'."
         raise ImportError(f"displays: matplotlib is not installed. {advice}") from error
     return plt
 

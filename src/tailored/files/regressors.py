@@ -19,7 +19,7 @@ def dump_regressor(value: Any, place: str) -> bytes:
         from skops.io import dumps, loads
     except ImportError:
         raise TypeError(
-            f"{place}: {name} is saved in the format of skops; install tailored[common], or pickle the learner"
+            f"{place}: {name} is saved in the format of skops; install tailored[all], or pickle the learner"
         ) from None
     try:
         content: bytes = dumps(value)
@@ -38,7 +38,7 @@ def load_regressor(content: bytes, place: str) -> Any:
         from skops.io import loads
     except ImportError:
         raise Invalid(
-            place, "is a regressor in the format of skops; install tailored[common] to read it"
+            place, "is a regressor in the format of skops; install tailored[all] to read it"
         ) from None
     regressor = loads(content, trusted=_types_in(content))
     if not is_regressor(regressor):

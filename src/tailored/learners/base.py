@@ -164,7 +164,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
         The file contains what `adapt`, `predict` and `score` need, and no training rows.  It cannot contain a feature map
         that is a function or a scikit-learn transformer, nor labels of tasks that are not numbers, words or tuples of these.
-        A common regressor is written in the format of skops (install ``tailored[common]``).  Such a file is read with
+        A common regressor is written in the format of skops (install ``tailored[all]``).  Such a file is read with
         ``load(path, trust_regressor=True)``, and by the version of scikit-learn that fitted the regressor.
         """
         check_is_fitted(self, "prior_")
