@@ -1,4 +1,4 @@
-"""Commands `demo`, which compares methods on six clusters of synthetic tasks, and `datasets`."""
+"""Commands `demo`, which compares methods on synthetic schools, and `datasets`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,30 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Clusters, test tasks, and rows of a test task to adapt on; the other 40 are predicted.
-N_CLUSTERS, N_TEST, SUPPORT_ROWS = 6, 100, 40
+    from ..tasks.task_set import TaskSet
+
+#: New schools, observed pupils of a school, and pupils of a new school to predict.
+N_TEST, SUPPORT_ROWS, QUERY_ROWS = 200, 4, 10
+#: Mean intercept and slope of the two kinds of schools, standard deviations within a kind, and that of the noise.
+KINDS, WITHIN, NOISE = ((45.0, 4.0), (65.0, 0.0)), (3.0, 0.3), 6.0
 OURS = "EmpiricalBayesLearner"
+#: Methods whose lines are drawn: name in the legend, colour and dashes.
+LINES = {
+    "PooledRidge": ("pooled slope", "#009e73", ":"),
+    "RidgePerTask": ("own rows alone", "#d55e00", "--"),
+    OURS: ("tailored", "#0072b2", "-"),
+}
 
 
 class DemoResult(NamedTuple):
     """Results of the demo."""
 
-    errors: dict[str, NDArray[np.float64]]  # mean absolute error of every test task, (n_test,), by method
+    errors: dict[str, NDArray[np.float64]]  # mean absolute error of every new school, (n_test,), by method
     noise_floor: float  # mean absolute noise of the predicted rows
-    #: Share of τ(s) of a task of cluster i in the subspace of cluster j, averaged over test tasks, (m, m).
-    subspace_share: NDArray[np.float64]
+    schools: list[tuple[TaskSet, TaskSet]]  # observed and predicted pupils of the schools that are drawn
+    lines: dict[
+        str, NDArray[np.float64]
+    ]  # slope and intercept for each of these schools, (n_drawn, 2), by method
 
     def rows(self) -> list[tuple[str, float, float]]:
         """Return name, mean error and its standard error of every method, the largest error first."""
@@ -39,11 +51,11 @@ class DemoResult(NamedTuple):
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the figure and the table.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Seed of the synthetic tasks.")] = 0,
-    tasks: Annotated[int, typer.Option(min=10, help="Number of training tasks.")] = 500,
+    seed: Annotated[int, typer.Option(help="Seed of the synthetic schools.")] = 0,
+    tasks: Annotated[int, typer.Option(min=10, help="Number of training schools.")] = 300,
     jobs: Annotated[int, typer.Option(help="Number of CPU cores; -1 uses all.")] = -1,
 ) -> None:
-    """Compare the learner with baselines on synthetic tasks; write a table and a figure.
+    """Compare the learner with baselines on synthetic schools; write a table and a figure.
 
     Example: tailored demo --out demo
     """
@@ -52,7 +64,7 @@ def demo(
         options: Any = {"seed": seed, "n_jobs": jobs, "announce": lambda name: note(f"fitting {name}")}
         result = run_demo(n_train=tasks, **options)
         n_test = len(result.errors[OURS])
-        title = f"Six clusters, {tasks} training tasks, {n_test} new tasks, seed {seed}"
+        title = f"{tasks} training and {n_test} new schools of {SUPPORT_ROWS} pupils, seed {seed}"
         shown = make_table(title, ["method"], ["mean absolute error", "± s.e."])
         for name, mean, error in result.rows():
             shown.add_row(name, f"{mean:.4f}", f"{error:.4f}")
@@ -65,62 +77,84 @@ def demo(
 
 
 def run_demo(*, n_train: int, seed: int, n_jobs: int, announce: Callable[[str], None]) -> DemoResult:
-    """Fit the learner and simple methods to synthetic clusters; predict new tasks.
+    """Fit the learner and simple methods to schools of two kinds; predict pupils of new schools.
 
-    All methods are fitted to `SUPPORT_ROWS` rows of each training task.  Of a test task, they adapt on as many rows and
-    predict the other ones.
+    The score of a pupil depends on the hours of homework.  The kind of a school, which determines its line, is not
+    observed.  All methods are fitted to `SUPPORT_ROWS` pupils of each school, and adapt to as many of a new school.
     """
     import numpy as np
 
     from ..baselines import MixedModel, PooledRidge, RidgePerTask, TaskMean
-    from ..datasets import make_clusters
     from ..learners.empirical_bayes import EmpiricalBayesLearner
+    from ..tasks.task_set import TaskSet
 
-    options: Any = {"n_clusters": N_CLUSTERS, "n_rows": 2 * SUPPORT_ROWS, "random_state": seed}
-    tasks, truth = make_clusters(n_train + N_TEST, **options, return_truth=True)
-    support, query = tasks.support_query(SUPPORT_ROWS, shuffle=False)
-    train, test_support, test_query = support[:n_train], support[n_train:], query[n_train:]
+    rng = np.random.default_rng(seed)
+    n_schools, n_rows = n_train + N_TEST, SUPPORT_ROWS + QUERY_ROWS
+    kinds = rng.integers(len(KINDS), size=n_schools)
+    weights = np.array(KINDS)[kinds] + WITHIN * rng.standard_normal((n_schools, 2))
+    school = np.repeat(np.arange(n_schools), n_rows)
+    hours, noise = rng.uniform(0.0, 10.0, len(school)), NOISE * rng.standard_normal(len(school))
+    score = weights[school, 0] + weights[school, 1] * hours + noise
+    support, query = TaskSet(hours[:, None], score, school).support_query(SUPPORT_ROWS, shuffle=False)
+    train, new, predicted = support[:n_train], support[n_train:], query[n_train:]
     learner = EmpiricalBayesLearner(loss="absolute", n_jobs=n_jobs)
     methods: list[Any] = [TaskMean(), PooledRidge(), RidgePerTask(), MixedModel(), learner]
-    errors = {}
+    errors, lines = {}, {}
     for method in methods:
         name = type(method).__name__
         announce(name)
-        errors[name] = method.fit(train).task_errors(test_support, test_query)
-    weights = np.repeat(truth.weights[n_train:], test_query.sizes, axis=0)
-    noise = test_query.y - np.einsum("nd,nd->n", test_query.X, weights)
-    taus = learner.representation(test_support)[:, :-1, :-1]  # without the intercept
-    inside = np.einsum("jdr,tde,jer->tj", truth.bases, taus, truth.bases)
-    share, clusters = inside / np.trace(taus, axis1=1, axis2=2)[:, None], truth.clusters[n_train:]
-    shares = np.array([share[clusters == i].mean(axis=0) for i in range(N_CLUSTERS)])
-    return DemoResult(errors, float(np.abs(noise).mean()), shares)
+        errors[name] = method.fit(train).task_errors(new, predicted)
+        adapted = method.adapt_many(new)
+        lines[name] = np.asarray(getattr(adapted, "weights_", adapted))
+    floor = np.abs(noise.reshape(-1, n_rows)[n_train:, SUPPORT_ROWS:]).mean()
+    # A low, a typical and a high slope of the own fits.
+    shown = np.argsort(lines["RidgePerTask"][:, 0])[[N_TEST // 10, N_TEST // 2, 9 * N_TEST // 10]]
+    schools = [(new[[i]], predicted[[i]]) for i in shown]
+    return DemoResult(errors, float(floor), schools, {name: each[shown] for name, each in lines.items()})
 
 
 def draw_demo(result: DemoResult) -> Any:
-    """Draw the errors of the methods and the share of τ(s) in each subspace; return the figure."""
+    """Draw three schools with their lines, and the errors of the methods; return the figure."""
     import numpy as np
 
-    from ..displays.base import pyplot
+    from ..displays.base import RC, draw_points, pyplot
 
-    layout: Any = {"figsize": (9.5, 3.4), "width_ratios": [1.35, 1], "layout": "constrained"}
-    figure, (left, right) = pyplot().subplots(1, 2, **layout)
-    names, means, errors = zip(*result.rows(), strict=True)
-    positions = np.arange(len(names))[::-1]
-    left.errorbar(means, positions, xerr=2 * np.array(errors), fmt="o", color="#0072b2", capsize=3)
-    left.axvline(result.noise_floor, color="0.5", linestyle=":", label="noise of the predicted rows")
-    left.set_yticks(positions, names)
-    left.set_xlim(left=0)
-    left.set_xlabel("mean absolute error on new tasks (bars: ± 2 standard errors)")
-    left.spines[["top", "right"]].set_visible(False)
-    left.legend(frameon=False, loc="center right", bbox_to_anchor=(1.0, 0.385))
-    image = right.imshow(result.subspace_share, cmap="Blues", vmin=0)
-    numbers = np.arange(len(result.subspace_share))
-    for set_ticks in (right.set_xticks, right.set_yticks):
-        set_ticks(numbers, [str(j + 1) for j in numbers])
-    right.set_xlabel("subspace of cluster j")
-    right.set_ylabel("task of cluster i")
-    right.set_title("share of τ(s) in each subspace", fontsize=10)
-    figure.colorbar(image, ax=right, shrink=0.85)
+    with pyplot().rc_context(RC):
+        figure = pyplot().figure(figsize=(10.0, 3.3), layout="constrained")
+        left, right = figure.subfigures(1, 2, width_ratios=[1.4, 1.0], wspace=0.02)
+        axes = left.subplots(1, len(result.schools), sharex=True, sharey=True)
+        ends = np.array([0.0, 10.0])
+        for i, (ax, (observed, predicted)) in enumerate(zip(axes, result.schools, strict=True)):
+            for tasks, label, filled in (
+                (observed, "observed", True),
+                (predicted, "not yet observed", False),
+            ):
+                style: Any = {
+                    "filled": filled,
+                    "markersize": 4.5,
+                    "label": label,
+                    "zorder": 4 if filled else 1,
+                }
+                draw_points(ax, (tasks.X[:, 0], tasks.y), "o", "black" if filled else "0.6", **style)
+            for name, (label, color, dashes) in LINES.items():
+                slope, intercept = result.lines[name][i]
+                ax.plot(ends, intercept + slope * ends, dashes, color=color, linewidth=1.8, label=label)
+            ax.set(title=f"new school {i + 1}", xlabel="hours of homework")
+        axes[0].set_ylabel("score of a pupil")
+        left.legend(
+            *axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, columnspacing=1.2
+        )
+        ax, rows = right.subplots(), result.rows()
+        for y, (name, mean, error) in enumerate(rows[::-1]):
+            color = LINES[name][1] if name in LINES else "0.35"
+            ax.errorbar(mean, y, xerr=2.0 * error, fmt="o", color=color, capsize=3)
+        ax.axvline(result.noise_floor, color="0.35", linestyle="--", linewidth=1.0, zorder=0)
+        above: Any = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "bottom", "fontsize": 8}
+        ax.text(result.noise_floor, 1.01, "error of the true lines (noise)", color="0.35", **above)
+        ax.set_yticks(range(len(rows)), [name for name, *_ in rows[::-1]])
+        ax.set_xlim(left=0.0)
+        ax.set_ylim(-0.6, len(rows) - 0.4)
+        ax.set_xlabel("mean absolute error ± 2 standard errors")
     return figure
 
 
