@@ -1,8 +1,9 @@
-"""For mkdocs: the page of the gallery is made of its scripts."""
+"""Hooks of mkdocs: make the page of the gallery, and publish the Markdown that llms.txt links to."""
 
 from __future__ import annotations
 
 import ast
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +45,9 @@ def on_files(files: Files, config: Any) -> Files:
     text = gallery(Path(config["docs_dir"]) / "gallery")
     files.append(File.generated(config, "gallery/index.md", content=text))
     return files
+
+
+def on_post_build(config: Any) -> None:
+    docs, site = Path(config["docs_dir"]), Path(config["site_dir"])
+    for page in docs.rglob("*.md"):
+        shutil.copyfile(page, site / page.relative_to(docs))

@@ -1,6 +1,7 @@
 """The code of every page runs as printed, and prints what the page says."""
 
 import os
+import re
 import runpy
 from pathlib import Path
 
@@ -47,6 +48,13 @@ def test_there_is_a_howto_for_each_question():
     assert len(HOWTOS) == 12
     for name in HOWTOS:
         assert f"({name.removeprefix('howto/')})" in PAGES["howto/index.md"]
+
+
+def test_llms_txt_lists_every_page():
+    listed = re.findall(
+        r"^- \[.+?\]\((.+?)\): \S", (DOCS / "llms.txt").read_text("utf-8"), flags=re.MULTILINE
+    )
+    assert sorted(listed) == sorted([*PAGES, "gallery/index.md"])  # the gallery is made by hooks.py
 
 
 @pytest.mark.parametrize("name", HOWTOS)
