@@ -6,6 +6,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.patches import Ellipse
+from scipy import stats
 
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.datasets import make_circle, make_clusters
@@ -20,13 +22,13 @@ def save(figure, name):
     plt.close(figure)
 
 
-def school_rows(n_schools=150, seed=1):
-    """Scores of pupils: levels differ between schools, and what an hour is worth between kinds of them."""
+def school_rows(n_schools=150, n_pupils=10, seed=1):
+    """Simulate scores of pupils: intercepts differ between schools, and slopes between kinds of schools."""
     rng = np.random.default_rng(seed)
     kind = np.where(np.arange(n_schools) % 2, "church", "state")
     level = rng.normal(50, 6, n_schools)
     slope = np.where(kind == "church", 1.0, 3.5) + rng.normal(0, 0.5, n_schools)
-    i = np.repeat(np.arange(n_schools), 10)
+    i = np.repeat(np.arange(n_schools), n_pupils)
     hours = rng.uniform(0, 10, len(i))
     score = level[i] + slope[i] * hours + rng.normal(0, 5, len(i))
     rows = pd.DataFrame({"school": i, "hours": hours, "score": score})
@@ -75,8 +77,41 @@ def draw_side_information():
 
 
 def draw_representation():
-    display = ShrinkageDisplay.from_estimator(META, TASKS, ["hours", "(intercept)"])
-    save(display.figure_, "representation")
+    """20 schools: arrows from the own to the tailored fit, and the prior of each kind."""
+    some = TASKS[:20]
+    display = ShrinkageDisplay.from_estimator(META, some, ["hours", "(intercept)"])
+    plt.close(display.figure_)
+    prior = META.prior_
+    covariance = prior.scaling.target**2 * prior.scaling.raw_representation(prior.mixture.covariances)[0]
+    values, vectors = np.linalg.eigh(covariance)
+    angle = np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0]))
+    figure, ax = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
+    for kind, color, marker in (("church", ORANGE, "s"), ("state", BLUE, "o")):
+        chosen = np.array([side[0] == kind for side in some.side_info])
+        own, tailored = display.own[chosen], display.tailored[chosen]
+        model = META.adapt(side_info={"kind": kind})
+        mean = (model.coef_[0], model.intercept_)
+        # 90 % of the schools of a kind: the squared distance is chi-squared with two degrees of freedom.
+        width, height = 2 * np.sqrt(-2 * np.log(0.1) * values)
+        ax.add_patch(Ellipse(mean, width, height, angle=angle, color=color, alpha=0.13, linewidth=0))
+        for start, end in zip(own, tailored, strict=True):
+            arrow = {"arrowstyle": "->", "color": color, "shrinkA": 2, "shrinkB": 0, "linewidth": 1.1}
+            ax.annotate("", end, start, arrowprops=arrow)
+        ax.plot(*own.T, marker, color="white", markeredgecolor=color, markersize=5, label=f"{kind}: own fit")
+        ax.plot(*mean, "X", color=color, markeredgecolor="white", markersize=12, label=f"{kind}: prior mean")
+    ax.plot(
+        [],
+        [],
+        color=GREY,
+        marker=r"$\rightarrow$",
+        linestyle="none",
+        markersize=11,
+        label="to the tailored fit",
+    )
+    ax.set(xlabel="points for an hour (slope)", ylabel="points without homework (intercept)")
+    ax.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    ax.set_title("20 schools of 10 pupils; ellipses contain 90 % of the prior", fontsize=10)
+    save(figure, "representation")
 
 
 def draw_prior_mean():
@@ -85,20 +120,48 @@ def draw_prior_mean():
     save(display.figure_, "prior-mean")
 
 
+def own_width(hours, score, x):
+    """Return the width of the 90 % prediction interval of ordinary least squares at x."""
+    A, new, dof = np.column_stack([hours, np.ones(len(hours))]), np.array([x, 1.0]), len(hours) - 2
+    variance = np.linalg.lstsq(A, score, rcond=None)[1][0] / dof
+    std = np.sqrt(variance * (1 + new @ np.linalg.solve(A.T @ A, new)))
+    return 2 * stats.t.ppf(0.95, dof) * std
+
+
 def draw_intervals():
-    one = TASKS[-3]
-    figure, axes = plt.subplots(1, 3, figsize=(9, 3), sharex=True, sharey=True, layout="constrained")
-    for ax, n in zip(axes, (0, 2, 8), strict=True):
-        rows = (one.X[:n], one.y[:n]) if n else ()
-        model = META.adapt(*rows, side_info=side_of(one))
-        low, high = model.predict_interval(GRID, coverage=0.9).T
-        ax.fill_between(GRID[:, 0], low, high, color=BLUE, alpha=0.2, linewidth=0, label="90 % interval")
-        ax.plot(GRID[:, 0], model.predict(GRID), color=BLUE, label="prediction")
-        ax.plot(one.X[n:, 0], one.y[n:], "o", color="white", markeredgecolor=GREY, label="pupils to come")
-        ax.plot(one.X[:n, 0], one.y[:n], "o", color="black", label="pupils known")
-        ax.set(title=f"{n} pupils known" if n else "no pupil known", xlabel="hours")
-    axes[0].set(ylabel="score")
-    axes[1].legend(fontsize=8, loc="lower right")
+    """One school after four pupils, and the width of its intervals against the number of observed pupils."""
+    x, counts, n_new, noise = 5.0, (0, 1, 2, 4, 8, 16), 100, 5.0
+    rows, schools = school_rows(n_new, n_pupils=24, seed=2)
+    new = TaskSet.from_frame(rows, task="school", target="score", side_info=schools)
+    at_x, grid = (pd.DataFrame({"hours": each}) for each in ([x], GRID[:, 0]))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    one = new[0]
+    model = META.adapt(pd.DataFrame({"hours": one.X[:4, 0]}), one.y[:4], side_info=side_of(one))
+    low, high = model.predict_interval(grid, coverage=0.9).T
+    left.fill_between(GRID[:, 0], low, high, color=BLUE, alpha=0.2, linewidth=0, label="90 % interval")
+    left.plot(GRID[:, 0], model.predict(grid), color=BLUE, label="prediction")
+    left.plot(one.X[4:, 0], one.y[4:], "o", color="white", markeredgecolor=GREY, label="not yet observed")
+    left.plot(one.X[:4, 0], one.y[:4], "o", color="black", label="observed")
+    left.set(title="one new school after 4 pupils", xlabel="hours", ylabel="score")
+    left.legend(fontsize=8, loc="lower right")
+    widths, own = np.empty((len(counts), n_new)), np.full((len(counts), n_new), np.nan)
+    for i, n in enumerate(counts):
+        for t, task in enumerate(new):
+            observed = (pd.DataFrame({"hours": task.X[:n, 0]}), task.y[:n]) if n else ()
+            model = META.adapt(*observed, side_info=side_of(task))
+            widths[i, t] = np.diff(model.predict_interval(at_x, coverage=0.9)[0])[0]
+            own[i, t] = own_width(task.X[:n, 0], task.y[:n], x) if n > 2 else np.nan
+    styles = (("tailored", widths, BLUE, "o-"), ("own rows alone", own, ORANGE, "s:"))
+    for label, values, color, style in styles:
+        error = 2 * values.std(axis=1, ddof=1) / np.sqrt(n_new)
+        kind = {"color": color, "capsize": 3, "label": label}
+        right.errorbar(range(len(counts)), values.mean(axis=1), error, fmt=style, **kind)
+    limit = 2 * stats.norm.ppf(0.95) * noise
+    right.axhline(limit, color="black", linestyle="--", linewidth=1, label="limit: the true line is known")
+    right.set_xticks(range(len(counts)), counts)
+    right.set(xlabel="observed pupils of a new school", ylabel="width of the 90 % interval at 5 hours")
+    right.set(title=f"mean over {n_new} new schools", ylim=(0, None))
+    right.legend(fontsize=8, loc="lower left")
     save(figure, "intervals")
 
 
