@@ -19,11 +19,8 @@ from tailored._utils.validation import check_choice
 from ..files import make_folder, write_atomically
 from ..parallel import in_any_order
 from . import measures
-from .methods import METHODS, OURS, PAIRED, predictions
+from .methods import METHODS, predictions
 from .suites import SUITES
-
-#: Methods of the figure.
-CURVE_METHODS = ("ridge per task", "mixed model", PAIRED, OURS)
 
 #: Seeds of the splits: the same for every data set, or by data set.
 Seeds = Sequence[int] | Mapping[str, Sequence[int]]

@@ -78,6 +78,7 @@ def _multilevel(name: str, n_train: int, n_given: int, *, in_time: bool = False)
         missing,
         n_splits=30,
         is_multilevel=True,
+        cold_rows=(*(n for n in COLD_ROWS if n < n_given), n_given),
     )
 
 

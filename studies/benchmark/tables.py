@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..figures.benchmark import BenchmarkDisplay
+from ..figures.benchmark import draw_relative, draw_rows
 from ..files import save_figure, write_text
 from .methods import ALGORITHM_1, COMMON, IN_ORDER, MEANS, METHODS, ORACLE, OURS, PAIRED
-from .run import CURVE_METHODS, Trial, TrialResult, applies
+from .run import Trial, TrialResult
 from .suites import SUITES
 
 Results = Sequence[tuple[Trial, TrialResult]]
@@ -29,6 +29,7 @@ def write_tables(results: Results, out: Path) -> list[Path]:
         "trials": trials_table(results),
         "results": results_table(results),
         "lme4": lme4_table(results),
+        "lme4-rows": lme4_rows_table(results),
         "oracle": oracle_table(results),
         "intervals": intervals_table(results),
         "rows": rows_table(results),
@@ -38,10 +39,13 @@ def write_tables(results: Results, out: Path) -> list[Path]:
         if lines:
             files.append(out / f"{name}.csv")
             write_text(files[-1], to_csv(head, lines))
-    display = curves_display(results)
-    if display.curves:
-        files.append(out / "benchmark-rows.png")
-        save_figure(display.plot(), files[-1])
+    # Sets with lme4 have a figure of their own, and a figure never shows one method alone.
+    rows = [line for line in tables["rows"][1] if not SUITES[line[0]].is_multilevel]
+    others = [line for line in rows if [line[0], "mixed model"] in (each[:2] for each in rows)]
+    for name, draw, lines in (("", draw_relative, tables["lme4-rows"][1]), ("-others", draw_rows, others)):
+        if lines:
+            files.append(out / f"benchmark-rows{name}.png")
+            save_figure(draw(lines), files[-1])
     return files
 
 
@@ -133,15 +137,10 @@ def trials_table(results: Results) -> Table:
     lines: list[list[Any]] = []
     for trial, result in results:
         for rows in dict.fromkeys(["all", *result.cold, *result.coverage]):
-            whole = rows == "all"
-            numbers = [
-                result.error if whole else result.cold.get(rows),
-                result.clipped if whole else None,
-                result.seconds if whole else None,
-                *result.coverage.get(rows, (None, None)),
-                result.row_error if whole else None,
-                result.row_rmse if whole else None,
-            ]
+            some: list[Any] = [result.cold.get(rows), None, None, None, None]
+            if rows == "all":
+                some = [result.error, result.clipped, result.seconds, result.row_error, result.row_rmse]
+            numbers = [*some[:3], *result.coverage.get(rows, (None, None)), *some[3:]]
             lines.append([trial.suite, trial.method, trial.seed, rows, *numbers])
     return head, lines
 
@@ -178,19 +177,10 @@ def summarise(results: Results, *, clipped: bool = False) -> list[Line]:
     for suite, methods in errors.items():
         best = _best_baseline(methods)
         for method, by_seed in methods.items():
-            values = np.array(list(by_seed.values()))
-            lines.append(
-                Line(
-                    suite,
-                    method,
-                    float(values.mean()),
-                    float(values.std(ddof=1)) if len(values) > 1 else 0.0,
-                    len(values),
-                    float(np.nanmedian(seconds[suite, method])),
-                    best,
-                    *_paired(by_seed, methods.get(best, {})),
-                )
-            )
+            values, time = np.array(list(by_seed.values())), float(np.nanmedian(seconds[suite, method]))
+            deviation = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+            numbers = float(values.mean()), deviation, len(values), time
+            lines.append(Line(suite, method, *numbers, best, *_paired(by_seed, methods.get(best, {}))))
     return lines
 
 
@@ -238,11 +228,15 @@ def compare(results: Results, suite: str, method: str, other: str) -> tuple[Chan
     ours, theirs = pairs(of(results, suite, method), of(results, suite, other))
     if not ours or any(one.row_rmse is None for one in (*ours, *theirs)):
         return None
-    n_train = SUITES[suite].n_train
-    overlap = max(5.0, n_train / 3.0) / n_train  # a quarter of the groups is new, at least five
+    overlap = _overlap(suite)
     errors = Change.of((one.error for one in ours), (one.error for one in theirs), overlap)
     rmse = Change.of((one.row_rmse or 0.0 for one in ours), (one.row_rmse or 0.0 for one in theirs), overlap)
     return errors, rmse
+
+
+def _overlap(suite: str) -> float:
+    n_train = SUITES[suite].n_train
+    return max(5.0, n_train / 3.0) / n_train  # a quarter of the groups is new, at least five
 
 
 def lme4_table(results: Results) -> Table:
@@ -264,6 +258,22 @@ def lme4_table(results: Results) -> Table:
             times = [_seconds(ours), _seconds(theirs)]
             lines.append([suite, SUITES[suite].n_train, method, error.n, *ratios, *covered, *times])
     return head, lines
+
+
+def lme4_rows_table(results: Results) -> Table:
+    """Errors against lme4 by the number of support rows; the margin is that of a 95 % interval."""
+    from scipy import stats
+
+    lines: list[list[Any]] = []
+    for suite in (s for s in _suites(results) if SUITES[s].is_multilevel and not SUITES[s].in_time):
+        for method in (m for m in METHODS if m != PAIRED):
+            ours, theirs = pairs(of(results, suite, method), of(results, suite, PAIRED))
+            for rows in SUITES[suite].cold_rows if ours else ():
+                errors, others = ([one.cold[str(rows)] for one in some] for some in (ours, theirs))
+                change = Change.of(errors, others, _overlap(suite))
+                margin = float(stats.t.ppf(0.975, change.n - 1)) * change.error
+                lines.append([suite, rows, method, change.n, change.value, margin])
+    return ["data_set", "rows", "method", "splits", "mae_percent", "margin"], lines
 
 
 def oracle_table(results: Results) -> Table:
@@ -313,13 +323,3 @@ def rows_table(results: Results) -> Table:
             for rows in cold[0] if cold else ():
                 lines.append([suite, method, rows, float(np.mean([one[rows] for one in cold]))])
     return ["data_set", "method", "rows", "mae"], lines
-
-
-def curves_display(results: Results) -> BenchmarkDisplay:
-    """Return the mean errors of the methods of the figure by the number of support rows."""
-    points: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(lambda: defaultdict(list))
-    for suite, method, rows, error in rows_table(results)[1]:
-        if method in CURVE_METHODS and applies(CURVE_METHODS[0], suite) and not SUITES[suite].in_time:
-            points[suite][method].append((int(rows), error))
-    curves = {s: {m: np.array(own).T for m, own in by.items()} for s, by in points.items()}
-    return BenchmarkDisplay(curves, CURVE_METHODS)

@@ -1,62 +1,70 @@
-"""Curves of the benchmark, one panel per data set."""
+"""Figures of the benchmark, drawn from the lines of its tables, one panel per data set."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from tailored.displays.base import PALETTE, RC, pyplot
+
+from .style import panels
+
+#: Colour and dashes of the methods that are drawn.
+STYLES = {
+    "ridge per task": ("0.6", ":"),
+    "mixed model": (PALETTE[1], "--"),
+    "oracle": ("black", "-."),
+    "tailored": (PALETTE[0], "-"),
+}
+Lines = Sequence[Sequence[Any]]
 
 
-@dataclass(frozen=True)
-class BenchmarkDisplay:
-    """Error against the number of support rows.
+def draw_relative(lines: Lines) -> Any:
+    """Draw the errors of tailored relative to lme4, with 95 % bands; the lines are those of ``lme4-rows.csv``."""
 
-    Attributes
-    ----------
-    curves : dict of str to dict of str to ndarray of shape (2, n)
-        Numbers of rows and mean errors, by data set and method.
-    methods : sequence of str
-        Up to four methods to draw.  The first may be off by a factor: it does not decide the limits.
-    """
+    def draw(ax: Any, own: Lines) -> None:
+        x, (change, margin) = np.arange(len(own)), np.array([line[4:] for line in own], dtype=float).T
+        lower, upper = change - margin, change + margin
+        ax.axhline(0.0, color=PALETTE[1], linestyle="--", label="lme4")
+        ax.fill_between(x, lower, upper, color=PALETTE[0], alpha=0.2, linewidth=0, label="95 % band")
+        ax.plot(x, change, color=PALETTE[0], marker="o", markersize=4, label="tailored")
+        ax.set_xticks(x, [str(line[1]) for line in own])
+        ax.set_ylim(min(-5.0, 1.1 * lower.min()), max(5.0, 1.1 * upper.max()))
+        ax.yaxis.get_major_locator().set_params(integer=True)
 
-    curves: Mapping[str, Mapping[str, Array]]
-    methods: Sequence[str]
+    chosen = [line for line in lines if line[2] == "tailored"]
+    return _panels(chosen, draw, "mean absolute error relative to lme4, %")
 
-    def plot(self) -> Any:
-        """Draw every data set on axes of its own; returns the figure."""
-        import matplotlib.pyplot as plt
 
-        columns = min(3, len(self.curves))
-        rows = -(-len(self.curves) // columns)
-        figure, axes = plt.subplots(
-            rows, columns, figsize=(3.6 * columns, 2.9 * rows), squeeze=False, layout="constrained"
-        )
-        for ax, (name, by_method) in zip(axes.flat, self.curves.items(), strict=False):
-            self._plot_panel(ax, by_method)
-            ax.set_title(name, fontsize=10)
-        for ax in list(axes.flat)[len(self.curves) :]:
-            ax.set_visible(False)
+def draw_rows(lines: Lines) -> Any:
+    """Draw the mean errors of four methods; the lines are those of ``rows.csv``."""
+
+    def draw(ax: Any, own: Lines) -> None:
+        top = 0.0
+        for method, (color, dashes) in STYLES.items():
+            points = np.array([line[2:] for line in own if line[1] == method], dtype=float)
+            if len(points):
+                ax.plot(*points.T, dashes, color=color, marker="o", markersize=4, label=method)
+                # Ridge regression on few rows can be very bad.
+                top = max(top, 0.0 if method == "ridge per task" else 1.2 * points[:, 1].max())
+        ax.set_ylim(0.0, top or None)
+        ax.set_xticks(sorted({int(line[2]) for line in own}))
+
+    return _panels(lines, draw, "mean absolute error")
+
+
+def _panels(lines: Lines, draw: Callable[[Any, Lines], None], label: str) -> Any:
+    """Draw every data set on axes of its own."""
+
+    def draw_set(ax: Any, name: str) -> None:
+        draw(ax, [line for line in lines if line[0] == name])
+        ax.set_title(name)
+
+    with pyplot().rc_context(RC):
+        figure = panels([partial(draw_set, name=name) for name in dict.fromkeys(line[0] for line in lines)])
         figure.supxlabel("support rows of a new task", fontsize=10)
-        figure.supylabel("test MAE", fontsize=10)
-        known = [ax.get_legend_handles_labels() for ax in axes.flat]
-        handles = {label: handle for some in known for handle, label in zip(*some, strict=True)}
-        axes.flat[0].legend(handles.values(), handles.keys(), fontsize=8, frameon=False, loc="upper right")
-        return figure
-
-    def _plot_panel(self, ax: Any, by_method: Mapping[str, Array]) -> None:
-        looks = ((":", "0.6"), ("--", "0.35"), ("-.", "tab:orange"), ("-", "tab:blue"))
-        for method, (dash, color) in zip(self.methods, looks, strict=False):
-            if method in by_method:
-                ax.plot(*by_method[method], dash, color=color, marker="o", markersize=4, label=method)
-        compared = [by_method[method][1] for method in self.methods[1:] if method in by_method]
-        if compared:
-            low, high = float(np.min(np.concatenate(compared))), float(np.max(np.concatenate(compared)))
-            if high > low:
-                ax.set_ylim(low - 0.1 * (high - low), high + 0.6 * (high - low))
-        ax.xaxis.get_major_locator().set_params(integer=True)
-        ax.spines[["top", "right"]].set_visible(False)
+        figure.supylabel(label, fontsize=10)
+    return figure

@@ -36,16 +36,10 @@ def plot_curves(
         band = curve.std(axis=0, ddof=1) if len(curve) > 1 else np.zeros(len(mean))
         n_tasks = np.arange(1, len(mean) + 1)
         ax.fill_between(n_tasks, mean - band, mean + band, color=style.color, alpha=0.18, linewidth=0)
-        ax.plot(
-            n_tasks,
-            mean,
-            **style.line,
-            marker=style.marker,
-            markersize=4,
-            # Markers name the line, they are not samples; shifted, so that none hides another.
-            markevery=(place * len(mean) // 24, max(len(mean) // 8, 1)),
-            label=method,
-        )
+        # Markers identify the line and are not samples; they are shifted, so that none hides another.
+        every = place * len(mean) // 24, max(len(mean) // 8, 1)
+        marks: Any = {"marker": style.marker, "markersize": 4, "markevery": every, "label": method}
+        ax.plot(n_tasks, mean, **style.line, **marks)
         if method in published:
             ax.plot([len(mean) * 1.035], [published[method]], clip_on=False, **style.hollow)
         tops.append(float(np.max(mean + band)))

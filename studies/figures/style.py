@@ -46,12 +46,13 @@ def panels(drawings: Sequence[Callable[[Any], None]]) -> Any:
     flat = axes.ravel()
     for ax, draw in zip(flat, drawings, strict=False):
         draw(ax)
-    handles, labels = flat[0].get_legend_handles_labels()
+    known = [ax.get_legend_handles_labels() for ax in flat]
+    handles = {label: handle for some in known for handle, label in zip(*some, strict=True)}
     spare = flat[len(drawings) :]
     for ax in spare:
         ax.set_axis_off()
     if len(spare):
-        spare[0].legend(handles, labels, loc="center", fontsize=10)
+        spare[0].legend(handles.values(), handles.keys(), loc="center", fontsize=10)
     else:
-        flat[0].legend(handles, labels, loc="upper right")
+        flat[0].legend(handles.values(), handles.keys(), loc="upper right")
     return figure

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from studies.benchmark.splits import Split
 from studies.benchmark.suites import COLD_ROWS, SUITES, Suite
 from studies.benchmark.tables import (
     compare,
-    curves_display,
+    lme4_rows_table,
     lme4_table,
+    rows_table,
     summarise,
     to_csv,
     trials_table,
@@ -93,8 +95,7 @@ def test_summary_pairs_the_seeds(monkeypatch):
 
     assert lines[OURS].p_value == pytest.approx(2 * student.sf(abs(t), 2))
     assert to_csv(*trials_table(results)).count("\n") == 1 + 3 + 6
-    curves = curves_display(results).curves
-    assert curves["s"]["ridge per task"][1].tolist() == [9.0]
+    assert ["s", "ridge per task", "0", 9.0] in rows_table(results)[1]
 
 
 def test_the_best_baseline_is_chosen_on_shared_seeds():
@@ -130,6 +131,12 @@ def test_ratios_pair_the_splits(monkeypatch):
     assert line[4:6] == [error.value, error.upper]
     assert line[-2:] == [1.0, 3.0]
     assert np.isnan(compare([results[0], results[4]], "m", OURS, "lme4")[0].upper)
+    cold = [(trial, replace(result, cold={"2": result.error})) for trial, result in results]
+    monkeypatch.setitem(SUITES, "m", replace(SUITES["m"], cold_rows=(2,)))
+    _, (line,) = lme4_rows_table(cold)
+    assert line[:5] == ["m", 2, OURS, 3, error.value]
+    wider = 4.302653 * logs.std(ddof=1) * np.sqrt(1 / 3 + 5 / 9)  # the 97.5 % quantile of Student's t
+    assert line[5] == pytest.approx(100 * np.exp(logs.mean()) * wider, rel=1e-5)
     # Trials of an earlier run have no errors over rows.
     bare = [(trial, TrialResult(1.0, 1.0)) for trial, _ in results]
     assert compare(bare, "m", OURS, "lme4") is None
@@ -175,7 +182,7 @@ def test_the_curve_and_the_table(few_steps, tiny, tmp_path):
     """The figure and the table have what was measured."""
     methods = ["task mean", "ridge per task", "mixed model", OURS]
     results = run_benchmark(["tiny"], methods, [0, 1], tmp_path)
-    curve = curves_display(results).curves["tiny"][OURS]
+    curve = np.array([line[2:] for line in rows_table(results)[1] if line[1] == OURS], dtype=float).T
     full = [result for trial, result in results if trial.method == OURS]
     np.testing.assert_array_equal(curve[0], COLD_ROWS)
     assert curve[1][-1] == pytest.approx(np.mean([result.error for result in full]))
@@ -213,5 +220,5 @@ def test_command_writes_tables_and_figures(tiny, tmp_path):
     assert f"{stored['error']:.6g}" in (tmp_path / "out" / "trials.csv").read_text()
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert written == {
-        "cells", "trials.csv", "results.csv", "rows.csv", "benchmark-rows.png"
+        "cells", "trials.csv", "results.csv", "rows.csv", "benchmark-rows-others.png"
     }  # fmt: skip
