@@ -105,6 +105,32 @@ def test_the_pandas_index_stays():
     pd.testing.assert_frame_equal(fitted().predict_tasks(wide, support, coverage=0.8), found)
 
 
+def test_columns_of_side_information_are_found_in_tables_of_rows(tmp_path):
+    with pytest.warns(UserWarning, match="read as side information: 'age'"):
+        tasks = TaskSet.from_frame(TRAIN, task="user", target="rating")
+    learner = few_folds().fit(tasks)
+    reference, (query, support) = fitted(), halves()
+    expected = reference.predict_tasks(query, support)
+    pd.testing.assert_frame_equal(learner.predict_tasks(query, support), expected)
+    # Rows of one task, and of many: the column is side information there as well.
+    for label, rows in support.groupby("user"):
+        asked = query[query["user"] == label]
+        model = learner.adapt(rows.drop(columns=["user", "rating"]), rows["rating"])
+        assert model.predict(asked) == pytest.approx(expected["prediction"][asked.index], abs=1e-9)
+    X, y, groups = support.drop(columns=["user", "rating"]), support["rating"], support["user"]
+    many = learner.adapt_many(X, y, groups=groups)
+    age = groups.map(NEW.groupby("user")["age"].first()).to_numpy()[:, None]
+    also = reference.adapt_many(X[["x0", "x1"]], y, groups=groups, side_info=age)
+    np.testing.assert_allclose(many.coef_, also.coef_, atol=1e-9)
+    alone = learner.predict_tasks(query)["prediction"]
+    np.testing.assert_allclose(learner.predict(query, groups=query["user"]), alone, atol=1e-9)
+    assert not np.allclose(learner.predict(query.drop(columns="age"), groups=query["user"]), alone)
+    learner.save(tmp_path / "model")
+    pd.testing.assert_frame_equal(load(tmp_path / "model").predict_tasks(query, support), expected)
+    with pytest.raises(ValueError, match="side information with the columns 'age'"):
+        learner.predict_tasks(query.drop(columns="age"))
+
+
 def test_descriptions_from_a_table_of_their_own():
     query, support = halves()
     expected = fitted().predict_tasks(query, support, coverage=0.8)
@@ -161,7 +187,7 @@ def test_predictions_alone():
     )
     assert found[["lower", "upper", "std"]].isna().all(axis=None)
     # as for a learner that was never calibrated
-    tasks = TaskSet.from_frame(TRAIN, task="user", target="rating")
+    tasks = TaskSet.from_frame(TRAIN, task="user", target="rating", features=["age", "x0", "x1"])
     table = IndependentLearner(loss="squared").fit(tasks).predict_tasks(query, support)
     assert table["prediction"].notna().all()
     assert table[["lower", "upper", "std"]].isna().all(axis=None)

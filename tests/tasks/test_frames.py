@@ -202,3 +202,61 @@ def test_integer_labels_match_across_kinds():
         assert_array_equal(tasks.side_info, [[30], [10]])
     with pytest.raises(ValueError, match=r"no row for task 3, 1 .*7 is not '7'"):
         TaskSet.from_frame(frame, task="g", target="y", side_info={"1": 10, "3": 30})
+
+
+# ------------------------------------------------------- columns that are constant within tasks
+
+
+def table_of_tasks(n_tasks, n_single=0):
+    """Two rows per task, then tasks of one row; "kind" and "size" belong to the tasks."""
+    task = np.append(np.repeat(np.arange(n_tasks), 2), np.arange(n_tasks, n_tasks + n_single))
+    x = np.random.default_rng(0).normal(size=len(task))
+    kind = np.array(["a", "b", None], dtype=object)[task % 3]
+    return {"task": task, "x": x, "kind": kind, "size": task / 2.0, "same": np.ones(len(task)), "y": x}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_columns_that_are_constant_within_tasks_are_side_information(kind):
+    data = table_of_tasks(10, n_single=1)
+    frame = FRAMES[kind](data)
+    with pytest.warns(UserWarning, match="so read as side information: 'kind', 'size'. To keep"):
+        tasks = TaskSet.from_frame(frame, task="task", target="y")
+    assert (tasks.feature_names.tolist(), tasks.side_names) == (["x", "same"], ["kind", "size"])
+    first = np.unique(data["task"], return_index=True)[1]
+    assert tasks.side_info.tolist() == [[data["kind"][i], data["size"][i]] for i in first]
+    again = TaskSet.from_frame(frame, task="task", target="y", encoding=tasks.encoding)
+    assert_same(again, tasks, FIELDS)
+    # What the user names is used as it is.
+    named = TaskSet.from_frame(frame, task="task", target="y", features=["x", "size"])
+    assert (named.feature_names.tolist(), named.side_names) == (["x", "size"], None)
+    pair = FRAMES[kind]({name: data[name] for name in ("task", "x", "size", "y")})
+    assert TaskSet.from_frame(pair, task="task", target="y", side_columns=[]).side_info is None
+
+
+@pytest.mark.parametrize("change", ["nine tasks", "varies once", "tasks of one row"])
+def test_other_columns_stay_features(change):
+    n_tasks, n_single = {"nine tasks": (9, 0), "varies once": (1_000, 0), "tasks of one row": (9, 99)}[change]
+    data = table_of_tasks(n_tasks, n_single)
+    del data["kind"]
+    if change == "varies once":
+        data["size"][-1] += 1.0
+    tasks = TaskSet.from_frame(pd.DataFrame(data), task="task", target="y")
+    assert (tasks.feature_names.tolist(), tasks.side_names) == (["x", "size", "same"], None)
+
+
+def test_constant_columns_are_joined_with_the_table_of_side_information():
+    frame = pd.DataFrame(table_of_tasks(12))
+    side = pd.DataFrame({"task": np.arange(12), "age": np.arange(12.0), "size": np.arange(12) / 2.0})
+    with pytest.warns(UserWarning, match="read as side information: 'kind', 'size'"):
+        tasks = TaskSet.from_frame(frame, task="task", target="y", side_info=side)
+    assert tasks.side_names == ["age", "size", "kind"]
+    assert tasks.side_info[5].tolist() == [5.0, 2.5, None]
+    again = TaskSet.from_frame(frame, task="task", target="y", side_info=side, encoding=tasks.encoding)
+    assert_same(again, tasks, FIELDS)
+    # Rows without a feature are dropped, rows without side information are not.
+    frame.loc[frame["task"] == 3, "size"] = np.nan
+    frame.loc[0, "x"] = np.nan
+    with pytest.warns(UserWarning, match="read as side information: 'kind', 'size'"):
+        tasks = TaskSet.from_frame(frame, task="task", target="y", missing="drop")
+    assert (len(tasks.y), tasks.encoding.dropped) == (23, (("no 'x'", 1),))
+    assert tasks.side_info[3].tolist()[0] == "a" and np.isnan(tasks.side_info[3, 1])

@@ -53,6 +53,7 @@ from .reading import (
     read_tasks,
     read_tensors,
     refuse_side_info,
+    side_of_rows,
     tasks_without_rows,
     validated,
     weights_as_targets,
@@ -429,6 +430,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if side_info is not None:
             refuse_side_info(self)
         exposure = column_of_exposure(self.encoding_, X, exposure)
+        side_info = side_of_rows(self, X, side_info)
         X, names = encoded_rows(self, X)
         if names is None:
             X = validated(self, X)

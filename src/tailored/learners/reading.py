@@ -19,7 +19,7 @@ from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
 from ..tasks.encoding import Encoding, as_columns, class_positions
-from ..tasks.reading import LongTable, check_row_values, positions_of, prediction_frame
+from ..tasks.reading import LongTable, check_row_values, positions_of, prediction_frame, side_column
 from ..tasks.rows import LIMIT
 from ..tasks.task_set import TaskSet, no_tasks
 
@@ -71,6 +71,7 @@ def read_tasks(
         check_names(learner, tasks, reset=reset)
     elif not reset and (read := encoded_rows(learner, X))[1] is not None:
         row_values["exposure"] = column_of_exposure(learner.encoding_, X, row_values.get("exposure"))
+        side_info = side_of_rows(learner, X, side_info)
         tasks = TaskSet(read[0], y, groups, side_info, **row_values).replace(feature_names=read[1])
     else:
         options = {"ensure_all_finite": False, "ensure_min_features": min_features}
@@ -116,6 +117,16 @@ def column_of_exposure(encoding: Encoding | None, X: Any, exposure: Any) -> Any:
         if encoding.exposure in frame.columns:
             return numeric_column(frame[encoding.exposure], "exposure")
     return exposure
+
+
+def side_of_rows(learner: Any, X: Any, side_info: Any) -> Any:
+    """Return the side information that was passed, or that of the rows of a frame with the columns of `fit`."""
+    names = learner.columns_in_["side_info"]
+    if side_info is None and names and learner.encoding_ is not None and is_frame(X):
+        frame = read_frame(X, "X")
+        if len(frame) and set(names) <= set(frame.columns):
+            return np.column_stack([side_column(frame[name]) for name in names])
+    return side_info
 
 
 def check_exposure(prior: Prior, exposure: Any, n_rows: int) -> NDArray[np.float64] | None:
@@ -279,6 +290,7 @@ def read_one_task(learner: Any, X: Any, y: Any, side_info: Any, **row_values: An
     row_values["exposure"] = column_of_exposure(learner.encoding_, X, row_values.get("exposure"))
     y = _as_signs(learner, X, y)[1]
     # Unlike scikit-learn's validation, this does not warn of arrays without names.
+    side_info = side_of_rows(learner, X, side_info)
     X, row_names = encoded_rows(learner, X)
     task = TaskSet(X, y, None, side_info, **row_values)
     task = task if row_names is None else task.replace(feature_names=row_names)
@@ -324,8 +336,8 @@ def read_table(
         raise ValueError(f"task: the learner was not fitted on a frame; name the label column of {name}")
     frame, n_features, encoding = read_frame(data, name), learner.n_features_in_, learner.encoding_
     side, features = learner.columns_in_["side_info"], getattr(learner, "feature_names_in_", None)
-    if side is None or side_info is not None or not set(side) <= set(frame.columns):
-        side = []
+    if side is None or encoding is not None or side_info is not None or not set(side) <= set(frame.columns):
+        side = []  # `LongTable` finds the columns of an encoding
     if encoding is not None:
         columns = [column.name for column in encoding.features]
     elif features is not None:

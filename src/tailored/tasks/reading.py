@@ -460,8 +460,10 @@ def _by_index(series: Column) -> dict[Any, Any]:
 
 #: How rows with missing values are treated.
 MISSING = ("error", "drop")
-#: Rows of a table that are examined for a second grouping.
-GROUPING_ROWS = 100_000
+#: Rows of a table that are examined for a second grouping, and those that are examined first for constant columns.
+GROUPING_ROWS, FIRST_ROWS = 100_000, 1_000
+#: Number of tasks with two or more rows from which on a column that is constant within all of them is side information.
+MIN_TASKS = 10
 
 
 def check_row_values(name: str, values: Any, n_rows: int) -> NDArray[np.float64] | None:
@@ -522,8 +524,12 @@ class LongTable:
         roles = task + check_columns(data, "target", [] if self.target is None else [self.target], task)
         for role, name in self._row_columns.items():
             roles = roles + check_columns(data, role, [name], roles)
-        side_names = check_columns(data, "side_columns", self.side_columns or [], roles)
+        side_names = check_columns(data, "side_columns", self._side_columns(data), roles)
         names = self._feature_columns(data, roles, side_names)
+        if self.encoding is None and self.features is None and self.side_columns is None:
+            constant = self._constant_columns(data, task, names)
+            names = [name for name in names if name not in constant]
+            side_names = [name for name in constant if name not in self._side_table]
         dropped: tuple[tuple[str, int], ...] = ()
         if self.missing == "drop":
             others = [name for name in (*self._row_columns.values(), *names) if name in data.columns]
@@ -569,17 +575,67 @@ class LongTable:
         others = other_columns(data.columns, (*roles, *side_names))
         return check_columns(data, "features", others if self.features is None else self.features, roles)
 
+    def _side_columns(self, data: Frame) -> Sequence[str]:
+        """Return the columns of side information; by default those of the encoding, as far as `side_info` lacks them."""
+        if self.side_columns is not None or self.encoding is None:
+            return self.side_columns or ()
+        features = {column.name for column in self.encoding.features}
+        names = [column.name for column in self.encoding.side_info if column.name not in self._side_table]
+        usable = (self._side_table or self.side_info is None) and set(names) <= set(data.columns) - features
+        return names if usable else ()
+
+    @property
+    def _side_table(self) -> list[str]:
+        """Columns of the table of side information."""
+        return read_frame(self.side_info, "side_info").columns if is_frame(self.side_info) else []
+
+    def _constant_columns(self, data: Frame, task: list[str], names: list[str]) -> list[str]:
+        """Return the columns that are constant within every task and vary between tasks, with a warning.
+
+        They are side information. A task with one row does not count.
+        """
+        if not (self.side_info is None or is_frame(self.side_info)):
+            return []
+        labelled, _ = complete_rows(data, task, None, ())
+        data = data if labelled.all() else data.filter(labelled.tolist())
+        grouping = group_tasks(data, self.task)
+        several = np.bincount(grouping.codes) > 1
+        if several.sum() < MIN_TASKS:
+            return []
+        constant = []
+        for name in names:
+            # Most columns vary within the first tasks.
+            for codes in (grouping.codes[:FIRST_ROWS], grouping.codes):
+                values, first = side_column(data[name].head(len(codes))), grouping.first[: codes.max() + 1]
+                if first_difference(values, codes, first) is not None:
+                    break
+            else:
+                present = [value for value in native(values[first[several]]) if not is_missing(value)]
+                if len(set(map(str, present))) > 1:
+                    constant.append(name)
+        if constant:
+            message = (
+                f"constant within every task, so read as side information: {name_some(constant, 12)}. "
+                "To keep a column as a feature, list the columns to use in `features`."
+            )
+            warnings.warn(message, UserWarning, stacklevel=outside())
+        return constant
+
     def _read_side_info(
         self, data: Frame, side_names: list[str], grouping: Grouping
     ) -> tuple[SideInfo, Declared]:
-        """Return side information before it is encoded, and the declared types of its table."""
+        """Return side information before it is encoded, and the declared types of its columns."""
+        side = read_side_table(self.side_info, list(as_columns(self.task)), grouping.labels)
+        types: dict[str, Any] = {}
+        if is_frame(self.side_info):
+            types |= declared_types(read_frame(self.side_info, "side_info"), side.names or [])
         if side_names:
             columns = [side_column(data[name]) for name in side_names]
-            return side_from_columns(columns, side_names, grouping), declared_types(data, side_names)
-        side = read_side_table(self.side_info, list(as_columns(self.task)), grouping.labels)
-        if not is_frame(self.side_info):
-            return side, {}
-        return side, declared_types(read_frame(self.side_info, "side_info"), side.names or [])
+            values, names = side_from_columns(columns, side_names, grouping)
+            if side.values is not None:
+                values, names = np.column_stack([side.values, values]), [*(side.names or ()), *side_names]
+            side, types = SideInfo(values, names), types | declared_types(data, side_names)
+        return side, types
 
 
 def complete_rows(
