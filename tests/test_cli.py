@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -196,7 +197,7 @@ def test_incomplete_rows(folder, numeric_models):
     model = numeric_models["whole"]
     data = numbered(folder, "holes.csv", str, hours=lambda f: f["hours"].where(f.index % 7 != 0))
     done = run("fit", data, *ROLES, "-o", folder / "x", code=2)
-    assert "Drop incomplete rows with --missing drop." in done.stderr
+    assert "Drop incomplete rows with --missing drop, or fit with --missing impute." in done.stderr
     out = folder / "holes-out.csv"
     run("predict", model, data, "-o", out, code=2)
     assert not out.exists()
@@ -219,6 +220,42 @@ def test_incomplete_rows(folder, numeric_models):
     lines = run("predict", model, folder / "whole.csv", "--json").stdout.splitlines()
     expected = np.array([json.loads(line)["prediction"] for line in lines])
     np.testing.assert_allclose(found["prediction"][complete], expected[complete], rtol=1e-9)
+
+
+def test_missing_features_are_imputed(folder, numeric_models):
+    model, out = folder / "imputing.tailored", folder / "imputed.csv"
+    data = numbered(folder, "imputing.csv", str, hours=lambda f: f["hours"].where(f.index % 7 != 0))
+    imputed = "data: missing values imputed: 35 of 'hours'\n"
+    options = ("-o", model, "--missing", "impute", "--jobs", 1)
+    assert imputed in run("fit", data, *ROLES, *options).stderr
+    done = run("predict", model, data, "-o", out, "--support", data)
+    assert done.stderr == f"--support: {imputed[6:]}{imputed}240 predictions: {out}\n"
+    tasks = TaskSet.from_frame(pd.read_csv(data), task="school", target="score", missing="impute")
+    expected = EmpiricalBayesLearner(n_jobs=1).fit(tasks).predict_tasks(pd.read_csv(data))["prediction"]
+    run("predict", model, data, "-o", out)
+    np.testing.assert_allclose(pd.read_csv(out)["prediction"], expected, rtol=1e-9)
+    for missing, message in (("error", "error: data: 35 rows with no 'hours'. Use"), ("drop", "205 pred")):
+        code = 2 * (missing == "error")
+        assert message in run("predict", model, data, "-o", out, "--missing", missing, code=code).stderr
+    other = run("predict", numeric_models["whole"], data, "--missing", "impute", code=2)
+    assert "--missing: the model was fitted without --missing impute" in other.stderr
+
+
+@pytest.mark.filterwarnings("always:constant within every task")
+def test_columns_of_tasks_are_side_information(folder, model):
+    pupils, schools = (pd.read_csv(folder / name) for name in ("pupils.csv", "schools.csv"))
+    first, new = (pd.read_csv(folder / name) for name in ("first.csv", "new.csv"))
+    for name, frame in (("pupils", pupils), ("first", first), ("new", new)):
+        frame.merge(schools, on="school").to_csv(folder / f"{name}-joined.csv", index=False)
+    joined = folder / "joined.tailored"
+    done = run("fit", folder / "pupils-joined.csv", *ROLES, "-o", joined, "--jobs", 1)
+    assert "warning: constant within every task, so read as side information: 'kind'." in done.stderr
+    assert "20 tasks, 240 rows, 1 features, 1 group-level features." in done.stdout
+    one = run("predict", joined, folder / "new-joined.csv", "--support", folder / "first-joined.csv").stdout
+    side = ("--side-info", folder / "schools.csv")
+    two = run("predict", model, folder / "new.csv", "--support", folder / "first.csv", *side).stdout
+    one, two = (pd.read_csv(io.StringIO(text)) for text in (one, two))
+    np.testing.assert_allclose(one["prediction"], two["prediction"], rtol=1e-9)
 
 
 def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
@@ -401,7 +438,7 @@ def test_report(folder, model, monkeypatch):
         (["fit", "{}/pupils.csv", "--task", "scool", "--target", "score"], "Did you mean 'school'?"),
         (["fit", "{}/pupils.csv", "--task", "school", "--target", "points"], "--target: {}/pupils.csv has no column"),
         (["fit", "{}/pupils.csv", *ROLES, "--varying", "hour"], "--varying: {}/pupils.csv has no column 'hour'"),
-        (["fit", "{}/pupils.csv", *ROLES, "--missing", "skip"], "--missing: expected error or drop, got 'skip'"),
+        (["fit", "{}/pupils.csv", *ROLES, "--missing", "skip"], "--missing: expected error, drop or impute, got 'skip'"),
         (["fit", "{}/pupils.csv", *ROLES, "--side-info", "{}/schools.csv", "--side-columns", "hours"], "--side-columns"),
         (["fit", "{}/pupils.csv", *ROLES, "-o", "{}/no/m"], "--out: the folder {}/no does not exist"),
         (["fit", "{}/pupils.csv", *ROLES, "-o", "/dev/full"], "--out: /dev/full is not a regular file"),

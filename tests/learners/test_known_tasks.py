@@ -139,7 +139,7 @@ def test_nothing_is_asked(learner):
 
 def test_numbers_are_no_names():
     """Tasks without labels are numbered: new ones must not be taken silently for the first ones of fit."""
-    tasks = TaskSet.from_frame(ROWS, task="task", target="y")
+    tasks = TaskSet.from_frame(ROWS, task="task", target="y", features=["a", "b"])
     parts = [(task.X, task.y) for task in tasks]
     learner = IndependentLearner(loss="squared").fit(TaskSet.from_tasks(parts[:20]))
     with pytest.warns(UserWarning, match="labels 0 to 3 also occur in the training data"):

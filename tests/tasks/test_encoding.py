@@ -4,6 +4,7 @@ import datetime as dt
 import pickle
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tailored import TaskSet, scan
+from tailored import EmpiricalBayesLearner, TaskSet, load, scan
 from tailored.exceptions import SecondGroupingWarning, UnknownCategoryWarning
 from tailored.tasks.encoding import ColumnEncoding, Encoding
 
@@ -434,3 +435,92 @@ def test_a_column_of_booleans_stays_one():
         ValueError, match="Feature column 'late' held booleans in the training table and has 2 now"
     ):
         TaskSet.from_frame(frame.assign(late=[1, 0, 2, 0]), **read)
+
+
+# --------------------------------------------------------------------------------- imputing
+
+
+def with_holes(seed=0, n=80):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "g": np.arange(n) % 8,
+            "age": rng.normal(size=n),
+            "word": np.array(["a", "b", "c"])[np.arange(n) % 3],
+            "code": [f"c{i}" for i in rng.permutation(np.arange(n) % 22)],
+            "whole": rng.normal(size=n),
+            "y": rng.normal(size=n),
+        }
+    )
+    frame.loc[frame.index % 5 == 2, "age"] = np.nan
+    frame.loc[frame.index % 7 == 3, ["word", "code"]] = None
+    return frame
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_missing_features_are_imputed_by_their_means(library):
+    frame = with_holes()
+    frame.loc[20, "y"] = np.nan
+    made = {"pandas": lambda f: f, "polars": pl.from_pandas, "pyarrow": pa.Table.from_pandas}[library]
+    roles = {"task": "g", "target": "y"}
+    tasks = TaskSet.from_frame(made(frame), missing="impute", **roles)
+    assert tasks.encoding.dropped == (("no 'y', the target", 1),)
+    used = frame.drop(index=20).sort_values("g", kind="stable")
+    no_age, no_word = used["age"].isna(), used["word"].isna()
+    words = used["word"].dropna()
+    expected = {"age": used["age"].fillna(used["age"].mean()), "age=missing": no_age}
+    for word in "bc":
+        expected[f"word={word}"] = (used["word"] == word).where(~no_word, (words == word).mean())
+    codes = sorted(used["code"].dropna().unique())
+    position = used["code"].map(lambda code: codes.index(code) if isinstance(code, str) else -1)
+    expected |= {"word=missing": no_word, "code": position, "code=missing": no_word, "whole": used["whole"]}
+    assert tasks.feature_names.tolist() == list(expected)
+    np.testing.assert_allclose(tasks.X, np.column_stack(list(expected.values())).astype(float), atol=1e-12)
+    assert tasks.encoding.levels == {5: len(codes)}
+    spread = tasks.with_indicators()
+    assert spread.X[:, spread.encoding.positions("code")].shape[1] == len(codes)
+    np.testing.assert_array_equal(spread.X[:, -2], no_word)
+    assert "missing values are imputed" in str(tasks.describe())
+    # A later table: the means of the first one, and no new indicator.
+    later = with_holes(seed=1).drop(columns="y").assign(age=np.nan)
+    later.loc[3, "whole"] = np.nan
+    read = TaskSet.from_frame(made(later), task="g", target=None, encoding=tasks.encoding)
+    assert read.encoding.difference(tasks.encoding) is None
+    order = np.argsort(later["g"], kind="stable")
+    assert read.X[:, 0] == pytest.approx(used["age"].mean())
+    assert read.X[:, 1].all()
+    expected = later["whole"].fillna(used["whole"].mean()).to_numpy()[order]
+    np.testing.assert_allclose(read.X[:, -1], expected, atol=1e-12)
+
+
+def test_imputing_is_stored_with_the_model(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = with_holes().drop(columns="code").assign(y=rng.normal(size=80))
+    learner = EmpiricalBayesLearner(common="linear").fit(
+        TaskSet.from_frame(frame, task="g", target="y", missing="impute")
+    )
+    learner.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert loaded.encoding_ == learner.encoding_
+    assert [c.means for c in loaded.encoding_.features] == [c.means for c in learner.encoding_.features]
+    query = frame.drop(columns="y").assign(whole=np.nan)
+    mean = query.assign(whole=frame["whole"].mean())
+    expected = learner.predict_tasks(mean, coverage=None)["prediction"]
+    assert loaded.predict_tasks(query, coverage=None)["prediction"].equals(expected)
+    assert loaded.predict(query, groups=query["g"]) == pytest.approx(expected)
+    few = frame[:4]
+    model = learner.adapt(few.drop(columns="y"), few["y"])
+    assert np.isfinite(model.predict(query)).all()
+    with pytest.raises(ValueError, match="means: must be given for every feature"):
+        replace(
+            learner.encoding_, features=tuple(replace(c, means=()) for c in learner.encoding_.features)
+        ).restore()
+
+
+def test_what_cannot_be_imputed_is_an_error():
+    frame, roles = with_holes(), {"task": "g", "target": "y"}
+    with pytest.raises(ValueError, match="column 'age' has no values to impute from"):
+        TaskSet.from_frame(frame.assign(age=np.nan), missing="impute", **roles)
+    encoding = TaskSet.from_frame(frame, missing="drop", **roles).encoding
+    with pytest.raises(ValueError, match="missing: the encoding has no means to impute"):
+        TaskSet.from_frame(frame, missing="impute", encoding=encoding, **roles)

@@ -259,4 +259,5 @@ def test_constant_columns_are_joined_with_the_table_of_side_information():
     with pytest.warns(UserWarning, match="read as side information: 'kind', 'size'"):
         tasks = TaskSet.from_frame(frame, task="task", target="y", missing="drop")
     assert (len(tasks.y), tasks.encoding.dropped) == (23, (("no 'x'", 1),))
-    assert tasks.side_info[3].tolist()[0] == "a" and np.isnan(tasks.side_info[3, 1])
+    assert tasks.side_info[3].tolist()[0] == "a"
+    assert np.isnan(tasks.side_info[3, 1])

@@ -122,7 +122,7 @@ def report_user_errors(missing: str | None = None) -> Iterator[None]:
         except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
             message = " ".join(str(error).split())
             if missing == "error" and "contains NaN" in message:
-                message += " Drop incomplete rows with --missing drop."
+                message += " Drop incomplete rows with --missing drop, or fit with --missing impute."
             argument, rest = re.fullmatch(r"(\w*)(.*)", message).groups()  # type: ignore[union-attr]
             if argument in _OPTIONS and rest[:1] in (":", " "):
                 message = _OPTIONS[argument] + rest

@@ -60,7 +60,10 @@ _EXPOSURE = "Column with the exposure of counts, a time or an area for example: 
 Exposure = Annotated[str | None, typer.Option(metavar="COLUMN", help=_EXPOSURE)]
 _FIRST_ROWS = "The support rows of a task are its first rows, not a random sample."
 FirstRows = Annotated[bool, typer.Option("--first-rows", metavar="", help=_FIRST_ROWS)]
-_MISSING = "Rows with a missing task, target or feature: error (stop) or drop (leave them out)."
+_MISSING = (
+    "Rows with a missing task, target or feature: error (stop), drop (leave them out) or impute (replace missing features by "
+    "their mean and add an indicator; leave out rows without a task or a target)."
+)
 Missing = Annotated[str, typer.Option(help=_MISSING)]
 Coverage = Annotated[float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")]
 _TRUST = "Load the shared regressor of the model. It can execute code: use this only for files you trust."
@@ -74,7 +77,10 @@ _SUPPORT = (
     "is a training task: give all of its rows."
 )
 Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
-_INCOMPLETE = "Rows with a missing feature: error (stop) or drop (leave their prediction empty)."
+_INCOMPLETE = (
+    "Rows with a missing feature: error (stop), drop (leave their prediction empty) or impute, which is the default for a "
+    "model that was fitted with it."
+)
 _OUT = "CSV or parquet file to write; - writes to standard output."
 _ERRORS = "CSV or parquet file for the errors."
 _FITTED_TO = "Table that the model was fitted to, or another one with its columns."
@@ -150,7 +156,7 @@ def predict(
     side_info: SideInfo = None,
     out: Annotated[str, typer.Option("--out", "-o", help=_OUT)] = STANDARD,
     coverage: Coverage = 0.9,
-    missing: Annotated[str, typer.Option(help=_INCOMPLETE)] = "error",
+    missing: Annotated[str | None, typer.Option(help=_INCOMPLETE)] = None,
     trust_regressor: TrustRegressor = False,
     as_json: Json = False,
 ) -> None:
@@ -162,10 +168,10 @@ def predict(
 
     New tasks are predicted from their support rows and side information; without both, from the prior.
     """
-    with report_user_errors(missing):
+    with report_user_errors(missing or "error"):
         if out != STANDARD and not as_json:
             check_output(out)
-        check_inputs(missing, model=model, data=data, support=support, side_info=side_info)
+        check_inputs(missing or "error", model=model, data=data, support=support, side_info=side_info)
         learner = _load(model, trust_regressor)
         predictor = Predictor.of(learner, support, side_info, coverage, missing)
         tables = predictor.predict_file(data)
@@ -275,6 +281,7 @@ def report(
         names = learner.columns_in_
         side = names["side_info"] if side_info is None else None
         columns = Columns(names["task"], names["target"], side, _feature_columns(learner))
+        missing = "impute" if missing == "error" and learner.encoding_.imputes else missing
         tasks = read_tasks(data, columns, side_info, missing, learner)
         write_report(learner, tasks, out, coverage=coverage, progress=sys.stderr.isatty())
         say(f"page: {out}")
@@ -321,7 +328,21 @@ def read_tasks(data: str, columns: Columns, side_info: str | None, missing: str,
     options |= {"features": columns.features} if like is None else {"encoding": like.encoding_}
     tasks = TaskSet.from_frame(table, task=columns.task, target=columns.target, **options)
     note_dropped("data", table.num_rows, tasks.encoding.dropped if tasks.encoding else ())
+    if tasks.encoding is not None and tasks.encoding.imputes:
+        note_imputed("data", table, tasks.encoding, columns.target)
     return tasks
+
+
+def note_imputed(option: str, table: Any, encoding: Any, target: str | None = None) -> None:
+    """Say how many values of a table are missing and imputed, in rows with a task and a target."""
+    from .._utils.frames import is_null, read_frame
+    from ..tasks.reading import complete_rows
+
+    frame = read_frame(table, "data")
+    used, _ = complete_rows(frame, encoding.task_columns, target, ())
+    counts = {column.name: int(is_null(frame[column.name])[used].sum()) for column in encoding.features}
+    if values := ", ".join(f"{count:,} of {name!r}" for name, count in counts.items() if count):
+        note(f"{option}: missing values imputed: {values}")
 
 
 def note_dropped(option: str, n_rows: int, dropped: Iterable[tuple[str, int]], then: str = "dropped") -> None:
@@ -437,25 +458,32 @@ class Predictor(NamedTuple):
     support: Any
     side_info: Any
     coverage: float
-    drop: bool
+    missing: str
     #: Numbers of query rows without a prediction, by reason.
     dropped: Counter[str]
 
     @classmethod
     def of(
-        cls, learner: Any, support: str | None, side_info: str | None, coverage: float, missing: str
+        cls, learner: Any, support: str | None, side_info: str | None, coverage: float, missing: str | None
     ) -> Self:
-        """Read the tables of support rows and side information."""
+        """Read the tables of support rows and side information; by default, rows are imputed as in `fit`."""
         task = learner.columns_in_["task"]
         columns = [task] if isinstance(task, str) else list(task)
         labels = TaskLabels(getattr(learner, "task_labels_", None))
         rows = None if support is None else _read_by_task(labels, support, columns, "--support")
         side = None if side_info is None else _read_by_task(labels, side_info, columns, "--side-info")
-        self = cls(learner, labels, columns, rows, side, coverage, missing == "drop", Counter())
-        if rows is not None and self.drop:
+        missing = missing or ("impute" if learner.encoding_.imputes else "error")
+        self = cls(learner, labels, columns, rows, side, coverage, missing, Counter())
+        if missing == "impute" and not learner.encoding_.imputes:
+            raise UsageError(
+                "--missing: the model was fitted without --missing impute, so it has no means to impute."
+            )
+        if rows is not None and missing != "error":
             complete, dropped = self._complete(rows, learner.columns_in_["target"])
             note_dropped("--support", rows.num_rows, dropped)
             self = self._replace(support=rows.filter(complete))
+            if missing == "impute":
+                note_imputed("--support", self.support, learner.encoding_)
         return self
 
     def predict_file(self, path: str) -> Iterator[Any]:
@@ -469,8 +497,13 @@ class Predictor(NamedTuple):
         import pyarrow as pa
 
         query, complete = table, None
-        if self.drop:
+        if self.missing == "impute":
+            note_imputed("data", table, self.learner.encoding_)
+        elif self.missing == "drop" or self.learner.encoding_.imputes:
             complete, dropped = self._complete(table)
+            if self.missing == "error" and dropped:
+                reasons = ", ".join(f"{count:,} rows with {reason}" for reason, count in dropped)
+                raise UsageError(f"data: {reasons}. Use --missing impute, or --missing drop.")
             self.dropped.update(dict(dropped))
             query = table.filter(complete)
         support = self._support_of(query) if in_batches else self.support
@@ -492,7 +525,8 @@ class Predictor(NamedTuple):
         from .._utils.frames import read_frame
         from ..tasks.reading import complete_rows
 
-        names = (self.learner.encoding_.exposure, *_feature_columns(self.learner))
+        features = _feature_columns(self.learner) if self.missing != "impute" else ()
+        names = (self.learner.encoding_.exposure, *features)
         others = [name for name in names if name in table.column_names]
         return complete_rows(read_frame(table, "data"), self.columns, target, others)
 

@@ -117,8 +117,8 @@ def existing_file(path: str, option: str) -> Path:
 
 def check_inputs(missing: str = "error", **files: str | None) -> None:
     """Raise an error for a wrong ``--missing`` and for files that do not exist, before slow imports."""
-    if missing not in ("error", "drop"):
-        raise UsageError(f"--missing: expected error or drop, got {missing!r}.")
+    if missing not in ("error", "drop", "impute"):
+        raise UsageError(f"--missing: expected error, drop or impute, got {missing!r}.")
     for option, path in files.items():
         if path is not None and path != STANDARD:
             existing_file(path, option)

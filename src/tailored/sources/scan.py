@@ -39,7 +39,7 @@ class ColumnRoles(NamedTuple):
         """Read a dataframe with resolved roles."""
         features = self.features if encoding is None else None
         roles: Any = {"task": self.task, "target": self.target, "features": features}
-        return TaskSet.from_frame(frame, **roles, side_columns=self.side or None, encoding=encoding)
+        return TaskSet.from_frame(frame, **roles, side_columns=self.side, encoding=encoding)
 
     @property
     def names(self) -> list[str]:

@@ -104,7 +104,9 @@ def _features(tasks: Any) -> Iterator[tuple[str, ...]]:
     columns = map(ColumnEncoding, _names(tasks)) if tasks.encoding is None else tasks.encoding.features
     j = 0
     for column in columns:
-        text = _range(tasks.X[:, [j]]) if column.kind == "number" else column.text()
+        text = column.text()
+        if column.kind == "number":
+            text = text.replace("a number", _range(tasks.X[:, [j]]), 1)
         yield column.name, "feature", column.kind, text
         j += len(column.names)
 

@@ -72,7 +72,8 @@ class ColumnEncoding(Record):
 
     The first of the `categories`, in alphabetical order or in the order of the categorical type, is the reference.
     `origin` is day zero of dates: the first day in the table, counted from 1970-01-01. `means` of the encoded columns
-    stand for an unknown category.
+    stand for an unknown category, and for missing values that are imputed. A feature `has_missing` if its values were
+    imputed in training; the last column then indicates missing values.
     """
 
     name: str
@@ -80,13 +81,14 @@ class ColumnEncoding(Record):
     categories: tuple[str, ...] = ()
     origin: float = 0.0
     means: tuple[float, ...] = field(default=(), compare=False)
+    has_missing: bool = False
 
     def restore(self) -> None:
         check_choice("kind", self.kind, KINDS)
         has_categories = self.kind in ("categorical", "levels", "ordered")
         if len(set(self.categories)) != len(self.categories) or bool(self.categories) != has_categories:
             raise ValueError("categories: must be the different categories of this kind, or empty")
-        n = len(self.categories) - 1 if self.kind == "levels" else len(self.names) if has_categories else 0
+        n = len(self.categories) - 1 if self.kind in ("categorical", "levels") else 1
         if len(self.means) not in (0, n):
             raise ValueError(f"means: must have {n} numbers")
         check_real("origin", self.origin, -1e7, 1e7)
@@ -94,9 +96,10 @@ class ColumnEncoding(Record):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the encoded columns."""
+        names: tuple[str, ...] = (self.name,)
         if self.kind == "categorical":
-            return tuple(f"{self.name}={category}" for category in self.categories[1:])
-        return (self.name,)
+            names = tuple(f"{self.name}={category}" for category in self.categories[1:])
+        return (*names, f"{self.name}=missing") if self.has_missing else names
 
     @property
     def scores(self) -> list[float]:
@@ -154,7 +157,7 @@ class ColumnEncoding(Record):
             categories = f"categories ({name_some(self.categories, 3)})"
             raise ValueError(f"{title} held {categories} in the training table and holds numbers now.")
         # One row per category, then that of unknown categories and that of missing values.
-        n, k = len(self.categories), len(self.names)
+        n, k = len(self.categories), len(self.names) - self.has_missing
         values = np.append(np.arange(n), [-1.0, np.nan])[:, None]
         if self.kind != "levels":
             known = np.eye(n)[:, 1:] if self.kind == "categorical" else np.array(self.scores)[:, None]
@@ -162,6 +165,22 @@ class ColumnEncoding(Record):
         position = {category: i for i, category in enumerate(self.categories)}
         rows = np.array([*(position.get(category, n) for category in distinct), n + 1])
         return values[rows[codes]], [category for category in distinct if category not in position]
+
+    def imputing(self, values: np.ndarray) -> ColumnEncoding:
+        """Return the encoding that imputes missing values of a column with these encoded `values`."""
+        missing = np.isnan(values).any(axis=1) if values.shape[1] else np.array(self.categories == ())
+        if missing.all():
+            raise ValueError(
+                f"column {self.name!r} has no values to impute from. List the `features` without it."
+            )
+        means = self.means if self.categories else (float(values[~missing].mean()),)
+        return replace(self, means=means, has_missing=bool(missing.any()))
+
+    def impute(self, values: np.ndarray) -> np.ndarray:
+        """Return encoded values without missing ones, and their indicator if there were missing ones in training."""
+        missing = np.isnan(values).any(axis=1)
+        values = np.where(missing[:, None], -1.0 if self.kind == "levels" else self.means, values)
+        return np.column_stack([values, missing]) if self.has_missing else values
 
     def side_value(self, value: Any) -> tuple[float, bool]:
         """Return the number of one value of side information, and whether its category is known."""
@@ -206,6 +225,8 @@ class ColumnEncoding(Record):
 
     def text(self) -> str:
         """Describe the encoding in a few words; see `TaskSet.describe`."""
+        if self.has_missing:
+            return f"{replace(self, has_missing=False).text()}; missing values are imputed"
         if self.kind == "date":
             return f"days since {np.datetime64(0, 'D') + np.timedelta64(int(self.origin), 'D')}"
         if self.kind == "ordered":
@@ -223,7 +244,8 @@ class ColumnEncoding(Record):
     def meaning(self, role: str) -> tuple[Any, ...]:
         """Return what the encoded numbers depend on; the feature map encodes categorical side information."""
         kind = "number" if self.kind == "boolean" else self.kind
-        return kind, self.categories if role == "features" or kind == "ordered" else (), self.origin
+        categories = self.categories if role == "features" or kind == "ordered" else ()
+        return kind, categories, self.origin, self.has_missing
 
 
 @dataclass(frozen=True)
@@ -242,19 +264,32 @@ class Encoding(Record):
     dropped: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     classes: tuple[str | bool, ...] = ()  # sorted values of a target that is read as their positions
     exposure: str | None = None  # the column of the exposures of counts
+    imputes: bool = False  # whether missing features are replaced by their means
 
     def restore(self) -> None:
+        for column in self.features:
+            if self.imputes and not column.means and len(column.categories) != 1:
+                raise ValueError("means: must be given for every feature that is imputed")
         for columns in (self.features, self.side_info):
             if len({column.name for column in columns}) != len(columns):
                 raise ValueError("features: two columns have the same name")
 
     @classmethod
     def of(
-        cls, frame: Frame, names: Sequence[str], task: TaskColumns | None, target: str | None
+        cls,
+        frame: Frame,
+        names: Sequence[str],
+        task: TaskColumns | None,
+        target: str | None,
+        *,
+        imputes: bool = False,
     ) -> tuple[Encoding, np.ndarray]:
         """Return the encoding of a table's features, and their encoded values (n, k)."""
-        columns = [ColumnEncoding.of(frame[name], f"Feature column {name!r}") for name in names]
-        encoding = cls(task, target, tuple(columns))
+        columns, titles = [], {name: f"Feature column {name!r}" for name in names}
+        for name, title in titles.items():
+            column = ColumnEncoding.of(frame[name], title)
+            columns.append(column.imputing(column.read(frame[name], title)[0]) if imputes else column)
+        encoding = cls(task, target, tuple(columns), imputes=imputes)
         repeated = [name for name, count in Counter(encoding.feature_names).items() if count > 1]
         if repeated:
             name = f"the name {repeated[0]!r} of an indicator"
@@ -270,7 +305,8 @@ class Encoding(Record):
         X, j = np.empty((len(frame), len(self.feature_names))), 0
         for column in self.features:
             k, title = len(column.names), f"Feature column {column.name!r}"
-            X[:, j : j + k], unknown = column.read(frame[column.name], title, advice)
+            values, unknown = column.read(frame[column.name], title, advice)
+            X[:, j : j + k] = column.impute(values) if self.imputes else values
             warn_unknown(unknown, column, "it is replaced by the mean of the training table")
             j += k
         return X
@@ -298,7 +334,7 @@ class Encoding(Record):
         if not is_frame(X):
             return X
         frame = read_frame(X, "X")
-        if list(frame.columns) == list(self.feature_names) and not self.levels:
+        if list(frame.columns) == list(self.feature_names) and not self.levels and not self.imputes:
             return X
         values = self.encode_features(frame)
         columns = [column.name for column in (*self.features, *self.side_info)]
@@ -322,9 +358,9 @@ class Encoding(Record):
     @property
     def levels(self) -> dict[int, int]:
         """Numbers of categories of the encoded columns that hold positions of categories."""
-        ends = np.cumsum([len(column.names) for column in self.features])
-        pairs = zip(self.features, ends.tolist(), strict=True)
-        return {end - 1: len(column.categories) for column, end in pairs if column.kind == "levels"}
+        widths = [len(column.names) for column in self.features]
+        pairs = zip(self.features, (np.cumsum(widths) - widths).tolist(), strict=True)
+        return {first: len(column.categories) for column, first in pairs if column.kind == "levels"}
 
     def with_indicators(self, X: np.ndarray) -> tuple[Encoding, np.ndarray]:
         """Return the encoding, and encoded features, with indicators for all categories."""
@@ -333,7 +369,8 @@ class Encoding(Record):
             part = X[:, first : (first := first + len(column.names))]
             if column.kind == "levels":
                 n, means = len(column.categories), column.means or np.zeros(len(column.categories) - 1)
-                part = np.vstack([np.eye(n)[:, 1:], means])[part[:, 0].astype(np.intp)]
+                indicators = np.vstack([np.eye(n)[:, 1:], means])[part[:, 0].astype(np.intp)]
+                part = np.hstack([indicators, part[:, 1:]])
                 column = replace(column, kind="categorical")
             columns.append(column)
             parts.append(part)

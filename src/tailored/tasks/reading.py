@@ -459,7 +459,7 @@ def _by_index(series: Column) -> dict[Any, Any]:
 
 
 #: How rows with missing values are treated.
-MISSING = ("error", "drop")
+MISSING = ("error", "drop", "impute")
 #: Rows of a table that are examined for a second grouping, and those that are examined first for constant columns.
 GROUPING_ROWS, FIRST_ROWS = 100_000, 1_000
 #: Number of tasks with two or more rows from which on a column that is constant within all of them is side information.
@@ -531,8 +531,9 @@ class LongTable:
             names = [name for name in names if name not in constant]
             side_names = [name for name in constant if name not in self._side_table]
         dropped: tuple[tuple[str, int], ...] = ()
-        if self.missing == "drop":
-            others = [name for name in (*self._row_columns.values(), *names) if name in data.columns]
+        if self.missing != "error":
+            features = names if self.missing == "drop" else ()
+            others = [name for name in (*self._row_columns.values(), *features) if name in data.columns]
             complete, dropped = complete_rows(data, task, self.target, others)
             data = data if complete.all() else data.filter(complete.tolist())
         if not len(data):
@@ -540,8 +541,13 @@ class LongTable:
             raise ValueError(f"frame has no {'complete rows: ' + reasons if reasons else 'rows'}.")
         grouping = group_tasks(data, self.task)
         if self.encoding is None:
-            encoding, X = Encoding.of(data, names, self.task, self.target)
+            imputes = self.missing == "impute"
+            encoding, X = Encoding.of(data, names, self.task, self.target, imputes=imputes)
             warn_second_grouping(data, encoding, grouping)
+        elif self.missing == "impute" and not self.encoding.imputes:
+            raise ValueError(
+                "missing: the encoding has no means to impute; read its table with missing='impute'."
+            )
         else:
             encoding, X = self.encoding, self.encoding.encode_features(data, "frame")
             encoding = replace(encoding, task=self.task, target=self.target)
@@ -631,10 +637,10 @@ class LongTable:
             types |= declared_types(read_frame(self.side_info, "side_info"), side.names or [])
         if side_names:
             columns = [side_column(data[name]) for name in side_names]
-            values, names = side_from_columns(columns, side_names, grouping)
-            if side.values is not None:
-                values, names = np.column_stack([side.values, values]), [*(side.names or ()), *side_names]
-            side, types = SideInfo(values, names), types | declared_types(data, side_names)
+            values: Any = side_from_columns(columns, side_names, grouping).values
+            values = values if side.values is None else np.column_stack([side.values, values])
+            side = SideInfo(values, [*(side.names or ()), *side_names])
+            types |= declared_types(data, side_names)
         return side, types
 
 

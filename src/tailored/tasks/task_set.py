@@ -174,7 +174,9 @@ class TaskSet(Fitted):
             The column to predict. None: the rows have no targets, and zeros are stored.
         features : sequence of str, optional
             The feature columns; by default all remaining ones (without the index that pandas stores in its
-            files). Without any feature the model is a random intercept alone.
+            files). Without any feature the model is a random intercept alone. By default, and without
+            `side_columns`, a column that is constant within at least 10 tasks of two or more rows, and within
+            all others, is side information, with a warning.
         side_info : dataframe or mapping, optional
             A row per task, in any order: a dataframe with the column `task`, a pandas DataFrame whose index
             holds the labels, or a mapping from label to row. Labels that are not in `frame` are ignored.
@@ -182,8 +184,10 @@ class TaskSet(Fitted):
             Columns of `frame`, constant within each task, that are the side information.
         encoding : Encoding, optional
             The encoding of another task set, or ``encoding_`` of a learner: read the columns like that table.
-        missing : {"error", "drop"}, default="error"
-            How to treat rows without a task, a target or one of the features.
+        missing : {"error", "drop", "impute"}, default="error"
+            How to treat rows without a task, a target or one of the features. "impute" drops rows without a task or a
+            target. Missing features become the mean of their column, next to an indicator such as "age=missing". Tables
+            that are read with this encoding, also by learners, are imputed by the same means.
         sample_weight, frequency_weight, exposure : str, optional
             Columns with these values of each row; see `TaskSet`.
         """
