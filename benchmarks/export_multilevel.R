@@ -1,5 +1,5 @@
-# Export the multilevel data sets of the benchmark:  Rscript benchmarks/export_multilevel.R FOLDER
-# Needs the R packages mlmRev, nlme and lme4.  `tailored.datasets.load_multilevel` reads what it writes.
+# Export the multilevel data sets of the benchmark and the gallery:  Rscript benchmarks/export_multilevel.R FOLDER
+# Needs the R packages mlmRev, nlme, lme4 and bayesm.  `tailored.datasets.load_multilevel` and docs/gallery read the files.
 
 folder <- commandArgs(trailingOnly = TRUE)
 if (length(folder) != 1) stop("usage: Rscript export_multilevel.R FOLDER")
@@ -8,7 +8,8 @@ dir.create(folder, recursive = TRUE, showWarnings = FALSE)
 sets <- list(
   mlmRev = c("Hsb82", "Exam", "egsingle", "Early"),
   nlme = c("bdf", "Oxboys"),
-  lme4 = "sleepstudy"
+  lme4 = "sleepstudy",
+  bayesm = "cheese"
 )
 
 for (package in names(sets)) {

@@ -1,9 +1,8 @@
-"""Run the gallery and the drawings of the pages; each script writes its pictures into ``docs/figures``.
+"""Run the scripts of the gallery and of the pages; each writes its figures into ``docs/figures``.
 
     python docs/draw.py [name ...]
 
-Scripts that read real data are left out, with a word, where TAILORED_DATA does not name a folder with them; the
-pages that show them say so.
+Scripts that read real data are skipped with a message if TAILORED_DATA is not set.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 FIGURES = DOCS / "figures"
-NEED_DATA = {"survey", "recommendations", "schools"}
+NEED_DATA = {"survey", "recommendations"}
 
 
 def main(names: list[str]) -> int:
     scripts = [*sorted((DOCS / "gallery").glob("*.py")), *sorted((DOCS / "drawings").glob("*.py"))]
     unknown = set(names) - {script.stem for script in scripts}
     if unknown:
-        print(f"there is no script {sorted(unknown)[0]!r}", file=sys.stderr)
+        print(f"unknown script: {sorted(unknown)[0]!r}", file=sys.stderr)
         return 2
     failed = 0
     for script in scripts:
         if names and script.stem not in names:
             continue
         if script.stem in NEED_DATA and not os.environ.get("TAILORED_DATA"):
-            print(f"{script.stem}: left out, TAILORED_DATA names no folder")
+            print(f"{script.stem}: skipped, because TAILORED_DATA is not set")
             continue
         in_gallery = script.parent.name == "gallery"
         target = FIGURES / "gallery" / f"{script.stem}.png" if in_gallery else FIGURES

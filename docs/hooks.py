@@ -1,34 +1,43 @@
-"""Hooks of mkdocs: make the page of the gallery, and publish the Markdown that llms.txt links to."""
+"""Hooks of mkdocs: make the pages of the gallery, and publish the Markdown that llms.txt links to."""
 
 from __future__ import annotations
 
 import ast
+import json
+import runpy
 import shutil
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-#: In the order of the page.
-GALLERY = ("clusters_with_hint", "survey", "recommendations", "schools", "stream", "intervals")
+#: Notebooks and scripts, in the order of the page.
+NOTEBOOKS = ("schools", "purchases", "repeated_measures")
+SCRIPTS = ("clusters_with_hint", "survey", "recommendations", "stream", "intervals")
 
-NOT_DRAWN = "*Not drawn here: this script reads real data, and `TAILORED_DATA` named no folder when the page was built.*"
+NOT_DRAWN = "*The figure is missing: this script reads real data, and `TAILORED_DATA` was not set when the page was built.*"
 
 
 def gallery(folder: Path) -> str:
-    """Title, words, picture and code of every script."""
-    found = {path.stem for path in folder.glob("*.py")}
-    if found != set(GALLERY):
-        raise ValueError(f"gallery: scripts and list differ in {sorted(found ^ set(GALLERY))}")
+    """Return the page with links to the notebooks, and title, text, figure and code of every script."""
+    found = {path.stem for path in (*folder.glob("*.py"), *folder.glob("*.ipynb"))}
+    if found != {*SCRIPTS, *NOTEBOOKS}:
+        raise ValueError(f"gallery: files and lists differ in {sorted(found ^ {*SCRIPTS, *NOTEBOOKS})}")
     parts = [
         "# Gallery",
-        "Scripts that end in a picture. `python docs/draw.py` runs them all, `make docs` does so first. Three read real data "
-        "from the folder that `TAILORED_DATA` names.",
+        "Three notebooks analyse real tables of R's packages. `TAILORED_DATA=FOLDER python docs/notebooks.py` runs them again; "
+        "`Rscript benchmarks/export_multilevel.R FOLDER` writes the tables.",
     ]
-    for name in GALLERY:
+    for name in NOTEBOOKS:
+        title, text = _markdown(folder, name)[:2]
+        parts.append(f"- [{title.removeprefix('# ')}]({name}.md): {text.split('(')[0].strip()}.")
+    parts.append(
+        "The scripts below each draw a figure. `python docs/draw.py` runs all of them, and so does `make docs`. Two scripts read "
+        "real data from the folder that `TAILORED_DATA` names."
+    )
+    for name in SCRIPTS:
         code = (folder / f"{name}.py").read_text(encoding="utf-8")
-        words = ast.get_docstring(ast.parse(code)) or ""
-        title, _, text = words.partition("\n")
+        title, _, text = (ast.get_docstring(ast.parse(code)) or "").partition("\n")
         body = code.split('"""', 2)[2].lstrip("\n")
         drawn = (folder.parent / "figures" / "gallery" / f"{name}.png").exists()
         picture = f"![{title.rstrip('.')}](../figures/gallery/{name}.png)" if drawn else NOT_DRAWN
@@ -37,13 +46,25 @@ def gallery(folder: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _markdown(folder: Path, name: str) -> list[str]:
+    """Return the paragraphs of a notebook's first cell."""
+    cell = json.loads((folder / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"][0]
+    return [" ".join(part.split()) for part in "".join(cell["source"]).split("\n\n")]
+
+
 def _indented(code: str) -> str:
     return "\n".join(f"    {line}".rstrip() for line in code.rstrip("\n").split("\n"))
 
 
 def on_files(files: Files, config: Any) -> Files:
-    text = gallery(Path(config["docs_dir"]) / "gallery")
-    files.append(File.generated(config, "gallery/index.md", content=text))
+    folder = Path(config["docs_dir"]) / "gallery"
+    page = runpy.run_path(str(folder.parent / "notebooks.py"))["page"]
+    files.append(File.generated(config, "gallery/index.md", content=gallery(folder)))
+    for name in NOTEBOOKS:
+        text, figures = page(json.loads((folder / f"{name}.ipynb").read_text(encoding="utf-8")), name)
+        files.append(File.generated(config, f"gallery/{name}.md", content=text))
+        for file, content in figures.items():
+            files.append(File.generated(config, f"gallery/{file}", content=content))
     return files
 
 
@@ -51,3 +72,4 @@ def on_post_build(config: Any) -> None:
     docs, site = Path(config["docs_dir"]), Path(config["site_dir"])
     for page in docs.rglob("*.md"):
         shutil.copyfile(page, site / page.relative_to(docs))
+    (site / "gallery" / "index.md").write_text(gallery(docs / "gallery"), encoding="utf-8")

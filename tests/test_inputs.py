@@ -96,14 +96,14 @@ TRIALS = {
     "table of pyarrow": lambda new, path: learned(
         new(), frame_tasks(pa.Table.from_pandas(FRAME, preserve_index=False))
     ),
-    "words, booleans and dates in columns": lambda new, path: learned(
+    "categories, booleans and dates in columns": lambda new, path: learned(
         new(), frame_tasks(WORDS.assign(d=X[:, 0] > 1))
     ),
     "sparse matrix": lambda new, path: learned(new(), TaskSet(sparse.csr_array(X), Y, GROUPS)),
     "tasks of one row among others": lambda new, path: learned(new(), TaskSet(X[5:], Y[5:], GROUPS[5:])),
-    "description with numbers": lambda new, path: learned(new(), DESCRIBED),
-    "description with words": lambda new, path: learned(new(), frame_tasks(FRAME, side_info=SEXES)),
-    "description with missing values": lambda new, path: learned(
+    "side information with numbers": lambda new, path: learned(new(), DESCRIBED),
+    "side information with categories": lambda new, path: learned(new(), frame_tasks(FRAME, side_info=SEXES)),
+    "side information with missing values": lambda new, path: learned(
         new(), TaskSet(X, Y, GROUPS, side_info=holes(AGES)[GROUPS])
     ),
     "no rows of a new task": lambda new, path: new().fit(TASKS).adapt().predict(X),

@@ -1,5 +1,6 @@
 """The code of every page runs as printed, and prints what the page says."""
 
+import json
 import os
 import re
 import runpy
@@ -48,6 +49,31 @@ def test_there_is_a_howto_for_each_question():
     assert len(HOWTOS) == 12
     for name in HOWTOS:
         assert f"({name.removeprefix('howto/')})" in PAGES["howto/index.md"]
+
+
+NOTEBOOKS = sorted((DOCS / "gallery").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_has_outputs(path):
+    cells = [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert all(cell["outputs"] for cell in cells)
+    assert path.stat().st_size < 200_000
+
+
+@pytest.mark.pages
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook(path, as_before):
+    module = runpy.run_path(str(DOCS / "notebooks.py"))
+    before = json.loads(path.read_text("utf-8"))
+    tables = re.findall(r'rglob\(."(\w+\.csv)', json.dumps(before))
+    folder = os.environ.get("TAILORED_DATA")
+    if not folder or not all(any(Path(folder).rglob(table)) for table in tables):
+        pytest.skip("reads real data: set TAILORED_DATA to the folder with them")
+    for old, new in zip(before["cells"], module["run"](before)["cells"], strict=True):
+        for stored, output in zip(old.get("outputs", ()), new.get("outputs", ()), strict=True):
+            check_output(module["text_of"](output), module["text_of"](stored), path.name)
 
 
 def test_llms_txt_lists_every_page():

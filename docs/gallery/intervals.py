@@ -1,7 +1,7 @@
 """Intervals.
 
-Noise with heavy tails (t with three degrees of freedom).  Left: what share of new rows of new tasks is inside intervals of
-each nominal coverage.  Right: how their width falls with the rows that are given.
+The noise has heavy tails (a t distribution with three degrees of freedom).  Left: empirical coverage on new tasks for each nominal
+coverage.  Right: mean width of the 90 % intervals against the number of support rows.
 """
 
 import sys
@@ -28,19 +28,19 @@ for n, style in ((0, "o-"), (3, "s--"), (12, "^:")):
     support, query = new.support_query(n, random_state=0)
     inside = []
     for coverage in nominal:
-        found = meta.predict_tasks(query, support, coverage=coverage)
-        inside.append(np.mean((found["lower"] <= query.y) & (query.y <= found["upper"])))
-    left.plot(nominal, inside, style, label=f"{n} rows given")
-left.set(xlabel="coverage asked for", ylabel="share of new rows inside")
+        interval = meta.predict_tasks(query, support, coverage=coverage)
+        inside.append(np.mean((interval["lower"] <= query.y) & (query.y <= interval["upper"])))
+    left.plot(nominal, inside, style, label=f"{n} support rows")
+left.set(xlabel="nominal coverage", ylabel="empirical coverage")
 left.legend()
-given = [0, 1, 2, 3, 5, 8, 12, 18]
+supports = [0, 1, 2, 3, 5, 8, 12, 18]
 widths = []
-for n in given:
+for n in supports:
     support, query = new.support_query(n, random_state=0)
-    found = meta.predict_tasks(query, support, coverage=0.9)
-    widths.append(np.mean(found["upper"] - found["lower"]))
-right.plot(given, widths, "o-", label="90 % interval")
-right.axhline(2 * 2.353, color="0.4", linestyle=":", label="noise alone, weights known")
-right.set(xlabel="rows of a new task", ylabel="width", ylim=(0, None))
+    interval = meta.predict_tasks(query, support, coverage=0.9)
+    widths.append(np.mean(interval["upper"] - interval["lower"]))
+right.plot(supports, widths, "o-", label="90 % interval")
+right.axhline(2 * 2.353, color="0.4", linestyle=":", label="noise alone, true coefficients")
+right.set(xlabel="support rows of a new task", ylabel="width", ylim=(0, None))
 right.legend()
 figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "intervals.png", dpi=120)

@@ -1,8 +1,8 @@
 """A stream.
 
-Tasks come in batches of 50.  After each batch the learner is asked about the same 100 new tasks; the dotted line is what one
-fit to all tasks at once reaches.  Whenever the number of tasks has doubled, the form is chosen anew, and how many kinds of
-tasks there are becomes visible: the steps.  Memory and time of a batch do not grow with the stream.
+Tasks arrive in batches of 50.  After each batch the learner predicts the same 100 new tasks.  The dotted line is the error of one
+fit to all tasks.  The structure is selected again whenever the number of tasks has doubled.  More components are then
+found, and the error decreases in steps.  Memory and time of a batch do not grow with the stream.
 """
 
 import sys
@@ -27,6 +27,6 @@ at_once = EmpiricalBayesLearner(loss="absolute").fit(stream).task_errors(support
 figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 ax.plot(seen, errors, "o-", label="stream, in batches of 50")
 ax.axhline(at_once, color="0.4", linestyle=":", label="all 400 at once")
-ax.set(xlabel="tasks seen", ylabel="mean absolute error on new tasks, 4 rows given")
+ax.set(xlabel="tasks of the stream", ylabel="mean absolute error on new tasks, 4 support rows")
 ax.legend()
 figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "stream.png", dpi=120)

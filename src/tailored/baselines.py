@@ -527,7 +527,7 @@ class RegressionPerTask(PooledRegression):
 
 
 def find_loss(loss: Any) -> Loss:
-    """Return a loss from its name; those of classes and counts are known as well."""
+    """Return a loss from its name, also of classes and counts."""
     return RESPONSES[loss]() if isinstance(loss, str) and loss in RESPONSES else get_loss(loss)
 
 
@@ -567,7 +567,7 @@ BASELINES: dict[str, type[Baseline]] = {
     "pooled boosting": PooledBoosting,
     "mixed model": MixedModel,
 }
-#: Those for classes and counts.
+#: The baselines for classes and counts, by their names in tables.
 RESPONSE_BASELINES: dict[str, type[PooledRegression]] = {
     "constant": Constant,
     "pooled regression": PooledRegression,

@@ -116,7 +116,7 @@ class Evaluation:
 
     @property
     def caption(self) -> str:
-        """What the numbers of a table of errors are, and what each of the baselines is."""
+        """Text that defines the numbers of a table of errors, and each of the baselines."""
         known = {**BASELINES, **RESPONSE_BASELINES}
         about = [f"{name}: {known[name].__doc__}".split("\n")[0] for name in self.methods if name in known]
         first = "± is the standard error over tasks. Every column predicts the same query rows."

@@ -15,7 +15,7 @@ __all__ = [
 
 
 class SingleTaskWarning(UserWarning):
-    """All rows were taken as one task, because no groups were given."""
+    """All rows were treated as one task, because no groups were passed."""
 
 
 class UnhelpfulWarning(UserWarning):
@@ -23,11 +23,11 @@ class UnhelpfulWarning(UserWarning):
 
 
 class UnknownCategoryWarning(UserWarning):
-    """A table has a category that was not there in training; the message says what it was taken for."""
+    """A table has a category that did not occur in training; the message says how it is encoded."""
 
 
 class SecondGroupingWarning(UserWarning):
-    """A column of inputs looks like another grouping of the rows, beside that by tasks."""
+    """A feature looks like a second grouping of the rows, besides the tasks."""
 
 
 class ShardError(RuntimeError):

@@ -21,7 +21,7 @@ def _choose_cache() -> None:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         status = folder.lstat()
-        # What is stored is executed, so that no other user may write to it.
+        # Stored code is executed, so no other user may write to the folder.
         is_private = (status.st_uid, status.st_mode) == (user, 0o040700)
         config.CACHE_DIR = str(folder) if is_private else tempfile.mkdtemp()  # type: ignore[attr-defined]
 

@@ -95,7 +95,7 @@ class Stored:
 
 
 class Fitted(Stored):
-    """Base of stored classes that have public attributes beside their constructor arguments, such as those that `fit` sets.
+    """Base of stored classes that have public attributes besides their constructor arguments, such as those that `fit` sets.
 
     The class must annotate these attributes.
     """

@@ -279,7 +279,7 @@ def check_finite(
     where: Callable[[int], str] = "row {}".format,
     columns: Sequence[Any] | np.ndarray | None = None,
 ) -> None:
-    """Raise ValueError for NaN and infinity in an array (n,) or (n, d), dense or CSR, and say where the first one is.
+    """Raise ValueError for NaN and infinity in an array (n,) or (n, d), dense or CSR, with the position of the first one.
 
     ``where`` describes a row, given its index.  ``columns`` are names of the columns; by default their numbers are used.
     """
@@ -363,7 +363,7 @@ def label_array(values: list[Any]) -> np.ndarray:
             return tight
     elif kinds and all(issubclass(k, float | np.floating) for k in kinds):
         return np.asarray(values, dtype=np.float64)
-    # not np.asarray: it would spread tuples over a second axis
+    # np.asarray would make a second axis from tuples
     return np.fromiter(values, dtype=object, count=len(values))
 
 

@@ -346,7 +346,7 @@ def note_imputed(option: str, table: Any, encoding: Any, target: str | None = No
 
 
 def note_dropped(option: str, n_rows: int, dropped: Iterable[tuple[str, int]], then: str = "dropped") -> None:
-    """Say how many rows of a table were read, and how many of them were not used for which reason."""
+    """Report how many rows of a table were read, and how many were not used for which reason."""
     if reasons := ", ".join(f"{count:,} with {reason}" for reason, count in dropped):
         used = n_rows - sum(count for _, count in dropped)
         note(f"{option}: {n_rows:,} rows read, {used:,} used; {then}: {reasons}")

@@ -91,7 +91,7 @@ def fetch(source: Source, home: Path, *, download: bool = True) -> Path:
             pooch.retrieve(url, f"sha256:{source.sha256}", **options)
             return target
         except (RequestException, ValueError) as error:
-            # A parked domain answers with a page of its own; a mirror may still have the file.
+            # A parked domain returns its own page; a mirror may still have the file.
             differs |= not isinstance(error, RequestException)
             failures.append(f"{url}: {type(error).__name__}: {error}.")
         except OSError as error:
@@ -134,7 +134,7 @@ class Located(NamedTuple):
         return reading(where, f"The published file is {self.source.url}")
 
     def bunch(self, tasks: TaskSet, about: str, **more: Any) -> Bunch:
-        """Return what the loaders of ratings return."""
+        """Return the result of a loader of ratings."""
         source = self.source
         more |= {"target_name": "rating", "origin": str(self.origin), "licence": source.licence}
         citation = f"Citation: {source.citation}\nLicence: {source.licence}\nSource: {source.url}\n"

@@ -128,7 +128,7 @@ def learn_with_regressor(
     progress: bool = False,
     source_in: SourceIn | None = None,
 ) -> Learned:
-    """Learn the prior, fit ``regressors`` to what the tasks' own coefficients leave, and learn the prior of their residuals.
+    """Learn the prior, fit ``regressors`` to the residuals of the tasks' coefficients, and learn the prior of their residuals.
 
     The prior keeps its linear mean.  Regressors are fitted out of fold, and their weights minimise the squared errors of
     query rows of held-out tasks.  ``automatic`` ones are only used if they lower the error of these rows.  ``source_in``

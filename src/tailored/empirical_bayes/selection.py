@@ -146,7 +146,7 @@ def select(
             elif len(data) < FEW_TASKS:
                 ends: Sequence[float] = ()
                 if data.settings.fit_intercept and data.tasks.n_features == 1 and len(data.tasks.y):
-                    # Where time is the only column, the level at its start or end may not depend on the slope.
+                    # Where time is the only column, the intercept at its start or end may not depend on the slope.
                     x = data.scaling.dense(data.tasks.X)[:, 0]
                     ends = float(x.min()), float(x.max())
                 chains = [[_best_ridge(data)], *simple_structures(data.settings.fit_intercept, ends)]

@@ -24,7 +24,7 @@ MAX_WORK = 1e8
 
 
 def basic_summary(data: TrainingData, errors: Array, task_mean_errors: Array) -> TrainingSummary:
-    """Return what every prior has: the numbers of tasks and rows, and errors next to those of the task mean."""
+    """Return the fields that every prior has: the numbers of tasks and rows, and errors next to those of the task mean."""
     by_method = {OWN: errors, TASK_MEAN: task_mean_errors} if len(data) > 1 else {}
     n_rows, mean = len(data.tasks.y), overall_mean(data.tasks)
     return TrainingSummary(len(data), n_rows, mean, data.settings.loss.name, by_method)

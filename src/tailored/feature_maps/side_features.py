@@ -49,7 +49,7 @@ class Curve(Record):
             if not 1.0 / LARGEST_RANGE < np.ptp(values) < LARGEST_RANGE:
                 return None
         low, middle, high = np.quantile(values, [TAIL, 0.5, 1.0 - TAIL])
-        # A long tail is left out: it would stretch the spline.
+        # A long tail is left out, because it would stretch the spline.
         inside = np.clip(values, 2.0 * low - middle, 2.0 * high - middle)
         inner = np.unique(np.quantile(inside, np.linspace(0.0, 1.0, KNOTS)))
         if len(np.unique(values)) < least_values or len(inner) < min(4, least_values):

@@ -111,7 +111,7 @@ def _check_union(value: Any, members: Sequence[Any], place: str, finite: bool) -
         except Invalid as problem:
             if member is not type(None):
                 problems.append(problem)
-    # A reason from inside of the value says more than that its own type is wrong.
+    # An error inside of the value is more specific than a wrong type of the value.
     inside = next((problem for problem in problems if problem.place != place), None)
     raise inside or Invalid(place, "; or ".join(problem.reason for problem in problems))
 

@@ -32,7 +32,7 @@ FORMAT = 5
 START = b'{"__metadata__":{"sha256":"'
 CHECKSUM = slice(8 + len(START), 8 + len(START) + 64)
 
-#: What to do instead, by the part of a learner that cannot be saved.
+#: Advice for each part of a learner that cannot be saved.
 ADVICE = {
     "feature_map": "compute the features yourself and pass them as side_info with feature_map='vector', "
     "or pickle the learner",
@@ -47,7 +47,7 @@ def save(path: Any, model: Stored) -> None:
     try:
         value = encoder.encode(model, name)
         tree = {"format": FORMAT, "version": __version__, "value": value}
-        # What cannot be read must not be written.
+        # Check that the file can be read before it is written.
         Decoder(encoder.arrays, lambda content, place: None).decode(value, name)
     except Unstorable as error:
         advice = next((text for part, text in ADVICE.items() if part in error.place), "pickle the learner")

@@ -8,7 +8,7 @@ from .checks import Invalid
 
 
 def is_regressor(value: Any) -> bool:
-    """Whether an object is an estimator that skops is asked to store."""
+    """Return whether an object is an estimator, which skops stores."""
     return hasattr(value, "predict") and hasattr(value, "get_params") and not isinstance(value, type)
 
 
@@ -23,7 +23,7 @@ def dump_regressor(value: Any, place: str) -> bytes:
         ) from None
     try:
         content: bytes = dumps(value)
-        # What cannot be read back must not be written, such as an object of a class in a function.
+        # Some objects cannot be read back, such as those of a class that a function defines.
         loads(content, trusted=_types_in(content))
     except Exception as error:
         raise TypeError(

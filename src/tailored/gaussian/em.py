@@ -54,7 +54,7 @@ class Source(Protocol):
         """Return the sums that do not depend on a model."""
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
-        """Return the sums under a model; earlier ``shares`` say which components tasks may skip."""
+        """Return the sums under a model; earlier ``shares`` determine which components tasks may skip."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def _update_gates(source: Source, mixture: Mixture, summed: Summed, penalty: flo
 
 
 class _Anderson:
-    """The last steps ``x → g(x)`` of a fixed-point iteration, and their combination with the smallest move."""
+    """The last steps ``x → g(x)`` of a fixed-point iteration, and their combination with the smallest change."""
 
     def __init__(self) -> None:
         self._images: list[Array] = []

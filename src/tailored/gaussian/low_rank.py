@@ -187,7 +187,7 @@ def maximise_evidence(tasks: RotatedTasks, model: LowRank, alpha: float, max_ite
 
     def unpack(theta: Array) -> LowRank:
         F, scales, logits = np.split(theta, sizes)
-        # Without a constant column there is no level.
+        # Without a constant column there is no intercept.
         noise, delta, level = [*np.exp(scales).tolist(), 0.0][:3]
         parts: Any = {"factors": F.reshape(K, d, r), "proportions": softmax(logits) if K > 1 else np.ones(1)}
         return replace(model, level=level, delta=delta, noise=noise, **parts)

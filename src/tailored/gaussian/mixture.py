@@ -41,7 +41,7 @@ def log_gates(gates: Array, side: Array) -> Array:
 
 
 class Want(NamedTuple):
-    """The parts of `Expected` that a caller needs, beside evidence and responsibilities."""
+    """The parts of `Expected` that a caller needs, besides evidence and responsibilities."""
 
     means: bool = False
     covariances: bool = False

@@ -1,4 +1,4 @@
-"""Stepwise EM on a stream of tasks: each batch moves the model once and is discarded.
+"""Stepwise EM on a stream of tasks: each batch updates the model once and is discarded.
 
 A step of EM on the batch alone is taken part of the way, ``θ ← (1 − γ) θ + γ M(batch; θ)`` in the moments of the model, with
 γ = n^−α at the n-th batch (Cappé and Moulines, 2009).  Large steps forget the start of the stream; averaging the models

@@ -87,7 +87,7 @@ class Structure:
 
     @property
     def family(self) -> tuple[Any, ...]:
-        """What this structure shares with others that differ in the amount of shrinkage alone."""
+        """The family of this structure; its members differ in the amount of shrinkage only."""
         return (
             self.kind,
             self.covariance,

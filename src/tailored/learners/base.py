@@ -135,7 +135,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        # From a single task a meta-learner learns nothing but the identity.
+        # A meta-learner of a single task would learn the identity.
         tags.regressor_tags.poor_score = True
         return tags
 
@@ -172,7 +172,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         save(path, self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle contains: no training rows, unless `partial_fit` was called and can be continued."""
+        """Return the content of a pickle: no training rows, unless `partial_fit` was called and can be continued."""
         state: dict[str, Any] = dict(super().__getstate__())
         if not self._goes_on:
             state.pop("_stream", None)

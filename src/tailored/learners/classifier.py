@@ -178,7 +178,7 @@ class EmpiricalBayesClassifier(_Classifier):
         return tags
 
     def __getattr__(self, name: str) -> Any:
-        # What is the same for all classes.
+        # Attributes that are the same for all classes.
         if name in SHARED and "learners_" in vars(self):
             return getattr(self.learners_[0], name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

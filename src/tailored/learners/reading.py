@@ -250,7 +250,7 @@ def tasks_without_rows(
 
 
 def warn_repeated_numbers(before: Reservoir, batch: TaskSet) -> None:
-    """Warn if a stream brings tasks numbered from zero again: `TaskSet.from_tasks` numbers them so."""
+    """Warn if tasks of a stream are numbered from zero again: `TaskSet.from_tasks` numbers them so."""
     n = len(batch)
     counted = n > 1 and batch.labels.dtype.kind == "i" and np.array_equal(batch.labels, np.arange(n))
     if counted and before.contains(batch).all() and np.array_equal(before.sample.labels[:n], batch.labels):

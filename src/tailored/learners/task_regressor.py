@@ -109,7 +109,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        # With θ = I and a Lipschitz loss the model is heavily regularised by construction.
+        # θ = I and a Lipschitz loss regularise the model strongly.
         tags.regressor_tags.poor_score = True
         return tags
 

@@ -110,7 +110,7 @@ class ReducedRows(Record):
             raise ValueError(f"n_rows: is {self.n_rows}, but there are {len(self.y)} rows")
 
 
-#: What is kept of the support rows of one task.
+#: The part of the support rows of one task that is stored.
 Support = TaskSet | ReducedRows
 
 
@@ -224,7 +224,7 @@ class Prior(Record, ABC):
 
     @property
     def task_settings(self) -> dict[str, Any]:
-        """Arguments of `TaskRegressor` that say how a task is fitted."""
+        """Arguments of `TaskRegressor` that determine how a task is fitted."""
         return {"loss": self.response or Squared()}
 
     @property
@@ -294,7 +294,7 @@ class Prior(Record, ABC):
         return Posterior(weights, n_rows, squares, covariance, inputs, at)
 
     def support(self, task: TaskSet) -> Support:
-        """Return what has to be kept of a set of one task: its rows, copied from a larger set."""
+        """Return the stored part of a set of one task: its rows, copied from a larger set."""
         if isinstance(task.X, np.ndarray) and task.X.base is None and task.encoding is None:
             return task
         return task.replace(X=task.X.copy(), y=task.y.copy(), encoding=None)

@@ -130,7 +130,7 @@ class MixturePrior(Prior):
 
     def side_features(self, tasks: TaskSet) -> Array | None:
         """Return v(s) of every task, (T, q)."""
-        # Computed even where the model does not use it: required inputs must not depend on what was learned.
+        # Computed even if the model does not use it: required inputs must not depend on the fit.
         return None if self.side is None else check_features(self.side(tasks), tasks)
 
     def statistics(self, tasks: Support) -> Tasks:

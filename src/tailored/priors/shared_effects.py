@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class SharedCurve(Record):
-    """A smooth function of one column, without its straight part; or a whole one times a feature of the side information."""
+    """A smooth function of one column, without its linear part; or a complete one times a feature of the side information."""
 
     curve: Curve
     coef: Array  # (k,) of the functions of the basis
@@ -74,7 +74,7 @@ class SharedProduct(Record):
 
 @dataclass(frozen=True)
 class SharedLevels(Record):
-    """An effect for each value of a category, shrunken to zero, and their learned variance."""
+    """An effect for each value of a category, shrunk towards zero, and their estimated variance."""
 
     column: int
     effects: Array  # (n,) by the position of the category
@@ -129,7 +129,7 @@ class SharedEffects(Record):
         return [effect for effect in self.effects if isinstance(effect, SharedLevels)]
 
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
-        """Return the effects in words, given the names of the columns of X and of the side information."""
+        """Return a text about the effects, given the names of the columns of X and of the side information."""
         side = [] if self.encoder is None else [side_names[origin] for origin in self.encoder.origins]
         return "; ".join(effect.describe(names, side) for effect in self.effects)
 
@@ -149,7 +149,7 @@ class SharedEffects(Record):
         return total
 
     def new_variances(self, X: Any) -> Array:
-        """Return the variance of the effects of values that training did not have, (n,)."""
+        """Return the variance of the effects of values that did not occur in training, (n,)."""
         rows = dense(X)
         return sum((np.where(one.known(rows), 0.0, one.variance) for one in self.levels), np.zeros(len(rows)))
 

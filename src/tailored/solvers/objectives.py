@@ -136,7 +136,7 @@ class Query(Objective):
                 system = XF_theta @ XF.T
                 system[np.diag_indices_from(system)] += n * curvature[free]
                 if not (np.isfinite(system).all() and np.isfinite(v[t]).all()):
-                    # a diverging iterate: the infinite value tells the caller
+                    # the iterate diverges: the infinite value signals this to the caller
                     value[t] = np.inf
                     continue
                 # Duplicated rows make K_FF singular if q = 0; all solutions give the same X_Fᵀ c.

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 MATRIX_COLUMNS, N_CORRELATIONS = 6, 10
 #: A component is described by differences above these: in random-effect std, and as a ratio of std.
 MIN_SHIFT, MIN_RATIO = 0.5, 1.5
-#: Of each response: the exponential of a fixed effect, the scale of the coefficients, and what its models are called.
+#: For each response: the exponential of a fixed effect, the scale of the coefficients, and what its models are called.
 RATIOS = {
     "bernoulli": ("odds ratio", "log odds", "logistic"),
     "poisson": ("rate ratio", "log rates", "Poisson"),
@@ -162,7 +162,7 @@ def effects_table(description: ModelDescription) -> Table:
     elif np.isnan(np.delete(errors, positions)).any():
         caption += ". No std. error: the rows identify the fixed effect only together with those of "
         caption += "other columns"
-    # Scaled columns have comparable sizes, so scaled coefficients say which ones matter.
+    # Scaled columns have comparable sizes, so scaled coefficients show which ones are large.
     order = np.argsort(-(centre**2 + np.diagonal(covariance)), kind="stable").tolist()
     percent, order = ["R² of side info"], order if d > MAX_ROWS else None
     return Table("Fixed effects and random-effect std", columns, caption + ".", percent, order=order)

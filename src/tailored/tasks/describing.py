@@ -30,7 +30,7 @@ _HEADER = ("column", "role", "kind", "read as")
 
 @dataclass(frozen=True)
 class Description:
-    """What a `TaskSet` contains and how it was read; prints as a table."""
+    """Content of a `TaskSet` and how it was read; prints as a table."""
 
     n_tasks: int
     n_rows: int
@@ -130,7 +130,7 @@ def _side_info(tasks: Any) -> Iterator[tuple[str, ...]]:
 
 
 def data_notes(tasks: Any) -> list[str]:
-    """Say if there are few tasks, and name the columns that do not vary at all, or not within any task."""
+    """Warn of few tasks, and of columns that are constant, or constant within every task."""
     notes = []
     if len(tasks) < 3:
         one = "one task" if len(tasks) == 1 else "two tasks"

@@ -242,7 +242,7 @@ class ColumnEncoding(Record):
         return "0 and 1" if self.kind == "boolean" else "a number"
 
     def meaning(self, role: str) -> tuple[Any, ...]:
-        """Return what the encoded numbers depend on; the feature map encodes categorical side information."""
+        """Return the parts that determine the encoded numbers; the feature map encodes categorical side information."""
         kind = "number" if self.kind == "boolean" else self.kind
         categories = self.categories if role == "features" or kind == "ordered" else ()
         return kind, categories, self.origin, self.has_missing

@@ -153,7 +153,7 @@ def _random_ranks(tasks: TaskSet, rng: np.random.Generator) -> NDArray[np.int64]
 
 
 def _random(tasks: TaskSet, n_support: Any, rng: np.random.Generator, n_query: Any = None) -> Episodes:
-    """Return episodes with random support rows; by default with as many query rows as `SupportSampling.draw` says."""
+    """Return episodes with random support rows; by default with as many query rows as in `SupportSampling.draw`."""
     rank, task = _random_ranks(tasks, rng), np.repeat(np.arange(len(tasks)), tasks.sizes)
     if n_query is None:
         n_query = np.maximum(tasks.sizes // ROTATIONS, LEAST_QUERY)

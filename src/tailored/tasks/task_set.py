@@ -392,7 +392,7 @@ class TaskSet(Fitted):
         return sizes
 
     def describe(self) -> Description:
-        """Return what the set contains and how it was read, as a printable table."""
+        """Return the content of the set and how it was read, as a printable table."""
         return Description.of(self)
 
     def __len__(self) -> int:

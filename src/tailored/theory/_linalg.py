@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 #: 1e-16 into 1e-8, so they are set to zero before any root is taken.
 RANK_TOLERANCE = 1e-12
 
-#: How much of a root may stick out of a range that should contain it, relative to its norm.
+#: Largest part of a root outside of a range that should contain it, relative to its norm.
 RANGE_TOLERANCE = 1e-6
 
 
@@ -40,7 +40,7 @@ def trace_norm(A: Array, B: Array) -> float:
 
 
 def check_range(inner: Array, outer: Array, names: tuple[str, str], assumption: str) -> None:
-    """Refuse matrices with ``Ran(inner)`` not within ``Ran(outer)``."""
+    """Raise ValueError unless ``Ran(outer)`` contains ``Ran(inner)``."""
     values, vectors = spectrum(inner)
     root, basis = vectors * np.sqrt(values), spectrum(outer)[1]
     share = np.linalg.norm(root - basis @ (basis.T @ root)) / max(np.linalg.norm(root), np.finfo(float).tiny)

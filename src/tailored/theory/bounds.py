@@ -33,7 +33,7 @@ from ._linalg import Array, check_probabilities, check_range, check_stack, power
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound and how it came about.
+    """An upper bound and its terms.
 
     Attributes
     ----------

@@ -23,7 +23,7 @@ RIDGE = 1e-3
 
 @dataclass(frozen=True)
 class Quantities:
-    """What the bounds of an environment depend on.
+    """The quantities that the bounds of an environment depend on.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class Quantities:
 def estimate_quantities(
     tasks: TaskSet, *, weights: Any = None, contexts: Any = None, loss: Any = "absolute"
 ) -> Quantities:
-    """Estimate what the bounds need from tasks.
+    """Estimate the quantities of the bounds from tasks.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def estimate_quantities(
         members = np.flatnonzero(groups == value)
         X = np.concatenate([rows[t] for t in members])
         C[j] = X.T @ X / len(X)
-        # Lemma ortoghonal_w_task: what lies outside the range of the inputs changes no prediction.
+        # Lemma ortoghonal_w_task: components outside of the range of the inputs do not change predictions.
         w = used[members] @ power(C[j], 0.0)
         W[j] = w.T @ w / len(members)
     if len(values) > 1:

@@ -1,4 +1,4 @@
-"""Closed forms: the representation that minimises the bound of Thm. bound_fixed_feature, and its rivals."""
+"""Closed forms: the representation that minimises the bound of Thm. bound_fixed_feature, and other oracles."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def previous_oracle(W: Any) -> Array:
     """
     root = power(check_psd(W, "W"), 0.5)
     trace = float(np.trace(root))
-    # No task needs any weight: every feasible θ is a minimiser, and zero is the cautious one.
+    # All weights are zero: every feasible θ is a minimiser; return zero.
     return root / trace if trace > 0 else root
 
 
