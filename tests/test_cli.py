@@ -274,6 +274,19 @@ def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
         {**json.loads(line)} for line in done.stdout.splitlines()
     ]
     assert done.stderr == f"data: {folder / 'commas.csv'} is not in UTF-8, so it is read as Latin-1\n"
+    # The same with commas between the columns, so that numbers are quoted, in an encoding that has to be named.
+    european.assign(**{"é": "€"}).to_csv(folder / "quoted.csv", decimal=",", index=False, encoding="cp1252")
+    options = ("--json", "--decimal", ",", "--encoding", "cp1252")
+    done = run("predict", numeric_models["whole"], folder / "quoted.csv", *options)
+    assert ([json.loads(line) for line in done.stdout.splitlines()], done.stderr) == (
+        [{**json.loads(line), "é": "€"} for line in plain.splitlines()],
+        "",
+    )
+    done = run("predict", numeric_models["whole"], folder / "quoted.csv", code=2)
+    assert "error: Feature column 'hours' is not numeric" in done.stderr
+    for option, value in (("--decimal", "x"), ("--encoding", "none")):
+        done = run("predict", numeric_models["whole"], folder / "quoted.csv", option, value, code=2)
+        assert f"error: {option}: expected" in done.stderr
     (folder / "late.csv").write_bytes(b"task,text\n" + b"a,b\n" * 20_000 + b"a,\xe9\n")
     with pytest.raises(UsageError, match=r"late.csv cannot be read .it is not in UTF-8"):
         read_table(str(folder / "late.csv"), "data")

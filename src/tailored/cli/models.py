@@ -25,6 +25,7 @@ from .tables import (
     print_json_lines,
     read_batches,
     read_table,
+    set_csv_option,
     write_tables,
 )
 
@@ -65,6 +66,10 @@ _MISSING = (
     "their mean and add an indicator; leave out rows without a task or a target)."
 )
 Missing = Annotated[str, typer.Option(help=_MISSING)]
+_DECIMAL = "Decimal mark of numbers in CSV files, . or , (by default found from each file)."
+Decimal = Annotated[str | None, typer.Option(callback=set_csv_option, help=_DECIMAL)]
+_ENCODING = "Encoding of CSV files, e.g. cp1252; by default UTF-8, or Latin-1 where a file is not in UTF-8."
+Encoding = Annotated[str | None, typer.Option(callback=set_csv_option, help=_ENCODING)]
 Coverage = Annotated[float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")]
 _TRUST = "Load the shared regressor of the model. It can execute code: use this only for files you trust."
 TrustRegressor = Annotated[bool, typer.Option("--trust-regressor", metavar="", help=_TRUST)]
@@ -100,6 +105,8 @@ def fit(
     common: Common = False,
     first_rows: FirstRows = False,
     missing: Missing = "error",
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     jobs: Jobs = -1,
     as_json: Json = False,
 ) -> None:
@@ -157,6 +164,8 @@ def predict(
     out: Annotated[str, typer.Option("--out", "-o", help=_OUT)] = STANDARD,
     coverage: Coverage = 0.9,
     missing: Annotated[str | None, typer.Option(help=_INCOMPLETE)] = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     trust_regressor: TrustRegressor = False,
     as_json: Json = False,
 ) -> None:
@@ -196,6 +205,8 @@ def evaluate(
     exposure: Exposure = None,
     common: Common = False,
     missing: Missing = "error",
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     rows: Rows = None,
     folds: Annotated[int, typer.Option(min=2, help="Number of folds of whole tasks.")] = 5,
     first_rows: FirstRows = False,
@@ -265,6 +276,8 @@ def report(
     side_info: SideInfo = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("report.html"),
     missing: Missing = "error",
+    decimal: Decimal = None,
+    encoding: Encoding = None,
     coverage: Coverage = 0.9,
     trust_regressor: TrustRegressor = False,
 ) -> None:

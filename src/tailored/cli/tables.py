@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import io
 import json
@@ -14,13 +15,31 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+import typer
+
 from .._utils.files import check_target, write_atomically
-from .console import UsageError, note, write_out
+from .console import MISUSED, UsageError, note, write_out
 
 #: Path that means standard input or output.
 STANDARD = "-"
+#: Options of the current command for CSV files; None: found from the beginning of each file.
+CSV: dict[str, str | None] = {"decimal": None, "encoding": None}
 #: Size in bytes from which files are read in batches, and the number of rows of a batch that is predicted.
 LARGE, BATCH_ROWS = 1 << 30, 200_000
+
+
+def set_csv_option(option: typer.CallbackParam, value: str | None) -> str | None:
+    """Check and store ``--decimal`` or ``--encoding``; commands call it for each of them, given or not."""
+    try:
+        known = value is None or (value in (".", ",") if option.name == "decimal" else codecs.lookup(value))
+    except LookupError:
+        known = False
+    if not known:
+        expected = "'.' or ','" if option.name == "decimal" else "a name such as utf-8, latin-1 or cp1252"
+        note(f"error: --{option.name}: expected {expected}, got {value!r}.")
+        raise typer.Exit(MISUSED)
+    CSV[str(option.name)] = value
+    return value
 
 
 def read_table(path: str, option: str, labels: Sequence[str] = ()) -> Any:
@@ -41,11 +60,11 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> Any:
             table = parquet.read_table(source)
         else:
             options = _csv_options(head, labels)
-            if options["read_options"].encoding != "utf8":
+            if CSV["encoding"] is None and options["read_options"].encoding != "utf8":
                 note(f"{option}: {name} is not in UTF-8, so it is read as Latin-1")
             table = csv.read_csv(source, **options)
             if any(str(kind) == "binary" for kind in table.schema.types):
-                raise OSError("it is not in UTF-8")
+                raise OSError("it is not in UTF-8. Name its encoding with --encoding")
             table = _null_missing_strings(table, labels)
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         # Arrow appends the content of a row whose number of columns is wrong.
@@ -147,17 +166,20 @@ def _read_head(file: Path) -> bytes:
 def _csv_options(head: bytes, labels: Sequence[str]) -> dict[str, Any]:
     """Return options for the delimiter that is most frequent in the header, and for labels as strings.
 
-    Bytes that are not UTF-8 are Latin-1.  Numbers have decimal commas if more commas than points are between digits.
+    By default, bytes that are not UTF-8 are Latin-1, and numbers have decimal commas if more commas than points are between
+    digits.
     """
     import pyarrow as pa
     from pyarrow import csv
 
+    if CSV["encoding"] is not None:
+        head = head.decode(CSV["encoding"], "ignore").encode()
     header = head.splitlines()[0] if head else b""
     delimiter = max((",", ";", "\t"), key=lambda mark: header.count(mark.encode()))
     commas, points = (len(re.findall(rb"\d%b\d" % mark, head)) for mark in (b",", rb"\."))
-    decimal = "," if delimiter != "," and commas > points else "."
+    decimal = CSV["decimal"] or ("," if delimiter != "," and commas > points else ".")
     complete = head[: head.rfind(b"\n")].decode(errors="replace")
-    encoding = "latin-1" if "\N{REPLACEMENT CHARACTER}" in complete else "utf8"
+    encoding = CSV["encoding"] or ("latin-1" if "\N{REPLACEMENT CHARACTER}" in complete else "utf8")
     types = {name: pa.string() for name in labels}
     return {
         "read_options": csv.ReadOptions(encoding=encoding),

@@ -519,7 +519,7 @@ def refuse_decimal_commas(values: Sequence[Any], title: str) -> None:
     """Raise ValueError if strings are numbers with a decimal comma, which would become categories."""
     commas = [value for value in values if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value)]
     if commas and all(value in commas or str(value).isdecimal() for value in values):
-        advice = "Read the table with decimal=',' (pandas), or separate its columns by semicolons (shell)."
+        advice = "Read the table with decimal=',' (pandas), or with --decimal , (shell)."
         raise ValueError(f"{title} holds numbers with a decimal comma ({commas[0]!r}). {advice}")
 
 
