@@ -15,7 +15,7 @@ from mkdocs.structure.files import File, Files
 NOTEBOOKS = ("schools", "purchases", "repeated_measures")
 SCRIPTS = ("clusters_with_hint", "survey", "recommendations", "stream", "intervals")
 
-NOT_DRAWN = "*The figure is missing: this script reads real data, and `TAILORED_DATA` was not set when the page was built.*"
+NOT_DRAWN = "*The figure was not drawn. `TAILORED_DATA=FOLDER python docs/draw.py` draws it.*"
 
 
 def gallery(folder: Path) -> str:

@@ -152,7 +152,7 @@ def _paired(results: Results) -> list[str]:
     lines = [
         "## Paired differences",
         "",
-        "All methods of a seed see the same tasks and rows. A negative difference is in favour of the first.",
+        "All methods of a seed have the same tasks and rows. A negative difference favours the first method.",
         "",
     ]
     lines += _table(
@@ -180,7 +180,7 @@ def _experiment(results: Results, name: str, quoted: Mapping[str, Published], te
         for method in results.methods(name)
         if len(results.curves(name, method).step_sizes)
     )
-    return [*lines, f"Step sizes chosen on the validation tasks, seed by seed: {'; '.join(chosen)}.", ""]
+    return [*lines, f"Step sizes selected on the validation tasks, for each seed: {'; '.join(chosen)}.", ""]
 
 
 def _chosen(curves: Curves) -> str:
@@ -204,8 +204,8 @@ def _figures(results: Results, figures: Path | None, page: Path) -> list[str]:
         "step-sizes": "Validation error at the end of training against the step size.",
     }
     captions |= {
-        f"representation-{name}": f"{name}: what seed 0 learned. Heat maps show |τ|, averaged over groups of test "
-        "tasks, each on its own scale; beside them the spectra of the averaged H and C."
+        f"representation-{name}": f"{name}: results of seed 0. Heat maps show |τ|, averaged over groups of test "
+        "tasks, each on its own scale. The other panels show the spectra of the averaged H and C."
         for name in results.experiments
     }
     for stem, caption in captions.items():

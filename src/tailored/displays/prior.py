@@ -196,7 +196,7 @@ class ComponentsDisplay(ModelDisplay):
 
 
 def _vary(table: Any, j: int, name: str) -> tuple[Array, Any]:
-    """Return values of column j over its range, and side information with them and typical values elsewhere."""
+    """Return values of column j over its range, and side information with these values and typical other columns."""
     try:
         known = np.array([value for value in table[:, j] if not is_missing(value)], dtype=float)
     except (TypeError, ValueError) as error:

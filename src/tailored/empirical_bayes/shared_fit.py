@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 
 #: Smallest number of tasks for effects of all tasks, and of distinct values for a curve.
 LEAST_TASKS, LEAST_VALUES = 20, 3
-#: Most tasks and most entries of Z that effects are selected and fitted on.
+#: Largest numbers of tasks and of entries of Z with which effects are selected and fitted.
 MOST_TASKS, MOST_ENTRIES = 5000, 20_000_000
 #: Up to this number of columns, curves and products are candidates; a curve has about this many columns.
 MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8

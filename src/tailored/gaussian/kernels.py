@@ -29,7 +29,7 @@ _ROW = ir.VectorType(ir.DoubleType(), LANES)
 _NUMBER = types.intp
 #: Callers omit the first argument, which the type of `intrinsic` does not express.
 _inline: Any = intrinsic
-#: Options of all kernels; Numba has nothing to rewrite in them.
+#: Options of all kernels; the rewrites of Numba do not apply to them.
 _PLAIN: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",

@@ -117,7 +117,7 @@ class LowRank:
         return self.factors.shape[2]
 
     def loadings(self) -> Array:
-        """Return all F_k with a column for the level of the constant column."""
+        """Return all F_k with a column for the intercept."""
         constant = np.zeros((*self.factors.shape[:2], int(self.level > 0)))
         constant[:, -1] = np.sqrt(self.level)
         return np.concatenate([self.factors, constant], axis=2)
@@ -227,7 +227,7 @@ def maximise_evidence(tasks: RotatedTasks, model: LowRank, alpha: float, max_ite
 
 
 def _with_mean(tasks: RotatedTasks, model: LowRank) -> LowRank:
-    """Estimate the mean of one component under b ~ N(0, γI), and γ by MacKay's update; the level is not shrunk."""
+    """Estimate the mean of one component under b ~ N(0, γI), and γ by MacKay's update; the intercept is not shrunk."""
     d = tasks.n_features
     D, _, B, inverses, *_ = _solve(tasks, model.loadings()[0], model.delta, model.noise)
     weighted = tasks.X / D[:, :, None]
@@ -239,7 +239,7 @@ def _with_mean(tasks: RotatedTasks, model: LowRank) -> LowRank:
     images = np.matmul(inverses, np.matmul(tasks.y[:, None, :], B).transpose(0, 2, 1))
     right = np.einsum("tmd,tm->d", weighted, tasks.y) - np.matmul(C, images)[:, :, 0].sum(axis=0)
     n, variance = d - tasks.has_intercept, model.mean_variance
-    # Without the level: the rest is diagonal in the eigenvectors, for any γ.
+    # Without the intercept: the rest is diagonal in the eigenvectors, for any γ.
     lever = np.linalg.solve(left[n:, n:], left[n:])
     e, vectors = np.linalg.eigh(left[:n, :n] - left[:n, n:] @ lever[:, :n])
     scores = vectors.T @ (right[:n] - right[n:] @ lever[:, :n])

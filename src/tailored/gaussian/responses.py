@@ -100,7 +100,7 @@ class Response(Loss):
         nodes, weights = np.polynomial.hermite_e.hermegauss(INTERVAL_NODES)
         rates = np.exp(np.minimum(f[:, None] + np.sqrt(variance)[:, None] * nodes, LARGEST_LOG_COUNT))
         ends, weights = np.empty((2, len(f))), weights / weights.sum()
-        # More than all but about 1e-4 of the counts.
+        # All but about 1e-4 of the counts are smaller than `last`.
         top = np.exp(np.minimum(f + 3.7 * np.sqrt(variance), LARGEST_LOG_COUNT))
         last = top + 8.0 * np.sqrt(top * (1.0 + self.has_dispersion * noise * top)) + 10.0
         for i, (rate, end) in enumerate(zip(rates, last, strict=True)):

@@ -101,7 +101,7 @@ class Structure:
     def restrict(self, covariances: Array) -> Array:
         """Return the covariances (K, d, d) of an M-step, restricted to this structure."""
         if self.kind == "low rank":
-            # One more factor than in `low_rank`, for the level of the constant column.
+            # One more factor than in `low_rank`, for the intercept.
             return restrict_rank(covariances, (self.rank or self.n_factors or 0) + 1)
         restrict = restriction(self.covariance, self.origin)
         return covariances if restrict is None else restrict(covariances)

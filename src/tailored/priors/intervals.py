@@ -84,17 +84,17 @@ class Calibration(Record):
 
     @cached_property
     def _sums(self) -> list[tuple[Array, Array]]:
-        """Cumulative weights of each level from below and from above."""
+        """Cumulative weights at each number of rows, from below and from above."""
         return [(np.cumsum(w), np.cumsum(w[::-1])) for w in self.weights]
 
     @cached_property
     def _midpoints(self) -> list[Array]:
-        """Midpoints of the steps of each level's distribution function, which treat both directions alike."""
+        """Midpoints of the steps of the distribution function at each number of rows."""
         return [(sums - 0.5 * w) / w.sum() for (sums, _), w in zip(self._sums, self.weights, strict=True)]
 
     @cached_property
     def _squares(self) -> Array:
-        """Mean squared score of each level."""
+        """Mean squared score at each number of rows."""
         return np.array([s @ (w * s) / w.sum() for s, w in zip(self.scores, self.weights, strict=True)])
 
     def model_interval(self, n_rows: int, coverage: float) -> tuple[float, float]:
@@ -117,7 +117,7 @@ class Calibration(Record):
         return float(np.sqrt(self._interpolate(n_rows, self._squares)))
 
     def _interpolate(self, n_rows: int, values: Array) -> Any:
-        """Interpolate values (L, ..) of the levels linearly in log(1 + n)."""
+        """Interpolate values (L, ..) of the numbers of rows linearly in log(1 + n)."""
         position = float(np.interp(np.log1p(n_rows), np.log1p(self.rows), np.arange(len(self.rows))))
         below, above = int(np.floor(position)), int(np.ceil(position))
         share = position - below
@@ -166,7 +166,7 @@ def calibrate(
 
 
 def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -> Calibration:
-    """Sort the scores of each level: an increasing number of support rows, and errors of tasks adapted to so many."""
+    """Sort the scores at each of the increasing numbers of support rows."""
     noise = float(np.mean(np.concatenate([part.errors for part in levels[-1][1]]) ** 2))
     # Without any noise all scores are zero in any unit.
     noise = noise if noise > 1e-290 else 1.0

@@ -59,7 +59,7 @@ class RepresentationPrior(Prior):
         if self.bias.conditional:
             check_shape("bias.linear", self.bias.linear, d, k)
         if self.feature_map is None and k:
-            raise ValueError(f"feature_map: is missing, and the conditioning has {k} features")
+            raise ValueError(f"feature_map: missing, but the conditioning has {k} features")
         check_choice("inner", self.inner, solving.WITHIN)
         check_positive("tol", self.tol)
         check_int("max_iter", self.max_iter)

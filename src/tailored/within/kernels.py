@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Outcome = tuple[float, float, int, bool]  # value, gap, iterations, converged
 
-# Reassociation puts dot products into vector registers. NaN and infinity stay themselves: no nnan, no ninf.
+# Reassociation puts dot products into vector registers. The flags nnan and ninf are not set, to keep NaN and infinity.
 _ENTRY: dict[str, Any] = {
     "nogil": True,
     "cache": True,
