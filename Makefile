@@ -1,5 +1,4 @@
-# The two commands a newcomer needs: `make demo` and `make test`.
-# Each makes .venv if it is missing and installs what it needs.
+# Start with `make demo` and `make test`. Each creates .venv if it is missing and installs what it needs.
 
 PYTHON ?= python3
 BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
@@ -32,14 +31,14 @@ types: .venv/.installed
 unit: .venv/.installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# The site, in site/: pictures are drawn, code of pages is run, and a warning or a broken link is an error.
+# Build the site in site/: draw the figures, run the code of the pages, and stop at any warning or broken link.
 docs: .venv/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	$(BIN)/python docs/draw.py
 	$(BIN)/python -m pytest -q -m "pages or not pages" tests/test_readme.py tests/test_pages.py tests/test_inputs.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# Branches that the tests take; TESTS="tests/test_losses.py ..." for some of them. Compiled functions are not seen.
+# Branch coverage; TESTS="tests/test_losses.py ..." runs some tests only. Compiled functions count as missed.
 coverage: .venv/.installed
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n 2 --dist worksteal $(TESTS)
@@ -52,20 +51,20 @@ coverage: .venv/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	touch $@
 
-# The suite with the oldest version of everything that pyproject.toml names; `make test` takes the newest.
-# What old packages say of new ones that they meet is not for us: deprecations are no errors here.
+# Run the tests with the oldest versions that pyproject.toml allows; `make test` uses the newest.
+# Old packages cause deprecation warnings with new versions of others, so these are not errors here.
 oldest:
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-oldest/bin/uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct -e '.[test]'
 	.venv-oldest/bin/python -m pytest -n 2 --dist worksteal -W ignore::DeprecationWarning
 
-# Known holes in what is installed; a package that could not be looked up is an error.
+# Look for known vulnerabilities of installed packages; an unknown package is an error.
 audit: .venv/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
 	$(BIN)/pip-audit --strict --skip-editable
 
-# Wheel and sdist in dist/, checked: what an index would refuse, and what they hold.
+# Build wheel and sdist in dist/, and check their metadata and contents.
 dist: .venv/.installed
 	rm -rf dist
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
@@ -88,7 +87,7 @@ test-built:
 	cd $(OUTSIDE) && venv/bin/python -c "import tailored, sys; assert 'site-packages' in tailored.__file__; print(tailored.__version__, sys.version)"
 	cd $(OUTSIDE) && venv/bin/python -m pytest -q $(SELECTED)
 
-# All that comes before an upload.
+# All checks before an upload.
 release-check: test dist
 	$(MAKE) test-built
 	$(MAKE) test-built BUILT='dist/*.tar.gz'

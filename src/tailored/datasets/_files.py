@@ -170,7 +170,7 @@ def _from_file(source: Source, file: Path) -> Located:
         # It may have any name.
         return Located(source, file, {file.name: file.read_bytes()})
     with reading(str(file), f"The published file is {source.url}"), zipfile.ZipFile(file) as archive:
-        # The shortest path wins: a file near the root, not a copy in a sub-folder.
+        # Take the shortest path: a file near the root, not a copy in a sub-folder.
         members = sorted(archive.namelist(), key=len)
         by_name = {PurePosixPath(member).name: member for member in reversed(members)}
         for layout in source.layouts:

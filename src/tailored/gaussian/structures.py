@@ -64,7 +64,7 @@ class Structure:
     kind: str
     n_components: int = 1
     covariance: str = "full"  # of W in a mixed model: "full", "diagonal", "intercept" or "none"
-    #: Where coefficients are uncorrelated, if not at the means of the columns.
+    #: The point at which coefficients are uncorrelated, if it is not the means of the columns.
     origin: tuple[float, ...] = ()
     gate_penalty: float = 0.0  # on mixing weights that depend on the side information; 0: they are constant
     learn_mean: bool = False  # whether b is learned or zero

@@ -81,7 +81,7 @@ class Quantities:
         return replace(self, W=W, C=C, probabilities=np.ones(1), K=0.0, estimated=estimated)
 
     def provenance(self, names: set[str]) -> dict[str, str]:
-        """How the estimates among ``names`` were made, derived quantities included."""
+        """Describe how the estimates among ``names`` were made, including derived quantities."""
         made = {name: self.estimated[name] for name in sorted(names) if name in self.estimated}
         roots = [name for name in ("W", "C", "n", "L") if name in self.estimated]
         for name in ("tau", "theta", "distance"):
@@ -165,7 +165,7 @@ def bound_from_tasks(
     loss: Any = "absolute",
     **stated: Any,
 ) -> Bound:
-    """Any bound of `bounds`, with everything that is not stated estimated from tasks.
+    """Evaluate a bound of `bounds`; quantities that are not stated are estimated from tasks.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def bound_from_tasks(
 
 
 def bound_from_quantities(bound: str, quantities: Quantities, **stated: Any) -> Bound:
-    """Any bound of `bounds` at the given quantities; ``stated`` arguments come first."""
+    """Evaluate a bound of `bounds` at the given quantities; ``stated`` arguments take precedence."""
     function = BOUNDS[check_choice("bound", bound, BOUNDS)]
     if bound == "within_task_generalization":
         quantities = quantities.unconditional()
