@@ -19,8 +19,6 @@ from sklearn.utils.validation import check_array, check_random_state, column_or_
 #: Largest number of labels with the same hash.
 MOST_COLLISIONS = 1_000
 
-# --- scalars and names
-
 
 def check_choice(name: str, value: Any, registry: Iterable[str]) -> str:
     """Return `value` if it is one of the names in `registry`; otherwise list them and suggest the nearest."""
@@ -108,9 +106,6 @@ def check_clip(clip: Any, targets: np.ndarray) -> tuple[float, float] | None:
     return low, high
 
 
-# --- matrices
-
-
 def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarray:
     """Return `theta` symmetrised, after checking that it is a (d, d) positive semidefinite matrix.
 
@@ -174,9 +169,6 @@ def check_divisor(name: str, values: Any) -> None:
     """Raise a ValueError unless numbers and their inverses are positive and far from overflow."""
     if not np.all((np.asarray(values) >= 1e-300) & (np.asarray(values) <= 1e300)):
         raise ValueError(f"{name}: must be between 1e-300 and 1e300")
-
-
-# --- rows and targets
 
 
 @contextmanager
@@ -299,9 +291,6 @@ def check_finite(
     what = "NaN" if np.isnan(value) else "infinity or a value too large for dtype('float64')"
     more = f" ({len(positions)} such values in all)" if len(positions) > 1 else ""
     raise ValueError(f"Input {name} contains {what}: {place}{more}. Drop those rows, or fill the values in.")
-
-
-# --- positions and labels of tasks
 
 
 def check_positions(key: Any, n_tasks: int) -> np.ndarray:

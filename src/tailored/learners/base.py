@@ -158,8 +158,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def _feature_names(self) -> NDArray[Any] | None:
         return getattr(self, "feature_names_in_", None)
 
-    # ------------------------------------------------------------------ saving
-
     def save(self, path: Any) -> None:
         """Write the learner to one file without pickle, atomically; `tailored.load` reads it.
 
@@ -206,8 +204,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             check_shape("task_labels_", self.task_labels_, len(self.task_posterior_))
             check_labels("task_labels_", self.task_labels_)
             prior.check_posterior(self.task_posterior_)
-
-    # ------------------------------------------------------------------ fitting
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None) -> Self:
         """Learn from many tasks; see the subclasses."""
@@ -332,8 +328,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         self.task_labels_ = tasks.labels
         self.task_posterior_ = adapt_tasks(prior, tasks, covariances=keep, folds=folds, n_jobs=self.n_jobs)
 
-    # ------------------------------------------------------------------ adapting
-
     def adapt(
         self,
         X: Any = None,
@@ -407,8 +401,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             taus = self.prior_.representation(tasks, columns, raw=True)
         thetas = np.asarray(taus * self.prior_.size_factors(tasks.sizes)[:, None, None])
         return thetas if many else thetas[0]
-
-    # ------------------------------------------------------------------ predicting
 
     def predict(self, X: Any, groups: Any = None, side_info: Any = None, exposure: Any = None) -> Array:
         """Predict rows of tasks: training tasks by their posterior, other tasks by the prior.
@@ -577,8 +569,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         name = type(self).__name__
         raise AttributeError(f"predict_proba: EmpiricalBayesClassifier has probabilities, {name} does not")
 
-    # ------------------------------------------------------------------ evaluating
-
     def _support_sampling(self) -> SupportSampling:
         """Return which rows of new tasks the user expects to observe."""
         return SupportSampling()
@@ -702,8 +692,6 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             raise ValueError("X: none of the tasks has a row; pass tasks with rows")
         self.prior_ = replace(self.prior_, calibration=calibration)
         return self
-
-    # ------------------------------------------------------------------ summaries
 
     def effects(
         self, X: Any, y: Any = None, *, groups: Any = None, side_info: Any = None, coverage: float = 0.9

@@ -189,8 +189,6 @@ class EmpiricalBayesClassifier(_Classifier):
         found = [learner.structure_ for learner in self.learners_]
         return found[0] if len(found) == 1 else found
 
-    # ------------------------------------------------------------------ fitting
-
     def fit(
         self,
         X: Any,
@@ -254,8 +252,6 @@ class EmpiricalBayesClassifier(_Classifier):
         pairs = zip(self.learners_, targets, strict=True)
         models = [learner.adapt(X, target, **options) for learner, target in pairs]
         return TaskClassifier.of(self.classes_, models)
-
-    # ------------------------------------------------------------------ predicting
 
     def predict_proba(self, X: Any, groups: Any = None, side_info: Any = None) -> Array:
         """Return the probability of each class (n, K) for rows of training tasks, or of other tasks by the prior.

@@ -173,8 +173,6 @@ class EmpiricalBayesLearner(MetaLearner):
         shared = self.prior_.regressor
         return None if shared is None else list(zip(shared.weights, shared.parts, strict=True))
 
-    # ------------------------------------------------------------------ fitting
-
     def fit(
         self,
         X: Any,
@@ -431,8 +429,6 @@ class EmpiricalBayesLearner(MetaLearner):
         self.n_tasks_seen_ = n_tasks
         # Training tasks are predicted by the shared regressor that was not fitted to them.
         self._remember(tasks, None if learned.shared is None else learned.shared.folds_of(known))
-
-    # ------------------------------------------------------------------ arguments
 
     def _check_loss(self) -> None:
         if isinstance(self.loss, str) and self.loss in COUNTS:

@@ -203,8 +203,6 @@ class ObjectiveLearner(PaperLearner):
             super().set_params(**params)
         return self
 
-    # ------------------------------------------------------------------ learning
-
     def _learn(
         self, X: Any, y: Any, groups: Any, side_info: Any, validation: Any, *, reset: bool, whole: bool
     ) -> None:

@@ -33,9 +33,6 @@ TIMEOUT = 30.0
 FAN_IN = 8
 
 
-# ---------------------------------------------------------------- clusters
-
-
 def _wait_for_worker(client: Any) -> None:
     """Raise if the cluster has no worker: its tasks would wait forever."""
     try:
@@ -101,9 +98,6 @@ class ClusterStatistics:
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return self.client.submit(function, *arguments, pure=False)
-
-
-# ---------------------------------------------------------------- the source
 
 
 class Sample(NamedTuple):
@@ -190,9 +184,6 @@ class DaskSource:
             return list(dask.compute(*graph))
         except Exception as error:
             raise ShardError(f"{type(error).__name__}: {error}") from error
-
-
-# ---------------------------------------------------------------- functions that run on a worker
 
 
 def _identity(value: Any) -> Any:

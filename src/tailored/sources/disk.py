@@ -35,9 +35,6 @@ N_PARTITIONS, PARTITION_BYTES = 64, 64_000_000
 PARTITION_SEED = 0x5AFE
 
 
-# ---------------------------------------------------------------- files
-
-
 def _write_json(path: Path, value: Any) -> None:
     write_atomically(path, json.dumps(value).encode())
 
@@ -80,9 +77,6 @@ def _read_tasks(file: IO[bytes], like: TaskSet) -> TaskSet:
     labels, sizes, X, y, side = (_read_array(file) for _ in range(5))
     side_info: Any = None if like.side_info is None else side
     return like.replace(X=X, y=y, offsets=offsets_of(sizes), labels=labels, side_info=side_info)
-
-
-# ---------------------------------------------------------------- rows, partitioned by task
 
 
 @dataclass(frozen=True)
@@ -153,9 +147,6 @@ class PartitionedRows:
             self.folder.rmdir()
 
 
-# ---------------------------------------------------------------- blocks of statistics
-
-
 @dataclass(frozen=True)
 class BlockFile:
     """Statistics of a block of tasks in a file, read whenever they are needed."""
@@ -206,9 +197,6 @@ def read_block(path: Path) -> Moments:
     position[i, j] = position[j, i] = np.arange(len(i))
     gram = np.take(triangle, position.ravel(), axis=1).reshape(len(sizes), d, d)
     return Moments(gram, cross, square, sizes, side if side.shape[1] else None)
-
-
-# ---------------------------------------------------------------- the source
 
 
 class DiskSource:

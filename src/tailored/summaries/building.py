@@ -374,8 +374,6 @@ def errors_table(errors: Mapping[str, Array], title: str, caption: str) -> Table
     return Table(title, columns, caption)
 
 
-# ---------------------------------------------------------------- sentences
-
 #: Largest number of columns that a sentence names.
 MOST_NAMED = 10
 

@@ -52,18 +52,12 @@ class Bound:
     estimated: dict[str, str] = field(default_factory=dict)
 
 
-# --- within a task
-
-
 def within_task_generalization(*, theta: Any, C: Any, n: float, L: float) -> Bound:
     """``E [R_μ(w) - R_Z(w)] <= 2L²/n · Tr(θC)`` for ``w = A(θ, Z)`` (Prop. generalization_error_RERM)."""
     n, L = check_positive("n", n), check_positive("L", L)
     C = check_stack("C", C)
     theta = check_stack("theta", theta, C.shape[-1])
     return Bound(2.0 * L**2 / n * _mean_trace(theta, C, np.ones(1)))
-
-
-# --- a conditioning function that was not learned
 
 
 def fixed_function(*, tau: Any, W: Any, C: Any, n: float, L: float, probabilities: Any = None) -> Bound:
@@ -127,9 +121,6 @@ def previous_optimum(*, W: Any, C: Any, n: float, L: float, probabilities: Any =
         for bound in (trace_constrained_oracle, independent_learning)
     }
     return Bound(min(both.values()), both)
-
-
-# --- a conditioning function that was learned
 
 
 def gradient_norm(*, R: float, L: float, n: float, K: float = 0.0) -> Bound:
@@ -206,9 +197,6 @@ BOUNDS: dict[str, Callable[..., Bound]] = {
         learned_function,
     )
 }
-
-
-# --- sums over the side information
 
 
 def _moments(W: Any, C: Any, probabilities: Any, n: float, L: float) -> tuple[Array, Array, Array, float]:
