@@ -468,11 +468,11 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
     sentences.append(text)
     if description.prior.shared is not None:
         parts = description.prior.shared.describe(description.columns, description.side_columns)
-        sentences.append(f"The same in all tasks, and not in the tables below: {parts}.")
+        sentences.append(f"Effects that all tasks share, which the tables do not show: {parts}.")
     if learner.prior_.reads_side_info and learner.n_side_info_in_:
         sentences.append(describe_side(learner.side_structure_, structure, description.side_columns))
     if learner.bias_penalty_ is not None:
-        sentences.append("A part of the prior mean was learned on query rows; it is not in the tables below.")
+        sentences.append("A part of the prior mean was learned on query rows; the tables do not show it.")
     sentences.append(describe_prediction(learner.loss_))
     n_seen = getattr(learner, "n_tasks_seen_", 0)
     if training is not None and n_seen > training.n_tasks:
