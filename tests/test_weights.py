@@ -5,9 +5,11 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.model_selection import GroupKFold, cross_val_score
+from typer.testing import CliRunner
 
 from folds import few_folds
 from tailored import ConditionalLearner, TaskSet
+from tailored.cli import app
 from tailored.gaussian.moments import Moments
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -95,6 +97,45 @@ def test_weights_follow_their_rows():
         assert (each.frequency_weight == each.sample_weight + 1).all()
     pairs = {(y, v) for y, v in zip(joined.y, joined.sample_weight, strict=True)}
     assert pairs == set(zip(Y, WEIGHTS, strict=True))
+
+
+@pytest.mark.parametrize("name", ["sample_weight", "frequency_weight"])
+def test_support_frames_have_the_weights_of_fit(name, tmp_path):
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "task": GROUPS, "n": WEIGHTS})
+    learner = few_folds().fit(TaskSet.from_frame(frame, task="task", target="y", **{name: "n"}))
+    new = frame.assign(task=frame["task"] + 100)
+    support, query = new[new.task == 100].head(3), new[new.task == 100].tail(3).drop(columns=["y", "n"])
+    rows = support.loc[support.index.repeat(support["n"])]
+    if name == "frequency_weight":
+        expected = learner.adapt(rows[["a", "b"]], rows["y"]).predict(query[["a", "b"]])
+    else:  # σ²/v instead of σ² in the posterior mean
+        scaling, model = learner.prior_.scaling, learner.prior_.model
+        Z, y, P = (
+            scaling.dense(support[["a", "b"]].to_numpy()),
+            scaling.targets(support["y"].to_numpy()),
+            model.covariances[0],
+        )
+        V = Z @ P @ Z.T + model.noise * np.diag(1.0 / support["n"])
+        w = model.means[0] + P @ Z.T @ np.linalg.solve(V, y - Z @ model.means[0])
+        expected = scaling.dense(query[["a", "b"]].to_numpy()) @ w * scaling.target + scaling.target_shift
+    np.testing.assert_allclose(learner.predict_tasks(query, support)["prediction"], expected, rtol=1e-6)
+    model = learner.adapt(support, support["y"])
+    np.testing.assert_allclose(model.predict(query), expected, rtol=1e-6)
+    tasks = learner.adapt_many(support, support["y"], groups=support["task"])
+    np.testing.assert_allclose(tasks.coef_[0], model.coef_, rtol=1e-10)
+    with pytest.raises(
+        ValueError, match=f"{name}: the frame has no column 'n'; it has 'a', 'b', 'y', 'task'"
+    ):
+        learner.predict_tasks(query, support.drop(columns="n"))
+    with pytest.raises(ValueError, match="update takes no weights"):
+        model.update(support, support["y"])
+    learner.save(tmp_path / "model")
+    support.to_csv(tmp_path / "support.csv", index=False)
+    query.to_csv(tmp_path / "query.csv", index=False)
+    paths = [str(tmp_path / name) for name in ("model", "query.csv", "support.csv", "out.csv")]
+    done = CliRunner().invoke(app, ["predict", *paths[:2], "--support", paths[2], "--out", paths[3]])
+    assert done.exit_code == 0, done.output
+    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["prediction"], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["sample_weight", "frequency_weight"])

@@ -536,11 +536,13 @@ class Predictor(NamedTuple):
     def _complete(self, table: Any, target: str | None = None) -> Any:
         """Return which rows have a task, all features and the target, and how many do not for which reason."""
         from .._utils.frames import read_frame
+        from ..tasks.encoding import ROW_VALUES
         from ..tasks.reading import complete_rows
 
         features = _feature_columns(self.learner) if self.missing != "impute" else ()
-        names = (self.learner.encoding_.exposure, *features)
-        others = [name for name in names if name in table.column_names]
+        roles = ROW_VALUES if target is not None else ("exposure",)
+        names = [getattr(self.learner.encoding_, role) for role in roles]
+        others = [name for name in (*names, *features) if name in table.column_names]
         return complete_rows(read_frame(table, "data"), self.columns, target, others)
 
     def _support_of(self, query: Any) -> Any:

@@ -7,8 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..tasks.encoding import ROW_VALUES
 from ..tasks.rows import dense
-from ..tasks.task_set import ROW_VALUES, TaskSet
+from ..tasks.task_set import TaskSet
 from .base import (
     LEGEND,
     PALETTE,

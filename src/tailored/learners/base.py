@@ -35,17 +35,16 @@ from ..summaries.building import build_summary
 from ..summaries.effects import effects_frame
 from ..summaries.tables import Summary
 from ..summaries.training import TrainingSummary
-from ..tasks.encoding import Encoding, columns_to_encode
+from ..tasks.encoding import ROW_VALUES, Encoding, columns_to_encode
 from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels
 from ..tasks.rows import Scaling, column_range, task_means
-from ..tasks.task_set import ROW_VALUES, TaskSet
+from ..tasks.task_set import TaskSet
 from .adapted import AdaptedTasks
 from .reading import (
     align_side_info,
     check_exposure,
     check_names,
-    column_of_exposure,
     encoded_rows,
     prediction_table,
     read_one_task,
@@ -56,6 +55,7 @@ from .reading import (
     side_of_rows,
     tasks_without_rows,
     validated,
+    values_of_rows,
     weights_as_targets,
 )
 from .task_regressor import TaskRegressor
@@ -421,7 +421,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             raise ValueError(f"groups: {fitted}; predict_tasks(query, support=rows) adapts to any task")
         if side_info is not None:
             refuse_side_info(self)
-        exposure = column_of_exposure(self.encoding_, X, exposure)
+        exposure = values_of_rows(self.encoding_, X, exposure=exposure)["exposure"]
         side_info = side_of_rows(self, X, side_info)
         X, names = encoded_rows(self, X)
         if names is None:

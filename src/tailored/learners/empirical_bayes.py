@@ -36,10 +36,11 @@ from ..sources.disk import DiskSource, digest_tasks
 from ..sources.memory import MemorySource
 from ..sources.scan import TaskScan
 from ..tasks.describing import data_notes
+from ..tasks.encoding import ROW_VALUES
 from ..tasks.episodes import SupportSampling
 from ..tasks.reading import positions_of
 from ..tasks.rows import Scaling, in_content_order
-from ..tasks.task_set import ROW_VALUES, TaskSet
+from ..tasks.task_set import TaskSet
 from .base import MetaLearner
 from .reading import read_tensors, refuse_other_arguments, warn_repeated_numbers
 

@@ -18,7 +18,7 @@ from ..priors.base import Prior
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
-from ..tasks.encoding import Encoding, as_columns, class_positions
+from ..tasks.encoding import ROW_VALUES, Encoding, as_columns, class_positions
 from ..tasks.reading import LongTable, check_row_values, positions_of, prediction_frame, side_column
 from ..tasks.rows import LIMIT
 from ..tasks.task_set import TaskSet, no_tasks
@@ -70,7 +70,7 @@ def read_tasks(
             raise ValueError("X: the task set is empty; pass at least one task")
         check_names(learner, tasks, reset=reset)
     elif not reset and (read := encoded_rows(learner, X))[1] is not None:
-        row_values["exposure"] = column_of_exposure(learner.encoding_, X, row_values.get("exposure"))
+        row_values = values_of_rows(learner.encoding_, X, **(dict.fromkeys(ROW_VALUES) | row_values))
         side_info = side_of_rows(learner, X, side_info)
         tasks = TaskSet(read[0], y, groups, side_info, **row_values).replace(feature_names=read[1])
     else:
@@ -110,13 +110,14 @@ def _as_signs(learner: Any, X: Any, y: Any, *, reset: bool = False) -> tuple[Any
     return (X.replace(y=signs), y) if is_set else (X, signs)
 
 
-def column_of_exposure(encoding: Encoding | None, X: Any, exposure: Any) -> Any:
-    """Return the exposures that were passed, or those of a frame with the column of `fit`; None without any."""
-    if exposure is None and encoding is not None and encoding.exposure is not None and is_frame(X):
+def values_of_rows(encoding: Encoding | None, X: Any, **values: Any) -> dict[str, Any]:
+    """Return these optional values of rows; those that are None are read from a frame with their column of `fit`."""
+    if encoding is not None and is_frame(X):
         frame = read_frame(X, "X")
-        if encoding.exposure in frame.columns:
-            return numeric_column(frame[encoding.exposure], "exposure")
-    return exposure
+        for role, name in ((role, getattr(encoding, role)) for role in values):
+            if values[role] is None and name in frame.columns:
+                values[role] = numeric_column(frame[name], role)
+    return values
 
 
 def side_of_rows(learner: Any, X: Any, side_info: Any) -> Any:
@@ -287,7 +288,7 @@ def read_one_task(learner: Any, X: Any, y: Any, side_info: Any, **row_values: An
         # Side information is read with one row, which is dropped.
         task = TaskSet(np.zeros((1, learner.n_features_in_)), [0.0], None, side_info).without_rows()
         return align_side_info(learner, task)
-    row_values["exposure"] = column_of_exposure(learner.encoding_, X, row_values.get("exposure"))
+    row_values = values_of_rows(learner.encoding_, X, **(dict.fromkeys(ROW_VALUES) | row_values))
     y = _as_signs(learner, X, y)[1]
     # Unlike scikit-learn's validation, this does not warn of arrays without names.
     side_info = side_of_rows(learner, X, side_info)

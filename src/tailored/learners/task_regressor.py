@@ -34,7 +34,7 @@ from ..tasks.encoding import Encoding
 from ..tasks.rows import Scaling, dense_rows
 from ..tasks.task_set import TaskSet
 from ..within import solving
-from .reading import check_exposure, column_of_exposure, validated
+from .reading import check_exposure, validated, values_of_rows
 
 Array = NDArray[np.float64]
 
@@ -163,6 +163,9 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         if self._support is None:
             advice = "call fit with all rows, or use adapt of a meta-learner, whose models can be updated"
             raise ValueError(f"update: this model was fitted by fit, which does not keep rows; {advice}")
+        weights = values_of_rows(self._encoding, X, sample_weight=None, frequency_weight=None)
+        if any(values is not None for values in weights.values()):
+            raise ValueError("X: update takes no weights; adapt to all rows at once, or drop their column")
         X, exposure = self._inputs(X, exposure)
         y = check_target(y, X.shape[0])
         check_finite(y, "y")
@@ -262,7 +265,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """Return rows and exposures, checked; columns of tables are found by name."""
         if not hasattr(self, "coef_"):  # scikit-learn's check takes as long as a prediction
             check_is_fitted(self, "coef_")
-        exposure = column_of_exposure(self._encoding, X, exposure)
+        exposure = values_of_rows(self._encoding, X, exposure=exposure)["exposure"]
         X = self._rows(X)
         return X, check_exposure(self._prior, exposure, X.shape[0])
 

@@ -42,6 +42,8 @@ MANY_CATEGORIES = 20
 KINDS = ("number", "boolean", "categorical", "levels", "ordered", "date")
 #: The column of task labels, or several columns whose combinations are the labels.
 TaskColumns = str | tuple[str, ...]
+#: Optional values of each row, see `TaskSet`.
+ROW_VALUES = ("sample_weight", "frequency_weight", "exposure")
 #: For each column, the kind that the table's type declares, and its categories.
 Declared = Mapping[str, tuple[str, tuple[str, ...]]]
 
@@ -263,7 +265,10 @@ class Encoding(Record):
     #: Why rows of the table were dropped, and how many.
     dropped: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     classes: tuple[str | bool, ...] = ()  # sorted values of a target that is read as their positions
-    exposure: str | None = None  # the column of the exposures of counts
+    # The columns of the optional values of rows.
+    sample_weight: str | None = None
+    frequency_weight: str | None = None
+    exposure: str | None = None
     imputes: bool = False  # whether missing features are replaced by their means
 
     def restore(self) -> None:
@@ -338,7 +343,8 @@ class Encoding(Record):
             return X
         values = self.encode_features(frame)
         columns = [column.name for column in (*self.features, *self.side_info)]
-        unused = other_columns(frame.columns, (*columns, self.target, self.exposure, *self.task_columns))
+        columns += [getattr(self, role) for role in ROW_VALUES]
+        unused = other_columns(frame.columns, (*columns, self.target, *self.task_columns))
         if unused:
             known = f"the features are {name_some([column.name for column in self.features], 12)}. Drop it."
             column = f"the column {name_some(unused)}, which was not a feature in training"

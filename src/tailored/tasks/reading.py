@@ -25,6 +25,7 @@ from .._utils.frames import (
     numeric_column,
     other_columns,
     read_frame,
+    require_columns,
 )
 from .._utils.validation import (
     check_choice,
@@ -36,7 +37,16 @@ from .._utils.validation import (
     refuse_masked,
 )
 from ..exceptions import SecondGroupingWarning
-from .encoding import MANY_CATEGORIES, Declared, Encoding, SideInfo, TaskColumns, as_columns, declared_types
+from .encoding import (
+    MANY_CATEGORIES,
+    ROW_VALUES,
+    Declared,
+    Encoding,
+    SideInfo,
+    TaskColumns,
+    as_columns,
+    declared_types,
+)
 
 Keys = NDArray[np.uint64]
 
@@ -523,6 +533,7 @@ class LongTable:
         task = check_columns(data, "task", as_columns(self.task))
         roles = task + check_columns(data, "target", [] if self.target is None else [self.target], task)
         for role, name in self._row_columns.items():
+            require_columns(data, role, [name])
             roles = roles + check_columns(data, role, [name], roles)
         side_names = check_columns(data, "side_columns", self._side_columns(data), roles)
         names = self._feature_columns(data, roles, side_names)
@@ -562,13 +573,14 @@ class LongTable:
             role: check_row_values(role, numeric_column(data[name], role), len(data))
             for role, name in self._row_columns.items()
         }
-        encoding = replace(encoding, dropped=dropped, exposure=self._row_columns.get("exposure"))
+        encoding = replace(encoding, dropped=dropped, **self._row_columns)
         return TaskRows(X, y, grouping, side, encoding.feature_names, encoding, row_values)
 
     @property
-    def _row_columns(self) -> dict[str, str]:
-        """Columns with optional values of rows; the exposure is by default that of the encoding."""
-        named = {} if self.encoding is None else {"exposure": self.encoding.exposure}
+    def _row_columns(self) -> dict[str, Any]:
+        """Columns with optional values of rows, by default those of the encoding; rows without targets have no weights."""
+        roles = ROW_VALUES if self.target is not None else ("exposure",)
+        named = {role: getattr(self.encoding, role, None) for role in roles}
         named |= {role: name for role, name in self.row_columns.items() if name is not None}
         return {role: name for role, name in named.items() if name is not None}
 

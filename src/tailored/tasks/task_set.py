@@ -27,7 +27,7 @@ from .._utils.validation import (
     native,
 )
 from .describing import Description
-from .encoding import Encoding, SideInfo, as_columns
+from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns
 from .reading import (
     Grouping,
     LongTable,
@@ -47,8 +47,6 @@ from .reading import (
 #: A number of rows of a task (int), or a fraction of them (float).
 Share = int | float
 
-#: Optional values of each row, see `TaskSet`.
-ROW_VALUES = ("sample_weight", "frequency_weight", "exposure")
 FIELDS = ("X", "y", "offsets", "labels", "side_info", "side_names", "feature_names", "encoding", *ROW_VALUES)
 
 
