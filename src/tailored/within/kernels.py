@@ -9,14 +9,12 @@ which is the within-task problem after the change of variables ``v = R'w``: ``v'
 
     primal(w) - dual(a) = 1/n sum_i [l_i(z_i) + l*_i(a_i) - a_i z_i] + 1/2 |w + Z'a/n|^2
 
-is a sum of non-negative terms. Gaps are computed in this form, because the difference of two nearly equal
-values would lose the digits that a certificate needs.
-
-BLAS computes products of matrices only: its results may change with the number of threads, and one call costs as
-much as a small task.
-Everything is in one file, because Numba's cache notices changes only in the file of the function that it stores.
+is a sum of non-negative terms. Gaps are computed in this form: the difference of two nearly equal values would lose
+the digits that a certificate needs. BLAS computes products of matrices only, because one call costs as much as a
+small task. Everything is in one file: Numba's cache notices changes only in the file of the function that it stores.
 """
 
+from math import exp, isfinite, log, log1p, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,12 +27,8 @@ Integers = NDArray[np.int64]
 Outcome = tuple[float, float, int, bool]  # value, gap, iterations, converged
 
 # Reassociation puts dot products into vector registers. The flags nnan and ninf are not set, to keep NaN and infinity.
-_ENTRY: dict[str, Any] = {
-    "nogil": True,
-    "cache": True,
-    "error_model": "numpy",
-    "fastmath": {"reassoc", "contract", "arcp", "nsz"},
-}
+_FAST = {"reassoc", "contract", "arcp", "nsz"}
+_ENTRY: Any = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": _FAST}
 # Only the entries are called from Python and cached; wrappers for the rest would be half of the compile time.
 _INNER: Any = {**_ENTRY, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 # Functions that allocate nothing need no reference counts, which would be a fifth of their compile time.
@@ -61,15 +55,12 @@ class Losses(NamedTuple):
 
 
 class Task(NamedTuple):
-    """One task: its losses, the features Z (n, r), the offset (n,), and the diagonal of ZZ'/n, (n,)."""
+    """One task: its losses, the offset (n,), the features Z (n, r), and the diagonal of ZZ'/n, (n,)."""
 
     loss: Losses
-    Z: Floats
     offset: Floats
+    Z: Floats
     norms: Floats
-
-
-# --- losses ------------------------------------------------------------------------------------------------
 
 
 @njit(**_LEAF)
@@ -85,7 +76,7 @@ def _box_terms(box: Losses, i: int, z: float, a: float) -> tuple[float, float, f
     if box.quadratic > 0.0:
         slope = beyond / box.quadratic if t > 0.0 else -beyond / box.quadratic
         slope = min(max(slope, box.lower[i]), box.upper[i])
-        if slope > box.lower[i] and slope < box.upper[i] and abs(t) >= box.kink:
+        if box.lower[i] < slope < box.upper[i] and abs(t) >= box.kink:
             curvature = 1.0 / box.quadratic
     elif beyond > 0.0:
         slope = box.upper[i] if t > 0.0 else box.lower[i]
@@ -100,17 +91,14 @@ def _terms(loss: Losses, i: int, z: float, a: float) -> tuple[float, float, floa
     if not loss.logistic:
         return _box_terms(loss, i, z, a)
     m = loss.linear[i] * z
-    e = np.exp(-abs(m))
-    value = max(-m, 0.0) + np.log1p(e)
+    e = exp(-abs(m))
+    value = max(-m, 0.0) + log1p(e)
     young = value - a * z
     b = -loss.linear[i] * a
-    if b > 0.0 and b < 1.0:
-        young += b * np.log(b) + (1.0 - b) * np.log1p(-b)
+    if 0.0 < b < 1.0:
+        young += b * log(b) + (1.0 - b) * log1p(-b)
     slope = -loss.linear[i] * (e if m > 0.0 else 1.0) / (1.0 + e)
     return slope, value, max(young, 0.0), e / ((1.0 + e) * (1.0 + e))
-
-
-# --- small dense linear algebra ----------------------------------------------------------------------------
 
 
 @njit(**_INNER)
@@ -172,15 +160,11 @@ def _cholesky_delete(L: Floats, m: int, j: int) -> None:
         for k in range(i + 2):
             L[i, k] = L[i + 1, k]
     for k in range(j, m - 1):
-        x = L[k, k]
-        y = L[k, k + 1]
-        h = np.sqrt(x * x + y * y)
-        x /= h
-        y /= h
+        h = sqrt(L[k, k] ** 2 + L[k, k + 1] ** 2)
+        x, y = L[k, k] / h, L[k, k + 1] / h
         L[k, k] = h
         for i in range(k + 1, m - 1):
-            s = L[i, k]
-            t = L[i, k + 1]
+            s, t = L[i, k], L[i, k + 1]
             L[i, k] = x * s + y * t
             L[i, k + 1] = x * t - y * s
 
@@ -203,7 +187,7 @@ def _solve_weighted(Z: Floats, weights: Floats, x: Floats) -> bool:
         pivot = pivot if pivot > 0.0 else r * _EPS * H[k, k]
         if not 0.0 < pivot < np.inf:
             return False
-        H[k, k] = np.sqrt(pivot)
+        H[k, k] = sqrt(pivot)
     _cholesky_solve(H, r, x)
     return True
 
@@ -223,19 +207,16 @@ def _semidefinite_root(S: Floats) -> tuple[Floats, Integers]:
         rest[i] = S[i, i]
     r = 0
     while r < d:
-        largest = d * _EPS
-        at = -1
+        largest, at = d * _EPS, -1
         for j in range(r, d):
             i = order[j]
             if rest[i] > largest * S[i, i]:
-                largest = rest[i] / S[i, i]
-                at = j
+                largest, at = rest[i] / S[i, i], j
         if at < 0:
             break
         p = order[at]
-        order[at] = order[r]
-        order[r] = p
-        pivot = np.sqrt(rest[p])
+        order[at], order[r] = order[r], p
+        pivot = sqrt(rest[p])
         R[p, r] = pivot
         for j in range(r + 1, d):
             i = order[j]
@@ -249,7 +230,18 @@ def _semidefinite_root(S: Floats) -> tuple[Floats, Integers]:
     return R[:, :r].copy(), order
 
 
-# --- exact, smooth losses ----------------------------------------------------------------------------------
+@njit(**_LEAF)
+def _mismatch(task: Task, w: Floats, a: Floats, x: Floats) -> tuple[float, float]:
+    """Set x = w + Z'a/n; return half the squared norms of w and x."""
+    square = distance = 0.0
+    for k in range(len(w)):
+        square += 0.5 * w[k] * w[k]
+        x[k] = w[k]
+    for i in range(len(a)):
+        _add_row(task.Z, i, a[i] / len(a), x)
+    for k in range(len(w)):
+        distance += 0.5 * x[k] * x[k]
+    return square, distance
 
 
 @njit(**_INNER)
@@ -270,17 +262,9 @@ def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outc
             a[i], risk, _, curvature = _terms(loss, i, z[i], 0.0)
             weights[i] = curvature / n
             value += risk / n
-        gap = 0.0
-        for k in range(r):
-            value += 0.5 * w[k] * w[k]
-            gradient[k] = w[k]
-        for i in range(n):
-            _add_row(Z, i, a[i] / n, gradient)
-        for k in range(r):
-            gap += 0.5 * gradient[k] * gradient[k]
-            direction[k] = -gradient[k]
-        if n_iter == 0:
-            target = tol * value
+        square, gap = _mismatch(task, w, a, gradient)
+        value += square
+        target = tol * value if n_iter == 0 else target
         stalled = 0 if gap < best else stalled + 1
         best = min(best, gap)
         # |w - w*| is of the order of the root of the gap: one or two more steps make w as accurate as the value
@@ -289,6 +273,8 @@ def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outc
         if done or n_iter >= max_iter or stalled >= _PATIENCE:
             return value, gap, n_iter, gap <= target
         n_iter += 1
+        for k in range(r):
+            direction[k] = -gradient[k]
         if not _solve_weighted(Z, weights, direction):
             return value, gap, n_iter, False
         descent = 0.0
@@ -310,30 +296,30 @@ def _newton(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outc
             w[k] += length * direction[k]
 
 
-# --- exact, piecewise-linear losses ------------------------------------------------------------------------
-
-# sides (n,) is 0 but for the free variables, which are strictly inside a smooth piece of their conjugate. For these it
-# is the sign of the piece, 1 or -1.
+# Piecewise-linear losses: sides (n,) is 0 but for the free variables, which are strictly inside a smooth piece of their
+# conjugate. For these it is the sign of the piece, 1 or -1.
 
 
 @njit(**_LEAF)
-def _mark(task: Task, i: int, a: float, sides: Floats) -> bool:
-    """Set sides[i] for the value a of variable i; return whether it is free."""
+def _mark(task: Task, a: Floats, sides: Floats) -> int:
+    """Set sides for the dual point a; return the number of free variables."""
     box = task.loss
-    is_free = a > box.lower[i] and a < box.upper[i] and task.norms[i] > 0.0 and (box.kink == 0.0 or a != 0.0)
-    sides[i] = 0.0 if not is_free else -1.0 if a < 0.0 else 1.0
-    return is_free
+    n_free = 0
+    for i in range(len(a)):
+        is_inside = box.lower[i] < a[i] < box.upper[i] and task.norms[i] > 0.0
+        is_free = is_inside and (box.kink == 0.0 or a[i] != 0.0)
+        sides[i] = 0.0 if not is_free else -1.0 if a[i] < 0.0 else 1.0
+        n_free += is_free
+    return n_free
 
 
 @njit(**_LEAF)
-def _sweep(task: Task, w: Floats, a: Floats, sides: Floats) -> int:
-    """Minimise the dual five times in one coordinate after another, with w = -Z'a/n; return the number of free ones."""
+def _sweep(task: Task, w: Floats, a: Floats) -> None:
+    """Minimise the dual five times in one coordinate after another, with w = -Z'a/n."""
     box, Z, norms = task.loss, task.Z, task.norms
-    n = Z.shape[0]
-    n_free = 0
+    n = len(a)
     for _ in range(5):
         moved = False
-        n_free = 0
         for i in range(n):
             z = task.offset[i] + _dot(Z, i, w)
             if norms[i] > 0.0:
@@ -346,35 +332,28 @@ def _sweep(task: Task, w: Floats, a: Floats, sides: Floats) -> int:
                 moved = True
                 _add_row(Z, i, (a[i] - t) / n, w)
                 a[i] = t
-            n_free += _mark(task, i, t, sides)
         if not moved:
             break
-    return n_free
 
 
 @njit(**_INNER)
-def _regression_start(task: Task, w: Floats, a: Floats, sides: Floats) -> None:
-    """Set a to the slopes of a smooth loss at reweighted least squares, with at most rank(Z) inside, and w = -Z'a/n.
-
-    If theta is large, the sweeps leave nearly all variables inside their bounds, but only rank(Z) end there.
-    """
+def _regression_start(task: Task, w: Floats, a: Floats) -> None:
+    """Set a to the slopes of a smooth loss at reweighted least squares, with at most rank(Z) inside, and w = -Z'a/n."""
     box, Z, offset = task.loss, task.Z, task.offset
     n, r = Z.shape
     weights, z, sizes = np.zeros(n), np.zeros(n), np.zeros(n)
-    for i in range(n):
-        weights[i] = 1.0
-        z[i] = offset[i]
-    for _ in range(2):
+    for iteration in range(2):
         for k in range(r):
             w[k] = 0.0
         for i in range(n):
+            z[i] = offset[i] if iteration == 0 else z[i]
+            weights[i] = 1.0 if iteration == 0 else 1.0 / (sizes[i] + box.kink)
             _add_row(Z, i, weights[i] * (box.linear[i] - offset[i]), w)
         if not _solve_weighted(Z, weights, w):
             break
         for i in range(n):
             z[i] = offset[i] + _dot(Z, i, w)
             sizes[i] = abs(z[i] - box.linear[i]) - box.kink
-            weights[i] = 1.0 / (sizes[i] + box.kink)
     width = np.inf  # the smallest size that more than r do not exceed
     for i in range(n):
         m = 0
@@ -388,33 +367,25 @@ def _regression_start(task: Task, w: Floats, a: Floats, sides: Floats) -> None:
         a[i] = _box_terms(box, i, z[i], 0.0)[0]
         if 0.0 < sizes[i] < width:
             a[i] *= sizes[i] / width
-        _mark(task, i, a[i], sides)
         _add_row(Z, i, -a[i] / n, w)
 
 
 @njit(**_LEAF)
 def _append(task: Task, i: int, free: Integers, m: int, L: Floats) -> bool:
     """Add variable i to the free ones, as row m of the Cholesky factor L of Z_F Z_F'/n; return whether it is independent."""
-    Z, norms = task.Z, task.norms
-    n, r = Z.shape
+    norms = task.norms
     for j in range(m):
-        s = 0.0
-        for k in range(r):
-            s += Z[free[j], k] * Z[i, k]
-        L[m, j] = s / n
+        L[m, j] = _dot(task.Z, free[j], task.Z[i]) / len(norms)
     pivot = _eliminate(L, m, norms[i])
     free[m] = i
     independent = pivot > 0.1 * _RIDGE * norms[i]
-    L[m, m] = np.sqrt(pivot if independent else _RIDGE * norms[i])
+    L[m, m] = sqrt(pivot if independent else _RIDGE * norms[i])
     return independent
 
 
 @njit(**_LEAF)
 def _price(task: Task, w: Floats, a: Floats, sides: Floats) -> tuple[int, float, float, float]:
-    """Return the fixed variable with the largest inward slope (-1: none), this slope, n times the loss and the gap of w.
-
-    The gap is without its last term, the distance of w to -Z'a/n.
-    """
+    """Return the fixed variable with the largest inward slope or -1, this slope, and the rows' sums in value and gap."""
     box, norms = task.loss, task.norms
     entering = -1
     slope = best = value = gap = 0.0
@@ -427,30 +398,20 @@ def _price(task: Task, w: Floats, a: Floats, sides: Floats) -> tuple[int, float,
             t = z - box.linear[i]
             up = t - box.kink if a[i] >= 0.0 else t + box.kink
             down = t + box.kink if a[i] <= 0.0 else t - box.kink
-            t = 0.0
-            if a[i] < box.upper[i] and up > 0.0:
-                t = up
-            elif a[i] > box.lower[i] and down < 0.0:
-                t = down
+            t = max(up, 0.0) if a[i] < box.upper[i] else 0.0
+            t = min(down, 0.0) if t == 0.0 and a[i] > box.lower[i] else t
             if t * t > best * norms[i]:
-                best = t * t / norms[i]
-                entering = i
-                slope = t
+                best, entering, slope = t * t / norms[i], i, t
     return entering, slope, value, gap
 
 
 @njit(**_LEAF)
-def _descend(
-    task: Task, enough: float, w: Floats, a: Floats, sides: Floats, space: Any
-) -> tuple[float, float]:
-    """Take active-set steps from the given free variables until n times the gap is at most enough.
-
-    Return n times the sums over the rows in value and gap.
+def _descend(task: Task, enough: float, w: Any, a: Any, sides: Any, space: Any) -> tuple[float, float]:
+    """Take active-set steps from the given free variables; return n times the sums over the rows in value and gap.
 
     Newton steps lead to the minimum of the face of the free variables, and every bound that is reached fixes a
     variable. Then the variable with the largest inward slope becomes free, and so on. w is updated with the
-    unrounded steps and not recomputed from a: if theta is large, it has digits that a loses by rounding, and the
-    gap reaches targets that -Z'a/n would not.
+    unrounded steps: if theta is large, it has digits that a, and so -Z'a/n, loses by rounding.
     """
     box, Z, norms = task.loss, task.Z, task.norms
     n = len(a)
@@ -476,9 +437,7 @@ def _descend(
             left += abs(residual[j])
             total[j] = 0.0
         if first or (left > 0.1 * enough and left < 0.5 * before and refinements < 5):
-            first = False
-            before = left
-            refinements += 1
+            first, before, refinements = False, left, refinements + 1
         else:
             entering, slope, value, gap = _price(task, w, a, sides)
             if gap <= enough or entering < 0 or m == capacity or entered > 2 * n + 50:
@@ -490,26 +449,19 @@ def _descend(
             total[m] = 0.0
             up = a[entering] > 0.0 or (a[entering] == 0.0 and slope > 0.0)
             sides[entering] = 1.0 if up else -1.0
-            m += 1
-            entered += 1
-            refinements = 0
-            before = np.inf
+            m, entered, refinements, before = m + 1, entered + 1, 0, np.inf
         while True:
             for j in range(m):
                 step[j] = residual[j]
             _cholesky_solve(L, m, step)
-            length = 1.0
-            hit = np.int64(-1)
-            bound = 0.0
+            length, hit, bound = 1.0, np.int64(-1), 0.0
             for j in range(m):
                 i = free[j]
                 edge = box.lower[i] if step[j] < 0.0 else box.upper[i]
                 if box.kink > 0.0 and sides[i] * step[j] <= 0.0:
                     edge = 0.0
                 if step[j] != 0.0 and length * abs(step[j]) >= abs(edge - a[i]):
-                    length = (edge - a[i]) / step[j]
-                    hit = np.int64(j)
-                    bound = edge
+                    length, hit, bound = (edge - a[i]) / step[j], np.int64(j), edge
             for j in range(m):
                 i = free[j]
                 total[j] += length * step[j]
@@ -526,9 +478,8 @@ def _descend(
             m -= 1
             for j in range(hit, m):
                 free[j] = free[j + 1]
-                residual[j] = residual[j + 1]
-                total[j] = total[j + 1]
-                proximal[j] = proximal[j + 1]
+                for k in range(4):
+                    work[k, j] = work[k, j + 1]
         for j in range(m):
             _add_row(Z, free[j], -total[j] / n, w)
 
@@ -537,8 +488,8 @@ def _descend(
 def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> Outcome:
     """Solve a task with a piecewise-linear loss, from w = 0, by sweeps and active-set steps on the dual.
 
-    A few sweeps find most of the active bounds if theta is small; active-set steps find the others and the exact
-    solution. One round of both is usually enough. Another one, with a new factor, removes rounding errors.
+    A few sweeps find most of the active bounds if theta is small; active-set steps find the others. One round of both is
+    usually enough. Another one, with a new factor, removes rounding errors.
     """
     n, r = task.Z.shape
     sides, mismatch = np.zeros(n), np.zeros(r)
@@ -551,31 +502,21 @@ def _active_set(task: Task, tol: float, max_iter: int, w: Floats, a: Floats) -> 
     gap = best = value  # the dual value of a = 0 is 0
     stalled = n_iter = 0
     while gap > target and n_iter < max_iter and stalled < _PATIENCE:
-        if _sweep(task, w, a, sides) > r and n_iter == 0:
-            _regression_start(task, w, a, sides)
+        _sweep(task, w, a)
+        # If theta is large, the sweeps leave nearly all variables inside their bounds, but only rank(Z) end there.
+        if _mark(task, a, sides) > r and n_iter == 0:
+            _regression_start(task, w, a)
+            _mark(task, a, sides)
         value, gap = _descend(task, 0.9 * n * target, w, a, sides, space)
-        n_iter += 1
-        value /= n
-        gap /= n
-        for k in range(r):
-            value += 0.5 * w[k] * w[k]
-            mismatch[k] = w[k]
-        for i in range(n):
-            _add_row(task.Z, i, a[i] / n, mismatch)
-        for k in range(r):
-            gap += 0.5 * mismatch[k] * mismatch[k]
+        square, distance = _mismatch(task, w, a, mismatch)
+        value, gap, n_iter = value / n + square, gap / n + distance, n_iter + 1
         stalled = 0 if gap < best else stalled + 1
         best = min(best, gap)
     return value, gap, n_iter, gap <= target
 
 
-# --- online ------------------------------------------------------------------------------------------------
-
-
 @njit(**_INNER)
-def _one_pass(
-    loss: Losses, X: Floats, images: Floats, offset: Floats, v: Floats, a: Floats, certify: bool
-) -> Outcome:
+def _one_pass(loss: Any, X: Any, images: Any, offset: Any, v: Any, a: Any, certify: bool) -> Outcome:
     """Add the mean of w_2 .. w_{n+1} with w_{i+1} = -theta X_{1:i}' s_{1:i} / i to v = 0, and set a = s; images = X theta.
 
     v = -theta X'b/n with b_j = s_j (1/j + .. + 1/n). So v' theta^+ v = -<X'b/n, v>, and likewise for the
@@ -584,9 +525,7 @@ def _one_pass(
     n, d = X.shape
     running = np.zeros(d)  # i times the iterate
     for i in range(n):
-        z = offset[i]
-        if i > 0:
-            z += _dot(X, i, running) / i
+        z = offset[i] + _dot(X, i, running) / max(i, 1)
         a[i] = _terms(loss, i, z, 0.0)[0]
         _add_row(images, i, -a[i], running)
     harmonic = 0.0
@@ -598,7 +537,7 @@ def _one_pass(
         running[k] = v[k] - running[k] / n
         finite += v[k]
     if not certify:
-        return 0.0, 0.0 * finite, 1, np.isfinite(finite)
+        return 0.0, 0.0 * finite, 1, isfinite(finite)
     value = gap = square = distance = harmonic = 0.0
     for i in range(n - 1, -1, -1):
         harmonic += 1.0 / (i + 1)
@@ -610,17 +549,15 @@ def _one_pass(
         gap += young
     value = (value + 0.5 * max(square, 0.0)) / n
     gap = (gap + 0.5 * max(distance, 0.0)) / n
-    return value, gap, 1, np.isfinite(value)
-
-
-# --- tasks -------------------------------------------------------------------------------------------------
+    return value, gap, 1, isfinite(value)
 
 
 @njit(**_INNER)
-def _part(loss: Losses, start: int, stop: int) -> Losses:
-    """Return the losses of the rows start:stop."""
-    linear, lower, upper = loss.linear[start:stop], loss.lower[start:stop], loss.upper[start:stop]
-    return Losses(loss.logistic, linear, lower, upper, loss.quadratic, loss.kink)
+def _part(parameters: Any, offset: Floats, start: int, stop: int) -> tuple[Losses, Floats]:
+    """Return the losses and the offset of the rows start:stop; parameters are the fields of `Losses`."""
+    logistic, linear, lower, upper, quadratic, kink = parameters
+    loss = Losses(logistic, linear[start:stop], lower[start:stop], upper[start:stop], quadratic, kink)
+    return loss, offset[start:stop].copy() if offset.shape[0] else np.zeros(stop - start)
 
 
 # Rows starts[t]:starts[t+1] are task t; offset is (N,), or (0,) for zeros; thetas are (T, d, d) or (1, d, d).
@@ -630,7 +567,6 @@ def _part(loss: Losses, start: int, stop: int) -> Losses:
 
 @njit(inline="always", **_INNER)
 def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
-    loss = Losses(*parameters)
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
     n_tasks, d = coef.shape
@@ -642,12 +578,11 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
             continue
         # Copies have the type of all other matrices, so that each function is compiled once.
         rows = X[first:stop].copy()
+        theta = thetas[t if thetas.shape[0] > 1 else 0].copy()
         # Depends only on the shape of the task, so that its result does not depend on the other tasks.
         by_gram = 2 * n < d
-        if by_gram or shared.shape[0] == 0 or thetas.shape[0] > 1:
-            theta = thetas[t if thetas.shape[0] > 1 else 0].copy()
-            if not by_gram:
-                shared, order = _semidefinite_root(theta)
+        if not by_gram and (shared.shape[0] == 0 or thetas.shape[0] > 1):
+            shared, order = _semidefinite_root(theta)
         if by_gram:  # ZZ' = X theta X': factoring theta would cost more
             images = _product(rows, theta)
             columns = np.zeros((d, n))
@@ -661,8 +596,8 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
         w, norms = np.zeros(r), np.zeros(n)
         for i in range(n):
             norms[i] = _dot(Z, i, Z[i]) / n
-        shift = offset[first:stop].copy() if offset.shape[0] else np.zeros(n)
-        task = Task(_part(loss, first, stop), Z, shift, norms)
+        loss, shift = _part(parameters, offset, first, stop)
+        task = Task(loss, shift, Z, norms)
         value[t], gap[t], n_iter[t], converged[t] = solve(task, tol, max_iter, w, alpha[first:stop])
         if by_gram:
             # coef = theta X'b, where Z'b = w, b is 0 off the pivots and Z' is triangular on them; w becomes b
@@ -678,30 +613,26 @@ def _exact_tasks(solve: Any, parameters: Any, tol: float, max_iter: int, problem
 
 @njit(**_ENTRY)
 def exact_piecewise(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
-    """Solve tasks with a piecewise-linear loss exactly; parameters are the fields of `Losses`."""
+    """Solve tasks with a piecewise-linear loss exactly."""
     _exact_tasks(_active_set, parameters, tol, max_iter, problem, out)
 
 
 @njit(**_ENTRY)
 def exact_smooth(parameters: Any, tol: float, max_iter: int, problem: Any, out: Any) -> None:
-    """Solve tasks with a smooth loss exactly; parameters are the fields of `Losses`."""
+    """Solve tasks with a smooth loss exactly."""
     _exact_tasks(_newton, parameters, tol, max_iter, problem, out)
 
 
 @njit(**_ENTRY)
 def online(parameters: Any, certify: bool, problem: Any, out: Any) -> None:
     """Make one pass over each task; value and gap are 0 unless certify is True."""
-    loss = Losses(*parameters)
     X, offset, starts, thetas = problem
     coef, alpha, value, gap, n_iter, converged = out
     for t in range(len(coef)):
         first, stop = starts[t], starts[t + 1]
         if first == stop:
             continue
-        rows, part = X[first:stop], _part(loss, first, stop)
-        shift = offset[first:stop].copy() if offset.shape[0] else np.zeros(stop - first)
-        images = np.empty((stop - first, X.shape[1]))
-        np.dot(rows, thetas[t if thetas.shape[0] > 1 else 0], images)
-        value[t], gap[t], n_iter[t], converged[t] = _one_pass(
-            part, rows, images, shift, coef[t], alpha[first:stop], certify
-        )
+        rows, (loss, shift) = X[first:stop], _part(parameters, offset, first, stop)
+        images = _product(rows, thetas[t if thetas.shape[0] > 1 else 0])
+        outcome = _one_pass(loss, rows, images, shift, coef[t], alpha[first:stop], certify)
+        value[t], gap[t], n_iter[t], converged[t] = outcome

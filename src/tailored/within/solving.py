@@ -60,21 +60,11 @@ class WithinSolution(NamedTuple):
 
 
 def solve(
-    X: Floats,
-    y: Floats,
-    theta: Floats,
-    loss: Loss,
-    *,
-    inner: str = "exact",
-    label: Any = None,
-    **options: Any,
+    X: Floats, y: Floats, theta: Floats, loss: Loss, *, inner: str = "exact", label: Any = None, **more: Any
 ) -> WithinSolution:
-    """Solve one task with rows X (n, d) and theta (d, d); ``label`` is its name in messages.
-
-    The options are those of `solve_many`.
-    """
-    starts = np.array((0, len(X)))
-    coef, alpha, value, gap, n_iter, converged = _solve(X, y, starts, theta, loss, inner, **options)
+    """Solve one task with rows X (n, d) and theta (d, d), named ``label``; ``more`` goes to `solve_many`."""
+    solution = solve_many(X, y, np.array((0, len(X))), theta, loss, inner=inner, warn=False, **more)
+    coef, alpha, value, gap, n_iter, converged = solution
     name = "The" if label is None else f"Task {label!r}: the"
     if not (np.isfinite(gap[0]) and np.isfinite(coef).all()):
         raise ValueError(
@@ -102,6 +92,7 @@ def solve_many(
     n_jobs: int | None = None,
     labels: Sequence[Any] | NDArray[Any] | None = None,
     certify: bool = True,
+    warn: bool = True,
 ) -> WithinSolution:
     """Solve T tasks of any sizes.  The solution of a task depends neither on the other tasks nor on n_jobs.
 
@@ -111,36 +102,11 @@ def solve_many(
 
     The exact algorithm stops when ``gap <= tol * P(0)``.  It warns `ConvergenceWarning` if it does not reach this in
     max_iter iterations, or if rounding prevents it, unless the gap is at most `ROUNDING` times the loss of predicting
-    zero.  ``certify=False`` omits ``value`` and ``gap`` of "online", which saves a third of its time.
+    zero, or if ``warn`` is False.  ``certify=False`` omits ``value`` and ``gap`` of "online", which saves a third of its
+    time.
     """
-    solutions = _solve(X, y, offsets, thetas, loss, inner, offset, tol, max_iter, n_jobs, certify)
-    if not solutions.converged.all():
-        failed = np.flatnonzero(~solutions.converged)
-        names = range(len(offsets) - 1) if labels is None else labels
-        named = ", ".join(str(names[t]) for t in failed[:5]) + (", ..." if len(failed) > 5 else "")
-        warnings.warn(
-            f"In {len(failed)} of {len(solutions.converged)} tasks ({named}) the {inner} within-task algorithm "
-            f"{_FAILURE[inner]} Largest gap: {solutions.gap[failed].max():.3g}.",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
-    return solutions
-
-
-def _solve(
-    X: Floats,
-    y: Floats,
-    starts: NDArray[np.int64],
-    thetas: Floats,
-    loss: Loss,
-    inner: str,
-    offset: Floats | None = None,
-    tol: float = 1e-8,
-    max_iter: int = 1000,
-    n_jobs: int | None = None,
-    certify: bool = True,
-) -> WithinSolution:
     check_choice("inner", inner, WITHIN)
+    starts = frozen(offsets, np.int64)
     if thetas.ndim == 2:
         thetas = thetas[None]
     elif thetas.strides[0] == 0:  # one theta broadcast over the tasks
@@ -153,7 +119,7 @@ def _solve(
         raise ValueError(f"The shapes of {n_tasks} tasks do not match: {shapes}.")
     # the kernels interpret an offset of length 0 as "no prior mean"
     shift = frozen(np.empty(0) if offset is None else offset)
-    rows, starts, thetas = frozen(X), frozen(starts, np.int64), frozen(thetas)
+    rows, thetas = frozen(X), frozen(thetas)
     kernel: Any = kernels.online
     settings: tuple[Any, ...] = (bool(certify),)
     if inner == "exact":
@@ -174,15 +140,22 @@ def _solve(
     if n_threads > 1:
         # several parts per thread balance tasks of different sizes
         edges = np.linspace(0, n_tasks, min(4 * n_threads, n_tasks) + 1).astype(int).tolist()
-        Parallel(n_jobs=n_threads, require="sharedmem")(
-            delayed(solve_part)(*part) for part in pairwise(edges)
-        )
+        parallel = Parallel(n_jobs=n_threads, require="sharedmem")
+        parallel(delayed(solve_part)(*part) for part in pairwise(edges))
     else:
         solve_part(0, n_tasks)
-    if not converged.all():
-        for t in np.flatnonzero(~converged):
-            # if the prior mean predicts the targets exactly, P(0) itself is a rounding error
-            targets = y[starts[t] : starts[t + 1]]
-            zero = float(np.mean(loss.value(np.zeros(len(targets)), targets)))
-            converged[t] = gap[t] <= ROUNDING * zero
+    for t in np.flatnonzero(~converged):
+        # if the prior mean predicts the targets exactly, P(0) itself is a rounding error
+        targets = y[starts[t] : starts[t + 1]]
+        zero = float(np.mean(loss.value(np.zeros(len(targets)), targets)))
+        converged[t] = gap[t] <= ROUNDING * zero
+    if warn and not converged.all():
+        failed = np.flatnonzero(~converged)
+        names = range(n_tasks) if labels is None else labels
+        named = ", ".join(str(names[t]) for t in failed[:5]) + (", ..." if len(failed) > 5 else "")
+        message = (
+            f"In {len(failed)} of {n_tasks} tasks ({named}) the {inner} within-task algorithm "
+            f"{_FAILURE[inner]} Largest gap: {gap[failed].max():.3g}."
+        )
+        warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return WithinSolution(*out)
