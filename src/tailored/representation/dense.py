@@ -52,6 +52,15 @@ class Dense(Iterate):
         tau = np.einsum("ihj,h->ij", half.reshape(d, k, d), phi) + self.C
         return tau if columns is None else tau[np.ix_(columns, columns)]
 
+    def evaluate(self, phis: Array) -> Array:
+        d, k = self.n_features, self.n_side
+        taus = np.empty((len(phis), d, d))
+        for start in range(0, len(phis), 64):  # blocks limit the memory
+            block = phis[start : start + 64]
+            half = (block @ self.H.reshape(d * k * d, k).T).reshape(len(block), d, k, d)
+            taus[start : start + 64] = np.einsum("tihj,th->tij", half, block)
+        return taus + self.C
+
     def _step_H(self, gradient: Array, phi: Array, step: float, columns: Index | None) -> None:
         if step == 0:
             return
