@@ -136,6 +136,23 @@ def multiply(typing: Any, work: Any, o: Any, u: Any) -> Any:
 
 
 @_inline
+def take_root(typing: Any, work: Any, o: Any, floor: Any) -> Any:
+    """Replace ``work[o]`` by its root, or by the root of ``work[floor]`` where that is larger."""
+
+    def compute(builder: Any, a: Any, b: Any) -> Any:
+        root = builder.module.declare_intrinsic(f"llvm.sqrt.v{LANES}f64", fnty=ir.FunctionType(_ROW, [_ROW]))
+        return builder.call(root, [builder.select(builder.fcmp_ordered("<", a, b), b, a)])
+
+    return types.void(work, _NUMBER, _NUMBER), _rowwise(compute)
+
+
+@_inline
+def divide(typing: Any, work: Any, o: Any, value: Any) -> Any:
+    """``work[o] = value / work[o]``, for a scalar."""
+    return types.void(work, _NUMBER, types.float64), _rowwise(lambda builder, a, b: builder.fdiv(b, a))
+
+
+@_inline
 def copy(typing: Any, work: Any, o: Any, u: Any) -> Any:
     """``work[o] = work[u]``."""
     return types.void(work, _NUMBER, _NUMBER), _rowwise(lambda builder, a, b: b)
@@ -265,14 +282,10 @@ def factorise(work: Array, A: int, p: int, floors: int, log_pivots: int) -> None
     for i in range(p):
         substitute(work, A, i, i, row)
         subtract(work, row + i, row, row, i)
-        for lane in range(LANES):
-            square = work[row + i, lane]
-            # NaN stays NaN: a model that overflows has no evidence.
-            if square < work[floors + i, lane]:
-                square = work[floors + i, lane]
-            pivot = np.sqrt(square)
-            work[product, lane] *= pivot
-            work[row + i, lane] = 1.0 / pivot
+        # NaN stays NaN: a model that overflows has no evidence.
+        take_root(work, row + i, floors + i)
+        multiply(work, product, row + i)
+        divide(work, row + i, 1.0)
         if i % 8 == 7 or i == p - 1:
             # One logarithm per pivot would cost as much as the factorisation; more than eight pivots could overflow.
             for lane in range(LANES):
@@ -323,17 +336,6 @@ def subtract_squares(work: Array, J: int, u: int, p: int, total: int) -> None:
         subtract_multiple(work, total, u + a, u, a + 1)
         total += a + 1
         first += p - a
-
-
-@njit(**PART)
-def sum_over_lanes(work: Array, o: int, sign: float, k: int, sums: Array) -> None:
-    """Write sums over lanes, times a sign, to ``sums[k]``."""
-    keep_separate()
-    for i in range(sums.shape[1]):
-        total = 0.0
-        for lane in range(LANES):
-            total += work[o + i, lane]
-        sums[k, i] = sign * total
 
 
 @njit(**ENTRY)
@@ -417,16 +419,20 @@ def _second_moments(
 
     A last column of ones is added where X has d − 1 columns.
     """
-    d = gram.shape[1]
-    for t in range(len(square)):
+    T, d = cross.shape
+    _, given = X.shape
+    n = len(products)
+    for t in range(T):
         first, stop = offsets[t], offsets[t + 1]
-        for a in range(len(products)):
-            for c in range(len(products)):
+        for a in range(n):
+            for c in range(n):
                 products[a, c] = 0.0
         while first < stop:
-            m = min(_TILE, stop - first)
+            m = stop - first
+            if m > _TILE:
+                m = _TILE
             for i in range(m):
-                for j in range(X.shape[1]):
+                for j in range(given):
                     columns[j, i] = (X[first + i, j] - shift[j]) * scale[j]
                 columns[d, i] = (y[first + i] - target_shift) * target_scale
             _add_products(columns, m, d, products)
@@ -443,26 +449,26 @@ def _second_moments(
 def _add_products(columns: Array, m: int, d: int, products: Array) -> None:
     """Add inner products of the first d + 1 rows of ``columns`` over m entries to the lower triangle of ``products``."""
     for a in range(0, d + 1, 2):
-        left, right = columns[a], columns[a + 1]
-        for c in range(0, a + 2, 4):
-            z0, z1, z2, z3 = columns[c], columns[c + 1], columns[c + 2], columns[c + 3]
+        b = a + 1
+        for c in range(0, b + 1, 4):
+            c1, c2, c3 = c + 1, c + 2, c + 3
             s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
             for i in range(m):
-                u, v = left[i], right[i]
-                s0 += u * z0[i]
-                s1 += u * z1[i]
-                s2 += u * z2[i]
-                s3 += u * z3[i]
-                s4 += v * z0[i]
-                s5 += v * z1[i]
-                s6 += v * z2[i]
-                s7 += v * z3[i]
-            above, below = products[a], products[a + 1]
-            above[c] += s0
-            above[c + 1] += s1
-            above[c + 2] += s2
-            above[c + 3] += s3
-            below[c] += s4
-            below[c + 1] += s5
-            below[c + 2] += s6
-            below[c + 3] += s7
+                u, v = columns[a, i], columns[b, i]
+                z0, z1, z2, z3 = columns[c, i], columns[c1, i], columns[c2, i], columns[c3, i]
+                s0 += u * z0
+                s1 += u * z1
+                s2 += u * z2
+                s3 += u * z3
+                s4 += v * z0
+                s5 += v * z1
+                s6 += v * z2
+                s7 += v * z3
+            products[a, c] += s0
+            products[a, c1] += s1
+            products[a, c2] += s2
+            products[a, c3] += s3
+            products[b, c] += s4
+            products[b, c1] += s5
+            products[b, c2] += s6
+            products[b, c3] += s7

@@ -31,6 +31,14 @@ def lower_triangle(d: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
     return i, j, np.where(i == j, 1.0, 2.0)
 
 
+@cache
+def unpacked(d: int) -> NDArray[np.intp]:
+    """Return the positions (d, d) of the entries of a symmetric matrix in its packed form."""
+    i, j = np.indices((d, d))
+    low, high = np.minimum(i, j), np.maximum(i, j)
+    return np.asarray(high * (high + 1) // 2 + low)
+
+
 def log_gates(gates: Array, side: Array) -> Array:
     """Return the log mixing weights (T, K), ``π_k(s) ∝ exp(a_k + <A_k, v(s)>)``, for gates (a, A) (K, 1 + q)."""
     # SciPy's log_softmax takes longer than a posterior.
@@ -64,6 +72,8 @@ class Components(NamedTuple):
     floors: Array  # (J, d) squared pivots of the Cholesky factor of P
     log_determinants: Array  # (J,) log |W| where the rank is full, otherwise zero
     of: NDArray[np.int64]  # (K,) the covariance of each component
+    all_full: bool  # whether all ranks are full
+    constants: Array  # (.., 1) all means and floors, and the negative roots unless all ranks are full
 
 
 @dataclass(frozen=True)
@@ -141,7 +151,10 @@ class Mixture(Record):
             precisions[c], floors[c] = 0.0, self.noise
             precisions[c, (diagonal * (diagonal + 3) // 2)[: ranks[c]]] = self.noise
         of = np.arange(self.n_components) if J > 1 else np.zeros(self.n_components, np.int64)
-        return Components(roots, ranks, precisions, floors, np.log(divisors).sum(axis=1), of)
+        all_full, parts = not len(singular), (self.means, floors, -roots[: len(singular) * J])
+        constants = np.concatenate([part.reshape(-1, 1) for part in parts])
+        log_determinants = np.log(divisors).sum(axis=1)
+        return Components(roots, ranks, precisions, floors, log_determinants, of, all_full, constants)
 
     @cached_property
     def factors(self) -> list[Array]:

@@ -6,9 +6,9 @@ the contribution of its prior (`tailored.gaussian.mixture.Components`).
 
 The compiled pass handles tasks in chunks whose factors stay in the cache: it computes the evidence under each component,
 normalises, and returns to the factors for means, covariances and sums.  Its workspace (`tailored.gaussian.kernels`)
-holds, for each *group* of eight tasks, the factors under each covariance, and under each component the solution
-``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and the quadratic form ``‖y − Xb‖² − ‖z‖²``.  The sums of each component follow, ``−Σ r E(uuᵀ)``
-and ``Σ r E(u)``, and then scratch vectors.
+begins with the sums of each component, ``−Σ r E(uuᵀ)`` and ``Σ r E(u)``, and with `Components.constants`.  For each *group*
+of eight tasks it holds, under each component, the solution ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and the quadratic form
+``‖y − Xb‖² − ‖z‖²``, and the factors under each covariance.  Scratch vectors follow.
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ from ..tasks.rows import BATCH_FLOATS, Scaling, dense, frozen
 from ..tasks.task_set import TaskSet
 from . import kernels as vectors
 from .kernels import ENTRY, LANES, PART, empty_workspace, keep_separate, second_moments
-from .mixture import EVIDENCE, Components, Mixture, Want, lower_triangle
+from .mixture import EVIDENCE, Components, Mixture, Want, lower_triangle, unpacked
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
-#: Positions of tasks (J, chunk), and the covariance, the first position and the number of tasks of a group.
-Group = tuple[Index, int, int, int]
 
 #: Responsibilities up to this are left out of sums.
 NEGLIGIBLE = 1e-6
@@ -217,22 +215,27 @@ class Moments(TaskStatistics):
         rest = self if effects is None else self.shifted(effects)
         shares, log_evidence = log_priors(model, self.side, T, among), np.empty(T)
         means = np.empty((T if want.means else 0, K, d))
-        covariances = np.zeros((T if want.covariances else 0, d, d))
-        blocks = self.blocks()
-        n_packed, summed = d * (d + 1) // 2, K if want.sums else 0
-        first, second = np.empty((len(blocks), summed, d)), np.empty((len(blocks), summed, n_packed))
-        quadratics = np.zeros((len(blocks), summed))
+        n_totals, components, blocks = K * d * (d + 3) // 2, model.components, self.blocks()
+        n_outputs = 1 if components.all_full else len(components.ranks)
+        covariances = np.zeros((T if want.covariances else 0, n_outputs, d, d))
+        totals = np.empty((len(blocks), n_totals))
+        quadratics = np.zeros((len(blocks), K if want.sums else 0))
         given = [np.ascontiguousarray(array) for array in (rest.gram, rest.cross, rest.square, rest.sizes)]
         found = [shares, log_evidence, means, covariances]
+        fixed = *components[1:3], *components[4:6], model.noise
 
         def run(i: int, part: slice) -> None:
             cut = given + found if len(blocks) == 1 else [array[part] for array in given + found]
+            tasks, n_tasks, work = _workspace(components, min(T, CHUNK), K, d)
+            summed = work[:n_totals]
+            work[n_totals : n_totals + len(components.constants)] = components.constants
+            if want.sums:
+                summed.fill(0.0)
             # Flat arguments: Numba takes several microseconds longer to dispatch on tuples.
-            _pass(
-                *(*cut[:4], model.means, *model.components, model.noise, *cut[4:]),
-                *(first[i], second[i], quadratics[i]),
-                *_workspace(model.components, min(T, CHUNK), K, d),
-            )
+            _pass(*cut[:4], *fixed, *cut[4:], quadratics[i], tasks, n_tasks, work)
+            if want.sums:
+                # One lane after another: NumPy's sums round differently.
+                totals[i] = -np.cumsum(summed, axis=1)[:, -1]
 
         in_threads(run, list(enumerate(blocks)), self.n_threads)
         if effects is not None and want.means:
@@ -240,9 +243,11 @@ class Moments(TaskStatistics):
         sums = NO_SUMS
         if want.sums:
             # In the order of the blocks, whichever thread finished first.
-            parts = [a.sum(axis=0) if len(a) > 1 else a[0] for a in (first, second, quadratics)]
-            sums = _sums(model.components, float(log_evidence.sum()), shares.sum(axis=0), *parts)
-        return Expected(log_evidence, shares, means, covariances, sums)
+            parts = [a.sum(axis=0) if len(a) > 1 else a[0] for a in (totals, quadratics)]
+            sums = _sums(components, float(log_evidence.sum()), shares.sum(axis=0), *parts)
+        needs_map = want.covariances and not components.all_full
+        within = _within(components, covariances) if needs_map else covariances[:, 0]
+        return Expected(log_evidence, shares, means, within, sums)
 
     def _posterior_of_atoms(self, model: Mixture, want: Want, among: NDArray[np.bool_] | None) -> Expected:
         """Return the posterior under components with one covariance.
@@ -275,8 +280,7 @@ class Moments(TaskStatistics):
             means = found.means + np.matmul(R, shift[:, :, None])[:, None, :, 0]
             means = means if effects is None else means + effects[:, None]
         if want.covariances:
-            between = np.empty(R.shape)
-            between[:, i, j] = between[:, j, i] = shares @ squares - shift[:, i] * shift[:, j]
+            between = (shares @ squares).take(unpacked(d), axis=1) - shift[:, :, None] * shift[:, None, :]
             between = np.matmul(np.matmul(R, between), R.transpose(0, 2, 1))
         return Expected(log_evidence, shares, means, found.covariances, NO_SUMS, between)
 
@@ -339,13 +343,14 @@ def influence(tasks: Any, model: Mixture, covariances: Array) -> Array:
 
 
 def _sums(
-    components: Components, log_evidence: float, counts: Array, first: Array, packed: Array, quadratics: Array
+    components: Components, log_evidence: float, counts: Array, totals: Array, quadratics: Array
 ) -> Sums:
-    """Convert sums in the coordinates of each component to those of the coefficients."""
-    K, d = first.shape
-    i, j, twice = lower_triangle(d)
-    first, second = first.copy(), np.empty((K, d, d))
-    second[:, i, j] = second[:, j, i] = packed
+    """Convert the negative totals of `_pass`, in the coordinates of each component, to those of the coefficients."""
+    K, d = len(counts), components.roots.shape[1]
+    i, _, twice = lower_triangle(d)
+    totals = totals.reshape(K, -1)
+    first, packed = -totals[:, len(i) :], totals[:, : len(i)]
+    second = packed.take(unpacked(d), axis=1)
     for k, c in enumerate(components.of):
         if components.ranks[c] < d:
             root = components.roots[c]
@@ -354,6 +359,15 @@ def _sums(
     # ‖y − Xw‖² is the quadratic form less uᵀPu.
     residual = float(quadratics.sum() - np.vdot(twice * components.precisions[components.of], packed))
     return Sums(log_evidence, counts, first, second, residual)
+
+
+def _within(components: Components, covariances: Array) -> Array:
+    """Convert covariances (T, J, d, d) in the coordinates of each component to those of the coefficients, and add them."""
+    total: Any = 0.0
+    for j, (L, p) in enumerate(zip(components.roots, components.ranks, strict=True)):
+        C = covariances[:, j]
+        total = total + (C if p == len(L) else L[:p].T @ (C[:, :p, :p] @ L[:p]))
+    return np.asarray(total)
 
 
 # --- the compiled pass ---------------------------------------------------------------------------------------
@@ -365,17 +379,16 @@ _kept = threading.local()
 
 
 def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[Index, Index, Array]:
-    """Return the positions of tasks (J, chunk), their numbers (J,), and the vectors of `_pass`."""
+    """Return the positions of tasks (J chunk,), their numbers (J,), and the vectors of `_pass`."""
     J, n_groups = len(components.ranks), max(-(-n_tasks // LANES), 1)
     if getattr(_kept, "key", None) == (J, n_groups, K, d):
         kept: tuple[Index, Index, Array] = _kept.workspace
         return kept
     n_packed = d * (d + 1) // 2
-    n_vectors = J * n_groups * n_packed + K * n_groups * (d + 1) + K * (n_packed + d)
-    scratch = d + d * d + d + 2 + 3 * n_packed + d + 2 + 2 * d * d + 1
-    tasks = np.empty((J, n_groups * LANES), np.int64)
-    made = tasks, np.empty(J, np.int64), empty_workspace(n_vectors + scratch)
-    if n_vectors + scratch <= _KEPT_VECTORS:
+    n_vectors = K * (n_packed + 2 * d) + J * d * (d + 1) + n_groups * (K * (d + 1) + J * n_packed)
+    n_vectors += 4 + 2 * d + 2 * d * (d + 1)
+    made = np.empty(J * n_groups * LANES, np.int64), np.empty(J, np.int64), empty_workspace(n_vectors)
+    if n_vectors <= _KEPT_VECTORS:
         _kept.key, _kept.workspace = (J, n_groups, K, d), made
     return made
 
@@ -386,11 +399,8 @@ def _pass(
     cross: Array,
     square: Array,
     sizes: Array,
-    b: Array,
-    roots: Array,
     ranks: Index,
     precisions: Array,
-    floors: Array,
     log_determinants: Array,
     of: Index,
     noise: float,
@@ -398,8 +408,6 @@ def _pass(
     log_evidence: Array,
     means: Array,
     covariances: Array,
-    first: Array,
-    second: Array,
     quadratics: Array,
     tasks: Index,
     n_tasks: Index,
@@ -407,96 +415,108 @@ def _pass(
 ) -> None:
     """Write the posterior of T tasks.
 
-    Inputs are those of `Moments`, the means (K, d), `Components` and σ².  ``joint`` (T, K) has log π on entry and
-    responsibilities on return; −inf skips a component.  ``means`` (T, K, d) and ``covariances`` (T, d, d), which must be
-    zero on entry, are written where they have length T; ``first`` (K, d), packed ``second`` and ``quadratics`` (K,) where
-    they have length K: Σ_t r E(u), Σ_t r E(uuᵀ) and Σ_t r (‖y − Xm‖² + uᵀPu at the mean + pσ²).
+    Inputs are those of `Moments`, `Components` and σ².  ``joint`` (T, K) has log π on entry and responsibilities on
+    return; −inf skips a component.  ``means`` (T, K, d) and ``covariances`` of u, which must be zero on entry, are written
+    where they have length T.  The latter are (T, J, d, d), or (T, 1, d, d) for the sum over components.  Where
+    ``quadratics`` has length K, Σ_t r (‖y − Xm‖² + uᵀPu at the mean + pσ²) is added to it, and the sums of each component
+    to the workspace.
     """
-    K, d = b.shape
-    J, chunk = tasks.shape
-    n_packed, n_groups = d * (d + 1) // 2, chunk // LANES
-    solutions = J * n_groups * n_packed
-    totals = solutions + K * n_groups * (d + 1)
-    scratch = totals + K * (n_packed + d)
-    L = scratch + d
-    floor = L + d * d
-    log_pivots = floor + d
+    keep_separate()
+    T, K = joint.shape
+    _, d = cross.shape
+    J = len(ranks)
+    chunk, n_packed, log_noise = len(tasks) // J, d * (d + 1) // 2, np.log(noise)
+    n_groups, b = chunk // LANES, K * (n_packed + d)
+    floors = b + K * d
+    roots = floors + J * d
+    solutions = roots + J * d * d
+    factors = solutions + K * n_groups * (d + 1)
+    log_pivots = factors + J * n_groups * n_packed
     free = log_pivots + 2
-    vectors.clear(work, totals, scratch - totals)
-    for begin in range(0, len(cross), chunk):
-        end = min(begin + chunk, len(cross))
+    for begin in range(0, T, chunk):
+        end = begin + chunk
+        if end > T:
+            end = T
         for c in range(J):
-            n_tasks[c] = _select(joint, of, c, begin, end, tasks)
+            n_tasks[c] = _select(joint, of, c, begin, end, tasks, c * chunk)
         for g in range(0, end - begin, LANES):
             loaded = False
             for c in range(J):
                 if g >= n_tasks[c]:
                     continue
-                p, A = ranks[c], (c * n_groups + g // LANES) * n_packed
+                first, p, L = c * chunk + g, ranks[c], roots + c * d * d
+                A = factors + first // LANES * n_packed
                 # Covariances that no task skips have the same groups.
-                if not (loaded and n_tasks[c] == end - begin):
-                    _load_gram(gram, tasks, c * chunk + g, d, work, free)
-                loaded = n_tasks[c] == end - begin
-                _load_component(roots, floors, c, p, work, L, floor)
-                group = tasks, c, g, min(LANES, n_tasks[c] - g)
-                _project(work, d, p, L, free, A, free + d * d + d)
-                for o in range(p * (p + 1) // 2):
-                    vectors.add(work, A + o, precisions[c, o])
-                vectors.factorise(work, A, p, floor, log_pivots)
+                no_skips = n_tasks[c] == end - begin
+                if not (loaded and no_skips):
+                    _load_gram(gram, tasks, first, d, work, free)
+                loaded = no_skips
+                if p < d:
+                    _project(work, p, d, L, free, A, free + d * d + d)
+                _add_precision(work, p, d, free, A, precisions, c)
+                vectors.factorise(work, A, p, floors + c * d, log_pivots)
                 for k in range(K):
                     if of[k] == c:
                         z = solutions + (k * n_groups + g // LANES) * (d + 1)
-                        _solve(cross, square, group, b[k], p, work, scratch, A, z)
-                        constant = (sizes, p, log_determinants[c], noise)
-                        _weigh(constant, group, joint, k, work, z + d, log_pivots)
+                        _solve(cross, square, tasks, first, work, p, b + k * d, free, L, A, z)
+                        for o in range(first, min(first + LANES, c * chunk + n_tasks[c])):
+                            t, form = tasks[o], work[z + d, o - first]
+                            # NaN stays NaN: a model that overflows has no evidence.
+                            if form < 0.0:
+                                form = 0.0
+                                work[z + d, o - first] = form
+                            value = (sizes[t] - p) * log_noise + 2.0 * work[log_pivots, o - first]
+                            value = value + log_determinants[c] + form / noise + sizes[t] * _LOG_2_PI
+                            joint[t, k] -= 0.5 * value
         _normalise(joint, log_evidence, begin, end)
         for c in range(J):
-            p = ranks[c]
-            if len(means) or len(covariances):
-                _load_component(roots, floors, c, p, work, L, floor)
+            p, L = ranks[c], roots + c * d * d
             for g in range(0, n_tasks[c], LANES):
-                A = (c * n_groups + g // LANES) * n_packed
-                group = tasks, c, g, min(LANES, n_tasks[c] - g)
+                first, n = c * chunk + g, n_tasks[c] - g
+                A = factors + first // LANES * n_packed
                 for k in range(K):
                     if of[k] == c:
                         z = solutions + (k * n_groups + g // LANES) * (d + 1)
                         if len(means):
-                            _write_means(b, k, p, group, work, A, z, L, free, means)
-                        if len(second) and _share(joint, noise, p, group, k, work, z + d, free, quadratics):
-                            _add_moments(d, p, work, A, z, free, totals + k * (n_packed + d))
+                            _write_means(tasks, first, p, work, b + k * d, A, z, L, free, means, k)
+                        if not len(quadratics):
+                            continue
+                        any_weight = False
+                        for lane in range(LANES):
+                            r = joint[tasks[first + lane], k] if lane < n else 0.0
+                            if r <= NEGLIGIBLE:
+                                r = 0.0
+                            else:
+                                quadratics[k] += r * (work[z + d, lane] + p * noise)
+                                any_weight = True
+                            work[free, lane] = np.sqrt(r * noise)
+                            work[free + 1, lane] = np.sqrt(r)
+                        if any_weight:
+                            _add_moments(d, p, work, A, z, free, k * (n_packed + d))
                 if len(covariances):
-                    _add_covariances(joint, of, noise, p, group, work, A, L, free, covariances)
-    for k in range(len(second)):
-        vectors.sum_over_lanes(work, totals + k * (n_packed + d), -1.0, k, second)
-        vectors.sum_over_lanes(work, totals + k * (n_packed + d) + n_packed, 1.0, k, first)
+                    for lane in range(LANES):
+                        r = joint[tasks[first + lane], c] if J > 1 else 1.0
+                        work[free, lane] = np.sqrt(r * noise)
+                    z = solutions + (c * n_groups + g // LANES) * (d + 1)
+                    _add_covariances(tasks, first, n, p, work, A, z, free, covariances, c)
 
 
 @njit(**PART)
-def _select(joint: Array, of: Index, c: int, begin: int, end: int, tasks: Index) -> int:
-    """Write the tasks with a component of covariance c to ``tasks[c]``, padded with the last one, and count them."""
+def _select(joint: Array, of: Index, c: int, begin: int, end: int, tasks: Index, first: int) -> int:
+    """Write the tasks with a component of covariance c from ``tasks[first]`` on, pad with the last, and count them."""
     keep_separate()
-    n = 0
+    o = first
     for t in range(begin, end):
         for k in range(len(of)):
             if of[k] == c and joint[t, k] > -np.inf:
-                tasks[c, n] = t
-                n += 1
+                tasks[o] = t
+                o += 1
                 break
-    for i in range(n, (n + LANES - 1) // LANES * LANES):
-        tasks[c, i] = tasks[c, n - 1]
+    n = o - first
+    while o % LANES:
+        tasks[o] = tasks[o - 1]
+        o += 1
     return n
-
-
-@njit(**PART)
-def _load_component(roots: Array, floors: Array, c: int, p: int, work: Array, L: int, floor: int) -> None:
-    """Broadcast the root, where it is needed, and the floors of a covariance to all lanes."""
-    keep_separate()
-    d = roots.shape[1]
-    for i in range(p):
-        vectors.fill(work, floor + i, floors[c, i])
-        if p < d:
-            for j in range(d):
-                vectors.fill(work, L + i * d + j, roots[c, i, j])
 
 
 @njit(**PART)
@@ -510,79 +530,67 @@ def _load_gram(gram: Array, tasks: Index, first: int, d: int, work: Array, G: in
 
 
 @njit(**PART)
-def _project(work: Array, d: int, p: int, L: int, G: int, A: int, scratch: int) -> None:
-    """Write ``L G Lᵀ`` for L (p, d) and G (d, d), or G where p = d, packed to A."""
+def _project(work: Array, m: int, n: int, L: int, G: int, A: int, scratch: int) -> None:
+    """Write ``L G Lᵀ`` for L (m, n) and a symmetric G (n, n), packed to A."""
     keep_separate()
-    if p < d:
-        vectors.clear(work, scratch, p * d)
-        vectors.clear(work, A, p * (p + 1) // 2)
-    for i in range(p):
-        if p < d:
-            vectors.subtract_each(work, scratch + i * d, d, L + i * d, G, d)
-            vectors.subtract_each(work, A, i + 1, L + i * d, scratch, d)
-        else:
-            for j in range(i + 1):
-                vectors.copy(work, A + j, G + i * d + j)
+    vectors.clear(work, scratch, m * n)
+    vectors.clear(work, A, m * (m + 1) // 2)
+    for i in range(m):
+        vectors.subtract_each(work, scratch + i * n, n, L + i * n, G, n)
+        vectors.subtract_each(work, A, i + 1, L + i * n, scratch, n)
         A += i + 1
 
 
 @njit(**PART)
-def _solve(
-    cross: Array, square: Array, group: Group, b: Array, p: int, work: Array, mean: int, A: int, z: int
-) -> None:
-    """Write ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` of eight tasks, and ``‖y − Xb‖² − ‖z‖²`` after it.
-
-    ``mean`` has room for b; L, floors and log pivots follow it, and then G.
-    """
+def _add_precision(work: Array, p: int, d: int, G: int, A: int, precisions: Array, c: int) -> None:
+    """Add P to A, which is G where p = d."""
     keep_separate()
-    d, (tasks, c, first, _) = cross.shape[1], group
-    first += c * tasks.shape[1]
-    L, G, left = mean + d, mean + d + d * d + d + 2, z + d
-    x = z if p == d else G + d * d
-    for i in range(d):
-        vectors.fill(work, mean + i, b[i])
-        vectors.gather(work, x + i, cross, d, i, tasks, first)
-    vectors.gather(work, left, square, 1, 0, tasks, first)
-    vectors.subtract(work, left, mean, x, d)
-    vectors.subtract_each(work, x, d, mean, G, d)
-    vectors.subtract(work, left, mean, x, d)
-    if p < d:
-        vectors.clear(work, z, p)
-        vectors.subtract_each(work, z, p, x, L, d)
-        vectors.fill(work, x, -1.0)
-        for i in range(p):
-            vectors.multiply(work, z + i, x)
-    vectors.substitute(work, A, p, p, z)
-    vectors.subtract(work, left, z, z, p)
+    o = 0
+    for i in range(p):
+        for j in range(i + 1):
+            if p == d:
+                vectors.copy(work, A + o, G + i * d + j)
+            vectors.add(work, A + o, precisions[c, o])
+            o += 1
 
 
 @njit(**PART)
-def _weigh(
-    constant: Any, group: Group, joint: Array, k: int, work: Array, left: int, log_pivots: int
+def _solve(
+    cross: Array,
+    square: Array,
+    tasks: Index,
+    o: int,
+    work: Array,
+    p: int,
+    b: int,
+    G: int,
+    L: int,
+    A: int,
+    z: int,
 ) -> None:
-    """Add the log evidence of the n tasks of a group to ``joint``, given (sizes, p, log |W|, σ²)."""
+    """Write ``z = F⁻¹ Lᵀ Xᵀ(y − Xb)`` and ``‖y − Xb‖² − ‖z‖²`` of the eight tasks from ``tasks[o]`` on."""
     keep_separate()
-    (sizes, p, log_determinant, noise), (tasks, c, first, n) = constant, group
-    log_noise = np.log(noise)
-    for lane in range(n):
-        t = tasks[c, first + lane]
-        # NaN stays NaN: a model that overflows has no evidence.
-        if work[left, lane] < 0.0:
-            work[left, lane] = 0.0
-        joint[t, k] -= 0.5 * (
-            (sizes[t] - p) * log_noise
-            + 2.0 * work[log_pivots, lane]
-            + log_determinant
-            + work[left, lane] / noise
-            + sizes[t] * _LOG_2_PI
-        )
+    _, d = cross.shape
+    left = z + d
+    x = z if p == d else G + d * d
+    for i in range(d):
+        vectors.gather(work, x + i, cross, d, i, tasks, o)
+    vectors.gather(work, left, square, 1, 0, tasks, o)
+    vectors.subtract(work, left, b, x, d)
+    vectors.subtract_each(work, x, d, b, G, d)
+    vectors.subtract(work, left, b, x, d)
+    if p < d:
+        vectors.clear(work, z, p)
+        vectors.subtract_each(work, z, p, x, L, d)
+    vectors.substitute(work, A, p, p, z)
+    vectors.subtract(work, left, z, z, p)
 
 
 @njit(**PART)
 def _normalise(joint: Array, log_evidence: Array, begin: int, end: int) -> None:
     """Replace log p(y, k) by responsibilities, and write log p(y)."""
     keep_separate()
-    K = joint.shape[1]
+    _, K = joint.shape
     for t in range(begin, end):
         largest = joint[t, 0]
         if K == 1:
@@ -594,67 +602,47 @@ def _normalise(joint: Array, log_evidence: Array, begin: int, end: int) -> None:
                 largest = joint[t, k]
         total = 0.0
         for k in range(K):
-            total += np.exp(joint[t, k] - largest)
+            joint[t, k] = np.exp(joint[t, k] - largest)
+            total += joint[t, k]
         log_evidence[t] = largest + np.log(total)
         for k in range(K):
-            joint[t, k] = np.exp(joint[t, k] - log_evidence[t])
+            joint[t, k] /= total
 
 
 @njit(**PART)
 def _write_means(
-    b: Array, k: int, p: int, group: Group, work: Array, A: int, z: int, L: int, out: int, means: Array
+    tasks: Index, o: int, p: int, work: Array, b: int, A: int, z: int, L: int, out: int, means: Array, k: int
 ) -> None:
-    """Write ``b + L F⁻ᵀz`` of the n tasks of a group."""
+    """Write ``b + L F⁻ᵀz`` of the eight tasks from ``tasks[o]`` on."""
     keep_separate()
-    d, (tasks, c, first, n) = b.shape[1], group
+    _, _, d = means.shape
     u = out + d
     for i in range(p):
         vectors.copy(work, u + i, z + i)
     vectors.solve_backwards(work, A, p, u)
-    o, sign = u, 1.0
     if p < d:
-        o, sign = out, -1.0
         vectors.clear(work, out, d)
         for i in range(p):
             vectors.subtract_multiple(work, out, u + i, L + i * d, d)
-    for lane in range(n):
-        t = tasks[c, first + lane]
+        u = out
+    for lane in range(LANES):
         for j in range(d):
-            means[t, k, j] = b[k, j] + sign * work[o + j, lane]
-
-
-@njit(**PART)
-def _share(
-    joint: Array, noise: float, p: int, group: Group, k: int, work: Array, left: int, roots: int, sums: Array
-) -> bool:
-    """Write the roots of rσ² and of r, add quadratic forms to ``sums``, and return whether any r is worth adding."""
-    keep_separate()
-    tasks, c, first, n = group
-    vectors.fill(work, roots, 0.0)
-    vectors.fill(work, roots + 1, 0.0)
-    any_weight = False
-    for lane in range(n):
-        r = joint[tasks[c, first + lane], k]
-        if not r <= NEGLIGIBLE:
-            work[roots, lane] = np.sqrt(r * noise)
-            work[roots + 1, lane] = np.sqrt(r)
-            sums[k] += r * (work[left, lane] + p * noise)
-            any_weight = True
-    return any_weight
+            means[tasks[o + lane], k, j] = work[b + j, lane] + work[u + j, lane]
 
 
 @njit(**PART)
 def _add_moments(d: int, p: int, work: Array, A: int, z: int, weights: int, total: int) -> None:
-    """Add ``r E(uuᵀ) = r (σ²A⁻¹ + E(u)E(u)ᵀ)`` and ``r E(u)`` of a group to the totals, with the roots of `_share`."""
+    """Add ``−r E(uuᵀ) = −r (σ²A⁻¹ + E(u)E(u)ᵀ)`` and ``r E(u)`` of a group to the totals, with the roots of `_share`."""
     keep_separate()
-    n_packed, u = d * (d + 1) // 2, weights + 2
-    inverse = column = u + d
+    u = weights + 2
+    first, inverse = total + d * (d + 1) // 2, u + d
     vectors.invert(work, A, p, inverse)
     vectors.clear(work, u, p)
+    column = inverse
     for i in range(p):
         vectors.subtract(work, u + i, z + i, column, p - i)
         vectors.multiply(work, u + i, weights + 1)
-        vectors.subtract(work, total + n_packed + i, u + i, weights + 1, 1)
+        vectors.subtract(work, first + i, u + i, weights + 1, 1)
         column += p - i
     for o in range(inverse, column):
         vectors.multiply(work, o, weights)
@@ -663,63 +651,22 @@ def _add_moments(d: int, p: int, work: Array, A: int, z: int, weights: int, tota
 
 @njit(**PART)
 def _add_covariances(
-    joint: Array,
-    of: Index,
-    noise: float,
-    p: int,
-    group: Group,
-    work: Array,
-    A: int,
-    L: int,
-    free: int,
-    out: Array,
+    tasks: Index, o: int, n: int, p: int, work: Array, A: int, z: int, weights: int, out: Array, c: int
 ) -> None:
-    """Add ``r σ² L A⁻¹ Lᵀ`` of the n tasks of a group, r being the share of all components with covariance c."""
+    """Add ``r σ² A⁻¹`` of the n tasks from ``tasks[o]`` on, with roots of rσ² in ``weights``."""
     keep_separate()
-    d, weights, (tasks, c, first, n) = out.shape[1], free, group
-    n_packed, zeros = d * (d + 1) // 2, weights + 1
-    inverse = zeros + d
-    packed, image = inverse + n_packed, inverse + 2 * n_packed
-    vectors.fill(work, weights, 0.0)
-    for lane in range(n):
-        r = 0.0
-        for k in range(len(of)):
-            if of[k] == c:
-                r += joint[tasks[c, first + lane], k]
-        work[weights, lane] = np.sqrt(r * noise)
-    vectors.invert(work, A, p, inverse)
-    for o in range(inverse, inverse + p * (p + 1) // 2):
-        vectors.multiply(work, o, weights)
-    vectors.clear(work, packed, n_packed)
-    if p == d:
-        vectors.clear(work, zeros, d)
-        vectors.subtract_squares(work, inverse, zeros, d, packed)
-    else:
-        _subtract_squared_images(work, inverse, p, L, d, image, packed)
-    for lane in range(n):
-        t = tasks[c, first + lane]
-        o = packed
-        for i in range(d):
-            for j in range(i):
-                out[t, i, j] -= work[o, lane]
-                out[t, j, i] = out[t, i, j]
-                o += 1
-            out[t, i, i] -= work[o, lane]
-            o += 1
-
-
-@njit(**PART)
-def _subtract_squared_images(work: Array, J: int, p: int, L: int, d: int, image: int, total: int) -> None:
-    """Subtract the packed ``(JL)ᵀ(JL)`` from ``total``, for J from `invert` and L (p, d)."""
-    keep_separate()
-    vectors.clear(work, image, p * d)
-    for j in range(p):
-        for i in range(j, p):
-            vectors.subtract_multiple(work, image + i * d, J, L + j * d, d)
-            J += 1
-    for _ in range(p):
-        o = total
-        for a in range(d):
-            vectors.subtract_multiple(work, o, image + a, image, a + 1)
-            o += a + 1
-        image += d
+    _, n_outputs, d, _ = out.shape
+    n_packed, place = d * (d + 1) // 2, c % n_outputs
+    packed = weights + 2 + d + n_packed
+    # With weight zero for the means, `_add_moments` adds −rσ²A⁻¹ alone.
+    vectors.clear(work, weights + 1, 1)
+    vectors.clear(work, packed, n_packed + d)
+    _add_moments(d, p, work, A, z, weights, packed)
+    for lane in range(min(n, LANES)):
+        t, at = tasks[o + lane], packed
+        for i in range(p):
+            for j in range(i + 1):
+                value = out[t, place, i, j] - work[at, lane]
+                out[t, place, i, j] = value
+                out[t, place, j, i] = value
+                at += 1

@@ -374,9 +374,9 @@ class Prior(Record, ABC):
 
     def variances(self, posterior: Posterior, X: Any, task: Index) -> Array:
         """Return the variance of ``<x, w>`` at rows of the tasks at these positions, in units of the noise variance."""
-        out, (shift, scale) = np.empty(X.shape[0]), self.scaling.change[:2]
+        out, scratch = np.empty(X.shape[0]), np.ones(self.n_weights)
         rows = frozen(dense(X)), frozen(task, np.intp)
-        row_variances(*rows, shift, scale, frozen(posterior.covariances), out)
+        row_variances(*rows, *self.scaling.change[:2], frozen(posterior.covariances), scratch, out)
         return out
 
     def query_errors(self, support: TaskSet, query: TaskSet, n_jobs: int | None = None) -> Errors:
@@ -585,17 +585,18 @@ def _rows_of_block(tasks: TaskSet, start: int, stop: int) -> tuple[slice, Index]
 
 
 @njit(**ROWS)
-def row_variances(X: Array, task: Index, shift: Array, scale: Array, covariances: Array, out: Array) -> None:
-    """Write ``xᵀ C x`` of rows ``(x − shift) scale``, with a last 1 where C is larger, into ``out`` (n,)."""
-    given, d = X.shape[1], covariances.shape[1]
-    x = np.ones(d)
-    for i in range(len(X)):
+def row_variances(
+    X: Array, task: Index, shift: Array, scale: Array, covariances: Array, x: Array, out: Array
+) -> None:
+    """Write ``xᵀ C x`` of rows ``(x − shift) scale`` into ``out`` (n,); a last 1 in ``x`` (d,) is kept."""
+    n, given = X.shape
+    for i in range(n):
         for j in range(given):
             x[j] = (X[i, j] - shift[j]) * scale[j]
-        C, total = covariances[task[i]], 0.0
-        for a in range(d):
-            row, value = C[a], 0.0
+        t, total = task[i], 0.0
+        for a in range(len(x)):
+            value = 0.0
             for b in range(a):
-                value += row[b] * x[b]
-            total += (2.0 * value + row[a] * x[a]) * x[a]
+                value += covariances[t, a, b] * x[b]
+            total += (2.0 * value + covariances[t, a, a] * x[a]) * x[a]
         out[i] = total
