@@ -121,6 +121,25 @@ def test_cross_validation_over_whole_tasks(name, scaler, side, few_steps):
     np.testing.assert_allclose(errors, expected[:, 1], rtol=1e-6)
 
 
+def test_a_frame_with_a_row_for_every_row_is_read_by_rows():
+    """As an array is; its index also holds the labels."""
+    labels = GROUPS - 100
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "label": labels, "s": SIDE[:, 0]})
+    rows, scores, predictions = table[["a", "b"]], [], []
+    for side in (table[["s"]], table[["s"]].to_numpy(), table.groupby("label")[["s"]].first()):
+        for model in (few_folds(), make_pipeline(StandardScaler(), few_folds())):
+            params = {"groups": table.label, "side_info": side}
+            with sklearn.config_context(**ROUTED):
+                scores.append(cross_val_score(model, rows, table.y, params=params, cv=CV))
+        old = table.label < 8
+        some = side[old] if len(side) == len(table) else side
+        learner = few_folds().fit(rows[old], table.y[old], groups=table.label[old], side_info=some)
+        predictions.append(learner.predict(rows, groups=table.label, side_info=side))
+    np.testing.assert_array_equal(scores[2:4], scores[:2])
+    np.testing.assert_array_equal(scores[4:], scores[:2])
+    np.testing.assert_array_equal(predictions[1:], [predictions[0]] * 2)
+
+
 def test_a_description_helps_where_it_was_passed():
     """Passed on to fit and to score: with one row of a new task, the description says the level."""
     scorer = task_scorer("neg_mean_absolute_error", n_support=0)

@@ -37,7 +37,7 @@ from ..summaries.tables import Summary
 from ..summaries.training import TrainingSummary
 from ..tasks.encoding import ROW_VALUES, Encoding, columns_to_encode
 from ..tasks.episodes import ORDERS, SupportSampling
-from ..tasks.reading import positions_of, read_labels
+from ..tasks.reading import positions_of, read_labels, side_by_rows
 from ..tasks.rows import Scaling, column_range, task_means
 from ..tasks.task_set import TaskSet
 from .adapted import AdaptedTasks
@@ -248,6 +248,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         reset: bool = False,
         **row_values: Any,
     ) -> TaskSet:
+        side_info = side_by_rows(side_info, groups, X, y)
         if reset and groups is not None and columns_to_encode(X):
             X = TaskSet.from_columns(X, y, groups, side_info, **row_values)
             y, groups, side_info, row_values = None, None, None, {}
@@ -422,7 +423,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if side_info is not None:
             refuse_side_info(self)
         exposure = values_of_rows(self.encoding_, X, exposure=exposure)["exposure"]
-        side_info = side_of_rows(self, X, side_info)
+        side_info = side_by_rows(side_of_rows(self, X, side_info), groups, X)
         X, names = encoded_rows(self, X)
         if names is None:
             X = validated(self, X)

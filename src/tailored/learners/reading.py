@@ -18,7 +18,7 @@ from ..priors.base import Prior
 from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
-from ..tasks.encoding import ROW_VALUES, Encoding, as_columns, class_positions
+from ..tasks.encoding import ROW_VALUES, Encoding, SideInfo, as_columns, class_positions
 from ..tasks.reading import LongTable, check_row_values, positions_of, prediction_frame, side_column
 from ..tasks.rows import LIMIT
 from ..tasks.task_set import TaskSet, no_tasks
@@ -242,7 +242,9 @@ def tasks_without_rows(
     X: Any, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: Any
 ) -> tuple[TaskSet, NDArray[np.int64]]:
     """Return the tasks of the chosen rows without rows, and the position of each chosen row's task."""
-    if isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(labels):
+    if isinstance(side_info, SideInfo) and side_info.values is not None:
+        side_info = side_info._replace(values=side_info.values[chosen])
+    elif isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(labels):
         # An array has a row for each row of X; frames and mappings are searched by label.
         table = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
         side_info = table[chosen]

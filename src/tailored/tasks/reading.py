@@ -253,6 +253,45 @@ BY_LABEL = (
 MAX_VALUE = 1e100
 
 
+def side_by_rows(side_info: Any, groups: Any, *others: Any) -> Any:
+    """Return a frame or Series with a row for every row of X as `SideInfo`; anything else is returned unchanged.
+
+    Such a frame has no index, the default index, or that of `groups` or one of the `others`. If the index
+    consists of the labels, rows are found by label.
+    """
+    is_column = is_series(side_info)
+    if groups is None or not (is_column or is_frame(side_info)) or len(side_info) != len(groups):
+        return side_info
+    data = nw.from_native(side_info, series_only=True).to_frame() if is_column else side_info
+    frame, labels = read_frame(data, "side_info"), set(native(read_labels(groups, "groups")))
+    index, *known = map(_row_index, (frame, groups, *others))
+    if not frame.columns or (index and set(index) == labels):
+        return side_info
+    values = np.column_stack([side_column(column) for column in frame.iter_columns()])
+    rows = SideInfo(values, _strings(frame.columns))
+    if index is None or index == list(range(len(index))) or index in known:
+        return rows
+    integers = all(isinstance(key, int) for key in index)
+    if integers and labels <= set(index) and _is_constant(values, groups):
+        found = f"it has {len(index)} rows, as X has, and its index has all labels"
+        by_row = "side_info.to_numpy() for a row per row of X"
+        raise ValueError(f"side_info: {found}. Pass {by_row}, or a mapping {{label: row}}.")
+    return side_info
+
+
+def _is_constant(values: np.ndarray, groups: Any) -> bool:
+    grouping = group_rows(groups, len(values))
+    return all(first_difference(column, grouping.codes, grouping.first) is None for column in values.T)
+
+
+def _row_index(data: Any) -> list[Any] | None:
+    """Return the index of a pandas frame or Series, None for other data."""
+    if not (is_frame(data) or is_series(data)):
+        return None
+    index = nw.maybe_get_index(nw.from_native(data, eager_only=True, allow_series=True))
+    return None if index is None else list(index.tolist())
+
+
 def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> SideInfo:
     """Return the argument `side_info` of `TaskSet` as a row per task.
 
@@ -260,10 +299,15 @@ def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> S
     Series, or a frame of one row.
     """
     labels = native(grouping.labels)
+    if isinstance(side_info, SideInfo) and side_info.values is not None:
+        return side_from_columns(list(side_info.values.T), side_info.names, grouping)
     refuse_masked("side_info", side_info)
     if is_frame(side_info) and not has_labels:
         # The label 0 was not given by the user, so the index of the frame is ignored.
         frame = read_frame(side_info, "side_info")
+        if len(frame) == len(grouping.codes):
+            columns = [side_column(column) for column in frame.iter_columns()]
+            return side_from_columns(columns, _strings(frame.columns), grouping)
         if len(frame) != 1:
             rows = f"side_info has {len(frame)} rows"
             raise ValueError(f"{rows} for one task without a label. Pass its own row.")
@@ -450,11 +494,11 @@ def _title(j: int, names: list[str] | None) -> str:
 
 
 def _index(data: Any, hint: str = "") -> list[Any]:
-    index = nw.maybe_get_index(nw.from_native(data, eager_only=True, allow_series=True))
+    index = _row_index(data)
     if index is None:
         kind = f"{type(data).__module__.split('.')[0]} {type(data).__name__}"
         raise TypeError(f"side_info is a {kind}, which has no index to find tasks by. {BY_LABEL}{hint}")
-    return list(index.tolist())
+    return index
 
 
 def _by_index(series: Column) -> dict[Any, Any]:
@@ -531,6 +575,12 @@ class LongTable:
         if self.side_info is not None and self.side_columns is not None:
             raise ValueError("side_info and side_columns exclude each other: join them in one frame first.")
         task = check_columns(data, "task", as_columns(self.task))
+        if len(task) == 1 and task[0] not in self._side_table:
+            labels = data[task[0]].to_native()
+            side = side_by_rows(self.side_info, labels, self.frame)
+            if isinstance(side, SideInfo) and side.values is not None and _is_constant(side.values, labels):
+                advice = "Make its columns columns of the frame, and name them in side_columns."
+                raise ValueError(f"side_info has a row for every row of the frame. {advice}")
         roles = task + check_columns(data, "target", [] if self.target is None else [self.target], task)
         for role, name in self._row_columns.items():
             require_columns(data, role, [name])

@@ -41,6 +41,7 @@ from .reading import (
     read_labels,
     read_side_info,
     row_keys,
+    side_by_rows,
     side_from_rows,
 )
 
@@ -82,9 +83,9 @@ class TaskSet(Fitted):
         The task label of each row: integers, strings or other hashable values. None: one task, labelled 0.
     side_info : mapping, pandas DataFrame or array, optional
         Side information: a mapping from label to row (a number, a vector, or a dict of named values), a
-        pandas DataFrame or Series whose index holds the labels, or an (N, q) array with a row for every row
-        of `X`, constant within each task. A single task also takes its vector. Without `groups`, it also
-        takes a dict of named values, a named Series or a frame of one row.
+        pandas DataFrame or Series whose index holds the labels, or an (N, q) array or dataframe (with the
+        default index or that of `X`) with a row for every row of `X`, constant within each task. A single
+        task also takes its vector, and without `groups` a dict, a named Series or a frame of one row.
     sample_weight : array-like of shape (N,), optional
         Precisions, as in lme4: a row of weight v has noise variance σ²/v. For counts and classes, the
         likelihood of a row is raised to the power v. All are positive.
@@ -134,6 +135,7 @@ class TaskSet(Fitted):
         rows, names = read_features(X)
         target = check_target(read_target(y), rows.shape[0])
         grouping = group_rows(groups, len(target))
+        side_info = side_by_rows(side_info, groups, X, y)
         side = read_side_info(side_info, grouping, has_labels=groups is not None)
         values = zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True)
         row_values = {name: check_row_values(name, value, len(target)) for name, value in values}
