@@ -250,7 +250,7 @@ class Decoder:
     def _take(
         self, name: Any, place: str, dtype: type | None = None, most_dimensions: int = MOST_DIMENSIONS
     ) -> np.ndarray:
-        """Take the array of this name, which nothing else may use."""
+        """Return the array of this name, which may be used only once."""
         if not isinstance(name, str) or name not in self._arrays:
             raise Invalid(place, f"needs the tensor {_short(name)}, which is missing or used before")
         array = self._arrays.pop(name)

@@ -575,7 +575,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         return SupportSampling()
 
     def _sampling(self, n_support: Any, order: str | None) -> SupportSampling:
-        """Return the arguments as a sampling; None stands for what the user expects of new tasks."""
+        """Return the arguments as a sampling; None is the sampling that the user expects of new tasks."""
         expected = self._support_sampling()
         n_support = expected.support if n_support is None else n_support
         return SupportSampling.of(n_support, ORDERS[expected.in_order] if order is None else order)

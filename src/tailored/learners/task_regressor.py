@@ -282,7 +282,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         if self._support is None or type(X) is not np.ndarray:
             X = validated(self, X)
         else:
-            # Rows of a `TaskSet` have no names: no reason to warn where the learner was fitted to a table.
+            # Rows of a `TaskSet` have no names, so no warning is needed if the learner was fitted to a table.
             options = {"ensure_min_samples": 0, "ensure_min_features": 0}
             with numbers_of("X"):
                 X = check_array(X, dtype=np.float64, input_name="X", **options)
@@ -335,7 +335,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         """
         inputs = self._inputs(X, exposure)
         check_calibration(self._prior, "predict_std")
-        # Any coverage: the standard deviation does not depend on it, and quantiles near the median are always known.
+        # Any coverage: the standard deviation does not depend on it, and quantiles near the median always exist.
         return self._predicted(*inputs, 0.01).std
 
     def _predicted(self, X: Any, exposure: Array | None, coverage: float | None) -> Predicted:
@@ -343,7 +343,7 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         if needs_covariances(self._prior, coverage) and not self._posterior.has_covariances:
             assert self._support is not None
             with warnings.catch_warnings():
-                # The first solution of the same problem has warned.
+                # The first solution of the same problem has already warned.
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 self._posterior = self._prior.adapt(self._support, covariances=True)
         with single_threaded_products(*X.shape):

@@ -347,7 +347,7 @@ class Prior(Record, ABC):
         return np.maximum(sizes, 1).astype(float)
 
     def residual_tasks(self, tasks: Support, folds: Index | None = None) -> Any:
-        """Return the tasks without the parts that all tasks share; reduced rows have no such parts."""
+        """Return the tasks without shared effects and regressors; reduced rows do not contain them."""
         if isinstance(tasks, ReducedRows):
             return tasks
         if self.regressor is not None:
@@ -357,12 +357,12 @@ class Prior(Record, ABC):
         return tasks
 
     def shared_inputs(self, tasks: TaskSet) -> Array:
-        """Return the encoded side information that the parts that all tasks share read, (T, k)."""
+        """Return the encoded side information that shared effects and regressors read, (T, k)."""
         parts = [part.encode(tasks) for part in (self.shared, self.regressor) if part is not None]
         return np.hstack(parts) if parts else np.zeros((len(tasks), 0))
 
     def shared_part(self, X: Any, inputs: Array, folds: Index | None = None) -> tuple[Any, Array]:
-        """Return the rows as the prior sees them, and the sum of the parts that all tasks share, (n,)."""
+        """Return the rows that the prior uses, and the sum of shared effects and regressors, (n,)."""
         part = np.zeros(X.shape[0])
         k = 0 if self.shared is None else self.shared.n_inputs
         if self.regressor is not None:

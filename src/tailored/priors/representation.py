@@ -137,7 +137,7 @@ class RepresentationPrior(Prior):
         X, y = self.scaling.dense(task.X), self.scaling.targets(task.y)
         phi = self.features(task)[0]
         with warnings.catch_warnings():
-            # The first solution has warned.
+            # The first solution of this problem has already warned.
             warnings.simplefilter("ignore", ConvergenceWarning)
             offset = X @ self.bias(phi) if self.bias.moves else None
             solution = solving.solve(X, y, self.conditioning(phi), offset=offset, **self.task_settings)
