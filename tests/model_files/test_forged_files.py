@@ -4,6 +4,7 @@ import hashlib
 import json
 import pickle
 import struct
+import time
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -360,3 +361,32 @@ def test_truth_values_are_zero_or_one(tmp_path, saved):
     header = header.replace(b"N", str(len(tree)).encode()).replace(b"M", str(len(tree) + 1).encode())
     (tmp_path / "a").write_bytes(sealed(header, b"\x02" + tree))
     refused(tmp_path / "a", "neither 0 nor 1")
+
+
+LARGE = {
+    "a long key over a million values": lambda: {"k" * 100_000: [0] * 1_000_000},
+    "a thousand long keys": lambda: {"k" * 50_000 + str(i): [0] * 100 for i in range(1_000)},
+    "nested long keys": lambda: {"k" * 100_000: {"dict": {"j" * 100_000: [0] * 500_000}}},
+}
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_long_keys_are_read_in_linear_time(case, tmp_path, saved):
+    tree = {"dict": LARGE[case]()}
+    path = forge(saved("independent"), lambda t, _: fields_of(t).update(columns_in_=tree), tmp_path / "a")
+    start = time.process_time()
+    refused(path, "columns_in_")
+    assert time.process_time() - start < 5.0  # with 100,000 letters copied for each value: 60 s
+
+
+@pytest.mark.parametrize("value", [b"[],", b'{"tuple":[]},', b"0,"])
+def test_too_many_values_are_refused_before_they_are_read(value, tmp_path):
+    """A tree of 64 MiB would need gigabytes of Python's objects."""
+    path = together(tmp_path / "a", b"[" + value * (2**25 // len(value)) + b"0]", {})
+    start = time.process_time()
+    tracemalloc.start()
+    refused(path, "values; at most 67,108,864 and 1,048,576 are read")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * 2**25
+    assert time.process_time() - start < 2.0

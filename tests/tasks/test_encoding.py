@@ -154,7 +154,8 @@ def test_dates_as_words_times_and_zones():
     objects = frame.assign(day=[day.date() for day in frame["day"]])
     np.testing.assert_array_equal(TaskSet.from_frame(objects, **ROLES).X, expected.X)
     noon = frame.assign(day=(frame["day"] + pd.Timedelta(hours=13)).dt.tz_localize("Europe/Paris"))
-    read = TaskSet.from_frame(noon, encoding=expected.encoding, **ROLES)
+    zoned = TaskSet.from_frame(frame.assign(day=frame["day"].dt.tz_localize("UTC")), **ROLES)
+    read = TaskSet.from_frame(noon, encoding=zoned.encoding, **ROLES)
     np.testing.assert_allclose(read.X[:, 5], expected.X[:, 5] + 0.5)
     with pytest.raises(ValueError, match="Feature column 'day' held dates in the training table and is"):
         TaskSet.from_frame(frame.assign(day="soon"), encoding=expected.encoding, **ROLES)
@@ -342,6 +343,29 @@ def test_the_record_stays_with_the_tasks():
     assert TaskSet.concat([tasks[:2], tasks[2:]]).encoding == tasks.encoding
     assert isinstance(tasks.encoding, Encoding)
     assert TaskSet(np.eye(2), np.zeros(2)).encoding is None
+
+
+def test_dates_with_and_without_a_zone_are_not_mixed():
+    naive = pd.date_range("2020-01-01", periods=12, freq="h")
+    columns = {"none": naive, "zone": naive.tz_localize("Europe/Berlin")}
+    columns |= {
+        "none as text": naive.strftime("%Y-%m-%d %H:%M"),
+        "zone as text": naive.strftime("%Y-%m-%dT%H:%MZ"),
+    }
+    rest = {"g": np.arange(12) // 2, "y": np.arange(12.0)}
+    for first in columns:
+        encoding = TaskSet.from_frame(
+            pd.DataFrame({**rest, "day": columns[first]}), task="g", target="y"
+        ).encoding
+        for second in columns:
+            later = pd.DataFrame({**rest, "day": columns[second]})
+            if first[:4] == second[:4]:
+                tasks = TaskSet.from_frame(later, task="g", target="y", encoding=encoding)
+                assert np.ptp(tasks.X) == pytest.approx(11 / 24)
+                continue
+            has, now = ("no", "one") if first[:4] == "none" else ("a", "none")
+            with pytest.raises(ValueError, match=f"dates had {has} time zone in training and have {now} now"):
+                TaskSet.from_frame(later, task="g", target="y", encoding=encoding)
 
 
 # --------------------------------------------------------------------------------- describe

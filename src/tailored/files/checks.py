@@ -100,7 +100,7 @@ def _check_type(value: Any, expected: Sequence[type], place: str) -> None:
 
 def _check_items(items: Iterable[tuple[Any, Any]], hints: Sequence[Any], place: str, finite: bool) -> None:
     for (key, item), hint in zip(items, hints, strict=False):
-        check_value(item, hint, f"{place}.{key}", finite=finite)
+        check_value(item, hint, f"{place}.{str(key)[:60]}", finite=finite)
 
 
 def _check_union(value: Any, members: Sequence[Any], place: str, finite: bool) -> None:

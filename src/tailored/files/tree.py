@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,12 +25,13 @@ from .._utils.records import STORED, Stored
 from .checks import Invalid, check_fields
 from .regressors import dump_regressor, is_regressor
 
-#: Bytes of JSON that are read: Python's objects need many times as much memory.
-MOST_JSON = 2**26
+#: Bytes of JSON, and values in it, that are read: Python's objects need many times as much memory.
+MOST_JSON, MOST_VALUES = 2**26, 2**20
 #: Levels of nesting, dimensions of an array, and letters of a string.
 DEEPEST, MOST_DIMENSIONS, LONGEST_STRING = 60, 4, 100_000
 #: Kinds and sizes of the numbers in arrays.
 DTYPES = {"f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"}
+_SURROGATE = re.compile("[\ud800-\udfff]")
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -113,17 +115,23 @@ class Encoder:
 def dump_json(tree: Any) -> bytes:
     """Return the bytes of a tree."""
     content = json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
-    if len(content) > MOST_JSON:
-        raise ValueError(
-            f"path: names and labels of the model need {len(content):,} bytes; a file can have {MOST_JSON:,}"
-        )
+    if problem := _excess(content):
+        raise ValueError(f"path: names and labels of the model are too many for a file: it {problem}")
     return content
+
+
+def _excess(content: bytes) -> str:
+    """Say what a tree has too much of; "" if nothing."""
+    n_values = sum(map(content.count, (b",", b"[", b"{")))  # or more, where strings contain these
+    if len(content) <= MOST_JSON and n_values <= MOST_VALUES:
+        return ""
+    return f"has {len(content):,} bytes and {n_values:,} values; at most {MOST_JSON:,} and {MOST_VALUES:,} are read"
 
 
 def load_json(content: bytes) -> Any:
     """Parse the bytes of a tree."""
-    if len(content) > MOST_JSON:
-        raise Invalid("tree", f"has {len(content):,} bytes; at most {MOST_JSON:,} are read")
+    if problem := _excess(content):
+        raise Invalid("tree", problem)
     try:
         return json.loads(content.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
     except Invalid:
@@ -264,9 +272,7 @@ class Decoder:
 
 
 def _checked_scalar(value: Any, place: str) -> Any:
-    if isinstance(value, str) and (
-        len(value) > LONGEST_STRING or any("\ud800" <= letter < "\ue000" for letter in value)
-    ):
+    if isinstance(value, str) and (len(value) > LONGEST_STRING or _SURROGATE.search(value)):
         raise Invalid(place[:200], f"has a string that is invalid or longer than {LONGEST_STRING:,} letters")
     if type(value) is int and not -(2**63) <= value < 2**64:
         raise Invalid(place, "must be an integer of at most 64 bits")

@@ -23,6 +23,7 @@ from .._utils.validation import (
     check_labels,
     check_rng,
     check_shape,
+    is_integer,
     name_some,
     outside,
 )
@@ -211,7 +212,11 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
 
     @contextmanager
     def _all_or_nothing(self, *, reset: bool) -> Iterator[None]:
-        """Restore the learner if the call fails; ``reset`` deletes what earlier calls learned."""
+        """Check ``n_jobs``; restore the learner if the call fails.  ``reset`` deletes what earlier calls learned."""
+        if self.n_jobs is not None and (not is_integer(self.n_jobs) or self.n_jobs == 0):
+            raise ValueError(
+                f"n_jobs: expected None, a number of CPU cores, or -1 for all; got {self.n_jobs!r}"
+            )
         with restored_on_failure(self):
             for name in list(vars(self)) if reset else ():
                 if name in ("_stream", "_goes_on") or (name.endswith("_") and not name.startswith("_")):
@@ -440,7 +445,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             labels = read_labels(groups, "groups")
         if len(labels) != X.shape[0]:
             raise ValueError(f"groups: expected {X.shape[0]} labels, one per row of X, got {len(labels)}")
-        positions = positions_of(labels, self.task_labels_)
+        positions = positions_of(labels, self.task_labels_, same_kind=True)
         prediction, new = np.empty(X.shape[0]), positions < 0
         known_rows, new_rows = (None if exposure is None else exposure[at] for at in (~new, new))
         if new.any():
@@ -541,7 +546,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """Return positions of tasks among the training tasks; -1 for new tasks and for those with support rows."""
         if not hasattr(self, "task_posterior_"):
             return np.full(len(tasks), -1, dtype=np.intp)
-        positions = positions_of(tasks.labels, self.task_labels_)
+        positions = positions_of(tasks.labels, self.task_labels_, same_kind=True)
         if support is not None:
             positions = np.where(support.positions_of_tasks(tasks) < 0, positions, -1)
         numbered = all(

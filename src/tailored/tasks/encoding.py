@@ -75,7 +75,7 @@ class ColumnEncoding(Record):
     The first of the `categories`, in alphabetical order or in the order of the categorical type, is the reference.
     `origin` is day zero of dates: the first day in the table, counted from 1970-01-01. `means` of the encoded columns
     stand for an unknown category, and for missing values that are imputed. A feature `has_missing` if its values were
-    imputed in training; the last column then indicates missing values.
+    imputed in training; the last column then indicates missing values. Dates all have a time zone (`has_zone`), or none.
     """
 
     name: str
@@ -84,6 +84,7 @@ class ColumnEncoding(Record):
     origin: float = 0.0
     means: tuple[float, ...] = field(default=(), compare=False)
     has_missing: bool = False
+    has_zone: bool = False
 
     def restore(self) -> None:
         check_choice("kind", self.kind, KINDS)
@@ -126,7 +127,7 @@ class ColumnEncoding(Record):
                 _check_categories(categories, len(codes), title)
         if days is not None:
             first = np.floor(np.nanmin(days)) if np.isfinite(days).any() else 0.0
-            return cls(name, "date", origin=float(first))
+            return cls(name, "date", origin=float(first), has_zone=_has_zone(column.drop_nulls().head(1)))
         if not categories:
             return cls(name, kind)
         values, _ = cls(name, kind, categories).read(column, title)
@@ -153,6 +154,12 @@ class ColumnEncoding(Record):
             if days is None:
                 now = f"is {column.dtype} now. Use dates, or strings such as 2026-01-31."
                 raise ValueError(f"{title} held dates in the training table and {now}")
+            present = column.drop_nulls().head(1)
+            if len(present) and _has_zone(present) != self.has_zone:
+                now = "have one now" if _has_zone(present) else "have none now"
+                raise ValueError(
+                    f"{title}: dates had {'a' if self.has_zone else 'no'} time zone in training and {now}."
+                )
             return (days - self.origin)[:, None], []
         codes, distinct = _coded(column)
         if column.dtype.is_numeric() and not set(self.categories) & set(distinct):
@@ -539,6 +546,14 @@ def _days(column: Column) -> np.ndarray:
         return np.fromiter(days, dtype=float, count=len(column))
     stamps = column.cast(nw.Datetime("us")) if column.dtype == nw.Date else column
     return as_floats(stamps.dt.timestamp("us")) / _DAY
+
+
+def _has_zone(values: Iterable[Any]) -> bool:
+    """Return whether times, or strings in ISO 8601, have a time zone."""
+    matches = (
+        _ISO.fullmatch(v.strip()) if isinstance(v, str) else getattr(v, "tzinfo", None) for v in values
+    )
+    return any(match[4] if isinstance(match, re.Match) else match for match in matches)
 
 
 def _day_of(value: Any) -> float | None:

@@ -52,6 +52,8 @@ Keys = NDArray[np.uint64]
 
 # narwhals has 128-bit integers, NumPy does not.
 _INTEGERS = (nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64)
+#: What labels are, by the kind of NumPy's dtypes.
+_KINDS = {"b": "booleans", "U": "strings", "M": "dates", **dict.fromkeys("iuf", "numbers")}
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -164,10 +166,11 @@ def first_difference(values: np.ndarray, codes: np.ndarray, first: np.ndarray) -
     return row, int(first[codes[row]])
 
 
-def positions_of(labels: np.ndarray, known: np.ndarray) -> NDArray[np.int64]:
+def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = False) -> NDArray[np.int64]:
     """Return the position of each label among the known ones, −1 where it is not among them.
 
-    Labels are equal as in Python: 7 and 7.0 are. If 7 is among the known labels, "7" is an error.
+    Labels are equal as in Python: 7 and 7.0 are. If 7 is among the known labels, "7" is an error. With `same_kind`, so are labels
+    of another type, except strings: "new" is the name of a new task.
     """
     if labels.dtype == known.dtype != object and np.array_equal(labels, known):
         return np.arange(len(labels))
@@ -178,6 +181,9 @@ def positions_of(labels: np.ndarray, known: np.ndarray) -> NDArray[np.int64]:
     position = {label: t for t, label in enumerate(native(known))}
     positions = np.array([position.get(label, -1) for label in native(labels)], dtype=np.int64)
     refuse_other_spelling(native(labels[positions < 0]), list(position))
+    kinds = [_KINDS.get(array.dtype.kind) for array in (labels, known)]
+    if same_kind and None not in kinds and kinds[0] not in (kinds[1], "strings"):
+        raise ValueError(f"labels: they are {kinds[0]} here and {kinds[1]} in fit. Use the same type.")
     return positions
 
 
@@ -249,8 +255,8 @@ BY_LABEL = (
 )
 
 
-#: Largest absolute value; squares of larger ones overflow in sums.
-MAX_VALUE = 1e100
+#: Largest absolute value (squares of larger ones overflow in sums), and largest weight or exposure.
+MAX_VALUE, MAX_ROW_VALUE = 1e100, 1e15
 
 
 def side_by_rows(side_info: Any, groups: Any, *others: Any) -> Any:
@@ -531,10 +537,10 @@ def check_row_values(name: str, values: Any, n_rows: int) -> NDArray[np.float64]
         raise ValueError(f"{name}: expected a number for each row ({error})") from None
     if array.shape != (n_rows,):
         raise ValueError(f"{name}: expected {n_rows} numbers, one per row, got shape {array.shape}")
-    bad = ~((array > 0) & (array < MAX_VALUE))
+    bad = ~((array > 0) & (array <= MAX_ROW_VALUE))
     if bad.any():
-        row = int(np.argmax(bad))
-        raise ValueError(f"{name}: row {row} has {array[row]:g}; all must be positive. Drop rows with zero.")
+        row, allowed = int(np.argmax(bad)), f"all must be positive and at most {MAX_ROW_VALUE:g}"
+        raise ValueError(f"{name}: row {row} has {array[row]:g}; {allowed}. Drop rows with zero.")
     return array
 
 
