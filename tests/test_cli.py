@@ -539,7 +539,7 @@ def test_demo_writes_a_table_and_a_figure(tmp_path, monkeypatch):
 
 
 def test_demo_draws_schools_of_low_typical_and_high_slope():
-    result = run_demo(n_train=20, seed=0, n_jobs=1, announce=lambda name: None)
+    result = run_demo(n_train=20, seed=0, n_jobs=1)
     assert set(LINES) <= set(result.errors)
     assert abs(result.noise_floor - NOISE * np.sqrt(2 / np.pi)) < 0.4  # mean of |N(0, 1)|
     slopes = result.lines["RidgePerTask"][:, 0]

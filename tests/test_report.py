@@ -1,6 +1,8 @@
 """The HTML report: well-formed, self-contained, and usable in a real browser."""
 
 import base64
+import csv
+import io
 import re
 import shutil
 import subprocess
@@ -90,14 +92,51 @@ def test_page_is_well_formed_and_self_contained(page):
 
 
 def test_figures_are_valid_svg_without_external_resources(page):
-    """Two of the evaluation, two caterpillar plots, five tasks; labels with special characters are drawn."""
+    """Four of the evaluation, a forest plot, two caterpillar plots, five tasks; special characters are drawn."""
     images = re.findall(r'src="data:image/svg\+xml;base64,([^"]*)"', page.read_text())
-    assert len(images) == 9
+    assert len(images) == 12
     for image in images:
         root = ElementTree.fromstring(base64.b64decode(image))
         links = [v for node in root.iter() for name, v in node.attrib.items() if name.endswith("href")]
         assert all(link.startswith("#") for link in links)
     assert "$\\frac$ $x$" in base64.b64decode(images[5]).decode()
+
+
+def test_headline_says_how_good_on_what_and_compared_with_what(evaluation, page):
+    text = page.read_text()
+    opening = text[text.index("<h1>") : text.index("<nav")]
+    last, (best, *_) = evaluation.mean[:, -1], sorted(evaluation.mean[1:, -1])
+    assert f"The mean squared error of score is {last[0]:.4g} with 5 rows of a new task" in opening
+    assert (
+        f"measured on {len(evaluation.labels)} held-out tasks with {len(evaluation.targets)} query rows."
+        in opening
+    )
+    assert f"the best of {len(last) - 1} baselines" in opening
+    assert f"has {best:.4g}: tailored is {100 * abs(1 - last[0] / best):.1f} % " in opening
+    assert opening.count("<img ") == 1
+
+
+def test_tables_are_saved_as_csv(tasks, learner, evaluation, page):
+    """Every table has a link with all its rows, and the predictions have one."""
+    links = dict(re.findall(r'download="([^"]*)" href="data:text/csv;base64,([^"]*)"', page.read_text()))
+    tables = {
+        name: list(csv.DictReader(io.StringIO(base64.b64decode(data).decode())))
+        for name, data in links.items()
+    }
+    assert len(tables) == page.read_text().count("<table>") + 1
+    errors = {
+        (row["method"], row["rows"]): float(row["error"])
+        for row in tables["mean-squared-error-by-number-of-support-rows.csv"]
+    }
+    assert errors["tailored", "5"] == evaluation.mean[0, -1]
+    residuals = [float(row["observed"]) - float(row["predicted"]) for row in tables["predictions.csv"]]
+    np.testing.assert_array_equal(residuals, evaluation.targets - evaluation.predictions[-1])
+    assert [row["task"] for row in tables["hours.csv"]] == tasks.labels.tolist()
+    (slope,) = (row for row in tables["fixed-effects-and-random-effect-std.csv"] if row["column"] == "hours")
+    assert (
+        float(slope["fixed effect"])
+        == learner.summary().to_frame().set_index("column").loc["hours", "fixed effect"]
+    )
 
 
 def test_one_figure_of_each_kind_is_shown_without_a_script(page):

@@ -92,6 +92,8 @@ class Evaluation:
         Targets (positions of classes) and positions in ``labels`` of the predicted rows.
     classes : tuple
         Labels of the classes, if the target has any.
+    covered_error : array (n_methods, n_supports), optional
+        Standard errors of ``covered`` over tasks.
     """
 
     methods: tuple[str, ...]
@@ -108,6 +110,7 @@ class Evaluation:
     targets: Array | None = None
     groups: NDArray[np.intp] | None = None
     classes: tuple[Any, ...] = ()
+    covered_error: Array | None = None
 
     @property
     def by_name(self) -> dict[str, Array]:
@@ -273,6 +276,7 @@ def evaluate(
         np.concatenate(targets),
         position[np.concatenate(groups)],
         classes,
+        standard_errors(covered[:, :, evaluated]),
     )
 
 

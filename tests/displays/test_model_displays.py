@@ -190,6 +190,12 @@ def test_rows_from_an_evaluation():
     error_axes, coverage_axes = found.ax_
     assert error_axes.get_ylim()[1] < 5.0
     assert [text.get_text() for text in coverage_axes.get_legend().get_texts()] == ["nominal", "empirical"]
+    low, high = coverage_axes.get_ylim()
+    assert low == 0.0
+    assert 1.0 <= high < 1.1
+    barred = RowsDisplay.from_evaluation(replace(evaluation, covered_error=np.full((3, 2), 0.02)))
+    (bars,) = barred.ax_[1].containers[0].lines[2]
+    np.testing.assert_allclose([each[:, 1] for each in bars.get_segments()], [[0.84, 0.92], [0.87, 0.95]])
     without = RowsDisplay.from_evaluation(replace(evaluation, covered=np.full((3, 2), np.nan)))
     assert without.covered is None
 

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from .console import console, make_table, note, report_errors, say
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ..tasks.task_set import TaskSet
 
 #: New schools, observed pupils of a school, and pupils of a new school to predict.
 N_TEST, SUPPORT_ROWS, QUERY_ROWS = 200, 4, 10
@@ -33,20 +26,19 @@ LINES = {
 class DemoResult(NamedTuple):
     """Results of the demo."""
 
-    errors: dict[str, NDArray[np.float64]]  # mean absolute error of every new school, (n_test,), by method
+    errors: dict[str, Any]  # mean absolute error of every new school, (n_test,), by method
     noise_floor: float  # mean absolute noise of the predicted rows
-    schools: list[tuple[TaskSet, TaskSet]]  # observed and predicted pupils of the schools that are drawn
-    lines: dict[
-        str, NDArray[np.float64]
-    ]  # slope and intercept for each of these schools, (n_drawn, 2), by method
+    schools: list[
+        Any
+    ]  # observed and predicted pupils of the schools that are drawn, a pair of task sets each
+    lines: dict[str, Any]  # slope and intercept for each of these schools, (n_drawn, 2), by method
 
     def rows(self) -> list[tuple[str, float, float]]:
         """Return name, mean error and its standard error of every method, the largest error first."""
-        rows = [
-            (name, float(errors.mean()), float(errors.std(ddof=1) / len(errors) ** 0.5))
-            for name, errors in self.errors.items()
+        means = [
+            (name, each.mean(), each.std(ddof=1) / len(each) ** 0.5) for name, each in self.errors.items()
         ]
-        return sorted(rows, key=lambda row: -row[1])
+        return sorted(means, key=lambda row: -row[1])
 
 
 def demo(
@@ -61,8 +53,7 @@ def demo(
     """
     with report_errors():
         out.mkdir(parents=True, exist_ok=True)
-        options: Any = {"seed": seed, "n_jobs": jobs, "announce": lambda name: note(f"fitting {name}")}
-        result = run_demo(n_train=tasks, **options)
+        result = run_demo(n_train=tasks, seed=seed, n_jobs=jobs)
         n_test = len(result.errors[OURS])
         title = f"{tasks} training and {n_test} new schools of {SUPPORT_ROWS} pupils, seed {seed}"
         shown = make_table(title, ["method"], ["mean absolute error", "± s.e."])
@@ -76,7 +67,7 @@ def demo(
         say(f"figure: {figure}   table: {csv}")
 
 
-def run_demo(*, n_train: int, seed: int, n_jobs: int, announce: Callable[[str], None]) -> DemoResult:
+def run_demo(*, n_train: int, seed: int, n_jobs: int) -> DemoResult:
     """Fit the learner and simple methods to schools of two kinds; predict pupils of new schools.
 
     The score of a pupil depends on the hours of homework.  The kind of a school, which determines its line, is not
@@ -102,7 +93,7 @@ def run_demo(*, n_train: int, seed: int, n_jobs: int, announce: Callable[[str], 
     errors, lines = {}, {}
     for method in methods:
         name = type(method).__name__
-        announce(name)
+        note(f"fitting {name}")
         errors[name] = method.fit(train).task_errors(new, predicted)
         adapted = method.adapt_many(new)
         lines[name] = np.asarray(getattr(adapted, "weights_", adapted))
@@ -125,28 +116,19 @@ def draw_demo(result: DemoResult) -> Any:
         axes = left.subplots(1, len(result.schools), sharex=True, sharey=True)
         ends = np.array([0.0, 10.0])
         for i, (ax, (observed, predicted)) in enumerate(zip(axes, result.schools, strict=True)):
-            for tasks, label, filled in (
-                (observed, "observed", True),
-                (predicted, "not yet observed", False),
-            ):
-                style: Any = {
-                    "filled": filled,
-                    "markersize": 4.5,
-                    "label": label,
-                    "zorder": 4 if filled else 1,
-                }
-                draw_points(ax, (tasks.X[:, 0], tasks.y), "o", "black" if filled else "0.6", **style)
+            points, new = (observed.X[:, 0], observed.y), (predicted.X[:, 0], predicted.y)
+            draw_points(ax, points, "o", "black", markersize=4.5, label="observed", zorder=4)
+            draw_points(ax, new, "o", "0.6", filled=False, markersize=4.5, label="not yet observed")
             for name, (label, color, dashes) in LINES.items():
                 slope, intercept = result.lines[name][i]
                 ax.plot(ends, intercept + slope * ends, dashes, color=color, linewidth=1.8, label=label)
             ax.set(title=f"new school {i + 1}", xlabel="hours of homework")
         axes[0].set_ylabel("score of a pupil")
-        left.legend(
-            *axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, columnspacing=1.2
-        )
+        handles = axes[0].get_legend_handles_labels()
+        left.legend(*handles, loc="outside upper center", ncols=5, columnspacing=1.2)
         ax, rows = right.subplots(), result.rows()
         for y, (name, mean, error) in enumerate(rows[::-1]):
-            color = LINES[name][1] if name in LINES else "0.35"
+            color = LINES.get(name, ("", "0.35"))[1]
             ax.errorbar(mean, y, xerr=2.0 * error, fmt="o", color=color, capsize=3)
         ax.axvline(result.noise_floor, color="0.35", linestyle="--", linewidth=1.0, zorder=0)
         above: Any = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "bottom", "fontsize": 8}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..losses import error_name
 from ..tasks.rows import standard_errors
-from .base import LEGEND, PALETTE, Array, ModelDisplay, line_style, shortened
+from .base import PALETTE, Array, ModelDisplay, line_style, shortened
 
 
 @dataclass
@@ -30,6 +30,8 @@ class RowsDisplay(ModelDisplay):
     coverage : float
         Nominal coverage.
     loss : str
+    covered_error : array (L,), optional
+        Standard errors of ``covered``.
     """
 
     n_support: NDArray[np.int64]
@@ -37,14 +39,16 @@ class RowsDisplay(ModelDisplay):
     covered: Array | None
     coverage: float
     loss: str
+    covered_error: Array | None = None
 
     @classmethod
     def from_evaluation(cls, evaluation: Any, *, ax: Any = None) -> Self:
         """Draw the result of `tailored.evaluation.evaluate`; coverage is that of its first method."""
         errors = dict(zip(evaluation.methods, evaluation.errors, strict=True))
         covered = evaluation.covered[0] if np.isfinite(evaluation.covered[0]).all() else None
-        counts = np.array(evaluation.supports)
-        return cls(counts, errors, covered, evaluation.coverage, evaluation.loss).plot(ax)
+        counts, error = np.array(evaluation.supports), evaluation.covered_error
+        error = None if error is None else error[0]
+        return cls(counts, errors, covered, evaluation.coverage, evaluation.loss, error).plot(ax)
 
     @property
     def figure_size(self) -> tuple[float, float]:
@@ -68,16 +72,22 @@ class RowsDisplay(ModelDisplay):
         if others:
             top = min(top, 2.5 * float(np.median(np.concatenate([own, *others]))))
         bottom = min([float((own - error).min()), *(float(mean.min()) for mean in others)])
-        ax.set_ylim(bottom - 0.08 * (top - bottom), top + 0.25 * (top - bottom))
+        ax.set_ylim(bottom - 0.08 * (top - bottom), top + 0.08 * (top - bottom))
         ax.set_ylabel(f"mean {error_name(self.loss)}")
-        ax.legend(loc="upper right", **LEGEND)
+        ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
         self._label_counts(ax)
 
     def _draw_coverage(self, ax: Any, covered: Array) -> None:
         ax.axhline(self.coverage, color="0.35", linestyle="--", linewidth=1.0, label="nominal")
-        ax.plot(self._x, covered, color=PALETTE[0], marker="o", markersize=5, label="empirical")
-        ax.set_ylim(min(0.5, float(covered.min())), 1.01)
-        ax.set_ylabel("coverage of the prediction intervals")
+        bars, label = None, "empirical"
+        if self.covered_error is not None:
+            bars, label = 2.0 * self.covered_error, "empirical, ± 2 standard errors"
+        style: Any = {"color": PALETTE[0], "marker": "o", "markersize": 5, "capsize": 3}
+        ax.errorbar(self._x, covered, bars, label=label, **style)
+        ticks = np.linspace(0.0, 1.0, 6)
+        ax.set_yticks(ticks, [f"{100.0 * tick:.0f}" for tick in ticks])
+        ax.set_ylim(0.0, 1.02)
+        ax.set_ylabel("coverage of the intervals, %")
         ax.legend(loc="lower right")
         self._label_counts(ax)
 

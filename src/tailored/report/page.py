@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import base64
+import csv
 import io
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 from sklearn.base import clone
+from sklearn.metrics import PredictionErrorDisplay
 
 from .._utils.files import write_atomically
 from .._version import __version__
 from ..baselines import class_positions
 from ..displays import CalibrationDisplay, EffectsDisplay, RowsDisplay, TaskFitDisplay
-from ..displays.base import RC, effects_of, names_of, pyplot
+from ..displays.base import RC, effects_of, fixed_effects, names_of, pyplot, table_name
+from ..displays.effects import MAX_NAMED
 from ..evaluation import Evaluation, cells, evaluate, usual_methods
 from ..losses import error_name
 from ..summaries.tables import Table, format_number
@@ -50,8 +55,9 @@ def write_report(
 ) -> Path:
     """Write an HTML page about a fitted learner and its tasks.
 
-    The page has the accuracy on new tasks compared with baselines, the coverage of the prediction intervals, the data,
-    the summary of the model, caterpillar plots of the coefficients, and the fits of single tasks.  It needs no network.
+    The page opens with the accuracy on new tasks compared with baselines.  Then come predictions and residuals, the
+    coverage of the intervals, fixed effects, coefficients and fits of single tasks, the model and the data.  Tables can be
+    saved as CSV files.  The page needs no network.
 
     Parameters
     ----------
@@ -88,25 +94,33 @@ def write_report(
         options: Any = {"coverage": coverage, "random_state": random_state, "progress": progress}
         evaluation = evaluate(sample, methods, loss=loss, **options)
         if len(sample) < len(tasks):
-            note = f"<p>A random sample of {len(sample):,} of the {len(tasks):,} tasks was evaluated.</p>"
+            note = f" A random sample of {len(sample):,} of the {len(tasks):,} tasks was evaluated."
     drawn = tasks
     if len(tasks) > MAX_TASKS:
         drawn = tasks[np.sort(np.random.default_rng(random_state).permutation(len(tasks))[:MAX_TASKS])]
-    sections = [
-        ("accuracy", "Accuracy on new tasks", _accuracy(evaluation, target) + note),
-        ("data", "Data", f"<pre>{escape(str(tasks.describe()))}</pre>"),
-        ("model", "Model", "".join(_model(*each) for each in zip(models, names, strict=True))),
-    ]
+    sections = [("predictions", "Predictions", _predictions(evaluation))]
+    axes = _axes(1 + bool(np.isfinite(evaluation.covered[0]).all()))
+    RowsDisplay.from_evaluation(evaluation, ax=axes)
+    if len(axes) > 1:
+        sections += [("coverage", "Coverage of the intervals", _coverage(evaluation, axes[1]))]
     if len(models) == 1:
         shown = target
         if len(classes):
             drawn = drawn.replace(y=class_positions(drawn, classes))
-            shown = f"Probability of {names[0]}"
+            shown = f"the probability of {names[0]}"
         sections += [
+            ("fixed", "Fixed effects", _fixed_effects(models[0], drawn)),
             ("effects", "Coefficients of the tasks", _effects(models[0], drawn, coverage)),
             ("tasks", "Single tasks", _task_fits(models[0], drawn, shown, coverage)),
         ]
-    write_atomically(out, _page(title or f"{target}: {len(tasks):,} tailored models", sections).encode())
+    sections += [
+        ("accuracy", "Accuracy by number of support rows", _accuracy(evaluation)),
+        ("model", "Model", "".join(_model(*each) for each in zip(models, names, strict=True))),
+        ("data", "Data", f"<pre>{escape(str(tasks.describe()))}</pre>"),
+    ]
+    opening = _opening(evaluation, target, note, axes[0])
+    title = title or f"{len(tasks):,} tailored models of {target}"
+    write_atomically(out, _page(title, opening, sections).encode())
     return Path(out)
 
 
@@ -118,60 +132,77 @@ def _evaluation_sample(tasks: TaskSet, seed: int) -> TaskSet:
     return tasks if n >= len(tasks) else tasks[np.sort(order[:n])]
 
 
-def _accuracy(evaluation: Evaluation, target: str) -> str:
-    """Return the headline, the figures of error and coverage, and the table of errors."""
+def _opening(evaluation: Evaluation, target: str, note: str, ax: Any) -> str:
+    """Return three sentences: how good, on what, compared with what; and the figure of the errors."""
     mean = evaluation.mean
     first, last = (_count(n) for n in (evaluation.supports[0], evaluation.supports[-1]))
     text = (
-        f"<p><strong>The mean {error_name(evaluation.loss)} of {escape(target)} is {format_number(mean[0, 0])} with {first} of a new "
-        f"task, and {format_number(mean[0, -1])} with {last}.</strong>"
+        f"<p><strong>The mean {error_name(evaluation.loss)} of {escape(target)} is {format_number(mean[0, -1])} with {last} "
+        f"of a new task, and {format_number(mean[0, 0])} with {first}.</strong> It was measured on "
+        f"{evaluation.errors.shape[2]:,} held-out tasks with {evaluation.n_query:,} query rows.{note}"
     )
     if len(mean) > 1:
         best = 1 + int(np.argmin(mean[1:, -1]))
         difference = evaluation.errors[best, -1] - evaluation.errors[0, -1]
         gain = 100.0 * float(difference.mean()) / mean[best, -1] if mean[best, -1] > 0 else 0.0
         text += (
-            f" With {last}, the best baseline ({escape(evaluation.methods[best])}) has {format_number(mean[best, -1])}: "
-            f"tailored models are {abs(gain):.1f} % {'better' if gain >= 0 else 'worse'}"
+            f" With {last}, the best of {len(mean) - 1} baselines ({escape(evaluation.methods[best])}) has "
+            f"{format_number(mean[best, -1])}: tailored is {abs(gain):.1f} % {'better' if gain >= 0 else 'worse'}"
         )
         noise = 2.0 * float(difference.std(ddof=1)) / np.sqrt(len(difference))
         text += ", which is within two standard errors." if abs(difference.mean()) <= noise else "."
-    if has_coverage := bool(np.isfinite(evaluation.covered[0]).all()):
-        low, high = 100.0 * evaluation.covered[0].min(), 100.0 * evaluation.covered[0].max()
-        text += (
-            f" The {100.0 * evaluation.coverage:g} % prediction intervals contain {low:.1f} to {high:.1f} % of the targets; "
-            f"their mean width is {format_number(evaluation.widths[0, 0])} with {first} and "
-            f"{format_number(evaluation.widths[0, -1])} with {last}."
-        )
-    with pyplot().rc_context(RC):
-        n_figures = 1 + (has_coverage or bool(evaluation.classes))
-        axes = [pyplot().subplots(figsize=(3.9, 3.2), layout="constrained")[1] for _ in range(n_figures)]
-        RowsDisplay.from_evaluation(evaluation, ax=axes[: 1 + has_coverage])
-    alts = ["Error by number of support rows", "Coverage by number of support rows"]
+    caption = "The band is one standard error. Errors far above the others are only in the table."
+    figure = _figure([ax], "Error by number of support rows")
+    return f"{text}</p>{figure}<p><small>{caption}</small></p>"
+
+
+def _predictions(evaluation: Evaluation) -> str:
+    """Return the figures of predicted against observed targets, or of the calibration of classes."""
+    last = _count(evaluation.supports[-1])
     if evaluation.classes:
-        alts[1] = "Observed frequency against predicted probability"
-        bins = CalibrationDisplay.from_evaluation(evaluation, ax=axes[1])
+        axes = _axes(1)
+        bins = CalibrationDisplay.from_evaluation(evaluation, ax=axes[0])
         gaps = 100.0 * np.abs(bins.prob_true - bins.prob_pred)
-        text += (
-            f" With {last}, the observed frequency of {escape(bins.label)} differs from its predicted probability by at most "
+        return (
+            f"<p>With {last}, the observed frequency of {escape(bins.label)} differs from its predicted probability by at most "
             f"{gaps.max():.1f} percentage points in bins of equal size (two standard errors of that bin: "
-            f"{200.0 * bins.standard_errors[gaps.argmax()]:.1f})."
-        )
-    text += f"</p><p>{evaluation.errors.shape[2]:,} whole tasks were held out, with {evaluation.n_query:,} query rows.</p>"
-    tables = ""
-    for score, values in evaluation.by_name.items():
-        columns = dict(zip(map(str, evaluation.supports), zip(*cells(values), strict=True), strict=True))
-        title = f"Mean {score} by number of support rows"
-        rows = {"support rows": evaluation.methods, **columns}
-        tables += _scroll(Table(title, rows, n_printed=len(mean)))
-    images = "".join(_image(ax.figure, alt) for ax, alt in zip(axes, alts, strict=False))
-    caption = (
-        "<figcaption>Errors far above the others are only in the table.</figcaption>" if len(mean) > 1 else ""
+            f"{200.0 * bins.standard_errors[gaps.argmax()]:.1f}).</p>"
+        ) + _figure(axes, "Observed frequency against predicted probability")
+    axes, arrays = _axes(2), (evaluation.targets, evaluation.predictions[-1])  # type: ignore[index]
+    style: Any = {"subsample": 1_000, "random_state": 0, "scatter_kwargs": {"s": 7, "alpha": 0.5}}
+    for ax, kind in zip(axes, ("actual_vs_predicted", "residual_vs_predicted"), strict=True):
+        PredictionErrorDisplay.from_predictions(*arrays, kind=kind, ax=ax, **style)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(pyplot().AutoLocator())
+    text = f"<p>Targets of held-out tasks and their residuals, with {last} of each task.</p>"
+    columns = zip(
+        ("task", "observed", "predicted"), (evaluation.labels[evaluation.groups], *arrays), strict=True
     )
     return (
-        f'{text}<figure><div class="pair">{images}</div>{caption}</figure>{tables}'
-        f"<p><small>{escape(evaluation.caption)}</small></p>"
+        text + _figure(axes, "Observed against predicted", "Residuals") + _csv("Predictions", dict(columns))
     )
+
+
+def _coverage(evaluation: Evaluation, ax: Any) -> str:
+    """Return the coverage and the mean width of the intervals."""
+    covered, widths = 100.0 * evaluation.covered[0], evaluation.widths[0]
+    first, last = (_count(n) for n in (evaluation.supports[0], evaluation.supports[-1]))
+    return (
+        f"<p>The {100.0 * evaluation.coverage:g} % prediction intervals contain {covered.min():.1f} to {covered.max():.1f} % of "
+        f"the targets; their mean width is {format_number(widths[0])} with {first} and {format_number(widths[-1])} with {last}.</p>"
+    ) + _figure([ax], "Coverage by number of support rows")
+
+
+def _accuracy(evaluation: Evaluation) -> str:
+    """Return a table of every score."""
+    records, tables = evaluation.records(), ""
+    numbers = {name: ["" if one[name] is None else one[name] for one in records] for name in records[0]}
+    for score, values in evaluation.by_name.items():
+        columns = dict(zip(map(str, evaluation.supports), zip(*cells(values), strict=True), strict=True))
+        rows = {"support rows": evaluation.methods, **columns}
+        title = f"Mean {score} by number of support rows"
+        tables += _scroll(Table(title, rows, n_printed=len(evaluation.methods)), numbers)
+    return f"{tables}<p><small>{escape(evaluation.caption)}</small></p>"
 
 
 def _count(n: int) -> str:
@@ -186,29 +217,60 @@ def _model(learner: Any, name: Any) -> str:
     return f"<ul>{sentences}</ul>" + "".join(_scroll(table) for table in summary.printed_tables)
 
 
+def _fixed_effects(learner: Any, tasks: TaskSet) -> str:
+    """Return the forest plot of the fixed effects of features, as many as there is space for names."""
+    table, scale = learner.summary().tables["effects"].columns, dense(tasks.X).std(axis=0)
+    missing = np.full(len(table["column"]), np.nan)
+    columns = (np.array(table.get(name, missing), dtype=float) for name in ("fixed effect", "std. error"))
+    effects, errors = (column[: len(scale)] * scale for column in columns)
+    known = np.isfinite(errors if np.isfinite(errors).any() else effects)
+    shown = np.argsort(-np.where(known, np.abs(effects), -np.inf), kind="stable")[
+        : min(MAX_NAMED, known.sum())
+    ]
+    if not len(shown):
+        return "<p>The model has no fixed effects of features.</p>"
+    names, effects, bounds = np.array(table["column"])[shown], effects[shown], norm.ppf(0.975) * errors[shown]
+    display = EffectsDisplay(
+        "one standard deviation", names, effects, effects - bounds, effects + bounds, None, 0.95
+    ).plot()
+    display.ax_.axvline(0.0, color="0.35", linestyle="--", linewidth=1.0, zorder=1)
+    return (
+        "<p>Fixed effects times the standard deviations of their columns, so that their sizes are comparable. The "
+        '<a href="#model">model</a> has them in the units of the columns.</p>'
+    ) + _figure([display.ax_], "Fixed effects with intervals")
+
+
 def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
     """Return caterpillar plots with their numbers, for the coefficients that vary most."""
-    names, values = names_of(learner), effects_of(learner, tasks)[0]
+    names, (values, lower, upper) = names_of(learner), effects_of(learner, tasks, coverage)
     variation = values.std(axis=0) / (np.abs(values).mean(axis=0) + 1e-300)
     # Coefficients that do not vary are in the table of fixed effects.
     n_shown = np.clip((variation > 1e-9).sum(), 1, MAX_EFFECTS)
-    shown = sorted(np.argsort(-variation, kind="stable")[:n_shown].tolist())
+    means, task = fixed_effects(learner), table_name(learner, "task")
+    # As many tasks as there is space for names, from the lowest to the highest coefficient.
+    ranks = np.unique(np.linspace(0, len(tasks) - 1, MAX_NAMED).round().astype(int))
 
     def panels() -> Iterator[tuple[str, str]]:
-        for j in shown:
-            display = EffectsDisplay.from_estimator(learner, tasks, j, coverage=coverage)
-            columns = {
-                "task": [str(label) for label in display.labels],
-                "coefficient": display.effects.tolist(),
+        for j in sorted(np.argsort(-variation, kind="stable")[:n_shown].tolist()):
+            chosen = np.argsort(values[:, j], kind="stable")[ranks], j
+            bars, mean = (lower[chosen], upper[chosen]), None if means is None else float(means[j])
+            arrays = tasks.labels[chosen[0]], values[chosen]
+            display = EffectsDisplay(names[j], *arrays, *bars, mean, coverage, task).plot()
+            columns: Any = {
+                "task": [str(label) for label in tasks.labels],
+                "coefficient": values[:, j].tolist(),
             }
-            columns |= {"lower": display.lower.tolist(), "upper": display.upper.tolist()}
+            columns |= {"lower": lower[:, j].tolist(), "upper": upper[:, j].tolist()}
             numbers = _scroll(Table(names[j], columns, n_printed=len(tasks)))
-            image = _image(display.figure_, f"Coefficient of {names[j]} for {len(tasks)} tasks")
+            image = _image(display.figure_, f"Coefficient of {names[j]} for {len(ranks)} tasks")
             yield names[j], f"{image}<details><summary>Numbers</summary>{numbers}</details>"
 
+    part = (
+        "" if len(ranks) == len(tasks) else f" {len(ranks)} of {len(tasks)} tasks are drawn, at equal steps."
+    )
     return (
         "<p>Coefficients that vary between tasks, after adapting to all rows of each task, in increasing order. "
-        f"Bars are {100 * coverage:g} % intervals. The dashed line is the fixed effect.</p>"
+        f"Bars are {100 * coverage:g} % intervals. The dashed line is the fixed effect.{part}</p>"
         + _choice("effect", "Coefficient of", panels())
     )
 
@@ -231,7 +293,7 @@ def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> st
             yield str(label), _image(display.figure_, alt)
 
     return (
-        f"<p>{escape(target)} against the column whose coefficient {shown}. The other columns are at the task's means. "
+        f"<p>The figures show {escape(target)} against the column whose coefficient {shown}. The other columns are at the task's means. "
         f"{band}The dashed line or triangle is the prediction without any rows of the task.</p>"
         + _choice("task", "Task", panels())
     )
@@ -249,21 +311,44 @@ def _choice(name: str, label: str, panels: Iterator[tuple[str, str]]) -> str:
     )
 
 
+def _axes(n: int, size: tuple[float, float] = (3.9, 3.2)) -> list[Any]:
+    """Return axes of n figures, which a phone shows below each other."""
+    with pyplot().rc_context(RC):
+        return [pyplot().subplots(figsize=size, layout="constrained")[1] for _ in range(n)]
+
+
+def _figure(axes: Sequence[Any], *alts: str) -> str:
+    images = "".join(_image(ax.figure, alt) for ax, alt in zip(axes, alts, strict=True))
+    return f'<figure><div class="pair">{images}</div></figure>'
+
+
 def _image(figure: Any, alt: str) -> str:
     """Return a figure as an embedded SVG image, and close it."""
     file, plt = io.BytesIO(), pyplot()
     with plt.rc_context(RC):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     plt.close(figure)
-    data = base64.b64encode(file.getvalue()).decode()
-    return f'<img alt="{escape(alt, quote=True)}" src="data:image/svg+xml;base64,{data}">'
+    return f'<img alt="{escape(alt, quote=True)}" src="{_data("image/svg+xml", file.getvalue())}">'
 
 
-def _scroll(table: Table) -> str:
-    return f'<div class="scroll">{table.html}</div>'
+def _data(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def _page(title: str, sections: Sequence[tuple[str, str, str]]) -> str:
+def _scroll(table: Table, numbers: Mapping[str, Sequence[Any]] | None = None) -> str:
+    """Return a table and a link to its numbers."""
+    return f'<div class="scroll">{table.html}</div>{_csv(table.title, numbers or table.columns)}'
+
+
+def _csv(title: str, columns: Mapping[str, Sequence[Any]]) -> str:
+    """Return a link that saves the columns as a CSV file."""
+    file = io.StringIO(newline="")
+    csv.writer(file).writerows([list(columns), *zip(*columns.values(), strict=True)])
+    name, link = re.sub(r"\W+", "-", title.lower()).strip("-"), _data("text/csv", file.getvalue().encode())
+    return f'<p><a download="{name}.csv" href="{link}">Download {name}.csv</a></p>'
+
+
+def _page(title: str, opening: str, sections: Sequence[tuple[str, str, str]]) -> str:
     style = resources.files(__package__).joinpath("page.css").read_text("utf-8")
     links = "".join(f'<a href="#{name}">{heading}</a>' for name, heading, _ in sections)
     section = '<section id="{}"><h2>{}</h2>{}</section>'
@@ -272,6 +357,6 @@ def _page(title: str, sections: Sequence[tuple[str, str, str]]) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
         f"<title>{escape(title)}</title><style>{style}</style></head><body>"
-        f'<h1>{escape(title)}</h1><p class="lead">Written by tailored {__version__}.</p>'
+        f'<h1>{escape(title)}</h1>{opening}<p class="lead">Written by tailored {__version__}.</p>'
         f'<nav aria-label="Sections">{links}</nav><main>{body}</main><script>{_SCRIPT}</script></body></html>\n'
     )
