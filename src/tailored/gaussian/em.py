@@ -206,9 +206,6 @@ def noise_floor(totals: Totals) -> float:
     return NOISE_FLOOR * (square if square > 1e-290 else 1.0)
 
 
-# --- mixing weights --------------------------------------------------------------------------------------------
-
-
 def constant_gates(mixture: Mixture, side: Array) -> Array:
     """Return coefficients of mixing weights that do not depend on the side information."""
     gates = np.zeros((mixture.n_components, 1 + side.shape[1]))
@@ -246,9 +243,6 @@ def _update_gates(source: Source, mixture: Mixture, summed: Summed, penalty: flo
     assert source.side is not None
     gates = constant_gates(mixture, source.side) if mixture.gates is None else mixture.gates
     return fit_gates(source.side, summed.shares, penalty, gates)
-
-
-# --- acceleration ----------------------------------------------------------------------------------------------
 
 
 class _Anderson:
@@ -304,9 +298,6 @@ def _model(parameters: Array, like: Mixture, floor: float) -> Mixture:
         covariances=np.matmul(roots, roots.transpose(0, 2, 1)),
         noise=max(float(np.exp(2.0 * parameters[-1])), floor),
     )
-
-
-# --- one component ---------------------------------------------------------------------------------------------
 
 
 def fit_mixed_model(

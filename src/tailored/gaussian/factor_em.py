@@ -176,9 +176,6 @@ def fit_factors(rows: FactorRows, model: FactorModel, *, max_iter: int = 60) -> 
     return model
 
 
-# --- E-step ----------------------------------------------------------------------------------------------------
-
-
 def factor_sums(model: FactorModel, rows: FactorRows) -> FactorSums:
     """Return the sums of a step of EM, in batches of tasks whose systems fit into memory."""
     sums = FactorSums.zero(model)
@@ -278,9 +275,6 @@ def _add_columns(
                 precision[j, a + 1, 0] += scaled * x * z[a]
                 for k in range(r):
                     precision[j, a + 1, k + 1] += scaled * x * (z[a] * z[k] + C[a, k])
-
-
-# --- M-step ----------------------------------------------------------------------------------------------------
 
 
 def bound(model: FactorModel, sums: FactorSums) -> float:

@@ -331,9 +331,6 @@ def fit_low_rank(
     return model
 
 
-# --- several components ----------------------------------------------------------------------------------------
-
-
 def scores(tasks: RotatedTasks, model: LowRank) -> Moments:
     """Return the tasks as regressions on the scores of one component, with noise variance one."""
     centred = tasks.less(model.mean)
@@ -362,9 +359,6 @@ def fit_components(tasks: RotatedTasks, single: LowRank, mixture: Mixture, rank:
     start = replace(single, factors=single.factors @ leading, proportions=mixture.proportions)
     delta = fit_without_factors(tasks).delta
     return maximise_evidence(tasks, start, PENALTY * rank / delta, LAST_STEPS)
-
-
-# --- selection on held-out tasks -------------------------------------------------------------------------------
 
 
 class Selected(NamedTuple):

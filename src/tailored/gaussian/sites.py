@@ -290,9 +290,6 @@ def grid(numbers: tuple[int, ...]) -> Grid:
     return frozen(np.array(numbers, np.int64), np.int64), frozen(axes), frozen(nodes), frozen(weights)
 
 
-# --- the compiled pass -------------------------------------------------------------------------------------------
-
-
 @njit(**PART)
 def _exponential(f: float) -> float:
     return np.exp(min(max(f, -LARGEST_EXPONENT), LARGEST_EXPONENT))
