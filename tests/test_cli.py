@@ -250,7 +250,7 @@ def test_columns_of_tasks_are_side_information(folder, model):
     joined = folder / "joined.tailored"
     done = run("fit", folder / "pupils-joined.csv", *ROLES, "-o", joined, "--jobs", 1)
     assert "warning: constant within every task, so read as side information: 'kind'." in done.stderr
-    assert "20 tasks, 240 rows, 1 features, 1 group-level features." in done.stdout
+    assert "20 tasks, 240 rows, 1 feature, 1 group-level feature." in done.stdout
     one = run("predict", joined, folder / "new-joined.csv", "--support", folder / "first-joined.csv").stdout
     side = ("--side-info", folder / "schools.csv")
     two = run("predict", model, folder / "new.csv", "--support", folder / "first.csv", *side).stdout
@@ -301,7 +301,7 @@ def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
 def test_fit_prints_the_model_and_the_next_command(folder):
     out = folder / "printed.tailored"
     text = run("fit", folder / "pupils.csv", *ROLES, "--varying", "", "-o", out, "--jobs", 1).stdout
-    assert text.startswith("20 tasks, 240 rows, 1 features.\n")
+    assert text.startswith("20 tasks, 240 rows, 1 feature.\n")
     assert tailored.load(out).summary().text[0] in text
     assert f"model: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv" in text
 
@@ -360,6 +360,8 @@ def test_evaluate(folder, monkeypatch):
     assert (result["n_tasks"], result["n_query"], len(result["errors"])) == (3, 9, 2)
     assert (calls[0]["supports"], calls[0]["random_state"], calls[0]["order"]) == ([0, 5], 3, "first")
     assert calls[0]["loss"] == calls[0]["fitted for"] == "absolute"
+    done = run("evaluate", folder / "pupils.csv", *ROLES, "--rows", "0,5")
+    assert "17 of 20 tasks are not evaluated: they have at most 5 rows." in done.stdout
 
 
 def test_classes_and_counts(folder):

@@ -33,14 +33,15 @@ def numbers(text):
 
 
 def test_the_recipe_gives_the_numbers_of_the_loop(capsys):
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    blocks, names = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL), {"__name__": "recipe"}
     (printed,) = re.findall(r"```text\n(.*?)```", PAGE, flags=re.DOTALL)
     with sklearn.config_context(enable_metadata_routing=True):
-        exec(compile(block, "cross-validation.md", "exec"), {"__name__": "recipe"})
+        exec(compile("".join(blocks), "cross-validation.md", "exec"), names)
         found = numbers(capsys.readouterr().out)
     assert found.shape == (2, 4)
     np.testing.assert_allclose(found[:, [0, 2]], found[:, [1, 3]], atol=1e-4)
     assert (found < 0).all()
+    np.testing.assert_array_equal(*names["scores"])
     # the page is of the learner as it is
     np.testing.assert_allclose(found, numbers(printed), rtol=0.1)
 

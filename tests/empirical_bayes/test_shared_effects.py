@@ -81,6 +81,9 @@ def test_effects_are_found(fitted):
     linear = EmpiricalBayesLearner(common="linear").fit(TaskSet.from_frame(table()[0], **ROLES))
     assert [type(effect).__name__ for effect in linear.prior_.shared.effects] == ["SharedLevels"]
     assert "a curve of x" in str(fitted.summary())
+    errors = fitted.summary().tables["errors"]
+    assert errors.columns["method"] == ["this learner"]
+    assert "Baselines are not fitted with effects that all tasks share" in errors.caption
     assert "25 values of item (std " in " ".join(str(fitted.summary()).split())
 
 

@@ -143,7 +143,10 @@ def test_mistakes():
     with pytest.raises(ValueError, match="varying: nothing varies without an intercept"):
         fit([], fit_intercept=False)
     tasks = tasks_of(rows(5))
-    with pytest.raises(ValueError, match="varying: columns have no names here; give the position of 'ses'"):
+    unnamed = (
+        r"varying: columns have no names here; give the position of 'ses', or pass a frame .*set_output\("
+    )
+    with pytest.raises(ValueError, match=unnamed):
         EmpiricalBayesLearner(varying=["ses"]).fit(tasks.X, tasks.y, groups=np.repeat(np.arange(5), 12))
     with pytest.raises(ValueError, match="varying: needs at least two tasks, got 1"):
         EmpiricalBayesLearner(varying=[0]).fit(tasks[:1])

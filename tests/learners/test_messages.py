@@ -19,6 +19,10 @@ from tailored.evaluation import evaluate
 from tailored.feature_maps import MeanEmbedding
 from tailored.solvers import ProjectedSGD
 
+#: Those of `EmpiricalBayesLearner`, which takes no logistic or hinge loss.
+LOSS_NAMES = "^loss must be one of 'absolute', 'pinball', 'epsilon_insensitive', 'huber', 'squared', "
+LOSS_NAMES += "'poisson', 'negative_binomial'; got 'mse'"
+
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
 
@@ -202,6 +206,7 @@ def test_losses_of_margins_take_two_labels(labels, tmp_path):
         (lambda X, y, g: IndependentLearner().fit(X, y, groups=g).predict(X, g > 1), "^labels: they are booleans here and"),
         (lambda X, y, g: IndependentLearner().fit(X, y, groups=list("abcd") * 10).predict(X, g), "^labels: they are numbers here"),
         (lambda X, y, g: TaskSet(X, y, g, sample_weight=1e16 + y), r"^sample_weight: row 0 has 1e\+16; all must be positive"),
+        (lambda X, y, g: EmpiricalBayesLearner(loss="mse").fit(X, y, groups=g), LOSS_NAMES),
         (lambda X, y, g: TaskSet.from_tasks(5), "^tasks: expected a list"),
         (lambda X, y, g: IndependentLearner().fit(X, y, groups=g).save(None), "^path: None cannot be written"),
     ],

@@ -119,6 +119,9 @@ def test_a_frame_with_a_row_for_every_row_of_x():
         tasks = TaskSet(X, np.zeros(9), groups, side)
         assert dict(zip(tasks.labels.tolist(), tasks.side_info.tolist(), strict=True)) == expected
         assert tasks.side_names == sides
+    far = later.set_index(np.arange(9) + 3)  # no row for the labels 1 and 2
+    tasks = TaskSet(far[["x"]].to_numpy(), np.zeros(9), far.label.to_numpy(), far[sides])
+    assert dict(zip(tasks.labels.tolist(), tasks.side_info.tolist(), strict=True)) == expected
     column = TaskSet(table[["x"]], np.zeros(9), table.label, table.diet)
     assert_array_equal(column.side_info[:, 0], column.labels * 10.0)
     one = TaskSet(np.zeros((2, 1)), [0.0, 1.0], side_info=pd.DataFrame({"diet": [4.0, 4.0]}))

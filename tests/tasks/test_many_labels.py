@@ -93,6 +93,21 @@ def test_nothing_in_common_is_said():
             some_tasks(known, 1).support_of(some_tasks(asked, 0))
 
 
+def test_support_and_query_must_agree_about_a_task():
+    sides = {
+        "a": {"diet": "4", "age": 1.0},
+        "b": {"diet": "1", "age": np.nan},
+        "c": {"diet": "2", "age": 3.0},
+    }
+    query = TaskSet(np.zeros((3, 1)), np.zeros(3), ["c", "b", "a"], sides)
+    support = TaskSet(np.zeros((2, 1)), np.ones(2), ["a", "b"], sides)
+    assert repr(support.support_of(query).side_info) == repr(query.side_info)  # two missing values agree
+    other = TaskSet(np.zeros((2, 1)), np.ones(2), ["a", "b"], {**sides, "a": {"diet": "1", "age": 1.0}})
+    message = "constant within a task, but column 'diet' of task 'a' has the values '4' and '1'"
+    with pytest.raises(ValueError, match=message):
+        other.support_of(query)
+
+
 @pytest.mark.parametrize("pair", [(7, "7"), ("7", 7), (7.0, "7"), (True, "True")])
 def test_numbers_and_the_strings_that_spell_them_do_not_mix(pair):
     """They would be two tasks, or a known task would be predicted as a new one."""

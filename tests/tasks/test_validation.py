@@ -20,6 +20,7 @@ from tailored._utils.validation import (
     check_positive,
     check_psd,
     check_real,
+    name_some,
 )
 from tailored.tasks.task_set import TaskSet
 
@@ -184,3 +185,8 @@ def test_labels_of_a_file_cannot_be_crafted_to_have_one_hash():
         check_labels("task_labels_", labels)
     assert time.process_time() - start < 5.0
     check_labels("task_labels_", labels[:900])
+
+
+def test_labels_are_named_as_in_python():
+    labels = [np.float64(4.0), np.int64(3), np.str_("a"), None]
+    assert name_some(labels) == "4.0, 3, 'a', None"

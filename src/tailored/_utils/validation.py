@@ -314,7 +314,7 @@ def native(labels: np.ndarray) -> list[Any]:
 
 def name_some(labels: Iterable[Any], limit: int = 5) -> str:
     """Spell out the first few labels and count the others."""
-    labels = list(labels)
+    labels = [v.item() if isinstance(v, np.generic) and v.dtype.kind not in "mM" else v for v in labels]
     rest = len(labels) - limit
     return ", ".join(repr(v) for v in labels[:limit]) + (f" and {rest} more" if rest > 0 else "")
 

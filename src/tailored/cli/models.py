@@ -146,9 +146,11 @@ def fit(
         if as_json:
             say(json.dumps(result, default=str))
             return
-        group_level = f", {result['side_info']:,} group-level features" if result["side_info"] else ""
+        features = f"{(n := result['features']):,} feature{'s' * (n != 1)}"
+        if n := result["side_info"]:
+            features += f", {n:,} group-level feature{'s' * (n != 1)}"
         n_rows = "" if rows is None else f", {len(rows):,} rows"
-        say(f"{result['tasks']:,} tasks{n_rows}, {result['features']:,} features{group_level}.")
+        say(f"{result['tasks']:,} tasks{n_rows}, {features}.")
         for sentence in result["text"]:
             say(sentence)
         say(f"model: {out}")
@@ -254,7 +256,7 @@ def evaluate(
             n_tasks = result.errors.shape[2]
             say(json.dumps({"n_tasks": n_tasks, "n_query": result.n_query, "errors": records}))
         else:
-            _print_evaluation(result, target)
+            _print_evaluation(result, target, len(tasks))
 
 
 def summary(model: Model, trust_regressor: TrustRegressor = False, as_json: Json = False) -> None:
@@ -427,7 +429,7 @@ def _integers(text: str) -> list[int]:
         raise UsageError(f"--rows: expected comma-separated integers, as 0,5,10; got {text!r}.") from None
 
 
-def _print_evaluation(result: Evaluation, target: str) -> None:
+def _print_evaluation(result: Evaluation, target: str, n_given: int) -> None:
     from ..evaluation import cells
 
     n_tasks = result.errors.shape[2]
@@ -441,6 +443,9 @@ def _print_evaluation(result: Evaluation, target: str) -> None:
             name = f"coverage of the {100 * result.coverage:g} % intervals"
             table.add_row(name, *(f"{100 * fraction:.1f} %" for fraction in result.covered[0]))
         console.print(table)
+    if n_tasks < n_given:
+        most = f"{result.supports[-1]} row{'s' * (result.supports[-1] != 1)}"
+        say(f"{n_given - n_tasks:,} of {n_given:,} tasks are not evaluated: they have at most {most}.")
     say(result.caption)
 
 

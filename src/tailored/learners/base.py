@@ -534,7 +534,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 names = self.columns_in_["side_info"]
                 columns = f" with the columns {name_some(names, 12)}" if names else ""
                 fitted = f"the learner was fitted with side information{columns}"
-                raise ValueError(f"side_info: {fitted}; pass side_info=, or frames or task sets that have it")
+                raise ValueError(f"side_info: {fitted}; pass it, or tables that have it")
             parts.append(predict_blocks(self.prior_, self._read(adapted), some, coverage, self.n_jobs))
         found = parts[0]
         if len(parts) == 2:
@@ -722,7 +722,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             fixed effects), ``"lower"`` and ``"upper"`` (Gaussian interval).  They belong to the mixed model of
             `EmpiricalBayesLearner`.  If a part of the prior mean was learned on query rows (``bias_penalty_``), models of
             `adapt` have other coefficients, which predict better.  Other learners, and priors for many columns, return
-            the coefficients of `adapt` and NaN for the last three.
+            the coefficients of `adapt` and NaN for the last three.  Effects that all tasks share are not part of them.
         """
         check_is_fitted(self, "prior_")
         check_fraction("coverage", coverage)

@@ -24,7 +24,7 @@ from ..feature_maps import get_feature_map
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.moments import COMPILED_COLUMNS, LARGEST_STATISTICS
 from ..gaussian.responses import RESPONSES, Bernoulli, Response
-from ..losses import Absolute, BoxLoss, MarginLoss, Pinball
+from ..losses import LOSSES, Absolute, BoxLoss, MarginLoss, Pinball
 from ..priors.intervals import Calibration
 from ..priors.shared_effects import SharedEffects
 from ..priors.shared_regressor import OutOfFold, check_regressor, default_regressors
@@ -432,8 +432,9 @@ class EmpiricalBayesLearner(MetaLearner):
         self._remember(tasks, None if learned.shared is None else learned.shared.folds_of(known))
 
     def _check_loss(self) -> None:
-        if isinstance(self.loss, str) and self.loss in COUNTS:
-            self.loss_ = RESPONSES[self.loss]()
+        if isinstance(self.loss, str) and self.loss not in LOSSES:
+            names = [name for name, kind in LOSSES.items() if not issubclass(kind, MarginLoss)]
+            self.loss_ = RESPONSES[check_choice("loss", self.loss, [*names, *COUNTS])]()
         else:
             super()._check_loss()
 
@@ -495,7 +496,10 @@ class EmpiricalBayesLearner(MetaLearner):
                 raise ValueError(f"varying: there is no column {column}; positions are 0 to {d - 1}")
             return [int(column)]
         if names is None:
-            raise ValueError(f"varying: columns have no names here; give the position of {column!r}")
+            advice = (
+                f"give the position of {column!r}, or pass a frame (after set_output(transform='pandas'))"
+            )
+            raise ValueError(f"varying: columns have no names here; {advice}")
         found = [j for j, name in enumerate(names) if name == column]
         if self.encoding_ is not None:
             found = self.encoding_.positions(column)

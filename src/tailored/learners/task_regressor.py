@@ -77,7 +77,8 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
     ----------
     coef_ : array (d,)
     intercept_ : float
-        Coefficients and intercept.  Predictions also contain the shared regressor, where the learner has one.
+        Coefficients and intercept.  Predictions also contain effects that all tasks share (curves,
+        products, a shared regressor), where the learner has some.
     representation_, bias_ : arrays (d, d), (d,), or of d + 1 with an intercept
         θ and b, computed when they are read.
     dual_gap_ : float

@@ -102,6 +102,8 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
     loss = training.loss if training is not None and split is None else learner.loss_.name
     n_evaluated = np.isfinite(errors[OWN]).sum() if OWN in errors else 0
     caption = f"error: mean {error_name(loss)} over {n_evaluated:,} {evaluated_on}."
+    if len(errors) == 1 and getattr(prior, "shared", None) is not None and split is None:
+        caption += " Baselines are not fitted with effects that all tasks share; tailored.evaluation.evaluate fits them."
     if len(errors) > 1:
         caption += " difference: mean over tasks of the method's error minus that of this learner, with its standard error. "
         caption += "; ".join(f"{name}: {text}" for name, text in _BASELINES.items() if name in errors) + "."
@@ -395,7 +397,7 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
         return f"Low-rank plus diagonal prior (for many columns): {form['rank']} factors."
     if kind == "low rank":
         if form["n_components"] > 1:
-            return f"Mixture of {form['n_components']} linear mixed models with {form['rank']} common factors each."
+            return f"Mixture of {form['n_components']} linear mixed models with {form['rank']} common factor{'s' * (form['rank'] != 1)} each."
         return f"Linear mixed model whose coefficients vary in {form['n_factors']} directions (low rank)."
     gated = " whose mixing weights depend on the side information" if form.get("gate_penalty") else ""
     if kind == "atoms":
@@ -412,7 +414,8 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
     if form.get("truncation"):
         text += f"; directions with less than {100.0 * form['truncation']:g} % of the largest variance are dropped"
     if form.get("pseudo_tasks"):
-        towards = f"{form['n_factors']} common factors" if form["n_factors"] else "zero"
+        n = form["n_factors"]
+        towards = f"{n} common factor{'s' * (n != 1)}" if n else "zero"
         plural = "s" * (form["pseudo_tasks"] != 1)
         text += f"; random-effect correlations are shrunk towards {towards} (weight: {form['pseudo_tasks']:g} pseudo-task{plural})"
     if not form.get("learn_mean") and len(names) > 1:
@@ -468,11 +471,13 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
     sentences.append(text)
     if description.prior.shared is not None:
         parts = description.prior.shared.describe(description.columns, description.side_columns)
-        sentences.append(f"Effects that all tasks share, which the tables do not show: {parts}.")
+        sentences.append(f"Effects that all tasks share, not in the tables of the summary: {parts}.")
     if learner.prior_.reads_side_info and learner.n_side_info_in_:
         sentences.append(describe_side(learner.side_structure_, structure, description.side_columns))
     if learner.bias_penalty_ is not None:
-        sentences.append("A part of the prior mean was learned on query rows; the tables do not show it.")
+        sentences.append(
+            "A part of the prior mean was learned on query rows, not in the tables of the summary."
+        )
     sentences.append(describe_prediction(learner.loss_))
     n_seen = getattr(learner, "n_tasks_seen_", 0)
     if training is not None and n_seen > training.n_tasks:

@@ -69,7 +69,7 @@ class Description:
         return [
             f"{self.n_tasks:,} tasks{task}, {self.n_rows:,} rows{target}",
             f"rows per task: {low} to {high}, median {median}",
-            f"columns: {n_features} features, {len(self.columns) - n_features} of side information",
+            f"columns: {n_features} feature{'s' * (n_features != 1)}, {len(self.columns) - n_features} of side information",
             f"dropped: {dropped or 'nothing'}",
         ]
 

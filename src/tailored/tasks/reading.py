@@ -277,8 +277,10 @@ def side_by_rows(side_info: Any, groups: Any, *others: Any) -> Any:
     rows = SideInfo(values, _strings(frame.columns))
     if index is None or index == list(range(len(index))) or index in known:
         return rows
-    integers = all(isinstance(key, int) for key in index)
-    if integers and labels <= set(index) and _is_constant(values, groups):
+    is_integer = len(labels) < len(index) and all(isinstance(key, int) for key in index)
+    if is_integer and _is_constant(values, groups):  # rows of a fold, whose X may be an array
+        if not labels <= set(index):
+            return rows
         found = f"it has {len(index)} rows, as X has, and its index has all labels"
         by_row = "side_info.to_numpy() for a row per row of X"
         raise ValueError(f"side_info: {found}. Pass {by_row}, or a mapping {{label: row}}.")

@@ -293,7 +293,8 @@ class TaskSet(Fitted):
             return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
 
         check_finite(X, "X", where, names)
-        check_finite(y, "y", where)
+        target = None if encoding is None or encoding.target is None else [encoding.target]
+        check_finite(y if target is None else y[:, None], "y", where, target)
         values = [(row_values or {}).get(name) for name in ROW_VALUES]
         if (np.diff(codes) < 0).any():
             order = np.argsort(codes, kind="stable")
@@ -492,7 +493,8 @@ class TaskSet(Fitted):
     def support_of(self, query: TaskSet) -> Self:
         """Return the tasks of `query`, in its order, with their rows in this set; some may have none.
 
-        Side information is that of the query, or else of this set, which must then have all tasks.
+        Side information is that of the query, or else of this set, which must then have all tasks.  If both have
+        some, they must agree.
         """
         at = self.positions_of_tasks(query)
         is_new = at < 0
@@ -503,6 +505,11 @@ class TaskSet(Fitted):
                 absent = f"task {name_some(native(query.labels[is_new]))} of query has no support rows"
                 raise ValueError(f"side_info: {absent}, and so no side information; pass it with the query.")
             side, names = self.side_info[at], self.side_names
+        elif side is not None and self.side_info is not None and self.side_names == names:
+            n, known = len(at), np.flatnonzero(~is_new)
+            both = Grouping(np.r_[np.arange(n), known], query.labels, np.arange(n))
+            for j, values in enumerate(np.concatenate([side, self.side_info[at[known]]]).T):
+                check_constant(values, both, repr(names[j]) if names else str(j))
         changes = {"offsets": offsets, "labels": query.labels, "side_info": side, "side_names": names}
         return self.replace(**self.rows(rows), **changes)
 
