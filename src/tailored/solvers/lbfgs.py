@@ -29,8 +29,7 @@ class LBFGS(Solver):
     """L-BFGS on factors of H = MMᵀ and C = FFᵀ and on the prior mean, over all tasks at once.
 
     It starts from the C and b₀ of a linear mixed model and a small random M.  Every iterate is evaluated on the
-    held-out tasks.  The solver stops when their error has not decreased for 10 iterations and returns the best
-    iterate.
+    held-out tasks.  The solver stops when their error has not decreased for 10 iterations and returns the best iterate.
 
     Parameters
     ----------

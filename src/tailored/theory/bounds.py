@@ -135,9 +135,8 @@ def convergence_rate(
 ) -> Bound:
     """``γ/2 · G² + ‖(H - H₀, C - C₀)‖_F² / (2γT)``: surrogate of Alg. meta_alg over that of any (H, C).
 
-    Prop. convergence_surrogate with ``G`` the value of `gradient_norm` (the λ left in the paper's
-    statement is 1).  Without a step it is the one that minimises the sum, and the sum is
-    ``G · distance / √T``.
+    Prop. convergence_surrogate with ``G`` the value of `gradient_norm` (the λ left in the paper's statement is 1).
+    Without a step it is the one that minimises the sum, and the sum is ``G · distance / √T``.
     """
     distance = check_positive("distance", distance)
     T = int(check_positive("T", T))
