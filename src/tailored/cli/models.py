@@ -302,9 +302,6 @@ def report(
         say(f"page: {out}")
 
 
-# ---------------------------------------------------------------- tables to tasks
-
-
 class Columns(NamedTuple):
     """Names of columns by role; None leaves the choice to the library."""
 
@@ -447,9 +444,6 @@ def _print_evaluation(result: Evaluation, target: str, n_given: int) -> None:
         most = f"{result.supports[-1]} row{'s' * (result.supports[-1] != 1)}"
         say(f"{n_given - n_tasks:,} of {n_given:,} tasks are not evaluated: they have at most {most}.")
     say(result.caption)
-
-
-# ---------------------------------------------------------------- predictions
 
 
 def _load(path: str, trust_regressor: bool) -> Any:

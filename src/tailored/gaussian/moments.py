@@ -370,9 +370,6 @@ def _within(components: Components, covariances: Array) -> Array:
     return np.asarray(total)
 
 
-# --- the compiled pass ---------------------------------------------------------------------------------------
-
-
 #: Workspaces up to this many vectors (4 MB) are kept by each thread, because allocation takes time.
 _KEPT_VECTORS = 1 << 16
 _kept = threading.local()

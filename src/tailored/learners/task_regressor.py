@@ -122,8 +122,6 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
             params.update(representation=self.representation_, bias=self.bias_)
         return params
 
-    # ------------------------------------------------------------------ fitting
-
     @classmethod
     def adapted(
         cls, prior: Prior, task: TaskSet, feature_names: Any = None, encoding: Encoding | None = None
@@ -221,8 +219,6 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         self.coef_ = weights[: self.n_features_in_]
         self.intercept_ = float(weights[-1]) if has_intercept else 0.0
 
-    # ------------------------------------------------------------------ fitted attributes
-
     @property
     def representation_(self) -> Array:
         """θ, in the user's units."""
@@ -259,8 +255,6 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         if self._support is not None:
             return self._support
         return TaskSet(np.zeros((1, self.n_features_in_)), [0.0]).without_rows()
-
-    # ------------------------------------------------------------------ predicting
 
     def _inputs(self, X: Any, exposure: Any) -> tuple[Any, Array | None]:
         """Return rows and exposures, checked; columns of tables are found by name."""
@@ -350,8 +344,6 @@ class TaskRegressor(Fitted, RegressorMixin, BaseEstimator):
         with single_threaded_products(*X.shape):
             task = np.zeros(X.shape[0], dtype=np.intp)
             return predict(self._prior, self._posterior, X, task, coverage, exposure=exposure)
-
-    # ------------------------------------------------------------------ saving
 
     def save(self, path: Any) -> None:
         """Write the model to one file without pickle, atomically; `tailored.load` reads it back.

@@ -65,9 +65,6 @@ class Grouping(NamedTuple):
     first: np.ndarray  # (T,) first row of each task
 
 
-# --- labels
-
-
 def read_labels(labels: Any, name: str) -> np.ndarray:
     """Return labels as a 1-D array: integers, floats, strings or dates, else Python objects."""
     refuse_masked(name, labels)
@@ -244,9 +241,6 @@ def _number(label: Any) -> int:
 def _none_if_missing(values: np.ndarray) -> np.ndarray:
     """Replace missing objects (None, NaN, NaT, pandas' NA) by None, which is equal to itself."""
     return np.fromiter((None if is_missing(v) else v for v in values), dtype=object, count=len(values))
-
-
-# --- side information
 
 
 BY_LABEL = (
@@ -515,9 +509,6 @@ def _by_index(series: Column) -> dict[Any, Any]:
     if len(values) < len(index):
         raise ValueError("side_info is a Series with several entries for one label. Keep one each.")
     return values
-
-
-# --- long tables
 
 
 #: How rows with missing values are treated.

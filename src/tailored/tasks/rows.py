@@ -194,8 +194,6 @@ def mean_error(losses: Array, offsets: NDArray[np.int64]) -> float:
     return error if np.isfinite(error) else np.inf
 
 
-# --- scaling
-
 #: Largest absolute value of a row or target, as a multiple of the scale of the training data: next to larger
 #: values, all others are lost to rounding.
 LIMIT = 1e15
@@ -303,8 +301,6 @@ class Scaling(Record):
         mean = np.asarray(tasks.X[first].sum(axis=0), dtype=float).ravel() / len(first)
         return replace(self, shift=np.append(mean, 0.0))
 
-    # ------------------------------------------------------------------ checks
-
     @cached_property
     def _limits(self) -> tuple[Array, float]:
         n_features = len(self.columns) - self.fit_intercept
@@ -330,8 +326,6 @@ class Scaling(Record):
         _check_limit("X", _largest(X), columns, names)
         if y is not None:
             _check_limit("y", _largest(y[:, None]), np.array([target]))
-
-    # ------------------------------------------------------------------ to the scaled units
 
     @cached_property
     def is_raw(self) -> bool:
@@ -368,8 +362,6 @@ class Scaling(Record):
         if self.is_raw:
             return Rows.of(tasks, self.fit_intercept)
         return Rows(self.dense(tasks.X), self.targets(tasks.y), tasks.offsets)
-
-    # ------------------------------------------------------------------ back to the user's units
 
     @cached_property
     def weights(self) -> Array:

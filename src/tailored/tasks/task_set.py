@@ -141,8 +141,6 @@ class TaskSet(Fitted):
         row_values = {name: check_row_values(name, value, len(target)) for name, value in values}
         self._collect(rows, target, grouping, side, names, None, row_values)
 
-    # ------------------------------------------------------------------ constructors
-
     @classmethod
     def from_frame(
         cls,
@@ -352,8 +350,6 @@ class TaskSet(Fitted):
         for name in ROW_VALUES:
             check_row_values(name, getattr(self, name), N)
 
-    # ------------------------------------------------------------------ contents
-
     @property
     def n_tasks(self) -> int:
         return len(self.labels)
@@ -419,8 +415,6 @@ class TaskSet(Fitted):
             f"TaskSet(n_tasks={len(self)}, n_features={self.n_features}, rows={len(self.y)}{per_task}, "
             f"side_info={side}, {'sparse' if self.is_sparse else 'dense'})"
         )
-
-    # ------------------------------------------------------------------ selection
 
     @overload
     def __getitem__(self, key: int | np.integer) -> Task: ...
@@ -524,8 +518,6 @@ class TaskSet(Fitted):
             )
         return at
 
-    # ------------------------------------------------------------------ splits
-
     def split(self, sizes: Sequence[float], random_state: Any = None, shuffle: bool = True) -> list[Self]:
         """Split into sets of whole tasks.
 
@@ -569,8 +561,6 @@ class TaskSet(Fitted):
             rank[order] = row
         chosen = np.asarray(rank < n_support[task])
         return self.with_rows(chosen, n_support), self.with_rows(~chosen, self.sizes - n_support)
-
-    # ------------------------------------------------------------------ joins
 
     @classmethod
     def concat(cls, sets: Iterable[TaskSet], *, relabel: bool = False) -> Self:
