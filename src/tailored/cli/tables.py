@@ -207,9 +207,6 @@ def _null_missing_strings(table: Any, labels: Sequence[str]) -> Any:
     return table
 
 
-# ---------------------------------------------------------------- output
-
-
 def check_output(path: Path | str) -> None:
     """Raise an error before a long computation if its result cannot be written to ``path``."""
     try:
@@ -263,8 +260,6 @@ def print_json_lines(tables: Iterable[Any]) -> int:
         write_out("".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()))
     return n_rows
 
-
-# ---------------------------------------------------------------- labels
 
 #: Kinds of labels, by the kind of NumPy's dtypes.
 _KINDS = {"i": "integers", "u": "integers", "f": "numbers", "U": "strings"}

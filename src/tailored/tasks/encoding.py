@@ -536,9 +536,6 @@ def refuse_decimal_commas(values: Sequence[Any], title: str) -> None:
         raise ValueError(f"{title} holds numbers with a decimal comma ({commas[0]!r}). {advice}")
 
 
-# --- dates
-
-
 def _days(column: Column) -> np.ndarray:
     """Return days since 1970-01-01, with fractions; times with a zone are converted to UTC."""
     if column.dtype == nw.Object:
@@ -582,9 +579,6 @@ def _days_of_strings(codes: np.ndarray, distinct: list[str]) -> np.ndarray | Non
             f"dates: {name_some(distinct, 3)} are times with and without a zone. Write all with one."
         )
     return np.array([*days, np.nan], dtype=float)[codes]
-
-
-# --- categories
 
 
 def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
