@@ -1,5 +1,7 @@
 """Weights of rows: precisions and frequencies, against the rows that they stand for."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,8 +10,9 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 from typer.testing import CliRunner
 
 from folds import few_folds
-from tailored import ConditionalLearner, TaskSet
+from tailored import ConditionalLearner, EmpiricalBayesClassifier, TaskSet
 from tailored.cli import app
+from tailored.exceptions import UnhelpfulWarning
 from tailored.gaussian.moments import Moments
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -93,8 +96,10 @@ def test_weights_follow_their_rows():
     assert tasks.n_features == 2
     support, query = tasks[::-1].support_query(2, random_state=0)
     joined = TaskSet.merge([support, query])
-    for each in (support, query, joined):
+    for each in (tasks, tasks[::-1], tasks[3:5]):
         assert (each.frequency_weight == each.sample_weight + 1).all()
+    for y, f in zip(Y, WEIGHTS + 1, strict=True):
+        assert joined.frequency_weight[joined.y == y].sum() == f
     pairs = {(y, v) for y, v in zip(joined.y, joined.sample_weight, strict=True)}
     assert pairs == set(zip(Y, WEIGHTS, strict=True))
 
@@ -136,6 +141,67 @@ def test_support_frames_have_the_weights_of_fit(name, tmp_path):
     done = CliRunner().invoke(app, ["predict", *paths[:2], "--support", paths[2], "--out", paths[3]])
     assert done.exit_code == 0, done.output
     np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["prediction"], expected, rtol=1e-6)
+
+
+def test_splits_divide_frequencies():
+    tasks = TaskSet(X, Y, GROUPS, sample_weight=Y**2 + 1.0, frequency_weight=WEIGHTS)
+    single = tasks.single_rows()
+    for t, label in enumerate(tasks.labels):
+        np.testing.assert_array_equal(single[t].y, Y[REPEATED][GROUPS[REPEATED] == label])
+    np.testing.assert_array_equal(single.sample_weight, single.y**2 + 1.0)
+    assert (single.frequency_weight == 1.0).all()
+    support, query = tasks.support_query(0.5, random_state=0)
+    np.testing.assert_array_equal(support.sizes + query.sizes, tasks.n_observed)
+    often = np.array([1.0, 2.5, 4e5, 1e6 + 1])
+    parts = TaskSet(X[:4], Y[:4], [0, 1, 0, 1], frequency_weight=often).single_rows()
+    np.testing.assert_array_equal([parts.frequency_weight[parts.y == y].sum() for y in Y[:4]], often)
+    assert parts.sizes.tolist() == [25_001, 25_001]
+
+
+def test_held_out_errors_are_those_of_repeated_rows():
+    tasks, repeated = (
+        TaskSet(X, Y, GROUPS, frequency_weight=WEIGHTS),
+        TaskSet(X[REPEATED], Y[REPEATED], GROUPS[REPEATED]),
+    )
+    repeated = repeated[repeated.index_of(tasks.labels)]
+    few, many = few_folds().fit(tasks), few_folds().fit(repeated)
+    # Scales of columns differ, so steps of EM do.
+    assert few.validation_error_ == pytest.approx(many.validation_error_, rel=0.01)
+    errors = [np.sort(one.training_summary_.errors["task mean"]) for one in (few, many)]
+    np.testing.assert_allclose(*errors, rtol=1e-9)
+    for options in ({}, {"n_support": 3}, {"order": "first", "n_support": 0.5}):
+        np.testing.assert_allclose(many.task_errors(tasks, **options), many.task_errors(repeated, **options))
+        assert many.score(tasks, **options) == pytest.approx(many.score(repeated, **options), rel=1e-9)
+    tables = [many.summary(each).tables["errors"].columns["error"] for each in (tasks, repeated)]
+    np.testing.assert_allclose(*tables)
+    # Rows that are not divided count with their frequency.
+    support, query = (TaskSet(X[:8], Y[:8], [0] * 8, frequency_weight=WEIGHTS[:8])[[0]] for _ in range(2))
+    squares = (Y[:8] - many.adapt_many(support).predict(query)) ** 2
+    assert many.task_errors(support, query) == pytest.approx(np.average(squares, weights=WEIGHTS[:8]))
+
+
+def test_two_rows_of_counts_are_no_bad_model():
+    """Numbers of cases and others in 15 herds at 4 times, as in lme4's cbpp: whole rows would be held out."""
+    rng = np.random.default_rng(1)
+    herd, time = np.repeat(np.arange(15), 4), np.tile(np.arange(4), 15)
+    p = 1.0 / (1.0 + np.exp(1.0 + 0.5 * time - rng.normal(0, 0.7, 15)[herd]))
+    cases = rng.binomial(15, p)
+    parts = [{"herd": herd, "time": time, "sick": s, "n": n} for s, n in (("yes", cases), ("no", 15 - cases))]
+    frame = pd.concat(map(pd.DataFrame, parts)).query("n > 0")
+    roles = {"task": "herd", "target": "sick", "features": ["time"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnhelpfulWarning)
+        few = EmpiricalBayesClassifier(varying=[]).fit(
+            TaskSet.from_frame(frame, frequency_weight="n", **roles)
+        )
+    rows = frame.iloc[np.repeat(np.arange(len(frame)), frame["n"])]
+    repeated = TaskSet.from_frame(rows, **roles)
+    many = EmpiricalBayesClassifier(varying=[]).fit(repeated)
+    errors = [one.summary().to_frame("errors").set_index("method")["error"] for one in (few, many)]
+    assert errors[0]["this learner"] == pytest.approx(errors[1]["this learner"], rel=0.02)
+    assert errors[0]["task mean"] == pytest.approx(errors[1]["task mean"], rel=1e-9)
+    tasks = TaskSet.from_frame(frame, frequency_weight="n", **roles)
+    assert few.score(tasks) == pytest.approx(few.score(repeated[repeated.index_of(tasks.labels)]))
 
 
 @pytest.mark.parametrize("name", ["sample_weight", "frequency_weight"])

@@ -111,7 +111,7 @@ class Baseline(BaseEstimator):
     def task_errors(self, tasks: TaskSet, query: TaskSet, *, loss: Any = "absolute") -> Array:
         """Return the mean loss of each task on its ``query`` rows, given its rows in ``tasks``."""
         by_name = scores(self.predict_rows(tasks, query), query.y, get_loss(loss))
-        return task_means(next(iter(by_name.values())), query.offsets)
+        return task_means(next(iter(by_name.values())), query.offsets, query.frequency_weight)
 
     def _check_new(self, tasks: TaskSet, name: str) -> TaskSet:
         """Return the tasks with indicators; raise for tasks that do not have the features of `fit`."""

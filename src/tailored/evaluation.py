@@ -216,7 +216,8 @@ def evaluate(
     methods = usual_methods(loss) if methods is None else dict(methods)
     # Folds and rows are drawn by position, and the order of tasks must not matter.
     by_label = np.argsort(label_keys(tasks.labels, random_state), kind="stable")
-    tasks = tasks[by_label]
+    compact = tasks[by_label]
+    tasks = compact.single_rows()
     sizes = _supports(tasks, supports)
     evaluated = np.flatnonzero(tasks.sizes > sizes[-1])
     if len(evaluated) < 2 or len(tasks) <= n_folds:
@@ -235,7 +236,7 @@ def evaluate(
             held_out = evaluated[fold[evaluated] == k]
             if not len(held_out):
                 continue
-            train = tasks[np.flatnonzero(fold != k)]
+            train = compact[np.flatnonzero(fold != k)]
             pool, query = tasks[held_out].support_query(sizes[-1], **draws)
             own: list[Array] = []
             for i, (name, method) in enumerate(methods.items()):
@@ -248,12 +249,12 @@ def evaluate(
                     prediction, lower, upper = _predict(fitted, support, query, coverage)
                     for score, values in scores(prediction, query.y, measure).items():
                         table = by_name.setdefault(score, np.full(shape, np.nan))
-                        table[i, j, held_out] = task_means(values, query.offsets)
+                        table[i, j, held_out] = task_means(values, query.offsets, query.frequency_weight)
                     own += [prediction] if i == 0 else []
                     inside = ((query.y >= lower) & (query.y <= upper)).astype(float)
                     inside[np.isnan(lower)] = np.nan
-                    covered[i, j, held_out] = task_means(inside, query.offsets)
-                    widths[i, j, held_out] = task_means(upper - lower, query.offsets)
+                    covered[i, j, held_out] = task_means(inside, query.offsets, query.frequency_weight)
+                    widths[i, j, held_out] = task_means(upper - lower, query.offsets, query.frequency_weight)
                 advance(1)
             kept.append((np.array(own), query.y, np.repeat(held_out, query.sizes)))
     evaluated = evaluated[np.argsort(by_label[evaluated])]

@@ -243,7 +243,7 @@ class TrainingData:
             prediction = clipped(prediction, self.settings.clip)
         losses = self.settings.loss.error(prediction, query.y)
         rows = np.bincount(np.repeat(episodes.task, query.sizes), minlength=n_tasks)
-        means = task_means(losses, query.offsets)
+        means = task_means(losses, query.offsets, query.frequency_weight)
         used = query.sizes > 0
         counts = np.bincount(episodes.task[used], minlength=n_tasks)
         totals = np.bincount(episodes.task[used], weights=means[used], minlength=n_tasks)

@@ -623,7 +623,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         query = self._read(query)
         measure = self.loss_ if loss is None else get_loss(loss)
         prediction = predict_blocks(self.prior_, self._read(tasks), query, None, self.n_jobs).prediction
-        return task_means(measure.error(prediction, query.y), query.offsets)
+        return task_means(measure.error(prediction, query.y), query.offsets, query.frequency_weight)
 
     def score(
         self,
@@ -649,11 +649,12 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         rng = check_rng(self.random_state)
         same_rng = deepcopy(rng)
         support, query = self._split(tasks, n_support, order, rng)
-        weights = None
+        weights = query.frequency_weight
         if sample_weight is not None:
             # The weights are split like the rows.
             weighted = weights_as_targets(tasks, sample_weight, None if isinstance(X, TaskSet) else groups)
-            weights = self._split(weighted, n_support, order, same_rng)[1].y
+            more = self._split(weighted, n_support, order, same_rng)[1].y
+            weights = more if weights is None else weights * more
         prediction = predict_blocks(self.prior_, support, query, None, self.n_jobs).prediction
         if len(query.y) < 2:
             raise ValueError(f"X: R² needs at least two query rows, got {len(query.y)}; pass more rows")

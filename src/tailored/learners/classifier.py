@@ -322,7 +322,8 @@ class EmpiricalBayesClassifier(_Classifier):
         support, query = tasks.support_query(sampling.typical, **options)
         if not len(query.y):
             raise ValueError("X: there are no query rows to score; pass tasks with more rows")
-        return float(np.mean(self._predict_task_set(query, support).argmax(axis=1) == query.y))
+        is_right = self._predict_task_set(query, support).argmax(axis=1) == query.y
+        return float(np.average(is_right, weights=query.frequency_weight))
 
     def _of_two_classes(self, method: str) -> EmpiricalBayesLearner:
         """Return the learner of two classes; raise ValueError if there are more."""

@@ -268,7 +268,8 @@ def weights_as_targets(tasks: TaskSet, sample_weight: Any, groups: Any) -> TaskS
     values = np.array(sample_weight, dtype=float)
     if values.shape != tasks.y.shape:
         raise ValueError(f"sample_weight: expected {len(tasks.y)} weights, one per row, got {values.shape}")
-    return tasks.replace(y=values) if groups is None else TaskSet(np.zeros((len(values), 1)), values, groups)
+    in_order = values if groups is None else TaskSet(np.zeros((len(values), 1)), values, groups).y
+    return tasks.replace(y=in_order)
 
 
 def read_one_task(learner: Any, X: Any, y: Any, side_info: Any, **row_values: Any) -> TaskSet:

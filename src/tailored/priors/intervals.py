@@ -152,7 +152,7 @@ def calibrate(
     same scaling.  Priors of cross-validation folds were fitted to fewer tasks than the prior in use: their errors are
     larger, and the intervals are slightly too wide.
     """
-    pairs = [(tasks, prior) for tasks, prior in held_out if len(tasks)]
+    pairs = [(tasks.single_rows(), prior) for tasks, prior in held_out if len(tasks)]
     sizes = np.concatenate([tasks.sizes for tasks, _ in pairs])
     n_repeats = 1 if sampling.in_order else max(1, min(MAX_REPEATS, ENOUGH_TASKS // len(sizes)))
 

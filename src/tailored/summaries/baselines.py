@@ -53,6 +53,6 @@ def baseline_errors(
         name: predict_blocks(each, support, query, None, n_jobs).prediction for name, each in priors.items()
     }
     return {
-        name: np.where(query.sizes > 0, task_means(loss.error(values, query.y), query.offsets), np.nan)
+        name: task_means(loss.error(values, query.y), query.offsets, query.frequency_weight)
         for name, values in (predicted | by_method).items()
     }

@@ -81,6 +81,7 @@ class SupportSampling:
 
     def episodes(self, tasks: TaskSet, seed: list[int], n_repeats: int = 1) -> Episodes:
         """Return episodes of every task with about as many query rows as it has rows, for each repeat."""
+        tasks = tasks.single_rows()
         if self.support is None and not self.in_order:
             return rotate(tasks, seed, n_repeats)
         ends = self.support or (1.0 / ROTATIONS, 1.0 - 1.0 / ROTATIONS)
@@ -99,6 +100,7 @@ class SupportSampling:
         There are as many query rows as in `rotate`, and at least `LEAST_QUERY` where the task has so many.  In order, all
         later rows are queries.
         """
+        tasks = tasks.single_rows()
         if self.in_order:
             return self.query_all(tasks, n_support, seed)
         rng, counts = np.random.default_rng(seed), row_counts(n_support, tasks.sizes)

@@ -125,12 +125,14 @@ def in_content_order(tasks: TaskSet, seed: int = 0) -> TaskSet:
     tasks = tasks.in_label_order(seed)
     X = tasks.X[:, :SORTED_COLUMNS]
     rows = np.column_stack([tasks.y, X.toarray() if tasks.is_sparse else X])
-    means = segment_sums(rows, tasks.offsets) / np.maximum(tasks.sizes, 1)[:, None]
+    sizes, frequency = tasks.n_observed, tasks.frequency_weight
+    rows = rows if frequency is None else rows * frequency[:, None]
+    means = segment_sums(rows, tasks.offsets) / np.where(sizes > 0, sizes, 1.0)[:, None]
     # Distances from the centre are the same in other units, and for targets with the opposite sign.
     distances = np.abs(means - means.mean(axis=0))
     largest = distances.max(axis=0, initial=0.0)
     distances = np.round(distances / np.where(largest > 0, largest, 1.0), 9)
-    order = np.lexsort((*distances.T[::-1], tasks.sizes))
+    order = np.lexsort((*distances.T[::-1], sizes))
     return tasks[np.random.default_rng(seed).permutation(order)]
 
 
@@ -155,11 +157,12 @@ def clipped(values: Array, clip: tuple[float, float] | None) -> Array:
     return values if clip is None else np.clip(values, *clip)
 
 
-def task_means(values: Array, offsets: NDArray[np.int64]) -> Array:
+def task_means(values: Array, offsets: NDArray[np.int64], frequency: Array | None = None) -> Array:
     """Return the mean of each task's values, NaN for a task without rows."""
-    sizes = np.diff(offsets)
+    frequency = np.ones(len(values)) if frequency is None else frequency
+    sizes = segment_sums(frequency, offsets)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(sizes > 0, segment_sums(values, offsets) / sizes, np.nan)
+        return np.where(sizes > 0, segment_sums(values * frequency, offsets) / sizes, np.nan)
 
 
 def standard_errors(values: Array) -> Array:
@@ -170,8 +173,14 @@ def standard_errors(values: Array) -> Array:
 
 def overall_mean(tasks: TaskSet) -> float:
     """Return the mean of all targets, or their rate per unit of exposure; 0 without rows."""
-    total = float(len(tasks.y) if tasks.exposure is None else tasks.exposure.sum())
-    return float(tasks.y.sum()) / total if total else 0.0
+    exposure, frequency = _exposure_and_frequency(tasks)
+    total = float(frequency @ exposure)
+    return float(frequency @ tasks.y) / total if total else 0.0
+
+
+def _exposure_and_frequency(tasks: TaskSet) -> list[Array]:
+    values = (tasks.exposure, tasks.frequency_weight)
+    return [np.ones(len(tasks.y)) if value is None else value for value in values]
 
 
 def support_means(support: TaskSet, query: TaskSet, overall: float, *, smooth: bool) -> Array:
@@ -179,10 +188,10 @@ def support_means(support: TaskSet, query: TaskSet, overall: float, *, smooth: b
 
     ``smooth`` adds a row with the overall mean: a predicted probability or rate of zero has an infinite loss.
     """
-    observed, asked = (np.ones(len(t.y)) if t.exposure is None else t.exposure for t in (support, query))
+    (observed, frequency), (asked, _) = map(_exposure_and_frequency, (support, query))
     more = float(asked.mean()) if smooth and len(asked) else 0.0
-    totals = segment_sums(observed, support.offsets) + more
-    sums = segment_sums(support.y, support.offsets) + more * overall
+    totals = segment_sums(frequency * observed, support.offsets) + more
+    sums = segment_sums(frequency * support.y, support.offsets) + more * overall
     rates = np.divide(sums, totals, np.full(len(sums), overall), where=totals > 0)
     return np.asarray(np.repeat(rates, query.sizes) * asked)
 

@@ -45,6 +45,8 @@ from .reading import (
     side_from_rows,
 )
 
+#: Rows of frequency n become up to n single rows: this many in all, or at least this many of each row.
+MOST_SINGLE_ROWS, FEWEST_REPEATS = 100_000, 4
 #: A number of rows of a task (int), or a fraction of them (float).
 Share = int | float
 
@@ -388,6 +390,22 @@ class TaskSet(Fitted):
         sizes.flags.writeable = False
         return sizes
 
+    def single_rows(self) -> Self:
+        """Return the tasks with each row repeated as often as its frequency says, so that a split divides them.
+
+        If this would be too many rows, a repeated row has a frequency again. Fractional frequencies stay.
+        """
+        if (n := self.frequency_weight) is None:
+            return self
+        most = max(MOST_SINGLE_ROWS // max(len(n), 1), FEWEST_REPEATS)
+        copies = np.where(n == np.rint(n), np.minimum(n, most), 1.0).astype(np.int64)
+        index, first = np.repeat(np.arange(len(n)), copies), offsets_of(copies)
+        values, copies = self.rows(index), copies[index]
+        # These floors sum to n.
+        parts = (n[index] + np.arange(len(index)) - first[index]) // copies
+        values["frequency_weight"] = np.where(copies > 1, parts, n[index])
+        return self.replace(**values, offsets=first[self.offsets])
+
     def describe(self) -> Description:
         """Return the content of the set and how it was read, as a printable table."""
         return Description.of(self)
@@ -540,7 +558,7 @@ class TaskSet(Fitted):
         """Split the rows of each task into a support and a query set with the same tasks.
 
         Every task keeps at least one query row and, under a fraction, one support row if it has two rows.
-        Rows keep their relative order on both sides. Which rows of a task are drawn depends on
+        Rows keep their relative order on both sides. A row with frequency 3 is divided as three rows. Which rows of a task are drawn depends on
         `random_state`, the task's position and its number of rows, not on the other tasks.
 
         Parameters
@@ -551,6 +569,7 @@ class TaskSet(Fitted):
         shuffle : bool
             False takes the first rows as support.
         """
+        self = self.single_rows()
         n_support = row_counts(check_share("support", support), self.sizes)
         task = np.repeat(np.arange(len(self)), self.sizes)
         rank = row = np.arange(len(task)) - self.offsets[task]
