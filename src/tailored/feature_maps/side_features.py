@@ -122,12 +122,6 @@ class SideFeatures(Record):
         return _is_side_info(self.encoder)
 
     @property
-    def is_plain(self) -> bool:
-        """Return whether the linear features are the numeric columns of the side information."""
-        encoder = self.encoder
-        return isinstance(encoder, SideVector) and encoder.categories is None and not encoder.indicated
-
-    @property
     def origins(self) -> list[int]:
         """Return the side information column of each feature; features of other maps are their own columns."""
         encoder = self.encoder

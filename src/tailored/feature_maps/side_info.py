@@ -85,6 +85,23 @@ class SideVector(SideInfoMap):
         ]
         return np.repeat(np.arange(len(widths)), widths).tolist()
 
+    def contrasts(self) -> list[tuple[int, str, dict[int, float]]]:
+        """Return changes of the features: a unit of a number, or another category than the first.
+
+        Each has the column of the table, the category, and the changes of the features by their positions.
+        """
+        found: list[tuple[int, str, dict[int, float]]] = []
+        origins = self.origins
+        for f, column in enumerate(origins):
+            first, code = origins.index(column), {} if self.categories is None else self.categories[column]
+            if "values" not in code:
+                unit = {f: 1.0 / code.get("deviation", 1.0)} if f == first else {f: 1.0}
+                found.append((column, "" if f == first else "missing", unit))
+            elif f > first:
+                value = code["values"][f - first]
+                found.append((column, "missing" if value is None else str(value), {f: 1.0, first: -1.0}))
+        return found
+
     def _encode(self, tasks: TaskSet) -> tuple[Array, NDArray[np.bool_]]:
         """Return the features, and which of them are observed."""
         table = _side_table(tasks)

@@ -9,6 +9,7 @@ coefficients of a task has two parts, the posterior covariance C and the error o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -47,10 +48,11 @@ class MeanCovariance(Record):
         if (self.row < 0).any() or (self.column < 0).any():
             raise ValueError("row: positions must not be negative")
 
-    def of(self, d: int, column: int) -> Array:
-        """Return the covariance (d, d) of one column of (b, Γ); zero where it was not estimated."""
-        out, at = np.zeros((d, d)), np.flatnonzero(self.column == column)
-        out[np.ix_(self.row[at], self.row[at])] = self.covariance[np.ix_(at, at)]
+    def of(self, d: int, weights: Mapping[int, float]) -> Array:
+        """Return the covariance (d, d) of a weighted sum of columns of (b, Γ); zero where none was estimated."""
+        out, at = np.zeros((d, d)), np.flatnonzero(np.isin(self.column, list(weights)))
+        w = np.array([weights[column] for column in self.column[at].tolist()])
+        np.add.at(out, np.ix_(self.row[at], self.row[at]), w[:, None] * self.covariance[np.ix_(at, at)] * w)
         return out
 
     def at(self, d: int, side: Array | None, n_tasks: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..feature_maps.side_info import SideVector
 from ..gaussian.mixture import Mixture
 from ..losses import Loss, Pinball, error_name
 from ..priors.base import Prior
@@ -130,7 +132,7 @@ def effects_table(description: ModelDescription) -> Table:
     mean = None if training is None else training.mean
     estimated = mean is not None and bool((mean.column == 0).any())
     if mean is not None and estimated:
-        errors = units.raw_deviations(mean.of(d, 0))
+        errors = units.raw_deviations(mean.of(d, {0: 1.0}))
     deviations, effects = units.raw_deviations(covariance), units.raw_weights(centre.copy())
     if training is not None and training.n_tasks == 1:
         deviations[:] = np.nan  # one task does not differ from others
@@ -159,6 +161,8 @@ def effects_table(description: ModelDescription) -> Table:
             ", given the side information. R² of side info: fraction of the coefficient's variance between tasks that the "
             "side information explains"
         )
+        if ((deviations == 0) & (explained > 0)).any():
+            caption += "; it is 100 % where tasks with equal side information have the same coefficient"
     if not estimated:
         caption += ". There are no standard errors because the fixed effects were not estimated"
     elif np.isnan(np.delete(errors, positions)).any():
@@ -330,26 +334,32 @@ def side_tables(description: ModelDescription) -> dict[str, Table]:
 
 
 def _side_effects_table(description: ModelDescription, names: list[str]) -> Table | None:
-    """Tabulate the effects of linear side information on the coefficients; None if splines or categories are used."""
+    """Tabulate the effects of side information on the coefficients, without columns that have splines; None without any."""
     features, effects, units = description.prior.side, description.mixture.side, description.prior.scaling
     mean = None if description.training is None else description.training.mean
-    if mean is None or features is None or effects is None or not features.is_plain:
+    if mean is None or features is None or effects is None or not isinstance(features.encoder, SideVector):
         return None
     used = np.unique(mean.column[mean.column > 0]) - 1
-    if not len(used) or used.max() >= features.n_linear:
-        return None
+    curved = {features.origins[f] for f in used[used >= features.n_linear]}
     rows: list[tuple[str, str, float, float]] = []
-    for f in used:
-        effect = units.raw_differences(effects[:, f]) / features.deviation[f]
-        error = units.raw_deviations(mean.of(len(description.columns), 1 + int(f))) / features.deviation[f]
+    for column, category, change in features.encoder.contrasts():
+        if column in curved:
+            continue
+        scaled = {f: value / features.deviation[f] for f, value in change.items()}
+        effect = units.raw_differences(effects[:, list(scaled)] @ list(scaled.values()))
+        covariance = mean.of(len(description.columns), {1 + f: value for f, value in scaled.items()})
+        error, name = (
+            units.raw_deviations(covariance),
+            f"{names[column]}={category}" if category else names[column],
+        )
         estimated = np.flatnonzero(error > 0)
-        rows += [(names[f], description.columns[j], float(effect[j]), float(error[j])) for j in estimated]
+        rows += [(name, description.columns[j], float(effect[j]), float(error[j])) for j in estimated]
     if not rows:
         return None
     titles = "side information", "coefficient", "effect", "std. error"
     columns = {title: list(values) for title, values in zip(titles, zip(*rows, strict=True), strict=True)}
-    caption = "effect: change of the coefficient per unit of the side information; std. error: as above, "
-    caption += "with the penalty as a Gaussian prior."
+    caption = "effect: change of the coefficient per unit of the side information, or from its first category to another; "
+    caption += "std. error: as above, with the penalty as a Gaussian prior."
     order = sorted(range(len(rows)), key=lambda i: -abs(rows[i][2]) / max(rows[i][3], 1e-300))
     return Table("Effects of the side information", columns, caption, order=order)
 
@@ -408,9 +418,13 @@ def describe_structure(form: Mapping[str, Any], names: Sequence[str]) -> str:
     else:
         structure = form.get("structure", "full")
         text = _STRUCTURES[structure]
-        if form.get("varying") is not None and structure in ("diagonal", "full"):
-            varying = ", ".join(names[j] for j in form["varying"])
-            text = text.replace("every coefficient", f"these coefficients only: {varying}")
+        varying = names if form.get("varying") is None else [names[j] for j in form["varying"]]
+        if list(varying) == [INTERCEPT] and structure in ("diagonal", "full"):
+            text = _STRUCTURES["intercept"]
+        elif len(varying) == 1:
+            text = re.sub("(un)?correlated random effects.*", f"a random effect on {varying[0]}", text)
+        elif len(varying) < len(names):
+            text = text.replace("every coefficient", f"these coefficients only: {', '.join(varying)}")
     if form.get("truncation"):
         text += f"; directions with less than {100.0 * form['truncation']:g} % of the largest variance are dropped"
     if form.get("pseudo_tasks"):
@@ -468,6 +482,9 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
     if description.prior.response is not None:
         kind = RATIOS[description.prior.response.name][2]
         text = text.replace("Linear", kind[0].upper() + kind[1:]).replace("linear", kind)
+    if "with uncorrelated random" in text and description.prior.scaling.shift.any():
+        at = "means of the tasks' first rows" if learner.order == "first" else "means of the features"
+        text = text.replace("with uncorrelated random", f"with uncorrelated (at the {at}) random")
     sentences.append(text)
     if description.prior.shared is not None:
         parts = description.prior.shared.describe(description.columns, description.side_columns)
