@@ -270,6 +270,7 @@ def check_finite(
     name: str,
     where: Callable[[int], str] = "row {}".format,
     columns: Sequence[Any] | np.ndarray | None = None,
+    advice: str = "Drop those rows, or fill the values in.",
 ) -> None:
     """Raise ValueError for NaN and infinity in an array (n,) or (n, d), dense or CSR, with the position of the first one.
 
@@ -290,7 +291,7 @@ def check_finite(
     place = where(row) + "".join(f", column {j if columns is None else repr(columns[j])}" for j in column)
     what = "NaN" if np.isnan(value) else "infinity or a value too large for dtype('float64')"
     more = f" ({len(positions)} such values in all)" if len(positions) > 1 else ""
-    raise ValueError(f"Input {name} contains {what}: {place}{more}. Drop those rows, or fill the values in.")
+    raise ValueError(f"Input {name} contains {what}: {place}{more}. {advice}")
 
 
 def check_positions(key: Any, n_tasks: int) -> np.ndarray:

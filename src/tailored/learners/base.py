@@ -47,12 +47,14 @@ from .reading import (
     check_exposure,
     check_names,
     encoded_rows,
+    has_labels,
     prediction_table,
     read_one_task,
     read_table,
     read_tasks,
     read_tensors,
     refuse_side_info,
+    require_side_info,
     side_of_rows,
     tasks_without_rows,
     validated,
@@ -360,6 +362,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
         task = read_one_task(self, X, y, side_info, **values)
         self._check_row_values(task)
+        if self.prior_.reads_side_info:
+            require_side_info(self, task, "pass side_info={}")
         return TaskRegressor.adapted(self.prior_, task, self._feature_names, self.encoding_)
 
     def adapt_many(
@@ -428,7 +432,9 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if side_info is not None:
             refuse_side_info(self)
         exposure = values_of_rows(self.encoding_, X, exposure=exposure)["exposure"]
-        side_info = side_by_rows(side_of_rows(self, X, side_info), groups, X)
+        side_info = side_of_rows(self, X, side_info)
+        if not has_labels(self, side_info):
+            side_info = side_by_rows(side_info, groups, X)
         X, names = encoded_rows(self, X)
         if names is None:
             X = validated(self, X)
@@ -451,7 +457,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if new.any():
             if side_info is None and self.n_side_info_in_:
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
-            empty, task = tasks_without_rows(X, labels, new, side_info)
+            empty, task = tasks_without_rows(X, labels, new, side_info, self.columns_in_["task"])
             empty, covariances = align_side_info(self, empty), needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_rows).prediction
@@ -530,11 +536,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if len(new):
             some = tasks[new] if len(known) else tasks
             adapted = some.without_rows() if observed is None else observed.support_of(some)
-            if self.n_side_info_in_ and adapted.side_info is None:
-                names = self.columns_in_["side_info"]
-                columns = f" with the columns {name_some(names, 12)}" if names else ""
-                fitted = f"the learner was fitted with side information{columns}"
-                raise ValueError(f"side_info: {fitted}; pass it, or tables that have it")
+            require_side_info(self, adapted, "pass it, or tables that have it")
             parts.append(predict_blocks(self.prior_, self._read(adapted), some, coverage, self.n_jobs))
         found = parts[0]
         if len(parts) == 2:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import assert_all_finite
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from .._utils.records import Fitted
@@ -23,7 +23,7 @@ from ..tasks.encoding import class_positions
 from ..tasks.episodes import SupportSampling
 from ..tasks.task_set import TaskSet
 from .empirical_bayes import EmpiricalBayesLearner
-from .reading import prediction_table, read_table, refuse_other_arguments
+from .reading import WITHOUT_Y, prediction_table, read_table, refuse_other_arguments
 from .task_regressor import TaskRegressor
 
 Array = NDArray[np.float64]
@@ -218,7 +218,7 @@ class EmpiricalBayesClassifier(_Classifier):
             if isinstance(X, TaskScan):
                 raise TypeError("X: a classifier does not take a scan; pass a TaskSet of a sample of tasks")
             if y is None:
-                raise ValueError("y: fit requires y to be passed, but the target y is None")
+                raise ValueError(f"y: fit requires y to be passed, but the target y is None. {WITHOUT_Y}")
             refuse_masked("y", y)
             labels = column_or_1d(y, warn=True)
             assert_all_finite(labels, input_name="y")
@@ -226,6 +226,9 @@ class EmpiricalBayesClassifier(_Classifier):
             classes, codes = np.array(X.encoding.classes), X.y.astype(np.intp)
         else:
             with np.errstate(invalid="ignore"):  # it casts any number to an integer
+                if type_of_target(labels) == "continuous":
+                    rows = "two rows each, one per class, with their numbers as frequency_weight"
+                    raise ValueError(f"y: Unknown label type: continuous; for proportions, pass {rows}")
                 check_classification_targets(labels)
             classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:

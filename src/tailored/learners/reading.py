@@ -19,12 +19,21 @@ from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
 from ..tasks.encoding import ROW_VALUES, Encoding, SideInfo, as_columns, class_positions
-from ..tasks.reading import LongTable, check_row_values, positions_of, prediction_frame, side_column
+from ..tasks.reading import (
+    LongTable,
+    check_row_values,
+    positions_of,
+    prediction_frame,
+    read_side_table,
+    side_column,
+)
 from ..tasks.rows import LIMIT
 from ..tasks.task_set import TaskSet, no_tasks
 
 #: The type of float64 arrays, unless they come from a pickle; and the labels of a task without one.
 FLOAT, ONE_LABEL = np.dtype(np.float64), np.zeros(1, dtype=int)
+#: What to do if `fit` gets rows alone.
+WITHOUT_Y = "If X is a table with all columns, use fit(TaskSet.from_frame(X, task=..., target=...))."
 _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"
 
 
@@ -74,6 +83,11 @@ def read_tasks(
         side_info = side_of_rows(learner, X, side_info)
         tasks = TaskSet(read[0], y, groups, side_info, **row_values).replace(feature_names=read[1])
     else:
+        if reset and y is None:
+            needed = (
+                f"This {type(learner).__name__} estimator requires y to be passed, but the target y is None"
+            )
+            raise ValueError(f"{needed}. {WITHOUT_Y}")
         options = {"ensure_all_finite": False, "ensure_min_features": min_features}
         X, y = validated(learner, X, y, reset=reset, **options)
         if reset and groups is None and len(X.shape) == 2 and X.shape[0] > 1:
@@ -128,6 +142,16 @@ def side_of_rows(learner: Any, X: Any, side_info: Any) -> Any:
         if len(frame) and set(names) <= set(frame.columns):
             return np.column_stack([side_column(frame[name]) for name in names])
     return side_info
+
+
+def has_labels(learner: Any, side_info: Any) -> bool:
+    """Return whether side information is a frame with the task columns of `fit`."""
+    task = learner.columns_in_["task"]
+    return (
+        task is not None
+        and is_frame(side_info)
+        and set(as_columns(task)) <= set(read_frame(side_info, "side_info").columns)
+    )
 
 
 def check_exposure(prior: Prior, exposure: Any, n_rows: int) -> NDArray[np.float64] | None:
@@ -187,6 +211,15 @@ def refuse_side_info(learner: Any) -> None:
         raise ValueError("side_info: this learner was fitted without side information; leave it out here")
 
 
+def require_side_info(learner: Any, tasks: TaskSet, advice: str) -> None:
+    """Raise ValueError if tasks lack the side information of `fit`; the advice may name its first column."""
+    if learner.n_side_info_in_ and tasks.side_info is None:
+        names = learner.columns_in_["side_info"]
+        columns = f" with the columns {name_some(names, 12)}" if names else ""
+        fitted = f"the learner was fitted with side information{columns}"
+        raise ValueError(f"side_info: {fitted}; {advice.format(f'{{{names[0]!r}: ...}}' if names else '')}")
+
+
 def align_side_info(learner: Any, tasks: TaskSet) -> TaskSet:
     """Return the tasks with side information encoded and ordered as in `fit`."""
     if tasks.encoding is None and learner.encoding_ is not None and tasks.side_info is not None:
@@ -239,16 +272,23 @@ def _clean_task(learner: Any, X: Any, y: Any, side_info: Any) -> TaskSet | None:
 
 
 def tasks_without_rows(
-    X: Any, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: Any
+    X: Any, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: Any, task: Any
 ) -> tuple[TaskSet, NDArray[np.int64]]:
-    """Return the tasks of the chosen rows without rows, and the position of each chosen row's task."""
+    """Return the tasks of the chosen rows without rows, and the position of each chosen row's task.
+
+    A frame of side information is searched by its columns ``task``, if it has them, or by its index.
+    """
     if isinstance(side_info, SideInfo) and side_info.values is not None:
         side_info = side_info._replace(values=side_info.values[chosen])
     elif isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(labels):
         # An array has a row for each row of X; frames and mappings are searched by label.
         table = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
         side_info = table[chosen]
-    tasks = TaskSet(X[chosen], np.zeros(int(chosen.sum())), labels[chosen], side_info)
+    by_label = task is not None and is_frame(side_info)
+    tasks = TaskSet(X[chosen], np.zeros(int(chosen.sum())), labels[chosen], None if by_label else side_info)
+    if by_label:
+        side = read_side_table(side_info, list(as_columns(task)), tasks.labels)
+        tasks = tasks.replace(side_info=side.values, side_names=side.names)
     return tasks.without_rows(), positions_of(labels[chosen], tasks.labels)
 
 

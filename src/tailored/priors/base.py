@@ -114,7 +114,7 @@ class ReducedRows(Record):
 Support = TaskSet | ReducedRows
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Prior(Record, ABC):
     """A learned prior ``s -> (τ(s), b(s))`` of the weights of a task with side information s.
 
@@ -134,6 +134,10 @@ class Prior(Record, ABC):
 
     block_floats: ClassVar[int] = 1 << 17  # of (d, d) matrices of the tasks in one block
     parallel_blocks: ClassVar[bool] = True  # False where the posterior of one block runs in parallel
+
+    def __repr__(self) -> str:
+        components = f", components={self.mixture.n_components}" if self.mixture is not None else ""
+        return f"{type(self).__name__}(coefficients={self.n_weights}{components}, side_info={self.reads_side_info})"
 
     def restore(self) -> None:
         if self.clip is not None and self.clip[0] > self.clip[1]:

@@ -18,7 +18,7 @@ from .base import Array, Index, Posterior, Prior, Support
 MAX_COLUMNS = 1000
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class FactorPrior(Prior):
     """``τ = FFᵀ + D`` and ``b(s) = b₀ + Γ v(s)``, in units of the noise variance.
 

@@ -66,7 +66,7 @@ def interpolation(shifts: Sequence[MeanShift], sizes: Array) -> Array:
     return np.array([np.interp(np.log1p(sizes), knots, tip) for tip in np.eye(len(knots))])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class MixturePrior(Prior):
     """A Gaussian mixture prior of the weights; the posterior of a task is in closed form.
 

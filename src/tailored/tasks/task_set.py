@@ -92,7 +92,7 @@ class TaskSet(Fitted):
         Precisions, as in lme4: a row of weight v has noise variance σ²/v. For counts and classes, the
         likelihood of a row is raised to the power v. All are positive.
     frequency_weight : array-like of shape (N,), optional
-        How often each row was observed; a row with frequency 3 counts as three rows. All are positive.
+        How often each row was observed; a row with frequency 3 counts as three rows. Rows with frequency 0 are dropped.
     exposure : array-like of shape (N,), optional
         Exposure of counts, a time or an area for example: the mean is exposure times rate. All are positive.
 
@@ -292,10 +292,18 @@ class TaskSet(Fitted):
         def where(row: int) -> str:
             return f"task {native(labels[codes[row] : codes[row] + 1])[0]!r}, row {row}"
 
-        check_finite(X, "X", where, names)
+        advice = "Drop those rows, or fill the values in."
+        if encoding is not None:
+            advice = "Use missing='drop' to drop such rows, or missing='impute' to impute features."
+        check_finite(X, "X", where, names, advice)
         target = None if encoding is None or encoding.target is None else [encoding.target]
-        check_finite(y if target is None else y[:, None], "y", where, target)
+        check_finite(y if target is None else y[:, None], "y", where, target, advice)
         values = [(row_values or {}).get(name) for name in ROW_VALUES]
+        frequency = values[ROW_VALUES.index("frequency_weight")]
+        if frequency is not None and not frequency.all():
+            observed = frequency > 0
+            X, y, codes = X[observed], y[observed], codes[observed]
+            values = [None if value is None else value[observed] for value in values]
         if (np.diff(codes) < 0).any():
             order = np.argsort(codes, kind="stable")
             X, y = X[order], y[order]
