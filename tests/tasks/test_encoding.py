@@ -427,6 +427,34 @@ def test_ordered_numbers_are_these_numbers():
 
 
 @pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda text: "k.A." if text == "7.5" else text, "'k.A.' in row 7"),
+        (lambda text: "k.A." if text == "7.5" else text.replace(".", ","), "'k.A.' in row 7"),
+        (lambda text: f"1.{text[0]}00" if text[0] in "45" else text[0], "'1.400' in row 4"),
+        (lambda text: f"{text[0]}%" if text[0] > "3" else text[0], "'4%' in row 4"),
+    ],
+)
+def test_text_among_numbers_is_an_error(change, found):
+    """One cell with text would turn a column of numbers into categories."""
+    texts = [change(f"{i}.5") for i in range(10)]
+    frame = pd.DataFrame({"school": list("aabbccddee"), "hours": texts * 1, "score": np.arange(10.0)})
+    for role, other in (("hours", "score"), ("score", "hours")):
+        columns = frame.rename(columns={"hours": role, "score": other})
+        with pytest.raises(ValueError, match=rf"{role}'.* but {re.escape(found)} is not read as one\."):
+            TaskSet.from_frame(columns, **ROLES)
+    side = frame.rename(columns={"school": "x"}).assign(school=list("abcdefghij"))[["school", "hours"]]
+    rows = pd.DataFrame({"school": list("abcdefghij"), "score": 1.0})
+    with pytest.raises(ValueError, match=rf"side_info: column 'hours'.* but {re.escape(found)}"):
+        TaskSet.from_frame(rows, **ROLES, side_info=side)
+    # Fewer values than ten, integers and a column of which half is text are categories.
+    for values in (texts[:9] + ["0"], [str(i) for i in range(10)], ["a", "b", "c", *texts[3:]]):
+        ok = frame.assign(hours=values)
+        ok = ok[:9] if values[9] == "0" else ok
+        assert TaskSet.from_frame(ok, **ROLES).encoding.features[0].kind == "categorical"
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         (

@@ -113,7 +113,17 @@ def numeric_column(column: Column, title: str, advice: str = "Encode it as numbe
             pass
         except OverflowError:
             raise ValueError(f"{title} has a number beyond 1e308. Use another unit.") from None
-    raise ValueError(f"{title} is not numeric (it is {column.dtype}). {advice}")
+    texts = ((row, value) for row, value in enumerate(column.to_list()) if isinstance(value, str))
+    found = next((f"{value!r} in row {row}" for row, value in texts if not is_number(value)), column.dtype)
+    raise ValueError(f"{title} is not numeric (it is {found}). {advice}")
+
+
+def is_number(text: str) -> bool:
+    """Return whether a string is a number."""
+    try:
+        return float(text) == float(text)
+    except ValueError:
+        return False
 
 
 def as_floats(column: Column) -> np.ndarray:

@@ -123,6 +123,7 @@ def report_user_errors(missing: str | None = None) -> Iterator[None]:
             message = " ".join(str(error).split())
             if missing == "error" and "contains NaN" in message:
                 message += " Drop incomplete rows with --missing drop, or fit with --missing impute."
+            message = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", message)  # below a header
             argument, rest = re.fullmatch(r"(\w*)(.*)", message).groups()  # type: ignore[union-attr]
             if argument in _OPTIONS and rest[:1] in (":", " "):
                 message = _OPTIONS[argument] + rest

@@ -151,9 +151,8 @@ def fit(
             features += f", {n:,} group-level feature{'s' * (n != 1)}"
         n_rows = "" if rows is None else f", {len(rows):,} rows"
         say(f"{result['tasks']:,} tasks{n_rows}, {features}.")
-        for sentence in result["text"]:
-            say(sentence)
-        say(f"model: {out}")
+        for line in (*_read_as(learner.encoding_), *result["text"], f"model: {out}"):
+            say(line)
         side = "" if side_info is None else f" --side-info {shlex.quote(side_info)}"
         say(f"next: tailored predict {shlex.quote(str(out))} NEW.csv{side} -o predictions.csv")
 
@@ -413,6 +412,16 @@ def _classifier(learner: Any) -> Any:
     if learner.loss not in ("squared", "bernoulli") or learner.common is not None:
         raise UsageError("--loss, --common: leave them out, because the target has classes.")
     return EmpiricalBayesClassifier(varying=learner.varying, order=learner.order, n_jobs=learner.n_jobs)
+
+
+def _read_as(encoding: Any) -> list[str]:
+    """Return how the columns were read, a line for numbers, categories, dates and side information."""
+    kinds = dict.fromkeys(("categorical", "levels", "ordered"), "categories") | {"date": "dates"}
+    lines: dict[str, list[str]] = {}
+    for column in encoding.features:
+        lines.setdefault(kinds.get(column.kind, "numbers"), []).append(column.name)
+    side = [f"{column.name} ({kinds.get(column.kind, 'number')})" for column in encoding.side_info]
+    return [f"{kind}: {', '.join(names)}" for kind, names in (*lines.items(), ("side information", side)) if names]
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -37,6 +37,8 @@ MAX_CATEGORIES = 1000
 #: A feature with more categories than this has one column of their positions instead of indicators.  Strings that are
 #: mostly distinct are then identifiers of rows.
 MANY_CATEGORIES = 20
+#: A column of strings is an error if it has as many distinct values, and this share of them are numbers.
+MIN_NUMBERS, SHARE_OF_NUMBERS = 10, 0.8
 
 #: Kinds of columns.
 KINDS = ("number", "boolean", "categorical", "levels", "ordered", "date")
@@ -51,6 +53,10 @@ _DAY = 86_400.0 * 1e6  # in microseconds
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII)
 _NUMBER = int | float | np.number
 _DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+", re.ASCII)
+#: A number as people write it: with a decimal comma, separators of thousands or a percent sign.
+_WRITTEN_NUMBER = re.compile(
+    r"[-+]?(\d+([.,]\d*)?|[.,]\d+|\d{1,3}([., '\u2019]\d{3})+([.,]\d+)?)(e[-+]?\d+)?\s?%?", re.ASCII | re.I
+)
 
 
 class SideInfo(NamedTuple):
@@ -119,8 +125,8 @@ class ColumnEncoding(Record):
         kind, categories = declared_kind(column)
         days = _days(column) if kind == "date" else None
         if kind == "categorical":
+            refuse_numbers_as_text(column, title)
             codes, distinct = _coded(column)
-            refuse_decimal_commas(distinct, title)
             days = _days_of_strings(codes, distinct)
             categories = categories or tuple(sorted(distinct))
             if days is None:
@@ -334,7 +340,6 @@ class Encoding(Record):
             if not all(isinstance(value, str) for value in values) and column.dtype != nw.Boolean:
                 return self, numeric_column(column, title)
             classes = tuple(sorted(set(values)))
-            refuse_decimal_commas(classes, title)
             self = replace(self, classes=classes)
         return self, class_positions(self.classes, values, title)
 
@@ -524,16 +529,33 @@ def _side_column(name: str, values: np.ndarray, kind: tuple[str, tuple[str, ...]
     if len(days) == len(present):
         return ColumnEncoding(name, "date", origin=float(np.floor(min(days))))
     categories = tuple(sorted({str(value) for value in present}))
-    refuse_decimal_commas(categories, f"side_info: column {name!r}")
     return ColumnEncoding(name, "categorical", categories)
 
 
-def refuse_decimal_commas(values: Sequence[Any], title: str) -> None:
-    """Raise ValueError if strings are numbers with a decimal comma, which would become categories."""
-    commas = [value for value in values if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value)]
-    if commas and all(value in commas or str(value).isdecimal() for value in values):
-        advice = "Read the table with decimal=',' (pandas), or with --decimal , (shell)."
-        raise ValueError(f"{title} holds numbers with a decimal comma ({commas[0]!r}). {advice}")
+def refuse_numbers_as_text(column: Column, title: str) -> None:
+    """Raise ValueError if most values of a column of strings are numbers, which would become categories.
+
+    Integers alone are categories: a file without types would have been read as numbers.
+    """
+    if column.dtype in (nw.String, nw.Object) and declared_kind(column)[0] == "categorical":
+        codes, distinct = _coded(column)
+        values = [value.strip() for value in distinct]
+        commas = [value for value in values if _DECIMAL_COMMA.fullmatch(value)]
+        if commas and all(value in commas or value.isdecimal() for value in values):
+            advice = "Read the table with decimal=',' (pandas), or with --decimal , (shell)."
+            advice += " If the commas separate thousands, remove them."
+            raise ValueError(f"{title} holds numbers with a decimal comma ({commas[0]!r}). {advice}")
+        other = [not _WRITTEN_NUMBER.fullmatch(value) for value in values]
+        if len(values) < MIN_NUMBERS or sum(other) > (1.0 - SHARE_OF_NUMBERS) * len(values):
+            return
+        advice = "Leave the cell of a missing value empty. If the values are categories, add a letter to each."
+        if not any(other):
+            other = [not value.removeprefix("-").isdecimal() for value in values]
+            advice = "Remove percent signs and separators of thousands; write decimals as in the other columns."
+        if any(other):
+            k = other.index(True)
+            found = f"most values are numbers, but {distinct[k]!r} in row {int(np.argmax(codes == k))} is not read as one"
+            raise ValueError(f"{title}: {found}. {advice}")
 
 
 def _days(column: Column) -> np.ndarray:

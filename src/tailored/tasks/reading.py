@@ -46,6 +46,7 @@ from .encoding import (
     TaskColumns,
     as_columns,
     declared_types,
+    refuse_numbers_as_text,
 )
 
 Keys = NDArray[np.uint64]
@@ -380,6 +381,8 @@ def side_column(column: Column) -> np.ndarray:
         return numeric_column(column, f"Column {column.name!r} of side_info")
     if column.dtype in (nw.Categorical, nw.Enum):
         column = column.cast(nw.String)  # integer categories must not be read as numbers
+    else:
+        refuse_numbers_as_text(column, f"side_info: column {column.name!r}")
     return np.fromiter(column.to_list(), dtype=object, count=len(column))
 
 
@@ -586,6 +589,11 @@ class LongTable:
             roles = roles + check_columns(data, role, [name], roles)
         side_names = check_columns(data, "side_columns", self._side_columns(data), roles)
         names = self._feature_columns(data, roles, side_names)
+        if self.encoding is None:
+            for name in names:
+                refuse_numbers_as_text(data[name], f"Feature column {name!r}")
+            if self.target is not None:
+                refuse_numbers_as_text(data[self.target], f"The target column {self.target!r}")
         if self.encoding is None and self.features is None and self.side_columns is None:
             constant = self._constant_columns(data, task, names)
             names = [name for name in names if name not in constant]
