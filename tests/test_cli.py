@@ -250,7 +250,8 @@ def test_columns_of_tasks_are_side_information(folder, model):
     joined = folder / "joined.tailored"
     done = run("fit", folder / "pupils-joined.csv", *ROLES, "-o", joined, "--jobs", 1)
     assert "warning: constant within every task, so read as side information: 'kind'." in done.stderr
-    assert "20 tasks, 240 rows, 1 feature, 1 group-level feature." in done.stdout
+    counts = "20 tasks, 240 rows, 1 feature, 1 group-level feature."
+    assert f"{counts}\nnumbers: hours\nside information: kind (categories)\n" in done.stdout
     one = run("predict", joined, folder / "new-joined.csv", "--support", folder / "first-joined.csv").stdout
     side = ("--side-info", folder / "schools.csv")
     two = run("predict", model, folder / "new.csv", "--support", folder / "first.csv", *side).stdout
@@ -263,7 +264,8 @@ def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
     plain = run("predict", numeric_models["whole"], folder / "whole.csv").stdout
     for mark, name in ((";", "semicolons.csv"), ("\t", "tabs.tsv")):
         frame.to_csv(folder / name, sep=mark, index=False)
-        assert run("predict", numeric_models["whole"], folder / name).stdout == plain
+        # The output has the format of the input.
+        assert run("predict", numeric_models["whole"], folder / name).stdout == plain.replace(",", mark)
     # A table of a European spreadsheet: decimal commas, and bytes that are not UTF-8.
     frame.assign(hours=frame["hours"] + 0.25).to_csv(folder / "points.csv", index=False)
     european = frame.assign(hours=frame["hours"] + 0.25, **{"é": "é"})
@@ -295,13 +297,59 @@ def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
     assert table == {"task": ["NA", "b", "c"], "text": ["a", None, None]}
 
 
+def test_output_has_the_format_of_the_input(folder, numeric_models):
+    frame, model = (
+        pd.read_csv(folder / "whole.csv").assign(**{'"é"': 'a";b', "n": None}),
+        numeric_models["whole"],
+    )
+    data, out = folder / "sheet.csv", folder / "out.csv"
+    frame.to_csv(data, index=False)
+    plain = pd.read_csv(io.StringIO(run("predict", model, data).stdout))
+    formats = ((";", ",", "latin-1"), ("\t", ",", "utf-16"), (",", ".", "utf-8-sig"), (";", ".", "utf-8"))
+    for mark, decimal, encoding in formats:
+        options = {"sep": mark, "decimal": decimal, "encoding": encoding}
+        frame.to_csv(data, index=False, **options)
+        run("predict", model, data, "-o", out)
+        pd.testing.assert_frame_equal(pd.read_csv(out, **options), plain)
+        assert out.read_bytes().startswith(b"\xef\xbb\xbf") == (encoding == "utf-8-sig")
+    before = data.read_bytes()
+    assert f"--out: {data} is an input" in run("predict", model, data, "-o", data, code=2).stderr
+    assert f"--out: {data} is an input" in run("fit", data, *ROLES, "-o", data, code=2).stderr
+    assert data.read_bytes() == before
+    done = run("predict", model, data, "-o", folder / "out.xlsx", code=2)
+    assert "out.xlsx must end with .csv, .tsv, .txt, .parquet or .pq." in done.stderr
+
+
+def test_tables_of_spreadsheets(folder):
+    rows, data = "school;hours\nb;1,5\nc;2,5\n", folder / "excel.csv"
+    data.write_text("\n".join(line + ";;" for line in rows.splitlines()))
+    assert read_table(str(data), "data").to_pydict() == {"school": ["b", "c"], "hours": [1.5, 2.5]}
+    for content, message in (
+        (b"PK\3\4" + bytes(200), "is a spreadsheet, not a CSV file. Save the sheet as CSV UTF-8"),
+        (b"Results of 2024\n" + rows.encode(), r"line 1 does not look like a header \('Results of 2024'\)"),
+        (b"Results of 2024;\n" + rows.encode(), "line 1 does not look like a header"),
+    ):
+        data.write_bytes(content)
+        with pytest.raises(UsageError, match=f"data: .*{message}"):
+            read_table(str(data), "data")
+    data.write_text(",school\n0,a\n")  # with the index of pandas
+    assert read_table(str(data), "data").column_names == ["", "school"]
+    # A text among numbers is named with its line.
+    frame = pd.read_csv(folder / "pupils.csv").astype({"hours": str})
+    frame.loc[30, "hours"] = "k.A."
+    frame.to_csv(data, index=False)
+    done = run("fit", data, *ROLES, code=2)
+    assert "column 'hours': most values are numbers, but 'k.A.' in line 32 is not read as one." in done.stderr
+    assert data.read_text().splitlines()[31].split(",")[1] == "k.A."
+
+
 # ---------------------------------------------------------------- fit, evaluate, summary, report
 
 
 def test_fit_prints_the_model_and_the_next_command(folder):
     out = folder / "printed.tailored"
     text = run("fit", folder / "pupils.csv", *ROLES, "--varying", "", "-o", out, "--jobs", 1).stdout
-    assert text.startswith("20 tasks, 240 rows, 1 feature.\n")
+    assert text.startswith("20 tasks, 240 rows, 1 feature.\nnumbers: hours\n")
     assert tailored.load(out).summary().text[0] in text
     assert f"model: {out}\nnext: tailored predict {out} NEW.csv -o predictions.csv" in text
 
@@ -592,7 +640,7 @@ def test_exposure_is_remembered(tmp_path):
     assert f"--exposure: {data} has no column 'hour'. Did you mean 'hours'?" in done.stderr
     frame.assign(hours=0.0).to_csv(data, index=False)
     for command in (("fit", data, *roles, "hours", "--loss", "poisson"), ("predict", model, data)):
-        assert "--exposure: row 0 has 0; all must be positive." in run(*command, code=2).stderr
+        assert "--exposure: line 2 has 0; all must be positive" in run(*command, code=2).stderr
     frame[["nest", "x"]].to_csv(data, index=False)
     assert "'hours'" in run("predict", model, data, code=2).stderr
 

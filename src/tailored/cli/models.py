@@ -16,6 +16,7 @@ import typer
 from .console import UsageError, console, make_table, note, report_user_errors, say
 from .tables import (
     STANDARD,
+    TABLES,
     TaskLabels,
     check_columns,
     check_inputs,
@@ -117,7 +118,7 @@ def fit(
     Files of 1 GB or more are read in batches.
     """
     with report_user_errors(missing):
-        check_output(out)
+        check_output(out, data, side_info)
         check_inputs(missing, data=data, side_info=side_info)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
         learner = _learner(columns, loss, common, first_rows, jobs)
@@ -180,7 +181,7 @@ def predict(
     """
     with report_user_errors(missing or "error"):
         if out != STANDARD and not as_json:
-            check_output(out)
+            check_output(out, model, data, support, side_info, endings=TABLES)
         check_inputs(missing or "error", model=model, data=data, support=support, side_info=side_info)
         learner = _load(model, trust_regressor)
         predictor = Predictor.of(learner, support, side_info, coverage, missing)
@@ -223,7 +224,7 @@ def evaluate(
     """
     with report_user_errors(missing):
         if out is not None:
-            check_output(out)
+            check_output(out, data, side_info)
         check_inputs(missing, data=data, side_info=side_info)
         supports = None if rows is None else _integers(rows)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
@@ -287,7 +288,7 @@ def report(
     Example: tailored report model.tailored --data pupils.csv --side-info schools.csv -o report.html
     """
     with report_user_errors(missing):
-        check_output(out)
+        check_output(out, model, data, side_info)
         check_inputs(missing, model=model, data=data, side_info=side_info)
         from ..report import write_report
 
@@ -421,7 +422,9 @@ def _read_as(encoding: Any) -> list[str]:
     for column in encoding.features:
         lines.setdefault(kinds.get(column.kind, "numbers"), []).append(column.name)
     side = [f"{column.name} ({kinds.get(column.kind, 'number')})" for column in encoding.side_info]
-    return [f"{kind}: {', '.join(names)}" for kind, names in (*lines.items(), ("side information", side)) if names]
+    return [
+        f"{kind}: {', '.join(names)}" for kind, names in (*lines.items(), ("side information", side)) if names
+    ]
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -24,6 +24,10 @@ from .console import MISUSED, UsageError, note, write_out
 STANDARD = "-"
 #: Options of the current command for CSV files; None: found from the beginning of each file.
 CSV: dict[str, str | None] = {"decimal": None, "encoding": None}
+#: Delimiter, decimal mark and encoding of the CSV files that were read, by option; outputs are written like the data.
+READ: dict[str, tuple[str, str, str]] = {}
+#: Endings of the tables that are written.
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 #: Size in bytes from which files are read in batches, and the number of rows of a batch that is predicted.
 LARGE, BATCH_ROWS = 1 << 30, 200_000
 
@@ -47,6 +51,7 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> Any:
     from pyarrow import ArrowException, csv, parquet
 
     name = "standard input" if path == STANDARD else path
+    READ.pop(option, None)
     try:
         if path == STANDARD:
             content = sys.stdin.buffer.read()
@@ -59,13 +64,17 @@ def read_table(path: str, option: str, labels: Sequence[str] = ()) -> Any:
         if as_parquet:
             table = parquet.read_table(source)
         else:
-            options = _csv_options(head, labels)
-            if CSV["encoding"] is None and options["read_options"].encoding != "utf8":
+            options = _csv_options(head, labels, option)
+            if CSV["encoding"] is None and options["read_options"].encoding == "latin-1":
                 note(f"{option}: {name} is not in UTF-8, so it is read as Latin-1")
             table = csv.read_csv(source, **options)
             if any(str(kind) == "binary" for kind in table.schema.types):
                 raise OSError("it is not in UTF-8. Name its encoding with --encoding")
-            table = _null_missing_strings(table, labels)
+            # Spreadsheets append columns without a name and values.
+            used = [
+                i for i, kind in enumerate(table.schema.types) if table.column_names[i] or str(kind) != "null"
+            ]
+            table = _null_missing_strings(table.select(used), labels)
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         # Arrow appends the content of a row whose number of columns is wrong.
         reason = re.sub(r"(got \d+): .*", r"\1", str(error).splitlines()[0])
@@ -101,7 +110,9 @@ def open_large(path: str, option: str, labels: Sequence[str] = ()) -> Any:
     file = existing_file(path, option)
     if is_parquet(file):
         return file
-    return dataset.dataset(path, format=dataset.CsvFileFormat(**_csv_options(_read_head(file), labels)))
+    return dataset.dataset(
+        path, format=dataset.CsvFileFormat(**_csv_options(_read_head(file), labels, option))
+    )
 
 
 def is_large(path: str) -> bool:
@@ -163,7 +174,7 @@ def _read_head(file: Path) -> bytes:
         return bytes(content.read(1 << 16))
 
 
-def _csv_options(head: bytes, labels: Sequence[str]) -> dict[str, Any]:
+def _csv_options(head: bytes, labels: Sequence[str], option: str) -> dict[str, Any]:
     """Return options for the delimiter that is most frequent in the header, and for labels as strings.
 
     By default, bytes that are not UTF-8 are Latin-1, and numbers have decimal commas if more commas than points are between
@@ -172,14 +183,22 @@ def _csv_options(head: bytes, labels: Sequence[str]) -> dict[str, Any]:
     import pyarrow as pa
     from pyarrow import csv
 
-    if CSV["encoding"] is not None:
-        head = head.decode(CSV["encoding"], "ignore").encode()
-    header = head.splitlines()[0] if head else b""
-    delimiter = max((",", ";", "\t"), key=lambda mark: header.count(mark.encode()))
-    commas, points = (len(re.findall(rb"\d%b\d" % mark, head)) for mark in (b",", rb"\."))
-    decimal = CSV["decimal"] or ("," if delimiter != "," and commas > points else ".")
+    if head[:4] in (b"PK\3\4", b"\xd0\xcf\x11\xe0"):
+        raise UsageError(f"{option}: the file is a spreadsheet, not a CSV file. Save the sheet as CSV UTF-8.")
     complete = head[: head.rfind(b"\n")].decode(errors="replace")
     encoding = CSV["encoding"] or ("latin-1" if "\N{REPLACEMENT CHARACTER}" in complete else "utf8")
+    if CSV["encoding"] is None and head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        encoding = "utf-16"
+    text = head.decode(encoding, "ignore")
+    lines = [line.strip('\ufeff" ') for line in text.splitlines()[:2]] or [""]
+    delimiter = max((",", ";", "\t"), key=lambda mark: [line.count(mark) for line in lines])
+    filled = [sum(bool(cell.strip()) for cell in line.split(delimiter)) for line in lines]
+    if filled[0] == 1 < filled[-1] and not lines[0].startswith(delimiter):
+        title = f"line 1 does not look like a header ({lines[0][:40]!r})"
+        raise UsageError(f"{option}: {title}. Delete the lines above the names of the columns.")
+    commas, points = (len(re.findall(rf"\d{mark}\d", text)) for mark in (",", r"\."))
+    decimal = CSV["decimal"] or ("," if delimiter != "," and commas > points else ".")
+    READ[option] = delimiter, decimal, "utf-8-sig" if head.startswith(codecs.BOM_UTF8) else encoding
     types = {name: pa.string() for name in labels}
     return {
         "read_options": csv.ReadOptions(encoding=encoding),
@@ -207,49 +226,82 @@ def _null_missing_strings(table: Any, labels: Sequence[str]) -> Any:
     return table
 
 
-def check_output(path: Path | str) -> None:
-    """Raise an error before a long computation if its result cannot be written to ``path``."""
+def check_output(path: Path | str, *inputs: str | None, endings: Sequence[str] = ()) -> None:
+    """Raise an error before a long computation if its result cannot be written to ``path``, or would replace an input."""
     try:
         folder = check_target(Path(path)).parent
     except (OSError, ValueError) as error:
         raise UsageError(str(error).replace("path:", "--out:", 1)) from error
     if not os.access(folder, os.W_OK):
         raise UsageError(f"--out: the folder {folder} is not writable.")
+    if endings and Path(path).suffix.lower() not in endings:
+        raise UsageError(f"--out: {path} must end with {', '.join(endings[:-1])} or {endings[-1]}.")
+    for each in inputs:
+        if each and os.path.exists(path) and os.path.exists(each) and os.path.samefile(path, each):
+            raise UsageError(f"--out: {path} is an input and would be overwritten. Choose another name.")
 
 
 def write_tables(path: str, tables: Iterable[Any]) -> int:
-    """Write tables with the same columns to one CSV or (by its name) parquet file, or as CSV to standard output.
+    """Write tables with the same columns to a parquet file (by its name), or as CSV in the format of the data.
 
     Return the number of rows.
     """
-    from pyarrow import csv, parquet
+    from pyarrow import parquet
 
-    if path == STANDARD:
-        # Arrow would close sys.stdout.buffer.
-        n_rows = 0
+    counts: list[int] = []
+
+    def texts() -> Iterator[tuple[str, str]]:
         for table in tables:
-            text = io.BytesIO()
-            csv.write_csv(table, text, csv.WriteOptions(include_header=not n_rows))
-            write_out(text.getvalue().decode())
-            n_rows += table.num_rows
-        return n_rows
-    counts = []
+            delimiter, decimal, encoding = READ.get("data", (",", ".", "utf8"))
+            delimiter = "\t" if path.lower().endswith(".tsv") else delimiter
+            yield _csv_text(table, delimiter, decimal, with_header=not counts), encoding
+            counts.append(table.num_rows)
 
     def write(file: IO[bytes]) -> None:
-        kind = parquet.ParquetWriter if Path(path).suffix.lower() in (".parquet", ".pq") else csv.CSVWriter
-        writer = None
-        for table in tables:
-            writer = kind(file, table.schema) if writer is None else writer
-            writer.write_table(table)
-            counts.append(table.num_rows)
-        if writer is not None:
-            writer.close()
+        if Path(path).suffix.lower() in TABLES[3:]:
+            writer = None
+            for table in tables:
+                writer = parquet.ParquetWriter(file, table.schema) if writer is None else writer
+                writer.write_table(table)
+                counts.append(table.num_rows)
+            if writer is not None:
+                writer.close()
+            return
+        encoder = None
+        for text, encoding in texts():
+            encoder = codecs.getincrementalencoder(encoding)() if encoder is None else encoder
+            file.write(encoder.encode(text))
 
+    if path == STANDARD:
+        for text, _ in texts():
+            write_out(text)
+        return sum(counts)
     try:
         write_atomically(path, write)
     except OSError as error:
         raise UsageError(f"--out: {path} cannot be written ({error}).") from error
     return sum(counts)
+
+
+def _csv_text(table: Any, delimiter: str, decimal: str, *, with_header: bool) -> str:
+    """Return the lines of a table; Arrow writes no decimal commas."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    header = delimiter.join('"' + name.replace('"', '""') + '"' for name in table.column_names)
+    columns = []
+    for column in table.columns:
+        text = column.cast(pa.string())
+        if pa.types.is_floating(column.type):
+            text = compute.replace_substring(text, ".", decimal)
+        elif pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
+            quoted = compute.replace_substring(text, '"', '""')
+            text = compute.binary_join_element_wise('"', quoted, '"', "")
+        columns.append(text)
+    lines = compute.binary_join_element_wise(
+        *columns, delimiter, null_handling="replace", null_replacement=""
+    )
+    return "".join(f"{line}\n" for line in [header] * with_header + lines.to_pylist())
 
 
 def print_json_lines(tables: Iterable[Any]) -> int:

@@ -548,10 +548,14 @@ def refuse_numbers_as_text(column: Column, title: str) -> None:
         other = [not _WRITTEN_NUMBER.fullmatch(value) for value in values]
         if len(values) < MIN_NUMBERS or sum(other) > (1.0 - SHARE_OF_NUMBERS) * len(values):
             return
-        advice = "Leave the cell of a missing value empty. If the values are categories, add a letter to each."
+        advice = (
+            "Leave the cell of a missing value empty. If the values are categories, add a letter to each."
+        )
         if not any(other):
             other = [not value.removeprefix("-").isdecimal() for value in values]
-            advice = "Remove percent signs and separators of thousands; write decimals as in the other columns."
+            advice = (
+                "Remove percent signs and separators of thousands; write decimals as in the other columns."
+            )
         if any(other):
             k = other.index(True)
             found = f"most values are numbers, but {distinct[k]!r} in row {int(np.argmax(codes == k))} is not read as one"
