@@ -95,9 +95,8 @@ def learn(
     if effects is not None:
         rest_in = None if source_in is None else partial(source_in, effects=effects)
         learned = _learn_mixed(data.without(effects), progress, rest_in, selected)
-        prior = replace(
-            learned.prior, shared=effects, clip=data.settings.clip, largest_rate=data.largest_rate
-        )
+        clip, rate = data.settings.clip, data.largest_rate
+        prior = replace(learned.prior, shared=effects, clip=clip, largest_rate=rate)
         summary = learned.training_summary
         errors = {OWN: summary.errors[OWN]} if summary.errors else {}
         return replace(learned, prior=prior, training_summary=replace(summary, errors=errors))
@@ -196,9 +195,7 @@ def _check_many_columns(data: TrainingData, source_in: SourceIn | None) -> None:
             "columns."
         )
     if data.tasks.row_weights is not None:
-        raise ValueError(
-            f"sample_weight, frequency_weight: not supported with {d} columns; pass fewer columns"
-        )
+        raise ValueError(f"sample_weight, frequency_weight: not supported with {d} columns; pass fewer")
     if data.settings.varying is not None:
         raise ValueError(
             f"varying: with {d} columns the covariance is low-rank plus diagonal, and all columns vary. Omit varying, or "

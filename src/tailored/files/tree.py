@@ -85,9 +85,7 @@ class Encoder:
         for key in values:
             if type(key) is not str:
                 raise Unstorable(place, key)
-        return {
-            _checked_scalar(key, place): self.encode(item, f"{place}.{key}") for key, item in values.items()
-        }
+        return {_checked_scalar(key, place): self.encode(v, f"{place}.{key}") for key, v in values.items()}
 
     def _encode_array(self, value: np.ndarray, place: str) -> Any:
         if value.ndim > MOST_DIMENSIONS:

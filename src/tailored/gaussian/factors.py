@@ -202,9 +202,7 @@ def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Exp
     T, (d, q), n_columns = len(rows), model.factors.shape, rows.n_columns
     has_intercept = d > n_columns
     if has_intercept and model.diagonal[-1] != 0.0:
-        raise ValueError(
-            "diagonal: the variance of the intercept must be in the factors; its own must be zero"
-        )
+        raise ValueError("diagonal: the intercept's variance must be in the factors; its own must be zero")
     loadings, diagonal = model.factors[:n_columns], model.diagonal[:n_columns]
     constant = model.factors[-1] if has_intercept else np.zeros(q)
     means = model.mean + rows.side @ model.effect.T

@@ -216,9 +216,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
     def _all_or_nothing(self, *, reset: bool) -> Iterator[None]:
         """Check ``n_jobs``; restore the learner if the call fails.  ``reset`` deletes what earlier calls learned."""
         if self.n_jobs is not None and (not is_integer(self.n_jobs) or self.n_jobs == 0):
-            raise ValueError(
-                f"n_jobs: expected None, a number of CPU cores, or -1 for all; got {self.n_jobs!r}"
-            )
+            raise ValueError(f"n_jobs: expected None, a number of cores, or -1 for all; got {self.n_jobs!r}")
         with restored_on_failure(self):
             for name in list(vars(self)) if reset else ():
                 if name in ("_stream", "_goes_on") or (name.endswith("_") and not name.startswith("_")):
@@ -273,9 +271,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         elif self._in_user_units:
             Scaling.raw(tasks.n_features).check(tasks.X, tasks.y, tasks.feature_names)
             if 0.0 < np.abs(tasks.y).max(initial=0.0) < SMALLEST_TARGET:
-                raise ValueError(
-                    f"y: all targets are below {SMALLEST_TARGET:g}, and their squares are zero; rescale them"
-                )
+                raise ValueError(f"y: targets are below {SMALLEST_TARGET:g}, so squares are zero; rescale")
         if reset:
             if not len(tasks.y):
                 raise ValueError("X: none of the tasks has a row; pass tasks with rows")

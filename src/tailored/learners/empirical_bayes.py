@@ -496,9 +496,7 @@ class EmpiricalBayesLearner(MetaLearner):
                 raise ValueError(f"varying: there is no column {column}; positions are 0 to {d - 1}")
             return [int(column)]
         if names is None:
-            advice = (
-                f"give the position of {column!r}, or pass a frame (after set_output(transform='pandas'))"
-            )
+            advice = f"give the position of {column!r}, or pass a frame (set_output(transform='pandas'))"
             raise ValueError(f"varying: columns have no names here; {advice}")
         found = [j for j, name in enumerate(names) if name == column]
         if self.encoding_ is not None:

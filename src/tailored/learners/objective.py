@@ -324,9 +324,7 @@ class ObjectiveLearner(PaperLearner):
         lipschitz = self.loss_.lipschitz if self.lipschitz is None else float(self.lipschitz)
         if not np.isfinite(lipschitz):
             if not whole:
-                advice = (
-                    "pass lipschitz=, for instance the root mean square of the targets, or objective='query'"
-                )
+                advice = "pass lipschitz=, e.g. the root mean square of the targets, or objective='query'"
                 raise ValueError(f"lipschitz: the {self.loss_.name} loss has none for a stream; {advice}")
             # ‖α‖ ≤ ‖y‖ for the dual solution of the squared loss, so this bounds the root mean square of the slopes.
             lipschitz = float(np.sqrt(train.y @ train.y / max(len(train.y), 1)))

@@ -488,13 +488,11 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
     sentences.append(text)
     if description.prior.shared is not None:
         parts = description.prior.shared.describe(description.columns, description.side_columns)
-        sentences.append(f"Effects that all tasks share, not in the tables of the summary: {parts}.")
+        sentences.append(f"Effects that all tasks share, not in the tables of summary(): {parts}.")
     if learner.prior_.reads_side_info and learner.n_side_info_in_:
         sentences.append(describe_side(learner.side_structure_, structure, description.side_columns))
     if learner.bias_penalty_ is not None:
-        sentences.append(
-            "A part of the prior mean was learned on query rows, not in the tables of the summary."
-        )
+        sentences.append("Part of the prior mean was learned on query rows, not in the tables of summary().")
     sentences.append(describe_prediction(learner.loss_))
     n_seen = getattr(learner, "n_tasks_seen_", 0)
     if training is not None and n_seen > training.n_tasks:

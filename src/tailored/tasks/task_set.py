@@ -539,9 +539,7 @@ class TaskSet(Fitted):
         if len(query) and len(self) and (at < 0).all():
             mine, theirs = (name_some(native(each.labels), 3) for each in (self, query))
             labels = f"(support has {mine}, query {theirs})"
-            raise ValueError(
-                f"support: none of its tasks is in query {labels}. Without any, pass support=None."
-            )
+            raise ValueError(f"support: none of its tasks is in query {labels}. Without any, pass None.")
         return at
 
     def split(self, sizes: Sequence[float], random_state: Any = None, shuffle: bool = True) -> list[Self]:
