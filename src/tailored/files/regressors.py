@@ -37,9 +37,7 @@ def load_regressor(content: bytes, place: str) -> Any:
     try:
         from skops.io import loads
     except ImportError:
-        raise Invalid(
-            place, "is a regressor in the format of skops; install tailored[all] to read it"
-        ) from None
+        raise Invalid(place, "is a regressor in skops format; install tailored[all] to read it") from None
     regressor = loads(content, trusted=_types_in(content))
     if not is_regressor(regressor):
         raise Invalid(place, f"must be a regressor, is {type(regressor).__name__}")

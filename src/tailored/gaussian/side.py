@@ -255,13 +255,7 @@ def _terms(tasks: Tasks, groups: Sequence[Group], effects: Sequence[Effect], W: 
 
 
 def _fit(
-    tasks: Tasks,
-    model: Mixture,
-    terms: list[Term],
-    *,
-    max_iter: int,
-    tol: float = 0.0,
-    learn: bool = False,
+    tasks: Tasks, model: Mixture, terms: list[Term], *, max_iter: int, tol: float = 0.0, learn: bool = False
 ) -> SideFit:
     """Alternate between (b, Γ), W and σ², and with ``learn`` the relevances."""
     assert tasks.side is not None

@@ -478,15 +478,7 @@ def _exponentials(
 
 @njit(**PART)
 def _integrate(
-    kind: Kind,
-    data: Data,
-    own: Span,
-    grid: Grid,
-    mean: Array,
-    S: Array,
-    C: Array,
-    work: Array,
-    slopes: Array,
+    kind: Kind, data: Data, own: Span, grid: Grid, mean: Array, S: Array, C: Array, work: Array, slopes: Array
 ) -> float:
     """Return the log evidence by quadrature at nodes mean + Cz, and write mean and covariance S of u, and slopes."""
     keep_separate()

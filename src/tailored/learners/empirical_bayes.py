@@ -332,10 +332,7 @@ class EmpiricalBayesLearner(MetaLearner):
         ordered = in_content_order(sample, seed)
 
         def all_tasks(
-            scaling: Scaling,
-            side: Any,
-            shared: OutOfFold | None = None,
-            effects: SharedEffects | None = None,
+            scaling: Scaling, side: Any, shared: OutOfFold | None = None, effects: SharedEffects | None = None
         ) -> Statistics:
             def residuals(tasks: TaskSet) -> TaskSet:
                 if shared is not None:

@@ -23,9 +23,7 @@ def weights_on_device(prior: Any, tasks: TensorTasks) -> Any:
     if prior.needs_rows:
         raise ValueError("device: features of a task's rows are computed on the CPU; use device=None")
     starts = range(0, len(tasks), BLOCK_TASKS)
-    parts = [
-        _raw(prior.scaling, _weights(prior, tasks.slice(start, start + BLOCK_TASKS))) for start in starts
-    ]
+    parts = [_raw(prior.scaling, _weights(prior, tasks.slice(s, s + BLOCK_TASKS))) for s in starts]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

@@ -125,9 +125,7 @@ def kernels(d: int, stored: str, fit_intercept: bool, device: int) -> Kernels:
         limits = current.attributes
         layout = Layout(d, limits["MaxSharedMemoryPerBlockOptin"])
         if layout.tile == 0:
-            raise ValueError(
-                f"device: {d} columns do not fit into the GPU's shared memory; use device=None for the CPU"
-            )
+            raise ValueError(f"device: {d} columns do not fit into the GPU's shared memory; use device=None")
         macros = {
             "stored": stored,
             "D": d,
