@@ -108,7 +108,7 @@ TRIALS = {
     ),
     "no rows of a new task": lambda new, path: new().fit(TASKS).adapt().predict(X),
     "all rows as one task": lambda new, path: one_task(new(), path),
-    "`sample_weight`": lambda new, path: new().fit(X, Y, groups=GROUPS, sample_weight=np.ones(len(Y))),
+    "`sample_weight`": lambda new, path: new().fit(TaskSet(X, Y, GROUPS, sample_weight=np.ones(len(Y)))),
     "`partial_fit`": lambda new, path: streamed(new(), path),
     "`scan` of a file": lambda new, path: scanned(new(), path),
     'two classes, `loss="logistic"`': lambda new, path: new(loss="logistic").fit(

@@ -45,7 +45,7 @@ def check_calibration(prior: Prior, method: str) -> None:
         if not prior.response.has_intervals:
             raise ValueError(f"{method}: binary targets have probabilities, not intervals; use predict")
     elif prior.calibration is None:
-        advice = "call its calibrate_intervals(tasks) with tasks it was not fitted to, and adapt again"
+        advice = "use EmpiricalBayesLearner, or calibrate_intervals(tasks) with tasks it was not fitted to, and adapt again"
         raise ValueError(f"{method}: the learner has no calibration; {advice}")
 
 
