@@ -577,11 +577,11 @@ def test_demo_writes_a_table_and_a_figure(tmp_path, monkeypatch):
     errors = {OURS: np.array([0.1, 0.1]), "TaskMean": np.array([0.1, 0.3])}
     schools = TaskSet(np.arange(18.0)[:, None], np.arange(18.0), np.repeat(np.arange(3), 6))
     pairs = [schools[[i]].support_query(2) for i in range(3)]
-    result = DemoResult(errors, 0.08, pairs, dict.fromkeys(LINES, np.ones((3, 2))))
+    result = DemoResult(errors, pairs, dict.fromkeys(LINES, np.ones((3, 2))))
     monkeypatch.setattr(examples, "run_demo", lambda **options: result)
     folder = tmp_path / "[new]"
     text = run("demo", "--tasks", 20, "--seed", 4, "--out", folder).stdout
-    assert "20 training and 2 new schools" in text
+    assert "20 training and 200 new schools" in text
     assert str(folder / "demo.png") in text  # brackets in a path are not markup
     lines = (folder / "demo.csv").read_text().splitlines()
     assert lines[1:] == ["TaskMean,0.200000,0.100000", f"{OURS},0.100000,0.000000"]
@@ -591,7 +591,7 @@ def test_demo_writes_a_table_and_a_figure(tmp_path, monkeypatch):
 def test_demo_draws_schools_of_low_typical_and_high_slope():
     result = run_demo(n_train=20, seed=0, n_jobs=1)
     assert set(LINES) <= set(result.errors)
-    assert abs(result.noise_floor - NOISE * np.sqrt(2 / np.pi)) < 0.4  # mean of |N(0, 1)|
+    assert all(errors.mean() > NOISE * np.sqrt(2 / np.pi) for errors in result.errors.values())
     slopes = result.lines["RidgePerTask"][:, 0]
     assert slopes[0] < slopes[1] < slopes[2]
     assert all(set(old.labels) == set(new.labels) for old, new in result.schools)

@@ -92,7 +92,7 @@ class Evaluation:
         Targets (positions of classes) and positions in ``labels`` of the predicted rows.
     classes : tuple
         Labels of the classes, if the target has any.
-    covered_error : array (n_methods, n_supports), optional
+    covered_error : array (n_methods, n_supports)
         Standard errors of ``covered`` over tasks.
     """
 
@@ -110,7 +110,7 @@ class Evaluation:
     targets: Array | None = None
     groups: NDArray[np.intp] | None = None
     classes: tuple[Any, ...] = ()
-    covered_error: Array | None = None
+    covered_error: Array = field(default_factory=lambda: np.full((1, 1), np.nan))
 
     @property
     def by_name(self) -> dict[str, Array]:

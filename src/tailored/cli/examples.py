@@ -27,17 +27,13 @@ class DemoResult(NamedTuple):
     """Results of the demo."""
 
     errors: dict[str, Any]  # mean absolute error of every new school, (n_test,), by method
-    noise_floor: float  # mean absolute noise of the predicted rows
-    schools: list[
-        Any
-    ]  # observed and predicted pupils of the schools that are drawn, a pair of task sets each
+    schools: list[Any]  # observed and predicted pupils of the schools that are drawn, a pair of TaskSets each
     lines: dict[str, Any]  # slope and intercept for each of these schools, (n_drawn, 2), by method
 
     def rows(self) -> list[tuple[str, float, float]]:
         """Return name, mean error and its standard error of every method, the largest error first."""
-        means = [
-            (name, each.mean(), each.std(ddof=1) / len(each) ** 0.5) for name, each in self.errors.items()
-        ]
+        errors = self.errors.items()
+        means = [(name, each.mean(), each.std(ddof=1) / len(each) ** 0.5) for name, each in errors]
         return sorted(means, key=lambda row: -row[1])
 
 
@@ -54,8 +50,7 @@ def demo(
     with report_errors():
         out.mkdir(parents=True, exist_ok=True)
         result = run_demo(n_train=tasks, seed=seed, n_jobs=jobs)
-        n_test = len(result.errors[OURS])
-        title = f"{tasks} training and {n_test} new schools of {SUPPORT_ROWS} pupils, seed {seed}"
+        title = f"{tasks} training and {N_TEST} new schools of {SUPPORT_ROWS} pupils, seed {seed}"
         shown = make_table(title, ["method"], ["mean absolute error", "± s.e."])
         for name, mean, error in result.rows():
             shown.add_row(name, f"{mean:.4f}", f"{error:.4f}")
@@ -84,8 +79,8 @@ def run_demo(*, n_train: int, seed: int, n_jobs: int) -> DemoResult:
     kinds = rng.integers(len(KINDS), size=n_schools)
     weights = np.array(KINDS)[kinds] + WITHIN * rng.standard_normal((n_schools, 2))
     school = np.repeat(np.arange(n_schools), n_rows)
-    hours, noise = rng.uniform(0.0, 10.0, len(school)), NOISE * rng.standard_normal(len(school))
-    score = weights[school, 0] + weights[school, 1] * hours + noise
+    hours = rng.uniform(0.0, 10.0, len(school))
+    score = weights[school, 0] + weights[school, 1] * hours + NOISE * rng.standard_normal(len(school))
     support, query = TaskSet(hours[:, None], score, school).support_query(SUPPORT_ROWS, shuffle=False)
     train, new, predicted = support[:n_train], support[n_train:], query[n_train:]
     learner = EmpiricalBayesLearner(loss="absolute", n_jobs=n_jobs)
@@ -97,11 +92,10 @@ def run_demo(*, n_train: int, seed: int, n_jobs: int) -> DemoResult:
         errors[name] = method.fit(train).task_errors(new, predicted)
         adapted = method.adapt_many(new)
         lines[name] = np.asarray(getattr(adapted, "weights_", adapted))
-    floor = np.abs(noise.reshape(-1, n_rows)[n_train:, SUPPORT_ROWS:]).mean()
     # A low, a typical and a high slope of the own fits.
     shown = np.argsort(lines["RidgePerTask"][:, 0])[[N_TEST // 10, N_TEST // 2, 9 * N_TEST // 10]]
     schools = [(new[[i]], predicted[[i]]) for i in shown]
-    return DemoResult(errors, float(floor), schools, {name: each[shown] for name, each in lines.items()})
+    return DemoResult(errors, schools, {name: each[shown] for name, each in lines.items()})
 
 
 def draw_demo(result: DemoResult) -> Any:
@@ -130,13 +124,14 @@ def draw_demo(result: DemoResult) -> Any:
         for y, (name, mean, error) in enumerate(rows[::-1]):
             color = LINES.get(name, ("", "0.35"))[1]
             ax.errorbar(mean, y, xerr=2.0 * error, fmt="o", color=color, capsize=3)
-        ax.axvline(result.noise_floor, color="0.35", linestyle="--", linewidth=1.0, zorder=0)
+        noise = NOISE * np.sqrt(2.0 / np.pi)  # the expected absolute value
+        ax.axvline(noise, color="0.35", linestyle="--", linewidth=1.0, zorder=0)
         above: Any = {"transform": ax.get_xaxis_transform(), "ha": "center", "va": "bottom", "fontsize": 8}
-        ax.text(result.noise_floor, 1.01, "error of the true lines (noise)", color="0.35", **above)
+        ax.text(noise, 1.01, "error of the true lines (noise)", color="0.35", **above)
         ax.set_yticks(range(len(rows)), [name for name, *_ in rows[::-1]])
-        ax.set_xlim(left=0.0)
-        ax.set_ylim(-0.6, len(rows) - 0.4)
-        ax.set_xlabel("mean absolute error ± 2 standard errors")
+        ax.set(
+            xlim=(0.0, None), ylim=(-0.6, len(rows) - 0.4), xlabel="mean absolute error ± 2 standard errors"
+        )
     return figure
 
 

@@ -24,18 +24,18 @@ from .base import (
     most_varying,
     names_of,
     shortened,
-    table_name,
 )
 
-#: Largest numbers of tasks with a name, and with a marker of their own.
-MAX_NAMED, MAX_MARKED = 45, 250
+#: Largest number of tasks in a caterpillar plot: there is space for as many names.
+MAX_NAMED = 45
 
 
 @dataclass
 class EffectsDisplay(ModelDisplay):
     """Caterpillar plot: the coefficient of one column in every task, in increasing order, with its interval.
 
-    Markers are filled for tasks whose interval excludes the fixed effect.
+    Markers are filled for tasks whose interval excludes the fixed effect.  45 tasks from the lowest to the highest are
+    drawn if there are more.
 
     Attributes
     ----------
@@ -46,8 +46,6 @@ class EffectsDisplay(ModelDisplay):
     fixed_effect : float or None
         Prior mean of the coefficient, at the mean of the side information.
     coverage : float
-    task : str
-        Name of the column of task labels.
     """
 
     column: str
@@ -57,7 +55,6 @@ class EffectsDisplay(ModelDisplay):
     upper: Array
     fixed_effect: float | None
     coverage: float
-    task: str = "task"
 
     @classmethod
     def from_estimator(
@@ -69,53 +66,39 @@ class EffectsDisplay(ModelDisplay):
         """
         names, values = names_of(learner), effects_of(learner, tasks, coverage)
         j = most_varying(learner, values[0])[0] if column is None else find_column(column, names)
-        means, task = fixed_effects(learner), table_name(learner, "task")
+        means = fixed_effects(learner)
         mean = None if means is None else float(means[j])
         effects, lower, upper = (each[:, j] for each in values)
-        return cls(names[j], tasks.labels, effects, lower, upper, mean, coverage, task).plot(ax)
+        return cls(names[j], tasks.labels, effects, lower, upper, mean, coverage).plot(ax)
 
     @property
     def figure_size(self) -> tuple[float, float]:
-        return 4.8, float(np.clip(0.17 * len(self.labels) + 0.9, 2.4, 8.0)) if self._named else 4.6
-
-    @property
-    def _named(self) -> bool:
-        return len(self.labels) <= MAX_NAMED
+        return 4.8, max(0.17 * min(len(self.labels), MAX_NAMED) + 0.9, 2.0)
 
     def _draw(self, ax: Any) -> None:
-        order = np.argsort(self.effects, kind="stable")
+        ranks = np.unique(np.linspace(0, len(self.effects) - 1, MAX_NAMED).round().astype(int))
+        order = np.argsort(self.effects, kind="stable")[ranks]
         effects, lower, upper = self.effects[order], self.lower[order], self.upper[order]
         y, fixed = np.arange(len(order)), self.fixed_effect
-        has_interval = bool(np.isfinite(lower).all())
-        interval = f"{100 * self.coverage:g} % interval"
+        interval = f", with {100 * self.coverage:g} % interval" if np.isfinite(lower).all() else ""
+        if interval:
+            ax.hlines(y, lower, upper, color="0.55", linewidth=1.0, zorder=2)
+        outside = np.zeros(len(order), dtype=bool)
         if fixed is not None:
             ax.axvline(fixed, color="0.35", linestyle="--", linewidth=1.0, label="fixed effect", zorder=1)
-        if len(order) > MAX_MARKED:
-            if has_interval:
-                ax.fill_betweenx(y, lower, upper, color="0.82", linewidth=0, label=interval)
-            ax.plot(effects, y, color=PALETTE[0], linewidth=1.8, label="coefficient")
-        else:
-            if has_interval:
-                ax.hlines(y, lower, upper, color="0.55", linewidth=1.0 if self._named else 0.6, zorder=2)
-            outside = np.zeros(len(order), dtype=bool)
-            if has_interval and fixed is not None:
-                outside = (lower > fixed) | (upper < fixed)
-            for chosen, name in ((~outside, "interval contains it"), (outside, "interval excludes it")):
-                style: Any = {"markersize": 4.5 if self._named else 2.5, "markeredgewidth": 0.8, "zorder": 3}
-                if has_interval and fixed is not None and chosen.any():
-                    style["label"] = name
-                xy, filled = (effects[chosen], y[chosen]), chosen is outside
-                draw_points(ax, xy, "o", PALETTE[0], filled=filled, **style)
-        if self._named:
-            ax.set_yticks(y, [shortened(label) for label in self.labels[order]])
-            ax.tick_params(axis="y", length=0)
-        else:
-            ax.set_yticks([])
-            tasks = "tasks" if self.task == "task" else f"tasks ({shortened(self.task)})"
-            ax.set_ylabel(f"{len(order):,} {tasks}, sorted")
+            outside = (lower > fixed) | (upper < fixed)
+        for chosen, name in ((~outside, "interval contains it"), (outside, "interval excludes it")):
+            style: Any = {"markersize": 4.5, "markeredgewidth": 0.8, "zorder": 3, "filled": chosen is outside}
+            if interval and fixed is not None and chosen.any():
+                style["label"] = name
+            draw_points(ax, (effects[chosen], y[chosen]), "o", PALETTE[0], **style)
+        ax.set_yticks(y, [shortened(label) for label in self.labels[order]])
+        ax.tick_params(axis="y", length=0)
         ax.set_ylim(-0.8, len(order) - 0.2)
-        ax.set_xlabel(coefficient_label(self.column) + (f", with {interval}" if has_interval else ""))
-        if fixed is not None or len(order) > MAX_MARKED:
+        ax.set_xlabel(coefficient_label(self.column) + interval)
+        if len(order) < len(self.effects):
+            ax.set_ylabel(f"{len(order)} of {len(self.effects):,} tasks, from the lowest to the highest")
+        if fixed is not None:
             ax.legend(loc="lower right", fontsize=7)
 
 
@@ -197,9 +180,7 @@ def own_fits(tasks: TaskSet, fit_intercept: bool) -> Array:
         # Without scaling, columns of very different units would look unidentified.
         size = np.sqrt(np.mean(rows**2, axis=0))
         size = np.where(size > 0, size, 1.0)
-        left, values, right = np.linalg.svd(rows / size, full_matrices=False)
-        kept = values > 1e-9 * values[0]
-        coefficients = right[kept].T @ ((left[:, kept].T @ task.y) / values[kept])
-        identified = (right[kept] ** 2).sum(axis=0) > 1.0 - 1e-8
-        fits[t, identified] = (coefficients / size)[identified]
+        inverse = np.linalg.pinv(rows / size, rcond=1e-9)
+        identified = np.diagonal(inverse @ (rows / size)) > 1.0 - 1e-8
+        fits[t, identified] = (inverse @ task.y / size)[identified]
     return fits

@@ -30,7 +30,7 @@ class RowsDisplay(ModelDisplay):
     coverage : float
         Nominal coverage.
     loss : str
-    covered_error : array (L,), optional
+    covered_error : array (L,)
         Standard errors of ``covered``.
     """
 
@@ -39,16 +39,15 @@ class RowsDisplay(ModelDisplay):
     covered: Array | None
     coverage: float
     loss: str
-    covered_error: Array | None = None
+    covered_error: Array
 
     @classmethod
     def from_evaluation(cls, evaluation: Any, *, ax: Any = None) -> Self:
         """Draw the result of `tailored.evaluation.evaluate`; coverage is that of its first method."""
         errors = dict(zip(evaluation.methods, evaluation.errors, strict=True))
         covered = evaluation.covered[0] if np.isfinite(evaluation.covered[0]).all() else None
-        counts, error = np.array(evaluation.supports), evaluation.covered_error
-        error = None if error is None else error[0]
-        return cls(counts, errors, covered, evaluation.coverage, evaluation.loss, error).plot(ax)
+        options = evaluation.coverage, evaluation.loss, evaluation.covered_error[0]
+        return cls(np.array(evaluation.supports), errors, covered, *options).plot(ax)
 
     @property
     def figure_size(self) -> tuple[float, float]:
@@ -79,15 +78,13 @@ class RowsDisplay(ModelDisplay):
 
     def _draw_coverage(self, ax: Any, covered: Array) -> None:
         ax.axhline(self.coverage, color="0.35", linestyle="--", linewidth=1.0, label="nominal")
-        bars, label = None, "empirical"
-        if self.covered_error is not None:
-            bars, label = 2.0 * self.covered_error, "empirical, ± 2 standard errors"
         style: Any = {"color": PALETTE[0], "marker": "o", "markersize": 5, "capsize": 3}
-        ax.errorbar(self._x, covered, bars, label=label, **style)
+        ax.errorbar(
+            self._x, covered, 2.0 * self.covered_error, label="empirical, ± 2 standard errors", **style
+        )
         ticks = np.linspace(0.0, 1.0, 6)
         ax.set_yticks(ticks, [f"{100.0 * tick:.0f}" for tick in ticks])
-        ax.set_ylim(0.0, 1.02)
-        ax.set_ylabel("coverage of the intervals, %")
+        ax.set(ylim=(0.0, 1.02), ylabel="coverage of the intervals, %")
         ax.legend(loc="lower right")
         self._label_counts(ax)
 

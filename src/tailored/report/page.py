@@ -21,12 +21,11 @@ from .._utils.files import write_atomically
 from .._version import __version__
 from ..baselines import class_positions
 from ..displays import CalibrationDisplay, EffectsDisplay, RowsDisplay, TaskFitDisplay
-from ..displays.base import RC, effects_of, fixed_effects, names_of, pyplot, table_name
-from ..displays.effects import MAX_NAMED
+from ..displays.base import RC, effects_of, names_of, pyplot
 from ..evaluation import Evaluation, cells, evaluate, usual_methods
 from ..losses import error_name
 from ..summaries.tables import Table, format_number
-from ..tasks.rows import dense
+from ..tasks.rows import dense, standard_errors
 from ..tasks.task_set import TaskSet
 
 #: Largest numbers of tasks in a caterpillar plot, of such plots, and of tasks with a figure of their own.
@@ -95,23 +94,20 @@ def write_report(
         evaluation = evaluate(sample, methods, loss=loss, **options)
         if len(sample) < len(tasks):
             note = f" A random sample of {len(sample):,} of the {len(tasks):,} tasks was evaluated."
-    drawn = tasks
-    if len(tasks) > MAX_TASKS:
-        drawn = tasks[np.sort(np.random.default_rng(random_state).permutation(len(tasks))[:MAX_TASKS])]
+    drawn = tasks[np.sort(np.random.default_rng(random_state).permutation(len(tasks))[:MAX_TASKS])]
     sections = [("predictions", "Predictions", _predictions(evaluation))]
     axes = _axes(1 + bool(np.isfinite(evaluation.covered[0]).all()))
     RowsDisplay.from_evaluation(evaluation, ax=axes)
     if len(axes) > 1:
         sections += [("coverage", "Coverage of the intervals", _coverage(evaluation, axes[1]))]
     if len(models) == 1:
-        shown = target
+        model, shown = models[0], target
         if len(classes):
-            drawn = drawn.replace(y=class_positions(drawn, classes))
-            shown = f"the probability of {names[0]}"
+            drawn, shown = drawn.replace(y=class_positions(drawn, classes)), f"the probability of {names[0]}"
         sections += [
-            ("fixed", "Fixed effects", _fixed_effects(models[0], drawn)),
-            ("effects", "Coefficients of the tasks", _effects(models[0], drawn, coverage)),
-            ("tasks", "Single tasks", _task_fits(models[0], drawn, shown, coverage)),
+            ("fixed", "Fixed effects", _fixed_effects(model, drawn)),
+            ("effects", "Coefficients of the tasks", _effects(model, drawn, coverage)),
+            ("tasks", "Single tasks", _task_fits(model, drawn, shown, coverage)),
         ]
     sections += [
         ("accuracy", "Accuracy by number of support rows", _accuracy(evaluation)),
@@ -134,8 +130,7 @@ def _evaluation_sample(tasks: TaskSet, seed: int) -> TaskSet:
 
 def _opening(evaluation: Evaluation, target: str, note: str, ax: Any) -> str:
     """Return three sentences: how good, on what, compared with what; and the figure of the errors."""
-    mean = evaluation.mean
-    first, last = (_count(n) for n in (evaluation.supports[0], evaluation.supports[-1]))
+    mean, (first, last) = evaluation.mean, _ends(evaluation)
     text = (
         f"<p><strong>The mean {error_name(evaluation.loss)} of {escape(target)} is {format_number(mean[0, -1])} with {last} "
         f"of a new task, and {format_number(mean[0, 0])} with {first}.</strong> It was measured on "
@@ -143,22 +138,20 @@ def _opening(evaluation: Evaluation, target: str, note: str, ax: Any) -> str:
     )
     if len(mean) > 1:
         best = 1 + int(np.argmin(mean[1:, -1]))
-        difference = evaluation.errors[best, -1] - evaluation.errors[0, -1]
-        gain = 100.0 * float(difference.mean()) / mean[best, -1] if mean[best, -1] > 0 else 0.0
+        gains = (evaluation.errors[best, -1] - evaluation.errors[0, -1]) / (mean[best, -1] or 1.0)
+        gain, error = 100.0 * gains.mean(), 100.0 * standard_errors(gains)
         text += (
             f" With {last}, the best of {len(mean) - 1} baselines ({escape(evaluation.methods[best])}) has "
             f"{format_number(mean[best, -1])}: tailored is {abs(gain):.1f} % {'better' if gain >= 0 else 'worse'}"
+            f"{', which is within two standard errors' * bool(abs(gain) <= 2.0 * error)}."
         )
-        noise = 2.0 * float(difference.std(ddof=1)) / np.sqrt(len(difference))
-        text += ", which is within two standard errors." if abs(difference.mean()) <= noise else "."
-    caption = "The band is one standard error. Errors far above the others are only in the table."
-    figure = _figure([ax], "Error by number of support rows")
-    return f"{text}</p>{figure}<p><small>{caption}</small></p>"
+    caption = "<p><small>The band is one standard error. Errors far above the others are only in the table.</small></p>"
+    return f"{text}</p>{_figure([ax], 'Error by number of support rows')}{caption}"
 
 
 def _predictions(evaluation: Evaluation) -> str:
     """Return the figures of predicted against observed targets, or of the calibration of classes."""
-    last = _count(evaluation.supports[-1])
+    last = _ends(evaluation)[1]
     if evaluation.classes:
         axes = _axes(1)
         bins = CalibrationDisplay.from_evaluation(evaluation, ax=axes[0])
@@ -174,19 +167,14 @@ def _predictions(evaluation: Evaluation) -> str:
         PredictionErrorDisplay.from_predictions(*arrays, kind=kind, ax=ax, **style)
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(pyplot().AutoLocator())
+    columns = {"task": evaluation.labels[evaluation.groups], "observed": arrays[0], "predicted": arrays[1]}
     text = f"<p>Targets of held-out tasks and their residuals, with {last} of each task.</p>"
-    columns = zip(
-        ("task", "observed", "predicted"), (evaluation.labels[evaluation.groups], *arrays), strict=True
-    )
-    return (
-        text + _figure(axes, "Observed against predicted", "Residuals") + _csv("Predictions", dict(columns))
-    )
+    return text + _figure(axes, "Observed against predicted", "Residuals") + _csv("Predictions", columns)
 
 
 def _coverage(evaluation: Evaluation, ax: Any) -> str:
     """Return the coverage and the mean width of the intervals."""
-    covered, widths = 100.0 * evaluation.covered[0], evaluation.widths[0]
-    first, last = (_count(n) for n in (evaluation.supports[0], evaluation.supports[-1]))
+    covered, widths, (first, last) = 100.0 * evaluation.covered[0], evaluation.widths[0], _ends(evaluation)
     return (
         f"<p>The {100.0 * evaluation.coverage:g} % prediction intervals contain {covered.min():.1f} to {covered.max():.1f} % of "
         f"the targets; their mean width is {format_number(widths[0])} with {first} and {format_number(widths[-1])} with {last}.</p>"
@@ -196,7 +184,7 @@ def _coverage(evaluation: Evaluation, ax: Any) -> str:
 def _accuracy(evaluation: Evaluation) -> str:
     """Return a table of every score."""
     records, tables = evaluation.records(), ""
-    numbers = {name: ["" if one[name] is None else one[name] for one in records] for name in records[0]}
+    numbers = {name: [one[name] for one in records] for name in records[0]}
     for score, values in evaluation.by_name.items():
         columns = dict(zip(map(str, evaluation.supports), zip(*cells(values), strict=True), strict=True))
         rows = {"support rows": evaluation.methods, **columns}
@@ -205,8 +193,12 @@ def _accuracy(evaluation: Evaluation) -> str:
     return f"{tables}<p><small>{escape(evaluation.caption)}</small></p>"
 
 
-def _count(n: int) -> str:
-    return "no rows" if n == 0 else "one row" if n == 1 else f"{n} rows"
+def _ends(evaluation: Evaluation) -> list[str]:
+    """Return the smallest and the largest number of support rows as text."""
+    return [
+        {0: "no rows", 1: "one row"}.get(n, f"{n} rows")
+        for n in (evaluation.supports[0], evaluation.supports[-1])
+    ]
 
 
 def _model(learner: Any, name: Any) -> str:
@@ -218,21 +210,16 @@ def _model(learner: Any, name: Any) -> str:
 
 
 def _fixed_effects(learner: Any, tasks: TaskSet) -> str:
-    """Return the forest plot of the fixed effects of features, as many as there is space for names."""
+    """Return the forest plot of the fixed effects of features."""
     table, scale = learner.summary().tables["effects"].columns, dense(tasks.X).std(axis=0)
-    missing = np.full(len(table["column"]), np.nan)
-    columns = (np.array(table.get(name, missing), dtype=float) for name in ("fixed effect", "std. error"))
-    effects, errors = (column[: len(scale)] * scale for column in columns)
-    known = np.isfinite(errors if np.isfinite(errors).any() else effects)
-    shown = np.argsort(-np.where(known, np.abs(effects), -np.inf), kind="stable")[
-        : min(MAX_NAMED, known.sum())
-    ]
-    if not len(shown):
+    columns = (table.get(name, scale * np.nan)[: len(scale)] for name in ("fixed effect", "std. error"))
+    effects, errors = (np.array(column) * scale for column in columns)
+    known = np.flatnonzero(np.isfinite(effects))
+    if not len(known):
         return "<p>The model has no fixed effects of features.</p>"
-    names, effects, bounds = np.array(table["column"])[shown], effects[shown], norm.ppf(0.975) * errors[shown]
-    display = EffectsDisplay(
-        "one standard deviation", names, effects, effects - bounds, effects + bounds, None, 0.95
-    ).plot()
+    names, effects, bounds = np.array(table["column"])[known], effects[known], norm.ppf(0.975) * errors[known]
+    ends = effects - bounds, effects + bounds
+    display = EffectsDisplay("one standard deviation", names, effects, *ends, None, 0.95).plot()
     display.ax_.axvline(0.0, color="0.35", linestyle="--", linewidth=1.0, zorder=1)
     return (
         "<p>Fixed effects times the standard deviations of their columns, so that their sizes are comparable. The "
@@ -242,46 +229,31 @@ def _fixed_effects(learner: Any, tasks: TaskSet) -> str:
 
 def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
     """Return caterpillar plots with their numbers, for the coefficients that vary most."""
-    names, (values, lower, upper) = names_of(learner), effects_of(learner, tasks, coverage)
+    names, values = names_of(learner), effects_of(learner, tasks)[0]
     variation = values.std(axis=0) / (np.abs(values).mean(axis=0) + 1e-300)
     # Coefficients that do not vary are in the table of fixed effects.
     n_shown = np.clip((variation > 1e-9).sum(), 1, MAX_EFFECTS)
-    means, task = fixed_effects(learner), table_name(learner, "task")
-    # As many tasks as there is space for names, from the lowest to the highest coefficient.
-    ranks = np.unique(np.linspace(0, len(tasks) - 1, MAX_NAMED).round().astype(int))
 
     def panels() -> Iterator[tuple[str, str]]:
         for j in sorted(np.argsort(-variation, kind="stable")[:n_shown].tolist()):
-            chosen = np.argsort(values[:, j], kind="stable")[ranks], j
-            bars, mean = (lower[chosen], upper[chosen]), None if means is None else float(means[j])
-            arrays = tasks.labels[chosen[0]], values[chosen]
-            display = EffectsDisplay(names[j], *arrays, *bars, mean, coverage, task).plot()
-            columns: Any = {
-                "task": [str(label) for label in tasks.labels],
-                "coefficient": values[:, j].tolist(),
-            }
-            columns |= {"lower": lower[:, j].tolist(), "upper": upper[:, j].tolist()}
+            found = EffectsDisplay.from_estimator(learner, tasks, j, coverage=coverage)
+            columns: Any = {"task": tasks.labels.astype(str), "coefficient": found.effects}
+            columns |= {"lower": found.lower, "upper": found.upper}
             numbers = _scroll(Table(names[j], columns, n_printed=len(tasks)))
-            image = _image(display.figure_, f"Coefficient of {names[j]} for {len(ranks)} tasks")
+            image = _image(found.figure_, f"Coefficient of {names[j]} for {len(tasks)} tasks")
             yield names[j], f"{image}<details><summary>Numbers</summary>{numbers}</details>"
 
-    part = (
-        "" if len(ranks) == len(tasks) else f" {len(ranks)} of {len(tasks)} tasks are drawn, at equal steps."
-    )
     return (
         "<p>Coefficients that vary between tasks, after adapting to all rows of each task, in increasing order. "
-        f"Bars are {100 * coverage:g} % intervals. The dashed line is the fixed effect.{part}</p>"
-        + _choice("effect", "Coefficient of", panels())
-    )
+        f"Bars are {100 * coverage:g} % intervals. The dashed line is the fixed effect.</p>"
+    ) + _choice("effect", "Coefficient of", panels())
 
 
 def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> str:
     """Return figures of single tasks over the column whose coefficient varies most, or is largest if none varies."""
     weights = learner.adapt_many(tasks).weights_[:, : tasks.n_features]
-    varies = (weights.std(axis=0) > 1e-9 * np.abs(weights).mean(axis=0)).any()
-    size = weights.std(axis=0) if varies else np.abs(weights).mean(axis=0)
+    size = weights.std(axis=0) + 1e-6 * np.abs(weights).mean(axis=0)
     j = int(np.argmax(size * dense(tasks.X).std(axis=0)))
-    shown = "varies most between tasks" if varies else "is largest"
     band = f"The band is the {100 * coverage:g} % prediction interval of a new row. "
     if not getattr(learner.loss_, "has_intervals", True):
         band = "Rows are at 0 and 1. "
@@ -293,7 +265,7 @@ def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> st
             yield str(label), _image(display.figure_, alt)
 
     return (
-        f"<p>The figures show {escape(target)} against the column whose coefficient {shown}. The other columns are at the task's means. "
+        f"<p>The figures show {escape(target)} against {escape(names_of(learner)[j])}. The other columns are at the task's means. "
         f"{band}The dashed line or triangle is the prediction without any rows of the task.</p>"
         + _choice("task", "Task", panels())
     )
@@ -311,10 +283,10 @@ def _choice(name: str, label: str, panels: Iterator[tuple[str, str]]) -> str:
     )
 
 
-def _axes(n: int, size: tuple[float, float] = (3.9, 3.2)) -> list[Any]:
+def _axes(n: int) -> list[Any]:
     """Return axes of n figures, which a phone shows below each other."""
     with pyplot().rc_context(RC):
-        return [pyplot().subplots(figsize=size, layout="constrained")[1] for _ in range(n)]
+        return [pyplot().subplots(figsize=(3.9, 3.2), layout="constrained")[1] for _ in range(n)]
 
 
 def _figure(axes: Sequence[Any], *alts: str) -> str:
@@ -328,11 +300,8 @@ def _image(figure: Any, alt: str) -> str:
     with plt.rc_context(RC):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     plt.close(figure)
-    return f'<img alt="{escape(alt, quote=True)}" src="{_data("image/svg+xml", file.getvalue())}">'
-
-
-def _data(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+    data = base64.b64encode(file.getvalue()).decode()
+    return f'<img alt="{escape(alt, quote=True)}" src="data:image/svg+xml;base64,{data}">'
 
 
 def _scroll(table: Table, numbers: Mapping[str, Sequence[Any]] | None = None) -> str:
@@ -344,8 +313,11 @@ def _csv(title: str, columns: Mapping[str, Sequence[Any]]) -> str:
     """Return a link that saves the columns as a CSV file."""
     file = io.StringIO(newline="")
     csv.writer(file).writerows([list(columns), *zip(*columns.values(), strict=True)])
-    name, link = re.sub(r"\W+", "-", title.lower()).strip("-"), _data("text/csv", file.getvalue().encode())
-    return f'<p><a download="{name}.csv" href="{link}">Download {name}.csv</a></p>'
+    name, data = (
+        re.sub(r"\W+", "-", title.lower()).strip("-"),
+        base64.b64encode(file.getvalue().encode()).decode(),
+    )
+    return f'<p><a download="{name}.csv" href="data:text/csv;base64,{data}">Download {name}.csv</a></p>'
 
 
 def _page(title: str, opening: str, sections: Sequence[tuple[str, str, str]]) -> str:
