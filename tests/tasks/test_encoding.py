@@ -300,6 +300,8 @@ def test_second_groupings_are_answered():
         TaskSet.from_frame(frame, features=["x", "age", "class"], **roles)
     assert "task=['school', 'class']" in str(seen[0].message)
     assert (len(seen), seen[0].filename) == (1, __file__)
+    with pytest.warns(SecondGroupingWarning, match="column 'row' holds 720 integers, all different"):
+        TaskSet.from_frame(frame.assign(row=np.arange(720)), features=["x", "row"], **roles)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TaskSet.from_frame(frame, features=["x", "age", "teacher", "city"], **roles)

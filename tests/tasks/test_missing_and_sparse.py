@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
-from tailored import EmpiricalBayesLearner, TaskSet, load
+from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet, load
 from tailored.baselines import RidgePerTask
 
 pytestmark = pytest.mark.usefixtures("short_fits_in_module")
@@ -129,3 +130,25 @@ def test_without_features_and_intercept_there_is_nothing_to_fit(intercepts):
     ):
         with pytest.raises(ValueError, match=r"0 feature\(s\) .*fit_intercept=True"):
             fit()
+
+
+@pytest.mark.parametrize("response", ["poisson", "negative_binomial", "classes"])
+def test_classes_and_counts_read_sparse_rows_and_masks_alike(response):
+    X, y = draw()
+    y = np.random.default_rng(1).poisson(np.exp(0.3 * y.clip(-4, 4))).astype(float)
+    learner = EmpiricalBayesLearner(loss=response) if response != "classes" else EmpiricalBayesClassifier()
+    y = y if response != "classes" else np.array(["few", "many"])[(y > 1).astype(int)]
+    X[np.abs(X) < 0.5] = 0.0
+    outputs = []
+    for rows in (X, sp.csr_array(X)):
+        fitted = clone(learner).fit(rows, y, groups=GROUPS)
+        predict = fitted.predict_proba if response == "classes" else fitted.predict
+        outputs.append(predict(rows, groups=GROUPS))
+        with pytest.raises(ValueError, match="X is a masked array"):
+            predict(mask(X), groups=GROUPS)
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=0, atol=1e-6)
+    for argument in ("X", "y", "groups", "side_info"):
+        arguments = {"X": X, "y": y, "groups": GROUPS, "side_info": GROUPS[:, None] * 1.0}
+        arguments[argument] = mask(arguments[argument])
+        with pytest.raises(ValueError, match=f"{argument} is a masked array with . masked values"):
+            clone(learner).fit(**arguments)

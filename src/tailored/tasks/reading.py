@@ -518,6 +518,8 @@ def _by_index(series: Column) -> dict[Any, Any]:
 MISSING = ("error", "drop", "impute")
 #: Rows of a table that are examined for a second grouping, and those that are examined first for constant columns.
 GROUPING_ROWS, FIRST_ROWS = 100_000, 1_000
+#: Number of rows above which integers that are all different look like identifiers.
+MANY_ROWS = 100
 #: Number of tasks with two or more rows from which on a column that is constant within all of them is side information.
 MIN_TASKS = 10
 
@@ -742,10 +744,10 @@ def group_tasks(data: Frame, task: TaskColumns) -> Grouping:
 
 
 def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) -> None:
-    """Warn about features that look like a second grouping: many values, each with several rows.
+    """Warn about features that look like a second grouping: many values, each with several rows in one task.
 
     Values of a category have an effect each. Identifiers within tasks say nothing about new tasks, and integers
-    are numbers.
+    are numbers, also those that are different in every row.
     """
     task = " and ".join(map(repr, encoding.task_columns))
     if len(data) > GROUPING_ROWS:
@@ -757,6 +759,9 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
             continue
         values = group_rows(data[column.name].to_native(), len(data))
         n_values = len(values.labels)
+        if is_integer and n_values == len(data) > MANY_ROWS:
+            message = f"column {column.name!r} holds {n_values} integers, all different. If they are identifiers of rows, leave"
+            warnings.warn(f"{message} it out of `features`.", SecondGroupingWarning, stacklevel=outside())
         # With fewer than two rows per value, it is a rounded measurement.
         if n_values <= MANY_CATEGORIES or len(data) < 2 * n_values:
             continue
