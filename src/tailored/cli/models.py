@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 import typer
 
@@ -68,7 +68,7 @@ _MISSING = (
 )
 Missing = Annotated[str, typer.Option(help=_MISSING)]
 _DECIMAL = "Decimal mark of numbers in CSV files, . or , (by default found from each file)."
-Decimal = Annotated[str | None, typer.Option(callback=set_csv_option, help=_DECIMAL)]
+Decimal = Annotated[Literal[".", ","] | None, typer.Option(callback=set_csv_option, help=_DECIMAL)]
 _ENCODING = "Encoding of CSV files, e.g. cp1252; by default UTF-8, or Latin-1 where a file is not in UTF-8."
 Encoding = Annotated[str | None, typer.Option(callback=set_csv_option, help=_ENCODING)]
 Coverage = Annotated[float, typer.Option(help="Nominal coverage of the prediction intervals, e.g. 0.9.")]

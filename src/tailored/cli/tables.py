@@ -18,7 +18,7 @@ from typing import IO, Any
 import typer
 
 from .._utils.files import check_target, write_atomically
-from .console import MISUSED, UsageError, note, write_out
+from .console import UsageError, note, write_out
 
 #: Path that means standard input or output.
 STANDARD = "-"
@@ -33,15 +33,11 @@ LARGE, BATCH_ROWS = 1 << 30, 200_000
 
 
 def set_csv_option(option: typer.CallbackParam, value: str | None) -> str | None:
-    """Check and store ``--decimal`` or ``--encoding``; commands call it for each of them, given or not."""
+    """Store ``--decimal`` or ``--encoding``; commands call it for each of them, given or not."""
     try:
-        known = value is None or (value in (".", ",") if option.name == "decimal" else codecs.lookup(value))
+        codecs.lookup(value or "utf8" if option.name == "encoding" else "utf8")
     except LookupError:
-        known = False
-    if not known:
-        expected = "'.' or ','" if option.name == "decimal" else "a name such as utf-8, latin-1 or cp1252"
-        note(f"error: --{option.name}: expected {expected}, got {value!r}.")
-        raise typer.Exit(MISUSED)
+        raise typer.BadParameter(f"{value!r} is not a name such as utf-8, latin-1 or cp1252.") from None
     CSV[str(option.name)] = value
     return value
 

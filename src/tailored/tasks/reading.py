@@ -673,23 +673,20 @@ class LongTable:
         """
         if not (self.side_info is None or is_frame(self.side_info)):
             return []
-        labelled, _ = complete_rows(data, task, None, ())
-        data = data if labelled.all() else data.filter(labelled.tolist())
-        grouping = group_tasks(data, self.task)
-        several = np.bincount(grouping.codes) > 1
-        if several.sum() < MIN_TASKS:
+        for n_rows in (FIRST_ROWS, len(data)):  # most columns vary within the first tasks
+            part = data.head(n_rows)
+            labelled, _ = complete_rows(part, task, None, ())
+            part = part if labelled.all() else part.filter(labelled.tolist())
+            codes, _, first = grouping = group_tasks(part, self.task)
+            columns = {name: side_column(part[name]) for name in names}
+            names = [name for name in names if first_difference(columns[name], codes, first) is None]
+            if not names:
+                return []
+        several = grouping.first[np.bincount(grouping.codes) > 1]
+        if len(several) < MIN_TASKS:
             return []
-        constant = []
-        for name in names:
-            # Most columns vary within the first tasks.
-            for codes in (grouping.codes[:FIRST_ROWS], grouping.codes):
-                values, first = side_column(data[name].head(len(codes))), grouping.first[: codes.max() + 1]
-                if first_difference(values, codes, first) is not None:
-                    break
-            else:
-                present = [value for value in native(values[first[several]]) if not is_missing(value)]
-                if len(set(map(str, present))) > 1:
-                    constant.append(name)
+        present = {name: (v for v in native(columns[name][several]) if not is_missing(v)) for name in names}
+        constant = [name for name, values in present.items() if len(set(map(str, values))) > 1]
         if constant:
             message = (
                 f"constant within every task, so read as side information: {name_some(constant, 12)}. "
