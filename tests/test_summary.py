@@ -72,7 +72,7 @@ def test_mean_covariance_is_that_of_generalised_least_squares():
     W, information = MODEL.covariances[0], 0.0
     for X, _ in blocks(tasks):
         information = information + X.T @ np.linalg.inv(X @ W @ X.T + 0.4 * np.eye(len(X))) @ X
-    np.testing.assert_allclose(found.of(2, 0), np.linalg.inv(information), rtol=1e-8)
+    np.testing.assert_allclose(found.of(2, {0: 1.0}), np.linalg.inv(information), rtol=1e-8)
 
 
 @pytest.mark.parametrize("intercept_only", [False, True])
@@ -97,6 +97,11 @@ def test_covariance_of_side_effects_with_their_prior(intercept_only):
     kept = [0, 1, 3, 5] if intercept_only else range(6)
     want = np.linalg.inv((information + prior)[np.ix_(kept, kept)])
     np.testing.assert_allclose(found.covariance, want, rtol=1e-6)
+    # The variance of a difference of two effects.
+    difference = np.zeros((6, 6))
+    difference[np.ix_(kept, kept)] = want
+    D = np.hstack([np.zeros((2, 2)), -0.5 * np.eye(2), 2.0 * np.eye(2)])
+    np.testing.assert_allclose(found.of(2, {1: -0.5, 2: 2.0}), D @ difference @ D.T, rtol=1e-6, atol=1e-12)
 
 
 def test_no_standard_error_for_an_unidentified_column():
@@ -104,7 +109,7 @@ def test_no_standard_error_for_an_unidentified_column():
     X = np.hstack([tasks.X, np.zeros_like(tasks.X)])
     wide = TaskSet.from_arrays(X, tasks.y, tasks.offsets, tasks.labels, None)
     model = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None], 1.0)
-    found = mean_covariance(model, Moments.of(wide, Scaling.raw(2, True)), learn_mean=True).of(3, 0)
+    found = mean_covariance(model, Moments.of(wide, Scaling.raw(2, True)), learn_mean=True).of(3, {0: 1.0})
     assert np.isnan(found[1]).all()
     assert np.isfinite(found[np.ix_([0, 2], [0, 2])]).all()
 
@@ -164,7 +169,9 @@ def test_standard_errors_match_the_spread_of_estimates():
         statistics = Moments.of(tasks, Scaling.raw(1, True))
         model = fit_mixed_model(statistics, max_iter=60)
         estimates.append(model.means[0])
-        errors.append(np.sqrt(np.diagonal(mean_covariance(model, statistics, learn_mean=True).of(2, 0))))
+        errors.append(
+            np.sqrt(np.diagonal(mean_covariance(model, statistics, learn_mean=True).of(2, {0: 1.0})))
+        )
     ratio = np.std(estimates, axis=0, ddof=1) / np.mean(errors, axis=0)
     assert (np.abs(ratio - 1.0) < 0.27).all(), ratio
 

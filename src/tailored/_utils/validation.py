@@ -128,8 +128,7 @@ def check_psd(theta: Any, name: str = "theta", d: int | None = None) -> np.ndarr
     if values[0] < -1e-8 * max(values[-1], 0.0):
         raise ValueError(
             f"{name} must be positive semidefinite, but its smallest eigenvalue is {values[0]:.3g} "
-            f"(largest: {values[-1]:.3g}). Set the negative ones to zero, or add {-values[0]:.3g} to the "
-            "diagonal."
+            f"(largest: {values[-1]:.3g}). Set the negative ones to zero, or add {-values[0]:.3g} to the diagonal."
         )
     return theta
 
@@ -258,10 +257,8 @@ def check_target(y: Any, n_rows: int) -> np.ndarray:
             raise ValueError(f"y must hold numbers, but its dtype is object: {error}.") from error
         y = column_or_1d(y, warn=True)
     if y.shape[0] != n_rows:
-        raise ValueError(
-            f"Found input variables with inconsistent numbers of samples: X has {n_rows} rows, "
-            f"y has {y.shape[0]}."
-        )
+        found = f"X has {n_rows} rows, y has {y.shape[0]}"
+        raise ValueError(f"Found input variables with inconsistent numbers of samples: {found}.")
     return y
 
 

@@ -86,12 +86,8 @@ class SideVector(SideInfoMap):
         return np.repeat(np.arange(len(widths)), widths).tolist()
 
     def contrasts(self) -> list[tuple[int, str, dict[int, float]]]:
-        """Return changes of the features: a unit of a number, or another category than the first.
-
-        Each has the column of the table, the category, and the changes of the features by their positions.
-        """
-        found: list[tuple[int, str, dict[int, float]]] = []
-        origins = self.origins
+        """Return the column, category and changes of features of a unit of a number, or of a category but the first."""
+        found, origins = list[tuple[int, str, dict[int, float]]](), self.origins
         for f, column in enumerate(origins):
             first, code = origins.index(column), {} if self.categories is None else self.categories[column]
             if "values" not in code:

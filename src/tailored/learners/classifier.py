@@ -218,7 +218,7 @@ class EmpiricalBayesClassifier(_Classifier):
             if isinstance(X, TaskScan):
                 raise TypeError("X: a classifier does not take a scan; pass a TaskSet of a sample of tasks")
             if y is None:
-                raise ValueError(f"y: fit requires y to be passed, but the target y is None. {WITHOUT_Y}")
+                raise ValueError(WITHOUT_Y)
             refuse_masked("y", y)
             labels = column_or_1d(y, warn=True)
             assert_all_finite(labels, input_name="y")

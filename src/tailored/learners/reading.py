@@ -32,8 +32,10 @@ from ..tasks.task_set import TaskSet, no_tasks
 
 #: The type of float64 arrays, unless they come from a pickle; and the labels of a task without one.
 FLOAT, ONE_LABEL = np.dtype(np.float64), np.zeros(1, dtype=int)
-#: What to do if `fit` gets rows alone.
-WITHOUT_Y = "If X is a table with all columns, use fit(TaskSet.from_frame(X, task=..., target=...))."
+WITHOUT_Y = (
+    "y: fit requires y to be passed, but the target y is None. If X is a table with all columns, use "
+    "fit(TaskSet.from_frame(X, task=..., target=...))."
+)
 _READ_AGAIN = "Read the table like that of fit: TaskSet.from_frame(..., encoding=learner.encoding_)"
 
 
@@ -84,10 +86,7 @@ def read_tasks(
         tasks = TaskSet(read[0], y, groups, side_info, **row_values).replace(feature_names=read[1])
     else:
         if reset and y is None:
-            needed = (
-                f"This {type(learner).__name__} estimator requires y to be passed, but the target y is None"
-            )
-            raise ValueError(f"{needed}. {WITHOUT_Y}")
+            raise ValueError(WITHOUT_Y)
         options = {"ensure_all_finite": False, "ensure_min_features": min_features}
         X, y = validated(learner, X, y, reset=reset, **options)
         if reset and groups is None and len(X.shape) == 2 and X.shape[0] > 1:
@@ -147,11 +146,8 @@ def side_of_rows(learner: Any, X: Any, side_info: Any) -> Any:
 def has_labels(learner: Any, side_info: Any) -> bool:
     """Return whether side information is a frame with the task columns of `fit`."""
     task = learner.columns_in_["task"]
-    return (
-        task is not None
-        and is_frame(side_info)
-        and set(as_columns(task)) <= set(read_frame(side_info, "side_info").columns)
-    )
+    columns = read_frame(side_info, "side_info").columns if is_frame(side_info) else []
+    return task is not None and set(as_columns(task)) <= set(columns)
 
 
 def check_exposure(prior: Prior, exposure: Any, n_rows: int) -> NDArray[np.float64] | None:
@@ -274,10 +270,7 @@ def _clean_task(learner: Any, X: Any, y: Any, side_info: Any) -> TaskSet | None:
 def tasks_without_rows(
     X: Any, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: Any, task: Any
 ) -> tuple[TaskSet, NDArray[np.int64]]:
-    """Return the tasks of the chosen rows without rows, and the position of each chosen row's task.
-
-    A frame of side information is searched by its columns ``task``, if it has them, or by its index.
-    """
+    """Return the tasks of the chosen rows without rows, and the position of each chosen row's task."""
     if isinstance(side_info, SideInfo) and side_info.values is not None:
         side_info = side_info._replace(values=side_info.values[chosen])
     elif isinstance(side_info, np.ndarray | list | tuple) and len(side_info) == len(labels):
