@@ -233,9 +233,12 @@ def _check_values(table: Table, given: dict[str, Any], tasks: TaskSet) -> None:
     order = [i for label in dict.fromkeys(groups) for i, found in enumerate(groups) if found == label]
     assert tasks.labels.tolist() == list(dict.fromkeys(groups)), "other labels"
     names = list(tasks.feature_names)
-    aside = given.get("side_columns", [])
+    # Columns that are constant within tasks are side information as well.
+    aside = tasks.side_names or []
     wanted = given.get("features", [name for name in table.names[2:] if name not in aside])
-    for name in [given["target"], *wanted]:
+    # Classes are read as their positions; without a target there are none.
+    targets = [] if tasks.encoding.classes or given["target"] is None else [given["target"]]
+    for name in [*targets, *wanted]:
         if table.kind(name) not in NUMBERS or (name != given["target"] and name not in names):
             continue
         found = tasks.y if name == given["target"] else tasks.X[:, names.index(name)]
@@ -244,7 +247,9 @@ def _check_values(table: Table, given: dict[str, Any], tasks: TaskSet) -> None:
                 f"{name!r}: {table.column(name)[i]!r} is read as {value!r}"
             )
     for name in wanted:
-        if table.kind(name) == "words" and table.n_rows and isinstance(name, str):
+        if (
+            table.kind(name) == "words" and table.n_rows and isinstance(name, str) and name
+        ):  # polars renames ""
             levels = sorted(set(table.column(name)))
             for level in levels[1:]:
                 found = tasks.X[:, names.index(f"{name}={level}")]
