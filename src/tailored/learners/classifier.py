@@ -56,8 +56,7 @@ class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any, *args: Any, **options: Any) -> NDArray[Any]:
         """Return the most probable class of each row; further arguments are those of `predict_proba`."""
-        P = self.predict_proba(X, *args, **options)
-        return np.asarray(self.classes_[P.argmax(axis=1)])
+        return np.asarray(self.classes_[self.predict_proba(X, *args, **options).argmax(axis=1)])
 
     def decision_function(self, X: Any, *args: Any, **options: Any) -> Array:
         """Return the logit of the probabilities, (n,) of two classes, (n, K) of more; see `predict_proba`."""

@@ -289,9 +289,8 @@ def _is_constant(values: np.ndarray, groups: Any) -> bool:
 
 def _row_index(data: Any) -> list[Any] | None:
     """Return the index of a pandas frame or Series, None for other data."""
-    if not (is_frame(data) or is_series(data)):
-        return None
-    index = nw.maybe_get_index(nw.from_native(data, eager_only=True, allow_series=True))
+    data = nw.from_native(data, eager_only=True, allow_series=True, pass_through=True)
+    index = nw.maybe_get_index(data) if isinstance(data, nw.DataFrame | nw.Series) else None
     return None if index is None else list(index.tolist())
 
 
@@ -308,13 +307,12 @@ def read_side_info(side_info: Any, grouping: Grouping, *, has_labels: bool) -> S
     if is_frame(side_info) and not has_labels:
         # The label 0 was not given by the user, so the index of the frame is ignored.
         frame = read_frame(side_info, "side_info")
-        if len(frame) == len(grouping.codes):
-            columns = [side_column(column) for column in frame.iter_columns()]
-            return side_from_columns(columns, _strings(frame.columns), grouping)
-        if len(frame) != 1:
-            rows = f"side_info has {len(frame)} rows"
-            raise ValueError(f"{rows} for one task without a label. Pass its own row.")
-        return _from_frame(frame, [0], labels)
+        if len(frame) not in (1, len(grouping.codes)):
+            raise ValueError(
+                f"side_info has {len(frame)} rows for one task without a label. Pass its own row."
+            )
+        columns = [side_column(column) for column in frame.iter_columns()]
+        return side_from_columns(columns, _strings(frame.columns), grouping)
     if is_series(side_info) and not has_labels:
         return _from_mapping({0: _by_index(side_info)}, labels)
     if isinstance(side_info, Mapping) and not has_labels and 0 not in side_info:
