@@ -1,153 +1,352 @@
-"""Speed ratios against the literal reference and scikit-learn, all measured in one run on one thread.
+"""Measure what people wait for, in CPU time, and write the tables of docs/speed.md.
 
-    python benchmarks/speed.py
+    python benchmarks/speed.py --write                     # everything, about half an hour
+    python benchmarks/speed.py --only start fits           # some of the tables
+    python benchmarks/speed.py --also SRC --name 0.1.0     # the src/ folder of another version next to it, in turns
 
-Machines are noisy: read the ratios, not the times.  Nothing here is a test.
+Every measurement is a process of its own with one thread.  CPU time is user plus system time, the least of ``--repeats`` runs.
+The classical tables are read from TAILORED_DATA (see `benchmarks/export_multilevel.R`); rows whose data, R or version cannot be
+used are marked with a dash.
 """
 
+import argparse
+import json
 import os
-
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-    os.environ[name] = "1"
-
+import platform
+import re
+import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-from sklearn.linear_model import Ridge
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+PAGE = ROOT / "docs" / "speed.md"
 
-import reference
-from tailored import ConditionalLearner, EmpiricalBayesLearner
+IMPORTS = "import pandas, scipy, sklearn.base, sklearn.utils\n"
+SHELL = "import sys\nfrom tailored.cli import app\nsys.argv = ['tailored', *{arguments}]\napp()"
+FIRST_FIT = """
+import warnings; warnings.simplefilter("ignore")
+import tailored
 from tailored.datasets import make_clusters
-from tailored.feature_maps import MeanEmbedding
+tailored.{learner}().fit(make_clusters(30, n_clusters=2, n_rows=12, n_features=5, rank=1, random_state=0))
+"""
+FIT = """
+import resource, sys, time, warnings; warnings.simplefilter("ignore")
+import numpy as np, tailored
+from tailored.datasets import make_clusters
+learner = getattr(tailored, sys.argv[2])
+data = np.load(sys.argv[1], allow_pickle=False)
+def tasks(n=None):
+    T = len(data["sizes"]) if n is None else n
+    rows = slice(data["sizes"][:T].sum())
+    side = data["side"][:T] if data["side"].size else None
+    return tailored.TaskSet(data["X"][rows], data["y"][rows], np.repeat(np.arange(T), data["sizes"][:T]), side)
+train = tasks()
+learner().fit(tasks(min(len(train), 45)))   # compiled code is loaded before the clock starts
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.process_time()
+learner().fit(train)
+print(time.process_time() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+LME4 = """
+data <- read.csv(commandArgs(TRUE)[1])
+suppressMessages(library(lme4))
+xs <- grep("^x", names(data), value = TRUE); sides <- grep("^s", names(data), value = TRUE)
+formula <- reformulate(c(xs, sides, sprintf("(1 + %s | g)", paste(xs, collapse = " + "))), "y")
+start <- proc.time()
+suppressMessages(suppressWarnings(lmer(formula, data)))
+cat(sum((proc.time() - start)[c("user.self", "sys.self")]))
+"""
+EXACT = """
+import sys, time
+import numpy as np
+from tailored.datasets import make_clusters
 from tailored.losses import get_loss
-from tailored.representation.factored import Factored
-from tailored.solvers import ProjectedSGD
-from tailored.solvers.objectives import Surrogate
-from tailored.tasks.rows import Rows
-from tailored.within.solving import solve_many
-
-D, N = 20, 40
-
-
-def best_of(repeats, function, *args):
-    """Shortest wall time of several calls, the usual remedy against a noisy machine."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function(*args)
-        times.append(time.perf_counter() - start)
-    return min(times)
+try:
+    from tailored.within.solving import solve_many
+except ImportError:
+    from tailored.within import solve_many
+tasks = make_clusters(1000, n_clusters=6, n_rows=40, n_features=20, random_state=0)
+X, y = np.array(tasks.X), np.array(tasks.y)
+taus = np.ascontiguousarray(np.broadcast_to(float(sys.argv[1]) * np.eye(20), (1000, 20, 20)))
+run = lambda: solve_many(X, y, tasks.offsets, taus, get_loss("absolute"), inner="exact")
+run()
+times = []
+for _ in range(5):
+    start = time.process_time(); run(); times.append(time.process_time() - start)
+print(1e3 * min(times))
+"""
 
 
-def training_step(rank, inner, warm_up=120):
-    """One step of Algorithm 1 and the error of 400 tasks under the new iterate (d = 20, k = 40, n = 40)."""
-    tasks = make_clusters(401 + warm_up, n_clusters=6, n_rows=N, n_features=D, random_state=0)
-    phis = MeanEmbedding().transform(tasks)
-    phis /= np.sqrt(np.mean(np.sum(phis**2, axis=1)))
-    loss = get_loss("absolute")
-    objective = Surrogate(loss, 1.0, inner)
-    conditioning = Factored.zero(np.eye(D), phis.shape[1], rank)
+class Failure(Exception):
+    """A measurement that cannot be made here."""
 
-    def step(t):
-        task = tasks[t]
-        rows = Rows(task.X, task.y, np.array([0, N]))
-        result = objective(rows, None, conditioning(phis[t])[None], None)
-        conditioning.step(result.theta(0, task.X), phis[t], 1.0, 1.0)
 
-    for t in range(warm_up):
-        step(t)
-    held_out = tasks[warm_up + 1 :]
-    phis_held_out = phis[warm_up + 1 :]
+def call(source, *arguments, cache=None, cwd=None):
+    """Run Python with the package in ``source``; return its CPU seconds and what it printed."""
+    environment = {**os.environ, **dict.fromkeys(THREADS, "1"), "PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
+    if cache is not None:
+        environment["NUMBA_CACHE_DIR"] = str(cache)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)], env=environment, capture_output=True, text=True, cwd=cwd
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise Failure(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "failed")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
 
-    def fast():
-        step(warm_up)
-        taus = conditioning.evaluate(phis_held_out)
-        weights = solve_many(held_out.X, held_out.y, held_out.offsets, taus, loss, inner=inner).coef
-        prediction = np.einsum("ij,ij->i", held_out.X, np.repeat(weights, N, axis=0))
-        return np.abs(prediction - held_out.y).reshape(400, N).mean(axis=1)
 
-    H, C = conditioning.dense_H(), conditioning.C.copy()
-    pairs = [(task.X, task.y, task.X, task.y) for task in held_out]
-    literal_loss = reference.absolute()
+def twice(source, code, cwd=None):
+    """CPU seconds of one program with an empty cache of compiled code, and again with the cache it wrote."""
+    with tempfile.TemporaryDirectory() as cache:
+        return [call(source, "-c", code, cache=cache, cwd=cwd)[0] for _ in range(2)]
 
-    def literal():
-        task = tasks[warm_up]
-        run = reference.algorithm_1(
-            [(task.X, task.y)], [phis[warm_up]], 1.0, 1.0, C, inner, literal_loss, 1.0, H0=H
+
+def start(source):
+    """Yield the rows of the first command and the first fit, in CPU seconds."""
+    call(source, "-c", IMPORTS + "import tailored")  # bytecode is written before anything is measured
+    imports = min(call(source, "-c", IMPORTS)[0] for _ in range(3))
+    yield "`tailored --help`", lambda: call(source, "-c", SHELL.format(arguments=["--help"]))[0]
+    yield (
+        "`import tailored`, beyond scikit-learn, SciPy and pandas",
+        lambda: max(call(source, "-c", IMPORTS + "import tailored")[0] - imports, 0.0),
+    )
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    example = "\n".join(blocks[:1])
+    yield (
+        "README's first example beyond the same imports: empty cache / second time",
+        lambda: [seconds - imports for seconds in twice(source, IMPORTS + example)],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        yield (
+            "`tailored demo`: empty cache / second time",
+            lambda: twice(source, SHELL.format(arguments=["demo"]), cwd=folder),
         )
-        return reference.evaluate(run.H[-1], run.C[-1], pairs, phis_held_out, inner, literal_loss)
+    for learner in (
+        "EmpiricalBayesLearner",
+        "IndependentLearner",
+        "UnconditionalLearner",
+        "ConditionalLearner",
+    ):
 
-    start = time.perf_counter()
-    expected = literal()
-    slow = time.perf_counter() - start
-    errors = fast()
-    difference = np.abs(errors - expected).max()
-    quick = best_of(15, fast)
-    print(
-        f"training step + 400 tasks, {inner}, rank {rank}: literal {slow:.3f} s, "
-        f"here {1e3 * quick:.2f} ms, ratio {slow / quick:.0f} (largest difference in error {difference:.1e})"
+        def compiling(learner=learner):
+            first, second = twice(source, FIRST_FIT.format(learner=learner))
+            return first - second
+
+        yield f"compilation in the first fit of `{learner}`", compiling
+
+
+def clusters(n_tasks, n_rows, **options):
+    from tailored.datasets import make_clusters
+
+    tasks = make_clusters(n_tasks, n_rows=n_rows, random_state=0, **options)
+    return {"X": tasks.X, "y": tasks.y, "sizes": tasks.sizes, "side": np.zeros(0)}
+
+
+def groups(n_tasks, binary=False):
+    """Draw groups of 8 rows of 3 columns, whose intercepts and slopes differ."""
+    rng = np.random.default_rng(0)
+    X, w = (
+        rng.normal(size=(n_tasks, 8, 3)),
+        rng.normal(size=(n_tasks, 4)) * [1.0, 0.5, 0.2, 1.0] + [1, 2, 3, 0],
+    )
+    y = np.einsum("tnd,td->tn", X, w[:, :3]) + w[:, 3:] + rng.normal(size=(n_tasks, 8))
+    y = 1.0 * (y > 0) if binary else y
+    return {"X": X.reshape(-1, 3), "y": y.ravel(), "sizes": np.full(n_tasks, 8), "side": np.zeros(0)}
+
+
+def classical(name):
+    """Return the training tasks of the first split of the benchmark."""
+    from studies.benchmark.suites import SUITES
+
+    try:
+        tasks = SUITES[name].load(0, os.environ.get("TAILORED_DATA")).train
+    except FileNotFoundError as error:
+        raise Failure(str(error)) from error
+    side = np.zeros(0) if tasks.side_info is None else np.asarray(tasks.side_info)
+    return {"X": tasks.X, "y": tasks.y, "sizes": tasks.sizes, "side": side}
+
+
+TABLES = {
+    "Exam, 49 schools": lambda: classical("exam"),
+    "Hsb82, 120 schools": lambda: classical("hsb82"),
+    "egsingle, 1,291 children": lambda: classical("egsingle"),
+    "40 groups x 20 rows, 300 columns": lambda: clusters(40, 20, n_clusters=1, n_features=300, rank=5),
+    "400 groups x 20 rows, 100 columns": lambda: clusters(400, 20, n_clusters=1, n_features=100, rank=5),
+    "six clusters, 800 groups x 40 rows, 20 columns": lambda: clusters(800, 40, n_clusters=6),
+    "125,000 groups x 8 rows, 3 columns": lambda: groups(125_000),
+}
+WITH_LME4 = list(TABLES)[:3]
+
+
+def fit(source, draw, learner="EmpiricalBayesLearner"):
+    """Return CPU seconds and megabytes over the start of one fit."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "tasks.npz")
+        np.savez(path, **draw())
+        return [float(word) for word in call(source, "-c", FIT, path, learner)[1].split()]
+
+
+def fits(source):
+    """Yield the rows of default fits, in CPU seconds."""
+    for name, draw in TABLES.items():
+        yield name, lambda draw=draw: fit(source, draw)[0]
+
+
+def fit_lme4(name):
+    """Return CPU seconds of lme4 with a random intercept and random slopes of all columns."""
+    if name not in WITH_LME4 or not shutil.which("Rscript"):
+        raise Failure("not compared")
+    data = TABLES[name]()
+    columns = {f"x{j}": column for j, column in enumerate(np.asarray(data["X"]).T)}
+    sides = np.repeat(data["side"], data["sizes"], axis=0).T if data["side"].size else []
+    columns |= {f"s{j}": column for j, column in enumerate(sides)}
+    columns |= {"y": data["y"], "g": np.repeat(np.arange(len(data["sizes"])), data["sizes"])}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.csv")
+        np.savetxt(
+            path,
+            np.column_stack(list(columns.values())),
+            delimiter=",",
+            header=",".join(columns),
+            comments="",
+        )
+        done = subprocess.run(["Rscript", "-e", LME4, path], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def adapting(source):
+    """Yield the rows of one task and of many, in microseconds."""
+    _, printed = call(source, HERE / "adapting.py", "--worker")
+    for case, numbers in json.loads(printed).items():
+        for name, value in numbers.items():
+            yield f"{case}: {name}", lambda value=value: value
+
+
+def paper(source):
+    """Yield the rows of the paper's algorithms."""
+    for factor in (0.01, 1.0, 100.0, 1e4):
+        yield (
+            f"1,000 exact solves, absolute loss, 40 rows, 20 columns, θ = {factor:g} I, ms",
+            lambda factor=factor: float(call(source, "-c", EXACT, factor)[1]),
+        )
+    _, printed = call(source, HERE / "training_step.py", "--seeds", 1)
+    for line in printed.splitlines():
+        inner, ratio = re.search(r"seed 0, (\w+):.* = (\d+); X τ", line).groups()
+        yield (
+            f"step of Algorithm 1 and 400 held-out tasks, {inner}: times as fast as the transcription",
+            lambda ratio=ratio: float(ratio),
+        )
+
+
+def memory(source):
+    """Yield the rows of peak memory over the start, in megabytes."""
+
+    def scan():
+        _, printed = call(source, HERE / "streams.py", "--tasks", 1_000_000, "--pieces", 0)
+        return [
+            json.loads(line)["MB over the start"] for line in printed.splitlines() if line.startswith("{")
+        ]
+
+    yield "`scan` of a parquet file: 250,000 tasks / 1,000,000 / 1,000,000 with rows anywhere", scan
+    yield (
+        "`EmpiricalBayesClassifier`, 125,000 groups x 8 rows, 3 columns",
+        lambda: fit(source, lambda: groups(125_000, binary=True), "EmpiricalBayesClassifier")[1],
     )
 
 
-def adapting():
-    """`adapt` and `adapt_many` against `Ridge().fit` on the same rows, validation included in all of them."""
-    tasks = make_clusters(2100, n_clusters=6, n_rows=N, n_features=D, random_state=1)
-    train, new = tasks[:100], tasks[100:]
-    X, y = np.array(new[0].X), np.array(new[0].y)
-    pairs = [(np.array(task.X), np.array(task.y)) for task in new]
-    fixed = ProjectedSGD(step=10.0)
-    for name, learner in (
-        ("empirical Bayes", EmpiricalBayesLearner()),
-        ("Algorithm 1, exact", ConditionalLearner(solver=fixed, fit_intercept=False)),
-        ("Algorithm 1, online", ConditionalLearner(solver=fixed, inner="online", fit_intercept=False)),
-    ):
-        learner.fit(train)
-        learner.adapt(X, y)
-        Ridge().fit(X, y)
-        ridge = best_of(7, lambda: [Ridge().fit(X, y) for _ in range(100)]) / 100
-        adapt = best_of(7, lambda m: [m.adapt(X, y) for _ in range(100)], learner) / 100
-        learner.adapt_many(new)
-        many = best_of(5, learner.adapt_many, new) / len(new)
-        loop = best_of(1, lambda: [Ridge().fit(*pair) for pair in pairs]) / len(new)
-        print(
-            f"adapt, {name}: Ridge().fit {1e6 * ridge:.0f} µs, adapt {1e6 * adapt:.0f} µs, ratio {ridge / adapt:.1f}; "
-            f"loop of Ridge {1e6 * loop:.0f} µs per task, adapt_many {1e6 * many:.1f} µs, ratio {loop / many:.0f}"
-        )
+def reproduction(source):
+    """Yield the row of the paper's five experiments with five seeds, in wall seconds on all cores."""
+
+    def run():
+        with tempfile.TemporaryDirectory() as folder:
+            before = time.perf_counter()
+            call(source, "-m", "studies", "reproduce", "all", "--out", folder, "--no-figures", cwd=ROOT)
+            return time.perf_counter() - before
+
+    yield "`python -m studies reproduce all`, five seeds, wall time", run
 
 
-def importing():
-    """Import time of the package against what it stands on."""
+PARTS = {
+    "start": (start, "Start: CPU seconds"),
+    "fits": (fits, "Default fits: CPU seconds"),
+    "adapting": (adapting, "One task and many: microseconds a task"),
+    "paper": (paper, "The paper's algorithms"),
+    "memory": (memory, "Peak memory over the start: MB"),
+    "reproduction": (reproduction, "Reproduction: seconds"),
+}
 
-    def seconds(statement):
-        return min(
-            float(
-                subprocess.run(
-                    [
-                        sys.executable,
-                        "-c",
-                        f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)",
-                    ],
-                    capture_output=True,
-                    text=True,
-                    check=True,
-                ).stdout
-            )
-            for _ in range(7)
-        )
 
-    base = seconds("import sklearn.base, numba")
-    ours = seconds("import tailored")
-    print(f"import: sklearn.base + numba {base:.2f} s, tailored {ours:.2f} s, ratio {ours / base:.2f}")
+def measure(function, repeats):
+    """Return the least of several measurements, or a dash."""
+    try:
+        found = [np.atleast_1d(function()) for _ in range(repeats)]
+    except (Failure, subprocess.CalledProcessError) as problem:
+        print(f"  not measured: {problem}", file=sys.stderr)
+        return None
+    return np.min(found, axis=0)
+
+
+def shown(values):
+    return (
+        "–"
+        if values is None
+        else " / ".join(f"{value:.3g}" if value < 1000 else f"{value:.0f}" for value in values)
+    )
+
+
+def table(part, versions, repeats):
+    """Measure one part for all versions in turns; return a table in Markdown."""
+    function, title = PARTS[part]
+    found = {}
+    for name, source in versions.items():
+        try:
+            for row, run in function(source):
+                values = measure(run, repeats if part in ("start", "fits") else 1)
+                found.setdefault(row, {})[name] = values
+                print(f"{name}: {row}: {shown(values)}", file=sys.stderr, flush=True)
+        except Failure as problem:
+            print(f"{name}: {part} not measured: {problem}", file=sys.stderr)
+    head = ["", *versions]
+    if part == "fits":
+        head.append("lme4")
+        for row, cells in found.items():
+            cells["lme4"] = measure(lambda row=row: fit_lme4(row), repeats)
+    lines = [f"### {title}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += [
+        f"| {row} | " + " | ".join(shown(cells.get(name)) for name in head[1:]) + " |"
+        for row, cells in found.items()
+    ]
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--also", type=Path, help="src/ folder of another version")
+    parser.add_argument("--name", default="other version", help="name of the other version")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--write", action="store_true", help="write the tables to docs/speed.md")
+    given = parser.parse_args()
+    versions = ({given.name: given.also.resolve()} if given.also else {}) | {"now": ROOT / "src"}
+    machine = f"Measured by `python benchmarks/speed.py` on {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}."
+    text = "\n\n".join([machine, *(table(part, versions, given.repeats) for part in given.only)])
+    print(text)
+    if given.write:
+        page = PAGE.read_text(encoding="utf-8")
+        before, _, rest = page.partition("<!-- tables -->\n")
+        _, _, after = rest.partition("<!-- end of tables -->\n")
+        PAGE.write_text(f"{before}<!-- tables -->\n{text}\n<!-- end of tables -->\n{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    for rank in (32, 64):
-        training_step(rank, "online")
-    training_step(32, "exact")
-    adapting()
-    importing()
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+    main()
