@@ -157,7 +157,7 @@ def fetch_jester(
     Notes
     -----
     The file has one row per user: the number of ratings, then 100 ratings, 99 for "not rated".  Reading the ``.xls``
-    file takes xlrd (in the ``data`` extra) about five seconds.
+    file takes xlrd (in the ``all`` extra) about five seconds.
     """
     shift = check_real("shift", shift)
     files = locate(JESTER, path=path, data_home=data_home, download=download)

@@ -22,8 +22,8 @@ MAX_LISTED = 40
 
 #: Fraction of zeros from which on integers are taken for counts.
 MANY_ZEROS = 0.1
-#: Number of rows in which columns are compared first, and from which on distinct integers may be row numbers.
-FIRST_ROWS, MIN_NUMBERED = 1_000, 100
+#: Number of rows in which columns are compared first.
+FIRST_ROWS = 1_000
 
 _HEADER = ("column", "role", "kind", "read as")
 
@@ -149,17 +149,7 @@ def data_notes(tasks: Any) -> list[str]:
             advice = "consider side_columns or side_info for features of tasks"
             some = list_some(names[j] for j in fixed if j not in constant)
             notes.append(f"constant within every task: {some}; {advice}")
-        if numbers := [names[j] for j, column in enumerate(X.T) if _is_row_number(column)]:
-            notes.append(f"a different integer in every row: {list_some(numbers)}; leave out row numbers")
     return notes
-
-
-def _is_row_number(x: np.ndarray) -> bool:
-    """Return whether every row has its own integer, and at least half of the integers in their range occur."""
-    n = len(x)
-    if n < MIN_NUMBERED or (x[:FIRST_ROWS] % 1.0).any() or np.ptp(x) >= 2 * n:
-        return False
-    return len(np.unique(x)) == n and not (x % 1.0).any()
 
 
 def _notes(tasks: Any) -> list[str]:
