@@ -77,12 +77,13 @@ def test_every_form_of_missing():
     assert np.isnan(TaskSet(*rows, np.array([[1.0], [1.0], [np.nan], [np.nan]])).side_info[1, 0])
     words = np.array([["a"], ["a"], [None], [np.nan]], dtype=object)
     assert TaskSet(*rows, words).side_info[:, 0].tolist() == ["a", None]
-    for column in (
-        np.array([[1.0], [np.nan], [2.0], [2.0]]),
-        np.array([["a"], [None], ["b"], ["b"]], dtype=object),
-    ):
-        with pytest.raises(ValueError, match="must be constant within a task, but column 0 of task 0"):
-            TaskSet(*rows, column)
+    # A missing value next to one value is not a contradiction: the task has that value.
+    gaps = np.array([[1.0], [np.nan], [np.nan], [2.0]])
+    assert TaskSet(*rows, gaps).side_info[:, 0].tolist() == [1.0, 2.0]
+    gaps = np.array([["a"], [None], [None], ["b"]], dtype=object)
+    assert TaskSet(*rows, gaps).side_info[:, 0].tolist() == ["a", "b"]
+    with pytest.raises(ValueError, match=r"column 0 of task 0 has the values 1\.0 and 2\.0"):
+        TaskSet(*rows, np.array([[1.0], [2.0], [np.nan], [2.0]]))
     with pytest.raises(ValueError, match=r"very large value \(inf\) for task 1, column 0"):
         TaskSet(*rows, {0: [1.0], 1: [np.inf]})
 

@@ -114,8 +114,8 @@ def numeric_column(column: Column, title: str, advice: str = "Encode it as numbe
         except OverflowError:
             raise ValueError(f"{title} has a number beyond 1e308. Use another unit.") from None
     texts = ((row, value) for row, value in enumerate(column.to_list()) if isinstance(value, str))
-    found = next((f"{value!r} in row {row}" for row, value in texts if not is_number(value)), column.dtype)
-    raise ValueError(f"{title} is not numeric (it is {found}). {advice}")
+    found = (f"it has {value!r} in row {row}" for row, value in texts if not is_number(value))
+    raise ValueError(f"{title} is not numeric ({next(found, f'it is {column.dtype}')}). {advice}")
 
 
 def is_number(text: str) -> bool:

@@ -443,7 +443,7 @@ def describe_side(side_form: Mapping[str, Any] | None, form: Mapping[str, Any], 
     if side_form is None:
         if form.get("gate_penalty"):
             return "Side information affects the mixing weights only."
-        return "Side information is not used: no column of it explains differences between the tasks."
+        return "Side information is not used: no column of it improved the predictions of held-out tasks."
     coefficients = "the intercept" if side_form["effect on"] == "intercept" else "the coefficients"
     columns = [
         (names[j] if j < len(names) else f"s{j}") + " (nonlinear)" * (j in side_form["curved"])

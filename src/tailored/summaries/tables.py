@@ -165,8 +165,8 @@ def _cell(value: Any, percent: bool) -> str:
         return f"{value:,}"
     if not percent:
         return format_number(float(value))
-    if math.isnan(value):
-        return ""
+    if math.isnan(value) or value == 0:
+        return "not used" if value == 0 else ""
     return f"{100.0 * value:.1f} %" if abs(value) < 0.0995 else f"{100.0 * value:.0f} %"
 
 
@@ -177,7 +177,7 @@ def _json_value(value: Any) -> Any:
 
 def _padded(name: str, cells: list[str], *, first: bool) -> list[str]:
     """Return header and cells at equal width: text is left-aligned, numbers are right-aligned."""
-    is_text = first or any(c.isalpha() for cell in cells for c in cell)
+    is_text = first or any(c.isalpha() for cell in cells if cell != "not used" for c in cell)
     lines = [shorten(name), *cells]
     width = max(map(len, lines))
     return [line.ljust(width) if is_text else line.rjust(width) for line in lines]

@@ -147,21 +147,26 @@ def _is_incomplete(label: Any) -> bool:
     return is_missing(label)
 
 
-def first_difference(values: np.ndarray, codes: np.ndarray, first: np.ndarray) -> tuple[int, int] | None:
-    """Return the first row whose value differs from its task's first row, and that first row.
+def first_difference(
+    values: np.ndarray, codes: np.ndarray, first: np.ndarray
+) -> tuple[np.ndarray, tuple[int, int] | None]:
+    """Return the row of each task's first value, and the first row with another value next to that of its task.
 
-    The result is None if the values (n,) are constant within tasks. Two missing values are equal.
+    `values` (n,) are constant within tasks if the latter is None. Missing values differ from no value.
     """
-    if values.dtype == object:
-        values = _none_if_missing(values)
-    expected = values[first][codes]
-    differs = np.asarray(values != expected, dtype=bool)
-    if values.dtype.kind == "f":
-        differs &= ~(np.isnan(values) & np.isnan(expected))
+    missing = (
+        np.isnan(values)
+        if values.dtype.kind == "f"
+        else np.array([is_missing(v) for v in values], dtype=bool)
+    )
+    present = np.flatnonzero(~missing)[::-1]
+    first = first.copy()
+    first[codes[present]] = present  # NumPy keeps the last assignment, which is the first row
+    differs = ~missing & np.asarray(values != values[first][codes], dtype=bool)
     if not differs.any():
-        return None
+        return first, None
     row = int(np.argmax(differs))
-    return row, int(first[codes[row]])
+    return first, (row, int(first[codes[row]]))
 
 
 def positions_of(labels: np.ndarray, known: np.ndarray, *, same_kind: bool = False) -> NDArray[np.int64]:
@@ -284,7 +289,7 @@ def side_by_rows(side_info: Any, groups: Any, *others: Any) -> Any:
 
 def _is_constant(values: np.ndarray, groups: Any) -> bool:
     grouping = group_rows(groups, len(values))
-    return all(first_difference(column, grouping.codes, grouping.first) is None for column in values.T)
+    return all(first_difference(column, grouping.codes, grouping.first)[1] is None for column in values.T)
 
 
 def _row_index(data: Any) -> list[Any] | None:
@@ -354,18 +359,15 @@ def read_side_table(side_info: Any, task: list[str], labels: np.ndarray) -> Side
 
 def side_from_columns(columns: list[np.ndarray], names: list[str] | None, grouping: Grouping) -> SideInfo:
     """Return side information given for every row of X; it must be constant within each task."""
-    labels = native(grouping.labels)
-    table = _table([column[grouping.first] for column in columns], names, labels)
-    for j, column in enumerate(columns):
-        check_constant(column, grouping, _title(j, names))
-    return table
+    values = [constant_values(column, grouping, _title(j, names)) for j, column in enumerate(columns)]
+    return _table(values, names, native(grouping.labels))
 
 
-def check_constant(values: np.ndarray, grouping: Grouping, title: str) -> None:
-    """Raise ValueError if a column (n,) of side information differs between rows of one task."""
-    rows = first_difference(values, grouping.codes, grouping.first)
+def constant_values(values: np.ndarray, grouping: Grouping, title: str) -> np.ndarray:
+    """Return the value of each task in a column (n,) of side information; raise ValueError if it has several."""
+    first, rows = first_difference(values, grouping.codes, grouping.first)
     if rows is None:
-        return
+        return np.asarray(values[first])
     here, there = native(values[list(rows)])
     label = native(grouping.labels)[grouping.codes[rows[0]]]
     found = f"column {title} of task {label!r} has the values {there!r} and {here!r}"
@@ -677,7 +679,7 @@ class LongTable:
             part = part if labelled.all() else part.filter(labelled.tolist())
             codes, _, first = grouping = group_tasks(part, self.task)
             columns = {name: side_column(part[name]) for name in names}
-            names = [name for name in names if first_difference(columns[name], codes, first) is None]
+            names = [name for name in names if first_difference(columns[name], codes, first)[1] is None]
             if not names:
                 return []
         several = grouping.first[np.bincount(grouping.codes) > 1]
@@ -687,7 +689,7 @@ class LongTable:
         constant = [name for name, values in present.items() if len(set(map(str, values))) > 1]
         if constant:
             message = (
-                f"constant within every task, so read as side information: {name_some(constant, 12)}. "
+                f"constant within every task, so read as side information: {name_some(constant, len(constant))}. "
                 "To keep a column as a feature, list the columns to use in `features`."
             )
             warnings.warn(message, UserWarning, stacklevel=outside())

@@ -31,8 +31,8 @@ from .encoding import ROW_VALUES, Encoding, SideInfo, as_columns
 from .reading import (
     Grouping,
     LongTable,
-    check_constant,
     check_row_values,
+    constant_values,
     distinct_labels,
     group_labels,
     group_rows,
@@ -529,7 +529,7 @@ class TaskSet(Fitted):
             n, known = len(at), np.flatnonzero(~is_new)
             both = Grouping(np.r_[np.arange(n), known], query.labels, np.arange(n))
             for j, values in enumerate(np.concatenate([side, self.side_info[at[known]]]).T):
-                check_constant(values, both, repr(names[j]) if names else str(j))
+                constant_values(values, both, repr(names[j]) if names else str(j))
         changes = {"offsets": offsets, "labels": query.labels, "side_info": side, "side_names": names}
         return self.replace(**self.rows(rows), **changes)
 
@@ -621,10 +621,12 @@ class TaskSet(Fitted):
             return joined
         task, side = grouping.codes, joined.side_info
         order = np.argsort(np.repeat(task, joined.sizes), kind="stable")
-        for j, column in enumerate(() if side is None else side.T):
-            check_constant(column, grouping, repr(joined.side_names[j]) if joined.side_names else str(j))
+        if side is not None:
+            names = list(map(repr, joined.side_names or range(side.shape[1])))
+            side = np.column_stack(
+                [constant_values(column, grouping, name) for column, name in zip(side.T, names, strict=True)]
+            )
         offsets = offsets_of(np.bincount(task, weights=joined.sizes))
-        side = None if side is None else side[grouping.first]
         return joined.replace(**joined.rows(order), offsets=offsets, side_info=side)
 
     @classmethod
