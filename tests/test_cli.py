@@ -260,6 +260,28 @@ def test_columns_of_tasks_are_side_information(folder, model):
     np.testing.assert_allclose(one["prediction"], two["prediction"], rtol=1e-9)
 
 
+def test_side_columns_of_new_tasks(folder):
+    """A missing side column is named alone; blank cells take the value of the task, or have a note."""
+    frame = pd.read_csv(folder / "new.csv").merge(pd.read_csv(folder / "schools.csv"), on="school")
+    joined, data = folder / "two.tailored", folder / "side.csv"
+    train = pd.read_csv(folder / "pupils.csv").merge(pd.read_csv(folder / "schools.csv"), on="school")
+    codes, n_new = pd.factorize(train["school"])[0], frame["school"].nunique()
+    train.assign(size=codes).to_csv(data, index=False)
+    run("fit", data, *ROLES, "--side-columns", "kind,size", "-o", joined, "--varying", "", "--jobs", 1)
+    frame["size"] = pd.factorize(frame["school"])[0]
+    frame.to_csv(data, index=False)
+    plain = run("predict", joined, data)
+    assert "without" not in plain.stderr
+    frame.drop(columns="kind").to_csv(data, index=False)
+    error = run("predict", joined, data, code=2).stderr
+    assert "error: data: the table has no column 'kind'." in error
+    first = ~frame["school"].duplicated()
+    frame.assign(kind=frame["kind"].where(~first)).to_csv(data, index=False)
+    done = run("predict", joined, data)
+    assert f"data: {n_new} rows without 'kind'; tasks without any value" in done.stderr
+    pd.testing.assert_series_equal(*(pd.read_csv(io.StringIO(d.stdout))["prediction"] for d in (plain, done)))
+
+
 def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
     frame = pd.read_csv(folder / "whole.csv")
     plain = run("predict", numeric_models["whole"], folder / "whole.csv").stdout

@@ -298,6 +298,9 @@ def report(
         columns = Columns(names["task"], names["target"], side, _feature_columns(learner))
         missing = "impute" if missing == "error" and learner.encoding_.imputes else missing
         tasks = read_tasks(data, columns, side_info, missing, learner)
+        note(
+            f"evaluating the model and baselines on held-out tasks of {len(tasks):,}; this takes longer than fit"
+        )
         write_report(learner, tasks, out, coverage=coverage, progress=sys.stderr.isatty())
         say(f"page: {out}")
 
@@ -535,7 +538,16 @@ class Predictor(NamedTuple):
         support = self._support_of(query) if in_batches else self.support
         # Classes have probabilities, not intervals.
         options = {} if hasattr(self.learner, "classes_") else {"coverage": self.coverage}
-        predicted = self.learner.predict_tasks(query, support, side_info=self.side_info, **options)
+        side = [column.name for column in self.learner.encoding_.side_info]
+        known = [name for name in side if name in table.column_names] if self.side_info is None else []
+        for name in known:
+            if n := table[name].null_count:
+                note(f"data: {n:,} rows without {name!r}; tasks without any value are predicted without it")
+        try:
+            predicted = self.learner.predict_tasks(query, support, side_info=self.side_info, **options)
+        except ValueError:
+            check_columns(table, side if known else (), "data", "the table")
+            raise
         names = [name for name in predicted.column_names if name not in self.columns]
         result = table.drop_columns([name for name in names if name in table.column_names])
         for name in names:
