@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
 from tailored import EmpiricalBayesClassifier, EmpiricalBayesLearner, TaskSet
@@ -101,7 +102,12 @@ def test_side_information_of_new_tasks(learner):
     np.testing.assert_allclose(expected, by_hand)
     assert expected[1] - expected[0] > 1.0
     np.testing.assert_allclose(learner.predict(NEW, groups=NEW["child"]), expected)
-    for side in (NEW[["child", "sex"]], NEW.set_index("child")[["sex"]], NEW[["sex", "child"]][::-1]):
+    for side in (
+        NEW[["child", "sex"]],
+        NEW.set_index("child")[["sex"]],
+        NEW[["sex", "child"]][::-1],
+        pl.from_pandas(NEW[["child", "sex"]]),
+    ):
         found = learner.predict(NEW[["age"]], groups=NEW["child"], side_info=side)
         np.testing.assert_allclose(found, expected)
     with pytest.raises(

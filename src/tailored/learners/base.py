@@ -47,7 +47,6 @@ from .reading import (
     check_exposure,
     check_names,
     encoded_rows,
-    has_labels,
     prediction_table,
     read_one_task,
     read_table,
@@ -55,6 +54,7 @@ from .reading import (
     read_tensors,
     refuse_side_info,
     require_side_info,
+    side_by_label,
     side_of_rows,
     tasks_without_rows,
     validated,
@@ -428,9 +428,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if side_info is not None:
             refuse_side_info(self)
         exposure = values_of_rows(self.encoding_, X, exposure=exposure)["exposure"]
-        side_info = side_of_rows(self, X, side_info)
-        if not has_labels(self, side_info):
-            side_info = side_by_rows(side_info, groups, X)
+        side_info = side_of_rows(self, X, side_by_label(self, side_info))
+        side_info = side_by_rows(side_info, groups, X)
         X, names = encoded_rows(self, X)
         if names is None:
             X = validated(self, X)
@@ -453,7 +452,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if new.any():
             if side_info is None and self.n_side_info_in_:
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
-            empty, task = tasks_without_rows(X, labels, new, side_info, self.columns_in_["task"])
+            empty, task = tasks_without_rows(X, labels, new, side_info)
             empty, covariances = align_side_info(self, empty), needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_rows).prediction

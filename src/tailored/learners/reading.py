@@ -19,14 +19,7 @@ from ..sources.cuda.tensors import TensorTasks, check_device
 from ..sources.reservoir import Reservoir
 from ..sources.scan import TaskScan
 from ..tasks.encoding import ROW_VALUES, Encoding, SideInfo, as_columns, class_positions
-from ..tasks.reading import (
-    LongTable,
-    check_row_values,
-    positions_of,
-    prediction_frame,
-    read_side_table,
-    side_column,
-)
+from ..tasks.reading import LongTable, check_row_values, positions_of, prediction_frame, side_column
 from ..tasks.rows import LIMIT
 from ..tasks.task_set import TaskSet, no_tasks
 
@@ -143,11 +136,13 @@ def side_of_rows(learner: Any, X: Any, side_info: Any) -> Any:
     return side_info
 
 
-def has_labels(learner: Any, side_info: Any) -> bool:
-    """Return whether side information is a frame with the task columns of `fit`."""
+def side_by_label(learner: Any, side_info: Any) -> Any:
+    """Return a frame of side information with the task column of `fit` as a mapping from label to row."""
     task = learner.columns_in_["task"]
-    columns = read_frame(side_info, "side_info").columns if is_frame(side_info) else []
-    return task is not None and set(as_columns(task)) <= set(columns)
+    frame = read_frame(side_info, "side_info") if is_frame(side_info) and isinstance(task, str) else None
+    if frame is None or task not in frame.columns or frame[task].is_duplicated().any():
+        return side_info
+    return dict(zip(frame[task].to_list(), frame.drop(task).rows(named=True), strict=True))
 
 
 def check_exposure(prior: Prior, exposure: Any, n_rows: int) -> NDArray[np.float64] | None:
@@ -268,7 +263,7 @@ def _clean_task(learner: Any, X: Any, y: Any, side_info: Any) -> TaskSet | None:
 
 
 def tasks_without_rows(
-    X: Any, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: Any, task: Any
+    X: Any, labels: NDArray[Any], chosen: NDArray[np.bool_], side_info: Any
 ) -> tuple[TaskSet, NDArray[np.int64]]:
     """Return the tasks of the chosen rows without rows, and the position of each chosen row's task."""
     if isinstance(side_info, SideInfo) and side_info.values is not None:
@@ -277,11 +272,7 @@ def tasks_without_rows(
         # An array has a row for each row of X; frames and mappings are searched by label.
         table = side_info if isinstance(side_info, np.ndarray) else np.asarray(side_info, dtype=object)
         side_info = table[chosen]
-    by_label = task is not None and is_frame(side_info)
-    tasks = TaskSet(X[chosen], np.zeros(int(chosen.sum())), labels[chosen], None if by_label else side_info)
-    if by_label:
-        side = read_side_table(side_info, list(as_columns(task)), tasks.labels)
-        tasks = tasks.replace(side_info=side.values, side_names=side.names)
+    tasks = TaskSet(X[chosen], np.zeros(int(chosen.sum())), labels[chosen], side_info)
     return tasks.without_rows(), positions_of(labels[chosen], tasks.labels)
 
 
