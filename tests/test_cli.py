@@ -320,10 +320,10 @@ def test_semicolons_tabs_and_missing_strings(folder, numeric_models):
     assert table == {"task": ["NA", "b", "c"], "text": ["a", None, None]}
 
 
-def test_output_has_the_format_of_the_input(folder, numeric_models):
+def test_output_has_the_format_of_the_input(folder, numeric_models, monkeypatch):
     frame, model = (
-        pd.read_csv(folder / "whole.csv").assign(**{'"é"': 'a";b', "n": None}),
-        numeric_models["whole"],
+        pd.read_csv(folder / "padded.csv", dtype={"school": str}).assign(**{'"é"': 'a";b', "n": None}),
+        numeric_models["padded"],
     )
     data, out = folder / "sheet.csv", folder / "out.csv"
     frame.to_csv(data, index=False)
@@ -335,6 +335,13 @@ def test_output_has_the_format_of_the_input(folder, numeric_models):
         run("predict", model, data, "-o", out)
         pd.testing.assert_frame_equal(pd.read_csv(out, **options), plain)
         assert out.read_bytes().startswith(b"\xef\xbb\xbf") == (encoding == "utf-8-sig")
+        with (
+            monkeypatch.context() as patch
+        ):  # in batches, of which the first has the header and the byte-order mark
+            patch.setattr(tables, "LARGE", 0)
+            patch.setattr(tables, "BATCH_ROWS", 100)
+            run("predict", model, data, "-o", folder / "batches.csv")
+        assert (folder / "batches.csv").read_bytes() == out.read_bytes()
     before = data.read_bytes()
     assert f"--out: {data} is an input" in run("predict", model, data, "-o", data, code=2).stderr
     assert f"--out: {data} is an input" in run("fit", data, *ROLES, "-o", data, code=2).stderr

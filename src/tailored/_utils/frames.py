@@ -114,16 +114,8 @@ def numeric_column(column: Column, title: str, advice: str = "Encode it as numbe
         except OverflowError:
             raise ValueError(f"{title} has a number beyond 1e308. Use another unit.") from None
     texts = ((row, value) for row, value in enumerate(column.to_list()) if isinstance(value, str))
-    found = (f"it has {value!r} in row {row}" for row, value in texts if not is_number(value))
+    found = (f"it has {text!r} in row {row}" for row, text in texts if not re.fullmatch(r"[-+]?[\d.]+", text))
     raise ValueError(f"{title} is not numeric ({next(found, f'it is {column.dtype}')}). {advice}")
-
-
-def is_number(text: str) -> bool:
-    """Return whether a string is a number."""
-    try:
-        return float(text) == float(text)
-    except ValueError:
-        return False
 
 
 def as_floats(column: Column) -> np.ndarray:

@@ -123,7 +123,10 @@ def report_user_errors(missing: str | None = None) -> Iterator[None]:
             message = " ".join(str(error).split())
             if missing == "error" and "contains NaN" in message:
                 message += " Drop incomplete rows with --missing drop, or fit with --missing impute."
-            message = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", message)  # below a header
+            from .tables import READ  # it imports this module
+
+            if READ:  # rows of a CSV file are counted from its header, which is line 1
+                message = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", message)
             argument, rest = re.fullmatch(r"(\w*)(.*)", message).groups()  # type: ignore[union-attr]
             if argument in _OPTIONS and rest[:1] in (":", " "):
                 message = _OPTIONS[argument] + rest

@@ -246,31 +246,22 @@ def write_tables(path: str, tables: Iterable[Any]) -> int:
 
     counts: list[int] = []
 
-    def texts() -> Iterator[tuple[str, str]]:
-        for table in tables:
-            delimiter, decimal, encoding = READ.get("data", (",", ".", "utf8"))
-            delimiter = "\t" if path.lower().endswith(".tsv") else delimiter
-            yield _csv_text(table, delimiter, decimal, with_header=not counts), encoding
-            counts.append(table.num_rows)
-
     def write(file: IO[bytes]) -> None:
-        if Path(path).suffix.lower() in TABLES[3:]:
-            writer = None
-            for table in tables:
-                writer = parquet.ParquetWriter(file, table.schema) if writer is None else writer
+        writer: Any = None
+        for table in tables:
+            if Path(path).suffix.lower() in TABLES[3:]:
+                writer = writer or parquet.ParquetWriter(file, table.schema)
                 writer.write_table(table)
-                counts.append(table.num_rows)
-            if writer is not None:
-                writer.close()
-            return
-        encoder = None
-        for text, encoding in texts():
-            encoder = codecs.getincrementalencoder(encoding)() if encoder is None else encoder
-            file.write(encoder.encode(text))
+            else:
+                file.write(_csv_bytes(table, path, is_first=not counts))
+            counts.append(table.num_rows)
+        if writer is not None:
+            writer.close()
 
     if path == STANDARD:
-        for text, _ in texts():
-            write_out(text)
+        for table in tables:
+            write_out(_csv_bytes(table, path, is_first=not counts).decode())
+            counts.append(table.num_rows)
         return sum(counts)
     try:
         write_atomically(path, write)
@@ -279,25 +270,29 @@ def write_tables(path: str, tables: Iterable[Any]) -> int:
     return sum(counts)
 
 
-def _csv_text(table: Any, delimiter: str, decimal: str, *, with_header: bool) -> str:
-    """Return the lines of a table; Arrow writes no decimal commas."""
+def _csv_bytes(table: Any, path: str, *, is_first: bool) -> bytes:
+    """Return the lines of a table in the format of the data, in UTF-8 for standard output; Arrow writes no decimal commas."""
     import pyarrow as pa
     from pyarrow import compute
 
-    header = delimiter.join('"' + name.replace('"', '""') + '"' for name in table.column_names)
+    delimiter, decimal, encoding = READ.get("data", (",", ".", "utf8"))
+    delimiter = "\t" if path.lower().endswith(".tsv") else delimiter
     columns = []
     for column in table.columns:
         text = column.cast(pa.string())
         if pa.types.is_floating(column.type):
             text = compute.replace_substring(text, ".", decimal)
         elif pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
-            quoted = compute.replace_substring(text, '"', '""')
-            text = compute.binary_join_element_wise('"', quoted, '"', "")
+            text = compute.binary_join_element_wise('"', compute.replace_substring(text, '"', '""'), '"', "")
         columns.append(text)
     lines = compute.binary_join_element_wise(
         *columns, delimiter, null_handling="replace", null_replacement=""
     )
-    return "".join(f"{line}\n" for line in [header] * with_header + lines.to_pylist())
+    header = delimiter.join('"' + name.replace('"', '""') + '"' for name in table.column_names)
+    result = "".join(f"{line}\n" for line in [header] * is_first + lines.to_pylist())
+    encoder = codecs.getincrementalencoder("utf8" if path == STANDARD else encoding)()
+    encoder.setstate(int(is_first))  # only the first table has a byte-order mark
+    return encoder.encode(result)
 
 
 def print_json_lines(tables: Iterable[Any]) -> int:
