@@ -433,6 +433,7 @@ def test_ordered_numbers_are_these_numbers():
     [
         (lambda text: "k.A." if text == "7.5" else text, "'k.A.' in row 7"),
         (lambda text: "k.A." if text == "7.5" else text.replace(".", ","), "'k.A.' in row 7"),
+        (lambda text: f"x{text}" if text > "8" else text, "'x8.5' in row 8"),  # two in ten
         (lambda text: f"1.{text[0]}00" if text[0] in "45" else text[0], "'1.400' in row 4"),
         (lambda text: f"{text[0]}%" if text[0] > "3" else text[0], "'4%' in row 4"),
     ],

@@ -421,13 +421,12 @@ def _classifier(learner: Any) -> Any:
 def _read_as(encoding: Any) -> list[str]:
     """Return how the columns were read, a line for numbers, categories, dates and side information."""
     kinds = dict.fromkeys(("categorical", "levels", "ordered"), "categories") | {"date": "dates"}
-    lines: dict[str, list[str]] = {}
+    lines: dict[str, str] = {}
     for column in encoding.features:
-        lines.setdefault(kinds.get(column.kind, "numbers"), []).append(column.name)
+        kind = kinds.get(column.kind, "numbers")
+        lines[kind] = f"{lines[kind]}, {column.name}" if kind in lines else f"{kind}: {column.name}"
     side = [f"{column.name} ({kinds.get(column.kind, 'number')})" for column in encoding.side_info]
-    return [
-        f"{kind}: {', '.join(names)}" for kind, names in (*lines.items(), ("side information", side)) if names
-    ]
+    return [*lines.values(), f"side information: {', '.join(side)}"][: len(lines) + bool(side)]
 
 
 def _names(text: str | None) -> list[str] | None:

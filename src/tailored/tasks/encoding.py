@@ -540,26 +540,24 @@ def refuse_numbers_as_text(column: Column, title: str) -> None:
     if column.dtype in (nw.String, nw.Object) and declared_kind(column)[0] == "categorical":
         codes, distinct = _coded(column)
         values = [value.strip() for value in distinct]
-        commas = [value for value in values if _DECIMAL_COMMA.fullmatch(value)]
-        if commas and all(value in commas or value.isdecimal() for value in values):
+        commas = [_DECIMAL_COMMA.fullmatch(value) is not None for value in values]
+        if any(commas) and all(
+            is_comma or value.isdecimal() for is_comma, value in zip(commas, values, strict=True)
+        ):
+            found = f"{title} holds numbers with a decimal comma ({values[commas.index(True)]!r})"
             advice = "Read the table with decimal=',' (pandas), or with --decimal , (shell)."
-            advice += " If the commas separate thousands, remove them."
-            raise ValueError(f"{title} holds numbers with a decimal comma ({commas[0]!r}). {advice}")
+            raise ValueError(f"{found}. {advice} If the commas separate thousands, remove them.")
         other = [not _WRITTEN_NUMBER.fullmatch(value) for value in values]
-        if len(values) < MIN_NUMBERS or sum(other) > (1.0 - SHARE_OF_NUMBERS) * len(values):
+        if len(values) < MIN_NUMBERS or len(values) - sum(other) < SHARE_OF_NUMBERS * len(values):
             return
-        advice = (
-            "Leave the cell of a missing value empty. If the values are categories, add a letter to each."
-        )
+        advice = "Leave the cell of a missing value empty. If the values are categories, add a letter to each"
         if not any(other):
             other = [not value.removeprefix("-").isdecimal() for value in values]
-            advice = (
-                "Remove percent signs and separators of thousands; write decimals as in the other columns."
-            )
+            advice = "Remove percent signs and separators of thousands; write decimals as in other columns"
         if any(other):
             k = other.index(True)
-            found = f"most values are numbers, but {distinct[k]!r} in row {int(np.argmax(codes == k))} is not read as one"
-            raise ValueError(f"{title}: {found}. {advice}")
+            cell = f"{distinct[k]!r} in row {int(np.argmax(codes == k))}"
+            raise ValueError(f"{title}: most values are numbers, but {cell} is not read as one. {advice}.")
 
 
 def _days(column: Column) -> np.ndarray:
