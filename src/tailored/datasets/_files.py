@@ -47,12 +47,9 @@ class Source:
     size: int  # in bytes
     licence: str
     citation: str
-    folders: tuple[
-        str, ...
-    ]  # sub-folders of a local data folder that are searched, besides the folder itself
-    layouts: tuple[
-        tuple[str, ...], ...
-    ]  # sets of file names, each a complete data set; the first one present is used
+    folders: tuple[str, ...]  # sub-folders of a local data folder that are searched as well
+    #: Sets of file names, each a complete data set; the first one present is used.
+    layouts: tuple[tuple[str, ...], ...]
     mirrors: tuple[str, ...] = ()  # addresses of the same file to try in turn when the official one fails
 
     @property

@@ -70,10 +70,6 @@ class FactorSelection:
         side = None if self.data.side is None else self.data.side(tasks)
         return FactorRows.of(tasks, self.data.scaling, side)
 
-    def fit_all(self, start: FactorModel) -> FactorModel:
-        """Return the model of all tasks."""
-        return fit_factors(self.rows, start)
-
     def select(self, results: list[dict[str, Any]], tick: Tick) -> Candidate:
         """Return the selected candidate, and append all candidates to ``results``.
 
@@ -81,7 +77,9 @@ class FactorSelection:
         """
         data = self.data
         most = min(len(data) // TASKS_PER_FACTOR, data.tasks.n_features)
-        best, starts = None, [self._start()] * len(data.folds)
+        options: Any = {"has_intercept": data.settings.fit_intercept, "n_side": self.rows.side.shape[1]}
+        start = FactorModel.start(data.tasks.n_features, 0, seed=data.seed(Draw.STRUCTURE_STARTS), **options)
+        best, starts = None, [start] * len(data.folds)
         for rank in (rank for rank in RANKS if rank <= most):
             seed = data.seed(Draw.STRUCTURE_STARTS, rank)
             candidate = self._candidate([start.with_rank(rank, seed) for start in starts], results, tick)
@@ -98,11 +96,6 @@ class FactorSelection:
     @staticmethod
     def _is_better(candidate: Candidate, best: Candidate) -> bool:
         return significant(candidate.density - best.density - LEAST_GAIN, N_ERRORS)
-
-    def _start(self) -> FactorModel:
-        data, n_side = self.data, self.rows.side.shape[1]
-        options: dict[str, Any] = {"has_intercept": data.settings.fit_intercept, "n_side": n_side}
-        return FactorModel.start(data.tasks.n_features, 0, seed=data.seed(Draw.STRUCTURE_STARTS), **options)
 
     def _candidate(self, starts: list[FactorModel], results: list[dict[str, Any]], tick: Tick) -> Candidate:
         """Fit the training tasks of each fold, and evaluate the held-out tasks after recalibration."""

@@ -23,6 +23,7 @@ from .._utils.progress import Stages, progress_bar
 from .._utils.threads import single_threaded_blas
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.em import Source, fit_mixed_model
+from ..gaussian.factor_em import fit_factors
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import NegativeBinomial, Poisson
 from ..gaussian.side import MOST_TASKS, Effect, SideStructure
@@ -295,7 +296,7 @@ def _learn_factors(data: TrainingData, tick: Callable[[int], None] | None) -> Le
     selection = FactorSelection(data)
     results: list[dict[str, Any]] = []
     best = selection.select(results, tick)
-    model = selection.fit_all(best.fits[0])
+    model = fit_factors(selection.rows, best.fits[0])
     prior = factor_prior(data, model, best.scale)
     if len(data) > 1:
         held_out = [

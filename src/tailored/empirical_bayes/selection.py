@@ -345,12 +345,8 @@ def decide(candidates: list[Candidate], n_errors: float = N_ERRORS) -> Candidate
             families[family] = candidate
     best = _most_likely(candidates)
 
-    def is_close(candidate: Candidate) -> bool:
-        return np.isfinite(candidate.mean_density) and not significant(
-            best.density - candidate.density, n_errors
-        )
-
-    return next((c for c in families.values() if is_close(c)), best)
+    known = (c for c in families.values() if np.isfinite(c.mean_density))
+    return next((c for c in known if not significant(best.density - c.density, n_errors)), best)
 
 
 def decide_by_aic(data: TrainingData, candidates: list[Candidate], side: SideStructure | None) -> Candidate:
@@ -405,7 +401,9 @@ def _fold_state(data: TrainingData, fold: Fold, side: SideStructure | None) -> F
 
 
 def _score(data: TrainingData, fold: FoldState, structure: Structure, fit: Mixture) -> Candidate:
-    return Candidate(structure, 1.0, [fit], _errors(data, fold, fit), _density(data, fold, fit))
+    prediction = data.predict_mean(fold.support, fit, fold.episodes.query)
+    errors = data.errors(fold.episodes, prediction, len(fold.held_out))
+    return Candidate(structure, 1.0, [fit], errors, _density(data, fold, fit))
 
 
 def _density(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
@@ -422,12 +420,6 @@ def mean_of_episodes(values: Array, episodes: Episodes, n_tasks: int) -> Array:
     """Return the mean of the values of episodes by task; 0 without episodes."""
     n_episodes = np.bincount(episodes.task, minlength=n_tasks)
     return np.bincount(episodes.task, weights=values, minlength=n_tasks) / np.maximum(n_episodes, 1)
-
-
-def _errors(data: TrainingData, fold: FoldState, mixture: Mixture) -> Array:
-    """Return the errors of the held-out tasks."""
-    prediction = data.predict_mean(fold.support, mixture, fold.episodes.query)
-    return data.errors(fold.episodes, prediction, len(fold.held_out))
 
 
 def count_components(data: TrainingData, state_of: StateOf) -> tuple[int, bool]:
@@ -486,11 +478,9 @@ def count_components(data: TrainingData, state_of: StateOf) -> tuple[int, bool]:
     # Without a common mean, components may still have means: coefficients of a given length are close to ±m.
     twice = 2 * n_components
     enough = n_components > 1 and not learn_mean and least_train >= TASKS_PER_COMPONENT * twice
-    return (
-        (twice, True)
-        if enough and significant(attempt(twice, True) - best - LEAST_GAIN, N_ERRORS)
-        else (n_components, learn_mean)
-    )
+    if enough and significant(attempt(twice, True) - best - LEAST_GAIN, N_ERRORS):
+        return twice, True
+    return n_components, learn_mean
 
 
 def better_baseline(errors: Array, baselines: Mapping[str, Array]) -> str | None:

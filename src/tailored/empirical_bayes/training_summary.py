@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..gaussian.errors import mean_covariance
 from ..gaussian.mixture import Mixture
 from ..gaussian.sites import ResponseRows
-from ..gaussian.structures import Structure, StructureFitter
+from ..gaussian.structures import StructureFitter
 from ..summaries.baselines import MIXED_MODEL, POOLED, RIDGE, TASK_MEAN
 from ..summaries.training import OWN, SideSummary, TrainingSummary, summarise_side
 from ..tasks.rows import overall_mean
@@ -76,18 +76,16 @@ def _baselines(candidates: list[Candidate]) -> dict[str, Candidate]:
     kinds = {
         RIDGE: [c for c in candidates if c.structure.kind == "independent"],
         POOLED: [c for c in candidates if c.structure.covariance == "none"],
-        MIXED_MODEL: [c for c in candidates if _is_standard_mixed_model(c.structure)],
+        # With an unrestricted covariance; few tasks always have one pseudo-task.
+        MIXED_MODEL: [
+            c
+            for c in candidates
+            if (c.structure.kind, c.structure.covariance, c.structure.atoms) == ("mixed model", "full", False)
+            and c.structure.pseudo_tasks <= 1.0
+            and not c.structure.truncation
+        ],
     }
     return {name: min(some, key=lambda c: c.error) for name, some in kinds.items() if some}
-
-
-def _is_standard_mixed_model(structure: Structure) -> bool:
-    """Return whether it is a mixed model with an unrestricted covariance.
-
-    One pseudo-task is allowed: few tasks always have it.
-    """
-    full = structure.kind == "mixed model" and structure.covariance == "full" and not structure.atoms
-    return full and structure.pseudo_tasks <= 1.0 and not structure.truncation
 
 
 def _sample(data: TrainingData) -> NDArray[np.intp] | None:

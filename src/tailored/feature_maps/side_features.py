@@ -67,12 +67,6 @@ class Curve(Record):
         # The basis functions add up to one, so the first is redundant.
         return BSpline.design_matrix(inside, self.knots, DEGREE).toarray()[:, 1:]
 
-    @property
-    def roughness(self) -> Array:
-        """Return the sum of squared second differences of the coefficients, as a matrix (Eilers and Marx, 1996)."""
-        second = np.diff(np.eye(self.n_features + 1), n=2, axis=0)[:, 1:]
-        return second.T @ second
-
     def smooth_basis(self, features: Array, straight: Array | None, size: Array | float = 1.0) -> Array:
         """Return functions of unit variance (k, m), from smooth to rough (Demmler and Reinsch, 1975).
 
@@ -83,7 +77,10 @@ class Curve(Record):
         values, vectors = np.linalg.eigh(features.T @ features / len(features))
         present = values > 1e-8 * values[-1]
         root = vectors[:, present] / np.sqrt(values[present])
-        rough, rotation = np.linalg.eigh(root.T @ (self.roughness / np.outer(size, size)) @ root)
+        # Roughness is the sum of squared second differences of the coefficients (Eilers and Marx, 1996).
+        differences = np.diff(np.eye(self.n_features + 1), n=2, axis=0)[:, 1:]
+        roughness = differences.T @ differences / np.outer(size, size)
+        rough, rotation = np.linalg.eigh(root.T @ roughness @ root)
         second = rough[min(1, len(rough) - 1)]
         basis = root @ rotation * np.sqrt(second / np.maximum(rough, second))
         if straight is None:

@@ -127,7 +127,10 @@ def em(
             return EMResult(mixture, current, n_iter)
         step = maximise(totals, mixture, summed.sums, learn_mean, shrinkage, pseudo_tasks)
         if gate_penalty is not None:
-            step = replace(step, gates=_update_gates(source, mixture, summed, gate_penalty))
+            assert isinstance(source, Moments | TaskRows | ResponseRows)
+            assert source.side is not None
+            gates = constant_gates(mixture, source.side) if mixture.gates is None else mixture.gates
+            step = replace(step, gates=fit_gates(source.side, summed.shares, gate_penalty, gates))
         if restrict is not None:
             step = replace(step, covariances=restrict(step.covariances))
         previous, n_iter = current, n_iter + 1
@@ -238,13 +241,6 @@ def fit_gates(side: Array, shares: Array, penalty: float | Array, start: Array) 
     return out
 
 
-def _update_gates(source: Source, mixture: Mixture, summed: Summed, penalty: float | Array) -> Array:
-    assert isinstance(source, Moments | TaskRows | ResponseRows)
-    assert source.side is not None
-    gates = constant_gates(mixture, source.side) if mixture.gates is None else mixture.gates
-    return fit_gates(source.side, summed.shares, penalty, gates)
-
-
 class _Anderson:
     """The last steps ``x → g(x)`` of a fixed-point iteration, and their combination with the smallest change."""
 
@@ -274,7 +270,17 @@ def _combine(totals: Totals, mixture: Mixture, step: Mixture, memory: _Anderson)
     parameters = memory.propose(_parameters(mixture), _parameters(step))
     if not np.abs(parameters).max() < LARGEST_PARAMETER:
         return None
-    return _model(parameters, step, noise_floor(totals))
+    K, d = step.means.shape
+    means, roots = parameters[: K * d].reshape(K, d), parameters[K * d : -K - 1].reshape(K, d, d)
+    logits = parameters[-K - 1 : -1]
+    proportions = np.exp(logits - logits.max())
+    return replace(
+        step,
+        proportions=proportions / proportions.sum(),
+        means=means,
+        covariances=np.matmul(roots, roots.transpose(0, 2, 1)),
+        noise=max(float(np.exp(2.0 * parameters[-1])), noise_floor(totals)),
+    )
 
 
 def _parameters(mixture: Mixture) -> Array:
@@ -283,21 +289,6 @@ def _parameters(mixture: Mixture) -> Array:
     roots = np.matmul(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], vectors.transpose(0, 2, 1))
     logs = np.log(mixture.proportions), [0.5 * np.log(mixture.noise)]
     return np.concatenate([mixture.means.ravel(), roots.ravel(), *logs])
-
-
-def _model(parameters: Array, like: Mixture, floor: float) -> Mixture:
-    """Return the model of `_parameters`, with the shapes of ``like``."""
-    K, d = like.means.shape
-    means, roots = parameters[: K * d].reshape(K, d), parameters[K * d : -K - 1].reshape(K, d, d)
-    logits = parameters[-K - 1 : -1]
-    proportions = np.exp(logits - logits.max())
-    return replace(
-        like,
-        proportions=proportions / proportions.sum(),
-        means=means,
-        covariances=np.matmul(roots, roots.transpose(0, 2, 1)),
-        noise=max(float(np.exp(2.0 * parameters[-1])), floor),
-    )
 
 
 def fit_mixed_model(

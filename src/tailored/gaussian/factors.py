@@ -113,12 +113,6 @@ class Factors(Record):
         return Factors(self.mean, factors, e * self.diagonal, e * self.noise, self.effect)
 
 
-def row_means(X: sparse.csr_array, task: Index, weights: Array) -> Array:
-    """Return ``<x, w>`` of rows for the weights (T, d) of their tasks, (T, d + 1) with an intercept."""
-    products = sparse_products(X, weights, task)
-    return products + weights[task, -1] if weights.shape[1] > X.shape[1] else products
-
-
 def row_variances(model: Factors, X: sparse.csr_array, task: Index, covariances: Array) -> Array:
     """Return the variance of ``<x, w>`` at rows, for the covariances (T, q, q) of the scores of their tasks.
 
@@ -206,7 +200,8 @@ def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Exp
     loadings, diagonal = model.factors[:n_columns], model.diagonal[:n_columns]
     constant = model.factors[-1] if has_intercept else np.zeros(q)
     means = model.mean + rows.side @ model.effect.T
-    left = rows.y - row_means(rows.X, rows.task, means)
+    products = sparse_products(rows.X, means, rows.task)
+    left = rows.y - (products + means[rows.task, -1] if has_intercept else products)
     systems = Systems(np.repeat(np.eye(q)[None], T, axis=0), np.zeros((T, q)), np.zeros(T))
     blocks = add_rows(systems, rows, left, loadings, constant, diagonal, model.noise, np.zeros((0, 1, 1)))
     scores, covariances, log_evidence = systems.solve()

@@ -118,13 +118,6 @@ class SideFit:
     terms: list[Term]
 
 
-class _Posterior(NamedTuple):
-    """Mean and covariance of (b, z), where z are the standard normal parameters of the terms."""
-
-    mean: Array
-    covariance: Array
-
-
 def select_side(
     tasks: Tasks, groups: Sequence[Group], *, has_intercept: bool, varying: tuple[int, ...] | None = None
 ) -> SideStructure | None:
@@ -262,17 +255,17 @@ def _fit(
     totals, d = tasks.totals(), tasks.n_features
     Gamma = np.zeros((d, tasks.side.shape[1]))
     for step in range(max_iter + 1):
-        posterior = _solve(tasks, model, terms)
+        mean, covariance = _solve(tasks, model, terms)
         previous, Gamma, first, updated = Gamma, np.zeros_like(Gamma), d, []
         for term in terms:
             part = slice(first, first + term.size)
-            z, gamma, first = posterior.mean[part], term.effect.relevance, part.stop
+            z, gamma, first = mean[part], term.effect.relevance, part.stop
             Z = z.reshape(term.R.shape[1], -1).T
             Gamma[:, term.features] += np.sqrt(gamma) * term.L @ Z @ term.R.T
-            known = term.size - np.trace(posterior.covariance[part, part])
+            known = term.size - np.trace(covariance[part, part])
             gamma *= float(np.clip(z @ z / max(known, 1e-9), 1e-3, 1e3))
             updated.append(term._replace(effect=replace(term.effect, relevance=gamma)))
-        model = replace(model, means=posterior.mean[None, :d])
+        model = replace(model, means=mean[None, :d])
         if step == max_iter or (tol and np.abs(Gamma - previous).max() <= tol * np.abs(Gamma).max()):
             break
         expected = tasks.shifted(tasks.side @ Gamma.T).sums(model)
@@ -281,21 +274,21 @@ def _fit(
     return SideFit(Gamma, model, terms)
 
 
-def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> _Posterior:
-    """Return the posterior of b, with a flat prior, and of the parameters of the terms."""
+def _solve(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tuple[Array, Array]:
+    """Return mean and covariance of (b, z): b has a flat prior, z are the standard normal parameters of the terms."""
     left, right = normal_equations(tasks, model, terms)
     d = tasks.n_features
     prior = np.ones(len(left))
     prior[:d] = FLAT * (np.trace(left[:d, :d]) / d or 1.0)
     covariance = np.asarray(np.linalg.inv(left + np.diag(prior)), dtype=np.float64)
-    return _Posterior(covariance @ right, covariance)
+    return covariance @ right, covariance
 
 
 def _gains(
     tasks: Tasks, model: Mixture, kept: Sequence[Term], candidates: Sequence[Term]
 ) -> list[tuple[float, Term]]:
     """Return the gain of each candidate at its best relevance, with b and the kept terms integrated out."""
-    d, u, posterior = tasks.n_features, _design(tasks, kept), _solve(tasks, model, kept)
+    d, u, (mean, covariance) = tasks.n_features, _design(tasks, kept), _solve(tasks, model, kept)
     parts = list(precisions(tasks, model))
     A, a = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
     roots, out = _roots(kept, d), []
@@ -303,9 +296,9 @@ def _gains(
         v = _design(tasks, [term])[:, 1:]
         root = np.kron(np.eye(v.shape[1]), term.L)
         cross = root.T @ _information(v, u, A) @ roots
-        information = root.T @ _information(v, v, A) @ root - cross @ posterior.covariance @ cross.T
+        information = root.T @ _information(v, v, A) @ root - cross @ covariance @ cross.T
         e, directions = np.linalg.eigh(information)
-        gain, gamma = best_gain(e, directions.T @ (root.T @ (v.T @ a).ravel() - cross @ posterior.mean))
+        gain, gamma = best_gain(e, directions.T @ (root.T @ (v.T @ a).ravel() - cross @ mean))
         out.append((gain, term._replace(effect=replace(term.effect, relevance=gamma))))
     return out
 

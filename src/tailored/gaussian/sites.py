@@ -109,9 +109,6 @@ class ResponseRows(TaskStatistics):
     def n_features(self) -> int:
         return self.X.shape[1]
 
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
     @cached_property
     def sizes(self) -> Array:
         """Numbers of rows, (T,)."""

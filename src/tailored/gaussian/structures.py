@@ -355,17 +355,11 @@ class StructureFitter:
     def _shrunk(self, structure: Structure) -> Mixture:
         """Run EM from the next weaker shrinkage, or from the plain mixed model."""
         assert structure.plain is not None
-        assert structure.n_factors is not None
         plain = self._without_side(structure.plain)
         weaker = [nu for nu in PSEUDO_TASKS if nu < structure.pseudo_tasks]
         start = self._without_side(replace(structure, pseudo_tasks=weaker[-1])) if weaker else plain
-        shrinkage = Shrinkage(
-            structure.pseudo_tasks, factor_target(plain.covariances[0], structure.n_factors)
-        )
-        max_iter = self.steps(few=60, many=8)
-        return em(
-            self.tasks, start, max_iter=max_iter, learn_mean=structure.learn_mean, shrinkage=shrinkage
-        ).mixture
+        options: Any = {"learn_mean": structure.learn_mean, "shrinkage": _shrinkage(structure, plain)}
+        return em(self.tasks, start, max_iter=self.steps(few=60, many=8), **options).mixture
 
     @property
     def _few(self) -> bool:

@@ -240,9 +240,12 @@ def find_start(problem: Problem, rng: np.random.Generator) -> Start:
     transform = F if batch.columns is None else np.diag(np.sqrt(np.diag(F @ F.T)))
     inverse = np.linalg.inv(transform)
     phi_scale = float(np.sqrt(batch.squared_scale[-1])) or 1.0
-    coordinates = Coordinates(transform, phi_scale, _prediction_unit(batch, F))
+    # Prior means of this size, where C = I, have predictions as large as the targets.
+    energy, square = float(((batch.support.X @ F) ** 2).sum()), float(batch.support.y @ batch.support.y)
+    unit = float(np.sqrt(square / energy)) if energy > 0 and square > 0 else 1.0
+    coordinates = Coordinates(transform, phi_scale, unit)
     if bias.moves:
-        bias = Bias(bias.kind, inverse @ bias.constant / coordinates.unit, bias.linear)
+        bias = Bias(bias.kind, inverse @ bias.constant / unit, bias.linear)
     factors = Factors.of(inverse @ F, n_side, problem.rank or 0, bias)
     size = np.sqrt(START_H / max(factors.M.shape[2], 1))
     return Start(factors._replace(M=size * rng.standard_normal(factors.M.shape)), coordinates, scale)
@@ -278,10 +281,3 @@ def _mixed_model(
     s = float(weights @ (residuals * slopes)) / float(weights.sum())
     n = float(np.mean(np.diff(batch.support.offsets)))
     return np.sqrt(max(n, 1.0) / (s if s > 0 else sigma)) * root, units.weights * mixture.means[0]
-
-
-def _prediction_unit(batch: TaskBatch, F: Array) -> float:
-    """Return the size of a prior mean, where C = I, whose predictions are as large as the targets."""
-    energy = float(((batch.support.X @ F) ** 2).sum())
-    square = float(batch.support.y @ batch.support.y)
-    return float(np.sqrt(square / energy)) if energy > 0 and square > 0 else 1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,10 +44,20 @@ class Objective(ABC):
     """Base of the objectives."""
 
     needs_query: ClassVar[bool]  # whether training tasks are split into support and query rows
+    loss: Loss
+    tol: float
+    max_iter: int
 
     @abstractmethod
     def __call__(self, support: Rows, query: Rows | None, thetas: Array, means: Array | None) -> MetaGradient:
         """Return values and gradients at representations ``thetas`` (T, d, d) and prior means ``means`` (T, d)."""
+
+    def _solve(
+        self, support: Rows, thetas: Array, means: Array | None, inner: str = "exact"
+    ) -> solving.WithinSolution:
+        offset = None if means is None else predictions(support, means)
+        options: Any = {"inner": inner, "tol": self.tol, "max_iter": self.max_iter}
+        return solving.solve_many(*support, thetas, self.loss, offset=offset, **options)
 
 
 @dataclass(frozen=True)
@@ -68,18 +78,8 @@ class Surrogate(Objective):
     needs_query: ClassVar[bool] = False
 
     def __call__(self, support: Rows, query: Rows | None, thetas: Array, means: Array | None) -> MetaGradient:
-        X, y, offsets = support
-        solution = solving.solve_many(
-            X,
-            y,
-            offsets,
-            thetas,
-            self.loss,
-            inner=self.inner,
-            offset=None if means is None else predictions(support, means),
-            tol=self.tol,
-            max_iter=self.max_iter,
-        )
+        X, _, offsets = support
+        solution = self._solve(support, thetas, means, self.inner)
         n = np.maximum(np.diff(offsets), 1)
         u = segment_sums(X * solution.alpha[:, None], offsets) / n[:, None]
         gram = np.where(np.diff(offsets) > 0, 2.0 * self.lipschitz**2 / n**2, 0.0)
@@ -110,10 +110,7 @@ class Query(Objective):
         if query is None:
             raise ValueError("the query objective needs query rows")
         X, y, offsets = support
-        offset = None if means is None else predictions(support, means)
-        solution = solving.solve_many(
-            X, y, offsets, thetas, self.loss, offset=offset, tol=self.tol, max_iter=self.max_iter
-        )
+        solution = self._solve(support, thetas, means)
         coef = solution.coef if means is None else solution.coef + means
         T, d = coef.shape
         prediction = predictions(query, coef)

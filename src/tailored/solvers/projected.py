@@ -247,23 +247,20 @@ def _select(problem: Problem, runs: list[Trajectory]) -> Solution:
     else:
         scales = SCALES if problem.tune_scale else (1.0,)
         table = np.full((len(runs), len(scales)), np.inf)
-        averages = [None if run.failure else run.average() for run in runs]
+        averages = {i: run.average() for i, run in enumerate(runs) if not run.failure}
         with single_threaded_blas():
-            for row, run, average in zip(table, runs, averages, strict=True):
-                if average is not None:
-                    row[:] = [problem.held_out_error(average.scale(c), run.bias_mean.copy()) for c in scales]
+            for i, average in averages.items():
+                mean = runs[i].bias_mean
+                table[i] = [problem.held_out_error(average.scale(c), mean.copy()) for c in scales]
         history = [
             {"step_C": r.steps.C, "step_H": r.steps.H, "scale": scale, "error": float(error)}
             for r, row in zip(runs, table, strict=True)
             for scale, error in zip(scales, row, strict=True)
         ]
-        c, j = divmod(int(np.argmin(table)), len(scales))
-        if averages[c] is None:
-            # All errors are infinite: take a candidate that did not overflow.
-            c = next(i for i, average in enumerate(averages) if average is not None)
-        best, scale, error = runs[c], scales[j], float(table[c, j])
-        average = averages[c]
-        assert average is not None
-        prior = problem.prior(average.scale(scale), best.bias_mean.copy())
+        # The first of equal ones that did not overflow, also where all errors are infinite.
+        i = min(averages, key=lambda i: float(table[i].min()))
+        j = int(table[i].argmin())
+        best, scale, error = runs[i], scales[j], float(table[i, j])
+        prior = problem.prior(averages[i].scale(scale), best.bias_mean.copy())
     details = {"step_size_": best.steps}
     return Solution(prior, tuple(runs), history, error, scale, max(best.n_steps, 1), details)

@@ -33,17 +33,6 @@ TIMEOUT = 30.0
 FAN_IN = 8
 
 
-def _wait_for_worker(client: Any) -> None:
-    """Raise if the cluster has no worker: its tasks would wait forever."""
-    try:
-        client.wait_for_workers(1, timeout=TIMEOUT)
-    except TimeoutError as error:
-        raise ConnectionError(
-            f"scheduler: {_address(client)} has no workers after {TIMEOUT:g} s; start some with "
-            f"`dask worker {_address(client)}`"
-        ) from error
-
-
 def _address(client: Any) -> str:
     return str(client.scheduler.address) if client.scheduler is not None else "the scheduler"
 
@@ -132,7 +121,14 @@ class DaskSource:
             client = get_client()
         except (ImportError, ValueError):
             return None
-        _wait_for_worker(client)
+        try:
+            client.wait_for_workers(1, timeout=TIMEOUT)
+        except TimeoutError as error:
+            # Tasks of a cluster without workers would wait forever.
+            raise ConnectionError(
+                f"scheduler: {_address(client)} has no workers after {TIMEOUT:g} s; start some with "
+                f"`dask worker {_address(client)}`"
+            ) from error
         return client
 
     @cached_property

@@ -93,11 +93,6 @@ class PartitionedRows:
     def path(self, partition: int) -> Path:
         return self.folder / f"{partition:02d}.rows"
 
-    def sizes(self) -> list[int]:
-        """Return the size of each partition's file in bytes."""
-        paths = map(self.path, range(N_PARTITIONS))
-        return [path.stat().st_size if path.exists() else 0 for path in paths]
-
     def add(self, batch: TaskSet) -> None:
         """Append the rows of a batch."""
         if batch.is_sparse:
@@ -124,7 +119,7 @@ class PartitionedRows:
         finer.clear()  # remove what an interrupted fit left
         for batch in self._batches(path, like):
             finer.add(batch)
-        if max(finer.sizes()) == path.stat().st_size:
+        if max(file.stat().st_size for file in finer.folder.glob("*.rows")) == path.stat().st_size:
             # A single task cannot be partitioned.
             yield TaskSet.merge(self._batches(path, like))
         else:
@@ -269,19 +264,16 @@ class DiskSource:
         for partition in range(N_PARTITIONS):
             names = folder / f"{partition:02d}.json"
             if not names.exists():
-                _write_json(names, self._write_blocks(folder, partition, read))
+                written = []
+                for i, tasks in enumerate(self._rows.tasks(partition, self.reservoir.sample)):
+                    with single_threaded_blas():
+                        statistics = read(tasks)
+                    written.append(f"{partition:02d}-{i}.block")
+                    write_block(folder / written[-1], statistics)
+                _write_json(names, written)
             stored = json.loads(names.read_text())
             blocks += [BlockFile(folder / name, len(scaling.columns)) for name in stored]
         return Blocks(blocks, self._n_threads)
-
-    def _write_blocks(self, folder: Path, partition: int, read: Reader) -> list[str]:
-        names = []
-        for i, tasks in enumerate(self._rows.tasks(partition, self.reservoir.sample)):
-            with single_threaded_blas():
-                statistics = read(tasks)
-            names.append(f"{partition:02d}-{i}.block")
-            write_block(folder / names[-1], statistics)
-        return names
 
     def close(self) -> None:
         """Delete the rows; the statistics stay in the folder."""

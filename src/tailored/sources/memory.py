@@ -69,17 +69,13 @@ class MemorySource:
         if read.scaling.response != "gaussian":
             return replace(read(self.tasks[order]), n_threads=self.n_threads)
         index = [order[start : start + size] for start in range(0, len(order), size)]
-        tasks = self._residual_tasks(read, size)
+        tasks = self.tasks
+        if read.residuals is not None:
+            y = [read.residuals(tasks[start : start + size]).y for start in range(0, len(tasks), size)]
+            tasks = tasks.replace(y=np.concatenate(y))
         side = [None if read.side is None else read.side(self.tasks[block]) for block in index]
         # Each block copies its rows when it is summed: sorting all rows at once would take their memory twice.
         blocks = [RowBlock(tasks, block, read.scaling, v) for block, v in zip(index, side, strict=True)]
         if len(tasks) * d * d <= LARGEST_STATISTICS:
             return Blocks([block.statistics() for block in blocks], self.n_threads)
         return Blocks(blocks, self.n_threads)
-
-    def _residual_tasks(self, read: Reader, size: int) -> TaskSet:
-        if read.residuals is None:
-            return self.tasks
-        tasks = self.tasks
-        y = [read.residuals(tasks[start : start + size]).y for start in range(0, len(tasks), size)]
-        return tasks.replace(y=np.concatenate(y))

@@ -79,7 +79,10 @@ class TaskScan:
             break
         if encoding is None or not encoding.encoded:
             return encoding  # numeric columns need no second look
-        categorical, n_rows = self._categorical_roles(encoding), 0
+        # The columns whose encoding depends on the whole table.
+        columns = (encoding.features, encoding.side_info)
+        features, side = (tuple(c.name for c in some if c.name in encoding.encoded) for some in columns)
+        categorical, n_rows = self.roles._replace(features=features, side=side), 0
         for batch in self.table.batches(None if names is None else categorical.names, size):
             frame = read_frame(batch.frame, "data")
             # The first batch is already part of the encoding, with weight n_rows = 0.
@@ -93,12 +96,6 @@ class TaskScan:
             return None, batch_rows(16)
         names = self.roles.resolve(self.table).names
         return names, batch_rows(len(names))
-
-    def _categorical_roles(self, encoding: Encoding) -> ColumnRoles:
-        """The columns whose encoding depends on the whole table."""
-        features = tuple(column.name for column in encoding.features if column.name in encoding.encoded)
-        side = tuple(column.name for column in encoding.side_info if column.name in encoding.encoded)
-        return self.roles._replace(features=features, side=side)
 
     def batches(self) -> Iterator[TaskBatch]:
         """Read the tasks batch by batch; a task may be in several batches."""

@@ -113,7 +113,9 @@ def estimate_quantities(
         raise ValueError("tasks: every task is without rows; n must be at least 1 for every bound.")
     rows = [dense(tasks[int(t)].X) for t in filled]
     if weights is None:
-        used = _ridge_weights(rows, [tasks[int(t)].y for t in filled])
+        sizes = [max(float((X * X).sum()) / X.shape[1], 1e-12) for X in rows]
+        parts = zip(rows, filled.tolist(), sizes, strict=True)
+        used = np.array([ridge(X, tasks[t].y, RIDGE * size) for X, t, size in parts])
     else:
         weights = np.asarray(weights, dtype=float)
         check_shape("weights", weights, len(tasks), tasks.n_features)
@@ -198,8 +200,3 @@ def bound_from_quantities(bound: str, quantities: Quantities, **stated: Any) -> 
     missing = {name for name in names if name not in given and hasattr(quantities, name)}
     given.update({name: getattr(quantities, name) for name in missing})
     return replace(function(**given), estimated=quantities.provenance(missing))
-
-
-def _ridge_weights(rows: list[Array], targets: list[Array]) -> Array:
-    sizes = [max(float((X * X).sum()) / X.shape[1], 1e-12) for X in rows]
-    return np.array([ridge(X, y, RIDGE * size) for X, y, size in zip(rows, targets, sizes, strict=True)])
