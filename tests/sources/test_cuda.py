@@ -9,12 +9,12 @@ import pytest
 from tailored import EmpiricalBayesLearner, TaskSet
 from tailored.feature_maps.posterior import TaskSummary
 from tailored.gaussian.em import em
-from tailored.gaussian.mixture import Mixture, Want
+from tailored.gaussian.mixture import Mixture, Want, unpacked
 from tailored.gaussian.moments import Moments
 from tailored.priors.base import adapt_tasks
 from tailored.priors.mixture import MeanShift, MixturePrior
 from tailored.sources.cuda.kernels import KERNELS, Layout
-from tailored.sources.cuda.moments import CudaMoments, _component, _congruence, _unpack
+from tailored.sources.cuda.moments import CudaMoments, _component, _congruence
 from tailored.sources.cuda.tensors import TensorTasks, check_device, is_tensor
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
@@ -112,9 +112,9 @@ def test_components_have_the_evidence_and_posterior_mean_of_the_covariance(rank,
         if component.reduction is not None:
             products = component.reduction @ products
         p, b = len(component.precision), component.mean
-        P = _unpack(products, p + 1)
+        P = products[unpacked(p + 1)]
         right = P[p, :p] - P[:p, :p] @ b
-        F = P[:p, :p] + _unpack(component.ridge, p)
+        F = P[:p, :p] + component.ridge[unpacked(p)]
         square = P[p, p] - b @ (P[p, :p] + right) - right @ np.linalg.solve(F, right)
         found = component.constant - 0.5 * (np.linalg.slogdet(F)[1] + square / noise)
         V, e = (

@@ -57,7 +57,9 @@ def fit_effects(data: TrainingData) -> SharedEffects | None:
     curved = data.settings.curved and len(data) >= LEAST_TASKS and tasks.n_features <= MOST_COLUMNS
     if tasks.is_sparse or not (sizes or curved):
         return None
-    tasks = _sample(tasks, sum(sizes.values()) + COLUMNS_PER_CURVE * tasks.n_features)
+    width = sum(sizes.values()) + COLUMNS_PER_CURVE * tasks.n_features
+    n_parts = max(len(tasks) / MOST_TASKS, len(tasks.y) * width / MOST_ENTRIES)
+    tasks = tasks[:: int(np.ceil(n_parts))] if n_parts > 1 else tasks
     terms = [_levels(tasks.X[:, j], j, n) for j, n in sizes.items()]
     encoder = None
     if curved:
@@ -92,12 +94,6 @@ def _usable(X: Array) -> list[int]:
 def _slope(x: Array, s: Array) -> Array:
     values = (x - x.mean()) * (s - s.mean())
     return np.asarray(values / (np.sqrt(np.mean(values**2)) or 1.0))[:, None]
-
-
-def _sample(tasks: TaskSet, width: int) -> TaskSet:
-    """Return every k-th task, so that Z has at most `MOST_ENTRIES` entries."""
-    n_parts = max(len(tasks) / MOST_TASKS, len(tasks.y) * width / MOST_ENTRIES)
-    return tasks[:: int(np.ceil(n_parts))] if n_parts > 1 else tasks
 
 
 def _levels(codes: Array, column: int, n: int) -> Term:

@@ -46,24 +46,12 @@ FLAT = 1e-9
 
 
 class Group(NamedTuple):
-    """Features that are kept or dropped together.
+    """Features that are kept or dropped together."""
 
-    Attributes
-    ----------
-    column : int
-        Column of the side information.
-    curved : bool
-        Whether these are the nonlinear features.
-    features : array (k,)
-        Positions in v(s).
-    root : array (k, m)
-        R, up to a factor.
-    """
-
-    column: int
-    curved: bool
-    features: NDArray[np.intp]
-    root: Array
+    column: int  # of the side information
+    curved: bool  # whether these are the nonlinear features
+    features: NDArray[np.intp]  # (k,) positions in v(s)
+    root: Array  # (k, m) R, up to a factor
 
 
 @dataclass(frozen=True)

@@ -284,7 +284,11 @@ class StructureFitter:
         if structure.kind == "independent":
             return self._independent(structure)
         if structure.kind == "low rank":
-            return self._low_rank(structure)
+            assert structure.n_factors is not None
+            assert structure.calibration is not None
+            numbers = structure.n_factors, structure.n_components, structure.rank
+            model = fit_low_rank(RotatedTasks.of(tasks, self.has_intercept), *numbers, seed=self.seed)
+            return model.scaled(structure.calibration).mixture()
         if structure.gate_penalty:
             start = self._without_side(replace(structure, gate_penalty=0.0))
             return self.with_gates(start, structure.gate_penalty, max_iter=GATE_STEPS, **options)
@@ -339,18 +343,6 @@ class StructureFitter:
         quadratic = sums.residual + float(np.trace(sums.second[0])) / structure.ridge - d * len(tasks)
         noise = max(quadratic / tasks.n_rows, noise_floor(tasks.totals()))
         return replace(unit, covariances=noise * unit.covariances, noise=noise)
-
-    def _low_rank(self, structure: Structure) -> Mixture:
-        assert structure.n_factors is not None
-        assert structure.calibration is not None
-        model = fit_low_rank(
-            RotatedTasks.of(self.tasks, self.has_intercept),
-            structure.n_factors,
-            structure.n_components,
-            structure.rank,
-            seed=self.seed,
-        )
-        return model.scaled(structure.calibration).mixture()
 
     def _shrunk(self, structure: Structure) -> Mixture:
         """Run EM from the next weaker shrinkage, or from the plain mixed model."""

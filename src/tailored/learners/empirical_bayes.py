@@ -337,7 +337,8 @@ class EmpiricalBayesLearner(MetaLearner):
             def residuals(tasks: TaskSet) -> TaskSet:
                 if shared is not None:
                     # Tasks of the sample get the regressor that was fitted without them.
-                    tasks = shared.residual_tasks(tasks, positions_of(tasks.labels, ordered.labels))
+                    folds = shared.folds_of(positions_of(tasks.labels, ordered.labels))
+                    tasks = shared.regressor.residual_tasks(tasks, folds)
                 return tasks if effects is None else effects.residual_tasks(tasks, is_response=False)
 
             changed = shared is not None or effects is not None

@@ -88,10 +88,6 @@ class OutOfFold(NamedTuple):
         weights_used = tuple(float(weights[j]) for j in used)
         return self._replace(regressor=SharedRegressor(weights_used, parts, folds, shared.encoder))
 
-    def residual_tasks(self, tasks: TaskSet, positions: Index) -> TaskSet:
-        """Return further tasks with residuals; ``positions`` (T,) are theirs among the training tasks, or -1."""
-        return self.regressor.residual_tasks(tasks, self.folds_of(positions))
-
     def folds_of(self, positions: Index) -> Index:
         """Return the folds of tasks at these positions among the training tasks; -1 stays -1."""
         return np.where(positions < 0, -1, self.folds[positions])

@@ -65,20 +65,6 @@ def _read_array(file: IO[bytes]) -> np.ndarray:
     return table
 
 
-def _write_tasks(file: IO[bytes], tasks: TaskSet) -> None:
-    """Append rows, labels and side information of tasks, without column names."""
-    side = np.zeros((len(tasks), 0)) if tasks.side_info is None else tasks.side_info
-    for array in (tasks.labels, tasks.sizes, tasks.X, tasks.y, side):
-        _write_array(file, array)
-
-
-def _read_tasks(file: IO[bytes], like: TaskSet) -> TaskSet:
-    """Read the next tasks, with the column names and the encoding of ``like``."""
-    labels, sizes, X, y, side = (_read_array(file) for _ in range(5))
-    side_info: Any = None if like.side_info is None else side
-    return like.replace(X=X, y=y, offsets=offsets_of(sizes), labels=labels, side_info=side_info)
-
-
 @dataclass(frozen=True)
 class PartitionedRows:
     """Rows on disk, partitioned by task: each batch is appended to the files of the partitions of its tasks.
@@ -104,8 +90,11 @@ class PartitionedRows:
         self.folder.mkdir(parents=True, exist_ok=True)
         for i in range(N_PARTITIONS):
             if ends[i] < ends[i + 1]:
+                part = batch[ends[i] : ends[i + 1]]
+                side = np.zeros((len(part), 0)) if part.side_info is None else part.side_info
                 with open(self.path(i), "ab") as file:
-                    _write_tasks(file, batch[ends[i] : ends[i + 1]])
+                    for array in (part.labels, part.sizes, part.X, part.y, side):
+                        _write_array(file, array)
 
     def tasks(self, partition: int, like: TaskSet) -> Iterator[TaskSet]:
         """Return the whole tasks of a partition in sets that fit into memory, with the column names of ``like``."""
@@ -129,10 +118,13 @@ class PartitionedRows:
 
     @staticmethod
     def _batches(path: Path, like: TaskSet) -> Iterator[TaskSet]:
+        """Return the batches of a file, with the column names and the encoding of ``like``."""
         with open(path, "rb") as file:
             end = path.stat().st_size
             while file.tell() < end:
-                yield _read_tasks(file, like)
+                labels, sizes, X, y, side = (_read_array(file) for _ in range(5))
+                side_info: Any = None if like.side_info is None else side
+                yield like.replace(X=X, y=y, offsets=offsets_of(sizes), labels=labels, side_info=side_info)
 
     def clear(self) -> None:
         """Delete the files."""

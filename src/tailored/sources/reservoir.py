@@ -101,7 +101,11 @@ class Reservoir(Record):
             batch, keys = batch[sampled], keys[sampled]
         if not len(batch):
             return self
-        self._check(batch)
+        # Raise now for a batch that could not be merged later.
+        if self.batches:
+            check_same_columns([self.batches[0], batch])
+        if batch.side_info is not None and self.contains(batch).any():
+            self.with_earlier_rows(batch)
         index, limit = self._index.add(keys, _counts(batch)), self.limit
         n = int(np.searchsorted(np.cumsum(index.counts), self.numbers, side="right"))
         # At least one task is kept, however many rows it has.
@@ -115,13 +119,6 @@ class Reservoir(Record):
         if later and (2 * sum(later) > first or len(after.batches) > MAX_BATCHES):
             return replace(after, batches=(after.sample,))
         return after
-
-    def _check(self, batch: TaskSet) -> None:
-        """Raise now for a batch that could not be merged later."""
-        if self.batches:
-            check_same_columns([self.batches[0], batch])
-        if batch.side_info is not None and self.contains(batch).any():
-            self.with_earlier_rows(batch)
 
 
 def _counts(tasks: TaskSet) -> NDArray[np.int64]:

@@ -1,8 +1,5 @@
 """The paper's bounds as functions of named quantities.
 
-Every function returns a `Bound`: its value, the terms it is the sum of, and the names of the arguments that
-were estimates.  `estimates.bound_from_tasks` calls any of them with what it finds in a `TaskSet`.
-
 Arguments of several bounds:
 
 W, C : arrays (d, d) or (m, d, d)

@@ -80,15 +80,6 @@ class Quantities:
         estimated = {name: how for name, how in self.estimated.items() if name not in ("K", "probabilities")}
         return replace(self, W=W, C=C, probabilities=np.ones(1), K=0.0, estimated=estimated)
 
-    def provenance(self, names: set[str]) -> dict[str, str]:
-        """Describe how the estimates among ``names`` were made, including derived quantities."""
-        made = {name: self.estimated[name] for name in sorted(names) if name in self.estimated}
-        roots = [name for name in ("W", "C", "n", "L") if name in self.estimated]
-        for name in ("tau", "theta", "distance"):
-            if name in names and roots:
-                made[name] = f"oracle at the estimates of {', '.join(roots)}"
-        return made
-
 
 def estimate_quantities(
     tasks: TaskSet, *, weights: Any = None, contexts: Any = None, loss: Any = "absolute"
@@ -199,4 +190,9 @@ def bound_from_quantities(bound: str, quantities: Quantities, **stated: Any) -> 
     names = signature(function).parameters
     missing = {name for name in names if name not in given and hasattr(quantities, name)}
     given.update({name: getattr(quantities, name) for name in missing})
-    return replace(function(**given), estimated=quantities.provenance(missing))
+    estimated = {name: how for name, how in sorted(quantities.estimated.items()) if name in missing}
+    roots = [name for name in ("W", "C", "n", "L") if name in quantities.estimated]
+    for name in ("tau", "theta", "distance"):
+        if name in missing and roots:
+            estimated[name] = f"oracle at the estimates of {', '.join(roots)}"
+    return replace(function(**given), estimated=estimated)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._utils.records import cached_property
-from ...gaussian.mixture import Mixture
+from ...gaussian.mixture import Mixture, unpacked
 from ...gaussian.moments import NEGLIGIBLE, Summed, Sums, Totals
 from ...tasks.reading import label_keys
 from ...tasks.rows import Scaling
@@ -112,7 +112,7 @@ class CudaMoments:
     def totals(self) -> Totals:
         packed = self.products.sum(dim=1, dtype=self.sizes.dtype).cpu().numpy()
         d = self.n_features
-        whole = _unpack(packed, d + 1)
+        whole = packed[unpacked(d + 1)]
         return Totals(len(self), float(self.sizes.sum()), float(whole[d, d]), whole[d, :d], whole[:d, :d])
 
     def sums(self, model: Mixture, shares: Any = None) -> Summed:
@@ -182,7 +182,7 @@ class CudaMoments:
 
         d, effect = self.n_features, weights.T
         products = self.products.clone()
-        position = _positions(d + 1)
+        position = unpacked(d + 1)
         cross = products[position[d, :d]].double()
         residual = cross.clone()
         for i in range(d):
@@ -197,7 +197,7 @@ class CudaMoments:
     def dense(self) -> tuple[Any, Any, Any]:
         """Return XᵀX (T, D, D), Xᵀy (T, D) and yᵀy (T,) in double precision."""
         d = self.n_features
-        position, products = _positions(d + 1), self.products.double().T
+        position, products = unpacked(d + 1), self.products.double().T
         return products[:, position[:d, :d]], products[:, position[d, :d]], products[:, position[d, d]]
 
     def _component_sums(self, component: Component, noise: float, shares: Any, log_joint: Any) -> Array:
@@ -271,7 +271,7 @@ def _component(model: Mixture, k: int) -> Component:
     if components.ranks[c] == d:
         ridge = components.precisions[c]
         constant = 0.5 * float(d * np.log(noise) - components.log_determinants[c])
-        return Component(ridge, b, constant, _unpack(ridge, d) / noise)
+        return Component(ridge, b, constant, ridge[unpacked(d)] / noise)
     # W = 0 keeps one coordinate, whose column is zero, because the kernels need at least one.
     p = max(int(components.ranks[c]), 1)
     root = components.roots[c, :p].T
@@ -289,7 +289,7 @@ def _read_sums(sums: list[Array], components: list[Component], model: Mixture, l
         p = len(component.precision)
         padded = round((np.sqrt(8 * (len(packed) - 2) + 9) - 3) / 2)
         n = padded * (padded + 1) // 2
-        products, means = _unpack(packed[:n], padded)[:p, :p], packed[n : n + p]
+        products, means = packed[:n][unpacked(padded)][:p, :p], packed[n : n + p]
         count, squares = float(packed[-2]), float(packed[-1])
         residual += squares + model.noise * (p * count - float(np.sum(component.precision * products)))
         root = component.root
@@ -305,17 +305,3 @@ def _congruence(A: Array) -> Array:
     c, r = np.tril_indices(A.shape[1])
     one, other = A[i][:, c] * A[j][:, r], A[j][:, c] * A[i][:, r]
     return np.where((i == j)[:, None], one, one + other).T
-
-
-def _positions(size: int) -> NDArray[np.int64]:
-    """Return the position of each element of a symmetric matrix in its packed lower triangle."""
-    i, j = np.tril_indices(size)
-    position = np.zeros((size, size), dtype=np.int64)
-    position[i, j] = position[j, i] = np.arange(len(i))
-    return position
-
-
-def _unpack(packed: Array, size: int) -> Array:
-    """Return the symmetric matrix with this lower triangle."""
-    matrix: Array = packed[_positions(size)]
-    return matrix
