@@ -99,7 +99,7 @@ def em(
     lower the evidence are rejected.
     """
     if isinstance(source, ResponseRows):
-        source, n_directions = source.with_starts(), max(root.shape[1] for root in start.factors)
+        source, n_directions = replace(source, sites={}), max(root.shape[1] for root in start.factors)
         options: dict[str, Any] = {"learn_mean": learn_mean, "shrinkage": shrinkage, "restrict": restrict}
         options.update(pseudo_tasks=pseudo_tasks, gate_penalty=gate_penalty, accelerate=accelerate)
         if len(source) > 2 * SAMPLE and n_directions <= MOST_DIRECTIONS:
@@ -167,11 +167,8 @@ def _alternate(source: ResponseRows, model: Mixture, max_iter: int, options: dic
         previous, before = evidence, model
         fit = em(sites, replace(model, noise=1.0), max_iter=min(max_iter, SITE_STEPS), **options)
         mixture, n_iter = fit.mixture, n_iter + fit.n_iter
-        if (
-            options["learn_mean"]
-            and mixture.n_components == 1
-            and not mixture.covariances[0].diagonal().all()
-        ):
+        is_fixed = mixture.covariances[0].diagonal() == 0.0
+        if options["learn_mean"] and mixture.n_components == 1 and is_fixed.any():
             mixture = most_likely_mean(sites, mixture)
         model = replace(mixture, noise=source.dispersion(replace(mixture, noise=model.noise)))
     return EMResult(model, evidence, n_iter)

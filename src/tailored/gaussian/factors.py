@@ -62,10 +62,6 @@ class FactorRows:
     def n_rows(self) -> int:
         return len(self.y)
 
-    @property
-    def n_columns(self) -> int:
-        return int(self.X.shape[1])
-
     def take(self, index: Index | slice) -> FactorRows:
         """Return the tasks at these positions."""
         rows, starts = rows_of_tasks(self.starts, np.arange(len(self))[index])
@@ -93,7 +89,7 @@ class FactorRows:
         """Whether each row has one entry, 1 or -1, in a column that no other row of its task uses."""
         if not (np.diff(self.X.indptr) == 1).all() or not (np.abs(self.X.data) == 1.0).all():
             return False
-        at = self.task * self.n_columns + self.X.indices
+        at = self.task * self.X.shape[1] + self.X.indices
         return len(np.unique(at)) == len(at)
 
 
@@ -193,7 +189,7 @@ def add_rows(
 
 def posterior(rows: FactorRows, model: Factors, *, want: Want = EVIDENCE) -> Expected:
     """Return the posterior of each task; ``means`` are (T, 1, d) and ``covariances`` (T, q, q), those of the scores."""
-    T, (d, q), n_columns = len(rows), model.factors.shape, rows.n_columns
+    T, (d, q), n_columns = len(rows), model.factors.shape, rows.X.shape[1]
     has_intercept = d > n_columns
     if has_intercept and model.diagonal[-1] != 0.0:
         raise ValueError("diagonal: the intercept's variance must be in the factors; its own must be zero")

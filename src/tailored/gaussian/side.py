@@ -158,7 +158,7 @@ def fit_side(
     model = _plain_model(some, structure.varying)
     terms = _terms(tasks, groups, structure.effects, model.covariances[0])
     if isinstance(some, ResponseRows):
-        some = some.with_starts()
+        some = replace(some, sites={})
         for _ in range(RESPONSE_ROUNDS):
             fit = _fit(*with_gaussian_rows(some, model), terms, max_iter=max_iter, tol=tol)
             # Without a limit the mean diverges where few rows have almost all the weight.

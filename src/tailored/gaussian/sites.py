@@ -94,7 +94,7 @@ class ResponseRows(TaskStatistics):
     weights: Array  # (N,) powers of the likelihood
     side: Array | None = None  # (T, q) features v(s) of the side information
     n_threads: int = 1
-    #: Sites of the last model under each component, as starts for the next one; None without.
+    #: Sites of the last model under each component, from which the next step of a fit starts; None without.
     sites: dict[int, tuple[Array, Array]] | None = None
 
     @classmethod
@@ -113,10 +113,6 @@ class ResponseRows(TaskStatistics):
     def sizes(self) -> Array:
         """Numbers of rows, (T,)."""
         return np.diff(self.starts).astype(float)
-
-    def with_starts(self) -> ResponseRows:
-        """Return the tasks for one fit, whose steps start from the sites of the step before."""
-        return replace(self, sites={})
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{name}: only Gaussian targets have second moments")
@@ -175,7 +171,7 @@ class ResponseRows(TaskStatistics):
 
     def gaussian_rows(self, model: Mixture) -> tuple[Array, Array, float]:
         """Return the precisions (N,) and the targets (N,) of the sites of `gaussian`, and the log evidence per task."""
-        source = self if self.sites is not None else self.with_starts()
+        source = self if self.sites is not None else replace(self, sites={})
         found = source.posterior(model)
         assert source.sites is not None
         component = np.repeat(found.shares.argmax(axis=1), np.diff(self.starts))

@@ -43,10 +43,9 @@ def fit_mixture(
         # Starts of rows with Gaussian noise are close enough, and much faster.
         sites, unit = tasks.gaussian(single)[0], replace(single, noise=1.0)
         settings: dict[str, Any] = {"learn_mean": learn_mean, "n_starts": n_starts, "short_iter": short_iter}
-        start = fit_mixture(sites, unit, n_components, seed=seed, max_iter=max_iter, **settings)
-        return em(
-            tasks, replace(start, noise=single.noise), max_iter=max_iter, accelerate=True, **options
-        ).mixture
+        found = fit_mixture(sites, unit, n_components, seed=seed, max_iter=max_iter, **settings)
+        start = replace(found, noise=single.noise)
+        return em(tasks, start, max_iter=max_iter, accelerate=True, **options).mixture
     # All starts share the E-step of the single model and differ in how they group the tasks.
     expected = tasks.posterior(single, Want(means=True, sums=True))
     deviations, common = expected.means[:, 0] - single.means[0], expected.sums

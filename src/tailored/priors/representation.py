@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +21,6 @@ from ..tasks.rows import BATCH_FLOATS, Rows, predictions
 from ..tasks.task_set import TaskSet
 from ..within import solving
 from .base import Array, Prior, Support
-
-Labels = Sequence[Any] | NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -99,7 +96,7 @@ class RepresentationPrior(Prior):
         return weights, _covariances(dense, self.conditioning.evaluate(phis))
 
     def solve(
-        self, rows: Rows, phis: Array, n_jobs: int | None = None, labels: Labels | None = None
+        self, rows: Rows, phis: Array, n_jobs: int | None = None, labels: NDArray[Any] | None = None
     ) -> Array:
         """Return weights (T, d) of scaled rows with the given features, by the within-task algorithm."""
         means = self.bias.evaluate(phis) if self.bias.moves else None
@@ -114,7 +111,7 @@ class RepresentationPrior(Prior):
             )
             return solution.coef if means is None else solution.coef + means
         out = np.zeros((len(phis), self.conditioning.n_features))
-        names = native(labels) if isinstance(labels, np.ndarray) else labels
+        names = None if labels is None else native(labels)
         for t, columns in enumerate(rows.columns()):
             one = rows.tasks(t, t + 1)
             if len(one.y):

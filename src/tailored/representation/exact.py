@@ -47,11 +47,9 @@ class Exact(Iterate):
         # Only the lower triangle of P is read and written; the upper one is not up to date.
         self._P = np.zeros((0, 0), order="F") if P is None else np.array(P, dtype=float, order="F")
         # Basis vectors are columns of a Fortran array, appended and dropped in place.
-        self._columns = np.zeros((len(self.C) * n_side, 0), order="F")
-        if basis is not None:
-            check_shape("basis", basis, len(self.C) * n_side, len(self._P))
-            self._reserve(basis.shape[1])
-            self._columns[:, : basis.shape[1]] = basis
+        size = len(self.C) * n_side
+        self._columns = np.array(np.zeros((size, 0)) if basis is None else basis, dtype=float, order="F")
+        check_shape("basis", self._columns, size, len(self._P))
         self._cached_slices: tuple[Array, Array] | None = None
         self._n_steps = 0
         self.change: Change | None = None

@@ -97,12 +97,7 @@ class Factors(NamedTuple):
 
     def bias(self, kind: str) -> Bias:
         """Return the prior mean."""
-        bias = Bias.zero(kind, len(self.F), self.M.shape[1])
-        if bias.moves:
-            bias.constant = self.b0.copy()
-        if bias.conditional:
-            bias.linear = self.B.copy()
-        return bias
+        return Bias(kind, self.b0.copy() if self.b0.size else np.zeros(len(self.F)), self.B.copy())
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,4 @@
-"""Algorithm 1 of the paper (Alg. meta_alg): projected SGD on the conditioning function, one task per step.
-
-A `Trajectory` is one run of Algorithm 1: its step sizes, its current iterate and the mean of its iterates.
-Several trajectories with different steps share one pass over the tasks.  A trajectory can be continued, and its
-result does not depend on how the stream was split into batches.
-"""
+"""Algorithm 1 of the paper (Alg. meta_alg): projected SGD on the conditioning function, one task per step."""
 
 from __future__ import annotations
 
@@ -65,7 +60,7 @@ def candidate_steps(
 
 @dataclass
 class Trajectory:
-    """One run of Algorithm 1 that can be continued."""
+    """One run of Algorithm 1, which can be continued; its result does not depend on how a stream is split."""
 
     steps: StepSizes
     iterate: Iterate  # (H_t, C_t)
