@@ -20,8 +20,6 @@ from ._files import DATA_VARIABLE, PathLike, reading
 FOLDER = "multilevel"
 #: Missing values as R writes them.
 MISSING = frozenset({"", "NA", "NaN"})
-
-
 #: Categorical columns whose categories look like numbers.
 CODED = ("denomina",)
 

@@ -145,7 +145,6 @@ def _fit(
     Z = np.hstack([term.values for term in terms])
     ends = np.cumsum([term.values.shape[1] for term in terms])
     parts = [slice(int(end) - term.values.shape[1], int(end)) for term, end in zip(terms, ends, strict=True)]
-    kept: dict[int, float] = {}
     for _ in range(ROUNDS):
         rest = effects.residual_tasks(tasks, is_response=is_response)
         statistics = data.statistics_of(rest)

@@ -116,7 +116,7 @@ class SideFeatures(Record):
     @property
     def from_side_info(self) -> bool:
         """Return whether the features are those of side information, not of rows."""
-        return _is_side_info(self.encoder)
+        return self.encoder.needs_side_info and not self.encoder.needs_rows
 
     @property
     def origins(self) -> list[int]:
@@ -150,7 +150,7 @@ class SideFeatures(Record):
         # Indicators are divided by half their range: the standard deviation of a rare category is small.
         indicator = ((linear == low) | (linear == high)).all(axis=0)
         curves: list[Curve] = []
-        if _is_side_info(encoder):
+        if encoder.needs_side_info and not encoder.needs_rows:
             # Imputed values must not place knots.
             known = (
                 encoder.known(tasks) if isinstance(encoder, SideVector) else np.ones_like(linear, dtype=bool)
@@ -183,7 +183,3 @@ class SideFeatures(Record):
             f"side_info: feature {j} of task {tasks.labels[task]!r} is {found[task, j]:.1g} times as large as in fit; use the "
             "same units as in fit"
         )
-
-
-def _is_side_info(encoder: FeatureMap) -> bool:
-    return encoder.needs_side_info and not encoder.needs_rows

@@ -190,13 +190,7 @@ def _warn_of_unknown(table: NDArray[Any], categories: list[Any], names: list[str
 
 
 class Transformer(SideInfoMap):
-    """Any scikit-learn transformer applied to the table of side information.
-
-    Attributes
-    ----------
-    fitted : transformer or None
-        A fitted clone of ``transformer``.
-    """
+    """Any scikit-learn transformer applied to the table of side information; ``fitted`` is its fitted clone."""
 
     def __init__(self, transformer: Any) -> None:
         self.transformer = transformer

@@ -92,8 +92,6 @@ class FactorModel:
     def whitened(self) -> FactorModel:
         """Return the same model in coordinates with ``S_zz = I``."""
         r = self.rank
-        if r == 0:
-            return self
         root = np.linalg.cholesky(self.score_covariance[:r, :r])
         of_columns, of_scores = np.eye(1 + r), np.eye(len(self.score_mean))
         of_columns[1:, 1:], of_scores[:r, :r] = root, np.linalg.inv(root).T

@@ -110,7 +110,8 @@ def select_side(
     tasks: Tasks, groups: Sequence[Group], *, has_intercept: bool, varying: tuple[int, ...] | None = None
 ) -> SideStructure | None:
     """Return the effects that raise the evidence of the tasks; None if none does."""
-    tasks, model = with_gaussian_rows(tasks, _plain_model(tasks, varying))
+    plain = fit_mixed_model(tasks, max_iter=30, tol=1e-6, varying=varying)
+    tasks, model = with_gaussian_rows(tasks, plain)
     kinds = [True] * has_intercept
     if not has_intercept or model.covariances[0, :-1].any():
         kinds.append(False)  # otherwise only the intercept differs between tasks
@@ -155,7 +156,7 @@ def fit_side(
     the tasks if there are many.
     """
     some = tasks.take(slice(None, None, 1 + (len(tasks) - 1) // MOST_TASKS))
-    model = _plain_model(some, structure.varying)
+    model = fit_mixed_model(some, max_iter=30, tol=1e-6, varying=structure.varying)
     terms = _terms(tasks, groups, structure.effects, model.covariances[0])
     if isinstance(some, ResponseRows):
         some = replace(some, sites={})
@@ -203,10 +204,6 @@ def normal_equations(tasks: Tasks, model: Mixture, terms: Sequence[Term]) -> tup
         right += u[part].T @ a
     roots = _roots(terms, d)
     return roots.T @ left @ roots, roots.T @ right.ravel()
-
-
-def _plain_model(tasks: Tasks, varying: tuple[int, ...] | None) -> Mixture:
-    return fit_mixed_model(tasks, max_iter=30, tol=1e-6, varying=varying)
 
 
 def _least_gain(groups: Sequence[Group]) -> float:

@@ -49,9 +49,13 @@ def fit_mixture(
     # All starts share the E-step of the single model and differ in how they group the tasks.
     expected = tasks.posterior(single, Want(means=True, sums=True))
     deviations, common = expected.means[:, 0] - single.means[0], expected.sums
-    directions = _directions(deviations)
+    # Unit vectors along the deviations, and the products u uᵀ, which are the same for u and −u.
+    norms = np.linalg.norm(deviations, axis=1, keepdims=True)
+    directions = deviations / np.where(norms > 0, norms, 1.0)
+    i, j = np.triu_indices(directions.shape[1])
+    lines = directions[:, i] * directions[:, j] * np.where(i == j, 1.0, np.sqrt(2.0))
     totals, rng = tasks.totals(), np.random.default_rng(seed)
-    groupings = [_lines(directions)] * n_starts + [directions]
+    groupings = [lines] * n_starts + [directions]
     if tasks.side is not None:
         groupings.append(tasks.side)
     repeated = Mixture(
@@ -91,18 +95,6 @@ def _group_sums(common: Sums, deviations: Array, shares: Array) -> Sums:
     between = np.stack([(deviations * r[:, None]).T @ deviations for r in shares.T])
     second = between + counts[:, None, None] * within
     return Sums(common.log_evidence, counts, shares.T @ deviations, second, common.residual)
-
-
-def _directions(deviations: Array) -> Array:
-    """Return unit vectors (T, d) along the deviations of the coefficients from their mean."""
-    norms = np.linalg.norm(deviations, axis=1, keepdims=True)
-    return np.asarray(deviations / np.where(norms > 0, norms, 1.0))
-
-
-def _lines(directions: Array) -> Array:
-    """Return the products u uᵀ as vectors, which are the same for u and −u."""
-    i, j = np.triu_indices(directions.shape[1])
-    return directions[:, i] * directions[:, j] * np.where(i == j, 1.0, np.sqrt(2.0))
 
 
 def _group(points: Array, n_groups: int, rng: np.random.Generator, n_tries: int = 3) -> NDArray[np.intp]:

@@ -136,15 +136,6 @@ class Stream:
     n_train: int = 0
     squared_phi: float = 0.0  # running sum for the scale of φ
 
-    def count_features(self, phis: Array) -> tuple[Stream, Array]:
-        """Return the stream after these training tasks, and the mean of ‖φ‖² up to and including each of them."""
-        norms = np.einsum("ij,ij->i", phis, phis)
-        # cumsum adds the terms one by one, so that the sums do not depend on how the stream is split
-        sums = np.cumsum(np.concatenate([[self.squared_phi], norms]))
-        counts = self.n_train + np.arange(1, len(phis) + 1)
-        after = replace(self, squared_phi=float(sums[-1]), n_train=self.n_train + len(phis))
-        return after, sums[1:] / counts
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ObjectiveLearner(PaperLearner):
@@ -280,7 +271,10 @@ class ObjectiveLearner(PaperLearner):
             positions = range(stream.n_train, stream.n_train + len(train))
             support, query = split_rows(train, positions, self.support, (stream.seed, QUERY_ROWS))
         phis = self._features(stream.feature_map, support)
-        stream, squared_scale = stream.count_features(phis)
+        # cumsum adds the terms one by one, so that the sums do not depend on how the stream is split
+        sums = np.cumsum(np.concatenate([[stream.squared_phi], np.einsum("ij,ij->i", phis, phis)]))
+        squared_scale = sums[1:] / (stream.n_train + np.arange(1, len(phis) + 1))
+        stream = replace(stream, squared_phi=float(sums[-1]), n_train=stream.n_train + len(phis))
         if not self.scale_features:
             squared_scale = np.ones(len(train))
         elif whole and len(train):

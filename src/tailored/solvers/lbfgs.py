@@ -56,9 +56,8 @@ class LBFGS(Solver):
             )
 
     def solve(self, problem: Problem, state: Any = None) -> Solution:
-        rng = np.random.default_rng(problem.seed)
         with single_threaded_blas():
-            start = find_start(problem, rng) if state is None else state
+            start = find_start(problem, np.random.default_rng(problem.seed)) if state is None else state
             best = BestIterate(problem, start)
             self._minimise(problem, start, best)
         return best.solution()
