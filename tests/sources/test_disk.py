@@ -160,7 +160,9 @@ def test_a_table_beside_a_common_part(small_sample):
     tasks = TaskSet.from_frame(frame, **COLUMNS)
     learned, others = tasks[:40], tasks[35:]
     shared = fit_out_of_fold([DecisionTreeRegressor(max_depth=2)], learned, [0]).weighted(np.ones(1), learned)
-    left = shared.residual_tasks(others, positions_of(others.labels, learned.labels))
+    left = shared.regressor.residual_tasks(
+        others, shared.folds_of(positions_of(others.labels, learned.labels))
+    )
     known = shared.regressor.residual_tasks(learned, shared.folds)
     np.testing.assert_array_equal(left[:5].y, known[35:].y)
     np.testing.assert_array_equal(left[5:].y, shared.regressor.residual_tasks(tasks[40:]).y)
