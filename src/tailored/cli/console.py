@@ -24,6 +24,8 @@ INTERRUPTED, MISUSED = 130, 2
 _OPTIONS = {"frame": "data", "query": "data", "tasks": "data", "supports": "--rows", "n_folds": "--folds"}
 for _name in ("side_info", "side_columns", "support", "features", "varying", "coverage", "exposure"):
     _OPTIONS[_name] = f"--{_name.replace('_', '-')}"
+#: Delimiter, decimal mark and encoding of the CSV files that were read, by option; outputs are written like the data.
+READ: dict[str, tuple[str, str, str]] = {}
 
 console = Console()
 
@@ -123,8 +125,6 @@ def report_user_errors(missing: str | None = None) -> Iterator[None]:
             message = " ".join(str(error).split())
             if missing == "error" and "contains NaN" in message:
                 message += " Drop incomplete rows with --missing drop, or fit with --missing impute."
-            from .tables import READ  # it imports this module
-
             if READ:  # rows of a CSV file are counted from its header, which is line 1
                 message = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", message)
             argument, rest = re.fullmatch(r"(\w*)(.*)", message).groups()  # type: ignore[union-attr]

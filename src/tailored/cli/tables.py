@@ -18,14 +18,12 @@ from typing import IO, Any
 import typer
 
 from .._utils.files import check_target, write_atomically
-from .console import UsageError, note, write_out
+from .console import READ, UsageError, note, write_out
 
 #: Path that means standard input or output.
 STANDARD = "-"
 #: Options of the current command for CSV files; None: found from the beginning of each file.
 CSV: dict[str, str | None] = {"decimal": None, "encoding": None}
-#: Delimiter, decimal mark and encoding of the CSV files that were read, by option; outputs are written like the data.
-READ: dict[str, tuple[str, str, str]] = {}
 #: Endings of the tables that are written.
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 #: Size in bytes from which files are read in batches, and the number of rows of a batch that is predicted.
