@@ -259,3 +259,16 @@ def test_standard_deviations_are_those_of_the_errors(learned):
         assert 0.75 < squares.mean() < 1.35
         model = learner.adapt(support[0].X, support[0].y) if n_rows else learner.adapt()
         np.testing.assert_allclose(model.predict_std(query[0].X), table["std"][: query.sizes[0]])
+
+
+@pytest.mark.parametrize(("spread", "weights"), [(0.0, (1e6, 80.0)), (0.7, (1.5, 5.0))])
+def test_the_noise_of_a_task_is_estimated_from_its_rows_only_if_tasks_differ(spread, weights):
+    """Draw errors with the same noise in all tasks, or with noise that differs, and 6 support residuals each."""
+    rng = np.random.default_rng(0)
+    noise = np.exp(spread * rng.normal(size=300))
+    task = np.repeat(np.arange(300), 4)
+    squares = np.sum((noise[:, None] * rng.normal(size=(300, 6))) ** 2, axis=1)
+    errors = Errors(
+        noise[task] * rng.normal(size=len(task)), np.zeros(len(task)), task, squares, np.full(300, 6)
+    )
+    assert calibration_of([(6, [errors])]).noise_rows in weights

@@ -284,6 +284,7 @@ def test_unseen_tasks_get_the_prior():
     assert np.abs(found[new] - seen[new]).max() > 1e-3
 
 
+@pytest.mark.filterwarnings("ignore:side_info. new tasks are predicted without")
 def test_unseen_tasks_are_described():
     learner = fitted(side=True)
     assert learner.side_structure_ is not None

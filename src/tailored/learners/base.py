@@ -417,7 +417,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         groups : array (n,), optional
             Label of each row's task; can be left out after a fit to one task.
         side_info : optional
-            Side information of tasks that are not in the training data; see `TaskSet`.  Missing by default.
+            Side information of tasks that are not in the training data; see `TaskSet`.  Missing by default, with a warning.
         exposure : array (n,), optional
             Exposure of counts, which multiplies the rates; by default the column of `fit` in a frame, otherwise 1.
         """
@@ -451,6 +451,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         known_rows, new_rows = (None if exposure is None else exposure[at] for at in (~new, new))
         if new.any():
             if side_info is None and self.n_side_info_in_:
+                missing = (
+                    "new tasks are predicted without side information, which the learner was fitted with"
+                )
+                warnings.warn(f"side_info: {missing}. Pass it.", UserWarning, stacklevel=outside())
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
             empty, task = tasks_without_rows(X, labels, new, side_info)
             empty, covariances = align_side_info(self, empty), needs_covariances(self.prior_, None)

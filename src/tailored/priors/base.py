@@ -498,7 +498,8 @@ def predict(
     calibration = prior.calibration
     if calibration is None or not needs_covariances(prior, coverage) or not posterior.has_covariances:
         return Predicted(clipped(centre, prior.clip), unknown, unknown, unknown)
-    own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise)[task]
+    weight = calibration.noise_rows
+    own = noise_variances(posterior.squares, posterior.n_rows, calibration.noise, weight)[task]
     variances = np.maximum(prior.variances(posterior, X, task), 0.0)
     std = np.sqrt(prior.scaling.target**2 * own * (1.0 + variances) + new)
     multiples = _multiples(prior, posterior.n_rows, coverage) if multiples is None else multiples

@@ -26,15 +26,16 @@ from ..tasks.task_set import TaskSet
 
 Array = NDArray[np.float64]
 
-#: Weight of the average noise variance in the estimate of a task's own noise variance, in rows.
-NOISE_ROWS = 5.0
+#: Candidates for the weight of the average noise variance in the estimate of a task's own noise variance, in rows.  The
+#: first means that all tasks have the same noise.
+NOISE_ROWS = (1e6, 80.0, 20.0, 5.0, 1.5)
 #: Each held-out task is drawn from several times, up to MAX_REPEATS, until ENOUGH_TASKS draws are reached.
 MAX_REPEATS, ENOUGH_TASKS = 4, 400
 
 
-def noise_variances(squares: Any, n_rows: Any, noise: float) -> Any:
+def noise_variances(squares: Any, n_rows: Any, noise: float, noise_rows: float) -> Any:
     """Estimate the noise variance of each task from its squared residuals, shrunk towards the average ``noise``."""
-    return (squares + NOISE_ROWS * noise) / (n_rows + NOISE_ROWS)
+    return (squares + noise_rows * noise) / (n_rows + noise_rows)
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,12 @@ class Calibration(Record):
     scores: list[Array]  # L arrays, sorted
     weights: list[Array]  # L arrays
     noise: float  # mean squared error, which stabilises `noise_variances`
+    noise_rows: float = 5.0  # its weight there, in rows
 
     def __post_init__(self) -> None:
         check_shape("rows", self.rows, None)
         check_divisor("noise", self.noise)
+        check_divisor("noise_rows", self.noise_rows)
         if not len(self.rows) or self.rows[0] < 0 or (np.diff(self.rows) <= 0).any():
             raise ValueError("rows: must be increasing numbers of rows")
         if not len(self.rows) == len(self.scores) == len(self.weights):
@@ -134,10 +137,10 @@ class Errors(NamedTuple):
     squares: Array  # (T,) sums of squared residuals of the support rows
     n_rows: NDArray[np.int64]  # (T,) numbers of support rows
 
-    def scores(self, noise: float) -> Array:
-        """Return the errors divided by the standard deviations that the posterior implies."""
-        own = noise_variances(self.squares, self.n_rows, noise)[self.task]
-        return np.asarray(self.errors / np.sqrt(own * (1.0 + self.variances)))
+    def deviations(self, noise: float, noise_rows: float) -> Array:
+        """Return the standard deviations of the errors that the posterior implies."""
+        own = noise_variances(self.squares, self.n_rows, noise, noise_rows)[self.task]
+        return np.asarray(np.sqrt(own * (1.0 + self.variances)))
 
 
 def calibrate(
@@ -170,16 +173,33 @@ def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -
     noise = float(np.mean(np.concatenate([part.errors for part in levels[-1][1]]) ** 2))
     # Without any noise all scores are zero in any unit.
     noise = noise if noise > 1e-290 else 1.0
-    scores, weights = [], []
+    errors, shares, weights = [], [], []
     for _, parts in levels:
         counts = [np.bincount(part.task, minlength=len(part.n_rows)) for part in parts]
         n_tasks = sum(np.count_nonzero(count) for count in counts)
-        score = np.concatenate([part.scores(noise) for part in parts])
         share = np.concatenate([1.0 / count[part.task] for part, count in zip(parts, counts, strict=True)])
-        order = np.argsort(score, kind="stable")
-        scores.append(score[order])
-        weights.append(share[order] / (n_tasks + 0.5 * n_repeats))
-    return Calibration(np.array([float(rows) for rows, _ in levels]), scores, weights, noise)
+        errors.append(np.concatenate([part.errors for part in parts]))
+        shares.append(share / max(n_tasks, 1))
+        weights.append(share / (n_tasks + 0.5 * n_repeats))
+
+    def deviations(noise_rows: float) -> list[Array]:
+        return [np.concatenate([part.deviations(noise, noise_rows) for part in parts]) for _, parts in levels]
+
+    def log_loss(noise_rows: float) -> float:
+        """Return the Gaussian log loss of the errors, with the best scale at each number of rows."""
+        terms = zip(errors, shares, deviations(noise_rows), strict=True)
+        return sum(w @ np.log(d) + 0.5 * np.log(max(w @ (e / d) ** 2, 1e-290)) for e, w, d in terms if len(e))
+
+    noise_rows = min(NOISE_ROWS, key=log_loss)
+    scores = [e / d for e, d in zip(errors, deviations(noise_rows), strict=True)]
+    orders = [np.argsort(score, kind="stable") for score in scores]
+    return Calibration(
+        np.array([float(rows) for rows, _ in levels]),
+        [score[order] for score, order in zip(scores, orders, strict=True)],
+        [weight[order] for weight, order in zip(weights, orders, strict=True)],
+        noise,
+        noise_rows,
+    )
 
 
 def support_sizes(sizes: NDArray[np.int64], sampling: SupportSampling) -> list[int]:

@@ -553,7 +553,7 @@ def refuse_numbers_as_text(column: Column, title: str) -> None:
         advice = "Leave the cell of a missing value empty. If the values are categories, add a letter to each"
         if not any(other):
             other = [not value.removeprefix("-").isdecimal() for value in values]
-            advice = "Remove percent signs and separators of thousands; write decimals as in other columns"
+            advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove percent signs and separators of thousands"
         if any(other):
             k = other.index(True)
             cell = f"{distinct[k]!r} in row {int(np.argmax(codes == k))}"
