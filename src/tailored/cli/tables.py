@@ -361,7 +361,7 @@ class TaskLabels:
                 return float(value)
         example = f", such as {next(iter(self.known))!r}" if self.known else ""
         others = f"the other labels are {self.kind}{example}, but {value!r} in column {name!r} is not"
-        raise UsageError(f"{option}: {others}. {_SAME_WAY}")
+        raise UsageError(f"{option}: {others}. {_SAME_WAY} A new task gets a new number.")
 
 
 def _kind_of(values: list[Any]) -> str:
