@@ -53,13 +53,13 @@ def test_pieces_are_put_together_by_label(words):
     same_tasks(found, whole)
 
 
-def test_missing_values_of_a_description_agree_with_each_other_alone():
+def test_a_missing_value_of_a_description_agrees_with_any_other():
     X, y = np.ones((2, 1)), np.arange(2.0)
-    known, unknown = {"a": {"age": 3.0, "town": None}}, {"a": {"age": np.nan, "town": None}}
-    pieces = [TaskSet(X, y, ["a", "a"], side) for side in (unknown, unknown)]
-    assert len(TaskSet.merge(pieces)) == 1
-    with pytest.raises(ValueError, match=r"column 'age' of task 'a' has the values nan and 3\.0"):
-        TaskSet.merge([*pieces, TaskSet(X, y, ["a", "a"], known)])
+    sides = [{"a": {"age": age, "town": None}} for age in (np.nan, 3.0, 4.0)]
+    unknown, known, other = (TaskSet(X, y, ["a", "a"], side) for side in sides)
+    assert TaskSet.merge([unknown, known]).side_info[0].tolist() == [3.0, None]
+    with pytest.raises(ValueError, match=r"column 'age' of task 'a' has the values 3\.0 and 4\.0"):
+        TaskSet.merge([unknown, known, other])
 
 
 def test_numbers_and_words_stay_apart():
