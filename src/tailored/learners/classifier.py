@@ -56,7 +56,7 @@ class _Classifier(Fitted, ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any, *args: Any, **options: Any) -> NDArray[Any]:
         """Return the most probable class of each row; further arguments are those of `predict_proba`."""
-        most_probable = self.predict_proba(X, *args, **options).argmax(axis=1)  # it checks that there are classes
+        most_probable = self.predict_proba(X, *args, **options).argmax(axis=1)
         return np.asarray(self.classes_[most_probable])
 
     def decision_function(self, X: Any, *args: Any, **options: Any) -> Array:
