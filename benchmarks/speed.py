@@ -120,9 +120,9 @@ def start(source):
         lambda: max(call(source, "-c", IMPORTS + "import tailored")[0] - imports, 0.0),
     )
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    example = "\n".join(blocks[:1])
+    example = "\n".join(blocks)
     yield (
-        "README's first example beyond the same imports: empty cache / second time",
+        "README's example beyond the same imports: empty cache / second time",
         lambda: [seconds - imports for seconds in twice(source, IMPORTS + example)],
     )
     with tempfile.TemporaryDirectory() as folder:
