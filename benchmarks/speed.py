@@ -46,7 +46,7 @@ data = np.load(sys.argv[1], allow_pickle=False)
 def tasks(n=None):
     T = len(data["sizes"]) if n is None else n
     rows = slice(data["sizes"][:T].sum())
-    side = data["side"][:T] if data["side"].size else None
+    side = np.repeat(data["side"][:T], data["sizes"][:T], axis=0) if data["side"].size else None
     return tailored.TaskSet(data["X"][rows], data["y"][rows], np.repeat(np.arange(T), data["sizes"][:T]), side)
 train = tasks()
 learner().fit(tasks(min(len(train), 45)))   # compiled code is loaded before the clock starts

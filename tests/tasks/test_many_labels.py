@@ -122,3 +122,9 @@ def test_numbers_and_the_strings_that_spell_them_do_not_mix(pair):
     for predict in (learner.predict, lambda X, groups: learner.predict_tasks(TaskSet(X, [0.0], groups))):
         with pytest.raises(ValueError, match=message):
             predict(X[:1], groups=[pair[1]])
+
+
+def test_query_and_support_have_the_same_number_of_columns_of_side_information():
+    support, query = (TaskSet([[1.0]], [0.0], ["a"], {"a": side}) for side in ([1.0, 2.0], [1.0]))
+    with pytest.raises(ValueError, match="side_info: it has 1 columns in query and 2 in support"):
+        support.support_of(query)

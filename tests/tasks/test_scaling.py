@@ -363,3 +363,9 @@ def test_the_mixed_model_of_the_baselines_is_in_raw_units():
     np.testing.assert_allclose(second.mean_, A @ first.mean_ - [0, 0, 0, 5.0], rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(second.covariance_, A @ first.covariance_ @ A.T, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(second.noise_, 4.0 * first.noise_, rtol=1e-7)
+
+
+def test_limits_of_large_scales_are_infinite():
+    """A crafted model file can have any scale of a column."""
+    scaling = Scaling(np.array([1e300]), 1.0, np.zeros(1))
+    assert scaling.holds(np.ones((1, 1)))

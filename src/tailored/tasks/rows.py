@@ -319,7 +319,8 @@ class Scaling(Record):
     @cached_property
     def _squared_limits(self) -> tuple[float, float]:
         columns, target = self._limits
-        return float(columns.min(initial=np.inf)) ** 2, target**2
+        least = float(columns.min(initial=np.inf))
+        return least * least, target * target  # a power would raise OverflowError
 
     def holds(self, X: Any, y: Array | None = None) -> bool:
         """Return whether rows are surely finite and within the limits, in one pass over them."""

@@ -526,6 +526,10 @@ class TaskSet(Fitted):
                 raise ValueError(f"side_info: {absent}, and so no side information; pass it with the query.")
             side, names = self.side_info[at], self.side_names
         elif side is not None and self.side_info is not None and self.side_names == names:
+            if (found := self.side_info.shape[1]) != side.shape[1]:
+                raise ValueError(
+                    f"side_info: it has {side.shape[1]} columns in query and {found} in support."
+                )
             n, known = len(at), np.flatnonzero(~is_new)
             both = Grouping(np.r_[np.arange(n), known], query.labels, np.arange(n))
             for j, values in enumerate(np.concatenate([side, self.side_info[at[known]]]).T):
