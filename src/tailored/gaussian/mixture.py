@@ -132,7 +132,7 @@ class Mixture(Record):
     def components(self) -> Components:
         values, vectors = self.eigen
         J, d = values.shape
-        kept = values > RANK_TOLERANCE * np.maximum(values[:, -1:], TINY)
+        kept = values > np.maximum(RANK_TOLERANCE * values[:, -1:], TINY)
         ranks = kept.sum(axis=1)
         i, j, _ = lower_triangle(d)
         W, divisors, singular = self.covariances, values, np.flatnonzero(ranks < d)
@@ -160,7 +160,7 @@ class Mixture(Record):
     def factors(self) -> list[Array]:
         """L (d, p) of each distinct covariance W = LLᵀ; its columns have increasing length."""
         values, vectors = self.eigen
-        kept = values > RANK_TOLERANCE * np.maximum(values[:, -1:], TINY)
+        kept = values > np.maximum(RANK_TOLERANCE * values[:, -1:], TINY)
         return [v[:, k] * np.sqrt(e[k]) for e, v, k in zip(values, vectors, kept, strict=True)]
 
     @cached_property

@@ -262,7 +262,8 @@ class Scaling(Record):
             stored = np.bincount(tasks.X.indices, weights=_squared(deviations), minlength=d)
             squares = np.asarray(stored + _squared(np.sqrt(n - counts) * shift), dtype=float)
         else:
-            squares = _squared(tasks.X - shift).sum(axis=0)
+            with np.errstate(over="ignore"):  # `_check_limit` names the column
+                squares = _squared(tasks.X - shift).sum(axis=0)
         target_shift = float(tasks.y.mean()) if centre else 0.0
         y = tasks.y - target_shift
         with np.errstate(over="ignore"):
