@@ -33,8 +33,8 @@ Array = NDArray[np.float64]
 
 #: Smallest number of tasks for effects of all tasks, and of distinct values for a curve.
 LEAST_TASKS, LEAST_VALUES = 20, 3
-#: Largest numbers of tasks and of entries of Z with which effects are selected and fitted.
-MOST_TASKS, MOST_ENTRIES = 5000, 20_000_000
+#: Largest numbers of tasks and of entries of Z with which effects are selected and fitted, and tasks of a batch.
+MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
 #: Up to this number of columns, curves and products are candidates; a curve has about this many columns.
 MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
 #: Gain in log evidence that a curve or product must have, beyond the logarithm of their number.
@@ -175,18 +175,23 @@ def _information(
         roots, X, noise = np.sqrt(precisions), statistics.X, 1.0
         sites = statistics.gaussian(model)[0]
         C = sites.posterior(replace(model, noise=1.0, side=None), Want(covariances=True)).covariances
-        X, Z, y = X * roots[:, None], Z * roots[:, None], (y + fitted) * roots
+        X, y = X * roots[:, None], (y + fitted) * roots
     else:
         X, y = data.scaling.weighted_rows(tasks)
         noise, weights = model.noise, tasks.row_weights
         roots = np.ones(len(y)) if weights is None else np.sqrt(weights)
-        Z, y = Z * roots[:, None], y + fitted / data.scaling.target * roots
+        y = y + fitted / data.scaling.target * roots
         C = statistics.posterior(model, Want(covariances=True)).covariances
-    M = np.column_stack([X, Z, y])
-    H, d = M.T @ M, X.shape[1]
-    for t, (start, stop) in enumerate(pairwise(tasks.offsets)):
-        K = X[start:stop].T @ M[start:stop]
-        H -= K.T @ (C[t] @ K) / noise
+    d, T = X.shape[1], len(tasks)
+    H = np.zeros((d + Z.shape[1] + 1,) * 2)
+    for first in range(0, T, TASKS_AT_ONCE):  # all of M would be as large as Z
+        offsets = tasks.offsets[first : first + TASKS_AT_ONCE + 1]
+        rows = slice(offsets[0], offsets[-1])
+        M = np.column_stack([X[rows], Z[rows] * roots[rows, None], y[rows]])
+        H += M.T @ M
+        for t, (start, stop) in enumerate(pairwise(offsets - offsets[0]), first):
+            K = M[start:stop, :d].T @ M[start:stop]
+            H -= K.T @ (C[t] @ K) / noise
     H /= noise
     left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
     return np.asarray(H[d:, d:] - H[d:, :d] @ np.linalg.solve(left, H[:d, d:]))
