@@ -188,7 +188,11 @@ def calibration_of(levels: list[tuple[int, list[Errors]]], n_repeats: int = 1) -
     def log_loss(noise_rows: float) -> float:
         """Return the Gaussian log loss of the errors, with the best scale at each number of rows."""
         terms = zip(errors, shares, deviations(noise_rows), strict=True)
-        return sum(w @ np.log(d) + 0.5 * np.log(max(w @ (e / d) ** 2, 1e-290)) for e, w, d in terms if len(e))
+        return sum(
+            float(w @ np.log(d)) + 0.5 * float(np.log(max(float(w @ (e / d) ** 2), 1e-290)))
+            for e, w, d in terms
+            if len(e)
+        )
 
     noise_rows = min(NOISE_ROWS, key=log_loss)
     scores = [e / d for e, d in zip(errors, deviations(noise_rows), strict=True)]
