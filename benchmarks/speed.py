@@ -228,6 +228,8 @@ def adapting(source):
     _, printed = call(source, HERE / "adapting.py", "--worker")
     for case, numbers in json.loads(printed).items():
         for name, value in numbers.items():
+            if name == "components":
+                continue
             yield f"{case}: {name}", lambda value=value: value
 
 
