@@ -245,3 +245,10 @@ def test_one_fit_to_counts_of_any_size(name, mean):
     y = np.round(mean * np.array([0.5, 1.0, 1.5, 1.0])) + np.array([0.0, 0.0, 0.0, 1.0])
     b, _ = RESPONSES[name]().pooled_fit(np.ones((4, 1)), y, np.full(4, np.log(2.0)), np.ones(4))
     np.testing.assert_allclose(b, np.log(y.mean() / 2.0), rtol=1e-4)
+
+
+def test_a_pooled_fit_without_rows_is_zero():
+    nothing = np.zeros(0)
+    for name in ("poisson", "negative_binomial"):
+        coef, _ = RESPONSES[name]().pooled_fit(np.zeros((0, 2)), nothing, nothing, nothing)
+        np.testing.assert_array_equal(coef, [0.0, 0.0])

@@ -132,8 +132,11 @@ class Response(Loss):
 
     def _start(self, X: Array, y: Array, offset: Array, weights: Array) -> Array:
         """Return the least squares fit to the logarithm of smoothed counts: Newton's steps from zero overshoot."""
+        d = X.shape[1]
+        if not len(y):  # a fold of empty tasks
+            return np.zeros(d)
         middle = 0.5 * (y + weights @ y / weights.sum()) + 0.1
-        W, d = weights * middle, X.shape[1]
+        W = weights * middle
         information = X.T @ (W[:, None] * X)
         ridge = POOLED_RIDGE * (np.trace(information) / d + W.sum() / d)
         return np.linalg.solve(information + ridge * np.eye(d), (W * (np.log(middle) - offset)) @ X)
