@@ -124,7 +124,8 @@ def test_columns_of_side_information_are_found_in_tables_of_rows(tmp_path):
     np.testing.assert_allclose(many.coef_, also.coef_, atol=1e-9)
     alone = learner.predict_tasks(query)["prediction"]
     np.testing.assert_allclose(learner.predict(query, groups=query["user"]), alone, atol=1e-9)
-    assert not np.allclose(learner.predict(query.drop(columns="age"), groups=query["user"]), alone)
+    with pytest.warns(UserWarning, match="new tasks are predicted without side information"):
+        assert not np.allclose(learner.predict(query.drop(columns="age"), groups=query["user"]), alone)
     learner.save(tmp_path / "model")
     pd.testing.assert_frame_equal(load(tmp_path / "model").predict_tasks(query, support), expected)
     with pytest.raises(ValueError, match="side information with the columns 'age'"):
