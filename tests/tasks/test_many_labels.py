@@ -126,5 +126,7 @@ def test_numbers_and_the_strings_that_spell_them_do_not_mix(pair):
 
 def test_query_and_support_have_the_same_number_of_columns_of_side_information():
     support, query = (TaskSet([[1.0]], [0.0], ["a"], {"a": side}) for side in ([1.0, 2.0], [1.0]))
-    with pytest.raises(ValueError, match="side_info: it has 1 columns in query and 2 in support"):
+    with pytest.raises(
+        ValueError, match="side_info: query and support must have the same columns; found 1 and 2"
+    ):
         support.support_of(query)

@@ -182,8 +182,8 @@ def _warn_of_unknown(table: NDArray[Any], categories: list[Any], names: list[str
         if unknown:
             warnings.warn(
                 f"side_info: column {repr(names[j]) if names else j}: {name_some(unknown, 3)} did not appear in "
-                f"training, which had {name_some([v for v in known if v is not None], 3)}. An unknown category "
-                "has no effect of its own.",
+                f"training, which had {name_some([v for v in known if v is not None], 3)}. The effect of an "
+                "unknown category is zero.",
                 UnknownCategoryWarning,
                 stacklevel=outside(),
             )

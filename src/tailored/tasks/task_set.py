@@ -528,7 +528,7 @@ class TaskSet(Fitted):
         elif side is not None and self.side_info is not None and self.side_names == names:
             if (found := self.side_info.shape[1]) != side.shape[1]:
                 raise ValueError(
-                    f"side_info: it has {side.shape[1]} columns in query and {found} in support."
+                    f"side_info: query and support must have the same columns; found {side.shape[1]} and {found}."
                 )
             n, known = len(at), np.flatnonzero(~is_new)
             both = Grouping(np.r_[np.arange(n), known], query.labels, np.arange(n))
