@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ._utils.algebra import ridge, solve
+from ._utils.algebra import ridge
 from ._utils.records import restored_on_failure
 from ._utils.threads import single_threaded_blas, single_threaded_openmp
 from ._utils.validation import check_clip, check_rng, name_some, native
@@ -25,6 +25,7 @@ from .gaussian.em import fit_mixed_model
 from .gaussian.mixture import Mixture, Want
 from .gaussian.responses import RESPONSES, Bernoulli, Response
 from .gaussian.rows import Tasks, statistics_of
+from .gaussian.side import Effect, Term, normal_equations
 from .losses import Loss, error_name, get_loss
 from .tasks.rows import Rows, Scaling, batches, clipped, dense, predictions, segment_sums, task_means
 from .tasks.task_set import TaskSet
@@ -332,23 +333,13 @@ class MixedModel(LinearBaseline):
 
 
 def _fixed_effects(statistics: Tasks, model: Mixture, rows: NDArray[np.intp]) -> Array:
-    """Return the effects of side information on the coefficients ``rows`` by generalised least squares.
-
-    The means b are estimated with them.  With ``V = XWXᵀ + σ²I``, ``XᵀV⁻¹ = (I + XᵀXW/σ²)⁻¹ Xᵀ/σ²``.
-    """
-    side, d = statistics.side, statistics.n_features
-    assert side is not None
-    factors = np.eye(d) + statistics.gram @ (model.covariances[0] / model.noise)
-    both = solve(factors, np.concatenate([statistics.gram, statistics.cross[:, :, None]], axis=2))
-    A, c = both[:, :, :d], both[:, :, d]
-    n = len(rows) * side.shape[1]
-    outer = side[:, :, None] * side[:, None, :]
-    corner = np.tensordot(A[:, rows][:, :, rows], outer, (0, 0)).transpose(0, 2, 1, 3).reshape(n, n)
-    border = np.tensordot(A[:, :, rows], side, (0, 0)).reshape(d, n)
-    normal = np.block([[A.sum(axis=0), border], [border.T, corner]])
-    right = np.concatenate([c.sum(axis=0), (c[:, rows].T @ side).ravel()])
+    """Return the effects of side information on the coefficients ``rows`` by generalised least squares, with b."""
+    assert statistics.side is not None
+    d, q = statistics.n_features, statistics.side.shape[1]
+    term = Term(Effect(0), np.arange(q), np.eye(d)[:, rows], np.eye(q))
     # Indicators of categories sum to a constant: the solution of least norm is one of many.
-    return np.linalg.lstsq(normal, right, rcond=1e-10)[0][d:].reshape(len(rows), -1)
+    found = np.linalg.lstsq(*normal_equations(statistics, model, [term]), rcond=1e-10)[0]
+    return found[d:].reshape(q, len(rows)).T
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -91,6 +91,11 @@ class BoxLoss(Loss):
     """Base of the losses whose conjugate is a dual box around 0."""
 
     @property
+    def lipschitz(self) -> float:
+        # Slopes of a loss are the points of the domain of its conjugate.
+        return float(np.abs(self._interval(np.ones(()))).max())
+
+    @property
     def _kink(self) -> float:
         return 0.0
 
@@ -116,9 +121,7 @@ class BoxLoss(Loss):
     def free_curvature(self, alpha: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], Floats]:
         alpha = np.asarray(alpha, dtype=np.float64)
         _, lower, upper, quadratic, kink = self.dual_box(y)
-        free = (alpha > lower) & (alpha < upper)
-        if kink > 0.0:
-            free &= alpha != 0.0
+        free = (alpha > lower) & (alpha < upper) & ((alpha != 0.0) | (kink == 0.0))
         return free, np.full(free.shape, quadratic)
 
 
@@ -168,10 +171,6 @@ class Pinball(BoxLoss):
     def __post_init__(self) -> None:
         if not 0.0 < self.quantile < 1.0:
             raise ValueError(f"quantile must be strictly between 0 and 1, got {self.quantile!r}.")
-
-    @property
-    def lipschitz(self) -> float:
-        return max(self.quantile, 1.0 - self.quantile)
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         r = _residual(p, y)
@@ -223,10 +222,6 @@ class Huber(BoxLoss):
         if not 0.0 < self.delta < np.inf:
             raise ValueError(f"delta must be a finite number above 0, got {self.delta!r}.")
 
-    @property
-    def lipschitz(self) -> float:
-        return float(self.delta)
-
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         size = np.abs(_residual(p, y))
         near = np.minimum(size, self.delta)
@@ -244,10 +239,6 @@ class Squared(BoxLoss):
     """l(p, y) = 1/2 (p - y)^2."""
 
     name: ClassVar[str] = "squared"
-
-    @property
-    def lipschitz(self) -> float:
-        return np.inf
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return 0.5 * _residual(p, y) ** 2
