@@ -15,6 +15,8 @@
 // Systems are padded with rows of the identity to a multiple of B and factored in blocks of B x B.  A block stays in
 // registers, so that an element is used B times after it was loaded.
 
+// Loops over the elements of a block: an array that is indexed by a variable is not in registers.
+#define UNROLL _Pragma("unroll")
 typedef double real;
 constexpr int B = BLOCK;
 constexpr int P = (D + B - 1) / B * B;
@@ -32,28 +34,22 @@ __device__ real load_system(const stored *__restrict__ products, long long T, lo
     // many loads must be in flight at once.
 #pragma unroll 105
     for (int e = 0; e < at(D, 0); ++e) a[e * TILE] = products[e * T + t];
-#pragma unroll
-    for (int i = 0; i < D; ++i) right[i * TILE] = products[at(D, i) * T + t];
+    UNROLL for (int i = 0; i < D; ++i) right[i * TILE] = products[at(D, i) * T + t];
     real square = products[at(D, D) * T + t];
-#pragma unroll
-    for (int i = D; i < P; ++i) {
+    UNROLL for (int i = D; i < P; ++i) {
         right[i * TILE] = 0;
 #pragma unroll 4
         for (int j = 0; j <= i; ++j) a[at(i, j) * TILE] = i == j ? real(1) : real(0);
     }
 #pragma unroll 1
     for (int I = 0; I < N_BLOCKS; ++I) {
-        real fitted[B];
-#pragma unroll
-        for (int i = 0; i < B; ++i) fitted[i] = 0;
+        real fitted[B] = {};
 #pragma unroll 20
         for (int j = 0; j < D; ++j) {
             const real x = b[j];
-#pragma unroll
-            for (int i = 0; i < B; ++i) fitted[i] += a[at(max(I * B + i, j), min(I * B + i, j)) * TILE] * x;
+            UNROLL for (int i = 0; i < B; ++i) fitted[i] += a[at(max(I * B + i, j), min(I * B + i, j)) * TILE] * x;
         }
-#pragma unroll
-        for (int i = 0; i < B; ++i) {
+        UNROLL for (int i = 0; i < B; ++i) {
             const int row = I * B + i;
             if (row < D) {
                 const real cross = right[row * TILE];
@@ -73,75 +69,55 @@ __device__ real factor(real *a) {
 #pragma unroll 1
     for (int J = 0; J < N_BLOCKS; ++J) {
         real l[B][B], z[B];
-#pragma unroll
-        for (int i = 0; i < B; ++i) {
+        UNROLL for (int i = 0; i < B; ++i) {
             z[i] = a[(SYSTEM + J * B + i) * TILE];
-#pragma unroll
-            for (int j = 0; j <= i; ++j) l[i][j] = a[at(J * B + i, J * B + j) * TILE];
+            UNROLL for (int j = 0; j <= i; ++j) l[i][j] = a[at(J * B + i, J * B + j) * TILE];
         }
 #pragma unroll 5
         for (int k = 0; k < J * B; ++k) {
             real x[B];
             const real w = a[(SYSTEM + k) * TILE];
-#pragma unroll
-            for (int i = 0; i < B; ++i) x[i] = a[at(J * B + i, k) * TILE];
-#pragma unroll
-            for (int i = 0; i < B; ++i) {
+            UNROLL for (int i = 0; i < B; ++i) x[i] = a[at(J * B + i, k) * TILE];
+            UNROLL for (int i = 0; i < B; ++i) {
                 z[i] -= x[i] * w;
-#pragma unroll
-                for (int j = 0; j <= i; ++j) l[i][j] -= x[i] * x[j];
+                UNROLL for (int j = 0; j <= i; ++j) l[i][j] -= x[i] * x[j];
             }
         }
         real pivots = 1;
-#pragma unroll
-        for (int j = 0; j < B; ++j) {
-#pragma unroll
-            for (int m = 0; m < j; ++m) l[j][j] -= l[j][m] * l[j][m];
+        UNROLL for (int j = 0; j < B; ++j) {
+            UNROLL for (int m = 0; m < j; ++m) l[j][j] -= l[j][m] * l[j][m];
             pivots *= l[j][j];
             l[j][j] = real(1) / sqrt(l[j][j]);
-#pragma unroll
-            for (int i = j + 1; i < B; ++i) {
-#pragma unroll
-                for (int m = 0; m < j; ++m) l[i][j] -= l[i][m] * l[j][m];
+            UNROLL for (int i = j + 1; i < B; ++i) {
+                UNROLL for (int m = 0; m < j; ++m) l[i][j] -= l[i][m] * l[j][m];
                 l[i][j] *= l[j][j];
             }
-#pragma unroll
-            for (int m = 0; m < j; ++m) z[j] -= l[j][m] * z[m];
+            UNROLL for (int m = 0; m < j; ++m) z[j] -= l[j][m] * z[m];
             z[j] *= l[j][j];
         }
         log_determinant += log(pivots);
-#pragma unroll
-        for (int i = 0; i < B; ++i) {
+        UNROLL for (int i = 0; i < B; ++i) {
             a[(SYSTEM + J * B + i) * TILE] = z[i];
-#pragma unroll
-            for (int j = 0; j <= i; ++j) a[at(J * B + i, J * B + j) * TILE] = l[i][j];
+            UNROLL for (int j = 0; j <= i; ++j) a[at(J * B + i, J * B + j) * TILE] = l[i][j];
         }
 #pragma unroll 1
         for (int I = J + 1; I < N_BLOCKS; ++I) {
             real s[B][B];
-#pragma unroll
-            for (int i = 0; i < B; ++i)
-#pragma unroll
-                for (int j = 0; j < B; ++j) s[i][j] = a[at(I * B + i, J * B + j) * TILE];
+            UNROLL for (int i = 0; i < B; ++i)
+                UNROLL for (int j = 0; j < B; ++j) s[i][j] = a[at(I * B + i, J * B + j) * TILE];
 #pragma unroll 5
             for (int k = 0; k < J * B; ++k) {
                 real x[B], y[B];
-#pragma unroll
-                for (int i = 0; i < B; ++i) {
+                UNROLL for (int i = 0; i < B; ++i) {
                     x[i] = a[at(I * B + i, k) * TILE];
                     y[i] = a[at(J * B + i, k) * TILE];
                 }
-#pragma unroll
-                for (int i = 0; i < B; ++i)
-#pragma unroll
-                    for (int j = 0; j < B; ++j) s[i][j] -= x[i] * y[j];
+                UNROLL for (int i = 0; i < B; ++i)
+                    UNROLL for (int j = 0; j < B; ++j) s[i][j] -= x[i] * y[j];
             }
-#pragma unroll
-            for (int i = 0; i < B; ++i)
-#pragma unroll
-                for (int j = 0; j < B; ++j) {
-#pragma unroll
-                    for (int m = 0; m < j; ++m) s[i][j] -= s[i][m] * l[j][m];
+            UNROLL for (int i = 0; i < B; ++i)
+                UNROLL for (int j = 0; j < B; ++j) {
+                    UNROLL for (int m = 0; m < j; ++m) s[i][j] -= s[i][m] * l[j][m];
                     s[i][j] *= l[j][j];
                     a[at(I * B + i, J * B + j) * TILE] = s[i][j];
                 }
@@ -162,18 +138,14 @@ __device__ void solve_back(real *a) {
 #pragma unroll 1
     for (int J = N_BLOCKS - 1; J >= 0; --J) {
         real u[B];
-#pragma unroll
-        for (int j = 0; j < B; ++j) u[j] = a[(SYSTEM + J * B + j) * TILE];
+        UNROLL for (int j = 0; j < B; ++j) u[j] = a[(SYSTEM + J * B + j) * TILE];
 #pragma unroll 5
         for (int k = (J + 1) * B; k < P; ++k) {
             const real w = a[(SYSTEM + k) * TILE];
-#pragma unroll
-            for (int j = 0; j < B; ++j) u[j] -= a[at(k, J * B + j) * TILE] * w;
+            UNROLL for (int j = 0; j < B; ++j) u[j] -= a[at(k, J * B + j) * TILE] * w;
         }
-#pragma unroll
-        for (int j = B - 1; j >= 0; --j) {
-#pragma unroll
-            for (int m = j + 1; m < B; ++m) u[j] -= a[at(J * B + m, J * B + j) * TILE] * u[m];
+        UNROLL for (int j = B - 1; j >= 0; --j) {
+            UNROLL for (int m = j + 1; m < B; ++m) u[j] -= a[at(J * B + m, J * B + j) * TILE] * u[m];
             u[j] *= a[at(J * B + j, J * B + j) * TILE];
             a[(SYSTEM + J * B + j) * TILE] = u[j];
         }
@@ -185,66 +157,45 @@ __device__ void invert_factor(real *a) {
 #pragma unroll 1
     for (int J = N_BLOCKS - 1; J >= 0; --J) {
         real l[B][B];
-#pragma unroll
-        for (int i = 0; i < B; ++i)
-#pragma unroll
-            for (int j = 0; j <= i; ++j) l[i][j] = a[at(J * B + i, J * B + j) * TILE];
+        UNROLL for (int i = 0; i < B; ++i)
+            UNROLL for (int j = 0; j <= i; ++j) l[i][j] = a[at(J * B + i, J * B + j) * TILE];
         // diagonal block: its diagonal elements are already inverted
-#pragma unroll
-        for (int j = 0; j < B; ++j)
-#pragma unroll
-            for (int i = j + 1; i < B; ++i) {
+        UNROLL for (int j = 0; j < B; ++j)
+            UNROLL for (int i = j + 1; i < B; ++i) {
                 real total = l[i][j] * l[j][j];
-#pragma unroll
-                for (int m = j + 1; m < i; ++m) total += l[i][m] * l[m][j];
+                UNROLL for (int m = j + 1; m < i; ++m) total += l[i][m] * l[m][j];
                 l[i][j] = -total * l[i][i];
             }
 #pragma unroll 1
         for (int I = N_BLOCKS - 1; I > J; --I) {
-            real s[B][B];
-#pragma unroll
-            for (int i = 0; i < B; ++i)
-#pragma unroll
-                for (int j = 0; j < B; ++j) s[i][j] = 0;
+            real s[B][B] = {};
 #pragma unroll 5
             for (int k = (J + 1) * B; k < I * B; ++k) {
                 real x[B], y[B];
-#pragma unroll
-                for (int i = 0; i < B; ++i) {
+                UNROLL for (int i = 0; i < B; ++i) {
                     x[i] = a[at(I * B + i, k) * TILE];
                     y[i] = a[at(k, J * B + i) * TILE];
                 }
-#pragma unroll
-                for (int i = 0; i < B; ++i)
-#pragma unroll
-                    for (int j = 0; j < B; ++j) s[i][j] += x[i] * y[j];
+                UNROLL for (int i = 0; i < B; ++i)
+                    UNROLL for (int j = 0; j < B; ++j) s[i][j] += x[i] * y[j];
             }
-#pragma unroll
-            for (int k = 0; k < B; ++k) {
+            UNROLL for (int k = 0; k < B; ++k) {
                 real y[B];
-#pragma unroll
-                for (int j = 0; j < B; ++j) y[j] = a[at(I * B + k, J * B + j) * TILE];
-#pragma unroll
-                for (int i = k; i < B; ++i) {
+                UNROLL for (int j = 0; j < B; ++j) y[j] = a[at(I * B + k, J * B + j) * TILE];
+                UNROLL for (int i = k; i < B; ++i) {
                     const real x = a[at(I * B + i, I * B + k) * TILE];
-#pragma unroll
-                    for (int j = 0; j < B; ++j) s[i][j] += x * y[j];
+                    UNROLL for (int j = 0; j < B; ++j) s[i][j] += x * y[j];
                 }
             }
-#pragma unroll
-            for (int i = 0; i < B; ++i)
-#pragma unroll
-                for (int j = 0; j < B; ++j) {
+            UNROLL for (int i = 0; i < B; ++i)
+                UNROLL for (int j = 0; j < B; ++j) {
                     real total = 0;
-#pragma unroll
-                    for (int m = j; m < B; ++m) total -= s[i][m] * l[m][j];
+                    UNROLL for (int m = j; m < B; ++m) total -= s[i][m] * l[m][j];
                     a[at(I * B + i, J * B + j) * TILE] = total;
                 }
         }
-#pragma unroll
-        for (int i = 0; i < B; ++i)
-#pragma unroll
-            for (int j = 0; j <= i; ++j) a[at(J * B + i, J * B + j) * TILE] = l[i][j];
+        UNROLL for (int i = 0; i < B; ++i)
+            UNROLL for (int j = 0; j <= i; ++j) a[at(J * B + i, J * B + j) * TILE] = l[i][j];
     }
 }
 
@@ -253,48 +204,33 @@ __device__ void second_moment(real *a, real r, real noise) {
 #pragma unroll 1
     for (int I = 0; I < N_BLOCKS; ++I) {
         real m[B][B], u[B];
-#pragma unroll
-        for (int i = 0; i < B; ++i) {
+        UNROLL for (int i = 0; i < B; ++i) {
             u[i] = r * a[(SYSTEM + I * B + i) * TILE];
-#pragma unroll
-            for (int j = 0; j <= i; ++j) m[i][j] = a[at(I * B + i, I * B + j) * TILE];
+            UNROLL for (int j = 0; j <= i; ++j) m[i][j] = a[at(I * B + i, I * B + j) * TILE];
         }
 #pragma unroll 1
         for (int J = 0; J <= I; ++J) {
-            real s[B][B];
-#pragma unroll
-            for (int i = 0; i < B; ++i)
-#pragma unroll
-                for (int j = 0; j < B; ++j) s[i][j] = 0;
-#pragma unroll
-            for (int k = 0; k < B; ++k) {
+            real s[B][B] = {};
+            UNROLL for (int k = 0; k < B; ++k) {
                 real y[B];
-#pragma unroll
-                for (int j = 0; j < B; ++j)
+                UNROLL for (int j = 0; j < B; ++j)
                     y[j] = J < I ? a[at(I * B + k, J * B + j) * TILE] : (j <= k ? m[k][j <= k ? j : 0] : real(0));
-#pragma unroll
-                for (int i = 0; i <= k; ++i)
-#pragma unroll
-                    for (int j = 0; j < B; ++j) s[i][j] += m[k][i] * y[j];
+                UNROLL for (int i = 0; i <= k; ++i)
+                    UNROLL for (int j = 0; j < B; ++j) s[i][j] += m[k][i] * y[j];
             }
 #pragma unroll 5
             for (int k = (I + 1) * B; k < P; ++k) {
                 real x[B], y[B];
-#pragma unroll
-                for (int i = 0; i < B; ++i) {
+                UNROLL for (int i = 0; i < B; ++i) {
                     x[i] = a[at(k, I * B + i) * TILE];
                     y[i] = a[at(k, J * B + i) * TILE];
                 }
-#pragma unroll
-                for (int i = 0; i < B; ++i)
-#pragma unroll
-                    for (int j = 0; j < B; ++j) s[i][j] += x[i] * y[j];
+                UNROLL for (int i = 0; i < B; ++i)
+                    UNROLL for (int j = 0; j < B; ++j) s[i][j] += x[i] * y[j];
             }
             const real scale = r * noise;
-#pragma unroll
-            for (int i = 0; i < B; ++i)
-#pragma unroll
-                for (int j = 0; j < B; ++j)
+            UNROLL for (int i = 0; i < B; ++i)
+                UNROLL for (int j = 0; j < B; ++j)
                     if (J < I || j <= i)
                         a[at(I * B + i, J * B + j) * TILE] =
                             scale * s[i][j] + u[i] * a[(SYSTEM + J * B + j) * TILE];
@@ -335,8 +271,7 @@ extern "C" __global__ void __launch_bounds__(128) moments(
     constexpr int ROWS = SYSTEM + P;
     constexpr int OWN = (ROWS + 127) / 128;
     real *a = shared + threadIdx.x;
-    real own[OWN];
-    for (int o = 0; o < OWN; ++o) own[o] = 0;
+    real own[OWN] = {};
     real count = 0, residual = 0;
     for (long long first = (long long)blockIdx.x * TILE; first < N; first += (long long)gridDim.x * TILE) {
         if (threadIdx.x < TILE) {
@@ -358,8 +293,7 @@ extern "C" __global__ void __launch_bounds__(128) moments(
             }
         }
         __syncthreads();
-#pragma unroll
-        for (int o = 0; o < OWN; ++o) {
+        UNROLL for (int o = 0; o < OWN; ++o) {
             const int e = threadIdx.x + o * 128;
             if (e < ROWS) {
                 real total = 0;
@@ -406,8 +340,7 @@ extern "C" __global__ void __launch_bounds__(256) products_of_rows(
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     real *rows = shared + PRODUCTS * (GROUP + 1) + warp * AHEAD * WIDTH;
     int row[OWN_TILES], column[OWN_TILES];
-#pragma unroll
-    for (int o = 0; o < OWN_TILES; ++o) {
+    UNROLL for (int o = 0; o < OWN_TILES; ++o) {
         const int tile = min(lane + 32 * o, N_TILES - 1);
         int i = 0;
         while (at(i + 1, 0) <= tile) ++i;
@@ -431,22 +364,15 @@ extern "C" __global__ void __launch_bounds__(256) products_of_rows(
                     rows[lane * WIDTH + D] = lane < here ? (y[n + lane] - shift[D]) * scale[D] : real(0);
                 }
                 __syncwarp();
-#pragma unroll
-                for (int h = 0; h < AHEAD; ++h)
-#pragma unroll
-                    for (int o = 0; o < OWN_TILES; ++o)
-#pragma unroll
-                        for (int i = 0; i < SIDE; ++i)
-#pragma unroll
-                            for (int j = 0; j < SIDE; ++j)
+                UNROLL for (int h = 0; h < AHEAD; ++h)
+                    UNROLL for (int o = 0; o < OWN_TILES; ++o)
+                        UNROLL for (int i = 0; i < SIDE; ++i)
+                            UNROLL for (int j = 0; j < SIDE; ++j)
                                 total[o][i][j] += rows[h * WIDTH + row[o] + i] * rows[h * WIDTH + column[o] + j];
             }
-#pragma unroll
-            for (int o = 0; o < OWN_TILES; ++o)
-#pragma unroll
-                for (int i = 0; i < SIDE; ++i)
-#pragma unroll
-                    for (int j = 0; j < SIDE; ++j) {
+            UNROLL for (int o = 0; o < OWN_TILES; ++o)
+                UNROLL for (int i = 0; i < SIDE; ++i)
+                    UNROLL for (int j = 0; j < SIDE; ++j) {
                         const int r = row[o] + i, c = column[o] + j;
                         if (lane + 32 * o < N_TILES && r <= D && c <= r) shared[at(r, c) * (GROUP + 1) + g] = total[o][i][j];
                     }
