@@ -48,15 +48,16 @@ def test_information_and_coefficients_are_those_of_the_dense_covariance():
     statistics = data.statistics
     model = fit_mixed_model(statistics, max_iter=5)
     Z = rng.normal(size=(len(tasks.y), 4))
-    H = shared_fit._information(data, tasks, statistics, model, Z, np.zeros(len(tasks.y)))
+    rows = shared_fit._gaussian_rows(data, tasks, statistics, model, np.zeros(len(tasks.y)))
+    H = shared_fit._information(rows, tasks.offsets, Z)
     X, y = data.scaling.weighted_rows(tasks)
     parts = np.split(X, tasks.offsets[1:-1])
     S = block_diag(*(P @ model.covariances[0] @ P.T for P in parts)) + model.noise * np.eye(len(y))
     inverse = np.linalg.inv(S)
-    projected = inverse - inverse @ X @ np.linalg.solve(X.T @ inverse @ X, X.T @ inverse)
-    M = np.column_stack([Z, y])
-    np.testing.assert_allclose(H, M.T @ projected @ M, rtol=1e-6, atol=1e-8)
-    kept = {0: 0.3, 1: 0.7}
+    M = np.column_stack([X, Z, y])
+    np.testing.assert_allclose(H, M.T @ inverse @ M, rtol=1e-6, atol=1e-8)
+    d, kept = X.shape[1], {0: 0.3, 1: 0.7}
+    H = H[d:, d:] - H[d:, :d] @ np.linalg.solve(H[:d, :d], H[:d, d:])
     mean, covariance, _ = shared_fit._posterior(H[:-1, :-1], H[:-1, -1], [slice(0, 3), slice(3, 4)], kept)
     prior = np.diag([0.3, 0.3, 0.3, 0.7])
     V = S + Z @ prior @ Z.T
@@ -85,6 +86,58 @@ def test_effects_are_found(fitted):
     assert errors.columns["method"] == ["this learner"]
     assert "Baselines are not fitted with effects that all tasks share" in errors.caption
     assert "25 values of item (std " in " ".join(str(fitted.summary()).split())
+
+
+def dense_covariance(frame, learner):
+    """Return V of all rows under the fitted variances: random intercepts, effects of items, and noise."""
+    summary = learner.summary()
+    own = summary.to_frame("effects").set_index("column")["random-effect std"]["(intercept)"]
+    noise = summary.to_frame("noise").set_index("source")["standard deviation"]["noise"]
+    same = {name: np.equal.outer(*[frame[name].to_numpy()] * 2) for name in ("school", "item")}
+    variance = learner.prior_.shared.levels[0].variance
+    return own**2 * same["school"] + variance * same["item"] + noise**2 * np.eye(len(frame))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_standard_errors_contain_the_uncertainty_of_categories(nested):
+    """Against generalised least squares with one covariance matrix of all rows."""
+    frame = table(curve=0.0, n_tasks=75)[0]
+    rng = np.random.default_rng(5)
+    if nested:
+        frame["item"] = [f"i{school // 3:02d}" for school in frame["school"]]
+    items = dict(zip(sorted(set(frame["item"])), rng.normal(size=25), strict=True))
+    frame["y"] = frame["item"].map(items) + rng.normal(size=75)[frame["school"]] + rng.normal(size=len(frame))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the item is constant within tasks
+        learner = EmpiricalBayesLearner(varying=[], common="linear").fit(TaskSet.from_frame(frame, **ROLES))
+    X = np.column_stack([frame["x"], np.ones(len(frame))])
+    inverse = np.linalg.inv(dense_covariance(frame, learner))
+    expected = np.sqrt(np.diag(np.linalg.inv(X.T @ inverse @ X)))
+    effects = learner.summary().to_frame("effects").set_index("column")
+    np.testing.assert_allclose(effects.loc[["x", "(intercept)"], "std. error"], expected, rtol=0.03)
+    # lme4 has the same standard deviations up to the difference between ML and REML.
+    assert effects["random-effect std"]["(intercept)"] == pytest.approx(1.0, abs=0.2)
+
+
+def test_the_noise_is_not_lowered_by_many_effects_of_categories():
+    found = []
+    for seed in range(3):
+        frame = table(n_tasks=30, n_rows=10, curve=0.0, seed=seed, n_items=100)[0]
+        learner = EmpiricalBayesLearner(common="linear").fit(TaskSet.from_frame(frame, **ROLES))
+        noise = learner.summary().to_frame("noise").set_index("source")["standard deviation"]["noise"]
+        found.append(noise)
+    assert np.mean(found) == pytest.approx(0.5, rel=0.06)
+
+
+def test_rare_values_have_wider_intervals():
+    frame = table(n_tasks=40, n_items=60, curve=0.0)[0]
+    frame = frame.drop(frame.index[(frame["item"] == "i07")][2:])
+    learner = EmpiricalBayesLearner().fit(TaskSet.from_frame(frame, **ROLES))
+    rows = pd.DataFrame({"x": 0.0, "item": ["i07", frame["item"].mode()[0]]})
+    rare, frequent = np.diff(
+        learner.adapt(frame[["x", "item"]][:8], frame["y"][:8]).predict_interval(rows)
+    ).ravel()
+    assert rare > 1.1 * frequent
 
 
 def test_straight_lines_have_no_curve():
@@ -222,8 +275,10 @@ def test_hostile_columns_are_refused():
     curve = Curve.fit(np.arange(9.0), 0)
     with pytest.raises(ValueError, match="by must be below 0"):
         SharedEffects((SharedCurve(curve, np.zeros(curve.n_features), 0.0, by=1),)).check_columns(3)
-    effects = SharedEffects((SharedLevels(3, np.zeros(2), 1.0),))
+    effects = SharedEffects((SharedLevels(3, np.zeros(2), np.zeros(2), 1.0),))
     with pytest.raises(ValueError, match="positions below 3"):
         effects.check_columns(3)
     codes = np.array([[0.0], [1.0], [-1.0], [7.0], [1e300]])
-    np.testing.assert_array_equal(SharedLevels(0, np.array([2.0, 3.0]), 1.0)(codes, NONE), [2, 3, 0, 0, 0])
+    levels = SharedLevels(0, np.array([2.0, 3.0]), np.array([0.5, 0.25]), 1.0)
+    np.testing.assert_array_equal(levels(codes, NONE), [2, 3, 0, 0, 0])
+    np.testing.assert_array_equal(levels.error_variances(codes), [0.5, 0.25, 1, 1, 1])

@@ -92,22 +92,29 @@ def learn(
         with progress_bar("Learning from tasks", n_steps, enabled=progress) as tick, single_threaded_blas():
             return _learn_factors(data, tick)
     with single_threaded_blas():
-        effects = fit_effects(data)
-    if effects is not None:
+        fitted = fit_effects(data)
+    if fitted is not None:
+        effects, mean_errors, growth = fitted
         rest_in = None if source_in is None else partial(source_in, effects=effects)
-        learned = _learn_mixed(data.without(effects), progress, rest_in, selected)
+        rest = data.without(effects)
+        learned = _learn_mixed(rest, progress, rest_in, selected, growth)
         clip, rate = data.settings.clip, data.largest_rate
         prior = replace(learned.prior, shared=effects, clip=clip, largest_rate=rate)
         summary = learned.training_summary
+        mean = None if summary.mean is None else summary.mean.plus(mean_errors / rest.scaling.target**2)
         errors = {OWN: summary.errors[OWN]} if summary.errors else {}
-        return replace(learned, prior=prior, training_summary=replace(summary, errors=errors))
+        return replace(learned, prior=prior, training_summary=replace(summary, errors=errors, mean=mean))
     return _learn_mixed(data, progress, source_in, selected)
 
 
 def _learn_mixed(
-    data: TrainingData, progress: bool, source_in: SourceIn | None, selected: Learned | None
+    data: TrainingData,
+    progress: bool,
+    source_in: SourceIn | None,
+    selected: Learned | None,
+    growth: tuple[float, float] = (1.0, 1.0),
 ) -> Learned:
-    """Learn the prior, without effects that all tasks share."""
+    """Learn the prior, without effects that all tasks share; ``growth`` are multiples of the fitted W and noise."""
     if isinstance(data.response, Poisson):
         data = _with_dispersion(data)
     d = data.statistics.n_features
@@ -116,7 +123,7 @@ def _learn_mixed(
         structures = varying_structures(data.settings.varying, few=False)
     n_steps = len(data.folds) * len(structures) + 3 * len(PENALTIES)
     with progress_bar("Learning from tasks", n_steps, enabled=progress) as stage:
-        return _learn_mixture(data, stage, source_in, selected)
+        return _learn_mixture(data, stage, source_in, selected, growth)
 
 
 def learn_with_regressor(
@@ -228,7 +235,11 @@ def _with_dispersion(data: TrainingData) -> TrainingData:
 
 
 def _learn_mixture(
-    data: TrainingData, stage: Stages, source_in: SourceIn | None, selected: Learned | None
+    data: TrainingData,
+    stage: Stages,
+    source_in: SourceIn | None,
+    selected: Learned | None,
+    growth: tuple[float, float],
 ) -> Learned:
     known = None if selected is None else (selected.structure, selected.side)
     selection = select(data, stage, known)
@@ -249,6 +260,7 @@ def _learn_mixture(
         if source_in is not None:
             source = source_in(data.scaling, data.side)
             fitted, n_tasks = refine(source, best.structure, fitted), source.totals().n_tasks
+        fitted = replace(fitted.scaled(growth[0]), noise=growth[1] * fitted.noise)
     stage.begin("prior mean")
     fits: list[Mixture] = best.fits
     # A single task has no held-out tasks; with many columns a shift would have too many parameters.
@@ -267,7 +279,10 @@ def _learn_mixture(
         )
         seed, settings = data.seed(Draw.INTERVAL_ROWS), data.settings
         with single_threaded_blas():
-            prior = replace(prior, calibration=calibrate(held_out, seed, settings.arrival, settings.n_jobs))
+            calibration = calibrate(held_out, seed, settings.arrival, settings.n_jobs)
+        if calibration is not None:
+            calibration = replace(calibration, noise=growth[1] * calibration.noise)
+        prior = replace(prior, calibration=calibration)
     errors, warning = shifts[-1].errors if shifts else best.errors, None
     if selection.better_baseline is not None:
         warning = (

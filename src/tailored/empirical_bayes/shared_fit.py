@@ -3,6 +3,9 @@
 With effects ``Zu`` of all tasks the targets of a task are ``Xw + Zu`` plus noise, where ``w ~ N(b, W)`` and ``u ~ N(0, γI)`` with a
 variance γ for each effect.  Given W and the noise, an effect is kept if it raises the log evidence enough at its best γ, with b
 and the kept effects integrated out.  γ of the kept effects follows by MacKay's update, and W by EM on the rest.
+
+The rest ``y − Zû`` varies less than ``y − Zu``, by ``ZCov(u)Zᵀ``.  W and the noise of the rest are therefore too small, and so are
+standard errors of b that take u as known; `FittedEffects` has what is missing.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,17 +44,41 @@ MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
 LEAST_GAIN = 2.0
 #: Rounds of selection and EM, and of updates of γ.
 ROUNDS, UPDATES = 2, 10
+#: Largest numbers of tasks, and of rows of a task, from which the multiples of W and the noise are computed.
+GROWTH_TASKS, GROWTH_ROWS = 200, 200
 
 
 class Term(NamedTuple):
-    """A candidate: its columns Z (n, m), and the effect of coefficients (m,) with the variance γ."""
+    """A candidate: its columns Z (n, m), and the effect of coefficients (m,) with their variances (m,) and γ."""
 
     values: Array
-    effect: Callable[[Array, float], SharedEffect] | None  # None for terms that only compete with others
+    effect: (
+        Callable[[Array, Array, float], SharedEffect] | None
+    )  # None for terms that only compete with others
     kind: str
 
 
-def fit_effects(data: TrainingData) -> SharedEffects | None:
+class FittedEffects(NamedTuple):
+    """The effects, and what their uncertainty adds to a model of the rest."""
+
+    effects: SharedEffects
+    mean_errors: (
+        Array  # (d, d) to be added to the covariance of the errors of b, in squared units of the targets
+    )
+    growth: tuple[float, float]  # multiples of W and of the noise
+
+
+class GaussianRows(NamedTuple):
+    """Rows whose noise has one variance, with the posterior covariances C (T, d, d) of the tasks' coefficients."""
+
+    X: Array
+    y: Array
+    roots: Array  # (n,) that the rows were multiplied by
+    noise: float
+    C: Array
+
+
+def fit_effects(data: TrainingData) -> FittedEffects | None:
     """Return the effects that all tasks share; None if there are none."""
     tasks, sizes = data.tasks, data.settings.levels
     curved = data.settings.curved and len(data) >= LEAST_TASKS and tasks.n_features <= MOST_COLUMNS
@@ -78,7 +105,9 @@ def fit_effects(data: TrainingData) -> SharedEffects | None:
                 terms += [Term(_slope(tasks.X[:, j], s), None, "slope by side information") for j in numeric]
     if not terms:
         return None
-    nothing = SharedEffects(tuple(SharedLevels(j, np.zeros(n), 0.0) for j, n in sizes.items()), encoder)
+    nothing = SharedEffects(
+        tuple(SharedLevels(j, np.zeros(n), np.zeros(n), 0.0) for j, n in sizes.items()), encoder
+    )
     with single_threaded_blas():
         return _fit(data.without(nothing), tasks, terms, nothing)
 
@@ -116,7 +145,7 @@ def _curve(X: Array, column: int, by: tuple[int, Array] | None = None) -> Term |
         values = values * (by[1] - centre)[:, None]
     size = np.sqrt(np.mean(np.sum(values**2, axis=1))) or 1.0
 
-    def effect(u: Array, _: float) -> SharedCurve:
+    def effect(u: Array, *_: Any) -> SharedCurve:
         coef = basis @ u / size
         return SharedCurve(curve, coef, float(mean @ coef), position, centre)
 
@@ -131,7 +160,7 @@ def _product(X: Array, columns: tuple[int, int]) -> Term | None:
     if not size > 1e-9 * np.abs(values).max(initial=0.0):
         return None
 
-    def effect(u: Array, _: float) -> SharedProduct:
+    def effect(u: Array, *_: Any) -> SharedProduct:
         coef = float(u[0] / size)
         return SharedProduct(columns, (float(centre[0]), float(centre[1])), coef, level * coef)
 
@@ -140,8 +169,8 @@ def _product(X: Array, columns: tuple[int, int]) -> Term | None:
 
 def _fit(
     data: TrainingData, tasks: TaskSet, terms: list[Term], effects: SharedEffects
-) -> SharedEffects | None:
-    is_response, encoder = data.response is not None, effects.encoder
+) -> FittedEffects | None:
+    is_response, encoder, scale = data.response is not None, effects.encoder, data.scaling.target
     Z = np.hstack([term.values for term in terms])
     ends = np.cumsum([term.values.shape[1] for term in terms])
     parts = [slice(int(end) - term.values.shape[1], int(end)) for term, end in zip(terms, ends, strict=True)]
@@ -150,51 +179,84 @@ def _fit(
         statistics = data.statistics_of(rest)
         model = fit_mixed_model(statistics, max_iter=30, tol=1e-6, varying=data.settings.varying)
         part = effects.predict(tasks.X, np.repeat(effects.encode(tasks), tasks.sizes, axis=0))
-        H = _information(data, rest, statistics, model, Z, part)
-        kept, u = _select(H, terms, parts)
-        scale = data.scaling.target
+        rows = _gaussian_rows(data, rest, statistics, model, part)
+        H, d = _information(rows, tasks.offsets, Z), rows.X.shape[1]
+        left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
+        on_mean = np.linalg.solve(left, H[:d, d:])
+        projected = H[d:, d:] - H[d:, :d] @ on_mean  # b is integrated out
+        kept, u = _select(projected, terms, parts)
+        kept_effects = {i: gamma for i, gamma in kept.items() if terms[i].effect is not None}
+        # The variance of a prediction is that of u for a known b, because their errors cancel.
+        _, given_mean, used = _posterior(H[d:-1, d:-1], H[d:-1, -1], parts, kept_effects)
+        variances = np.zeros(len(u))
+        variances[used] = np.diagonal(given_mean)
         made = [
-            term.effect(u[part], kept.get(i, 0.0)).scaled(scale)
-            for i, (term, part) in enumerate(zip(terms, parts, strict=True))
+            term.effect(u[at], variances[at], kept.get(i, 0.0)).scaled(scale)
+            for i, (term, at) in enumerate(zip(terms, parts, strict=True))
             if term.effect is not None and (i in kept or term.kind == "levels")
         ]
         reads_side = any(isinstance(one, SharedCurve) and one.by >= 0 for one in made)
         effects = SharedEffects(tuple(made), encoder if reads_side else None)
-    return effects if effects.effects else None
+    if not effects.effects:
+        return None
+    covariance = _posterior(projected[:-1, :-1], projected[:-1, -1], parts, kept_effects)[1]
+    errors = scale**2 * on_mean[:, used] @ covariance @ on_mean[:, used].T
+    # Curves and products have too few coefficients to matter here.
+    growth = _growth(rows, tasks.offsets, Z[:, used], model, given_mean) if effects.levels else (1.0, 1.0)
+    return FittedEffects(effects, errors, (growth[0], 1.0) if is_response else growth)
 
 
-def _information(
-    data: TrainingData, tasks: TaskSet, statistics: Tasks, model: Mixture, Z: Array, fitted: Array
-) -> Array:
-    """Return MᵀS⁻¹M over tasks for M = [X, Z, y] and S = XWXᵀ + σ²I, without its part along X: b is integrated out.
-
-    ``fitted`` is what the tasks lack: the sum of the effects that was subtracted.
-    """
+def _gaussian_rows(
+    data: TrainingData, tasks: TaskSet, statistics: Tasks, model: Mixture, fitted: Array
+) -> GaussianRows:
+    """Return the rows of tasks that lack ``fitted``, the sum of the effects that was subtracted."""
     if isinstance(statistics, ResponseRows):
         precisions, y, _ = statistics.gaussian_rows(model)
-        roots, X, noise = np.sqrt(precisions), statistics.X, 1.0
-        sites = statistics.gaussian(model)[0]
+        roots, sites = np.sqrt(precisions), statistics.gaussian(model)[0]
         C = sites.posterior(replace(model, noise=1.0, side=None), Want(covariances=True)).covariances
-        X, y = X * roots[:, None], (y + fitted) * roots
-    else:
-        X, y = data.scaling.weighted_rows(tasks)
-        noise, weights = model.noise, tasks.row_weights
-        roots = np.ones(len(y)) if weights is None else np.sqrt(weights)
-        y = y + fitted / data.scaling.target * roots
-        C = statistics.posterior(model, Want(covariances=True)).covariances
-    d, T = X.shape[1], len(tasks)
+        return GaussianRows(statistics.X * roots[:, None], (y + fitted) * roots, roots, 1.0, C)
+    X, y = data.scaling.weighted_rows(tasks)
+    weights = tasks.row_weights
+    roots = np.ones(len(y)) if weights is None else np.sqrt(weights)
+    C = statistics.posterior(model, Want(covariances=True)).covariances
+    return GaussianRows(X, y + fitted / data.scaling.target * roots, roots, model.noise, C)
+
+
+def _information(rows: GaussianRows, all_offsets: NDArray[np.intp], Z: Array) -> Array:
+    """Return MᵀS⁻¹M over tasks for M = [X, Z, y] and S = XWXᵀ + σ²I."""
+    X, y, roots, noise, C = rows
+    d = X.shape[1]
     H = np.zeros((d + Z.shape[1] + 1,) * 2)
-    for first in range(0, T, TASKS_AT_ONCE):  # all of M would be as large as Z
-        offsets = tasks.offsets[first : first + TASKS_AT_ONCE + 1]
-        rows = slice(offsets[0], offsets[-1])
-        M = np.column_stack([X[rows], Z[rows] * roots[rows, None], y[rows]])
+    for first in range(0, len(C), TASKS_AT_ONCE):  # all of M would be as large as Z
+        offsets = all_offsets[first : first + TASKS_AT_ONCE + 1]
+        at = slice(offsets[0], offsets[-1])
+        M = np.column_stack([X[at], Z[at] * roots[at, None], y[at]])
         H += M.T @ M
         for t, (start, stop) in enumerate(pairwise(offsets - offsets[0]), first):
             K = M[start:stop, :d].T @ M[start:stop]
             H -= K.T @ (C[t] @ K) / noise
-    H /= noise
-    left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
-    return np.asarray(H[d:, d:] - H[d:, :d] @ np.linalg.solve(left, H[:d, d:]))
+    return H / noise
+
+
+def _growth(
+    rows: GaussianRows, offsets: NDArray[np.intp], Z: Array, model: Mixture, covariance: Array
+) -> tuple[float, float]:
+    """Return multiples of W and σ² by which S grows by about ZCov(u)Zᵀ: one step of Fisher scoring."""
+    X, _, roots, noise, C = rows
+    W, left, right = model.covariances[0], np.zeros((2, 2)), np.zeros(2)
+    few = np.flatnonzero(np.diff(offsets) <= GROWTH_ROWS)
+    for t in few[:: 1 + len(few) // GROWTH_TASKS]:
+        at = slice(offsets[t], offsets[t + 1])
+        x, z = X[at], Z[at] * roots[at, None]
+        present = z.any(axis=0)
+        missing = z[:, present] @ covariance[np.ix_(present, present)] @ z[:, present].T
+        inverse = (np.eye(len(x)) - x @ C[t] @ x.T / noise) / noise
+        changes = [x @ W @ x.T, noise * np.eye(len(x))]
+        weighted = [inverse @ change @ inverse for change in changes]
+        left += [[np.sum(each * change) for change in changes] for each in weighted]
+        right += [np.sum(each * missing) for each in weighted]
+    of_covariance, of_noise = 1.0 + np.clip(np.linalg.lstsq(left, right)[0], 0.0, 1.0)
+    return float(of_covariance), float(of_noise)
 
 
 def _select(H: Array, terms: list[Term], parts: list[slice]) -> tuple[dict[int, float], Array]:

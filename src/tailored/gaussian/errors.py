@@ -55,6 +55,12 @@ class MeanCovariance(Record):
         np.add.at(out, np.ix_(self.row[at], self.row[at]), w[:, None] * self.covariance[np.ix_(at, at)] * w)
         return out
 
+    def plus(self, more: Array) -> MeanCovariance:
+        """Return the covariance with ``more`` (d, d) added for b."""
+        at, covariance = np.flatnonzero(self.column == 0), self.covariance.copy()
+        covariance[np.ix_(at, at)] += more[np.ix_(self.row[at], self.row[at])]
+        return replace(self, covariance=covariance)
+
     def at(self, d: int, side: Array | None, n_tasks: int) -> Array:
         """Return the covariance (T, d, d) of the prior means ``b + Γ v`` of tasks."""
         u = np.ones((n_tasks, 1)) if side is None else np.hstack([np.ones((n_tasks, 1)), side])

@@ -489,7 +489,7 @@ def predict(
     part: Array | float = 0.0
     new: Array | float = 0.0
     if prior.regressor is not None or prior.shared is not None:
-        new = 0.0 if prior.shared is None else prior.shared.new_variances(X)
+        new = 0.0 if prior.shared is None else prior.shared.error_variances(X)
         X, part = prior.shared_part(X, posterior.shared_inputs[task], posterior.folds[task])
     centre = products(X, posterior.weights, task, prior.fit_intercept) + part
     unknown = np.full(len(centre), np.nan)

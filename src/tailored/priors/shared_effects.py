@@ -78,30 +78,40 @@ class SharedLevels(Record):
 
     column: int
     effects: Array  # (n,) by the position of the category
+    variances: Array  # (n,) of their errors
     variance: float
 
     def restore(self) -> None:
         check_shape("effects", self.effects, None)
+        check_shape("variances", self.variances, len(self.effects))
+        if (self.variances < 0).any():
+            raise ValueError("variances: must not be negative")
         check_real("variance", self.variance, 0.0, 1e300)
 
     @property
     def columns(self) -> tuple[int, ...]:
         return (self.column,)
 
-    def known(self, X: Array) -> NDArray[np.bool_]:
-        """Return whether the value of each row was seen in training."""
-        return np.asarray((X[:, self.column] >= 0) & (X[:, self.column] < len(self.effects)))
+    def _positions(self, X: Array) -> NDArray[np.intp]:
+        """Return the position of each row's value, and -1 for values that did not occur in training."""
+        known = (X[:, self.column] >= 0) & (X[:, self.column] < len(self.effects))
+        return np.where(known, X[:, self.column], -1).astype(np.intp)
 
     def __call__(self, X: Array, inputs: Array) -> Array:
-        position = np.where(self.known(X), X[:, self.column], -1).astype(np.intp)
-        return np.append(self.effects, 0.0)[position]
+        return np.append(self.effects, 0.0)[self._positions(X)]
+
+    def error_variances(self, X: Array) -> Array:
+        """Return the variance of the error of each row's effect, (n,)."""
+        return np.append(self.variances, self.variance)[self._positions(X)]
 
     def describe(self, names: Sequence[str], side_names: Sequence[str]) -> str:
         name, std = names[self.column], float(np.sqrt(self.variance))
         return f"an effect of each of the {len(self.effects)} values of {name} (std {std:.3g})"
 
     def scaled(self, factor: float) -> SharedLevels:
-        return replace(self, effects=factor * self.effects, variance=factor**2 * self.variance)
+        square = factor**2
+        effects, variances = factor * self.effects, square * self.variances
+        return replace(self, effects=effects, variances=variances, variance=square * self.variance)
 
 
 #: One effect.
@@ -148,10 +158,10 @@ class SharedEffects(Record):
             total += effect(rows, inputs)
         return total
 
-    def new_variances(self, X: Any) -> Array:
-        """Return the variance of the effects of values that did not occur in training, (n,)."""
+    def error_variances(self, X: Any) -> Array:
+        """Return the variance of the errors of the effects of categories, (n,)."""
         rows = dense(X)
-        return sum((np.where(one.known(rows), 0.0, one.variance) for one in self.levels), np.zeros(len(rows)))
+        return sum((one.error_variances(rows) for one in self.levels), np.zeros(len(rows)))
 
     def own_columns(self, X: Any) -> Any:
         """Return the rows with zeros for the positions of categories, which are not numbers."""
