@@ -164,13 +164,25 @@ class Mixture(Record):
         return [v[:, k] * np.sqrt(e[k]) for e, v, k in zip(values, vectors, kept, strict=True)]
 
     @cached_property
-    def atoms(self) -> tuple[Mixture, Array, Array]:
-        """One Gaussian at the mean of atoms, their deviations (K, d) from it, and packed squares of these."""
-        centre = self.proportions @ self.means
-        deviations = self.means - centre
-        i, j, _ = lower_triangle(len(centre))
-        single = Mixture(np.ones(1), centre[None], self.covariances, self.noise)
-        return single, deviations, deviations[:, i] * deviations[:, j]
+    def atoms(self) -> tuple[Mixture, Array, Array, Array]:
+        """Atoms in coordinates v (r,) with ``w = c + B v``, where W is the identity in the first p and zero in the others.
+
+        N(0, I) of the first p coordinates, the mean c of all atoms, B (d, r), and a row for each atom: v, packed ``−½ vvᵀ``
+        with entries off the diagonal twice, and log π, or zero where there are gates.
+        """
+        values, vectors = (part[0] for part in self.eigen)
+        p, (root,), centre = self.components.ranks[0], self.factors, self.proportions @ self.means
+        deviations, first = self.means - centre, len(values) - p
+        inside = deviations @ (vectors[:, first:] / np.sqrt(values[first:]))
+        # W may lack directions in which the means differ; smaller deviations are rounding errors.
+        _, lengths, rows = np.linalg.svd(deviations - inside @ root.T, full_matrices=False)
+        rows = rows[lengths > 1e-13 * np.linalg.norm(deviations)]
+        v = np.hstack([inside, deviations @ rows.T])
+        i, j, twice = lower_triangle(v.shape[1])
+        logs = np.log(self.proportions) if self.gates is None else np.zeros(len(v))
+        table = np.column_stack([v, -0.5 * twice * v[:, i] * v[:, j], logs])
+        single = Mixture(np.ones(1), np.zeros((1, p)), np.eye(p)[None], self.noise)
+        return single, centre, np.hstack([root, rows.T]), table
 
     @cached_property
     def inverse(self) -> tuple[Array, Array]:

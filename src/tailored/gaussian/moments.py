@@ -227,9 +227,8 @@ class Moments(TaskStatistics):
         def run(i: int, part: slice) -> None:
             cut = given + found if len(blocks) == 1 else [array[part] for array in given + found]
             tasks, n_tasks, work = _workspace(components, min(T, CHUNK), K, d)
-            summed = work[:n_totals]
-            work[n_totals : n_totals + len(components.constants)] = components.constants
             if want.sums:
+                summed = work[:n_totals]
                 summed.fill(0.0)
             # Flat arguments: Numba takes several microseconds longer to dispatch on tuples.
             _pass(*cut[:4], *fixed, *cut[4:], quadratics[i], tasks, n_tasks, work)
@@ -252,37 +251,50 @@ class Moments(TaskStatistics):
     def _posterior_of_atoms(self, model: Mixture, want: Want, among: NDArray[np.bool_] | None) -> Expected:
         """Return the posterior under components with one covariance.
 
-        The systems are those of one Gaussian.  The log evidence is quadratic in the prior mean, so those of all
-        components are two matrix products; the posterior mean is linear in it.
+        The systems are those of one Gaussian, in the directions that it has.  The log evidence is quadratic in the prior
+        mean, so those of all components are one matrix product; the posterior mean is linear in it.
         """
-        single, deviations, squares = model.atoms
-        d = self.n_features
-        i, j, twice = lower_triangle(d)
+        single, centre, B, table = model.atoms
+        T, (d, r), p, noise = len(self), B.shape, single.means.shape[1], model.noise
+        i, j, twice = lower_triangle(r)
         effects = model.effects(self.side)
         rest = self if effects is None else self.shifted(effects)
-        found = rest.posterior(single, Want(means=True, covariances=True))
-        R = influence(rest, single, found.covariances)
-        scaled = R / model.noise
-        systems = np.matmul(rest.gram, scaled)
-        slopes = np.matmul(rest.cross[:, None, :], scaled)[:, 0] - systems @ single.means[0]
-        curvatures = systems.reshape(-1, d * d).take(i * d + j, axis=1) * (-0.5 * twice)
-        joint = log_priors(model, self.side, len(self), among)
-        joint += slopes @ deviations.T
-        joint += curvatures @ squares.T
-        largest = joint.max(axis=1, keepdims=True)
-        shares = np.exp(joint - largest)
+        cross = rest.cross - rest.gram @ centre
+        square = np.maximum(rest.square - (rest.cross + cross) @ centre, 0.0)
+        gram, cross = np.matmul(B.T, (rest.gram.reshape(-1, d) @ B).reshape(T, d, r)), cross @ B
+        inner = Moments(gram[:, :p, :p], cross[:, :p], square, self.sizes, None, self.n_threads)
+        found = inner.posterior(single, Want(means=True, covariances=True))
+        # Under N(v, I), the covariance is also the effect R of v on the posterior mean, and G R/σ² = I − R.
+        R, mean = found.covariances, found.means[:, 0]
+        if r == p:
+            slopes, packed = mean, (2.0 - twice) - R.reshape(T, r * r).take(i * r + j, axis=1)
+        else:
+            R = np.tile(np.eye(r), (T, 1, 1))
+            R[:, :p] = np.concatenate(
+                [found.covariances, found.covariances @ gram[:, :p, p:] / -noise], axis=2
+            )
+            slopes, packed = times(R.transpose(0, 2, 1), cross) / noise, (gram @ R / noise)[:, i, j]
+            mean = np.hstack([mean, np.zeros((T, r - p))])
+        shares = np.concatenate([slopes, packed, np.ones((T, 1))], axis=1) @ table.T
+        if among is not None or model.gates is not None:
+            shares += log_priors(model, self.side, T, among) - table[:, -1]
+        largest = shares.max(axis=1, keepdims=True)
+        shares -= largest
+        np.exp(shares, out=shares)
         totals = shares.sum(axis=1, keepdims=True)
         shares /= totals
         log_evidence = found.log_evidence + (largest + np.log(totals))[:, 0]
-        means, between = np.empty((0, 1, self.n_features)), np.empty((0, *R.shape[1:]))
-        if want.means or want.covariances:
-            shift = shares @ deviations
-            means = found.means + np.matmul(R, shift[:, :, None])[:, None, :, 0]
-            means = means if effects is None else means + effects[:, None]
+        means, covariances, between = np.empty((0, 1, d)), np.empty((0, d, d)), None
+        if want.means:
+            means = (mean + times(R, shares @ table[:, :r])) @ B.T + centre
+            means = (means if effects is None else means + effects)[:, None]
         if want.covariances:
-            between = (shares @ squares).take(unpacked(d), axis=1) - shift[:, :, None] * shift[:, None, :]
-            between = np.matmul(np.matmul(R, between), R.transpose(0, 2, 1))
-        return Expected(log_evidence, shares, means, found.covariances, NO_SUMS, between)
+            v, squares = np.split(shares @ table[:, :-1], [r], axis=1)
+            between = (squares / (-0.5 * twice)).take(unpacked(r), axis=1) - v[:, :, None] * v[:, None, :]
+            effect, root = B @ R, B[:, :p]
+            between = np.matmul(np.matmul(effect, between), effect.transpose(0, 2, 1))
+            covariances = np.matmul(root @ found.covariances, root.T)
+        return Expected(log_evidence, shares, means, covariances, NO_SUMS, between)
 
     def totals(self) -> Totals:
         n_rows, square = float(self.sizes.sum()), float(self.square.sum())
@@ -313,6 +325,11 @@ class Moments(TaskStatistics):
             return self.shifted(weights).square
         fitted = (self.gram.reshape(-1, self.n_features) @ weights).reshape(self.cross.shape)
         return np.maximum(self.square + (fitted - 2.0 * self.cross) @ weights, 0.0)
+
+
+def times(matrices: Array, vectors: Array) -> Array:
+    """Return the product of each matrix (T, d, d) and its vector (T, d)."""
+    return np.asarray(np.matmul(matrices, vectors[:, :, None])[:, :, 0])
 
 
 def log_priors(model: Mixture, side: Array | None, n_tasks: int, among: NDArray[np.bool_] | None) -> Array:
@@ -374,17 +391,20 @@ _kept = threading.local()
 
 
 def _workspace(components: Components, n_tasks: int, K: int, d: int) -> tuple[Index, Index, Array]:
-    """Return the positions of tasks (J chunk,), their numbers (J,), and the vectors of `_pass`."""
-    J, n_groups = len(components.ranks), max(-(-n_tasks // LANES), 1)
-    if getattr(_kept, "key", None) == (J, n_groups, K, d):
-        kept: tuple[Index, Index, Array] = _kept.workspace
-        return kept
-    n_packed = d * (d + 1) // 2
-    n_vectors = K * (n_packed + 2 * d) + J * d * (d + 1) + n_groups * (K * (d + 1) + J * n_packed)
-    n_vectors += 4 + 2 * d + 2 * d * (d + 1)
-    made = np.empty(J * n_groups * LANES, np.int64), np.empty(J, np.int64), empty_workspace(n_vectors)
-    if n_vectors <= _KEPT_VECTORS:
-        _kept.key, _kept.workspace = (J, n_groups, K, d), made
+    """Return the positions of tasks (J chunk,), their numbers (J,), and the vectors of `_pass` with the constants."""
+    J, n_groups, n_packed = len(components.ranks), max(-(-n_tasks // LANES), 1), d * (d + 1) // 2
+    constants, kept = None, getattr(_kept, "workspace", None)
+    if kept is not None and kept[0] == (J, n_groups, K, d):
+        _, constants, made = kept
+    else:
+        n_vectors = K * (n_packed + 2 * d) + J * d * (d + 1) + n_groups * (K * (d + 1) + J * n_packed)
+        n_vectors += 4 + 2 * d + 2 * d * (d + 1)
+        made = np.empty(J * n_groups * LANES, np.int64), np.empty(J, np.int64), empty_workspace(n_vectors)
+    if constants is not components.constants:
+        first = K * (n_packed + d)
+        made[2][first : first + len(components.constants)] = components.constants
+        if len(made[2]) <= _KEPT_VECTORS:
+            _kept.workspace = (J, n_groups, K, d), components.constants, made
     return made
 
 

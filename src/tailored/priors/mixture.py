@@ -15,7 +15,7 @@ from ..feature_maps.base import check_features
 from ..feature_maps.posterior import TaskSummary
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.mixture import Mixture, Want
-from ..gaussian.moments import Moments, influence
+from ..gaussian.moments import Moments, influence, times
 from ..gaussian.rows import Tasks, statistics_of
 from ..tasks.task_set import TaskSet
 from .base import Array, Posterior, Prior, ReducedRows, Support
@@ -152,7 +152,7 @@ class MixturePrior(Prior):
         weights = expected.mean
         shift = mean_shifts(self.shifts, statistics, weights) if shifted else None
         if shift is not None:
-            weights = weights + _times(influence(statistics, model, expected.covariances), shift)
+            weights = weights + times(influence(statistics, model, expected.covariances), shift)
         found = expected.mixture_covariance(1.0 / self.unit) if covariances else np.zeros((0, 0, 0))
         return expected.shares, weights, found
 
@@ -215,7 +215,7 @@ class MixturePrior(Prior):
     def _mean_of(self, statistics: Tasks, r: Array, weights: Array) -> Array:
         model = self.model
         if model.n_components > 1 and self.response is None:
-            return weights + _times(self._taus(r), _times(statistics.gram, weights) - statistics.cross)
+            return weights + times(self._taus(r), times(statistics.gram, weights) - statistics.cross)
         # Free of the rounding of the general formula.
         b = r @ model.means
         if model.side is not None:
@@ -228,11 +228,6 @@ class MixturePrior(Prior):
 
     def mean_at_centre(self) -> Array:
         return np.array(self.model.moments()[0])
-
-
-def _times(matrices: Array, vectors: Array) -> Array:
-    """Return the product of each matrix (T, d, d) and its vector (T, d)."""
-    return np.asarray(np.matmul(matrices, vectors[:, :, None])[:, :, 0])
 
 
 def _triangle(X: Array, y: Array) -> tuple[Array, Array]:
