@@ -27,7 +27,7 @@ from .gaussian.responses import RESPONSES, Bernoulli, Response
 from .gaussian.rows import Tasks, statistics_of
 from .gaussian.side import Effect, Term, normal_equations
 from .losses import Loss, error_name, get_loss
-from .tasks.rows import Rows, Scaling, batches, clipped, dense, predictions, segment_sums, task_means
+from .tasks.rows import Array, Rows, Scaling, batches, clipped, dense, predictions, segment_sums, task_means
 from .tasks.task_set import TaskSet
 
 __all__ = [
@@ -44,8 +44,6 @@ __all__ = [
     "RidgePerTask",
     "TaskMean",
 ]
-
-Array = NDArray[np.float64]
 
 #: Candidates for the ridge parameter.
 RIDGE_ALPHAS = tuple(float(alpha) for alpha in np.logspace(-4, 4, 17))
@@ -339,7 +337,7 @@ def _fixed_effects(statistics: Tasks, model: Mixture, rows: NDArray[np.intp]) ->
     term = Term(Effect(0), np.arange(q), np.eye(d)[:, rows], np.eye(q))
     # Indicators of categories sum to a constant: the solution of least norm is one of many.
     found = np.linalg.lstsq(*normal_equations(statistics, model, [term]), rcond=1e-10)[0]
-    return found[d:].reshape(q, len(rows)).T
+    return np.asarray(found[d:].reshape(q, len(rows)).T)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -31,15 +31,13 @@ from .gaussian.responses import Bernoulli, Response
 from .learners.classifier import EmpiricalBayesClassifier
 from .learners.empirical_bayes import EmpiricalBayesLearner
 from .losses import error_name
-from .summaries.tables import format_number
+from .summaries.tables import format_number, json_value
 from .tasks.episodes import ORDERS
 from .tasks.reading import label_keys
-from .tasks.rows import standard_errors, task_means
+from .tasks.rows import Array, standard_errors, task_means
 from .tasks.task_set import TaskSet
 
 __all__ = ["Evaluation", "evaluate", "task_scorer", "usual_methods"]
-
-Array = NDArray[np.float64]
 
 #: Default numbers of support rows.
 SUPPORTS = (0, 1, 2, 5, 10, 20, 50)
@@ -59,9 +57,8 @@ def usual_methods(loss: Any = "squared") -> dict[str, Any]:
         simple = {name: kind(response.name) for name, kind in RESPONSE_BASELINES.items()}
     is_binary = isinstance(response, Bernoulli)
     return {
-        "tailored": EmpiricalBayesClassifier() if is_binary else EmpiricalBayesLearner(loss=loss),
-        **simple,
-    }
+        "tailored": EmpiricalBayesClassifier() if is_binary else EmpiricalBayesLearner(loss=loss)
+    } | simple
 
 
 @dataclass(frozen=True)
@@ -149,8 +146,8 @@ class Evaluation:
                 "error": float(mean[i, j]),
                 "standard_error": float(error[i, j]),
                 **{name: float(values[i, j]) for name, values in further.items()},
-                "covered": _or_none(self.covered[i, j]),
-                "width": _or_none(self.widths[i, j]),
+                "covered": json_value(self.covered[i, j]),
+                "width": json_value(self.widths[i, j]),
             }
             for i, method in enumerate(self.methods)
             for j, rows in enumerate(self.supports)
@@ -202,10 +199,8 @@ def evaluate(
     """
     if not isinstance(tasks, TaskSet):
         raise TypeError(f"tasks: expected a TaskSet, got {type(tasks).__name__}")
-    n_folds, random_state = (
-        check_int("n_folds", n_folds, minimum=2),
-        check_int("random_state", random_state, 0),
-    )
+    n_folds = check_int("n_folds", n_folds, minimum=2)
+    random_state = check_int("random_state", random_state, 0)
     check_choice("order", order, ORDERS)
     check_fraction("coverage", coverage)
     classes: tuple[Any, ...] = () if tasks.encoding is None else tasks.encoding.classes
@@ -228,7 +223,6 @@ def evaluate(
     fold = np.random.default_rng([random_state, len(tasks)]).permutation(len(tasks)) % n_folds
     shape = (len(methods), len(sizes), len(tasks))
     by_name: dict[str, Array] = {}
-    covered, widths = (np.full(shape, np.nan) for _ in range(2))
     kept: list[tuple[Any, ...]] = []
     draws: dict[str, Any] = {"random_state": random_state, "shuffle": order == "random"}
     with progress_bar("evaluate", n_folds * len(methods), enabled=progress) as advance:
@@ -247,18 +241,21 @@ def evaluate(
                     if n_support < pool.sizes.max(initial=0):
                         support, _ = pool.support_query(n_support, **draws)
                     prediction, lower, upper = _predict(fitted, support, query, coverage)
-                    for score, values in scores(prediction, query.y, measure).items():
+                    own += [prediction] if i == 0 else []
+                    inside = np.where(np.isnan(lower), np.nan, (query.y >= lower) & (query.y <= upper))
+                    by_row = {
+                        **scores(prediction, query.y, measure),
+                        "covered": inside,
+                        "width": upper - lower,
+                    }
+                    for score, values in by_row.items():
                         table = by_name.setdefault(score, np.full(shape, np.nan))
                         table[i, j, held_out] = task_means(values, query.offsets, query.frequency_weight)
-                    own += [prediction] if i == 0 else []
-                    inside = ((query.y >= lower) & (query.y <= upper)).astype(float)
-                    inside[np.isnan(lower)] = np.nan
-                    covered[i, j, held_out] = task_means(inside, query.offsets, query.frequency_weight)
-                    widths[i, j, held_out] = task_means(upper - lower, query.offsets, query.frequency_weight)
                 advance(1)
             kept.append((np.array(own), query.y, np.repeat(held_out, query.sizes)))
     evaluated = evaluated[np.argsort(by_label[evaluated])]
     further = {score: values[:, :, evaluated] for score, values in by_name.items()}
+    covered, widths = further.pop("covered"), further.pop("width")
     predictions, targets, groups = zip(*kept, strict=True)
     position = np.empty(len(tasks), dtype=np.intp)
     position[evaluated] = np.arange(len(evaluated))
@@ -266,8 +263,8 @@ def evaluate(
         tuple(methods),
         sizes,
         further.pop(next(iter(further))),
-        covered[:, :, evaluated].mean(axis=2),
-        widths[:, :, evaluated].mean(axis=2),
+        covered.mean(axis=2),
+        widths.mean(axis=2),
         tasks.labels[evaluated],
         sum(map(len, targets)),
         measure.name,
@@ -277,7 +274,7 @@ def evaluate(
         np.concatenate(targets),
         position[np.concatenate(groups)],
         classes,
-        standard_errors(covered[:, :, evaluated]),
+        standard_errors(covered),
     )
 
 
@@ -300,18 +297,11 @@ def _predict(fitted: Any, support: TaskSet, query: TaskSet, coverage: float) -> 
     return table["prediction"], table["lower"], table["upper"]
 
 
-def _or_none(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
 class _Predicted(RegressorMixin, BaseEstimator):
     """An estimator with fixed predictions, for scikit-learn's scorers."""
 
     def __init__(self, predictions: Array) -> None:
         self.predictions = predictions
-
-    def fit(self, X: Any, y: Any) -> _Predicted:
-        return self
 
     def predict(self, X: Any) -> Array:
         return self.predictions

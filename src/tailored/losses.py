@@ -93,7 +93,7 @@ class BoxLoss(Loss):
     @property
     def lipschitz(self) -> float:
         # Slopes of a loss are the points of the domain of its conjugate.
-        return float(np.abs(self._interval(np.ones(()))).max())
+        return max(float(np.abs(end)) for end in self._interval(np.ones(())))
 
     @property
     def _kink(self) -> float:

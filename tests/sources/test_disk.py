@@ -17,8 +17,8 @@ from tailored.gaussian.moments import Moments
 from tailored.priors.shared_regressor import fit_out_of_fold
 from tailored.sources import disk as disk_module
 from tailored.sources import tables
-from tailored.sources.base import Blocks
-from tailored.sources.disk import BlockFile, DiskSource, read_block, write_block
+from tailored.sources.base import Blocks, LazyBlock
+from tailored.sources.disk import DiskSource, read_block, write_block
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.reading import positions_of
 from tailored.tasks.rows import Scaling
@@ -43,8 +43,9 @@ def long_frame(n_tasks=150, d=2, n_rows=8, seed=0, side=False):
 def blocks_of(tasks, units, folder, n_blocks=4):
     blocks = []
     for i, part in enumerate(np.array_split(np.arange(len(tasks)), n_blocks)):
-        blocks.append(BlockFile(folder / f"{i}.block", len(units.columns)))
-        write_block(blocks[-1].path, Moments.of(tasks[part], units, np.ones((len(part), 1))))
+        path = folder / f"{i}.block"
+        write_block(path, Moments.of(tasks[part], units, np.ones((len(part), 1))))
+        blocks.append(LazyBlock(partial(read_block, path), len(units.columns)))
     return blocks
 
 
@@ -85,12 +86,12 @@ def test_threads_do_not_change_a_bit(disk, n_threads):
     same_moments(there.sums(mixture(3)).sums, many.sums(mixture(3)).sums, rtol=0)
 
 
-def test_a_block_is_itself_again_and_a_broken_one_is_named(disk):
+def test_a_block_is_itself_again_and_a_broken_one_is_named(disk, tmp_path):
     _, there = disk
-    block = read_block(there.blocks[0].path)
+    block = read_block(tmp_path / "0.block")
     np.testing.assert_array_equal(block.gram, block.gram.transpose(0, 2, 1))
-    whole = there.blocks[1].path.read_bytes()
-    there.blocks[1].path.write_bytes(whole[: len(whole) // 2])
+    path = tmp_path / "1.block"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(ValueError, match=r"1\.block cannot be read .*; delete it and fit again"):
         there.sums(mixture(1))
 

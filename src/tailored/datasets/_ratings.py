@@ -214,14 +214,9 @@ def _one_hot(
 
     by_id = np.argsort(item_ids)
     columns = by_id[np.searchsorted(item_ids, items, sorter=by_id)]
-    X: Any
-    if sparse or (sparse is None and n_items > DENSE_ITEMS):
-        ones = np.ones(len(columns))
-        X = sp.csr_array((ones, columns, np.arange(len(columns) + 1)), shape=(len(columns), n_items))
-    else:
-        X = np.zeros((len(columns), n_items))
-        X[np.arange(len(columns)), columns] = 1.0
-    return X, ratings.astype(np.float64), users, item_ids
+    n_rows, sparse = len(columns), n_items > DENSE_ITEMS if sparse is None else sparse
+    X = sp.csr_array((np.ones(n_rows), columns, np.arange(n_rows + 1)), shape=(n_rows, n_items))
+    return X if sparse else X.toarray(), ratings.astype(np.float64), users, item_ids
 
 
 def _split(content: bytes) -> list[list[str]]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .._utils.progress import printable
 from .._utils.validation import is_integer, name_some, native
 from ..summaries.effects import INTERCEPT, coefficient_names
 from ..summaries.tables import shorten
+from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
-
-Array = NDArray[np.float64]
 
 #: Characters of a name on an axis.
 NAME_WIDTH = 22

@@ -7,15 +7,12 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from .._utils.records import Fitted
 from .._utils.validation import native
-from ..tasks.rows import Scaling
+from ..tasks.rows import Array, Scaling
 from ..tasks.task_set import TaskSet
-
-Array = NDArray[np.float64]
 
 
 class FeatureMap(Fitted, ABC):

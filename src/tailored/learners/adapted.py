@@ -11,11 +11,10 @@ from .._utils.validation import check_fraction, native
 from ..priors.base import Posterior, Predicted, Prior, adapt_tasks, needs_covariances, predict
 from ..tasks.encoding import Encoding
 from ..tasks.reading import positions_of
+from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .reading import check_exposure
 from .task_regressor import TaskRegressor, check_calibration
-
-Array = NDArray[np.float64]
 
 
 class AdaptedTasks:

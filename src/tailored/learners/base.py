@@ -39,7 +39,7 @@ from ..summaries.training import TrainingSummary
 from ..tasks.encoding import ROW_VALUES, Encoding, columns_to_encode
 from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels, side_by_rows
-from ..tasks.rows import Scaling, column_range, task_means
+from ..tasks.rows import Array, Scaling, column_range, task_means
 from ..tasks.task_set import TaskSet
 from .adapted import AdaptedTasks
 from .reading import (
@@ -62,8 +62,6 @@ from .reading import (
     weights_as_targets,
 )
 from .task_regressor import TaskRegressor
-
-Array = NDArray[np.float64]
 
 #: Smallest size of targets in the user's units.
 SMALLEST_TARGET = 1e-150

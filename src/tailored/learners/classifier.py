@@ -21,12 +21,11 @@ from ..gaussian.responses import Bernoulli
 from ..sources.scan import TaskScan
 from ..tasks.encoding import class_positions
 from ..tasks.episodes import SupportSampling
+from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
 from .empirical_bayes import EmpiricalBayesLearner
 from .reading import WITHOUT_Y, prediction_table, read_table, refuse_other_arguments
 from .task_regressor import TaskRegressor
-
-Array = NDArray[np.float64]
 
 #: Attributes of a classifier that its learners share.
 SHARED = (

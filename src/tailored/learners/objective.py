@@ -6,7 +6,6 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from .._utils.progress import progress_bar
@@ -24,12 +23,10 @@ from ..solvers.held_out import HeldOutPool
 from ..solvers.objectives import OBJECTIVES, Objective, Query, Surrogate
 from ..solvers.projected import StepSizes
 from ..tasks.episodes import split_rows
-from ..tasks.rows import Rows, Scaling, clipped, mean_error, predictions
+from ..tasks.rows import Array, Rows, Scaling, clipped, mean_error, predictions
 from ..tasks.task_set import TaskSet
 from ..within import solving
 from .base import MetaLearner
-
-Array = NDArray[np.float64]
 
 # Second entries of the seeds for query rows, the solver, and redrawn query rows.
 QUERY_ROWS, SOLVER, REDRAWN_ROWS = 2, 3, 4

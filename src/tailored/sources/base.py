@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 
 from .._utils.threads import single_threaded_blas
 from ..gaussian.em import Source as Statistics
-from ..gaussian.mixture import Mixture
-from ..gaussian.moments import Summed, Sums, Totals
+from ..gaussian.mixture import Mixture, Want
+from ..gaussian.moments import NEGLIGIBLE, Summed, Sums, Totals
 from ..gaussian.rows import Tasks, statistics_of
-from ..tasks.rows import Scaling
+from ..tasks.rows import Array, Scaling
 from ..tasks.task_set import TaskSet
 from .reservoir import Reservoir
 
-Array = NDArray[np.float64]
 Part = TypeVar("Part", Totals, Sums)
 Result = TypeVar("Result")
 
@@ -65,6 +64,28 @@ class TaskSource(Protocol):
 def sum_in_order(parts: Iterable[Part]) -> Part:
     """Add from first to last, so that the result is bitwise reproducible."""
     return reduce(add, parts)
+
+
+@dataclass(frozen=True)
+class LazyBlock:
+    """Statistics of a block of tasks that are loaded whenever they are needed."""
+
+    load: Callable[[], Tasks]
+    n_features: int
+
+    def totals(self) -> Totals:
+        return self.load().totals()
+
+    def sums(self, model: Mixture, shares: NDArray[np.uint8] | None = None) -> Summed:
+        """Return the sums of an EM step.
+
+        ``shares`` are kept as bits, which components have a share that is not negligible, to save memory.
+        """
+        K = model.n_components
+        among = None if shares is None else np.unpackbits(shares, axis=1, count=K).astype(bool)
+        expected = self.load().posterior(model, Want(sums=True), among)
+        kept = None if K == 1 else np.packbits(expected.shares > NEGLIGIBLE, axis=1)
+        return Summed(expected.sums, kept)
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,20 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import joblib
 import numpy as np
-from numpy.typing import NDArray
 
 from .._utils.files import write_atomically
 from .._utils.threads import single_threaded_blas
-from ..gaussian.mixture import Mixture, Want
-from ..gaussian.moments import NEGLIGIBLE, Moments, Summed, Totals
+from ..gaussian.moments import Moments
 from ..gaussian.rows import Tasks
 from ..tasks.reading import label_keys
 from ..tasks.task_set import TaskSet, offsets_of
-from .base import Blocks, Reader, Statistics
+from .base import Blocks, LazyBlock, Reader, Statistics
 from .reservoir import Reservoir
 from .scan import TaskScan
 
@@ -134,28 +133,6 @@ class PartitionedRows:
             self.folder.rmdir()
 
 
-@dataclass(frozen=True)
-class BlockFile:
-    """Statistics of a block of tasks in a file, read whenever they are needed."""
-
-    path: Path
-    n_features: int
-
-    def totals(self) -> Totals:
-        return read_block(self.path).totals()
-
-    def sums(self, model: Mixture, shares: NDArray[np.uint8] | None = None) -> Summed:
-        """Return the sums of an EM step.
-
-        ``shares`` are kept as bits, which components have a share that is not negligible, to save memory.
-        """
-        K = model.n_components
-        among = None if shares is None else np.unpackbits(shares, axis=1, count=K).astype(bool)
-        expected = read_block(self.path).posterior(model, Want(sums=True), among)
-        kept = None if K == 1 else np.packbits(expected.shares > NEGLIGIBLE, axis=1)
-        return Summed(expected.sums, kept)
-
-
 def write_block(path: Path, statistics: Tasks) -> None:
     """Write statistics, with the upper triangle of XᵀX."""
     i, j = np.triu_indices(statistics.n_features)
@@ -252,7 +229,7 @@ class DiskSource:
         values = [scaling.columns, scaling.shift, scaling.target, scaling.target_shift, scaling.fit_intercept]
         folder = self._folder / f"blocks-{kind}-{joblib.hash(values)}"
         folder.mkdir(exist_ok=True)
-        blocks: list[BlockFile] = []
+        blocks: list[LazyBlock] = []
         for partition in range(N_PARTITIONS):
             names = folder / f"{partition:02d}.json"
             if not names.exists():
@@ -264,7 +241,7 @@ class DiskSource:
                     write_block(folder / written[-1], statistics)
                 _write_json(names, written)
             stored = json.loads(names.read_text())
-            blocks += [BlockFile(folder / name, len(scaling.columns)) for name in stored]
+            blocks += [LazyBlock(partial(read_block, folder / name), len(scaling.columns)) for name in stored]
         return Blocks(blocks, self._n_threads)
 
     def close(self) -> None:

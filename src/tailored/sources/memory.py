@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._utils.records import cached_property
-from ..gaussian.mixture import Mixture
-from ..gaussian.moments import LARGEST_STATISTICS, Summed, Totals
+from ..gaussian.moments import LARGEST_STATISTICS
 from ..gaussian.rows import Tasks, statistics_of
 from ..tasks.reading import label_keys
-from ..tasks.rows import Scaling
+from ..tasks.rows import Array
 from ..tasks.task_set import TaskSet
-from .base import Blocks, Reader, Statistics
+from .base import Blocks, LazyBlock, Reader, Statistics
 from .reservoir import Reservoir
 
 #: Number of floats of XᵀX in one block (64 MB).
 BLOCK_FLOATS = 8_000_000
-
-
-@dataclass(frozen=True)
-class RowBlock:
-    """Some of the tasks.  Their statistics are computed from the rows whenever they are needed."""
-
-    tasks: TaskSet
-    index: NDArray[np.intp]
-    scaling: Scaling
-    side: NDArray[np.float64] | None
-
-    @property
-    def n_features(self) -> int:
-        return len(self.scaling.columns)
-
-    def totals(self) -> Totals:
-        return self.statistics().totals()
-
-    def sums(self, model: Mixture, shares: Any = None) -> Summed:
-        return self.statistics().sums(model, shares)
-
-    def statistics(self) -> Tasks:
-        return statistics_of(self.tasks[self.index], self.scaling, self.side)
 
 
 @dataclass(frozen=True)
@@ -74,8 +50,12 @@ class MemorySource:
             y = [read.residuals(tasks[start : start + size]).y for start in range(0, len(tasks), size)]
             tasks = tasks.replace(y=np.concatenate(y))
         side = [None if read.side is None else read.side(self.tasks[block]) for block in index]
+
         # Each block copies its rows when it is summed: sorting all rows at once would take their memory twice.
-        blocks = [RowBlock(tasks, block, read.scaling, v) for block, v in zip(index, side, strict=True)]
+        def load(block: NDArray[np.intp], side: Array | None) -> Tasks:
+            return statistics_of(tasks[block], read.scaling, side)
+
+        loads = [partial(load, *arguments) for arguments in zip(index, side, strict=True)]
         if len(tasks) * d * d <= LARGEST_STATISTICS:
-            return Blocks([block.statistics() for block in blocks], self.n_threads)
-        return Blocks(blocks, self.n_threads)
+            return Blocks([load() for load in loads], self.n_threads)
+        return Blocks([LazyBlock(load, d) for load in loads], self.n_threads)

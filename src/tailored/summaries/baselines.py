@@ -7,17 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..gaussian.mixture import Mixture
 from ..losses import Loss
 from ..priors.base import Prior, predict_blocks
 from ..priors.mixture import MixturePrior
-from ..tasks.rows import support_means, task_means
+from ..tasks.rows import Array, support_means, task_means
 from ..tasks.task_set import TaskSet
 from .training import OWN, TrainingSummary
-
-Array = NDArray[np.float64]
 
 #: Names of the baselines.
 TASK_MEAN, RIDGE, MIXED_MODEL, POOLED = "task mean", "ridge per task", "mixed model", "pooled regression"

@@ -6,17 +6,14 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._utils.frames import as_frame
 from .._utils.threads import single_threaded_blas
 from ..gaussian.errors import MeanCovariance, task_estimates
 from ..gaussian.rows import statistics_of
 from ..priors.base import Prior, adapt_tasks
-from ..tasks.rows import batches
+from ..tasks.rows import Array, batches
 from ..tasks.task_set import TaskSet
-
-Array = NDArray[np.float64]
 
 #: Name of the intercept in tables.
 INTERCEPT = "(intercept)"

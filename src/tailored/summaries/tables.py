@@ -110,7 +110,7 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Return text and numbers for JSON; unknown numbers are None."""
         tables = {
-            name: {column: [_json_value(v) for v in values] for column, values in table.columns.items()}
+            name: {column: [json_value(v) for v in values] for column, values in table.columns.items()}
             for name, table in self.tables.items()
         }
         captions = {name: table.caption for name, table in self.tables.items() if table.caption}
@@ -170,7 +170,8 @@ def _cell(value: Any, percent: bool) -> str:
     return f"{100.0 * value:.1f} %" if abs(value) < 0.0995 else f"{100.0 * value:.0f} %"
 
 
-def _json_value(value: Any) -> Any:
+def json_value(value: Any) -> Any:
+    """Return a number for JSON, None if it is not finite."""
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not np.isfinite(value) else value
 

@@ -6,16 +6,13 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._utils.records import MAY_BE_NAN, Record
 from .._utils.validation import check_shape
 from ..feature_maps.side_features import SideFeatures
 from ..gaussian.errors import MeanCovariance
 from ..gaussian.mixture import Mixture, log_gates
-from ..tasks.rows import Scaling
-
-Array = NDArray[np.float64]
+from ..tasks.rows import Array, Scaling
 
 #: Name of the fitted learner in tables of errors.
 OWN = "this learner"

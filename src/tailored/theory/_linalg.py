@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .._utils.validation import check_psd
-
-Array = NDArray[np.float64]
+from ..tasks.rows import Array
 
 #: Eigenvalues below this fraction of the largest one are rounding noise.  A square root would turn noise of
 #: 1e-16 into 1e-8, so they are set to zero before any root is taken.

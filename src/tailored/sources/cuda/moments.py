@@ -6,20 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..._utils.records import cached_property
 from ...gaussian.mixture import Mixture, unpacked
 from ...gaussian.moments import NEGLIGIBLE, Summed, Sums, Totals
 from ...tasks.reading import label_keys
-from ...tasks.rows import Scaling
+from ...tasks.rows import Array, Scaling
 from ...tasks.task_set import TaskSet
 from ..base import Reader, Statistics
 from ..reservoir import Reservoir
 from .kernels import Kernels, kernels
 from .tensors import TensorTasks
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
