@@ -289,6 +289,20 @@ def test_intervals_of_many_are_those_of_each(n_support):
     np.testing.assert_array_equal(whole.std, found["std"])
 
 
+def test_support_rows_replace_those_of_fit_with_a_warning():
+    learner, query = fitted(), TRAIN.drop(columns="rating")
+    learner.predict_tasks(query, TRAIN)  # all rows of fit
+    for labels, found in ((["u1"], "1 training task has"), (["u1", "u2"], "2 training tasks have")):
+        few = TRAIN[TRAIN["user"].isin(labels)].groupby("user").head(7)
+        with pytest.warns(UserWarning, match=f"support: {found} fewer rows here than in fit"):
+            table = learner.predict_tasks(query, few)
+        rows, other = (few[few["user"] == "u1"], query["user"] == "u1")
+        model = learner.adapt(rows[["x0", "x1"]], rows["rating"], side_info=rows[["age"]].iloc[0].to_numpy())
+        np.testing.assert_allclose(
+            table["prediction"][other], model.predict(query.loc[other, ["x0", "x1"]]), rtol=1e-9
+        )
+
+
 def test_support_of_other_tasks_altogether_is_refused():
     """Labels of another type, say: nothing would be adapted to, and nobody would know."""
     tasks = make_clusters(12, n_clusters=1, n_rows=8, n_features=2, rank=1, random_state=0)

@@ -381,8 +381,22 @@ def read_table(
         return no_tasks(n_features), np.zeros(0, dtype=np.intp)
     features = columns if encoding is None else None
     options = {"encoding": encoding, "row_columns": {"exposure": exposure}}
-    rows = LongTable(data, task, target, features, side_info, side or None, **options).read()
-    return TaskSet.from_grouped(*rows), np.argsort(rows.grouping.codes, kind="stable")
+    try:
+        rows = LongTable(data, task, target, features, side_info, side or None, **options).read()
+        tasks = TaskSet.from_grouped(*rows)
+    except ValueError as error:  # the errors of a table of fit do not name it
+        raise ValueError(f"support: {error}" if name == "support" else str(error)) from None
+    if name == "support" and hasattr(learner, "task_labels_"):
+        at = positions_of(tasks.labels, learner.task_labels_)
+        n_rows = getattr(learner, "learners_", [learner])[0].task_posterior_.n_rows[at]
+        if n_fewer := int(((at >= 0) & (tasks.n_observed < n_rows)).sum()):
+            found = (
+                f"{n_fewer} training task{'s have' if n_fewer > 1 else ' has'} fewer rows here than in fit"
+            )
+            advice = "Add the rows of fit, or leave these tasks out of support. If they are new, relabel them"
+            message = f"support: {found}, and only the rows here are used. {advice}."
+            warnings.warn(message, UserWarning, stacklevel=outside())
+    return tasks, np.argsort(rows.grouping.codes, kind="stable")
 
 
 def prediction_table(
