@@ -187,18 +187,59 @@ def test_labels_are_converted_to_those_of_the_model(folder, numeric_models):
 
 def test_labels_of_another_kind_are_an_error(folder, numeric_models):
     done = run("predict", numeric_models["padded"], folder / "whole.csv", code=2)
-    assert "'1' in column 'school' is written '001' elsewhere" in done.stderr
-    done = run("predict", numeric_models["whole"], numbered(folder, "strings.csv", "s{}".format), code=2)
+    assert "'0' in column 'school' is written '000' elsewhere" in done.stderr
+    done = run("predict", numeric_models["whole"], numbered(folder, "zeros.csv", "00{}".format), code=2)
     assert "the other labels are integers, such as" in done.stderr
-    assert "but 's0' in column 'school' is not" in done.stderr
+    assert "but '000' in column 'school' is not" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.filterwarnings("always:support. [24] training tasks")
+def test_names_of_new_tasks_next_to_integers(folder, numeric_models):
+    """Support rows and query rows of tasks 0 to 3, of which 2 and 3 get the names of new tasks."""
+    whole, names = pd.read_csv(folder / "whole.csv"), {0: "0", 1: "1", 2: "new 2", 3: "new 3"}
+    rows = whole[whole["school"] < 4]
+    first, new, model = (
+        rows.groupby("school").head(5),
+        rows.groupby("school").tail(3),
+        numeric_models["whole"],
+    )
+    for name, frame in (("first", first), ("new", new)):
+        frame.assign(school=frame["school"].map(names)).to_csv(folder / f"{name}-names.csv", index=False)
+    first.to_csv(folder / "first-numbers.csv", index=False)
+    done = run("predict", model, folder / "new-names.csv", "--support", folder / "first-names.csv")
+    taken = "2 tasks, such as 'new 2', are taken as new, because labels of the model are integers\n"
+    warned = "warning: --support: 2 training tasks have fewer rows here than in fit, and only the rows here are used."
+    assert done.stderr.startswith(f"--support: {taken}{warned}")
+    found = pd.read_csv(io.StringIO(done.stdout), dtype={"school": str})
+    assert found["school"].tolist() == [names[label] for label in new["school"]]
+    learner = tailored.load(model)
+    expected = np.concatenate(
+        [
+            learner.adapt(first.loc[at, ["hours"]], first.loc[at, "score"]).predict(new.loc[here, ["hours"]])
+            for label in range(4)
+            for at, here in [(first["school"] == label, new["school"] == label)]
+        ]
+    )
+    np.testing.assert_allclose(found["prediction"], expected, rtol=1e-9)
+    # Names appear in the last table only: the support rows were read as integers, and 0 is a training task.
+    done = run("predict", model, folder / "new-names.csv", "--support", folder / "first-numbers.csv")
+    assert f"data: {taken}" in done.stderr
+    found = pd.read_csv(io.StringIO(done.stdout), dtype={"school": str})
+    np.testing.assert_allclose(found["prediction"][:6], expected[:6], rtol=1e-9)
+    zeros = pd.read_csv(folder / "new-names.csv").replace({"school": {"0": "00"}})
+    zeros.to_csv(folder / "zeros-names.csv", index=False)
+    done = run("predict", model, folder / "zeros-names.csv", code=2)
+    assert "task '00' in column 'school' is written '0' elsewhere" in done.stderr
+
+
+@pytest.mark.filterwarnings("always:support. ")
 def test_incomplete_rows(folder, numeric_models):
     model = numeric_models["whole"]
     data = numbered(folder, "holes.csv", str, hours=lambda f: f["hours"].where(f.index % 7 != 0))
     done = run("fit", data, *ROLES, "-o", folder / "x", code=2)
-    assert "Drop incomplete rows with --missing drop, or fit with --missing impute." in done.stderr
+    advice = "Use --missing drop to drop such rows, or --missing impute to impute features."
+    assert done.stderr.endswith(f" task 0, line 2, column 'hours' (35 such values in all). {advice}\n")
     out = folder / "holes-out.csv"
     run("predict", model, data, "-o", out, code=2)
     assert not out.exists()
@@ -350,7 +391,7 @@ def test_output_has_the_format_of_the_input(folder, numeric_models, monkeypatch)
     assert "out.xlsx must end with .csv, .tsv, .txt, .parquet or .pq." in done.stderr
 
 
-def test_tables_of_spreadsheets(folder):
+def test_tables_of_spreadsheets(folder, numeric_models):
     rows, data = "school;hours\nb;1,5\nc;2,5\n", folder / "excel.csv"
     data.write_text("\n".join(line + ";;" for line in rows.splitlines()))
     assert read_table(str(data), "data").to_pydict() == {"school": ["b", "c"], "hours": [1.5, 2.5]}
@@ -371,6 +412,16 @@ def test_tables_of_spreadsheets(folder):
     done = run("fit", data, *ROLES, code=2)
     assert "column 'hours': most values are numbers, but 'k.A.' in line 32 is not read as one." in done.stderr
     assert data.read_text().splitlines()[31].split(",")[1] == "k.A."
+    for cell in ("k.A.", "45%", "1,234"):
+        first = frame.assign(hours=[*frame["hours"][:30].replace("1.0", "1e-05"), cell, *frame["hours"][31:]])
+        first.assign(school=first["school"].str[1:].astype(int)).to_csv(data, index=False)
+        for options, name in (((data,), ""), ((folder / "whole.csv", "--support", data), "--support: ")):
+            done = run("predict", numeric_models["whole"], *options, code=2)
+            found = f"error: {name}Feature column 'hours' is not numeric (it has {cell!r} in line 32). It was numeric"
+            assert done.stderr.startswith(found)
+    frame.assign(hours="1", school=frame["school"].mask(frame.index == 30)).to_csv(data, index=False)
+    done = run("fit", data, *ROLES, code=2)
+    assert done.stderr.startswith("error: The task column 'school' has a missing label (None) in line 32.")
 
 
 # ---------------------------------------------------------------- fit, evaluate, summary, report

@@ -95,7 +95,7 @@ def test_missing_value_in_a_frame_names_task_and_column(kind):
         TaskSet.from_frame(frame, task="g", target="y")
     with pytest.raises(ValueError, match=r"Input y contains NaN: task 'b', row 2, column 'x'"):
         TaskSet.from_frame(frame, task="g", target="x")
-    with pytest.raises(ValueError, match=r"groups has a missing label \((None|nan)\) in row 2"):
+    with pytest.raises(ValueError, match=r"The task column 'x' has a missing label \((None|nan)\) in row 2"):
         TaskSet.from_frame(frame, task="x", target="y")
 
 

@@ -24,6 +24,8 @@ Column: TypeAlias = Any
 _PLAIN = (np.ndarray, list, tuple, dict, str, int, float)
 # pandas stores its index under these names in files of Arrow and parquet.
 _INDEX = re.compile(r"__index_level_\d+__")
+#: A number as programs write it.
+PLAIN_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\s*", re.ASCII | re.I)
 
 
 def is_frame(data: Any) -> bool:
@@ -114,7 +116,7 @@ def numeric_column(column: Column, title: str, advice: str = "Encode it as numbe
         except OverflowError:
             raise ValueError(f"{title} has a number beyond 1e308. Use another unit.") from None
     texts = ((row, value) for row, value in enumerate(column.to_list()) if isinstance(value, str))
-    found = (f"it has {text!r} in row {row}" for row, text in texts if not re.fullmatch(r"[-+]?[\d.]+", text))
+    found = (f"it has {text!r} in row {row}" for row, text in texts if not PLAIN_NUMBER.fullmatch(text))
     raise ValueError(f"{title} is not numeric ({next(found, f'it is {column.dtype}')}). {advice}")
 
 

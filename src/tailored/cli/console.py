@@ -112,26 +112,24 @@ def report_errors(hint: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def report_user_errors(missing: str | None = None) -> Iterator[None]:
-    """Report errors of the library, which are about the user's data here, and warnings in one line.
-
-    ``missing`` is the value of ``--missing``, which is suggested for incomplete rows.
-    """
+def report_user_errors() -> Iterator[None]:
+    """Report errors of the library, which are about the user's data here, and warnings in one line."""
     with report_errors(), _log_to_stderr(), warnings.catch_warnings():
         warnings.showwarning = _show_warning  # type: ignore[assignment]
         try:
             yield
         except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, PermissionError) as error:
-            message = " ".join(str(error).split())
-            if missing == "error" and "contains NaN" in message:
-                message += " Drop incomplete rows with --missing drop, or fit with --missing impute."
-            if READ:  # rows of a CSV file are counted from its header, which is line 1
-                message = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", message)
-            argument, rest = re.fullmatch(r"(\w*)(.*)", message).groups()  # type: ignore[union-attr]
-            if argument in _OPTIONS and rest[:1] in (":", " "):
-                message = _OPTIONS[argument] + rest
-            note(f"error: {message}")
+            note(f"error: {_with_options(error)}")
             raise typer.Exit(MISUSED) from error
+
+
+def _with_options(message: object) -> str:
+    """Return a message of the library in one line, with the names of options and the lines of a CSV file."""
+    text = re.sub(r"\bmissing='(\w+)'", r"--missing \1", " ".join(str(message).split()))
+    if READ:  # rows of a CSV file are counted from its header, which is line 1
+        text = re.sub(r"\brow (\d+)", lambda row: f"line {int(row[1]) + 2}", text)
+    argument, rest = re.fullmatch(r"(\w*)(.*)", text).groups()  # type: ignore[union-attr]
+    return _OPTIONS[argument] + rest if argument in _OPTIONS and rest[:1] in (":", " ") else text
 
 
 @contextmanager
@@ -155,4 +153,4 @@ def _log_to_stderr() -> Iterator[None]:
 def _show_warning(message: Warning | str, category: type[Warning], *rest: Any) -> None:
     hidden = DeprecationWarning | PendingDeprecationWarning | ImportWarning | ResourceWarning
     if not issubclass(category, hidden):
-        note(f"warning: {' '.join(str(message).split())}")
+        note(f"warning: {_with_options(message)}")

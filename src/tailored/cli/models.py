@@ -117,7 +117,7 @@ def fit(
 
     Files of 1 GB or more are read in batches.
     """
-    with report_user_errors(missing):
+    with report_user_errors():
         check_output(out, data, side_info)
         check_inputs(missing, data=data, side_info=side_info)
         columns = Columns(task, target, _names(side_columns), _names(features), _names(varying), exposure)
@@ -179,7 +179,7 @@ def predict(
 
     New tasks are predicted from their support rows and side information; without both, from the prior.
     """
-    with report_user_errors(missing or "error"):
+    with report_user_errors():
         if out != STANDARD and not as_json:
             check_output(out, model, data, support, side_info, endings=TABLES)
         check_inputs(missing or "error", model=model, data=data, support=support, side_info=side_info)
@@ -222,7 +222,7 @@ def evaluate(
 
     Example: tailored evaluate pupils.csv --task school --target score --side-info schools.csv
     """
-    with report_user_errors(missing):
+    with report_user_errors():
         if out is not None:
             check_output(out, data, side_info)
         check_inputs(missing, data=data, side_info=side_info)
@@ -287,7 +287,7 @@ def report(
 
     Example: tailored report model.tailored --data pupils.csv --side-info schools.csv -o report.html
     """
-    with report_user_errors(missing):
+    with report_user_errors():
         check_output(out, model, data, side_info)
         check_inputs(missing, model=model, data=data, side_info=side_info)
         from ..report import write_report
@@ -519,7 +519,16 @@ class Predictor(NamedTuple):
         in_batches = is_large(path)
         for table in read_batches(path, "data", self.columns):
             check_columns(table, self.columns, "data", path)
-            yield self._predict(self.labels.convert(table, self.columns, "data"), in_batches)
+            table = self.labels.convert(table, self.columns, "data")
+            if (
+                self.labels.has_names
+            ):  # labels of the model, and of tables that were read before, are integers
+                for learner in getattr(self.learner, "learners_", [self.learner]):
+                    learner.task_labels_ = learner.task_labels_.astype(str)
+                for name in ("support", "side_info"):
+                    if (other := getattr(self, name)) is not None:
+                        self = self._replace(**{name: self.labels.convert(other, self.columns, name)})
+            yield self._predict(table, in_batches)
 
     def _predict(self, table: Any, in_batches: bool) -> Any:
         import pyarrow as pa

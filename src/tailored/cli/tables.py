@@ -319,6 +319,8 @@ class TaskLabels:
     def __init__(self, known: Any = None) -> None:
         self.kind = None if known is None else _KINDS.get(known.dtype.kind)
         self.known = frozenset() if known is None else frozenset(known.tolist())
+        #: Whether the labels of a model are integers, and a table to predict has names of new tasks.
+        self.has_names, self.of_model = False, known is not None
 
     def convert(self, table: Any, names: list[str], option: str) -> Any:
         """Return the table with converted labels; labels of several columns are compared as they are."""
@@ -336,6 +338,12 @@ class TaskLabels:
             self.kind = _kind_of(distinct)
         if self.kind is None:
             return table
+        names_new = [label for label in distinct if isinstance(label, str) and any(map(str.isalpha, label))]
+        if self.of_model and self.kind == "integers" and names_new:
+            found = f"{len(names_new):,} tasks, such as {names_new[0]!r}, are taken as new"
+            note(f"{option}: {found}, because labels of the model are integers")
+            self.kind, self.known, self.has_names = "strings", frozenset(map(str, self.known)), True
+        self._unpadded = {str(label).lstrip("0"): label for label in self.known}
         converted = [self._convert(value, name, option) for value in distinct]
         self.known = self.known or frozenset(converted)
         types = {"integers": pa.int64(), "numbers": pa.float64(), "strings": pa.string()}
@@ -345,13 +353,14 @@ class TaskLabels:
     def _convert(self, value: Any, name: str, option: str) -> Any:
         integer = _as_integer(value)
         if self.kind == "strings":
-            text = str(value if integer is None or isinstance(value, str) else integer)
+            keeps = integer is None or (isinstance(value, str) and not self.has_names)
+            text = str(value if keeps else integer)
             if text not in self.known and str(integer) in self.known:
                 return str(integer)
-            padded = [label for label in self.known if label.lstrip("0") == str(integer)]
-            if text in self.known or not padded:
+            other = self._unpadded.get(text.lstrip("0")) if text.isdecimal() else None
+            if other is None or text in self.known:
                 return text
-            elsewhere = f"task {text!r} in column {name!r} is written {padded[0]!r} elsewhere. {_SAME_WAY}"
+            elsewhere = f"task {text!r} in column {name!r} is written {other!r} elsewhere. {_SAME_WAY}"
             zeros = "A spreadsheet drops leading zeros of columns that are not text."
             raise UsageError(f"{option}: {elsewhere} {zeros}")
         if self.kind == "integers" and integer is not None:

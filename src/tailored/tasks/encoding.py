@@ -18,6 +18,7 @@ import narwhals.stable.v1 as nw
 import numpy as np
 
 from .._utils.frames import (
+    PLAIN_NUMBER,
     Column,
     Frame,
     as_floats,
@@ -539,25 +540,32 @@ def refuse_numbers_as_text(column: Column, title: str) -> None:
     """
     if column.dtype in (nw.String, nw.Object) and declared_kind(column)[0] == "categorical":
         codes, distinct = _coded(column)
+
+        def first(chosen: list[bool]) -> str:
+            k = chosen.index(True)
+            return f"{distinct[k]!r} in row {int(np.argmax(codes == k))}"
+
         values = [value.strip() for value in distinct]
         commas = [_DECIMAL_COMMA.fullmatch(value) is not None for value in values]
         if any(commas) and all(
             is_comma or value.isdecimal() for is_comma, value in zip(commas, values, strict=True)
         ):
-            found = f"{title} holds numbers with a decimal comma ({values[commas.index(True)]!r})"
-            advice = "Read the table with decimal=',' (pandas), or with --decimal , (shell)."
-            raise ValueError(f"{found}. {advice} If the commas separate thousands, remove them.")
+            found = (
+                f"{title} holds numbers with a comma ({first(commas)}). Remove commas that separate thousands"
+            )
+            advice = "If they are decimal commas, use decimal=',' (pandas) or --decimal , (shell)."
+            raise ValueError(f"{found}. {advice}")
         other = [not _WRITTEN_NUMBER.fullmatch(value) for value in values]
         if len(values) < MIN_NUMBERS or len(values) - sum(other) < SHARE_OF_NUMBERS * len(values):
             return
         advice = "Leave the cell of a missing value empty. If the values are categories, add a letter to each"
         if not any(other):
-            other = [not value.removeprefix("-").isdecimal() for value in values]
+            other = [not PLAIN_NUMBER.fullmatch(value) for value in values]
+            other = other if any(other) else [not value.removeprefix("-").isdecimal() for value in values]
             advice = "Convert strings to numbers (pandas.to_numeric). In a file, remove percent signs and separators of thousands"
         if any(other):
-            k = other.index(True)
-            cell = f"{distinct[k]!r} in row {int(np.argmax(codes == k))}"
-            raise ValueError(f"{title}: most values are numbers, but {cell} is not read as one. {advice}.")
+            found = f"{first(other)} is not read as one"
+            raise ValueError(f"{title}: most values are numbers, but {found}. {advice}.")
 
 
 def _days(column: Column) -> np.ndarray:

@@ -97,7 +97,7 @@ def distinct_labels(labels: Any, n_tasks: int) -> np.ndarray:
     return array.copy()
 
 
-def group_rows(groups: Any, n_rows: int) -> Grouping:
+def group_rows(groups: Any, n_rows: int, name: str = "groups") -> Grouping:
     """Number the tasks of the rows by first appearance of their labels; None is one task with the label 0."""
     if groups is None:
         return Grouping(np.zeros(n_rows, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
@@ -106,12 +106,12 @@ def group_rows(groups: Any, n_rows: int) -> Grouping:
     if len(labels) != n_rows:
         raise ValueError(f"groups has {len(labels)} labels, but X has {n_rows} rows. Pass a label per row.")
     if strings is None:
-        return group_labels(labels)
+        return group_labels(labels, name)
     codes, distinct = strings
     return Grouping(codes, label_array(distinct), _first_rows(codes, len(distinct)))
 
 
-def group_labels(labels: np.ndarray) -> Grouping:
+def group_labels(labels: np.ndarray, name: str = "groups") -> Grouping:
     """Number the tasks of an array of labels by first appearance; missing labels are an error."""
     if labels.dtype.kind in "biufmM":
         unique, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
@@ -129,7 +129,9 @@ def group_labels(labels: np.ndarray) -> Grouping:
     if grouping.labels.dtype.kind not in "biuU":
         for label, row in zip(native(grouping.labels), grouping.first, strict=True):
             if _is_incomplete(label):
-                raise ValueError(f"groups has a missing label ({label!r}) in row {row}. Name each task.")
+                raise ValueError(
+                    f"{name} has a missing label ({label!r}) in row {row}. Name each task, or drop the row."
+                )
     return grouping
 
 
@@ -729,9 +731,10 @@ def complete_rows(
 
 def group_tasks(data: Frame, task: TaskColumns) -> Grouping:
     """Return the task of every row; each combination of several columns is a task, labelled by a tuple."""
+    titles = {name: f"The task column {name!r}" for name in as_columns(task)}
+    parts = [group_rows(data[name].to_native(), len(data), title) for name, title in titles.items()]
     if isinstance(task, str):
-        return group_rows(data[task].to_native(), len(data))
-    parts = [group_rows(data[name].to_native(), len(data)) for name in task]
+        return parts[0]
     codes = parts[0].codes
     for part in parts[1:]:
         codes = codes * len(part.labels) + part.codes
