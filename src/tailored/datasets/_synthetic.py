@@ -21,30 +21,14 @@ CURVES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
 
 @dataclass(frozen=True)
 class ClusterTruth:
-    """The hidden parameters of `make_clusters`.
+    """The hidden parameters of `make_clusters`."""
 
-    Attributes
-    ----------
-    weights : ndarray of shape (T, d)
-        Target vector of each task, of unit norm.
-    clusters : ndarray of shape (T,)
-        Cluster of each task, 0 to m - 1.
-    bases : ndarray of shape (m, d, r)
-        Orthonormal basis of each cluster's subspace; different clusters are orthogonal.
-    noise : float
-        Standard deviation of the noise on `y`.
-    hint : float or None
-        Probability that the hint is set to the task's own cluster; a random hint may be right as well.
-    hints : ndarray of shape (T,) or None
-        Cluster that each task's side information points to; None without a hint.
-    """
-
-    weights: np.ndarray
-    clusters: np.ndarray
-    bases: np.ndarray
-    noise: float = 0.1
-    hint: float | None = None
-    hints: np.ndarray | None = None
+    weights: np.ndarray  # (T, d) target vector of each task, of unit norm
+    clusters: np.ndarray  # (T,) cluster of each task, 0 to m - 1
+    bases: np.ndarray  # (m, d, r) orthonormal basis of each cluster's subspace, orthogonal to the others
+    noise: float = 0.1  # standard deviation of the noise on `y`
+    hint: float | None = None  # probability that the hint is set to the task's own cluster
+    hints: np.ndarray | None = None  # (T,) cluster that each task's side information points to
 
 
 def make_clusters(
@@ -165,24 +149,12 @@ def row_counts(rng: np.random.Generator, n_rows: Any, n_tasks: int) -> np.ndarra
 
 @dataclass(frozen=True)
 class CircleTruth:
-    """The hidden parameters of `make_circle`.
+    """The hidden parameters of `make_circle`."""
 
-    Attributes
-    ----------
-    u, v : ndarray of shape (d,)
-        Orthonormal vectors of the curve's plane.
-    weights : ndarray of shape (T, d)
-        Target vector of each task.
-    s : ndarray of shape (T,)
-        Index of each task on the curve: its side information.
-    radius, spread, noise : float
-    curve : str
-    """
-
-    u: np.ndarray
+    u: np.ndarray  # (d,) with v, orthonormal vectors of the curve's plane
     v: np.ndarray
-    weights: np.ndarray
-    s: np.ndarray
+    weights: np.ndarray  # (T, d) target vector of each task
+    s: np.ndarray  # (T,) index of each task on the curve: its side information
     radius: float
     spread: float
     noise: float

@@ -71,40 +71,22 @@ MAX_COVARIANCES = 4_000_000
 
 
 class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
-    """Base of the meta-learners.
+    """Base of the meta-learners."""
 
-    Attributes
-    ----------
-    prior_ : Prior
-        The learned prior.  ``clip_`` and ``calibration_`` are parts of it.
-    loss_ : Loss
-        Loss of `task_errors` and of the selection on held-out tasks.
-    task_labels_ : array (T,)
-        Labels of the tasks of the last call of `fit` or `partial_fit`.
-    task_posterior_ : Posterior
-        Their posterior, for `predict` and `predict_tasks`.  Covariances are stored if intervals are calibrated and they
-        take at most four million numbers.
-    task_weights_ : array (T, d)
-        Their coefficients, the intercept last.
-    n_features_in_, feature_names_in_, n_side_info_in_
-    columns_in_ : dict
-        Names of the columns "task", "target" and "side_info", where the tasks were read from a table.
-    classes_ : array (2,)
-        The labels of a classification loss, if they are not -1 and +1.  Predictions are decision values, positive for
-        the second label.
-    encoding_ : Encoding or None
-        Encoding of the table of `TaskSet.from_frame`; all methods read tables of rows with it.
-    """
-
-    loss_: Loss
-    prior_: Prior
+    loss_: Loss  # of `task_errors` and of the selection on held-out tasks
+    prior_: Prior  # the learned prior; ``clip_`` and ``calibration_`` are parts of it
     n_features_in_: int
     n_side_info_in_: int
     feature_names_in_: NDArray[Any]
+    #: Names of the columns "task", "target" and "side_info", where the tasks were read from a table.
     columns_in_: dict[str, Any]
+    #: Encoding of the table of `TaskSet.from_frame`; all methods read tables of rows with it.
     encoding_: Encoding | None = None
+    #: (2,) labels of a classification loss, if they are not -1 and +1.  Decision values are positive for the second.
     classes_: NDArray[Any]
-    task_labels_: NDArray[Any]
+    task_labels_: NDArray[Any]  # (T,) of the tasks of the last call of `fit` or `partial_fit`
+    #: Their posterior, for `predict` and `predict_tasks`.  Covariances are stored if intervals are calibrated and they
+    #: take at most four million numbers.
     task_posterior_: Posterior
     training_summary_: TrainingSummary
     n_iter_: int

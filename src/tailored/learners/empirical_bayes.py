@@ -438,13 +438,9 @@ class EmpiricalBayesLearner(MetaLearner):
 
     def _check_parameters(self) -> None:
         self._check_loss()
-        if isinstance(self.loss_, Response):
-            for name, is_used in (
-                ("common", not self._has_plain_common),
-                ("device", self.device is not None),
-            ):
-                if is_used:
-                    raise ValueError(f"{name}: must be None for the {self.loss_.name} loss")
+        for name, is_default in (("common", self._has_plain_common), ("device", self.device is None)):
+            if isinstance(self.loss_, Response) and not is_default:
+                raise ValueError(f"{name}: must be None for the {self.loss_.name} loss")
         if self.device is not None:
             check_device(self.device)
             if not self._has_plain_common:
@@ -496,9 +492,8 @@ class EmpiricalBayesLearner(MetaLearner):
         if names is None:
             advice = f"give the position of {column!r}, or pass a frame (set_output(transform='pandas'))"
             raise ValueError(f"varying: columns have no names here; {advice}")
-        found = [j for j, name in enumerate(names) if name == column]
-        if self.encoding_ is not None:
-            found = self.encoding_.positions(column)
+        by_name = [j for j, name in enumerate(names) if name == column]
+        found = by_name if self.encoding_ is None else self.encoding_.positions(column)
         if not found:
             raise ValueError(f"varying: there is no column {column!r}; there are {name_some(names, 12)}")
         return found

@@ -82,20 +82,14 @@ class Table:
 class Summary:
     """Summary of a fitted learner.  ``print(summary)`` shows a text, a notebook shows tables.
 
-    Attributes
-    ----------
-    title : str
-        The learner, and the number of tasks, rows and features it was fitted to.
-    text : tuple of str
-        Sentences about the selected model.
-    tables : dict of str to Table
-        The available ones of: "effects" (fixed effects with standard errors, random-effect standard deviations, and the
-        R² of the side information), "ratios" (odds ratios or rate ratios with intervals), "correlations", "noise", "components", "component_effects", "side_information",
-        "side_effects" and "errors".  The caption of a table defines its numbers.
+    The ``tables`` are the available ones of: "effects" (fixed effects with standard errors, random-effect standard deviations,
+    and the R² of the side information), "ratios" (odds ratios or rate ratios with intervals), "correlations", "noise",
+    "components", "component_effects", "side_information", "side_effects" and "errors".  The caption of a table defines its
+    numbers.
     """
 
-    title: str
-    text: tuple[str, ...]
+    title: str  # the learner, and the number of tasks, rows and features it was fitted to
+    text: tuple[str, ...]  # sentences about the selected model
     tables: Mapping[str, Table]
 
     @property

@@ -30,22 +30,14 @@ from ._linalg import Array, check_probabilities, check_range, check_stack, power
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound and its terms.
-
-    Attributes
-    ----------
-    value : float
-    terms : dict of str to float
-        The summands of ``value`` (or, for a minimum, what it is the minimum of).
-    step : float or None
-        The meta-step size for which the bound holds, where there is one.
-    estimated : dict of str to str
-        Arguments that were estimated from data, and how: with any of them the value is an estimate too.
-    """
+    """An upper bound and its terms."""
 
     value: float
+    #: The summands of ``value`` (or, for a minimum, what it is the minimum of).
     terms: dict[str, float] = field(default_factory=dict)
+    #: The meta-step size for which the bound holds, where there is one.
     step: float | None = None
+    #: Arguments that were estimated from data, and how: with any of them the value is an estimate too.
     estimated: dict[str, str] = field(default_factory=dict)
 
 

@@ -23,36 +23,23 @@ RIDGE = 1e-3
 
 @dataclass(frozen=True)
 class Quantities:
-    """The quantities that the bounds of an environment depend on.
+    """The quantities that the bounds of an environment depend on; those of one letter are as in `bounds`.
 
-    Attributes
-    ----------
-    W, C : arrays (m, d, d)
-        Second moments of weight vectors and inputs given each of m values of the side information.
-    probabilities : array (m,)
-    n, T, L, R, K : float
-        Rows per task, training tasks, Lipschitz constant, bounds on ‖x‖ and on ‖Φ(s)‖.
-    initial : array (d, d)
-        C₀, where Alg. meta_alg starts (with H₀ = 0).
-    estimated : dict of str to str
-        The quantities that are estimates, and how each was made; empty when all are known.
-
-    Notes
-    -----
     The function one competes with is the oracle.  With m > 1 values the features are taken to be the
     indicator of the value, for which Asm. 2 holds: ``K = 1``, ``C_ρ = 0``, and ``H_ρ`` has the m matrices
     ``τ_ρ(s)`` as its blocks.  With m = 1 there is no H and ``K = 0``.
     """
 
-    W: Array
+    W: Array  # (m, d, d) for m values of the side information, as C
     C: Array
-    probabilities: Array
+    probabilities: Array  # (m,)
     n: float
     T: int
     L: float
     R: float
     K: float
-    initial: Array
+    initial: Array  # (d, d) C₀, where Alg. meta_alg starts (with H₀ = 0)
+    #: The quantities that are estimates, and how each was made; empty when all are known.
     estimated: dict[str, str] = field(default_factory=dict)
 
     @property

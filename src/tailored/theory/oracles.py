@@ -31,17 +31,8 @@ def oracle_representation(W: Any, C: Any, n: float, L: float) -> Array:
     (Prop. oracle_function).  With ``W(s)``, ``C(s)`` it is the conditional oracle τ_ρ(s); with the averages
     of both over the environment it is the unconditional θ_ρ of Eq. oracle_unconditional.
 
-    Parameters
-    ----------
-    W : array (d, d)
-        Second moment ``E w wᵀ`` of the weight vectors.
-    C : array (d, d)
-        Second moment ``E x xᵀ`` of the inputs, of any rank, with ``Ran(W) ⊆ Ran(C)``: a weight vector
-        outside that range can be projected on it without changing a prediction.
-    n : float
-        Rows per task.
-    L : float
-        Lipschitz constant of the loss.
+    The arguments are those of `bounds`, with W and C of shape (d, d).  C may have any rank, with ``Ran(W) ⊆ Ran(C)``:
+    a weight vector outside that range can be projected on it without changing a prediction.
     """
     C = check_psd(C, "C")
     W = check_psd(W, "W", len(C))
