@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("short_fits_in_module")
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 #: Labels with characters that HTML, XML and matplotlib treat specially.
-HOSTILE = ["<b>&'\"", "$\\frac$ $x$", "bell\x07\x00"]
+HOSTILE = ["<b>&'\"", "$\\frac$ $x$", "bell\x07\x00", "=1+1", "@a", "-5"]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def tasks():
     """40 schools whose intercepts and slopes differ."""
     pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
-    labels = np.array([*HOSTILE, *(f"s{i}" for i in range(37))])
+    labels = np.array([*HOSTILE, *(f"s{i}" for i in range(34))])
     school = np.repeat(np.arange(40), 9)
     hours = rng.uniform(0, 10, len(school))
     score = rng.normal(size=40)[school] + (1 + 0.5 * rng.normal(size=40))[school] * hours
@@ -131,7 +131,9 @@ def test_tables_are_saved_as_csv(tasks, learner, evaluation, page):
     assert errors["tailored", "5"] == evaluation.mean[0, -1]
     residuals = [float(row["observed"]) - float(row["predicted"]) for row in tables["predictions.csv"]]
     np.testing.assert_array_equal(residuals, evaluation.targets - evaluation.predictions[-1])
-    assert [row["task"] for row in tables["hours.csv"]] == tasks.labels.tolist()
+    # A spreadsheet would read "=1+1" as a formula.
+    names = {"=1+1": "'=1+1", "@a": "'@a"}
+    assert [row["task"] for row in tables["hours.csv"]] == [names.get(each, each) for each in tasks.labels]
     (slope,) = (row for row in tables["fixed-effects-and-random-effect-std.csv"] if row["column"] == "hours")
     assert (
         float(slope["fixed effect"])
@@ -169,6 +171,22 @@ def test_many_tasks_are_sampled_for_the_evaluation(tasks, learner, evaluation, t
     assert sampled == [20]
     assert "A random sample of 20 of the 40 tasks was evaluated." in text
     assert len(re.findall('<figure data-task="', text)) == 1
+    assert "A random sample of 3 of the 40 tasks is drawn." in text
+    assert "The list has 1 tasks; in Python, TaskFitDisplay draws any task." in text
+
+
+def test_single_tasks_are_drawn_over_a_numeric_column(tasks, learner, evaluation, tmp_path, monkeypatch):
+    """The effect of a 0/1 column is larger and varies more, but a line over two values shows little."""
+    monkeypatch.setattr(report_page, "MAX_TASK_FIGURES", 1)
+    rng = np.random.default_rng(1)
+    sex, small = rng.integers(0, 2, len(tasks.y)), rng.normal(size=len(tasks.y))
+    slope = np.repeat(5.0 * rng.normal(size=len(tasks)), tasks.sizes)
+    more = TaskSet(
+        np.column_stack([sex, small, tasks.X]), tasks.y + slope * sex, np.repeat(tasks.labels, tasks.sizes)
+    )
+    fitted = EmpiricalBayesLearner().fit(more)
+    text = write_report(fitted, more, tmp_path / "page.html", evaluation=evaluation).read_text()
+    assert "<p>The figures show the target against x2." in text
 
 
 @pytest.mark.parametrize(("n_classes", "loss"), [(2, None), (3, None), (0, "poisson")])

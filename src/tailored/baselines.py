@@ -502,7 +502,7 @@ class Constant(PooledRegression):
 
 
 class RegressionPerTask(PooledRegression):
-    """Logistic or Poisson regression on the support rows of each task alone, as in `PooledRegression`.
+    """Logistic or Poisson regression on the support rows of each task alone.
 
     Its pseudo-row shrinks a task with few rows, or with one class, towards the training frequencies or mean.
     """

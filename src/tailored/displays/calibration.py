@@ -147,4 +147,4 @@ class CalibrationDisplay(ModelDisplay):
         ax.set(xlim=limits, ylim=limits)
         ax.set_xlabel(f"predicted probability of {shortened(self.label)}")
         ax.set_ylabel("observed frequency")
-        ax.legend(loc="lower right", **LEGEND)
+        ax.legend(loc="best", **LEGEND)

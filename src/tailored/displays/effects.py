@@ -99,7 +99,7 @@ class EffectsDisplay(ModelDisplay):
         if len(order) < len(self.effects):
             ax.set_ylabel(f"{len(order)} of {len(self.effects):,} tasks, from the lowest to the highest")
         if fixed is not None:
-            ax.legend(loc="lower right", fontsize=7)
+            ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, fontsize=7)
 
 
 @dataclass

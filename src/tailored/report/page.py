@@ -18,10 +18,12 @@ from sklearn.base import clone
 from sklearn.metrics import PredictionErrorDisplay
 
 from .._utils.files import write_atomically
+from .._utils.frames import PLAIN_NUMBER
 from .._version import __version__
 from ..baselines import class_positions
 from ..displays import CalibrationDisplay, EffectsDisplay, RowsDisplay, TaskFitDisplay
 from ..displays.base import RC, effects_of, names_of, pyplot
+from ..displays.task_fit import MAX_VALUES
 from ..evaluation import Evaluation, cells, evaluate, usual_methods
 from ..losses import error_name
 from ..summaries.tables import Table, format_number
@@ -95,6 +97,9 @@ def write_report(
         if len(sample) < len(tasks):
             note = f" A random sample of {len(sample):,} of the {len(tasks):,} tasks was evaluated."
     drawn = tasks[np.sort(np.random.default_rng(random_state).permutation(len(tasks))[:MAX_TASKS])]
+    sampled = f"<p>A random sample of {len(drawn)} of the {len(tasks):,} tasks is drawn.</p>" * (
+        len(drawn) < len(tasks)
+    )
     sections = [("predictions", "Predictions", _predictions(evaluation))]
     axes = _axes(1 + bool(np.isfinite(evaluation.covered[0]).all()))
     RowsDisplay.from_evaluation(evaluation, ax=axes)
@@ -106,7 +111,7 @@ def write_report(
             drawn, shown = drawn.replace(y=class_positions(drawn, classes)), f"the probability of {names[0]}"
         sections += [
             ("fixed", "Fixed effects", _fixed_effects(model, drawn)),
-            ("effects", "Coefficients of the tasks", _effects(model, drawn, coverage)),
+            ("effects", "Coefficients of the tasks", _effects(model, drawn, coverage) + sampled),
             ("tasks", "Single tasks", _task_fits(model, drawn, shown, coverage)),
         ]
     sections += [
@@ -175,8 +180,9 @@ def _predictions(evaluation: Evaluation) -> str:
 def _coverage(evaluation: Evaluation, ax: Any) -> str:
     """Return the coverage and the mean width of the intervals."""
     covered, widths, (first, last) = 100.0 * evaluation.covered[0], evaluation.widths[0], _ends(evaluation)
+    percent = " to ".join(sorted({f"{share:.1f}" for share in (covered.min(), covered.max())}, key=float))
     return (
-        f"<p>The {100.0 * evaluation.coverage:g} % prediction intervals contain {covered.min():.1f} to {covered.max():.1f} % of "
+        f"<p>The {100.0 * evaluation.coverage:g} % prediction intervals contain {percent} % of "
         f"the targets; their mean width is {format_number(widths[0])} with {first} and {format_number(widths[-1])} with {last}.</p>"
     ) + _figure([ax], "Coverage by number of support rows")
 
@@ -250,13 +256,15 @@ def _effects(learner: Any, tasks: TaskSet, coverage: float) -> str:
 
 
 def _task_fits(learner: Any, tasks: TaskSet, target: str, coverage: float) -> str:
-    """Return figures of single tasks over the column whose coefficient varies most, or is largest if none varies."""
-    weights = learner.adapt_many(tasks).weights_[:, : tasks.n_features]
-    size = weights.std(axis=0) + 1e-6 * np.abs(weights).mean(axis=0)
-    j = int(np.argmax(size * dense(tasks.X).std(axis=0)))
+    """Return figures of single tasks over the column with the largest effect, of those with more than a few values."""
+    weights, X = learner.adapt_many(tasks).weights_[:, : tasks.n_features], dense(tasks.X)
+    sizes = np.sqrt((weights**2).mean(axis=0)) * X.std(axis=0)
+    j = int(np.argmax(sizes * [1.0 if len(np.unique(x)) > MAX_VALUES else 1e-9 for x in X.T]))
     band = f"The band is the {100 * coverage:g} % prediction interval of a new row. "
     if not getattr(learner.loss_, "has_intervals", True):
         band = "Rows are at 0 and 1. "
+    if len(tasks) > MAX_TASK_FIGURES:
+        band += f"The list has {MAX_TASK_FIGURES} tasks; in Python, TaskFitDisplay draws any task. "
 
     def panels() -> Iterator[tuple[str, str]]:
         for label in tasks.labels[tasks.sizes > 0][:MAX_TASK_FIGURES]:
@@ -312,12 +320,21 @@ def _scroll(table: Table, numbers: Mapping[str, Sequence[Any]] | None = None) ->
 def _csv(title: str, columns: Mapping[str, Sequence[Any]]) -> str:
     """Return a link that saves the columns as a CSV file."""
     file = io.StringIO(newline="")
-    csv.writer(file).writerows([list(columns), *zip(*columns.values(), strict=True)])
+    rows = [list(columns), *zip(*columns.values(), strict=True)]
+    csv.writer(file).writerows([[_cell(value) for value in row] for row in rows])
     name, data = (
         re.sub(r"\W+", "-", title.lower()).strip("-"),
         base64.b64encode(file.getvalue().encode()).decode(),
     )
     return f'<p><a download="{name}.csv" href="data:text/csv;base64,{data}">Download {name}.csv</a></p>'
+
+
+def _cell(value: Any) -> Any:
+    """Return a value of a CSV file; a string that a spreadsheet would read as a formula gets an apostrophe."""
+    is_formula = (
+        isinstance(value, str) and value[:1] in tuple("=+-@\t\r") and not PLAIN_NUMBER.fullmatch(value)
+    )
+    return f"'{value}" if is_formula else value
 
 
 def _page(title: str, opening: str, sections: Sequence[tuple[str, str, str]]) -> str:
