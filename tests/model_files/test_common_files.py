@@ -1,6 +1,10 @@
 """A common regressor in a model file: in the format of skops, and only read if the user trusts it."""
 
+import io
+import json
 import sys
+import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -98,6 +102,49 @@ def test_a_damaged_regressor_is_refused(fitted, tmp_path):
 
     with pytest.raises(ModelFileError, match="must be a regressor, is list"):
         load(forge(tmp_path / "a", other, tmp_path / "b"), trust_regressor=True)
+
+
+def archive(schema):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("schema.json", schema)
+    return content.getvalue()
+
+
+def crafted_regressors():
+    """Yield contents that end the process, hang, run out of memory or call a function, if they are read and used."""
+    boosting = HistGradientBoostingRegressor(max_iter=2).fit(X, Y)
+    boosting._predictors[0][0].nodes["feature_idx"] = 10**8
+    yield dump_regressor(boosting, "common")
+    for child in (0, 10**8):  # a tree whose root is its own child, and one that leaves its arrays
+        forest = RandomForestRegressor(2, random_state=0).fit(X, Y)
+        forest.estimators_[0].tree_.children_left[:] = child
+        yield dump_regressor(forest, "common")
+    yield archive(b" " * 2**28)
+    called = {
+        "__class__": "system",
+        "__module__": "os",
+        "__loader__": "FunctionNode",
+        "__id__": 1,
+        "content": "system",
+    }
+    yield archive(json.dumps({**called, "protocol": 2, "_skops_version": "0.13"}))
+
+
+def test_crafted_regressors_are_not_read_without_trust(fitted, tmp_path, monkeypatch):
+    fitted.save(tmp_path / "a")
+    contents = list(crafted_regressors())
+    monkeypatch.setitem(sys.modules, "skops.io", None)
+    for content in contents:
+
+        def change(tree, arrays, content=content):
+            for name in nodes(tree, "regressor"):
+                arrays[name] = np.frombuffer(content, dtype=np.uint8).copy()
+
+        path, start = forge(tmp_path / "a", change, tmp_path / "b"), time.process_time()
+        with pytest.raises(ModelFileError, match="trust_regressor=True"):
+            load(path)
+        assert time.process_time() - start < 2.0
 
 
 def test_without_skops(fitted, tmp_path, monkeypatch):
