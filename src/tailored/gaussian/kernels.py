@@ -35,6 +35,7 @@ _PLAIN: dict[str, Any] = {
     "error_model": "numpy",
     "no_rewrites": True,
     "no_cfunc_wrapper": True,
+    "_nrt": False,
 }
 #: Options of kernels that only kernels call: they are compiled into their callers and need no wrappers.
 PART: dict[str, Any] = {**_PLAIN, "no_cpython_wrapper": True}
@@ -52,7 +53,7 @@ def empty_workspace(n_rows: int) -> Array:
 
 def _at(context: Any, builder: Any, kind: Any, array: Any, position: Any, unit: Any = _ROW) -> Any:
     """Return a pointer to a vector, or to another unit."""
-    data = context.make_array(kind)(context, builder, array).data
+    data = builder.extract_value(array, context.data_model_manager[kind].get_field_position("data"))
     return builder.gep(builder.bitcast(data, unit.as_pointer()), [position])
 
 
@@ -385,7 +386,6 @@ def invert_all(systems: Array, floor: float) -> tuple[Array, Array]:
 
 #: Options of loops over rows.  Reassociation vectorises dot products; NaN and infinity keep their meaning.
 ROWS: dict[str, Any] = {**ENTRY, "fastmath": {"reassoc", "contract", "arcp", "nsz"}}
-_ROWS_PART: dict[str, Any] = {**PART, "fastmath": ROWS["fastmath"]}
 
 #: Rows per block of `second_moments`.
 _TILE = 64
@@ -435,7 +435,30 @@ def _second_moments(
                 for j in range(given):
                     columns[j, i] = (X[first + i, j] - shift[j]) * scale[j]
                 columns[d, i] = (y[first + i] - target_shift) * target_scale
-            _add_products(columns, m, d, products)
+            for a in range(0, d + 1, 2):
+                b = a + 1
+                for c in range(0, b + 1, 4):
+                    c1, c2, c3 = c + 1, c + 2, c + 3
+                    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
+                    for i in range(m):
+                        u, v = columns[a, i], columns[b, i]
+                        z0, z1, z2, z3 = columns[c, i], columns[c1, i], columns[c2, i], columns[c3, i]
+                        s0 += u * z0
+                        s1 += u * z1
+                        s2 += u * z2
+                        s3 += u * z3
+                        s4 += v * z0
+                        s5 += v * z1
+                        s6 += v * z2
+                        s7 += v * z3
+                    products[a, c] += s0
+                    products[a, c1] += s1
+                    products[a, c2] += s2
+                    products[a, c3] += s3
+                    products[b, c] += s4
+                    products[b, c1] += s5
+                    products[b, c2] += s6
+                    products[b, c3] += s7
             first += m
         for a in range(d):
             for c in range(a + 1):
@@ -443,32 +466,3 @@ def _second_moments(
                 gram[t, c, a] = products[a, c]
             cross[t, a] = products[d, a]
         square[t] = products[d, d]
-
-
-@njit(**_ROWS_PART)
-def _add_products(columns: Array, m: int, d: int, products: Array) -> None:
-    """Add inner products of the first d + 1 rows of ``columns`` over m entries to the lower triangle of ``products``."""
-    for a in range(0, d + 1, 2):
-        b = a + 1
-        for c in range(0, b + 1, 4):
-            c1, c2, c3 = c + 1, c + 2, c + 3
-            s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-            for i in range(m):
-                u, v = columns[a, i], columns[b, i]
-                z0, z1, z2, z3 = columns[c, i], columns[c1, i], columns[c2, i], columns[c3, i]
-                s0 += u * z0
-                s1 += u * z1
-                s2 += u * z2
-                s3 += u * z3
-                s4 += v * z0
-                s5 += v * z1
-                s6 += v * z2
-                s7 += v * z3
-            products[a, c] += s0
-            products[a, c1] += s1
-            products[a, c2] += s2
-            products[a, c3] += s3
-            products[b, c] += s4
-            products[b, c1] += s5
-            products[b, c2] += s6
-            products[b, c3] += s7

@@ -474,7 +474,9 @@ def _pass(
                     if of[k] == c:
                         z = solutions + (k * n_groups + g // LANES) * (d + 1)
                         _solve(cross, square, tasks, first, work, p, b + k * d, free, L, A, z)
-                        for o in range(first, min(first + LANES, c * chunk + n_tasks[c])):
+                        for o in range(first, first + LANES):
+                            if o == c * chunk + n_tasks[c]:
+                                break
                             t, form = tasks[o], work[z + d, o - first]
                             # NaN stays NaN: a model that overflows has no evidence.
                             if form < 0.0:
@@ -677,7 +679,9 @@ def _add_covariances(
     vectors.clear(work, weights + 1, 1)
     vectors.clear(work, packed, n_packed + d)
     _add_moments(d, p, work, A, z, weights, packed)
-    for lane in range(min(n, LANES)):
+    for lane in range(LANES):
+        if lane == n:
+            break
         t, at = tasks[o + lane], packed
         for i in range(p):
             for j in range(i + 1):

@@ -19,7 +19,7 @@ from .._utils.records import Record, cached_property
 from .._utils.threads import single_threaded_blas
 from .._utils.validation import check_cone, check_fraction, check_shape, outside
 from ..feature_maps.side_features import SideFeatures
-from ..gaussian.kernels import ROWS
+from ..gaussian.kernels import ROWS, keep_separate
 from ..gaussian.mixture import Mixture
 from ..gaussian.responses import LARGEST_RATE, RESPONSES, Response
 from ..losses import Squared
@@ -594,6 +594,7 @@ def row_variances(
     X: Array, task: Index, shift: Array, scale: Array, covariances: Array, x: Array, out: Array
 ) -> None:
     """Write ``xᵀ C x`` of rows ``(x − shift) scale`` into ``out`` (n,); a last 1 in ``x`` (d,) is kept."""
+    keep_separate()
     n, given = X.shape
     for i in range(n):
         for j in range(given):
