@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,16 +11,12 @@ from numpy.typing import NDArray
 
 from tailored._utils.threads import single_threaded_blas
 from tailored.losses import get_loss
-from tailored.priors.representation import RepresentationPrior
 from tailored.representation.base import Conditioning
 from tailored.representation.bias import Bias
-from tailored.representation.dense import Constant
-from tailored.solvers import DivergenceError, ProjectedSGD
-from tailored.solvers.base import Problem, TaskBatch
+from tailored.solvers.base import TaskBatch
 from tailored.solvers.objectives import Surrogate
-from tailored.solvers.projected import Trajectory
-from tailored.tasks.rows import Scaling, mean_error, predictions
-from tailored.tasks.task_set import TaskSet
+from tailored.solvers.projected import StepSizes, Trajectory, run
+from tailored.tasks.rows import mean_error, predictions
 from tailored.within import solving
 
 from .config import ExperimentConfig
@@ -72,15 +69,17 @@ def list_cells(config: ExperimentConfig) -> list[Cell]:
     return cells
 
 
-def run_cell(config: ExperimentConfig, cell: Cell, data: str | None = None) -> CellResult:
-    """Compute one cell; the same bits on every run of the same machine and libraries."""
+def run_cells(config: ExperimentConfig, cells: Sequence[Cell], data: str | None = None) -> list[CellResult]:
+    """Compute cells of one seed and method; the same bits on every run of the same machine and libraries.
+
+    Their iterates share the projections for as long as their gradients are the same, as they are with small steps.
+    """
     # Overflow is an expected end of the largest steps, and is handled where it is met.
     with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-        prepared = prepare(config, cell.seed, data)
-        if cell.step is None:
-            return _independent(config, prepared)
-        step_size = config.grid.step_sizes[cell.step]
-        return _learn(config, prepared, step_size, cell.method == "conditional", keep_arrays=cell.seed == 0)
+        prepared = prepare(config, cells[0].seed, data)
+        if cells[0].step is None:
+            return [_independent(config, prepared)]
+        return list(_learn(config, prepared, cells))
 
 
 def _independent(config: ExperimentConfig, prepared: Prepared) -> CellResult:
@@ -90,45 +89,35 @@ def _independent(config: ExperimentConfig, prepared: Prepared) -> CellResult:
     return CellResult(np.full(config.tasks.train, test), validation)
 
 
-def _learn(
-    config: ExperimentConfig, prepared: Prepared, step_size: float, conditional: bool, *, keep_arrays: bool
-) -> CellResult:
-    """Algorithm 1 from ``C_1 = I``, ``H_1 = 0``, by the learners' own solver."""
-    curve = Curve(config, prepared, conditional)
-    problem = _problem(config, prepared, conditional)
-    try:
-        prior = ProjectedSGD(step_size).solve(problem, callback=curve).prior
-    except DivergenceError:
-        return CellResult(curve.errors, np.inf)
-    phis = prepared.validation.phis if conditional else prepared.validation.phis[:, :0]
-    validation = Scorer(config, prepared.validation)(prior.conditioning.evaluate(phis))
-    arrays = _representation(prepared, prior.conditioning, curve.means.mean()) if keep_arrays else {}
-    return CellResult(curve.errors, validation, arrays)
-
-
-def _problem(config: ExperimentConfig, prepared: Prepared, conditional: bool) -> Problem:
-    rows, d = prepared.train.support, prepared.n_features
-    phis = prepared.train.phis if conditional else prepared.train.phis[:, :0]
+def _learn(config: ExperimentConfig, prepared: Prepared, cells: Sequence[Cell]) -> Iterator[CellResult]:
+    """Algorithm 1 from ``C_1 = I``, ``H_1 = 0``, by the learners' own solver, with the step size of each cell."""
     loss = get_loss(config.learning.loss)
     if not np.isfinite(loss.lipschitz):
         raise ValueError("the surrogate of the paper needs a Lipschitz loss")
-    n_tasks, n_side = phis.shape
-    # The features are scaled already, by the root mean square of the training tasks.
-    batch = TaskBatch(rows, None, phis, np.ones(n_tasks))
-    return Problem(
-        RepresentationPrior(
-            scaling=Scaling.raw(d),
-            conditioning=Constant(np.eye(d), n_side),
-            bias=Bias.zero("none", d, n_side),
-            loss=loss,
-            inner=config.learning.inner,
-        ),
-        Surrogate(loss, loss.lipschitz, config.learning.inner),
-        TaskSet.from_arrays(rows.X, rows.y, rows.offsets, np.arange(n_tasks)),
-        batch,
-        lambda number: batch,
-        rank=config.learning.rank,
+    k = prepared.train.phis.shape[1] if cells[0].method == "conditional" else 0
+    train, validation, test = (
+        part.phis[:, :k] for part in (prepared.train, prepared.validation, prepared.test)
     )
+    C0, bias = np.eye(prepared.n_features), Bias.zero("none", prepared.n_features, k)
+    sizes = [config.grid.step_sizes[cell.step] for cell in cells if cell.step is not None]
+    runs = [
+        Trajectory.start(StepSizes(size, size, size), C0, bias, k, config.learning.rank) for size in sizes
+    ]
+    score = Scorer(config, prepared.test)
+    curves = {size: Curve(config, score, test) for size in sizes}
+    # The features are scaled already, by the root mean square of the training tasks.
+    batch = TaskBatch(prepared.train.support, None, train, np.ones(len(train)))
+    objective = Surrogate(loss, loss.lipschitz, config.learning.inner)
+    run(runs, batch, objective, callback=lambda one: curves[one.steps.C](one))
+    score = Scorer(config, prepared.validation)
+    for cell, one in zip(cells, runs, strict=True):
+        curve = curves[one.steps.C]
+        if one.failure:
+            yield CellResult(curve.errors, np.inf)
+            continue
+        learned = one.average()
+        arrays = _representation(prepared, learned, curve.means.mean()) if cell.seed == 0 else {}
+        yield CellResult(curve.errors, score(learned.evaluate(validation)), arrays)
 
 
 class Curve:
@@ -137,9 +126,8 @@ class Curve:
     ``errors`` (T,) is infinite from where the iterates overflowed.
     """
 
-    def __init__(self, config: ExperimentConfig, prepared: Prepared, conditional: bool) -> None:
-        self.score = Scorer(config, prepared.test)
-        self.means = MeanAtTasks(prepared.test.phis if conditional else prepared.test.phis[:, :0])
+    def __init__(self, config: ExperimentConfig, score: Scorer, phis: Array) -> None:
+        self.score, self.means = score, MeanAtTasks(phis)
         self.errors = np.full(config.tasks.train, np.inf)
 
     def __call__(self, run: Trajectory) -> None:

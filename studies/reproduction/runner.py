@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from ..files import make_folder, write_atomically
 from ..parallel import in_any_order
-from .cells import Cell, CellResult, list_cells, run_cell
+from .cells import Cell, CellResult, list_cells, run_cells
 from .config import ExperimentConfig
 from .manifest import add_session
 from .protocol import data_digest
@@ -82,7 +82,7 @@ def execute(
     computed = 0
     finished = False
     try:
-        for cell, took in _run(plans, data, n_jobs):
+        for cell, took in chain.from_iterable(_run(plans, data, n_jobs)):
             seconds[cell.experiment] += took
             computed += 1
             if tick is not None:
@@ -109,22 +109,27 @@ def execute(
     return Summary(out / TABLE_FILE, computed, kept, wall)
 
 
-def _run(plans: Sequence[Plan], data: str | None, n_jobs: int | None) -> Iterator[tuple[Cell, float]]:
-    # Long experiments first: the last cells of a run are then short ones, and no core waits for another.
-    ordered = sorted(plans, key=lambda p: -p.config.tasks.train)
-    cells = [(p.config, p.store, cell, data) for p in ordered for cell in p.missing]
-    return in_any_order(compute_and_store, cells, n_jobs)
+def _run(plans: Sequence[Plan], data: str | None, n_jobs: int | None) -> Iterator[list[tuple[Cell, float]]]:
+    streams = [
+        (p.config, p.store, list(cells), data)
+        for p in plans
+        for _, cells in groupby(p.missing, key=lambda cell: (cell.seed, cell.method))
+    ]
+    # Long ones first: the last streams of a run are then short, and no core waits for another.
+    streams.sort(key=lambda stream: (stream[2][0].method != "conditional", -stream[0].tasks.train))
+    return in_any_order(compute_and_store, streams, n_jobs)
 
 
 def compute_and_store(
-    config: ExperimentConfig, store: ExperimentStore, cell: Cell, data: str | None
-) -> tuple[Cell, float]:
-    """What a worker does; the cell is on disk before anybody hears of it."""
+    config: ExperimentConfig, store: ExperimentStore, cells: list[Cell], data: str | None
+) -> list[tuple[Cell, float]]:
+    """What a worker does; the cells of a stream are on disk before anybody hears of them."""
     start = time.perf_counter()
-    result = run_cell(config, cell, data)
-    took = time.perf_counter() - start
-    store.save(cell, result, took)
-    return cell, took
+    results = run_cells(config, cells, data)
+    took = (time.perf_counter() - start) / len(cells)
+    for cell, result in zip(cells, results, strict=True):
+        store.save(cell, result, took)
+    return [(cell, took) for cell in cells]
 
 
 def _write_results(plans: Sequence[Plan], out: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
 
 import reference as ref
-from streams import LOSSES, batch_of, diverges, parts_of, random_stream, rows_of, same, start
+from streams import LOSSES, batch_of, close, diverges, parts_of, random_stream, rows_of, same, start
 from tailored.representation.dense import Constant, Dense
 from tailored.solvers import StepSizes
 from tailored.solvers.objectives import Surrogate
@@ -51,6 +52,18 @@ def test_results_do_not_depend_on_the_pieces_nor_on_the_number_of_jobs(inner):
     for others in (pieces, shown, two_jobs, one_by_one):
         for expected, other in zip(whole, others, strict=True):
             same(expected, other)
+
+
+def test_small_steps_share_their_projections():
+    """The gradients are the same as long as the signs of the residuals are, and H is a multiple of one matrix."""
+    loss, _, L = LOSSES["absolute"]
+    _, _, batch = random_stream(np.random.default_rng(18), 12, 3, 4)
+    runs = [start(StepSizes(step, step, 0.0), np.eye(3), 4) for step in (1e-9, 1e-8, 10.0)]
+    small, other, large = run(runs, batch, Surrogate(loss, L, inner="online"))
+    assert other.iterate.basis is small.iterate.basis is not large.iterate.basis
+    close(other.iterate.dense_H() / 1e-8, small.iterate.dense_H() / 1e-9)
+    (copied,) = pickle.loads(pickle.dumps([small]))
+    same(copied, small)
 
 
 def test_an_empty_piece_changes_nothing():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import reference
-from studies.reproduction.cells import Cell, list_cells, run_cell
+from studies.reproduction.cells import Cell, list_cells, run_cells
 from studies.reproduction.config import ExperimentConfig, load_config, parse_config, select_configs
 from studies.reproduction.protocol import prepare
 from tailored import ConditionalLearner, TaskSet, UnconditionalLearner
@@ -67,12 +67,12 @@ def literal_cell(config, seed, step_size, conditional):
 @pytest.mark.parametrize("step", [0, 1])
 def test_cell_is_the_paper_s_algorithm(tiny, method, inner, step):
     config = replace(tiny, learning=replace(tiny.learning, inner=inner))
-    result = run_cell(config, Cell("tiny", 1, method, step))
+    result = run_cells(config, [Cell("tiny", 1, method, step)])[0]
     test, validation = literal_cell(config, 1, config.grid.step_sizes[step], method == "conditional")
     np.testing.assert_allclose(result.test, test, atol=1e-8)
     assert result.validation == pytest.approx(validation, abs=1e-8)
     # Something was learned, and the first mean is the starting point.
-    independent = run_cell(config, Cell("tiny", 1, "independent", None))
+    independent = run_cells(config, [Cell("tiny", 1, "independent", None)])[0]
     assert result.test[0] == pytest.approx(independent.test[0], abs=1e-12)
     assert np.abs(np.diff(result.test)).max() > 1e-6
 
@@ -80,7 +80,7 @@ def test_cell_is_the_paper_s_algorithm(tiny, method, inner, step):
 def test_a_limit_above_the_rank_changes_nothing(tiny):
     cell = Cell("tiny", 0, "conditional", 1)
     limited = replace(tiny, learning=replace(tiny.learning, rank=7))
-    np.testing.assert_allclose(run_cell(limited, cell).test, run_cell(tiny, cell).test, atol=1e-9)
+    np.testing.assert_allclose(run_cells(limited, [cell])[0].test, run_cells(tiny, [cell])[0].test, atol=1e-9)
 
 
 @pytest.mark.parametrize(("method", "kind"), [("unconditional", Constant), ("conditional", Exact)])
@@ -92,7 +92,7 @@ def test_overflow_is_an_infinite_error_and_no_crash(tiny, monkeypatch, method, k
         real(iterate, np.full_like(gradient, 1e308) if seen[-1] == 3 else gradient, *arguments)
 
     monkeypatch.setattr(kind, "step", step)
-    result = run_cell(tiny, Cell("tiny", 0, method, 1))
+    result = run_cells(tiny, [Cell("tiny", 0, method, 1)])[0]
     assert seen == [0, 1, 2, 3]
     assert result.validation == np.inf
     assert np.isfinite(result.test[:4]).all()
@@ -110,7 +110,7 @@ def test_the_learner_s_paper_configuration_is_a_cell(name, method, tiny):
     """Same tasks, same step: the same errors on new tasks, to rounding."""
     config = tiny if name == "tiny" else select_configs([name], quick=True)[0]
     step = len(config.grid.step_sizes) // 2
-    result = run_cell(config, Cell(config.name, 0, method, step))
+    result = run_cells(config, [Cell(config.name, 0, method, step)])[0]
     prepared = prepare(config, 0)
     solver = ProjectedSGD(step=config.grid.step_sizes[step])
     learner = ConditionalLearner.paper(solver=solver)
@@ -137,19 +137,19 @@ def test_paper_searches_the_grid_of_the_reproduction():
 
 def test_same_bits_twice(tiny):
     cell = Cell("tiny", 0, "conditional", 0)
-    first = run_cell(tiny, cell)
+    first = run_cells(tiny, [cell])[0]
     prepare.cache_clear()
-    second = run_cell(tiny, cell)
+    second = run_cells(tiny, [cell])[0]
     assert first.test.tobytes() == second.test.tobytes()
     assert first.validation == second.validation
 
 
 def test_arrays_of_the_first_seed_only(tiny):
-    kept = run_cell(tiny, Cell("tiny", 0, "conditional", 0)).arrays
+    kept = run_cells(tiny, [Cell("tiny", 0, "conditional", 0)])[0].arrays
     assert kept["taus"].shape[1:] == (4, 4)
     assert len(kept["group_names"]) == len(kept["taus"])
     assert (np.diff(kept["spectrum_H"]) <= 0).all()
-    assert run_cell(tiny, Cell("tiny", 1, "conditional", 0)).arrays == {}
+    assert run_cells(tiny, [Cell("tiny", 1, "conditional", 0)])[0].arrays == {}
 
 
 def test_cells_of_the_paper():
@@ -164,4 +164,4 @@ def test_cells_of_the_paper():
 def test_needs_a_lipschitz_loss(tiny):
     config = replace(tiny, learning=replace(tiny.learning, loss="squared"))
     with pytest.raises(ValueError, match="Lipschitz"):
-        run_cell(config, Cell("tiny", 0, "conditional", 0))
+        run_cells(config, [Cell("tiny", 0, "conditional", 0)])[0]

@@ -7,7 +7,9 @@ range and a dense P.  A step computes these eigenvectors, reflects the basis so 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 from scipy.linalg import eigh
@@ -35,6 +37,91 @@ class Change(NamedTuple):
     values: Array  # their eigenvalues (p,), negative up to rounding
 
 
+class _Range:
+    """``E P Eᵀ`` with an orthonormal basis E (dk, r); only the lower triangle of P (r, r) is read.  Never modified.
+
+    ``after`` holds the results of its steps, so that iterates with the same gradients share them: the signs of the
+    residuals, and with them the gradients of piecewise-linear losses, often do not depend on a small step size.
+    """
+
+    def __init__(self, E: Array, P: Array, n_steps: int = 0, change: Change | None = None) -> None:
+        self.E, self.P, self.n_steps, self.change = E, P, n_steps, change
+        self.after: WeakValueDictionary[tuple[Any, ...], _Range] = WeakValueDictionary()
+        self._cached: tuple[Array, Array, Array] | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Range:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Range, (self.E, self.P, self.n_steps, self.change)
+
+    def at(self, phi: Array) -> tuple[Array, Array]:
+        """Return ``V = Eᵀ (I ⊗ φ)`` (r, d) and ``Vᵀ P V``.  Cached, because a step needs V again."""
+        cached = self._cached
+        if cached is None or not np.array_equal(cached[0], phi):
+            V = np.asarray(self.E.T.reshape(len(self.P), len(self.E) // len(phi), len(phi)) @ phi)
+            tau = V.T @ dsymm(1.0, self.P, V, lower=1) if len(V) else np.zeros((V.shape[1], V.shape[1]))
+            cached = self._cached = phi, V, tau
+        return cached[1:]
+
+    def step(self, moved: Array, phi: Array, used: Index) -> _Range:
+        """Return the projection of ``E P Eᵀ + (I ⊗ φ) moved (I ⊗ φᵀ)`` onto the cone."""
+        squared = float(phi @ phi)
+        K, E, P, new = self._extended(phi, squared, used)
+        r, n = len(P), len(K)
+        M = np.zeros((n, n), order="F")
+        M[:r, :r] = P
+        # the lower triangle of P after the gradient step
+        M = finite(dsyr2k(0.5, K @ (squared * moved), K, beta=1.0, c=M, lower=1, overwrite_c=1), "H")
+        # Directions that are rounding noise relative to the largest one are dropped, too.
+        noise = RANK_TOLERANCE * float(np.abs(M.diagonal()).max())
+        values, vectors = eigenpairs_below(M, noise)
+        E, P, removed = _drop(E, new, M, values, vectors)
+        if (self.n_steps + 1) % CLEANING == 0:
+            # Move the basis towards the nearest orthonormal one.
+            E -= 0.5 * E @ (E.T @ E - np.eye(len(P)))
+        return _Range(E, P, self.n_steps + 1, Change(phi, used, moved, removed, values))
+
+    def _extended(self, phi: Array, squared: float, used: Index) -> tuple[Array, Array, Array, Array]:
+        """Return new orthonormal directions such that E and they span the columns ``used`` of ``I ⊗ φ / ‖φ‖``.
+
+        The first matrix has the coordinates of these columns, (r + m, m); E and P come next, the directions last.
+        """
+        (size, r), m, k = self.E.shape, len(used), len(phi)
+        unit = phi / np.sqrt(squared)
+        columns = np.zeros((size, m), order="F")
+        columns.T.reshape(m, size // k, k)[np.arange(m), used] = unit
+        if r + m > size:  # the range is (nearly) the whole space
+            P = np.tril(self.P) + np.tril(self.P, -1).T
+            return columns, np.eye(size), np.asfortranarray(self.E @ P @ self.E.T), columns[:, :0]
+        inside = self.at(phi)[0][:, used] / np.sqrt(squared)
+        outside = dgemm(-1.0, self.E, inside, beta=1.0, c=columns, overwrite_c=1) if r else columns
+        new, inside, coordinates = self._orthonormal(outside, inside)
+        return np.vstack([inside, coordinates]), self.E, self.P, new
+
+    def _orthonormal(self, outside: Array, inside: Array) -> tuple[Array, Array, Array]:
+        """Return orthonormal directions for the part outside, and the coordinates of all columns inside and in them."""
+        # Columns well outside are orthogonal to the basis up to rounding: a Cholesky factor of their Gram matrix suffices.
+        root, info = dpotrf(outside.T @ outside, lower=0, clean=1)
+        if not info and root.diagonal().min() > WELL_OUTSIDE:
+            inverse, _ = dtrtri(root, lower=0)
+            return outside @ inverse, inside, root
+        new, coordinates = np.linalg.qr(outside)
+        if len(inside):
+            # On the unit vectors, because the part outside may be far smaller than the column.
+            correction = self.E.T @ new
+            new, again = np.linalg.qr(new - self.E @ correction)
+            inside = inside + correction @ coordinates
+            coordinates = again @ coordinates
+        return new, inside, coordinates
+
+
+@cache
+def _zero(size: int) -> _Range:
+    """Return H = 0, one object for all iterates, so that they can share their first step."""
+    return _Range(np.zeros((size, 0), order="F"), np.zeros((0, 0), order="F"))
+
+
 class Exact(Iterate):
     """``(H, C)`` of Algorithm 1 with every direction of H; without ``basis`` (dk, r) and ``P`` (r, r), H = 0.
 
@@ -44,28 +131,26 @@ class Exact(Iterate):
     def __init__(self, C: Array, n_side: int, basis: Array | None = None, P: Array | None = None) -> None:
         self.C = np.array(C, dtype=float)
         self.n_side = n_side
-        # Only the lower triangle of P is read and written; the upper one is not up to date.
-        self._P = np.zeros((0, 0), order="F") if P is None else np.array(P, dtype=float, order="F")
-        # Basis vectors are columns of a Fortran array, appended and dropped in place.
         size = len(self.C) * n_side
-        self._columns = np.array(np.zeros((size, 0)) if basis is None else basis, dtype=float, order="F")
-        check_shape("basis", self._columns, size, len(self._P))
-        self._cached_slices: tuple[Array, Array] | None = None
-        self._n_steps = 0
+        self._range = _zero(size)
+        if basis is not None and P is not None:
+            self._range = _Range(np.array(basis, dtype=float, order="F"), np.array(P, dtype=float, order="F"))
+        check_shape("basis", self.basis, size, len(self._range.P))
+        # H is a multiple of the range.  The unit is the first step from H = 0: other steps then share the range.
+        self._unit = 1.0
         self.change: Change | None = None
 
     @property
     def basis(self) -> Array:
-        return self._columns[:, : len(self._P)]
+        return self._range.E
 
     @property
     def P(self) -> Array:
-        lower = np.tril(self._P)
+        lower = self._unit * np.tril(self._range.P)
         return lower + np.tril(lower, -1).T
 
     def __call__(self, phi: Array, columns: Index | None = None) -> Array:
-        V = self._slices(phi)
-        tau = V.T @ dsymm(1.0, self._P, V, lower=1) + self.C if len(V) else self.C.copy()
+        tau = self._unit * self._range.at(phi)[1] + self.C
         return tau if columns is None else tau[np.ix_(columns, columns)]
 
     def scale(self, factor: float) -> Exact:
@@ -78,122 +163,53 @@ class Exact(Iterate):
         self.change = None
         # Inputs that are zero in the whole task (most items, with one-hot inputs) do not change H.
         used = np.flatnonzero(gradient.any(axis=0))
-        squared = float(phi @ phi)
-        if step == 0.0 or squared == 0.0 or not len(used):
+        if step == 0.0 or phi @ phi == 0.0 or not len(used):
             return
-        moved = -step * gradient[np.ix_(used, used)]
+        before = self._range
+        unit = self._unit if len(before.P) else step
+        moved = -(step / unit) * gradient[np.ix_(used, used)]
         used = used if columns is None else columns[used]
-        K = self._extend(phi, squared, used)
-        r, n = len(self._P), len(K)
-        M = np.zeros((n, n), order="F")
-        M[:r, :r] = self._P
-        # the lower triangle of P after the gradient step
-        M = finite(dsyr2k(0.5, K @ (squared * moved), K, beta=1.0, c=M, lower=1, overwrite_c=1), "H")
-        # Directions that are rounding noise relative to the largest one are dropped, too.
-        noise = RANK_TOLERANCE * float(np.abs(M.diagonal()).max())
-        removed, values = self._drop(M, *eigenpairs_below(M, noise))
-        self._n_steps += 1
-        if self._n_steps % CLEANING == 0:
-            # Move the basis towards the nearest orthonormal one.
-            self.basis[...] -= 0.5 * self.basis @ (self.basis.T @ self.basis - np.eye(len(self._P)))
-        self._cached_slices = None
-        self.change = Change(phi, used, moved, removed, values)
+        key = moved.tobytes(), phi.tobytes(), used.tobytes()
+        after = before.after.get(key)
+        if after is None:
+            after = before.after[key] = before.step(moved, phi, used)
+        assert after.change is not None
+        sizes = (moved, after.change.values, after.P.diagonal())
+        moved, values, _ = (finite(unit * size, "H") for size in sizes)
+        self._range, self._unit, self.change = after, unit, after.change._replace(moved=moved, values=values)
 
-    def _slices(self, phi: Array) -> Array:
-        """Return ``(I ⊗ φᵀ) E``, transposed: (r, d).  Cached, because a step needs it twice."""
-        if self._cached_slices is None or not np.array_equal(self._cached_slices[0], phi):
-            d, k = self.n_features, self.n_side
-            self._cached_slices = phi, np.asarray(self.basis.T.reshape(len(self._P), d, k) @ phi)
-        return self._cached_slices[1]
 
-    def _reserve(self, n_columns: int) -> None:
-        """Reserve memory for basis vectors; doubling it keeps the number of copies small."""
-        n_rows, reserved = self._columns.shape
-        if n_columns > reserved:
-            grown = np.zeros((n_rows, min(max(n_columns, 2 * reserved), n_rows)), order="F")
-            grown[:, :reserved] = self._columns
-            self._columns = grown
+def _drop(E: Array, new: Array, M: Array, values: Array, vectors: Array) -> tuple[Array, Array, Array]:
+    """Reflect the basis (E, new) so that the eigenvectors come last, and drop them.
 
-    def _extend(self, phi: Array, squared: float, used: Index) -> Array:
-        """Append orthonormal directions until the basis spans the columns ``used`` of ``I ⊗ φ / ‖φ‖``.
+    Return the basis and P, the block of M, of the others, and the eigenvectors in full length.
 
-        Return their coordinates, (r + m, m).
-        """
-        d, k, r, m = self.n_features, self.n_side, len(self._P), len(used)
-        unit = phi / np.sqrt(squared)
-        if r + m > d * k:
-            return self._extend_to_everything(unit, used)
-        self._reserve(r + m)
-        inside = self._slices(phi)[:, used] / np.sqrt(squared)
-        outside = dgemm(-1.0, self.basis, inside) if r else np.zeros((d * k, m), order="F")
-        outside.T.reshape(m, d, k)[np.arange(m), used] += unit
-        new, inside, coordinates = self._orthonormal(outside, inside)
-        self._columns[:, r : r + m] = new
-        return np.vstack([inside, coordinates])
-
-    def _orthonormal(self, outside: Array, inside: Array) -> tuple[Array, Array, Array]:
-        """Return orthonormal directions for the part outside, and the coordinates of all columns inside and in them."""
-        # Columns well outside are orthogonal to the basis up to rounding: a Cholesky factor of their Gram matrix suffices.
-        root, info = dpotrf(outside.T @ outside, lower=0, clean=1)
-        if not info and root.diagonal().min() > WELL_OUTSIDE:
-            inverse, _ = dtrtri(root, lower=0)
-            return outside @ inverse, inside, root
-        new, coordinates = np.linalg.qr(outside)
-        if len(inside):
-            # On the unit vectors, because the part outside may be far smaller than the column.
-            correction = self.basis.T @ new
-            new, again = np.linalg.qr(new - self.basis @ correction)
-            inside = inside + correction @ coordinates
-            coordinates = again @ coordinates
-        return new, inside, coordinates
-
-    def _extend_to_everything(self, unit: Array, used: Index) -> Array:
-        """Set E = I and P = H, because the range is (nearly) the whole space."""
-        d, k = self.n_features, self.n_side
-        self._P = np.asfortranarray(self.dense_H())
-        self._reserve(d * k)
-        self._columns[:] = np.eye(d * k)
-        coordinates = np.zeros((d, k, len(used)))
-        coordinates[used, :, np.arange(len(used))] = unit
-        return coordinates.reshape(d * k, len(used))
-
-    def _drop(self, M: Array, values: Array, vectors: Array) -> tuple[Array, Array]:
-        """Reflect the basis so that the eigenvectors come last, drop them, and return them in full length.
-
-        Rotate the vectors so that their last rows are a negative semidefinite block B, and let Y be the vectors minus the
-        last columns of the identity.  ``Q = I − Y (I − B)⁻¹ Yᵀ`` is a reflection that maps these columns to the
-        vectors.  No product with M is needed, because the vectors are its eigenvectors.
-        """
-        n, m = vectors.shape
-        kept = n - m
-        if not m:
-            self._P = M
-            return self._columns[:, :0].copy(), values
-        left, cosines, right = np.linalg.svd(vectors[kept:])
-        turn = -right.T @ left.T
-        # (I − B)⁻¹, where the eigenvalues of I − B lie between 1 and 2
-        inverse = (left / (1.0 + cosines)) @ left.T
-        Y = np.asfortranarray(vectors @ turn)
-        MY = Y @ ((turn.T * values) @ turn)
-        MY -= _last_columns(M, m)
-        E = self._columns[:, :n]
-        removed = dgemm(1.0, E, vectors)
-        if not kept:
-            self._P = np.zeros((0, 0), order="F")
-            return removed, values
-        EY = removed @ turn
-        EY -= E[:, kept:]
-        Y[np.arange(kept, n), np.arange(m)] -= 1.0
-        # In place, because E is by far the largest array.
-        kept_E = E[:, :kept]
-        turned = dgemm(-1.0, EY @ inverse, Y[:kept], trans_b=True, beta=1.0, c=kept_E, overwrite_c=True)
-        if not np.may_share_memory(turned, kept_E):
-            kept_E[...] = turned
-        X = MY @ inverse
-        X -= 0.5 * Y @ (inverse @ (Y.T @ X))
-        M = dsyr2k(-1.0, X, Y, beta=1.0, c=M, lower=1, overwrite_c=1)
-        self._P = finite(np.asfortranarray(M[:kept, :kept]), "H")
-        return removed, values
+    Rotate the vectors so that their last rows are a negative semidefinite block B, and let Y be the vectors minus the
+    last columns of the identity.  ``Q = I − Y (I − B)⁻¹ Yᵀ`` is a reflection that maps these columns to the
+    vectors.  No product with M is needed, because the vectors are its eigenvectors.
+    """
+    (n, m), (size, r) = vectors.shape, E.shape
+    kept = n - m
+    basis = np.empty((size, kept), order="F")
+    basis[:, : min(r, kept)] = E[:, :kept]
+    basis[:, r:] = new[:, : max(kept - r, 0)]
+    removed = new @ vectors[r:] + (dgemm(1.0, E, vectors[:r]) if r and m else 0.0)
+    if not m or not kept:
+        return basis, M[:kept, :kept], removed
+    left, cosines, right = np.linalg.svd(vectors[kept:])
+    turn = -right.T @ left.T
+    # (I − B)⁻¹, where the eigenvalues of I − B lie between 1 and 2
+    inverse = (left / (1.0 + cosines)) @ left.T
+    Y = np.asfortranarray(vectors @ turn)
+    MY = Y @ ((turn.T * values) @ turn)
+    MY -= _last_columns(M, m)
+    EY = removed @ turn - np.hstack([E[:, kept:], new[:, max(kept - r, 0) :]])
+    Y[np.arange(kept, n), np.arange(m)] -= 1.0
+    basis = dgemm(-1.0, EY @ inverse, Y[:kept], trans_b=True, beta=1.0, c=basis, overwrite_c=True)
+    X = MY @ inverse
+    X -= 0.5 * Y @ (inverse @ (Y.T @ X))
+    M = dsyr2k(-1.0, X, Y, beta=1.0, c=M, lower=1, overwrite_c=1)
+    return basis, finite(np.asfortranarray(M[:kept, :kept]), "H"), removed
 
 
 def _last_columns(M: Array, m: int) -> Array:

@@ -140,17 +140,26 @@ def run(
     tick: Callable[[int], None] | None = None,
     callback: Callback | None = None,
 ) -> list[Trajectory]:
-    """Advance all trajectories through the batch, in parallel.
+    """Advance all trajectories through the batch, in place and in parallel.
 
     With a progress bar the batch is processed in parts; the result does not depend on them.
     """
+
+    def advance(some: list[Trajectory], part: TaskBatch) -> None:
+        # One task after the other, because iterates with the same gradients share their steps.
+        for t in range(len(part)):
+            task = part.slice(t, t + 1)
+            for trajectory in some:
+                trajectory.advance(task, objective, callback)
+
     n_parts = max(1, min(len(batch), 50)) if tick is not None else 1
-    bounds, advance = np.linspace(0, len(batch), n_parts + 1).astype(int), joblib.delayed(Trajectory.advance)
-    # The outer limit applies to all threads; each worker process sets its own in `advance`.
+    bounds = np.linspace(0, len(batch), n_parts + 1).astype(int)
+    size = -(-len(trajectories) // joblib.effective_n_jobs(n_jobs))
+    groups = [trajectories[i : i + size] for i in range(0, len(trajectories), size)]
+    # The outer limit applies to all threads; each worker sets its own in `Trajectory.advance`.
     with single_threaded_blas(), joblib.Parallel(n_jobs=n_jobs, require="sharedmem") as parallel:
         for start, stop in pairwise(bounds):
-            part = batch.slice(start, stop)
-            trajectories = parallel(advance(each, part, objective, callback) for each in trajectories)
+            parallel(joblib.delayed(advance)(group, batch.slice(start, stop)) for group in groups)
             if tick is not None:
                 tick(stop - start)
     return trajectories
