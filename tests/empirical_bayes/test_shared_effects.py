@@ -147,6 +147,13 @@ def test_straight_lines_have_no_curve():
     assert EmpiricalBayesLearner().fit(X, y, groups=task).prior_.shared is None
 
 
+@pytest.mark.parametrize(("curve", "found"), [(1.0, True), (0.0, False)])
+def test_a_clear_curve_is_found_with_few_tasks(curve, found):
+    frame = table(n_tasks=8, n_rows=8, curve=curve, seed=6)[0]
+    shared = EmpiricalBayesLearner().fit(frame[["x"]], frame["f"], groups=frame["school"]).prior_.shared
+    assert (shared is not None) == found
+
+
 def test_a_product_is_found():
     rng = np.random.default_rng(4)
     X, task = rng.normal(size=(600, 2)), np.repeat(np.arange(40), 15)

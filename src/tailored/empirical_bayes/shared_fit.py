@@ -35,13 +35,14 @@ from .data import TrainingData
 Array = NDArray[np.float64]
 
 #: Smallest number of tasks for effects of all tasks, and of distinct values for a curve.
-LEAST_TASKS, LEAST_VALUES = 20, 3
+LEAST_TASKS, LEAST_VALUES = 5, 3
 #: Largest numbers of tasks and of entries of Z with which effects are selected and fitted, and tasks of a batch.
 MOST_TASKS, MOST_ENTRIES, TASKS_AT_ONCE = 5000, 20_000_000, 250
 #: Up to this number of columns, curves and products are candidates; a curve has about this many columns.
 MOST_COLUMNS, COLUMNS_PER_CURVE = 12, 8
-#: Gain in log evidence that a curve or product must have, beyond the logarithm of their number.
-LEAST_GAIN = 2.0
+#: Gain in log evidence that a curve or product must have, beyond the logarithm of their number; and with fewer than
+#: `ENOUGH_TASKS`, where W is uncertain.
+LEAST_GAIN, LEAST_GAIN_OF_FEW, ENOUGH_TASKS = 2.0, 5.0, 20
 #: Rounds of selection and EM, and of updates of γ.
 ROUNDS, UPDATES = 2, 10
 #: Largest numbers of tasks, and of rows of a task, from which the multiples of W and the noise are computed.
@@ -97,7 +98,7 @@ def fit_effects(data: TrainingData) -> FittedEffects | None:
             encoder = data.side.encoder
         side = SharedEffects((), encoder).encode(tasks)
         # Side information varies between tasks only, so that more of them are needed.
-        if 0 < len(numeric) * side.shape[1] <= MOST_COLUMNS and len(tasks) >= 2 * LEAST_TASKS:
+        if 0 < len(numeric) * side.shape[1] <= MOST_COLUMNS and len(tasks) >= 2 * ENOUGH_TASKS:
             for k in _usable(side):
                 s = np.repeat(side[:, k], tasks.sizes)
                 terms += [term for j in numeric if (term := _curve(tasks.X, j, (k, s))) is not None]
@@ -184,7 +185,9 @@ def _fit(
         left = H[:d, :d] + 1e-10 * np.trace(H[:d, :d]) / d * np.eye(d)
         on_mean = np.linalg.solve(left, H[:d, d:])
         projected = H[d:, d:] - H[d:, :d] @ on_mean  # b is integrated out
-        kept, u = _select(projected, terms, parts)
+        kept, u = _select(
+            projected, terms, parts, LEAST_GAIN if len(data) >= ENOUGH_TASKS else LEAST_GAIN_OF_FEW
+        )
         kept_effects = {i: gamma for i, gamma in kept.items() if terms[i].effect is not None}
         # The variance of a prediction is that of u for a known b, because their errors cancel.
         _, given_mean, used = _posterior(H[d:-1, d:-1], H[d:-1, -1], parts, kept_effects)
@@ -259,12 +262,14 @@ def _growth(
     return float(of_covariance), float(of_noise)
 
 
-def _select(H: Array, terms: list[Term], parts: list[slice]) -> tuple[dict[int, float], Array]:
+def _select(
+    H: Array, terms: list[Term], parts: list[slice], least_gain: float
+) -> tuple[dict[int, float], Array]:
     """Return γ of the kept terms, and the coefficients of all columns of Z."""
     A, s = H[:-1, :-1], H[:-1, -1]
     # Categories have no other place in the model, so that any gain is enough.
     counts = Counter(term.kind for term in terms)
-    least = [0.0 if term.kind == "levels" else np.log(counts[term.kind]) + LEAST_GAIN for term in terms]
+    least = [0.0 if term.kind == "levels" else np.log(counts[term.kind]) + least_gain for term in terms]
     kept: dict[int, float] = {}
 
     def gain(i: int, others: dict[int, float]) -> tuple[float, float]:

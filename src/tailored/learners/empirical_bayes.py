@@ -71,7 +71,7 @@ class EmpiricalBayesLearner(MetaLearner):
         link; counts that vary more get the dispersion that "negative_binomial" always has.
     common : None, "linear", "auto" or regressor, default=None
         Effects that are the same in all tasks.  None adds curves of columns and products of two columns where they raise the
-        evidence, with at least 20 tasks, at most 12 columns and without a ``device``; "linear" does not.  A categorical column
+        evidence, with at least five tasks, at most 12 columns and without a ``device``; "linear" does not.  A categorical column
         with more than 20 values always has a shrunken effect for each value, with a variance of their own.
         Otherwise a scikit-learn regressor of all tasks, which reads the columns of X and the encoded side information.  Clones
         are fitted out of fold to the residuals of the model with None, and weighted by non-negative least squares on query
