@@ -75,6 +75,7 @@ def test_effects_are_found(fitted):
     assert np.abs(levels - levels.mean() - truth).max() < 0.5
     assert np.sqrt(shared.levels[0].variance) == pytest.approx(truth.std(), rel=0.35)
     new = table(seed=1)[0]
+    new["school"] += 1000
     support = new.groupby("school").head(5)
     query = new.drop(support.index)
     predicted = fitted.predict_tasks(query, support=support)
