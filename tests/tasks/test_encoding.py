@@ -302,8 +302,18 @@ def test_second_groupings_are_answered():
     assert (len(seen), seen[0].filename) == (1, __file__)
     with pytest.warns(SecondGroupingWarning, match="column 'row' holds 720 integers, all different"):
         TaskSet.from_frame(frame.assign(row=np.arange(720)), features=["x", "row"], **roles)
+    # Integers that cross the tasks are identifiers only by their names.
+    number = np.random.default_rng(1).integers(0, 60, len(frame))
+    for name in ("student_id", "ID", "itemCode", "room number", "studentId"):
+        with pytest.warns(
+            SecondGroupingWarning, match=f"column '{name}' holds 60 different integers and is read"
+        ):
+            TaskSet.from_frame(frame.assign(**{name: number}), features=["x", name], **roles)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        for name in ("paid", "year", "score", "grid", "number_of_rooms", "decode"):
+            TaskSet.from_frame(frame.assign(**{name: number}), features=["x", name], **roles)
+        TaskSet.from_frame(frame.assign(room_id=number % 20), features=["x", "room_id"], **roles)
         TaskSet.from_frame(frame, features=["x", "age", "teacher", "city"], **roles)
         TaskSet.from_frame(frame, task=["school", "class"], target="y", features=["x", "age"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -55,6 +56,8 @@ Keys = NDArray[np.uint64]
 _INTEGERS = (nw.Int8, nw.Int16, nw.Int32, nw.Int64, nw.UInt8, nw.UInt16, nw.UInt32, nw.UInt64)
 #: What labels are, by the kind of NumPy's dtypes.
 _KINDS = {"b": "booleans", "U": "strings", "M": "dates", **dict.fromkeys("iuf", "numbers")}
+#: Names of columns of identifiers.
+_IDENTIFIER = re.compile(r"(^|[\W_])(?i:id|code|number|nr)$|[a-z](ID|Id|Code|Number|Nr)$")
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -746,8 +749,8 @@ def group_tasks(data: Frame, task: TaskColumns) -> Grouping:
 def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) -> None:
     """Warn about features that look like a second grouping: many values, each with several rows in one task.
 
-    Values of a category have an effect each. Identifiers within tasks say nothing about new tasks, and integers
-    are numbers, also those that are different in every row.
+    Values of a category have an effect each. Identifiers within tasks say nothing about new tasks, and integers are
+    numbers, also those that are different in every row, or that have a name such as "student_id" or "itemCode".
     """
     task = " and ".join(map(repr, encoding.task_columns))
     if len(data) > GROUPING_ROWS:
@@ -758,23 +761,23 @@ def warn_second_grouping(data: Frame, encoding: Encoding, grouping: Grouping) ->
         if not (is_integer or column.kind == "levels") or data[column.name].is_null().any():
             continue
         values = group_rows(data[column.name].to_native(), len(data))
-        n_values = len(values.labels)
-        if is_integer and n_values == len(data) > MANY_ROWS:
-            message = f"column {column.name!r} holds {n_values} integers, all different. If they are identifiers of rows, leave"
-            warnings.warn(f"{message} it out of `features`.", SecondGroupingWarning, stacklevel=outside())
-        # With fewer than two rows per value, it is a rounded measurement.
-        if n_values <= MANY_CATEGORIES or len(data) < 2 * n_values:
+        if (n_values := len(values.labels)) <= MANY_CATEGORIES:
             continue
         n_pairs = len(np.unique(values.codes * len(grouping.labels) + grouping.codes))
-        # Values that cross the tasks may be counts; nested in tasks they are identifiers.
-        if n_pairs != n_values or n_pairs <= n_tasks or len(grouping.labels) < 2:
+        is_nested = n_values == n_pairs > n_tasks and len(grouping.labels) > 1
+        if is_nested and len(data) >= 2 * n_values:  # with fewer rows per value, it is a rounded measurement
+            message = (
+                f"looks like a second grouping, nested in {task}: each of its {n_values} values appears in one task only. You can "
+                f"make each value a task, task=[{task}, {column.name!r}] (labels are then tuples), or leave the column out of `features`."
+            )
+        elif is_integer and n_values == len(data) > MANY_ROWS:
+            message = f"holds {n_values} integers, all different. If they are identifiers of rows, leave it out of `features`."
+        elif is_integer and _IDENTIFIER.search(column.name):
+            advice = "If they are identifiers, make them strings, so that each has an effect, or leave it out of `features`."
+            message = f"holds {n_values} different integers and is read as numbers. {advice}"
+        else:
             continue
-        message = (
-            f"column {column.name!r} looks like a second grouping, nested in {task}: each of its {n_values} values appears in "
-            f"one task only. You can make each value a task, task=[{task}, {column.name!r}] (labels are then tuples), or "
-            "leave the column out of `features`."
-        )
-        warnings.warn(message, SecondGroupingWarning, stacklevel=outside())
+        warnings.warn(f"column {column.name!r} {message}", SecondGroupingWarning, stacklevel=outside())
 
 
 def prediction_frame(
