@@ -87,6 +87,14 @@ def test_effects_are_found(fitted):
     assert errors.columns["method"] == ["this learner"]
     assert "Baselines are not fitted with effects that all tasks share" in errors.caption
     assert "25 values of item (std " in " ".join(str(fitted.summary()).split())
+    # The table has the differences between predictions of rows that differ in their item alone.
+    effects = fitted.summary().to_frame("levels")
+    assert effects["column"].unique().tolist() == ["item"]
+    rows = new.head(1).loc[[new.index[0]] * len(effects)].assign(item=effects["value"].to_numpy())
+    predicted = fitted.predict_tasks(rows)["prediction"].to_numpy()
+    np.testing.assert_allclose(np.diff(effects["effect"]), np.diff(predicted), rtol=1e-9)
+    assert (np.abs(effects["effect"] - levels) == 0).all()
+    assert ((effects["std. error"] > 0) & (effects["std. error"] < truth.std())).all()
 
 
 def dense_covariance(frame, learner):

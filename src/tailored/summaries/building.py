@@ -84,6 +84,7 @@ def build_summary(learner: Any, sampling: Any, split: tuple[TaskSet, TaskSet] | 
             "ratios": ratios_table(description, effects),
             "correlations": correlations_table(description),
             "noise": noise_table(description),
+            "levels": levels_table(description, learner.encoding_),
             **component_tables(description),
             **side_tables(description),
         }
@@ -170,6 +171,24 @@ def effects_table(description: ModelDescription) -> Table:
     order = np.argsort(-(centre**2 + np.diagonal(covariance)), kind="stable").tolist()
     percent, order = ["R² of side info"], order if d > MAX_ROWS else None
     return Table("Fixed effects and random-effect std", columns, caption + ".", percent, order=order)
+
+
+def levels_table(description: ModelDescription, encoding: Any) -> Table | None:
+    """Tabulate the effect of each value of categories with many values."""
+    shared, names = description.prior.shared, description.columns
+    if shared is None or not shared.levels or encoding is None:
+        return None
+    values = {column.name: column.categories for column in encoding.features}
+    columns: dict[str, list[Any]] = {"column": [], "value": [], "effect": [], "std. error": []}
+    for one in shared.levels:
+        errors = np.sqrt(one.variances).tolist()
+        parts = [names[one.column]] * len(errors), values[names[one.column]], one.effects.tolist(), errors
+        for column, part in zip(columns.values(), parts, strict=True):
+            column += part
+    caption = (
+        "effect: shrunk towards zero, the same in every task. std. error: its posterior standard deviation."
+    )
+    return Table("Effects of the values of categories", columns, caption, n_printed=0)
 
 
 def ratios_table(description: ModelDescription, effects: Table) -> Table | None:
@@ -486,7 +505,9 @@ def _sentences(learner: Any, description: ModelDescription) -> tuple[str, ...]:
     sentences.append(text)
     if description.prior.shared is not None:
         parts = description.prior.shared.describe(description.columns, description.side_columns)
-        sentences.append(f"Effects that all tasks share, not in the tables of summary(): {parts}.")
+        sentences.append(f"Effects that all tasks share, not in the printed tables: {parts}.")
+        if description.prior.shared.levels:
+            sentences[-1] += " Effects of values are in summary().to_frame('levels')."
     if learner.prior_.reads_side_info and learner.n_side_info_in_:
         sentences.append(describe_side(learner.side_structure_, structure, description.side_columns))
     if learner.bias_penalty_ is not None:

@@ -84,8 +84,8 @@ class Summary:
 
     The ``tables`` are the available ones of: "effects" (fixed effects with standard errors, random-effect standard deviations,
     and the R² of the side information), "ratios" (odds ratios or rate ratios with intervals), "correlations", "noise",
-    "components", "component_effects", "side_information", "side_effects" and "errors".  The caption of a table defines its
-    numbers.
+    "levels" (effects of the values of categories with more than 20), "components", "component_effects", "side_information",
+    "side_effects" and "errors".  The caption of a table defines its numbers.
     """
 
     title: str  # the learner, and the number of tasks, rows and features it was fitted to
