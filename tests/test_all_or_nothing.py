@@ -98,7 +98,7 @@ def fail_at(monkeypatch, owner, name, call=1, after=False, error=Injected):
 #: Where code is made to fail: owner, name, number of the call, and whether its work is done by then.
 INJECTED = {
     "check of parameters": (base_module, "get_loss", 1, False),
-    "reading": (base_module, "read_tasks", 1, True),
+    "reading": (base_module.reading, "read_tasks", 1, True),
     "pool": (HeldOutPool, "partition", 1, True),
     "held-out tasks": (HeldOutPool, "tasks", 1, False),
     "fit of the feature map": (RidgeEstimate, "fit", 1, True),

@@ -307,12 +307,15 @@ class MixedModel(LinearBaseline):
 
     def _fit_effects_on(self, rows: NDArray[np.intp], statistics: Tasks, model: Mixture) -> Mixture:
         """Alternate generalised least squares for the fixed effects with EM for the other parameters."""
-        side = statistics.side
+        side, d = statistics.side, statistics.n_features
         assert side is not None
-        effects = np.zeros((statistics.n_features, side.shape[1]))
+        q = side.shape[1]
+        term, effects = Term(Effect(0), np.arange(q), np.eye(d)[:, rows], np.eye(q)), np.zeros((d, q))
         for _ in range(SIDE_ROUNDS):
             previous = effects.copy()
-            effects[rows] = _fixed_effects(statistics, model, rows)
+            # Indicators of categories sum to a constant: the solution of least norm is one of many.
+            found = np.linalg.lstsq(*normal_equations(statistics, model, [term]), rcond=1e-10)[0]
+            effects[rows] = found[d:].reshape(q, len(rows)).T
             shifted = statistics.shifted(side @ effects.T)
             model = fit_mixed_model(shifted, max_iter=self.max_iter, tol=self.tol, start=model)
             if np.abs(effects - previous).max() < 1e-6:
@@ -328,16 +331,6 @@ class MixedModel(LinearBaseline):
         ]
         weights = self.scaling_.raw_weights(np.concatenate(means))
         return weights if self.fit_intercept else np.hstack([weights, np.zeros((len(weights), 1))])
-
-
-def _fixed_effects(statistics: Tasks, model: Mixture, rows: NDArray[np.intp]) -> Array:
-    """Return the effects of side information on the coefficients ``rows`` by generalised least squares, with b."""
-    assert statistics.side is not None
-    d, q = statistics.n_features, statistics.side.shape[1]
-    term = Term(Effect(0), np.arange(q), np.eye(d)[:, rows], np.eye(q))
-    # Indicators of categories sum to a constant: the solution of least norm is one of many.
-    found = np.linalg.lstsq(*normal_equations(statistics, model, [term]), rcond=1e-10)[0]
-    return np.asarray(found[d:].reshape(q, len(rows)).T)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -16,17 +16,9 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone, is_classifier
 from sklearn.metrics import get_scorer
 from sklearn.utils.metadata_routing import MetadataRequest
 
+from . import baselines
 from ._utils.progress import LOG, progress_bar
 from ._utils.validation import check_choice, check_fraction, check_int
-from .baselines import (
-    BASELINES,
-    RESPONSE_BASELINES,
-    Baseline,
-    class_positions,
-    class_probabilities,
-    find_loss,
-    scores,
-)
 from .gaussian.responses import Bernoulli, Response
 from .learners.classifier import EmpiricalBayesClassifier
 from .learners.empirical_bayes import EmpiricalBayesLearner
@@ -50,11 +42,11 @@ def usual_methods(loss: Any = "squared") -> dict[str, Any]:
 
     The loss "bernoulli" stands for classes, and `EmpiricalBayesClassifier`.
     """
-    response = find_loss(loss)
+    response = baselines.find_loss(loss)
     if not isinstance(response, Response):
-        simple: dict[str, Any] = {name: kind() for name, kind in BASELINES.items()}
+        simple: dict[str, Any] = {name: kind() for name, kind in baselines.BASELINES.items()}
     else:
-        simple = {name: kind(response.name) for name, kind in RESPONSE_BASELINES.items()}
+        simple = {name: kind(response.name) for name, kind in baselines.RESPONSE_BASELINES.items()}
     is_binary = isinstance(response, Bernoulli)
     return {
         "tailored": EmpiricalBayesClassifier() if is_binary else EmpiricalBayesLearner(loss=loss)
@@ -117,7 +109,7 @@ class Evaluation:
     @property
     def caption(self) -> str:
         """Text that defines the numbers of a table of errors, and each of the baselines."""
-        known = {**BASELINES, **RESPONSE_BASELINES}
+        known = {**baselines.BASELINES, **baselines.RESPONSE_BASELINES}
         about = [f"{name}: {known[name].__doc__}".split("\n")[0] for name in self.methods if name in known]
         first = "± is the standard error over tasks. Every column predicts the same query rows."
         return "\n".join([first, *about]).replace("`", "")
@@ -206,8 +198,8 @@ def evaluate(
     classes: tuple[Any, ...] = () if tasks.encoding is None else tasks.encoding.classes
     if classes or any(map(is_classifier, (methods or {}).values())):
         loss, classes = Bernoulli(), classes or tuple(np.unique(tasks.y).tolist())
-        tasks = tasks.replace(y=class_positions(tasks, classes))
-    measure = find_loss(loss)
+        tasks = tasks.replace(y=baselines.class_positions(tasks, classes))
+    measure = baselines.find_loss(loss)
     methods = usual_methods(loss) if methods is None else dict(methods)
     # Folds and rows are drawn by position, and the order of tasks must not matter.
     by_label = np.argsort(label_keys(tasks.labels, random_state), kind="stable")
@@ -244,7 +236,7 @@ def evaluate(
                     own += [prediction] if i == 0 else []
                     inside = np.where(np.isnan(lower), np.nan, (query.y >= lower) & (query.y <= upper))
                     by_row = {
-                        **scores(prediction, query.y, measure),
+                        **baselines.scores(prediction, query.y, measure),
                         "covered": inside,
                         "width": upper - lower,
                     }
@@ -289,10 +281,10 @@ def _supports(tasks: TaskSet, supports: Sequence[int] | None) -> tuple[int, ...]
 def _predict(fitted: Any, support: TaskSet, query: TaskSet, coverage: float) -> tuple[Array, Array, Array]:
     """Return predictions and the ends of their intervals, NaN for methods without intervals."""
     missing = np.full(len(query.y), np.nan)
-    if isinstance(fitted, Baseline):
+    if isinstance(fitted, baselines.Baseline):
         return fitted.predict_rows(support, query), missing, missing
     if is_classifier(fitted):
-        return class_probabilities(fitted.predict_tasks(query, support)), missing, missing
+        return baselines.class_probabilities(fitted.predict_tasks(query, support)), missing, missing
     table = fitted.predict_tasks(query, support, coverage=coverage)
     return table["prediction"], table["lower"], table["upper"]
 

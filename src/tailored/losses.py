@@ -91,17 +91,12 @@ class BoxLoss(Loss):
     """Base of the losses whose conjugate is a dual box around 0."""
 
     @property
-    def lipschitz(self) -> float:
-        # Slopes of a loss are the points of the domain of its conjugate.
-        return max(float(np.abs(end)) for end in self._interval(np.ones(())))
-
-    @property
     def _kink(self) -> float:
         return 0.0
 
-    @abstractmethod
     def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
-        """Return the ends of the domain of l*(., y)."""
+        """Return the ends of the domain of l*(., y), which are the extreme slopes of the loss."""
+        return -self.lipschitz, self.lipschitz
 
     def dual_box(self, y: ArrayLike) -> DualBox:
         """Return the conjugates of the targets y (n,)."""
@@ -156,9 +151,6 @@ class Absolute(BoxLoss):
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return np.sign(_residual(p, y))
 
-    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
-        return -1.0, 1.0
-
 
 @dataclass(frozen=True)
 class Pinball(BoxLoss):
@@ -171,6 +163,10 @@ class Pinball(BoxLoss):
     def __post_init__(self) -> None:
         if not 0.0 < self.quantile < 1.0:
             raise ValueError(f"quantile must be strictly between 0 and 1, got {self.quantile!r}.")
+
+    @property
+    def lipschitz(self) -> float:
+        return max(self.quantile, 1.0 - self.quantile)
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         r = _residual(p, y)
@@ -207,9 +203,6 @@ class EpsilonInsensitive(BoxLoss):
     def _kink(self) -> float:
         return float(self.epsilon)
 
-    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
-        return -1.0, 1.0
-
 
 @dataclass(frozen=True)
 class Huber(BoxLoss):
@@ -222,6 +215,10 @@ class Huber(BoxLoss):
         if not 0.0 < self.delta < np.inf:
             raise ValueError(f"delta must be a finite number above 0, got {self.delta!r}.")
 
+    @property
+    def lipschitz(self) -> float:
+        return float(self.delta)
+
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         size = np.abs(_residual(p, y))
         near = np.minimum(size, self.delta)
@@ -230,15 +227,16 @@ class Huber(BoxLoss):
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return np.clip(_residual(p, y), -self.delta, self.delta)
 
-    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
-        return -self.delta, self.delta
-
 
 @dataclass(frozen=True)
 class Squared(BoxLoss):
     """l(p, y) = 1/2 (p - y)^2."""
 
     name: ClassVar[str] = "squared"
+
+    @property
+    def lipschitz(self) -> float:
+        return np.inf
 
     def value(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return 0.5 * _residual(p, y) ** 2
@@ -249,9 +247,6 @@ class Squared(BoxLoss):
 
     def subgradient(self, p: ArrayLike, y: ArrayLike) -> Floats:
         return _residual(p, y)
-
-    def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
-        return -np.inf, np.inf
 
 
 @dataclass(frozen=True)

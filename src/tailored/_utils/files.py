@@ -36,7 +36,13 @@ def write_atomically(path: Any, content: bytes | Callable[[IO[bytes]], Any]) -> 
         # After os.replace there is nothing left to remove.
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    if hasattr(os, "O_DIRECTORY"):
+        # Flush the new name to the disk, where folders can be opened.
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def check_target(path: Any) -> Path:
@@ -56,13 +62,3 @@ def check_target(path: Any) -> Path:
     if not target.parent.is_dir():
         raise FileNotFoundError(f"path: the folder {target.parent} does not exist; make it first")
     return target
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush the new name to the disk, where folders can be opened."""
-    if hasattr(os, "O_DIRECTORY"):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

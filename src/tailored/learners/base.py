@@ -41,26 +41,8 @@ from ..tasks.episodes import ORDERS, SupportSampling
 from ..tasks.reading import positions_of, read_labels, side_by_rows
 from ..tasks.rows import Array, Scaling, column_range, task_means
 from ..tasks.task_set import TaskSet
+from . import reading
 from .adapted import AdaptedTasks
-from .reading import (
-    align_side_info,
-    check_exposure,
-    check_names,
-    encoded_rows,
-    prediction_table,
-    read_one_task,
-    read_table,
-    read_tasks,
-    read_tensors,
-    refuse_side_info,
-    require_side_info,
-    side_by_label,
-    side_of_rows,
-    tasks_without_rows,
-    validated,
-    values_of_rows,
-    weights_as_targets,
-)
 from .task_regressor import TaskRegressor
 
 #: Smallest size of targets in the user's units.
@@ -240,7 +222,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if isinstance(X, TaskSet) and not self._takes_levels:
             X = X.with_indicators()
         options = {"reset": reset, "min_features": self._min_features, **row_values}
-        tasks = self._check_row_values(read_tasks(self, X, y, groups, side_info, **options))
+        tasks = self._check_row_values(reading.read_tasks(self, X, y, groups, side_info, **options))
         if tasks.encoding is not None and tasks.encoding.classes and not self._takes_classes:
             raise ValueError(
                 f"y: the target {tasks.encoding.target!r} has the classes {name_some(list(tasks.encoding.classes), 4)}, not "
@@ -336,10 +318,10 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         values: dict[str, Any] = {}
         if not (sample_weight is frequency_weight is exposure is None):
             values = dict(zip(ROW_VALUES, (sample_weight, frequency_weight, exposure), strict=True))
-        task = read_one_task(self, X, y, side_info, **values)
+        task = reading.read_one_task(self, X, y, side_info, **values)
         self._check_row_values(task)
         if self.prior_.reads_side_info:
-            require_side_info(self, task, "pass side_info={}")
+            reading.require_side_info(self, task, "pass side_info={}")
         return TaskRegressor.adapted(self.prior_, task, self._feature_names, self.encoding_)
 
     def adapt_many(
@@ -356,7 +338,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         if is_tensor(tasks):
-            tensors = read_tensors(self, tasks, y, groups, side_info)
+            tensors = reading.read_tensors(self, tasks, y, groups, side_info)
             return AdaptedTasks(self.prior_, tensors.labels, self.prior_.weights_on_device(tensors))
         tasks = self._read(tasks, y, groups, side_info, **row_values)
         if self.device is not None and self.prior_.runs_on_device:
@@ -382,7 +364,7 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prior_")
         many = isinstance(X, TaskSet)
-        tasks = self._read(X) if many else read_one_task(self, X, y, side_info)
+        tasks = self._read(X) if many else reading.read_one_task(self, X, y, side_info)
         with single_threaded_blas():
             taus = self.prior_.representation(tasks, columns, raw=True)
         thetas = np.asarray(taus * self.prior_.size_factors(tasks.sizes)[:, None, None])
@@ -406,14 +388,14 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
             fitted = "this learner was fitted to more tasks than it stores"
             raise ValueError(f"groups: {fitted}; predict_tasks(query, support=rows) adapts to any task")
         if side_info is not None:
-            refuse_side_info(self)
-        exposure = values_of_rows(self.encoding_, X, exposure=exposure)["exposure"]
-        side_info = side_of_rows(self, X, side_by_label(self, side_info))
+            reading.refuse_side_info(self)
+        exposure = reading.values_of_rows(self.encoding_, X, exposure=exposure)["exposure"]
+        side_info = reading.side_of_rows(self, X, reading.side_by_label(self, side_info))
         side_info = side_by_rows(side_info, groups, X)
-        X, names = encoded_rows(self, X)
+        X, names = reading.encoded_rows(self, X)
         if names is None:
-            X = validated(self, X)
-        exposure = check_exposure(self.prior_, exposure, X.shape[0])
+            X = reading.validated(self, X)
+        exposure = reading.check_exposure(self.prior_, exposure, X.shape[0])
         self.prior_.scaling.check(X, names=self._feature_names)
         self.prior_.warn_far_rows(X, self._feature_names)
         if groups is None:
@@ -436,8 +418,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
                 )
                 warnings.warn(f"side_info: {missing}. Pass it.", UserWarning, stacklevel=outside())
                 side_info = np.full((X.shape[0], self.n_side_info_in_), np.nan)
-            empty, task = tasks_without_rows(X, labels, new, side_info)
-            empty, covariances = align_side_info(self, empty), needs_covariances(self.prior_, None)
+            empty, task = reading.tasks_without_rows(X, labels, new, side_info)
+            empty, covariances = reading.align_side_info(self, empty), needs_covariances(self.prior_, None)
             posterior = adapt_tasks(self.prior_, empty, covariances=covariances, n_jobs=self.n_jobs)
             prediction[new] = predict(self.prior_, posterior, X[new], task, exposure=new_rows).prediction
         if not new.all():
@@ -490,21 +472,21 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if coverage is not None:
             check_fraction("coverage", coverage)
         if side_info is not None:
-            refuse_side_info(self)
+            reading.refuse_side_info(self)
         labels = self.columns_in_["task"] if task is None else task if isinstance(task, str) else tuple(task)
         target = self.columns_in_["target"] if target is None else target
-        tasks, order = read_table(self, query, "query", labels, target, side_info, exposure)
+        tasks, order = reading.read_table(self, query, "query", labels, target, side_info, exposure)
         observed = None
         if support is not None:
             if target is None and not isinstance(support, TaskSet):
                 raise ValueError("target: fit did not get a frame; name the target column of support")
-            observed = read_table(self, support, "support", labels, target, exposure=exposure)[0]
+            observed = reading.read_table(self, support, "support", labels, target, exposure=exposure)[0]
             observed = observed if len(observed) or isinstance(support, TaskSet) else None
         for each in (tasks, observed):
             if each is not None:
-                check_names(self, self._check_row_values(each))
+                reading.check_names(self, self._check_row_values(each))
         if not len(order):
-            return prediction_table(Predicted(*np.zeros((4, 0)))._asdict(), query, order, labels)
+            return reading.prediction_table(Predicted(*np.zeros((4, 0)))._asdict(), query, order, labels)
         self.prior_.scaling.check(tasks.X, tasks.y, self._feature_names)
         self.prior_.warn_far_rows(tasks.X, self._feature_names)
         positions = self._positions(tasks, observed)
@@ -515,13 +497,13 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         if len(new):
             some = tasks[new] if len(known) else tasks
             adapted = some.without_rows() if observed is None else observed.support_of(some)
-            require_side_info(self, adapted, "pass it, or tables that have it")
+            reading.require_side_info(self, adapted, "pass it, or tables that have it")
             parts.append(predict_blocks(self.prior_, self._read(adapted), some, coverage, self.n_jobs))
         found = parts[0]
         if len(parts) == 2:
             back = np.argsort(np.argsort(np.repeat(positions < 0, tasks.sizes), kind="stable"))
             found = Predicted(*(np.concatenate(column)[back] for column in zip(*parts, strict=True)))
-        return prediction_table(found._asdict(), query, order, labels)
+        return reading.prediction_table(found._asdict(), query, order, labels)
 
     def _positions(self, tasks: TaskSet, support: TaskSet | None) -> NDArray[np.intp]:
         """Return positions of tasks among the training tasks; -1 for new tasks and for those with support rows."""
@@ -633,7 +615,8 @@ class MetaLearner(Fitted, RegressorMixin, BaseEstimator):
         weights = query.frequency_weight
         if sample_weight is not None:
             # The weights are split like the rows.
-            weighted = weights_as_targets(tasks, sample_weight, None if isinstance(X, TaskSet) else groups)
+            labels = None if isinstance(X, TaskSet) else groups
+            weighted = reading.weights_as_targets(tasks, sample_weight, labels)
             more = self._split(weighted, n_support, order, same_rng)[1].y
             weights = more if weights is None else weights * more
         prediction = predict_blocks(self.prior_, support, query, None, self.n_jobs).prediction

@@ -367,8 +367,6 @@ class ConditionalLearner(ObjectiveLearner):
         Prior mean of a task's weights: zero, a learned vector, or a linear function of φ(s).
     fit_intercept : bool, default=True
         Append a constant column: the intercept is one more weight whose prior is learned.
-    clip : None, "train" or pair (low, high), default=None
-        Clip predictions to a known range of the target, or to the range of the training targets.
     solver : {"projected", "lbfgs"} or Solver, default="projected"
         `ProjectedSGD` is Algorithm 1.  `LBFGS` optimises factors of H and C, needs no step size, and keeps the iterate with
         the smallest error on the held-out tasks.  An object has its own settings, as ``ProjectedSGD(step=0.1)``.
@@ -388,10 +386,8 @@ class ConditionalLearner(ObjectiveLearner):
         Fraction of a task's rows that are support rows, in validation and in the query objective.
     tol, max_iter
         Tolerance and iterations of the within-task solver, see `TaskRegressor`.
-    n_jobs : int, optional
-        Number of parallel jobs (joblib); results do not depend on it.
-    progress : bool, default=False
-        Show a progress bar on a terminal.
+    clip, n_jobs, progress
+        See `EmpiricalBayesLearner`.
     random_state : int, RandomState or None, default=0
         Draws the held-out tasks and rows, and the start of the solver.
 

@@ -99,8 +99,7 @@ class TaskScan:
 
     def batches(self) -> Iterator[TaskBatch]:
         """Read the tasks batch by batch; a task may be in several batches."""
-        roles = None if self.table.columns is None else self.roles.resolve(self.table)
-        first_kind, encoding = "", self.encoding
+        roles, first_kind, encoding = None, "", self.encoding
         for number, batch in enumerate(self.table.batches(*self._columns_to_read())):
             frame = read_frame(batch.frame, "data")
             if roles is None:

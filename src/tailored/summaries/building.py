@@ -365,10 +365,8 @@ def _side_effects_table(description: ModelDescription, names: list[str]) -> Tabl
         scaled = {f: value / features.deviation[f] for f, value in change.items()}
         effect = units.raw_differences(effects[:, list(scaled)] @ list(scaled.values()))
         covariance = mean.of(len(description.columns), {1 + f: value for f, value in scaled.items()})
-        error, name = (
-            units.raw_deviations(covariance),
-            f"{names[column]}={category}" if category else names[column],
-        )
+        error = units.raw_deviations(covariance)
+        name = f"{names[column]}={category}" if category else names[column]
         estimated = np.flatnonzero(error > 0)
         rows += [(name, description.columns[j], float(effect[j]), float(error[j])) for j in estimated]
     if not rows:

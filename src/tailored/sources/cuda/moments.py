@@ -67,7 +67,6 @@ class Component(NamedTuple):
 class DevicePosterior(NamedTuple):
     """Posterior of T tasks under a mixture of K components, as tensors."""
 
-    log_evidence: Any  # (T,)
     shares: Any  # (T, K) responsibilities
     means: Any  # (T, K, D) posterior means of the weights given the component
 
@@ -140,13 +139,11 @@ class CudaMoments:
         device, K, D = self.sizes.device, model.n_components, self.n_features
         means = torch.empty((K, D, len(self)), dtype=torch.float64, device=device)
         joint = self.without_side(model).log_joint(model, self._components(model), means)
-        log_evidence = torch.logsumexp(joint, dim=0)
-        shares = torch.exp(joint - log_evidence)
+        shares = torch.exp(joint - torch.logsumexp(joint, dim=0))
         means += torch.tensor(model.means, device=device)[:, :, None]
         if model.side is not None:
             means += torch.tensor(model.side, device=device) @ self.side.T
-        log_evidence -= 0.5 * self.sizes * np.log(2.0 * np.pi * model.noise)
-        return DevicePosterior(log_evidence, shares.T, means.permute(2, 0, 1))
+        return DevicePosterior(shares.T, means.permute(2, 0, 1))
 
     def log_joint(self, model: Mixture, components: list[Component], deviations: Any = None) -> Any:
         """Return log π_k p(y | k) (K, T), up to a constant that the components share.
