@@ -11,6 +11,7 @@ from tailored.displays import ComponentsDisplay
 from tailored.gaussian.atoms import LEAST_SHARE, MULTIPLES, PSEUDO_TASKS, STEPS, fit_atoms
 from tailored.gaussian.mixture import Mixture
 from tailored.gaussian.moments import Moments
+from tailored.priors.mixture import MixturePrior
 from tailored.sources.reservoir import Reservoir
 from tailored.tasks.rows import Scaling
 from tests.reference import mixture_posterior
@@ -107,9 +108,8 @@ def test_atoms_are_used_like_other_priors(circle, tmp_path):
     train, new, _, learner = circle
     task = new[0]
     model = learner.adapt(task.X[:2], task.y[:2])
-    np.testing.assert_allclose(
-        model.coef_, learner.adapt_many(new.support_query(2, shuffle=False)[0]).coef_[0]
-    )
+    many = learner.adapt_many(new.support_query(2, shuffle=False)[0])
+    np.testing.assert_allclose(model.coef_, many.coef_[0], rtol=1e-10)
     model.update(task.X[2:], task.y[2:])
     np.testing.assert_allclose(model.coef_, learner.adapt(task.X, task.y).coef_, rtol=1e-9)
     # w solves the regularised problem with the representation and the mean that the prior reports.
@@ -124,6 +124,30 @@ def test_atoms_are_used_like_other_priors(circle, tmp_path):
     assert "narrow Gaussians with the same covariance" in text
     assert "components" not in learner.summary().tables
     assert len(ComponentsDisplay.from_estimator(learner, train).proportions) == 1
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_one_task_has_the_posterior_mean_of_all_atoms(fit_intercept, outside):
+    """The covariance lacks directions; with ``outside``, the means also differ in these."""
+    rng = np.random.default_rng(5)
+    K, d, n = 30, 4 + fit_intercept, 6
+    root = 0.3 * rng.normal(size=(d, 2))
+    means = rng.normal(size=d) + 3.0 * rng.normal(size=(K, 2)) @ root.T + outside * rng.normal(size=(K, d))
+    mixture = Mixture(rng.dirichlet(np.ones(K)), means, (root @ root.T)[None], 0.5)
+    columns, shift = np.append(rng.uniform(0.5, 2.0, 4), [1.0] * fit_intercept), np.zeros(d)
+    if fit_intercept:
+        shift[:-1] = rng.normal(size=d - 1)
+    scaling = Scaling(columns, 3.0, shift, 7.0 * fit_intercept, fit_intercept)
+    X, y = rng.normal(size=(n, 4)), 5.0 * rng.normal(size=n)
+    prior, task = MixturePrior(scaling=scaling, model=mixture), TaskSet(X, y)
+    assert (prior._atoms is None) == outside
+    rows = (np.column_stack([X, np.ones((n, d - 4))]) - shift) / columns
+    targets = (y - scaling.target_shift) / 3.0
+    found = mixture_posterior(rows, targets, mixture.proportions, means, [root @ root.T] * K, mixture.noise)
+    predicted = scaling.target_shift + 3.0 * rows @ found.mean
+    for w in (prior.adapt(task, covariances=False).weights[0], prior.posterior(task).weights[0]):
+        np.testing.assert_allclose(np.column_stack([X, np.ones((n, d - 4))]) @ w, predicted, rtol=1e-10)
 
 
 def test_atoms_of_a_stream_stay_until_the_next_selection(circle):

@@ -466,3 +466,59 @@ def _second_moments(
                 gram[t, c, a] = products[a, c]
             cross[t, a] = products[d, a]
         square[t] = products[d, d]
+
+
+@njit(**ROWS)
+def adapt_to_atoms(
+    X: Array, y: Array, change: Array, noise: float, table: Array, A: Array, x: Array, logs: Array, v: Array
+) -> None:
+    """Write the posterior mean of one task under the atoms of `Mixture.atoms`, in their r coordinates, to ``A[:, r]``.
+
+    ``(x, 1, y) change`` are the coordinates of a row, and its residual.  A (r, r + 1) is σ²I on entry and v (r,) is zero.
+    The other arrays are scratch, with lengths m and K for ``table`` (K, m).
+    """
+    (n, n_columns), K, r = X.shape, len(table), len(v)
+    for i in range(n):
+        for a in range(r + 1):
+            x[a] = change[n_columns, a]
+        for j in range(n_columns):
+            for a in range(r + 1):
+                x[a] += X[i, j] * change[j, a]
+        x[r] += y[i] * change[n_columns + 1, r]
+        for a in range(r):
+            for b in range(r + 1):
+                A[a, b] += x[a] * x[b]
+    # Gauss-Jordan elimination; squared pivots are at least σ².
+    for a in range(r):
+        pivot = 1.0 / max(A[a, a], noise)
+        A[a, a] = 1.0
+        for b in range(r + 1):
+            A[a, b] *= pivot
+        for i in range(r):
+            factor = A[i, a]
+            if i != a:
+                A[i, a] = 0.0
+                for b in range(r + 1):
+                    A[i, b] -= factor * A[a, b]
+    o = r
+    for a in range(r):
+        x[a] = A[a, r]
+        for b in range(a + 1):
+            x[o] = (1.0 if a == b else 0.0) - noise * A[a, b]
+            o += 1
+    largest, total = -np.inf, 0.0
+    for k in range(K):
+        value = table[k, o]
+        for j in range(o):
+            value += table[k, j] * x[j]
+        logs[k] = value
+        largest = max(largest, value)
+    for k in range(K):
+        if logs[k] > largest - 50.0:  # the others are below rounding
+            value = np.exp(logs[k] - largest)
+            total += value
+            for a in range(r):
+                v[a] += value * table[k, a]
+    for a in range(r):
+        for b in range(r):
+            A[a, r] += noise * A[a, b] * v[b] / total

@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from .._utils.records import Record
+from .._utils.records import Record, cached_property
 from .._utils.validation import check_shape
 from ..feature_maps.base import check_features
 from ..feature_maps.posterior import TaskSummary
 from ..feature_maps.side_features import SideFeatures
+from ..gaussian.kernels import adapt_to_atoms
 from ..gaussian.mixture import Mixture, Want
-from ..gaussian.moments import Moments, influence, times
+from ..gaussian.moments import COMPILED_COLUMNS, Moments, influence, times
 from ..gaussian.rows import Tasks, statistics_of
+from ..tasks.rows import frozen
 from ..tasks.task_set import TaskSet
 from .base import Array, Posterior, Prior, ReducedRows, Support
 
@@ -180,13 +182,41 @@ class MixturePrior(Prior):
 
     def adapt(self, support: Support, *, covariances: bool) -> Posterior:
         if isinstance(support, TaskSet):
-            return self.posterior(support, covariances)
+            known = None if covariances else self._atoms
+            if known is None or support.row_weights is not None or support.is_sparse:
+                return self.posterior(support, covariances)
+            start, change, table, B, centre = known
+            A, v, (K, m) = start.copy(), np.zeros(len(B)), table.shape
+            scratch = np.empty(m), np.empty(K)
+            adapt_to_atoms(
+                frozen(support.X), frozen(support.y), change, self.model.noise, table, A, *scratch, v
+            )
+            nothing = np.zeros(0), np.zeros((0, 0, 0)), np.zeros((1, 0)), np.full(1, -1, dtype=np.intp)
+            return Posterior((A[:, -1] @ B + centre)[None], support.sizes, *nothing)
         _, weights, covariance = self._solve_statistics(self.statistics(support), covariances)
         errors = support.y - support.X @ weights[0]
         squares = np.array([errors @ errors]) if covariances else np.zeros(0)
         raw = self.scaling.raw_weights(weights)
         sizes, folds = np.array([support.n_rows]), np.full(1, -1, dtype=np.intp)
         return Posterior(raw, sizes, squares, covariance, support.shared_inputs, folds)
+
+    @cached_property
+    def _atoms(self) -> tuple[Array, ...] | None:
+        """Arrays of `adapt_to_atoms`, and w = v B + centre in the user's units; None where the prior has further parts."""
+        model, scaling = self.model, self.scaling
+        parts = self.response, self.side, self.shared, self.regressor, model.gates, model.side
+        if not model.has_atoms or self.shifts or any(part is not None for part in parts):
+            return None
+        single, centre, B, table = model.atoms
+        r, (shift, scale, target_shift, target_scale) = B.shape[1], scaling.change
+        if r > len(single.means[0]) or self.n_weights > COMPILED_COLUMNS:
+            return None
+        rows = np.column_stack([B, -centre])
+        ends = rows[len(scale) :].sum(axis=0) - (shift * scale) @ rows[: len(scale)]
+        target = target_scale * (np.arange(r + 1) == r)
+        change = np.vstack([scale[:, None] * rows[: len(scale)], ends - target_shift * target, target])
+        raw = scaling.raw_weights(np.vstack([centre, centre + B.T]))
+        return model.noise * np.eye(r, r + 1), change, table, raw[1:] - raw[0], raw[0]
 
     def certificate(self, support: Support) -> tuple[float, int]:
         if self.response is not None:
