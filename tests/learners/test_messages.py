@@ -1,5 +1,6 @@
 """The learners: errors name the argument, the task, the fix."""
 
+import re
 import warnings
 
 import numpy as np
@@ -13,6 +14,7 @@ from tailored import (
     TaskSet,
     UnconditionalLearner,
     load,
+    scan,
 )
 from tailored.datasets import make_clusters
 from tailored.evaluation import evaluate
@@ -223,7 +225,11 @@ def test_errors_name_the_argument(call, message):
         (1, {}, "fit: differences between tasks cannot be estimated from one task"),
         (2, {}, "fit: differences between tasks cannot be estimated from two tasks"),
         (8, {"one": 3.0}, "fit: constant in all rows, so without effect: one"),
-        (8, {"size": lambda f: f["g"] * 2.0}, "fit: constant within every task: size; consider side_columns"),
+        (
+            8,
+            {"size": lambda f: f["g"] * 2.0},
+            r"fit: constant within every task: size. To make .*, use side_columns=\['size'\]",
+        ),
         (20, {"row": lambda f: range(len(f))}, "column 'row' holds 120 integers, all different"),
     ],
 )
@@ -237,3 +243,34 @@ def test_data_that_do_not_identify_effects_are_reported(n_tasks, columns, messag
     known = ~np.isnan(tables["effects"].columns["random-effect std"])
     assert known.all() == (n_tasks > 1) == known.any()
     assert n_tasks > 1 or "correlations" not in tables
+
+
+def test_columns_of_tasks_become_side_information_as_the_warning_says(tmp_path):
+    rng = np.random.default_rng(0)
+    groups, x = np.repeat(np.arange(12), 6), rng.normal(size=72)
+    kind = np.where(groups % 2 == 0, "state", "church")
+    frame = pd.DataFrame(
+        {"g": groups, "x": x, "size": groups * 2.0, "kind": kind, "y": x + rng.normal(size=72)}
+    )
+    X, learner = frame[["x", "size"]], EmpiricalBayesLearner()
+    frame[["g", "x", "size", "y"]].to_parquet(tmp_path / "a.parquet")
+    roles = {"task": "g", "target": "y"}
+    for call, code in (
+        (
+            lambda: learner.fit(X.to_numpy(), frame["y"], groups=groups),
+            "pass side_info=X[:, [1]], and X without",
+        ),
+        (lambda: learner.fit(X, frame["y"], groups=groups), "pass side_info=X[['size']], and X without"),
+        (
+            lambda: learner.fit(TaskSet.from_frame(frame, features=["x", "size", "kind"], **roles)),
+            "use side_columns=['size', 'kind']",
+        ),
+        (lambda: learner.fit(scan(tmp_path / "a.parquet", **roles)), "use side_columns=['size']"),
+    ):
+        with pytest.warns(UserWarning, match=re.escape(code)):
+            call()
+    expected = learner.fit(TaskSet.from_frame(frame[["g", "x", "size", "y"]], side_columns=["size"], **roles))
+    expected = expected.predict(X[["x"]], groups)
+    for inputs, side in ((X[["x"]], X[["size"]]), (X.to_numpy()[:, [0]], X.to_numpy()[:, [1]])):
+        again = EmpiricalBayesLearner().fit(inputs, frame["y"], groups=groups, side_info=side)
+        np.testing.assert_allclose(again.predict(inputs, groups), expected, rtol=1e-9)

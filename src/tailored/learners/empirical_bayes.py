@@ -219,6 +219,7 @@ class EmpiricalBayesLearner(MetaLearner):
             seed = self._seed()
             if isinstance(X, TaskScan):
                 with self._open_scan(X, checkpoint, seed, validation) as source:
+                    self._warn_about(source.reservoir.sample)
                     self._fit_source(source, seed, validation)
                 return self
             if is_tensor(X):
@@ -227,10 +228,14 @@ class EmpiricalBayesLearner(MetaLearner):
                 self._fit_source(DeviceSource(tensors, seed), seed, validation)
                 return self
             tasks = self._read(X, y, groups, side_info, reset=True, **row_values)
-            for text in data_notes(tasks) if groups is not None or isinstance(X, TaskSet) else ():
-                warnings.warn(f"fit: {text}", UserWarning, stacklevel=outside())
+            if groups is not None or isinstance(X, TaskSet):
+                self._warn_about(tasks, getattr(self, "feature_names_in_", None))
             self._fit_tasks(tasks, seed, validation)
         return self
+
+    def _warn_about(self, tasks: TaskSet, names: Any = None) -> None:
+        for text in data_notes(tasks, names):
+            warnings.warn(f"fit: {text}", UserWarning, stacklevel=outside())
 
     def partial_fit(
         self,

@@ -129,14 +129,14 @@ def _side_info(tasks: Any) -> Iterator[tuple[str, ...]]:
         yield name, "side info", column.kind, text
 
 
-def data_notes(tasks: Any) -> list[str]:
-    """Warn of few tasks, and of columns that are constant, or constant within every task."""
+def data_notes(tasks: Any, names: Any = None) -> list[str]:
+    """Warn of few tasks, and of columns that are constant, or constant within every task; ``names`` are those of a frame X."""
     notes = []
     if len(tasks) < 3:
         one = "one task" if len(tasks) == 1 else "two tasks"
         notes.append(f"differences between tasks cannot be estimated from {one}")
     if len(tasks.y) > 1 and not tasks.is_sparse:
-        names, X = _names(tasks), tasks.X
+        titles, X, encoding = _names(tasks) if names is None else list(names), tasks.X, tasks.encoding
         in_task = np.diff(np.repeat(np.arange(len(tasks)), tasks.sizes)) == 0
         # Most columns vary within the first tasks.
         first = slice(FIRST_ROWS)
@@ -144,11 +144,16 @@ def data_notes(tasks: Any) -> list[str]:
         fixed = [j for j in np.flatnonzero(~varies) if not np.diff(X[:, j])[in_task].any()]
         constant = [j for j in fixed if (X[:, j] == X[0, j]).all()]
         if constant:
-            notes.append(f"constant in all rows, so without effect: {list_some(names[j] for j in constant)}")
+            notes.append(f"constant in all rows, so without effect: {list_some(titles[j] for j in constant)}")
         if len(fixed) > len(constant) and in_task.any():
-            advice = "consider side_columns or side_info for features of tasks"
-            some = list_some(names[j] for j in fixed if j not in constant)
-            notes.append(f"constant within every task: {some}; {advice}")
+            chosen = [int(j) for j in fixed if j not in constant]
+            read = {} if encoding is None else {name: c.name for c in encoding.features for name in c.names}
+            columns = list(dict.fromkeys(read.get(titles[j], titles[j]) for j in chosen))
+            advice = f"pass side_info=X[{f':, {chosen}' if names is None else columns}], and X without them"
+            if encoding is not None and encoding.task_columns:
+                advice = f"use side_columns={columns}"
+            some = f"{list_some(columns)}. To make them side information, {advice}"
+            notes.append(f"constant within every task: {some}")
     return notes
 
 
