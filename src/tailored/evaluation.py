@@ -177,7 +177,7 @@ def evaluate(
         those of 0, 1, 2, 5, 10, 20 and 50 that half of the tasks exceed.
     n_folds : int, default=5
     order : {"random", "first"}, default="random"
-        Whether the support rows are random rows, or the first rows of a task.
+        Whether the support rows are random rows, or the first rows of a task, as in forecasts of rows in time order.
     loss : str or Loss, default="squared"
         Loss whose error is averaged over the rows of a task: "squared" is the mean squared error, "absolute" the mean
         absolute error, "poisson" and "negative_binomial" half the Poisson deviance.  Classes always have the log loss.

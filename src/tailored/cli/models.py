@@ -39,19 +39,21 @@ _MODEL = "Model file written by `tailored fit`."
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL, show_default=False)]
 _DATA = "CSV or parquet file with one row per observation; - reads standard input."
 Data = Annotated[str, typer.Argument(metavar="DATA", help=_DATA, show_default=False)]
-_TASK = "Column with the task of each row."
+_TASK = "Column with the group (task) of each row: a school, a user or a patient for example."
 TaskColumn = Annotated[str, typer.Option("--task", metavar="COLUMN", help=_TASK, show_default=False)]
 _TARGET = "Column to predict."
 Target = Annotated[str, typer.Option("--target", metavar="COLUMN", help=_TARGET, show_default=False)]
 _SIDE_INFO = "CSV or parquet file with side information (group-level features): one row per task, with the task column."
 SideInfo = Annotated[str | None, typer.Option(metavar="FILE", help=_SIDE_INFO)]
-_SIDE_COLUMNS = "Comma-separated columns of DATA with side information; they are constant within each task."
+_SIDE_COLUMNS = "Comma-separated columns of DATA with side information; by default those that are constant within each task."
 SideColumns = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_SIDE_COLUMNS)]
 _FEATURES = "Comma-separated columns of features; by default all other columns."
 Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)]
-_VARYING = "Comma-separated columns with random slopes; '' is a random intercept only. By default selected."
+_VARYING = (
+    "Comma-separated columns with random slopes; '' is a random intercept only. By default, fit selects."
+)
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
-_COMMON = "Try boosting and a forest as shared regressors; keep them if they lower the validation error."
+_COMMON = "Try boosting and a forest on the rows of all tasks; keep them if they lower the validation error."
 Common = Annotated[bool, typer.Option("--common", metavar="", help=_COMMON)]
 _LOSS = (
     "What a prediction is: squared (the mean of the target) or absolute (its median); poisson or negative_binomial for the "
@@ -60,7 +62,7 @@ _LOSS = (
 LossName = Annotated[str, typer.Option("--loss", help=_LOSS)]
 _EXPOSURE = "Column with the exposure of counts, a time or an area for example: predicted means are exposure times rate."
 Exposure = Annotated[str | None, typer.Option(metavar="COLUMN", help=_EXPOSURE)]
-_FIRST_ROWS = "The support rows of a task are its first rows, not a random sample."
+_FIRST_ROWS = "Observed rows of a task are its first ones, as in forecasts, and not a random sample."
 FirstRows = Annotated[bool, typer.Option("--first-rows", metavar="", help=_FIRST_ROWS)]
 _MISSING = (
     "Rows with a missing task, target or feature: error (stop), drop (leave them out) or impute (replace missing features by "
@@ -79,8 +81,8 @@ Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON inste
 _ROWS = "Comma-separated numbers of support rows; by default 0,1,2,5,10,20,50 as far as half of the tasks have more rows."
 Rows = Annotated[str | None, typer.Option(help=_ROWS)]
 _SUPPORT = (
-    "Observed rows of the same tasks, with the target. A task with support rows is adapted to these rows only, even if it "
-    "is a training task: give all of its rows."
+    "CSV or parquet file with observed rows of the tasks in DATA, with the target. A task with support rows is adapted to "
+    "these rows only. If it is a training task, give all of its rows."
 )
 Support = Annotated[str | None, typer.Option(metavar="FILE", help=_SUPPORT)]
 _INCOMPLETE = (
@@ -171,7 +173,7 @@ def predict(
     trust_regressor: TrustRegressor = False,
     as_json: Json = False,
 ) -> None:
-    """Append prediction (a mean, unless --loss of fit says otherwise), lower, upper and std to the input table.
+    """Predict the rows of a table: append prediction (a mean, unless fit had another --loss), lower, upper and std.
 
     Example: tailored predict model.tailored new.csv --support first.csv -o predictions.csv
 
