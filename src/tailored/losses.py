@@ -90,10 +90,6 @@ class Loss(Stored, ABC):
 class BoxLoss(Loss):
     """Base of the losses whose conjugate is a dual box around 0."""
 
-    @property
-    def _kink(self) -> float:
-        return 0.0
-
     def _interval(self, y: Floats) -> tuple[ArrayLike, ArrayLike]:
         """Return the ends of the domain of l*(., y), which are the extreme slopes of the loss."""
         return -self.lipschitz, self.lipschitz
@@ -102,7 +98,7 @@ class BoxLoss(Loss):
         """Return the conjugates of the targets y (n,)."""
         linear = np.array(y, dtype=np.float64)
         lower, upper = (np.full(linear.shape, end, dtype=np.float64) for end in self._interval(linear))
-        return DualBox(linear, lower, upper, 0.0 if self.piecewise_linear else 1.0, self._kink)
+        return DualBox(linear, lower, upper, 0.0 if self.piecewise_linear else 1.0, 0.0)
 
     def dual_parameters(self, y: ArrayLike) -> tuple[Any, ...]:
         return (False, *self.dual_box(y))
@@ -199,9 +195,8 @@ class EpsilonInsensitive(BoxLoss):
         r = _residual(p, y)
         return np.where(np.abs(r) > self.epsilon, np.sign(r), 0.0)
 
-    @property
-    def _kink(self) -> float:
-        return float(self.epsilon)
+    def dual_box(self, y: ArrayLike) -> DualBox:
+        return super().dual_box(y)._replace(kink=float(self.epsilon))
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,6 @@ N_PARTITIONS, PARTITION_BYTES = 64, 64_000_000
 PARTITION_SEED = 0x5AFE
 
 
-def _write_json(path: Path, value: Any) -> None:
-    write_atomically(path, json.dumps(value).encode())
-
-
 def _refuse(value: Any) -> None:
     known = "labels and side information of a scan must be numbers or strings"
     raise TypeError(f"data: {known}; got {value!r} ({type(value).__name__}). Convert that column.")
@@ -212,7 +208,7 @@ class DiskSource:
         """Store values in a new folder, or check that they are those of the folder."""
         path, mine = self._folder / f"{name}.json", json.loads(json.dumps(values, default=str))
         if not path.exists():
-            _write_json(path, mine)
+            write_atomically(path, json.dumps(mine).encode())
             return
         stored = json.loads(path.read_text())
         for key in [*mine, *stored]:
@@ -239,7 +235,7 @@ class DiskSource:
                         statistics = read(tasks)
                     written.append(f"{partition:02d}-{i}.block")
                     write_block(folder / written[-1], statistics)
-                _write_json(names, written)
+                write_atomically(names, json.dumps(written).encode())
             stored = json.loads(names.read_text())
             blocks += [LazyBlock(partial(read_block, folder / name), len(scaling.columns)) for name in stored]
         return Blocks(blocks, self._n_threads)

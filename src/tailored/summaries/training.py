@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
+from scipy.special import entr
 
 from .._utils.records import MAY_BE_NAN, Record
 from .._utils.validation import check_shape
@@ -88,14 +89,10 @@ def summarise_side(
             coefficient_std[i] = units.raw_deviations(covariance)
         if model.gates is not None:
             weights = np.exp(log_gates(model.gates[:, np.append(True, chosen)], side[:, chosen]))
-            entropy = float(_entropy(weights.mean(axis=0)))
-            reduction[i] = 1.0 - float(_entropy(weights).mean()) / entropy if entropy > 0 else 0.0
+            entropy = entr(weights.mean(axis=0)).sum()
+            reduction[i] = 1.0 - entr(weights).sum(axis=1).mean() / entropy if entropy > 0 else 0.0
     means = None
     if table is not None and model.n_components > 1 and model.gates is not None:
         r = np.exp(log_gates(model.gates, side))
         means = (r.T @ np.nan_to_num(table)) / np.maximum(r.T @ ~np.isnan(table), 1e-300)
     return SideSummary(coefficient_std, row_variance, reduction, means)
-
-
-def _entropy(p: Array) -> Array:
-    return np.asarray(-(p * np.log(np.maximum(p, 1e-300))).sum(axis=-1))
