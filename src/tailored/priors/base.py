@@ -552,18 +552,11 @@ def _multiples(prior: Prior, sizes: NDArray[np.int64], coverage: float | None) -
 
     Warn if too few tasks were held out to calibrate the ends.
     """
-    calibration, calibrated = prior.calibration, True
+    calibration, quantile = prior.calibration, prior.quantile
     assert calibration is not None
-    counts, which = np.unique(sizes, return_inverse=True)
-    table = np.zeros((len(counts), 4))
-    for row, n in zip(table, counts.tolist(), strict=True):
-        if prior.quantile is not None:
-            row[3] = calibration.quantile(n, prior.quantile)
-        if coverage is not None:
-            ends = calibration.interval(n, coverage)
-            if not np.isfinite(ends).all():
-                ends, calibrated = calibration.model_interval(n, coverage), False
-            row[:3] = *ends, calibration.deviation(n)
+    counts, which = np.unique(sizes, return_inverse=True) if len(sizes) > 1 else (sizes, np.zeros(1, np.intp))
+    rows = [calibration.multiples(n, coverage, quantile) for n in counts.tolist()]
+    table, calibrated = np.array([row for row, _ in rows]).reshape(-1, 4), all(known for _, known in rows)
     if coverage is not None and not calibrated:
         message = f"coverage: too few tasks were held out to calibrate {100.0 * coverage:g} % intervals; "
         warnings.warn(message + "these are the model's own", UserWarning, stacklevel=outside())

@@ -68,6 +68,26 @@ class Calibration(Record):
             if (weights < 0).any() or not 0.0 < weights.sum() <= 1.0 + 1e-6:
                 raise ValueError("weights: must be positive and add up to at most one")
 
+    @cached_property
+    def _multiples(self) -> dict[Any, tuple[list[float], bool]]:
+        """The values of `multiples` so far: one task is predicted in less time than they take."""
+        return {}
+
+    def multiples(
+        self, n_rows: int, coverage: float | None, quantile: float | None
+    ) -> tuple[list[float], bool]:
+        """Return lower end, upper end, std and quantile in standard deviations, and whether the ends are calibrated."""
+        key, calibrated = (n_rows, coverage, quantile), True
+        if key not in self._multiples:
+            row = [0.0, 0.0, 0.0, 0.0 if quantile is None else self.quantile(n_rows, quantile)]
+            if coverage is not None:
+                ends = self.interval(n_rows, coverage)
+                if not np.isfinite(ends).all():
+                    ends, calibrated = self.model_interval(n_rows, coverage), False
+                row[:3] = *ends, self.deviation(n_rows)
+            self._multiples[key] = row, calibrated
+        return self._multiples[key]
+
     def interval(self, n_rows: int, coverage: float) -> tuple[float, float]:
         """Return the ends of an interval in standard deviations, for a task of ``n_rows`` support rows.
 
