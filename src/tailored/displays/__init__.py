@@ -7,7 +7,8 @@ drawing.
 """
 
 from .calibration import CalibrationDisplay
-from .coefficients import ComponentsDisplay, EffectsDisplay, PriorPathDisplay, ShrinkageDisplay
+from .effects import EffectsDisplay, ShrinkageDisplay
+from .prior import ComponentsDisplay, PriorPathDisplay
 from .rows import RowsDisplay
 from .task_fit import TaskFitDisplay
 
