@@ -247,14 +247,18 @@ def test_folder_of_other_data_is_refused(change, is_file, monkeypatch, tmp_path)
 
 
 @pytest.mark.usefixtures("few_steps")
-def test_fit_to_other_data_does_not_use_the_checkpoint(small_sample, tmp_path):
+@pytest.mark.filterwarnings("ignore:X. the poisson loss was fitted to a random sample")
+@pytest.mark.parametrize("loss", ["squared", "poisson"])
+def test_fit_to_other_data_does_not_use_the_checkpoint(loss, small_sample, tmp_path):
     """Before, the second fit returned the model of the first table."""
     frame, table = long_frame(60, n_rows=4), tmp_path / "f.parquet"
+    if loss == "poisson":
+        frame["y"] = frame["y"].abs().round()
     frame.to_parquet(table)
-    EmpiricalBayesLearner().fit(scan(table, **COLUMNS), checkpoint=tmp_path / "c")
-    frame.assign(y=-frame["y"]).to_parquet(table)
+    EmpiricalBayesLearner(loss=loss).fit(scan(table, **COLUMNS), checkpoint=tmp_path / "c")
+    frame.assign(y=frame["y"].max() - frame["y"]).to_parquet(table)
     with pytest.raises(ValueError, match=r"checkpoint: .* was written with content = .* of the table"):
-        EmpiricalBayesLearner().fit(scan(table, **COLUMNS), checkpoint=tmp_path / "c")
+        EmpiricalBayesLearner(loss=loss).fit(scan(table, **COLUMNS), checkpoint=tmp_path / "c")
 
 
 @pytest.mark.usefixtures("few_steps")
