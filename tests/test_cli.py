@@ -209,7 +209,9 @@ def test_names_of_new_tasks_next_to_integers(folder, numeric_models):
     first.to_csv(folder / "first-numbers.csv", index=False)
     done = run("predict", model, folder / "new-names.csv", "--support", folder / "first-names.csv")
     taken = "2 tasks, such as 'new 2', are taken as new, because labels of the model are integers\n"
-    warned = "warning: --support: 2 training tasks have fewer rows here than in fit, and only the rows here are used."
+    warned = (
+        "warning: --support: 2 training tasks have fewer rows than in fit, and only the rows here are used."
+    )
     assert done.stderr.startswith(f"--support: {taken}{warned}")
     found = pd.read_csv(io.StringIO(done.stdout), dtype={"school": str})
     assert found["school"].tolist() == [names[label] for label in new["school"]]

@@ -294,7 +294,7 @@ def test_support_rows_replace_those_of_fit_with_a_warning():
     learner.predict_tasks(query, TRAIN)  # all rows of fit
     for labels, found in ((["u1"], "1 training task has"), (["u1", "u2"], "2 training tasks have")):
         few = TRAIN[TRAIN["user"].isin(labels)].groupby("user").head(7)
-        with pytest.warns(UserWarning, match=f"support: {found} fewer rows here than in fit"):
+        with pytest.warns(UserWarning, match=f"support: {found} fewer rows than in fit"):
             table = learner.predict_tasks(query, few)
         rows, other = (few[few["user"] == "u1"], query["user"] == "u1")
         model = learner.adapt(rows[["x0", "x1"]], rows["rating"], side_info=rows[["age"]].iloc[0].to_numpy())

@@ -67,7 +67,7 @@ def test_known_and_new_tasks_in_one_table(learner):
     pd.testing.assert_frame_equal(found[known], apart)
     pd.testing.assert_frame_equal(found[~known], learner.predict_tasks(query[~known], coverage=0.8))
     # Support rows of a known task take the place of what was learned of it.
-    with pytest.warns(UserWarning, match="support: 1 training task has fewer rows here than in fit"):
+    with pytest.warns(UserWarning, match="support: 1 training task has fewer rows than in fit"):
         given = learner.predict_tasks(query, KNOWN.iloc[:2], coverage=0.8)
     alone = learner.adapt(KNOWN[["a", "b"]].iloc[:2].to_numpy(), KNOWN["y"].iloc[:2].to_numpy(), side_info=KNOWN["age"].iloc[:1].to_numpy())  # fmt: skip
     rows = query[["a", "b"]][known].to_numpy()

@@ -49,9 +49,7 @@ _SIDE_COLUMNS = "Comma-separated columns of DATA with side information; by defau
 SideColumns = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_SIDE_COLUMNS)]
 _FEATURES = "Comma-separated columns of features; by default all other columns."
 Features = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_FEATURES)]
-_VARYING = (
-    "Comma-separated columns with random slopes; '' is a random intercept only. By default, fit selects."
-)
+_VARYING = "Comma-separated columns with random slopes; '' is a random intercept only. Selected by default."
 Varying = Annotated[str | None, typer.Option(metavar="COLUMNS", help=_VARYING)]
 _COMMON = "Try boosting and a forest on the rows of all tasks; keep them if they lower the validation error."
 Common = Annotated[bool, typer.Option("--common", metavar="", help=_COMMON)]

@@ -171,12 +171,9 @@ class Decoder:
         if depth > DEEPEST:
             raise Invalid(place[:200], "is nested too deeply")
         if isinstance(node, list):
-            return [
-                self._decode(item, f"{place}.{i}", depth + 1)
-                if isinstance(item, list | dict)
-                else _checked_scalar(item, place)
-                for i, item in enumerate(node)
-            ]
+            if not any(isinstance(item, list | dict) for item in node):
+                return [_checked_scalar(item, place) for item in node]
+            return [self._decode(item, f"{place}.{i}", depth + 1) for i, item in enumerate(node)]
         if not isinstance(node, dict):
             return _checked_scalar(node, place)
         if len(node) != 1:

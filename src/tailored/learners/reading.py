@@ -390,11 +390,11 @@ def read_table(
         at = positions_of(tasks.labels, learner.task_labels_)
         n_rows = getattr(learner, "learners_", [learner])[0].task_posterior_.n_rows[at]
         if n_fewer := int(((at >= 0) & (tasks.n_observed < n_rows)).sum()):
-            found = (
-                f"{n_fewer} training task{'s have' if n_fewer > 1 else ' has'} fewer rows here than in fit"
+            found = f"{n_fewer} training task{'s have' if n_fewer > 1 else ' has'} fewer rows than in fit"
+            advice = (
+                "Add the rows of fit, or leave these tasks out of support. If they are new, relabel them."
             )
-            advice = "Add the rows of fit, or leave these tasks out of support. If they are new, relabel them"
-            message = f"support: {found}, and only the rows here are used. {advice}."
+            message = f"support: {found}, and only the rows here are used. {advice}"
             warnings.warn(message, UserWarning, stacklevel=outside())
     return tasks, np.argsort(rows.grouping.codes, kind="stable")
 

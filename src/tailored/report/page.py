@@ -18,7 +18,6 @@ from sklearn.base import clone
 from sklearn.metrics import PredictionErrorDisplay
 
 from .._utils.files import write_atomically
-from .._utils.frames import PLAIN_NUMBER
 from .._version import __version__
 from ..baselines import class_positions
 from ..displays import CalibrationDisplay, EffectsDisplay, RowsDisplay, TaskFitDisplay
@@ -34,6 +33,7 @@ from ..tasks.task_set import TaskSet
 MAX_TASKS, MAX_EFFECTS, MAX_TASK_FIGURES = 150, 12, 40
 #: Largest numbers of tasks and rows of the evaluation; they are sampled from larger data.
 MAX_EVALUATED_TASKS, MAX_EVALUATED_ROWS = 1_000, 20_000
+_FORMULA = re.compile(r"^(?=[=@\t\r]|[-+](?![\d.]+$))")
 #: Shows the figure that is selected in a list; without JavaScript the first one is shown.
 _SCRIPT = """
 document.documentElement.classList.add("js");
@@ -320,21 +320,14 @@ def _scroll(table: Table, numbers: Mapping[str, Sequence[Any]] | None = None) ->
 def _csv(title: str, columns: Mapping[str, Sequence[Any]]) -> str:
     """Return a link that saves the columns as a CSV file."""
     file = io.StringIO(newline="")
-    rows = [list(columns), *zip(*columns.values(), strict=True)]
-    csv.writer(file).writerows([[_cell(value) for value in row] for row in rows])
+    for row in (list(columns), *zip(*columns.values(), strict=True)):
+        # A spreadsheet would read a label such as "=1+1" as a formula.
+        csv.writer(file).writerow([_FORMULA.sub("'", v) if isinstance(v, str) else v for v in row])
     name, data = (
         re.sub(r"\W+", "-", title.lower()).strip("-"),
         base64.b64encode(file.getvalue().encode()).decode(),
     )
     return f'<p><a download="{name}.csv" href="data:text/csv;base64,{data}">Download {name}.csv</a></p>'
-
-
-def _cell(value: Any) -> Any:
-    """Return a value of a CSV file; a string that a spreadsheet would read as a formula gets an apostrophe."""
-    is_formula = (
-        isinstance(value, str) and value[:1] in tuple("=+-@\t\r") and not PLAIN_NUMBER.fullmatch(value)
-    )
-    return f"'{value}" if is_formula else value
 
 
 def _page(title: str, opening: str, sections: Sequence[tuple[str, str, str]]) -> str:

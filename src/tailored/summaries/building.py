@@ -179,15 +179,12 @@ def levels_table(description: ModelDescription, encoding: Any) -> Table | None:
     if shared is None or not shared.levels or encoding is None:
         return None
     values = {column.name: column.categories for column in encoding.features}
-    columns: dict[str, list[Any]] = {"column": [], "value": [], "effect": [], "std. error": []}
+    rows: list[Any] = []
     for one in shared.levels:
-        errors = np.sqrt(one.variances).tolist()
-        parts = [names[one.column]] * len(errors), values[names[one.column]], one.effects.tolist(), errors
-        for column, part in zip(columns.values(), parts, strict=True):
-            column += part
-    caption = (
-        "effect: shrunk towards zero, the same in every task. std. error: its posterior standard deviation."
-    )
+        numbers = values[names[one.column]], one.effects.tolist(), np.sqrt(one.variances).tolist()
+        rows += [(names[one.column], *row) for row in zip(*numbers, strict=True)]
+    columns = dict(zip(("column", "value", "effect", "std. error"), zip(*rows, strict=True), strict=True))
+    caption = "effect: shrunk towards zero, the same in every task. std. error: its posterior std."
     return Table("Effects of the values of categories", columns, caption, n_printed=0)
 
 

@@ -249,11 +249,6 @@ def _number(label: Any) -> int:
     return int.from_bytes(blake2b(repr(label).encode(), digest_size=8).digest(), "little")
 
 
-def _none_if_missing(values: np.ndarray) -> np.ndarray:
-    """Replace missing objects (None, NaN, NaT, pandas' NA) by None, which is equal to itself."""
-    return np.fromiter((None if is_missing(v) else v for v in values), dtype=object, count=len(values))
-
-
 BY_LABEL = (
     "Side information is aligned by task label, never by position: pass a mapping {label: row}, "
     "a pandas DataFrame indexed by label, or (to TaskSet) a 2-D array with a row for every row of X."
@@ -482,7 +477,8 @@ def _as_column(column: np.ndarray, title: str) -> np.ndarray:
     """Return numbers as float64 and other values as objects; every missing object becomes None."""
     kind = column.dtype.kind
     if kind == "O":
-        column = _none_if_missing(column)
+        # None is equal to itself, unlike NaN, NaT and pandas' NA.
+        column = np.fromiter((None if is_missing(v) else v for v in column), dtype=object, count=len(column))
         if not all(isinstance(value, Hashable) for value in column):
             raise TypeError(f"column {title} of side_info holds lists or other containers; give it numbers.")
         present = [value for value in column if value is not None]
